@@ -1,0 +1,67 @@
+# Runs the cases of one file in tests/compile_fail: what must not compile, beside the twin that must.
+#
+#   cmake -D FILE=<file.cpp> -D "COMPILE=<compiler and flags>" -P compile_fail.cmake
+#
+# A case is written
+#   // CASE_name: <regular expression>
+#   #if defined(CASE_name)
+#   ...must be refused, and what the compiler says must match...
+#   #elif defined(CASE_name_ok)
+#   ...must compile...
+#   #endif
+# A file without a case, a case without a twin and an expression without a case are errors.
+cmake_minimum_required(VERSION 3.21)
+
+file(STRINGS "${FILE}" lines)
+get_filename_component(file_name "${FILE}" NAME)
+set(cases "")
+set(blocks "")
+set(twins "")
+foreach(line IN LISTS lines)
+  if(line MATCHES "^// (CASE_[a-z0-9_]+): (.+)$")
+    list(APPEND cases ${CMAKE_MATCH_1})
+    set(expected_${CMAKE_MATCH_1} "${CMAKE_MATCH_2}")
+  elseif(line MATCHES "^#[ ]*(if|elif) defined\\((CASE_[a-z0-9_]+)_ok\\)")
+    list(APPEND twins ${CMAKE_MATCH_2})
+  elseif(line MATCHES "^#[ ]*(if|elif) defined\\((CASE_[a-z0-9_]+)\\)")
+    list(APPEND blocks ${CMAKE_MATCH_2})
+  endif()
+endforeach()
+if(NOT cases)
+  message(FATAL_ERROR "${file_name}: holds no case ('// CASE_name: expression')")
+endif()
+foreach(case IN LISTS cases blocks twins)
+  foreach(part IN ITEMS cases blocks twins)
+    if(NOT case IN_LIST ${part})
+      message(SEND_ERROR "${file_name}: ${case} is missing among its ${part} "
+        "(cases: the expression; blocks: #if defined(${case}); twins: #elif defined(${case}_ok))")
+      set(malformed TRUE)
+    endif()
+  endforeach()
+endforeach()
+if(malformed)
+  return()
+endif()
+
+# compile(out_result out_text definition)
+function(compile out_result out_text definition)
+  execute_process(COMMAND ${COMPILE} -fsyntax-only -D${definition} "${FILE}"
+    RESULT_VARIABLE result OUTPUT_VARIABLE text ERROR_VARIABLE text)
+  set(${out_result} "${result}" PARENT_SCOPE)
+  set(${out_text} "${text}" PARENT_SCOPE)
+endfunction()
+
+foreach(case IN LISTS cases)
+  compile(result text ${case}_ok)
+  if(NOT result EQUAL 0)
+    message(SEND_ERROR "${file_name}: ${case}_ok must compile, and does not:\n${text}")
+  endif()
+  compile(result text ${case})
+  if(result EQUAL 0)
+    message(SEND_ERROR "${file_name}: ${case} must not compile, and does")
+  elseif(NOT text MATCHES "${expected_${case}}")
+    message(SEND_ERROR "${file_name}: ${case} is refused, but not with '${expected_${case}}':\n${text}")
+  else()
+    message(STATUS "${case}: as expected")
+  endif()
+endforeach()

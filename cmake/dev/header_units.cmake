@@ -1,0 +1,60 @@
+# distlock_header_units(name folder): proves that every header under folder/distlock stands alone.
+#
+# Each header gets a translation unit that includes nothing else, and includes it twice; all of them, and one that includes
+# everything, are linked into the program <name>, which fails to link where an `inline` is missing.
+
+# distlock_header_needs(out header): what must be linked for this header, seen from include/.
+function(distlock_header_needs out header)
+  if(header MATCHES "^distlock/(hiredis_tls\\.hpp|hiredis/tls.*)$")
+    set(${out} distlock::hiredis_tls PARENT_SCOPE)
+  elseif(header MATCHES "^distlock/(hiredis\\.hpp|hiredis/.*)$")
+    set(${out} distlock::hiredis PARENT_SCOPE)
+  elseif(header MATCHES "^distlock/(testing\\.hpp|testing/.*)$")
+    set(${out} distlock::testing PARENT_SCOPE)
+  else()
+    set(${out} distlock::distlock PARENT_SCOPE)
+  endif()
+endfunction()
+
+function(distlock_header_units name folder)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE "${folder}" "${folder}/distlock/*.hpp")
+  if(NOT headers)
+    message(FATAL_ERROR "no header found under ${folder}/distlock")
+  endif()
+
+  add_executable(${name})
+  set(everything "")
+  set(count 0)
+  foreach(header IN LISTS headers)
+    distlock_header_needs(need ${header})
+    if(NOT TARGET ${need})
+      message(STATUS "headers: ${header} is left out, because there is no ${need} here")
+      continue()
+    endif()
+    math(EXPR count "${count} + 1")
+    string(MAKE_C_IDENTIFIER "${need}" group)
+    list(APPEND groups ${group})
+    string(APPEND everything "#include <${header}>\n")
+
+    string(REPLACE "/" "_" unit "${header}")
+    set(unit "${CMAKE_CURRENT_BINARY_DIR}/${name}/${unit}.cpp")
+    file(CONFIGURE OUTPUT "${unit}" CONTENT "#include <@header@>\n#include <@header@>\n" @ONLY)
+    set(need_${group} ${need})
+    list(APPEND units_${group} "${unit}")
+  endforeach()
+
+  # One object library per component: a header is compiled with what its component may use, and nothing more.
+  list(REMOVE_DUPLICATES groups)
+  foreach(group IN LISTS groups)
+    add_library(${name}_${group} OBJECT ${units_${group}})
+    target_link_libraries(${name}_${group} PRIVATE ${need_${group}})
+    distlock_warnings(${name}_${group})
+    target_link_libraries(${name} PRIVATE ${name}_${group} ${need_${group}})
+  endforeach()
+
+  set(main "${CMAKE_CURRENT_BINARY_DIR}/${name}/main.cpp")
+  file(CONFIGURE OUTPUT "${main}" @ONLY CONTENT
+    "@everything@#include <cstdio>\n\nint main() {\n    std::puts(\"@count@ headers\");\n}\n")
+  target_sources(${name} PRIVATE "${main}")
+  distlock_warnings(${name})
+endfunction()

@@ -1,0 +1,63 @@
+// Who owns a lock: a token nobody else has, made anew for every acquisition.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <errno.h>
+#include <string_view>
+#include <sys/random.h>
+#include <sys/types.h>
+
+#include <distlock/base/error.hpp>
+
+namespace distlock {
+
+/// Fills a buffer with random bytes from the operating system (getrandom).
+struct system_entropy {
+    /// Returns: the number of bytes written, or -1 with errno set; as getrandom(2).
+    ssize_t operator()(void* into, std::size_t size) const noexcept { return ::getrandom(into, size, 0); }
+};
+
+/// 128 random bits as 32 lower-case hexadecimal digits. Every token is drawn from the operating system, so
+/// parent and child after fork() never share one. A default-constructed token is empty and owns nothing.
+class token {
+  public:
+    constexpr token() = default;
+
+    /// Returns: a token nobody has had before.
+    /// Throws: error(errc::no_entropy) when the system has no random bytes to give; a weak token is never
+    /// returned.
+    template <class Entropy = system_entropy>
+    [[nodiscard("a token that is dropped owns nothing")]] static token generate(Entropy entropy = {}) {
+        std::array<unsigned char, 16> raw{};
+        std::size_t filled = 0;
+        while (filled < raw.size()) {
+            const auto got = entropy(raw.data() + filled, raw.size() - filled);
+            if (got > 0) {
+                filled += static_cast<std::size_t>(got);
+            } else if (got == 0 || errno != EINTR) {
+                throw error(errc::no_entropy, "getrandom");
+            }
+        }
+        constexpr std::string_view hex = "0123456789abcdef";
+        token made;
+        for (std::size_t i = 0; i < raw.size(); ++i) {
+            made.digits_[2 * i] = hex[raw[i] >> 4U];
+            made.digits_[2 * i + 1] = hex[raw[i] & 15U];
+        }
+        made.size_ = made.digits_.size();
+        return made;
+    }
+
+    /// Returns: the digits; they live as long as this object.
+    constexpr std::string_view view() const noexcept { return {digits_.data(), size_}; }
+    constexpr bool empty() const noexcept { return size_ == 0; }
+
+    friend constexpr bool operator==(const token& a, const token& b) noexcept { return a.view() == b.view(); }
+
+  private:
+    std::array<char, 32> digits_{};
+    std::size_t size_ = 0;
+};
+
+}  // namespace distlock

@@ -1,0 +1,218 @@
+// One conversation with a server: a socket, its parser, its TLS session, and the handshake that opens it.
+#pragma once
+
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
+#include <distlock/hiredis/reply_reader.hpp>
+#include <distlock/hiredis/secure.hpp>
+#include <distlock/hiredis/socket.hpp>
+#include <distlock/net/uri.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/reply.hpp>
+#include <distlock/wire/server_error.hpp>
+
+namespace distlock::detail {
+
+/// Not thread-safe: one caller at a time. After any failure it is broken for good and must be aborted: what
+/// follows on the stream would be the answer to an earlier question.
+class channel {
+  public:
+    struct opened {
+        std::unique_ptr<channel> made;  ///< ready for commands, or null
+        reply failure;                  ///< of null: not_sent, with the reason
+    };
+
+    /// Effects: connects, starts TLS where `secure` is given, authenticates, selects the database; all before
+    /// `deadline`.
+    static opened open(const uri& server, const secure_layer* secure, clock::time_point deadline) {
+        std::string failure;
+        auto socket = stream_socket::connect(server, deadline, failure);
+        if (!socket) return {nullptr, reply::not_sent(errc::unreachable, "connect: " + failure)};
+        std::unique_ptr<channel> made(new channel(std::move(socket)));
+        if (secure != nullptr) {
+            if (auto refused = made->start_tls(server, *secure, deadline))
+                return {nullptr, *std::move(refused)};
+        }
+        if (!server.password.empty()) {
+            const command auth = server.user.empty() ? command{"AUTH", server.password}
+                                                     : command{"AUTH", server.user, server.password};
+            // Servers echo the arguments of what they refuse: nothing of the answer's text may be shown.
+            const reply answer = made->run(auth, deadline);
+            if (answer.is(reply_kind::error)) {
+                const auto e = classify_error(answer.text());
+                const errc cause = e.transient ? e.cause : errc::authentication_failed;
+                return {nullptr, reply::not_sent(cause, "AUTH was refused")};
+            }
+            if (!answer.is_status("OK")) return {nullptr, handshake_failure(answer, "AUTH")};
+        }
+        if (server.database != 0) {
+            const reply answer = made->run({"SELECT", std::to_string(server.database)}, deadline);
+            if (!answer.is_status("OK")) return {nullptr, handshake_failure(answer, "SELECT")};
+        }
+        return {std::move(made), {}};
+    }
+
+    /// Effects: sends `cmd` and waits for its reply until `deadline` or a stop request.
+    reply run(const command& cmd, clock::time_point deadline, const std::stop_token& stop = {}) {
+        if (auto failure = send(cmd, deadline)) return *std::move(failure);
+        const stop_waker waker(stop);
+        std::array<char, 16384> buffer;
+        for (;;) {
+            while (auto answer = reader_.next()) {
+                if (unanswered_ > 0) {
+                    --unanswered_;  // of a posted command: nobody waits for it
+                    continue;
+                }
+                broken_ = reader_.has_leftover();
+                return *std::move(answer);
+            }
+            if (reader_.failure() != errc{}) return lost(reader_.failure(), "the reply cannot be read");
+            std::string_view bytes;
+            switch (socket_.receive(buffer, bytes, deadline, waker.fd())) {
+                case io::done:
+                    break;
+                case io::closed:
+                    return lost(errc::no_reply, "the server closed the connection");
+                case io::timed_out:
+                    return lost(errc::no_reply, "no reply in time");
+                case io::stopped:
+                    return lost(errc::cancelled, "stopped");
+                case io::failed:
+                    return lost(errc::no_reply, "the connection broke");
+            }
+            if (!take_in(bytes, deadline)) return lost(errc::no_reply, "the TLS session ended");
+        }
+    }
+
+    /// Effects: sends `cmd`; its reply is skipped later. Returns: whether it was handed to the system.
+    bool post(const command& cmd, clock::time_point deadline) {
+        if (send(cmd, deadline)) return false;
+        ++unanswered_;
+        return true;
+    }
+
+    /// Returns: whether the next command may be sent on it.
+    bool usable() const noexcept {
+        return !broken_ && unanswered_ < max_unanswered && (unanswered_ > 0 || socket_.quiet());
+    }
+    bool broken() const noexcept { return broken_; }
+
+    void abort() noexcept { socket_.abort(); }
+
+  private:
+    static constexpr std::size_t max_unanswered =
+        256;  // replies that pile up unread would stop the server's writing
+
+    explicit channel(stream_socket socket) : socket_(std::move(socket)) {}
+
+    static reply handshake_failure(const reply& answer, const char* step) {
+        if (!answer.answered()) return reply::not_sent(answer.cause(), step + (": " + answer.text()));
+        if (!answer.is(reply_kind::error)) return reply::not_sent(errc::protocol_error, step);
+        return reply::not_sent(classify_error(answer.text()).cause, step + (": " + answer.text()));
+    }
+
+    // Returns: what failed, if anything did.
+    std::optional<reply> send(const command& cmd, clock::time_point deadline) {
+        encode(cmd);
+        std::string_view bytes = plain_;
+        if (session_) {
+            sealed_.clear();
+            if (!session_->seal(plain_, sealed_)) return lost(errc::no_reply, "the TLS session broke");
+            bytes = sealed_;
+        }
+        std::size_t sent = 0;
+        const io outcome = socket_.send(bytes, deadline, sent);
+        if (outcome == io::done) return std::nullopt;
+        broken_ = true;
+        if (sent == 0) return reply::not_sent(errc::unreachable, "the connection broke");
+        return lost(errc::no_reply,
+                    outcome == io::timed_out ? "sending took too long" : "the connection broke");
+    }
+
+    // RESP: an array of length-prefixed strings, so that any byte may stand in any argument.
+    void encode(const command& cmd) {
+        plain_.clear();
+        header('*', cmd.argv().size());
+        for (const std::string_view argument : cmd.argv()) {
+            header('$', argument.size());
+            plain_.append(argument).append("\r\n");
+        }
+    }
+    void header(char mark, std::size_t count) {
+        std::array<char, 24> digits;
+        const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), count).ptr;
+        plain_ += mark;
+        plain_.append(digits.data(), end).append("\r\n");
+    }
+
+    bool take_in(std::string_view bytes, clock::time_point deadline) {
+        if (!session_) {
+            reader_.feed(bytes);
+            return true;
+        }
+        std::string plain;
+        std::string to_peer;
+        const bool alive = session_->open(bytes, plain, to_peer);
+        reader_.feed(plain);
+        std::size_t sent = 0;
+        return socket_.send(to_peer, deadline, sent) == io::done && (alive || !plain.empty());
+    }
+
+    std::optional<reply> start_tls(const uri& server, const secure_layer& secure,
+                                   clock::time_point deadline) {
+        const auto refused = [](const std::string& why) {
+            return reply::not_sent(errc::tls_failed, "TLS: " + why);
+        };
+        std::string why;
+        try {
+            session_ = secure.start(server);
+        } catch (const error& e) {
+            return refused(e.what());
+        }
+        std::array<char, 16384> buffer;
+        std::string_view bytes;
+        for (;;) {
+            std::string to_peer;
+            const auto progress = session_->handshake(bytes, to_peer, why);
+            std::size_t sent = 0;
+            const io outcome = socket_.send(to_peer, deadline, sent);
+            if (progress == secure_session::progress::failed) return refused(why);
+            if (outcome != io::done) return refused("the connection broke");
+            if (progress == secure_session::progress::done) return std::nullopt;
+            switch (socket_.receive(buffer, bytes, deadline, -1)) {
+                case io::done:
+                    break;
+                case io::timed_out:
+                    return refused("the handshake took too long");
+                default:
+                    return refused("the server closed the connection; does it speak TLS on this port?");
+            }
+        }
+    }
+
+    reply lost(errc cause, const char* why) {
+        broken_ = true;
+        return reply::no_answer(cause, why);
+    }
+
+    stream_socket socket_;
+    std::unique_ptr<secure_session> session_;
+    reply_reader reader_;
+    std::string plain_;  // kept for its capacity
+    std::string sealed_;
+    std::size_t unanswered_ = 0;
+    bool broken_ = false;
+};
+
+}  // namespace distlock::detail

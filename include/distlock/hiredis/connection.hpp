@@ -1,0 +1,151 @@
+// distlock::hiredis_connection: the connection for those who have none yet.
+//
+//   class hiredis_connection {
+//     explicit hiredis_connection(where);                    // "redis://user:password@host:6379/0" or a uri
+//     hiredis_connection(where, shared_ptr<const secure_layer>);   // rediss://, see <distlock/hiredis_tls.hpp>
+//     reply execute(const command&);
+//     bool post(const command&);
+//     reply wait(const command&, clock::time_point deadline, std::stop_token);
+//     std::chrono::milliseconds command_timeout() const noexcept;
+//   };
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <sys/types.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
+#include <distlock/detail/saturate.hpp>
+#include <distlock/hiredis/channel.hpp>
+#include <distlock/hiredis/secure.hpp>
+#include <distlock/net/connection.hpp>
+#include <distlock/net/uri.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/reply.hpp>
+
+namespace distlock {
+
+/// A connection to one server, for any number of threads. Sockets are opened when they are needed and kept,
+/// the last used first, so that what one thread posts and then executes travels on one socket, in order. No
+/// call outlasts its deadline: the command's own, and at most the URI's connect time-out and command
+/// time-out. A socket on which anything went wrong is aborted, never used again; what had been sent on it and
+/// not delivered is dropped. After fork() the child can only destroy it.
+class hiredis_connection {
+  public:
+    /// Effects: none on the network: the first command connects.
+    /// Throws: error(errc::invalid_uri); error(errc::tls_unavailable) for rediss:// without a secure_layer.
+    explicit hiredis_connection(std::string_view where) : hiredis_connection(parse_uri(where)) {}
+    explicit hiredis_connection(uri where) : hiredis_connection(std::move(where), nullptr) {}
+    hiredis_connection(std::string_view where, std::shared_ptr<const secure_layer> secure)
+        : hiredis_connection(parse_uri(where), std::move(secure)) {}
+    hiredis_connection(uri where, std::shared_ptr<const secure_layer> secure)
+        : where_(std::move(where)), shown_(redacted(where_)), secure_(std::move(secure)) {
+        if ((where_.scheme == uri_scheme::tls) != (secure_ != nullptr)) {
+            throw error(errc::tls_unavailable, secure_ ? shown_ + " is not a rediss:// URI" : shown_);
+        }
+        idle_.reserve(where_.max_idle);
+    }
+
+    hiredis_connection(const hiredis_connection&) = delete;
+    hiredis_connection& operator=(const hiredis_connection&) = delete;
+    ~hiredis_connection() = default;
+
+    /// Effects: executes one command and waits for its reply.
+    /// Returns: the reply; not_sent or no_answer, with a reason that names the server and holds no secret,
+    /// when there is none. Round trips: one; on a new socket two more at most, for AUTH and SELECT.
+    reply execute(const command& cmd) {
+        return on_a_channel(cmd, [&](detail::channel& c) { return c.run(cmd, answer_by(cmd)); });
+    }
+
+    /// Effects: sends one command and does not wait for its reply, which is skipped.
+    /// Returns: whether it was handed to the system.
+    bool post(const command& cmd) {
+        return on_a_channel(cmd,
+                            [&](detail::channel& c) {
+                                return c.post(cmd, answer_by(cmd))
+                                           ? reply::nil()
+                                           : reply::no_answer(errc::no_reply, "not posted");
+                            })
+            .answered();
+    }
+
+    /// Effects: executes one command that may block on the server, until it answers, `deadline` passes or
+    /// `stop` is requested.
+    reply wait(const command& cmd, clock::time_point deadline, std::stop_token stop) {
+        if (stop.stop_requested()) return reply::not_sent(errc::cancelled, shown_);
+        return on_a_channel(cmd, [&](detail::channel& c) { return c.run(cmd, deadline, stop); });
+    }
+
+    /// Returns: how long execute() waits for a reply at most.
+    std::chrono::milliseconds command_timeout() const noexcept { return where_.command_timeout; }
+
+  private:
+    clock::time_point answer_by(const command& cmd) const noexcept {
+        return within(where_.command_timeout, cmd);
+    }
+    static clock::time_point within(std::chrono::milliseconds timeout, const command& cmd) noexcept {
+        return std::min(cmd.deadline(), clock::now() + timeout);
+    }
+
+    template <class Use>
+    reply on_a_channel(const command& cmd, Use use) {
+        if (::getpid() != process_) return reply::not_sent(errc::wrong_process, shown_);
+        auto mine = take_idle();
+        if (!mine) {
+            auto opened = detail::channel::open(where_, secure_.get(), within(where_.connect_timeout, cmd));
+            if (!opened.made)
+                return reply::not_sent(opened.failure.cause(), shown_ + ": " + opened.failure.text());
+            mine = std::move(opened.made);
+        }
+        reply answer = use(*mine);
+        if (mine->broken()) {
+            mine->abort();
+        } else {
+            keep(std::move(mine));
+        }
+        if (answer.answered()) return answer;
+        const auto detail = shown_ + ": " + answer.text();
+        return answer.is(reply_kind::not_sent) ? reply::not_sent(answer.cause(), detail)
+                                               : reply::no_answer(answer.cause(), detail);
+    }
+
+    std::unique_ptr<detail::channel> take_idle() {
+        for (;;) {
+            std::unique_ptr<detail::channel> last;
+            {
+                const std::lock_guard guard(idle_lock_);
+                if (idle_.empty()) return nullptr;
+                last = std::move(idle_.back());
+                idle_.pop_back();
+            }
+            if (last->usable()) return last;
+            last->abort();
+        }
+    }
+
+    void keep(std::unique_ptr<detail::channel> mine) {
+        const std::lock_guard guard(idle_lock_);
+        if (idle_.size() < where_.max_idle) idle_.push_back(std::move(mine));
+    }
+
+    const uri where_;
+    const std::string shown_;  // the URI, fit for messages
+    const std::shared_ptr<const secure_layer> secure_;
+    const pid_t process_ = ::getpid();
+    std::mutex idle_lock_;
+    std::vector<std::unique_ptr<detail::channel>> idle_;
+};
+
+static_assert(check_connection<hiredis_connection>());
+
+}  // namespace distlock

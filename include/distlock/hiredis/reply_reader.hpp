@@ -1,0 +1,153 @@
+// hiredis as a codec: bytes in, replies out, with caps on what a peer can make us allocate.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <distlock/base/error.hpp>
+#include <distlock/detail/printable.hpp>
+#include <distlock/hiredis/api.hpp>
+#include <distlock/wire/reply.hpp>
+
+namespace distlock::detail {
+
+/// Parses one server's byte stream. Uses hiredis's redisReader with object functions of our own, so that
+/// replies are built in place and no length a peer claims is believed: thirteen bytes make the stock
+/// functions reserve 16 GB.
+class reply_reader {
+  public:
+    static constexpr std::size_t max_bytes = 64 * 1024;  ///< of one reply; a lock needs far less
+    static constexpr std::size_t max_elements = 1024;
+    static constexpr int max_depth = 4;
+
+    reply_reader() : reader_(::redisReaderCreateWithFunctions(functions())) {
+        if (!reader_) throw std::bad_alloc();
+        reader_->privdata = this;
+    }
+    reply_reader(const reply_reader&) = delete;
+    reply_reader& operator=(const reply_reader&) = delete;
+
+    /// Returns: false when the stream cannot be parsed any further; see failure().
+    bool feed(std::string_view bytes) noexcept {
+        unread_ += bytes.size();
+        if (unread_ > max_bytes) return fail(errc::reply_too_large);
+        return ::redisReaderFeed(reader_.get(), bytes.data(), bytes.size()) == REDIS_OK ||
+               fail(errc::protocol_error);
+    }
+
+    /// Returns: the next whole reply, or nothing when more bytes are needed or the stream is broken
+    /// (failure() tells).
+    std::optional<reply> next() {
+        if (failure_ != errc{}) return std::nullopt;
+        void* done = nullptr;
+        if (::redisReaderGetReply(reader_.get(), &done) != REDIS_OK) {
+            fail(errc::protocol_error);
+            return std::nullopt;
+        }
+        if (done == nullptr) return std::nullopt;
+        unread_ = reader_->len - reader_->pos;
+        return std::exchange(root_, reply{});
+    }
+
+    /// Returns: whether bytes beyond the last reply are there.
+    bool has_leftover() const noexcept { return reader_->pos != reader_->len; }
+
+    /// Returns: what broke the stream; errc{} when nothing did.
+    errc failure() const noexcept { return failure_; }
+
+  private:
+    struct free_reader {
+        void operator()(redisReader* r) const noexcept { ::redisReaderFree(r); }
+    };
+
+    bool fail(errc why) noexcept {
+        if (failure_ == errc{}) failure_ = why;
+        return false;
+    }
+
+    // Called by hiredis, in C: no exception may leave. A null result makes it stop with an error.
+    template <class Make>
+    static void* place(const redisReadTask* task, Make make) noexcept {
+        auto& self = *static_cast<reply_reader*>(task->privdata);
+        try {
+            reply* slot = &self.root_;
+            int depth = 0;
+            for (const auto* up = task->parent; up != nullptr; up = up->parent) ++depth;
+            if (depth > max_depth) {
+                self.fail(errc::reply_too_large);
+                return nullptr;
+            }
+            if (task->parent != nullptr) {
+                auto& siblings = static_cast<reply*>(task->parent->obj)->elements();
+                const auto index = static_cast<std::size_t>(task->idx);
+                if (index >= siblings.size()) return nullptr;
+                slot = &siblings[index];
+            }
+            *slot = make(self);
+            return slot;
+        } catch (...) {
+            return nullptr;
+        }
+    }
+
+    // RESP3 types were not asked for. hiredis takes a missing function for "wants no object" and would go on.
+    // A template, since hiredis 0.14 does not have them.
+    template <class Functions>
+    static void refuse_resp3(Functions& f) noexcept {
+        const auto refuse = [](const redisReadTask*, auto...) -> void* { return nullptr; };
+        if constexpr (requires { f.createDouble; }) f.createDouble = refuse;
+        if constexpr (requires { f.createBool; }) f.createBool = refuse;
+    }
+
+    static redisReplyObjectFunctions* functions() noexcept {
+        static redisReplyObjectFunctions table = [] {
+            redisReplyObjectFunctions f{};
+            f.createString = [](const redisReadTask* task, char* text, std::size_t size) -> void* {
+                return place(task, [&](reply_reader&) {
+                    switch (task->type) {
+                        case REDIS_REPLY_ERROR:
+                            return reply::error(printable({text, size}));
+                        case REDIS_REPLY_STATUS:
+                            return reply::status({text, size});
+                        default:
+                            return reply::string({text, size});
+                    }
+                });
+            };
+            // The type of the count differs between hiredis 0.14 and 1.x.
+            f.createArray = [](const redisReadTask* task, auto count) -> void* {
+                if (task->type != REDIS_REPLY_ARRAY) return nullptr;
+                return place(task, [&](reply_reader& self) {
+                    if (count < 0 || static_cast<std::size_t>(count) > max_elements) {
+                        self.fail(errc::reply_too_large);
+                        throw std::bad_alloc();
+                    }
+                    return reply::array(std::vector<reply>(static_cast<std::size_t>(count)));
+                });
+            };
+            f.createInteger = [](const redisReadTask* task, long long value) -> void* {
+                return place(task, [&](reply_reader&) { return reply::integer(value); });
+            };
+            f.createNil = [](const redisReadTask* task) -> void* {
+                return place(task, [](reply_reader&) { return reply::nil(); });
+            };
+            f.freeObject = [](void*) {};
+            refuse_resp3(f);
+            return f;
+        }();
+        return &table;
+    }
+
+    std::unique_ptr<redisReader, free_reader> reader_;
+    reply root_;
+    std::size_t unread_ = 0;  // bytes fed and not yet part of a returned reply
+    errc failure_{};
+};
+
+}  // namespace distlock::detail

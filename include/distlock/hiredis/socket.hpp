@@ -1,0 +1,230 @@
+// A socket whose every wait ends at one absolute deadline, or at a stop request.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <optional>
+#include <poll.h>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <utility>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/hiredis/resolve.hpp>
+#include <distlock/net/uri.hpp>
+
+namespace distlock::detail {
+
+/// A file descriptor, closed when it ends. Closing alone never talks to the peer, so a child after fork() may
+/// do it.
+class file_descriptor {
+  public:
+    file_descriptor() = default;
+    explicit file_descriptor(int fd) noexcept : fd_(fd) {}
+    file_descriptor(file_descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    file_descriptor& operator=(file_descriptor&& other) noexcept {
+        std::swap(fd_, other.fd_);
+        return *this;
+    }
+    ~file_descriptor() {
+        if (fd_ >= 0) ::close(fd_);
+    }
+    int get() const noexcept { return fd_; }
+    explicit operator bool() const noexcept { return fd_ >= 0; }
+
+  private:
+    int fd_ = -1;
+};
+
+enum class io { done, closed, timed_out, stopped, failed };
+
+/// Wakes a poll() when its stop_token is stopped. Without a token that can stop, it costs nothing.
+class stop_waker {
+  public:
+    explicit stop_waker(const std::stop_token& stop) {
+        if (!stop.stop_possible()) return;
+        event_ = file_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+        if (event_) callback_.emplace(stop, ring{event_.get()});
+    }
+    int fd() const noexcept { return event_.get(); }
+
+  private:
+    struct ring {
+        int fd;
+        void operator()() const noexcept {
+            const std::uint64_t one = 1;
+            [[maybe_unused]] const auto written = ::write(fd, &one, sizeof one);
+        }
+    };
+    file_descriptor event_;
+    std::optional<std::stop_callback<ring>> callback_;  // after event_: unhooked before the descriptor closes
+};
+
+/// A connected stream socket, non-blocking, close-on-exec. It never raises SIGPIPE, and a signal never
+/// prolongs a wait.
+class stream_socket {
+  public:
+    /// Effects: connects to `server` before `deadline`.
+    /// Returns: the socket, or an empty one with `failure` saying what failed.
+    static stream_socket connect(const uri& server, clock::time_point deadline, std::string& failure) {
+        if (server.scheme == uri_scheme::unix_socket) return connect_unix(server.path, deadline, failure);
+        resolution found = resolve(server.host, server.port, deadline);
+        failure = std::move(found.failure);
+        for (const socket_address& address : found.addresses) {
+            stream_socket made = connect_to(address, deadline, failure);
+            if (made) {
+                made.tune_tcp();
+                return made;
+            }
+        }
+        return {};
+    }
+
+    stream_socket() = default;
+    explicit operator bool() const noexcept { return static_cast<bool>(fd_); }
+
+    /// Effects: hands all of `bytes` to the system. Returns: done, or why not; `sent` counts what went out.
+    io send(std::string_view bytes, clock::time_point deadline, std::size_t& sent) noexcept {
+        while (!bytes.empty()) {
+            const auto n = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+            if (n >= 0) {
+                sent += static_cast<std::size_t>(n);
+                bytes.remove_prefix(static_cast<std::size_t>(n));
+            } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+                if (const io w = wait(POLLOUT, deadline, -1); w != io::done) return w;
+            } else if (errno != EINTR) {
+                return io::failed;
+            }
+        }
+        return io::done;
+    }
+
+    /// Effects: waits for bytes and reads some. Returns: done with `got` non-empty, or why not.
+    io receive(std::array<char, 16384>& into, std::string_view& got, clock::time_point deadline,
+               int stop_fd) noexcept {
+        for (;;) {
+            if (const io w = wait(POLLIN, deadline, stop_fd); w != io::done) return w;
+            const auto n = ::recv(fd_.get(), into.data(), into.size(), 0);
+            if (n > 0) {
+                got = {into.data(), static_cast<std::size_t>(n)};
+                return io::done;
+            }
+            if (n == 0) return io::closed;
+            if (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) return io::failed;
+        }
+    }
+
+    /// Returns: whether nothing came in, end of stream included: what must hold of a socket before its next
+    /// request.
+    bool quiet() const noexcept {
+        char byte = 0;
+        return ::recv(fd_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+               (errno == EAGAIN || errno == EWOULDBLOCK);
+    }
+
+    /// Effects: closes at once, dropping what still sits in the send queue, so that it is not applied later:
+    /// close() alone lets the kernel deliver it.
+    void abort() noexcept {
+        const linger at_once{1, 0};
+        ::setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+        fd_ = file_descriptor();
+    }
+
+  private:
+    explicit stream_socket(file_descriptor fd) noexcept : fd_(std::move(fd)) {}
+
+    static stream_socket connect_unix(const std::string& path, clock::time_point deadline,
+                                      std::string& failure) {
+        socket_address address;
+        auto& un = reinterpret_cast<sockaddr_un&>(address.storage);
+        un.sun_family = AF_UNIX;
+        std::memcpy(un.sun_path, path.data(), std::min(path.size(), sizeof un.sun_path - 1));
+        address.size = sizeof un;
+        return connect_to(address, deadline, failure);
+    }
+
+    static stream_socket connect_to(const socket_address& address, clock::time_point deadline,
+                                    std::string& failure) {
+        stream_socket made(file_descriptor(
+            ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
+        if (!made) {
+            failure = describe(errno);
+            return {};
+        }
+        for (;;) {
+            if (::connect(made.fd_.get(), reinterpret_cast<const sockaddr*>(&address.storage),
+                          address.size) == 0)
+                return made;
+            if (errno == EINTR) continue;
+            if (errno == EAGAIN) {  // a unix socket whose backlog is full: there is nothing to poll for
+                if (clock::now() >= deadline) break;
+                pause_until<clock>({}, std::min(deadline, clock::now() + std::chrono::milliseconds{5}));
+                continue;
+            }
+            if (errno != EINPROGRESS && errno != EALREADY) {
+                failure = describe(errno);
+                return {};
+            }
+            if (made.wait(POLLOUT, deadline, -1) != io::done) break;
+            int error = 0;
+            socklen_t size = sizeof error;
+            ::getsockopt(made.fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+            if (error == 0) return made;
+            failure = describe(error);
+            return {};
+        }
+        failure = "connecting took too long";
+        return {};
+    }
+
+    static std::string describe(int error) {
+        return std::error_code(error, std::generic_category()).message();
+    }
+
+    void tune_tcp() noexcept {
+        const auto set = [this](int level, int option, int value) {
+            ::setsockopt(fd_.get(), level, option, &value, sizeof value);
+        };
+        set(IPPROTO_TCP, TCP_NODELAY, 1);
+        set(SOL_SOCKET, SO_KEEPALIVE, 1);
+#ifdef TCP_KEEPIDLE
+        set(IPPROTO_TCP, TCP_KEEPIDLE, 15);  // seconds; the system's two hours outlast any lease
+        set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
+        set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+#endif
+    }
+
+    io wait(short events, clock::time_point deadline, int stop_fd) const noexcept {
+        std::array<pollfd, 2> polled{{{fd_.get(), events, 0}, {stop_fd, POLLIN, 0}}};
+        for (;;) {
+            const auto left = std::clamp<clock::duration>(deadline - clock::now(), clock::duration::zero(),
+                                                          std::chrono::hours{1});
+            const auto whole = std::chrono::duration_cast<std::chrono::seconds>(left);
+            const timespec span{static_cast<time_t>(whole.count()),
+                                static_cast<long>((left - whole).count())};
+            const int ready = ::ppoll(polled.data(), stop_fd >= 0 ? 2 : 1, &span, nullptr);
+            if (ready < 0 && errno != EINTR) return io::failed;
+            if (ready > 0 && polled[0].revents != 0) return io::done;
+            if (ready > 0) return io::stopped;
+            if (ready == 0 && clock::now() >= deadline) return io::timed_out;
+            if (ready < 0 && clock::now() >= deadline) return io::timed_out;
+        }
+    }
+
+    file_descriptor fd_;
+};
+
+}  // namespace distlock::detail

@@ -1,0 +1,376 @@
+// distlock::mutex: a std::mutex for a fleet of processes.
+//
+//   template <connection Conn, class Dialect = plain, class Clock = clock>
+//   class mutex {
+//     mutex(Conn&, std::string name, lock_options = {});
+//     ~mutex();                                   // releases
+//     void lock();
+//     bool try_lock();
+//     bool try_lock_for(duration);
+//     bool try_lock_until(time_point);            // of any clock
+//     release_outcome unlock() noexcept;
+//     bool owns_lock() const noexcept;
+//     time_point valid_until() const noexcept;
+//     duration remaining() const noexcept;
+//     const std::string& name() const noexcept;
+//   };
+//
+// The four that take the lock have overloads with a std::stop_token, with a std::error_code& (which throw nothing and
+// return bool), and with both, in this order, behind their own arguments.
+#pragma once
+
+#include <chrono>
+#include <concepts>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
+#include <distlock/base/options.hpp>
+#include <distlock/base/token.hpp>
+#include <distlock/detail/pause.hpp>
+#include <distlock/detail/printable.hpp>
+#include <distlock/detail/saturate.hpp>
+#include <distlock/engine/driver.hpp>
+#include <distlock/net/connection.hpp>
+#include <distlock/wire/plain.hpp>
+
+namespace distlock {
+
+namespace detail {
+struct guard_access;
+}
+
+/// A lock on a name, shared by all processes that use the same server and name.
+///
+/// One object may be shared by the threads of a process, like a std::mutex; an acquisition may be released by
+/// another thread than the one that took it. It meets the standard's TimedLockable requirements, so
+/// std::lock_guard, std::unique_lock, std::scoped_lock and std::lock work. What it adds is the lease: a grant
+/// is believed until valid_until() and no longer. When the lease of one thread runs out, another may take the
+/// lock through the same object; the late unlock() of the first releases nothing and says `expired`.
+///
+/// The functions that take a lock: `lock` throws on what cannot be waited out; `try_*` return false only
+/// because somebody else has the lock, and throw when the server is the trouble. The overloads with a
+/// `std::error_code&` throw nothing, clear it on success and when somebody else has the lock, and return
+/// whether the lock was taken. The overloads with a `std::stop_token` fail with errc::cancelled when it is
+/// requested. A time-out bounds the whole call, round trips included.
+///
+/// `Conn` must outlive the mutex. `Clock` is for tests; its time points are those of distlock::clock.
+template <connection Conn, class Dialect = plain, class Clock = clock>
+class mutex {
+    static_assert(std::same_as<typename Clock::time_point, clock::time_point>,
+                  "Clock must use the time points of distlock::clock");
+
+  public:
+    using connection_type = Conn;
+    using clock_type = Clock;
+    using time_point = clock::time_point;
+    using duration = clock::duration;
+
+    /// Effects: none on the server.
+    /// Throws: error with errc::invalid_name, errc::invalid_lease or errc::invalid_option.
+    mutex(Conn& connection, std::string name, lock_options options = {})
+        : connection_(connection),
+          options_((check(options, connection), options)),
+          dialect_(std::move(name), options_) {}
+
+    mutex(const mutex&) = delete;
+    mutex& operator=(const mutex&) = delete;
+
+    /// Preconditions: no thread is in a member function.
+    /// Effects: unlock(), if a thread forgot. In a child after fork(): none.
+    ~mutex() {
+        if (::getpid() == process_ && hold_)
+            engine::give_back<Clock>(connection_, dialect_, hold_->owner, hold_->until);
+    }
+
+    /// Effects: waits until the lock is taken. A server that is unreachable, loading or silent is ridden out
+    /// for lock_options::patience. Postconditions: owns_lock(). Throws: error, with what cannot be waited
+    /// out. Round trips: one when the lock is free.
+    void lock() { lock(std::stop_token{}); }
+    void lock(std::stop_token stop) { must(acquire(clock::time_point::max(), false, stop)); }
+    bool lock(std::error_code& ec) noexcept { return lock(std::stop_token{}, ec); }
+    bool lock(std::stop_token stop, std::error_code& ec) noexcept {
+        return quietly(ec, [&] { return acquire(clock::time_point::max(), false, stop); });
+    }
+
+    /// Effects: tries once, without waiting for another owner.
+    /// Returns: whether the lock was taken; false only when somebody else has it.
+    /// Throws: error.
+    /// Round trips: one; two when the lock was found taken.
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock() {
+        return try_lock(std::stop_token{});
+    }
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(std::stop_token stop) {
+        return may(acquire(clock::time_point::max(), true, stop));
+    }
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(
+        std::error_code& ec) noexcept {
+        return try_lock(std::stop_token{}, ec);
+    }
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(
+        std::stop_token stop, std::error_code& ec) noexcept {
+        return quietly(ec, [&] { return acquire(clock::time_point::max(), true, stop); });
+    }
+
+    /// Effects: as lock(), for at most `timeout`; zero or less tries once.
+    /// Returns: whether the lock was taken; false only when somebody else has it and the time is up.
+    /// Throws: error.
+    template <class Rep, class Period>
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
+        std::chrono::duration<Rep, Period> timeout, std::stop_token stop = {}) {
+        return may(acquire(after(timeout), false, stop));
+    }
+    template <class Rep, class Period>
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
+        std::chrono::duration<Rep, Period> timeout, std::error_code& ec) noexcept {
+        return try_lock_for(timeout, std::stop_token{}, ec);
+    }
+    template <class Rep, class Period>
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
+        std::chrono::duration<Rep, Period> timeout, std::stop_token stop, std::error_code& ec) noexcept {
+        return quietly(ec, [&] { return acquire(after(timeout), false, stop); });
+    }
+
+    /// Effects: as try_lock_for, until `Other`, any clock, reaches `deadline`. A clock that is set back
+    /// meanwhile prolongs the wait.
+    template <class Other, class Duration>
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
+        std::chrono::time_point<Other, Duration> deadline, std::stop_token stop = {}) {
+        return may(acquire_until(deadline, stop));
+    }
+    template <class Other, class Duration>
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
+        std::chrono::time_point<Other, Duration> deadline, std::error_code& ec) noexcept {
+        return try_lock_until(deadline, std::stop_token{}, ec);
+    }
+    template <class Other, class Duration>
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
+        std::chrono::time_point<Other, Duration> deadline, std::stop_token stop,
+        std::error_code& ec) noexcept {
+        return quietly(ec, [&] { return acquire_until(deadline, stop); });
+    }
+
+    /// Effects: frees the lock if it is still ours, by compare-and-delete; nobody else's lock is ever
+    /// touched. Which acquisition: the calling thread's, if it has one; else the present one. Postconditions:
+    /// that acquisition is over for this object, whatever the outcome. Returns: what happened; may be
+    /// ignored. Round trips: one; two when the answer is lost.
+    release_outcome unlock() noexcept {
+        if (::getpid() != process_) return release_outcome::wrong_process;
+        std::unique_lock guard(state_);
+        const auto self = std::this_thread::get_id();
+        if (!(hold_ && hold_->taker == self) &&
+            forget_stray([&](const stray& s) { return s.taker == self; })) {
+            return release_outcome::expired;
+        }
+        return hold_ ? release_hold(guard) : release_outcome::not_held;
+    }
+
+    /// Returns: whether a lock is held through this object and its lease has not run out. Local and cheap.
+    bool owns_lock() const noexcept { return Clock::now() < valid_until(); }
+
+    /// Returns: the end of the present acquisition's validity; time_point{} when there is none.
+    time_point valid_until() const noexcept {
+        if (::getpid() != process_) return {};
+        const std::lock_guard guard(state_);
+        return hold_ ? hold_->until : time_point{};
+    }
+
+    /// Returns: how long the lock may still be believed held; zero when it is not.
+    duration remaining() const noexcept {
+        const auto left = valid_until() - Clock::now();
+        return left > duration::zero() ? left : duration::zero();
+    }
+
+    const std::string& name() const noexcept { return dialect_.name(); }
+
+  private:
+    friend detail::guard_access;
+
+    struct hold {
+        token owner;
+        time_point until;
+        std::thread::id taker;
+        std::uint64_t serial;  // tells acquisitions of this object apart
+    };
+    struct stray {  // an acquisition whose lease ran out and that was followed by another before its unlock()
+                    // came
+        std::thread::id taker;
+        std::uint64_t serial;
+    };
+    struct outcome {
+        std::uint64_t serial = 0;  // of the acquisition; 0: none
+        errc cause = {};           // {}: somebody else has the lock
+        bool without_ttl = false;
+        std::string detail = {};
+    };
+
+    static void check(const lock_options& options, const Conn& connection) {
+        std::chrono::milliseconds command_timeout{0};
+        if constexpr (timed_connection<Conn>) command_timeout = connection.command_timeout();
+        detail::check_options(options, command_timeout);
+    }
+
+    template <class Rep, class Period>
+    static time_point after(std::chrono::duration<Rep, Period> timeout) {
+        return detail::saturating_add(Clock::now(),
+                                      detail::saturating_cast<duration, detail::rounding::up>(timeout));
+    }
+
+    outcome failed(errc cause, const std::string& trouble = {}) const {
+        outcome o{.cause = cause, .detail = "lock " + detail::printable(name(), 100)};
+        if (!trouble.empty()) o.detail += ": " + detail::printable(trouble);
+        return o;
+    }
+
+    outcome acquire(time_point deadline, bool once, const std::stop_token& stop) {
+        if (::getpid() != process_) return failed(errc::wrong_process);
+        if (stop.stop_requested()) return failed(errc::cancelled);
+        {
+            std::unique_lock guard(state_);
+            const auto gate_open = [this] { return !busy_ && (!hold_ || Clock::now() >= hold_->until); };
+            while (!gate_open()) {
+                if (stop.stop_requested()) return failed(errc::cancelled);
+                if (once || Clock::now() >= deadline) return {};
+                const auto wake_at = hold_ && !busy_ ? std::min(deadline, hold_->until) : deadline;
+                detail::wait_until<Clock>(gate_, guard, stop, wake_at, gate_open);
+            }
+            if (hold_) remember_stray();
+            busy_ = true;
+        }
+        return acquire_from_server({.lease = dialect_.lease(),
+                                    .recheck = options_.recheck,
+                                    .patience = options_.patience,
+                                    .deadline = deadline,
+                                    .once = once},
+                                   stop);
+    }
+
+    // Preconditions: busy_ was set by this thread.
+    outcome acquire_from_server(const engine::acquire_limits& limits, const std::stop_token& stop) {
+        engine::acquisition got;
+        try {
+            got = engine::take<Clock>(connection_, dialect_, limits, stop, contended_);
+        } catch (...) {
+            open_gate();
+            throw;
+        }
+        using kind = engine::acquire_step::kind;
+        const std::lock_guard guard(state_);
+        contended_ = got.contended;
+        if (got.end.what == kind::granted)
+            hold_ = hold{got.owner, got.end.at, std::this_thread::get_id(), ++serial_};
+        busy_ = false;
+        if (got.end.what == kind::granted) return {.serial = serial_};
+        gate_.notify_one();
+        if (got.end.what == kind::failed) return failed(got.end.cause, got.trouble);
+        return {.without_ttl = got.end.without_ttl};
+    }
+
+    template <class Other, class Duration>
+    outcome acquire_until(std::chrono::time_point<Other, Duration> deadline, const std::stop_token& stop) {
+        for (;;) {
+            outcome o = acquire(after(deadline - Other::now()), false, stop);
+            if (o.serial != 0 || o.cause != errc{} || Other::now() >= deadline) return o;
+        }
+    }
+
+    // Preconditions: hold_, and `guard` holds state_. Effects: as unlock().
+    release_outcome release_hold(std::unique_lock<std::mutex>& guard) noexcept {
+        const hold mine = *hold_;
+        hold_.reset();
+        busy_ = true;  // a thread of ours that tried now would only find the key still there
+        guard.unlock();
+        const auto result = engine::give_back<Clock>(connection_, dialect_, mine.owner, mine.until);
+        open_gate();
+        return result;
+    }
+
+    release_outcome unlock(std::uint64_t serial) noexcept {
+        if (::getpid() != process_) return release_outcome::wrong_process;
+        std::unique_lock guard(state_);
+        if (hold_ && hold_->serial == serial) return release_hold(guard);
+        return forget_stray([&](const stray& s) { return s.serial == serial; }) ? release_outcome::expired
+                                                                                : release_outcome::not_held;
+    }
+
+    time_point valid_until(std::uint64_t serial) const noexcept {
+        if (::getpid() != process_) return {};
+        const std::lock_guard guard(state_);
+        return hold_ && hold_->serial == serial ? hold_->until : time_point{};
+    }
+
+    void open_gate() noexcept {
+        const std::lock_guard guard(state_);
+        busy_ = false;
+        gate_.notify_one();
+    }
+
+    void remember_stray() {
+        constexpr std::size_t most = 64;  // threads that never unlock must not fill the memory
+        if (strays_.size() == most) strays_.erase(strays_.begin());
+        strays_.push_back({hold_->taker, hold_->serial});
+        hold_.reset();
+    }
+
+    template <class Matches>
+    bool forget_stray(Matches matches) noexcept {
+        const auto found = std::find_if(strays_.begin(), strays_.end(), matches);
+        if (found == strays_.end()) return false;
+        strays_.erase(found);
+        return true;
+    }
+
+    std::uint64_t must(outcome o) const {
+        if (o.cause != errc{}) throw error(o.cause, o.detail);
+        return o.serial;
+    }
+    bool may(outcome o) const { return must(std::move(o)) != 0; }
+
+    template <class Attempt>
+    bool quietly(std::error_code& ec, Attempt attempt) noexcept {
+        ec.clear();
+        try {
+            const outcome o = attempt();
+            if (o.cause != errc{}) ec = o.cause;
+            if (o.without_ttl) ec = errc::holder_without_ttl;
+            return o.serial != 0;
+        } catch (const std::system_error& e) {
+            ec = e.code();
+        } catch (...) {
+            ec = std::make_error_code(std::errc::not_enough_memory);
+        }
+        return false;
+    }
+
+    Conn& connection_;
+    lock_options options_;
+    Dialect dialect_;
+    const pid_t process_ = ::getpid();
+
+    mutable std::mutex state_;
+    std::condition_variable_any gate_;
+    bool busy_ = false;       // a thread of ours is talking to the server about this lock
+    bool contended_ = false;  // the lock was found taken the last time
+    std::uint64_t serial_ = 0;
+    std::optional<hold> hold_;
+    std::vector<stray> strays_;
+};
+
+template <connection Conn>
+mutex(Conn&, std::string) -> mutex<Conn>;
+template <connection Conn>
+mutex(Conn&, std::string, lock_options) -> mutex<Conn>;
+
+}  // namespace distlock

@@ -1,0 +1,187 @@
+// distlock::scoped_lock: holds one lock, or several, for as long as it lives.
+//
+//   template <class... Mutexes>
+//   class scoped_lock {
+//     explicit scoped_lock(Mutexes&...);                     // waits
+//     explicit scoped_lock(Mutexes&..., std::stop_token);    // until stopped
+//     scoped_lock(scoped_lock&&) noexcept;  scoped_lock& operator=(scoped_lock&&) noexcept;
+//     ~scoped_lock();                                        // releases; never throws
+//     bool owns_lock() const noexcept;
+//     time_point valid_until() const noexcept;
+//     duration remaining() const noexcept;
+//     const std::string& name() const noexcept;              // of a single mutex
+//   };
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <stop_token>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include <distlock/base/error.hpp>
+#include <distlock/detail/printable.hpp>
+#include <distlock/mutex.hpp>
+
+namespace distlock {
+
+namespace detail {
+
+// What a guard needs of a mutex beyond its public face: the one acquisition it made, and no other.
+struct guard_access {
+    template <class M>
+    static std::uint64_t lock(M& m, const std::stop_token& stop) {
+        return m.must(m.acquire(clock::time_point::max(), false, stop));
+    }
+    template <class M>
+    static void unlock(M& m, std::uint64_t serial) noexcept {
+        m.unlock(serial);
+    }
+    template <class M>
+    static auto valid_until(const M& m, std::uint64_t serial) noexcept {
+        return m.valid_until(serial);
+    }
+    template <class M>
+    static auto now(const M&) noexcept {
+        return M::clock_type::now();
+    }
+    template <class M>
+    static const void* server(const M& m) noexcept {
+        return &m.connection_;
+    }
+};
+
+}  // namespace detail
+
+/// Owns its acquisitions and no others: when its lease ran out and the mutex was locked again by somebody
+/// else, its end releases nothing.
+template <class... Mutexes>
+class [[nodiscard("an unnamed guard releases the lock at once")]] scoped_lock {
+    static_assert(sizeof...(Mutexes) > 0, "a scoped_lock guards at least one mutex");
+    static constexpr std::size_t count = sizeof...(Mutexes);
+
+  public:
+    using time_point = clock::time_point;
+    using duration = clock::duration;
+
+    /// Preconditions: the mutexes outlive the guard.
+    /// Effects: takes the locks, all or none, waiting for each. Several are taken in the order of their
+    /// names, so that guards of the same locks never wait for each other in a circle. Postconditions:
+    /// owns_lock(). Throws: error: what mutex::lock throws, errc::cancelled when `stop` is requested,
+    /// errc::deadlock when two of the mutexes are the same lock. No lock is held then. Round trips: one for
+    /// each lock that is free.
+    explicit scoped_lock(Mutexes & ... mutexes) : scoped_lock(mutexes..., std::stop_token{}) {}
+    scoped_lock(Mutexes & ... mutexes, std::stop_token stop) : mutexes_(&mutexes...) { lock(stop); }
+
+    scoped_lock(scoped_lock && other) noexcept
+        : mutexes_(other.mutexes_), serials_(std::exchange(other.serials_, {})) {}
+    /// Effects: releases what is held, then takes over what `other` holds.
+    scoped_lock& operator=(scoped_lock&& other) noexcept {
+        if (this != &other) {
+            unlock();
+            mutexes_ = other.mutexes_;
+            serials_ = std::exchange(other.serials_, {});
+        }
+        return *this;
+    }
+    scoped_lock(const scoped_lock&) = delete;
+    scoped_lock& operator=(const scoped_lock&) = delete;
+    ~scoped_lock() { unlock(); }
+
+    /// Returns: whether every lock of this guard is held and none of their leases has run out. Local and
+    /// cheap.
+    bool owns_lock() const noexcept { return remaining() > duration::zero(); }
+
+    /// Returns: the earliest end of validity among the locks; time_point{} after a move or a loss.
+    time_point valid_until() const noexcept {
+        auto earliest = time_point::max();
+        each([&](auto& m, std::uint64_t& serial) {
+            earliest = std::min(earliest, detail::guard_access::valid_until(m, serial));
+        });
+        return earliest;
+    }
+
+    /// Returns: how long every lock may still be believed held; zero when one is not.
+    duration remaining() const noexcept {
+        const auto left = valid_until() - detail::guard_access::now(*std::get<0>(mutexes_));
+        return left > duration::zero() ? left : duration::zero();
+    }
+
+    /// Returns: the name of the lock.
+    const std::string& name() const noexcept requires(count == 1) { return std::get<0>(mutexes_)->name(); }
+
+  private:
+    template <class F>
+    void each(F f) const noexcept {
+        [&]<std::size_t... I>(std::index_sequence<I...>) { (f(*std::get<I>(mutexes_), serials_[I]), ...); }
+        (std::make_index_sequence<count>{});
+    }
+
+    // Calls f for the mutex at run-time position `at`.
+    template <class F>
+    void nth(std::size_t at, F f) {
+        [&]<std::size_t... I>(std::index_sequence<I...>) {
+            ((I == at ? f(*std::get<I>(mutexes_), serials_[I]) : void()), ...);
+        }
+        (std::make_index_sequence<count>{});
+    }
+
+    void lock(const std::stop_token& stop) {
+        std::array<std::size_t, count> order{};
+        std::array<const std::string*, count> names{};
+        std::array<const void*, count> servers{};
+        std::size_t i = 0;
+        each([&](auto& m, std::uint64_t&) {
+            names[i] = &m.name();
+            servers[i] = detail::guard_access::server(m);
+            order[i] = i;
+            ++i;
+        });
+        std::sort(order.begin(), order.end(),
+                  [&](std::size_t a, std::size_t b) { return *names[a] < *names[b]; });
+        for (std::size_t k = 1; k < count; ++k) {
+            const auto a = order[k - 1];
+            const auto b = order[k];
+            if (*names[a] == *names[b] && servers[a] == servers[b]) {
+                throw error(errc::deadlock, "lock " + detail::printable(*names[a], 100));
+            }
+        }
+        do {
+            unlock();
+            try {
+                for (const auto at : order) {
+                    nth(at, [&](auto& m, std::uint64_t& serial) {
+                        serial = detail::guard_access::lock(m, stop);
+                    });
+                }
+            } catch (...) {
+                unlock();
+                throw;
+            }
+            // While the last lock was waited for, the lease of the first may have run out.
+        } while (!owns_lock());
+    }
+
+    void unlock() noexcept {
+        each([](auto& m, std::uint64_t& serial) {
+            if (serial != 0) detail::guard_access::unlock(m, std::exchange(serial, 0));
+        });
+    }
+
+    std::tuple<Mutexes*...> mutexes_;
+    mutable std::array<std::uint64_t, count> serials_{};  // of the acquisitions; 0: none
+};
+
+template <class M>
+scoped_lock(M&, std::stop_token) -> scoped_lock<M>;
+template <class M1, class M2>
+scoped_lock(M1&, M2&, std::stop_token) -> scoped_lock<M1, M2>;
+template <class M1, class M2, class M3>
+scoped_lock(M1&, M2&, M3&, std::stop_token) -> scoped_lock<M1, M2, M3>;
+template <class... Mutexes>
+scoped_lock(Mutexes&...) -> scoped_lock<Mutexes...>;
+
+}  // namespace distlock

@@ -1,0 +1,6 @@
+// The testing annex: what the project tests itself with, for the tests of services. Link distlock::testing.
+#pragma once
+
+#include <distlock/testing/manual_clock.hpp>
+#include <distlock/testing/redis_server.hpp>
+#include <distlock/testing/scripted_connection.hpp>

@@ -1,0 +1,212 @@
+// A program run beside this one that never outlives it: the process half of testing::redis_server.
+//
+//   class child_process;   // spawn, pause, resume, stop by pid; gone when its owner is gone, even by SIGKILL
+#pragma once
+
+#include <cerrno>
+#include <chrono>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <string>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+extern char** environ;
+
+namespace distlock::testing::impl {
+
+/// Closes a file descriptor when it goes out of scope.
+class unique_fd {
+  public:
+    explicit unique_fd(int fd = -1) noexcept : fd_(fd) {}
+    unique_fd(unique_fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    unique_fd& operator=(unique_fd other) noexcept {
+        std::swap(fd_, other.fd_);
+        return *this;
+    }
+    ~unique_fd() {
+        if (fd_ >= 0) ::close(fd_);
+    }
+    int get() const noexcept { return fd_; }
+
+  private:
+    int fd_;
+};
+
+inline void nap(std::chrono::milliseconds duration) noexcept {
+    ::poll(nullptr, 0, static_cast<int>(duration.count()));
+}
+
+/// What a child starts with: default signals, an empty signal mask, none of our descriptors, its own group.
+class spawn_plan {
+  public:
+    /// `group` 0 makes the child the leader of a new process group.
+    explicit spawn_plan(pid_t group) {
+        check(::posix_spawnattr_init(&attributes_));
+        if (const int failed = ::posix_spawn_file_actions_init(&actions_); failed != 0) {
+            ::posix_spawnattr_destroy(&attributes_);
+            check(failed);
+        }
+        sigset_t none;
+        sigset_t all;
+        ::sigemptyset(&none);
+        ::sigfillset(&all);
+        ::sigdelset(&all, SIGKILL);
+        ::sigdelset(&all, SIGSTOP);
+        ::posix_spawnattr_setsigmask(&attributes_, &none);
+        ::posix_spawnattr_setsigdefault(&attributes_, &all);
+        ::posix_spawnattr_setpgroup(&attributes_, group);
+        ::posix_spawnattr_setflags(&attributes_,
+                                   POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+    }
+    spawn_plan(const spawn_plan&) = delete;
+    spawn_plan& operator=(const spawn_plan&) = delete;
+    ~spawn_plan() {
+        ::posix_spawn_file_actions_destroy(&actions_);
+        ::posix_spawnattr_destroy(&attributes_);
+    }
+
+    void input(int fd) { check(::posix_spawn_file_actions_adddup2(&actions_, fd, STDIN_FILENO)); }
+    void input(const char* path) {
+        check(::posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, path, O_RDONLY, 0));
+    }
+    void output(const char* path) {
+        check(::posix_spawn_file_actions_addopen(&actions_, STDOUT_FILENO, path,
+                                                 O_WRONLY | O_CREAT | O_APPEND, 0600));
+        check(::posix_spawn_file_actions_adddup2(&actions_, STDOUT_FILENO, STDERR_FILENO));
+    }
+
+    /// Throws: std::system_error with what the operating system said, for instance ENOENT.
+    pid_t start(const std::string& program, const std::vector<std::string>& arguments) {
+#ifdef __GLIBC__
+#if __GLIBC_PREREQ(2, 34)
+        // Descriptors of the owner that are not close-on-exec: a server must not keep the owner's pipes open.
+        check(::posix_spawn_file_actions_addclosefrom_np(&actions_, STDERR_FILENO + 1));
+#endif
+#endif
+        std::vector<char*> argv{const_cast<char*>(program.c_str())};
+        for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+        argv.push_back(nullptr);
+        pid_t pid = -1;
+        check(::posix_spawnp(&pid, program.c_str(), &actions_, &attributes_, argv.data(), environ));
+        return pid;
+    }
+
+  private:
+    static void check(int failed) {
+        if (failed != 0) throw std::system_error(failed, std::generic_category());
+    }
+
+    posix_spawnattr_t attributes_;
+    posix_spawn_file_actions_t actions_;
+};
+
+/// A running program, and beside it a minder: a shell that does nothing but read a pipe whose only write end
+/// this process holds. When this process ends, however it ends, the kernel closes that end, and the minder
+/// kills its process group: the program and itself. A group cannot be mistaken for another while its leader
+/// lives, so no process number is ever reused under our hands; and the group is not the terminal's, so Ctrl-C
+/// reaches the owner first. (A child forked without exec holds a copy of the write end: if it outlives its
+/// killed parent, so does the program.)
+class child_process {
+  public:
+    /// Effects: Runs `program` (looked up on PATH), its output appended to the file `output`.
+    /// Throws: std::system_error if it cannot be run.
+    child_process(const std::string& program, const std::vector<std::string>& arguments,
+                  const std::string& output) {
+        int ends[2];
+        if (::pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category());
+        const unique_fd read_end{ends[0]};
+        lifeline_ = unique_fd{ends[1]};
+
+        spawn_plan minder{0};
+        minder.input(read_end.get());
+        minder.output("/dev/null");
+        minder_ =
+            minder.start("/bin/sh", {"-c", "trap '' HUP INT QUIT TERM TSTP; read -r _; kill -s KILL 0"});
+        try {
+            // Were this process killed right here, the new child would hold the write end until its exec, so
+            // the minder cannot fire before the child has joined the group it kills.
+            spawn_plan plan{minder_};
+            plan.input("/dev/null");
+            plan.output(output.c_str());
+            pid_ = plan.start(program, arguments);
+        } catch (...) {
+            kill();
+            throw;
+        }
+    }
+    child_process(const child_process&) = delete;
+    child_process& operator=(const child_process&) = delete;
+    ~child_process() { kill(); }
+
+    pid_t pid() const noexcept { return pid_; }
+
+    /// Returns: false once the program has ended; a paused one is running.
+    bool running() const noexcept { return pid_ > 0 && !has(pid_, WEXITED | WNOHANG); }
+
+    /// Effects: Stops the program where it stands; returns when every thread of it has stopped, or it has
+    /// ended.
+    void pause() noexcept {
+        if (!running()) return;
+        ::kill(pid_, SIGSTOP);
+        has(pid_, WSTOPPED | WEXITED);
+    }
+
+    void resume() noexcept {
+        if (running()) ::kill(pid_, SIGCONT);
+    }
+
+    /// Effects: Asks the program to end (continuing it if it is paused), and after `patience` makes it.
+    void stop(std::chrono::milliseconds patience) noexcept {
+        using namespace std::chrono;
+        if (running()) {
+            ::kill(pid_, SIGTERM);
+            ::kill(pid_, SIGCONT);
+        }
+        for (const auto deadline = steady_clock::now() + patience;
+             running() && steady_clock::now() < deadline;) {
+            nap(milliseconds{2});
+        }
+        kill();
+    }
+
+    /// Effects: Ends the program, its own children and the minder at once, and waits until they are gone.
+    void kill() noexcept {
+        if (minder_ > 0) ::kill(-minder_, SIGKILL);
+        reap(pid_);
+        reap(minder_);
+        lifeline_ = unique_fd{};
+    }
+
+    /// Effects: Forgets the program: for the copy of this object that a child has after fork().
+    void disown() noexcept { minder_ = pid_ = -1; }
+
+  private:
+    // Peeks only (WNOWAIT): until kill() reaps them, both process numbers stay ours.
+    static bool has(pid_t pid, int events) noexcept {
+        siginfo_t seen{};
+        int failed;
+        do {
+            failed = ::waitid(P_PID, static_cast<id_t>(pid), &seen, events | WNOWAIT);
+        } while (failed != 0 && errno == EINTR);
+        return failed != 0 ||
+               seen.si_pid == pid;  // an error is ECHILD: somebody waits for all children, or ignores SIGCHLD
+    }
+
+    static void reap(pid_t& pid) noexcept {
+        while (pid > 0 && ::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) continue;
+        pid = -1;
+    }
+
+    pid_t minder_ = -1;
+    pid_t pid_ = -1;
+    unique_fd lifeline_;
+};
+
+}  // namespace distlock::testing::impl

@@ -1,0 +1,131 @@
+// The smallest Redis client: one command on a unix socket, the reply as text, everything to one deadline.
+//
+//   std::string raw_command(socket path, words, deadline);
+#pragma once
+
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <poll.h>
+#include <span>
+#include <string>
+#include <string_view>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <system_error>
+
+#include <distlock/base/error.hpp>
+#include <distlock/testing/child_process.hpp>
+
+namespace distlock::testing::impl {
+
+/// What a `sockaddr_un` can hold: 107 bytes on Linux.
+inline constexpr std::size_t longest_socket_path = sizeof(sockaddr_un::sun_path) - 1;
+
+inline std::string resp_request(std::span<const std::string_view> words) {
+    std::string request = "*" + std::to_string(words.size()) + "\r\n";
+    for (const std::string_view word : words) {
+        request.append("$").append(std::to_string(word.size())).append("\r\n").append(word).append("\r\n");
+    }
+    return request;
+}
+
+/// Effects: Takes one reply off the front of `rest` and appends it to `text` the way a person reads it.
+/// Returns: false if the reply is not complete yet.
+inline bool render_reply(std::string_view& rest, std::string& text) {
+    const std::size_t end = rest.find("\r\n");
+    if (end == std::string_view::npos) return false;
+    const char kind = rest[0];
+    const std::string_view line = rest.substr(1, end - 1);
+    rest.remove_prefix(end + 2);
+    if (kind == '+' || kind == ':') return text.append(line), true;
+    if (kind == '-') return text.append("-").append(line), true;
+
+    long long size = 0;
+    const auto [stop, failed] = std::from_chars(line.data(), line.data() + line.size(), size);
+    if ((kind != '$' && kind != '*') || failed != std::errc{} || stop != line.data() + line.size()) {
+        throw error(errc::protocol_error, "private server");
+    }
+    if (size < 0) return text.append("(nil)"), true;
+    if (kind == '$') {
+        const auto length = static_cast<std::size_t>(size);
+        if (rest.size() < length + 2) return false;
+        text.append(rest.substr(0, length));
+        rest.remove_prefix(length + 2);
+        return true;
+    }
+    for (long long element = 0; element < size; ++element) {
+        if (element > 0) text += '\n';
+        if (!render_reply(rest, text)) return false;
+    }
+    return true;
+}
+
+/// A stream to a server, on which every call ends by the deadline it was built with.
+class raw_client {
+  public:
+    raw_client(const std::string& path, std::chrono::steady_clock::time_point deadline)
+        : deadline_(deadline), socket_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        if (socket_.get() < 0 || path.size() > longest_socket_path)
+            throw error(errc::unreachable, "private server");
+        std::memcpy(address.sun_path, path.data(), path.size());
+        while (::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+            if (errno == EINTR) continue;
+            // EAGAIN: a paused server's queue of connections is full.
+            if (errno != EAGAIN || left() == 0) throw error(errc::unreachable, "private server, " + path);
+            nap(std::chrono::milliseconds{1});
+        }
+    }
+
+    std::string ask(std::span<const std::string_view> words) {
+        const std::string request = resp_request(words);
+        for (std::string_view unsent = request; !unsent.empty();) {
+            const ssize_t sent = ::send(socket_.get(), unsent.data(), unsent.size(), MSG_NOSIGNAL);
+            if (sent >= 0) {
+                unsent.remove_prefix(static_cast<std::size_t>(sent));
+            } else {
+                wait(POLLOUT);
+            }
+        }
+        for (std::string received;;) {
+            char chunk[16384];
+            const ssize_t got = ::recv(socket_.get(), chunk, sizeof chunk, 0);
+            if (got == 0) throw error(errc::no_reply, "private server closed the connection");
+            if (got < 0) {
+                wait(POLLIN);
+                continue;
+            }
+            received.append(chunk, static_cast<std::size_t>(got));
+            std::string text;
+            std::string_view rest = received;
+            if (render_reply(rest, text)) return text;
+        }
+    }
+
+  private:
+    int left() const {
+        using namespace std::chrono;
+        const auto rest = ceil<milliseconds>(deadline_ - steady_clock::now()).count();
+        return rest > 0 ? static_cast<int>(rest) : 0;
+    }
+
+    // After a call that would not go on: EAGAIN and EINTR are waited out, all else is the end of this
+    // connection.
+    void wait(short event) const {
+        if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
+            throw error(errc::no_reply, "private server: " + std::generic_category().message(errno));
+        }
+        if (left() == 0) throw error(errc::no_reply, "private server");
+        pollfd ready{socket_.get(), event, 0};
+        ::poll(&ready, 1, left());
+    }
+
+    std::chrono::steady_clock::time_point deadline_;
+    unique_fd socket_;
+};
+
+}  // namespace distlock::testing::impl

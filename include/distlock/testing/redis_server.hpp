@@ -1,0 +1,378 @@
+// A private redis-server or valkey-server for tests: started by an object, gone with it.
+//
+//   struct redis_server_options;
+//   class redis_server {
+//       explicit redis_server(redis_server_options = {});
+//       std::string uri() const;                                  // what a client connects to
+//       pid_t pid() const;  std::uint16_t port() const;           // port 0: unix socket only
+//       const std::string& socket_path() const, folder() const;
+//       void start(); void stop(); void kill(); void restart();
+//       void pause(); void resume();
+//       bool running() const;
+//       std::string command({"GET", "orders"}) const;             // looks inside, without a client library
+//   };
+#pragma once
+
+#include <algorithm>
+#include <arpa/inet.h>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <initializer_list>
+#include <iterator>
+#include <mutex>
+#include <netinet/in.h>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/error.hpp>
+#include <distlock/net/uri.hpp>
+#include <distlock/testing/child_process.hpp>
+#include <distlock/testing/raw_client.hpp>
+
+namespace distlock::testing {
+
+struct redis_server_options {
+    /// What to run. Empty: the environment variable DISTLOCK_TEST_SERVER, else redis-server, else
+    /// valkey-server, on PATH.
+    std::string program;
+    /// Listen on a free port of 127.0.0.1 as well, and say so in uri().
+    bool tcp = false;
+    /// Appended to the command line: {"--requirepass", "secret"}. They win over the settings made here.
+    std::vector<std::string> arguments;
+    /// How long start() waits for the first answer.
+    std::chrono::milliseconds startup = std::chrono::seconds{10};
+    /// Every write is on disk before it is answered (appendonly, fsync always): kill() and start() lose
+    /// nothing.
+    bool persistent = false;
+};
+
+/// A server of one's own, in a temporary folder of its own (mode 0700), which nobody else can reach by
+/// accident. Two of them never collide, in one process or in many. The server ends with this object, and with
+/// this process however that ends, SIGKILL included. In a child after fork() the object is only a copy: its
+/// destructor leaves the server alone. All members may be called from several threads.
+class redis_server {
+  public:
+    /// Effects: Makes the folder and calls start().
+    /// Throws: error(errc::no_server) with what to install, or with the end of the server's log.
+    explicit redis_server(redis_server_options options = {});
+    redis_server(const redis_server&) = delete;
+    redis_server& operator=(const redis_server&) = delete;
+    /// Effects: kill(), and removes the folder.
+    ~redis_server();
+
+    /// Returns: "unix:///folder/redis.sock", or "redis://127.0.0.1:port" with `tcp`. Never changes. Without a
+    /// password, whatever the arguments say.
+    std::string uri() const;
+    std::uint16_t port() const noexcept { return port_; }
+    const std::string& socket_path() const noexcept { return socket_path_; }
+    const std::string& folder() const noexcept { return folder_; }
+
+    /// Returns: the server's process number, -1 while it is stopped.
+    pid_t pid() const;
+    /// Returns: whether there is a server process; a paused one counts.
+    bool running() const;
+
+    /// Effects: Starts the server if it is not running, and returns when it answers: same folder, socket and
+    /// port. Throws: error(errc::no_server).
+    void start();
+    /// Effects: Ends the server in good order (SIGTERM), after five seconds by force, paused or not; returns
+    /// when it is gone.
+    void stop();
+    /// Effects: Ends the server as a crash would (SIGKILL); returns when it is gone.
+    void kill();
+    /// Effects: stop() and start().
+    void restart();
+    /// Effects: Freezes the server (SIGSTOP); returns when it really stands. It keeps its connections and
+    /// answers nobody.
+    void pause();
+    void resume();
+
+    /// Effects: Sends one command on a connection of its own, authenticated if the arguments set a password.
+    /// Returns: the reply as text: "-ERR ..." for an error, "(nil)", an array as one element a line.
+    /// Throws: error(errc::unreachable), or error(errc::no_reply) after `patience`.
+    std::string command(std::span<const std::string_view> words,
+                        std::chrono::milliseconds patience = std::chrono::seconds{5}) const;
+    std::string command(std::initializer_list<std::string_view> words,
+                        std::chrono::milliseconds patience = std::chrono::seconds{5}) const {
+        return command(std::span<const std::string_view>(words.begin(), words.size()), patience);
+    }
+
+  private:
+    enum class launch { ready, died, silent };
+
+    void make_folder();
+    void remove_folder() noexcept;
+    void start_locked();
+    launch launch_once(const std::string& program, std::chrono::steady_clock::time_point deadline);
+    void write_settings() const;
+    std::string log_path() const { return folder_ + "/server.log"; }
+    std::string log() const;
+    std::string find_program() const;
+    void check_owner() const;
+
+    const redis_server_options options_;
+    const pid_t owner_ = ::getpid();
+    mutable std::mutex guard_;
+    std::string folder_;
+    std::string socket_path_;
+    std::uint16_t port_ = 0;
+    std::optional<impl::child_process> process_;
+};
+
+namespace impl {
+
+inline bool on_path(const std::string& program) {
+    const char* const path = std::getenv("PATH");
+    std::string_view rest = path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin";
+    while (!rest.empty()) {
+        const std::string_view folder = rest.substr(0, rest.find(':'));
+        rest.remove_prefix(folder.size() < rest.size() ? folder.size() + 1 : rest.size());
+        const std::string file = std::string(folder.empty() ? "." : folder) + "/" + program;
+        if (::access(file.c_str(), X_OK) == 0) return true;
+    }
+    return false;
+}
+
+/// Returns: a port nobody listens on now. Somebody may the next moment: whoever uses it must be ready to try
+/// another.
+inline std::uint16_t unused_port() {
+    const unique_fd probe{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    if (::bind(probe.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
+        ::getsockname(probe.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+        throw error(errc::no_server, "no free port on 127.0.0.1: " + std::generic_category().message(errno));
+    }
+    return ntohs(address.sin_port);
+}
+
+/// Returns: `value` as a line of the server's settings file carries it.
+inline std::string quoted(std::string_view value) {
+    std::string text = "\"";
+    for (const char c : value) {
+        if (c == '"' || c == '\\') text += '\\';
+        text += c;
+    }
+    return text += '"';
+}
+
+}  // namespace impl
+
+inline redis_server::redis_server(redis_server_options options) : options_(std::move(options)) {
+    make_folder();
+    try {
+        start();
+    } catch (...) {
+        remove_folder();
+        throw;
+    }
+}
+
+inline redis_server::~redis_server() {
+    // In a forked child neither the processes nor the folder are ours. What the parent would wait for, we
+    // must not.
+    if (::getpid() != owner_) {
+        if (process_) process_->disown();
+        return;
+    }
+    process_.reset();
+    remove_folder();
+}
+
+inline std::string redis_server::uri() const {
+    return options_.tcp ? "redis://127.0.0.1:" + std::to_string(port_)
+                        : "unix://" + detail::percent_encoded(socket_path_, "/");
+}
+
+inline pid_t redis_server::pid() const {
+    check_owner();
+    const std::lock_guard lock{guard_};
+    return process_ ? process_->pid() : -1;
+}
+
+inline bool redis_server::running() const {
+    check_owner();
+    const std::lock_guard lock{guard_};
+    return process_ && process_->running();
+}
+
+inline void redis_server::start() {
+    check_owner();
+    const std::lock_guard lock{guard_};
+    if (!process_ || !process_->running()) start_locked();
+}
+
+inline void redis_server::stop() {
+    check_owner();
+    const std::lock_guard lock{guard_};
+    if (process_) process_->stop(std::chrono::seconds{5});
+    process_.reset();
+}
+
+inline void redis_server::kill() {
+    check_owner();
+    const std::lock_guard lock{guard_};
+    process_.reset();
+}
+
+inline void redis_server::restart() {
+    stop();
+    start();
+}
+
+inline void redis_server::pause() {
+    check_owner();
+    const std::lock_guard lock{guard_};
+    if (process_) process_->pause();
+}
+
+inline void redis_server::resume() {
+    check_owner();
+    const std::lock_guard lock{guard_};
+    if (process_) process_->resume();
+}
+
+inline std::string redis_server::command(std::span<const std::string_view> words,
+                                         std::chrono::milliseconds patience) const {
+    impl::raw_client client{socket_path_, std::chrono::steady_clock::now() + patience};
+    for (std::size_t i = 0; i + 1 < options_.arguments.size(); ++i) {
+        if (options_.arguments[i] != "--requirepass") continue;
+        const std::string_view login[] = {"AUTH", options_.arguments[i + 1]};
+        client.ask(login);
+    }
+    return client.ask(words);
+}
+
+inline void redis_server::make_folder() {
+    std::error_code no_such_folder;
+    std::string name = (std::filesystem::temp_directory_path(no_such_folder) / "distlock-XXXXXX").string();
+    if (no_such_folder) name = "/tmp/distlock-XXXXXX";
+    socket_path_ = name + "/redis.sock";
+    if (socket_path_.size() > impl::longest_socket_path) {
+        throw error(errc::no_server,
+                    "the socket " + socket_path_ + " would have a path of " +
+                        std::to_string(socket_path_.size()) + " bytes, but a unix socket takes " +
+                        std::to_string(impl::longest_socket_path) + "; set TMPDIR to a shorter folder");
+    }
+    if (::mkdtemp(name.data()) == nullptr) {
+        throw error(errc::no_server, "no folder " + name + ": " + std::generic_category().message(errno));
+    }
+    folder_ = name;
+    socket_path_ = name + "/redis.sock";
+}
+
+inline void redis_server::remove_folder() noexcept {
+    try {
+        std::error_code ignored;
+        std::filesystem::remove_all(folder_, ignored);
+    } catch (...) {  // out of memory: a folder stays behind, which is better than ending the program
+    }
+}
+
+inline void redis_server::start_locked() {
+    const std::string program = find_program();
+    const auto deadline = std::chrono::steady_clock::now() + options_.startup;
+    const bool port_is_known = port_ != 0;
+    for (std::string said;;) {
+        if (options_.tcp && !port_is_known) port_ = impl::unused_port();
+        const launch outcome = launch_once(program, deadline);
+        if (outcome == launch::ready) return;
+        process_.reset();
+        if (outcome == launch::died || said.empty()) said = log();
+        // Between our look at the port and the server's somebody else may have taken it. On a restart the
+        // port is promised, so we wait for it.
+        const bool taken =
+            outcome == launch::died && said.find("Address already in use") != std::string::npos;
+        if (taken && std::chrono::steady_clock::now() < deadline) {
+            if (port_is_known) impl::nap(std::chrono::milliseconds{20});
+            continue;
+        }
+        if (!port_is_known) port_ = 0;
+        throw error(errc::no_server, program + (outcome == launch::died ? " ended" : " did not answer") +
+                                         " while starting; the end of its log:\n" + said);
+    }
+}
+
+inline redis_server::launch redis_server::launch_once(const std::string& program,
+                                                      std::chrono::steady_clock::time_point deadline) {
+    using namespace std::chrono;
+    ::unlink(log_path().c_str());
+    ::unlink(socket_path_.c_str());
+    write_settings();
+    std::vector<std::string> arguments{folder_ + "/server.conf"};
+    arguments.insert(arguments.end(), options_.arguments.begin(), options_.arguments.end());
+    try {
+        process_.emplace(program, arguments, log_path());
+    } catch (const std::system_error& failed) {
+        throw error(errc::no_server,
+                    "cannot run " + program + " (" + failed.code().message() +
+                        "); apt-get install redis-server, or name one in DISTLOCK_TEST_SERVER");
+    }
+    // The unix socket is the last one a server opens, and nobody else can open ours: an answer there means
+    // that the port, too, is this server's and not a stranger's.
+    for (milliseconds pause{1}; process_->running(); pause = std::min(pause * 2, milliseconds{20})) {
+        if (steady_clock::now() >= deadline) return launch::silent;
+        try {
+            const std::string answer = command({"PING"}, ceil<milliseconds>(deadline - steady_clock::now()));
+            if (!answer.starts_with("-LOADING"))
+                return launch::ready;  // -NOAUTH and the like are answers, too
+        } catch (const error&) {}
+        impl::nap(pause);
+    }
+    return launch::died;
+}
+
+inline void redis_server::write_settings() const {
+    std::ofstream file{folder_ + "/server.conf"};
+    file << "bind 127.0.0.1\n"
+         << "port " << port_ << '\n'
+         << "protected-mode yes\n"
+         << "unixsocket " << impl::quoted(socket_path_) << '\n'
+         << "unixsocketperm 700\n"
+         << "dir " << impl::quoted(folder_) << '\n'
+         << "logfile " << impl::quoted(log_path()) << '\n'
+         << "loglevel notice\n"
+         << "daemonize no\n"
+         << "save \"\"\n"
+         << "appendonly " << (options_.persistent ? "yes" : "no") << '\n'
+         << "appendfsync always\n";
+    if (!file.flush()) throw error(errc::no_server, "cannot write " + folder_ + "/server.conf");
+}
+
+inline std::string redis_server::log() const {
+    std::ifstream file{log_path()};
+    std::string text{std::istreambuf_iterator<char>(file), {}};
+    if (text.size() > 2000) text.erase(0, text.size() - 2000);
+    return text;
+}
+
+inline std::string redis_server::find_program() const {
+    if (!options_.program.empty()) return options_.program;
+    if (const char* const named = std::getenv("DISTLOCK_TEST_SERVER"); named != nullptr && *named != '\0')
+        return named;
+    for (const char* const program : {"redis-server", "valkey-server"}) {
+        if (impl::on_path(program)) return program;
+    }
+    throw error(errc::no_server,
+                "neither redis-server nor valkey-server is on PATH; apt-get install redis-server");
+}
+
+inline void redis_server::check_owner() const {
+    if (::getpid() != owner_) throw error(errc::wrong_process, "private server");
+}
+
+}  // namespace distlock::testing

@@ -1,0 +1,85 @@
+// One Redis command as it is handed to a connection: arguments, routing key, and how long an answer is worth
+// having.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <initializer_list>
+#include <span>
+#include <stdexcept>
+#include <string_view>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/wire/script.hpp>
+
+namespace distlock {
+
+/// A view: it owns none of its text, allocates nothing, and is good as long as what it was made from. A
+/// connection that keeps a command longer than its call copies the arguments.
+class command {
+  public:
+    static constexpr std::size_t max_arguments = 16;
+
+    /// A command of its arguments. `routing_key` is the key a cluster routes by; empty when any server will
+    /// do. Throws: std::length_error for more than max_arguments.
+    constexpr command(std::initializer_list<std::string_view> argv, std::string_view routing_key = {})
+        : key_(routing_key) {
+        append(argv);
+    }
+
+    /// EVALSHA of `source`, routed by the first key. All keys must hash to one slot.
+    /// Throws: std::length_error as above.
+    constexpr command(const script& source, std::initializer_list<std::string_view> keys,
+                      std::initializer_list<std::string_view> arguments)
+        : script_(&source), key_(keys.size() == 0 ? std::string_view{} : *keys.begin()) {
+        constexpr std::array<std::string_view, 10> digits{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
+        if (keys.size() >= digits.size()) throw std::length_error("distlock::command: too many keys");
+        append({"EVALSHA", source.sha1(), digits[keys.size()]});
+        append(keys);
+        append(arguments);
+    }
+
+    /// Returns: the arguments, the command's own name first.
+    constexpr std::span<const std::string_view> argv() const noexcept { return {argv_.data(), size_}; }
+
+    /// Returns: the key to route by. It cannot be found in argv alone: EVALSHA has it third, and not every
+    /// command has it.
+    constexpr std::string_view routing_key() const noexcept { return key_; }
+
+    /// Returns: whether this is EVALSHA of a script, which answers NOSCRIPT when the server does not have it.
+    constexpr bool is_script() const noexcept { return script_ != nullptr; }
+
+    /// Preconditions: is_script().
+    /// Returns: the same as EVAL, with the script's body: what to send after NOSCRIPT.
+    constexpr command with_body() const noexcept {
+        command full = *this;
+        full.argv_[0] = "EVAL";
+        full.argv_[1] = script_->text();
+        return full;
+    }
+
+    /// The instant after which nobody waits for the answer; clock::time_point::max() when the connection's
+    /// own time-out is the only bound. A connection that can, gives up then.
+    constexpr clock::time_point deadline() const noexcept { return deadline_; }
+    constexpr command& until(clock::time_point deadline) noexcept {
+        deadline_ = deadline;
+        return *this;
+    }
+
+  private:
+    constexpr void append(std::initializer_list<std::string_view> more) {
+        if (size_ + more.size() > max_arguments)
+            throw std::length_error("distlock::command: too many arguments");
+        std::copy(more.begin(), more.end(), argv_.begin() + static_cast<std::ptrdiff_t>(size_));
+        size_ += more.size();
+    }
+
+    std::array<std::string_view, max_arguments> argv_{};
+    std::size_t size_ = 0;
+    const script* script_ = nullptr;
+    std::string_view key_;
+    clock::time_point deadline_ = clock::time_point::max();
+};
+
+}  // namespace distlock

@@ -1,0 +1,83 @@
+// What a reply means to a lock: the few answers the engine decides by.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include <distlock/base/error.hpp>
+#include <distlock/wire/reply.hpp>
+#include <distlock/wire/server_error.hpp>
+
+namespace distlock {
+
+/// What became of a release. Every value but `unreachable` and `refused` means that this owner's key is gone;
+/// with those two it is gone at the latest when its lease ends.
+enum class release_outcome {
+    released,       ///< it was ours, and is free now
+    expired,        ///< the lease had run out: nothing was there to release
+    taken,          ///< the lease had run out and somebody else holds the lock: left alone
+    unreachable,    ///< no server answered
+    refused,        ///< the server answered that it will not
+    not_held,       ///< unlock() without owning: nothing was sent
+    wrong_process,  ///< unlock() in a child after fork(): nothing was sent
+};
+
+/// Answers to "give me the lock".
+struct acquire_outcome {
+    enum class kind {
+        granted,  ///< ours
+        busy,     ///< somebody else's
+        later,    ///< not applied; worth asking again
+        refused,  ///< not applied; asking again will not help
+        unknown,  ///< may have been applied
+    };
+
+    kind what = kind::unknown;
+    errc cause = errc::no_reply;  ///< of later, refused and unknown
+    std::optional<std::chrono::milliseconds> ttl =
+        {};  ///< of busy: what is left; -1 when the holder's key has no TTL
+
+    static acquire_outcome granted() { return {kind::granted, {}, {}}; }
+    static acquire_outcome busy() { return {kind::busy, {}, {}}; }
+    static acquire_outcome busy(std::int64_t ttl) { return {kind::busy, {}, std::chrono::milliseconds(ttl)}; }
+
+    /// Returns: what a reply that is none of the dialect's answers means.
+    static acquire_outcome failure(const reply& r) {
+        switch (r.kind()) {
+            case reply_kind::not_sent:
+                return {waitable(r.cause()) ? kind::later : kind::refused, r.cause(), {}};
+            case reply_kind::no_answer:
+                return {kind::unknown, r.cause(), {}};
+            case reply_kind::error: {
+                const auto e = classify_error(r.text());
+                if (e.transient) return {kind::later, e.cause, {}};
+                return {kind::refused, e.cause, {}};
+            }
+            default:
+                return {kind::unknown, errc::protocol_error, {}};
+        }
+    }
+
+  private:
+    static bool waitable(errc cause) {
+        return cause == errc::unreachable || cause == errc::no_reply || cause == errc::unavailable;
+    }
+};
+
+/// Answers to "I am done with it".
+struct release_verdict {
+    release_outcome what = release_outcome::unreachable;
+    bool again = false;  ///< the key may still be ours: worth asking again while the lease lasts
+
+    static release_verdict failure(const reply& r) {
+        if (!r.answered()) {
+            if (r.cause() == errc::wrong_process) return {release_outcome::wrong_process, false};
+            return {release_outcome::unreachable, true};
+        }
+        if (r.is(reply_kind::error)) return {release_outcome::refused, classify_error(r.text()).transient};
+        return {release_outcome::unreachable, true};
+    }
+};
+
+}  // namespace distlock

@@ -1,0 +1,96 @@
+// What became of a command: the server's reply, or the two ways of not having one.
+//
+//   reply::nil(), integer(n), string(s), status(s), array({...})   // the server answered
+//   reply::error("WRONGTYPE ...")                                  // the server answered with an error
+//   reply::not_sent(cause, detail)                                 // no byte left: it was not applied
+//   reply::no_answer(cause, detail)                                // sent; it may have been applied
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/error.hpp>
+
+namespace distlock {
+
+enum class reply_kind { nil, integer, string, status, array, error, not_sent, no_answer };
+
+/// A value. The default is nil.
+class reply {
+  public:
+    reply() = default;
+
+    static reply nil() { return {}; }
+    static reply integer(std::int64_t value) {
+        reply r(reply_kind::integer);
+        r.integer_ = value;
+        return r;
+    }
+    static reply string(std::string value) { return {reply_kind::string, std::move(value)}; }
+    static reply status(std::string value) { return {reply_kind::status, std::move(value)}; }
+    static reply array(std::vector<reply> elements) {
+        reply r(reply_kind::array);
+        r.elements_ = std::move(elements);
+        return r;
+    }
+
+    /// An error the server sent, as it came after the '-': "WRONGTYPE Operation against a key ...".
+    static reply error(std::string text) { return {reply_kind::error, std::move(text)}; }
+
+    /// Not one byte of the command was handed to the system: it was certainly not applied. `detail` says what
+    /// failed, fit for a message: printable, without secrets.
+    static reply not_sent(errc cause, std::string detail) {
+        reply r(reply_kind::not_sent, std::move(detail));
+        r.cause_ = cause;
+        return r;
+    }
+
+    /// Something was sent and no answer came: the command may have been applied, or may still be.
+    static reply no_answer(errc cause, std::string detail) {
+        reply r(reply_kind::no_answer, std::move(detail));
+        r.cause_ = cause;
+        return r;
+    }
+
+    reply_kind kind() const noexcept { return kind_; }
+
+    /// Returns: whether a server answered, if only with an error.
+    bool answered() const noexcept { return kind_ != reply_kind::not_sent && kind_ != reply_kind::no_answer; }
+
+    bool is(reply_kind kind) const noexcept { return kind_ == kind; }
+    bool is_status(std::string_view text) const noexcept {
+        return kind_ == reply_kind::status && text_ == text;
+    }
+    bool is_string(std::string_view text) const noexcept {
+        return kind_ == reply_kind::string && text_ == text;
+    }
+    bool is_integer(std::int64_t value) const noexcept {
+        return kind_ == reply_kind::integer && integer_ == value;
+    }
+
+    /// Returns: the text of a string, status or error reply, or the detail of not_sent and no_answer; else
+    /// empty.
+    const std::string& text() const noexcept { return text_; }
+    /// Returns: the number of an integer reply; else 0.
+    std::int64_t number() const noexcept { return integer_; }
+    /// Returns: the elements of an array reply; else none.
+    const std::vector<reply>& elements() const noexcept { return elements_; }
+    std::vector<reply>& elements() noexcept { return elements_; }
+    /// Preconditions: !answered(). Returns: why there is no answer.
+    errc cause() const noexcept { return cause_; }
+
+  private:
+    explicit reply(reply_kind kind) : kind_(kind) {}
+    reply(reply_kind kind, std::string text) : kind_(kind), text_(std::move(text)) {}
+
+    reply_kind kind_ = reply_kind::nil;
+    errc cause_ = errc::no_reply;
+    std::int64_t integer_ = 0;
+    std::string text_;
+    std::vector<reply> elements_;
+};
+
+}  // namespace distlock

@@ -1,0 +1,41 @@
+// A server-side script: its text and the name EVALSHA calls it by, both fixed at compile time.
+//
+//   class script {
+//   public:
+//     explicit consteval script(std::string_view text);
+//     constexpr std::string_view text() const noexcept;     // for EVAL and SCRIPT LOAD
+//     constexpr std::string_view sha1() const noexcept;     // for EVALSHA
+//   };
+//
+//   inline constexpr script release_script{"return redis.call('DEL', KEYS[1])"};
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include <distlock/detail/sha1.hpp>
+
+namespace distlock {
+
+/// The text of a Lua script and its SHA-1. Both must agree to the byte with what the server gets, so neither
+/// can be made or changed at run time.
+class script {
+  public:
+    /// Preconditions: `text` has static storage and is not empty; what breaks this does not compile.
+    explicit consteval script(std::string_view text) : text_(text), sha1_(detail::sha1_hex(text)) {
+        if (text.empty()) throw "a script needs a text";
+    }
+
+    /// Returns: the text as given; valid for ever.
+    constexpr std::string_view text() const noexcept { return text_; }
+
+    /// Returns: 40 lower-case hexadecimal digits; valid as long as this script.
+    constexpr std::string_view sha1() const& noexcept { return {sha1_.data(), sha1_.size()}; }
+    std::string_view sha1() const&& = delete;
+
+  private:
+    std::string_view text_;
+    std::array<char, 40> sha1_;
+};
+
+}  // namespace distlock

@@ -1,0 +1,85 @@
+// Error replies told apart by their first word: texts differ between servers and versions, the words do not.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+#include <distlock/base/error.hpp>
+
+namespace distlock {
+
+/// What an error reply means for the command that got it. The codes that classify_error knows are checked
+/// before a command, or the first write of a script, runs: it was not applied.
+struct server_error {
+    errc cause = errc::server_error;
+    bool transient = false;  ///< the same command may succeed a little later
+};
+
+namespace detail {
+
+constexpr std::string_view first_word(std::string_view text) noexcept {
+    return text.substr(0, text.find(' '));
+}
+
+// Before 7.0 an error inside a script came wrapped: "ERR Error running script (call to f_<sha>):
+// @user_script:1: OOM ...". 7.0 sends the inner error itself.
+constexpr std::string_view unwrap_script_error(std::string_view text) noexcept {
+    constexpr std::string_view wrapper = "ERR Error running script";
+    constexpr std::string_view mark = "@user_script:";
+    if (!text.starts_with(wrapper)) return text;
+    const auto at = text.rfind(mark);
+    if (at == std::string_view::npos) return text;
+    const auto colon = text.find(": ", at + mark.size());
+    if (colon == std::string_view::npos) return text;
+    text.remove_prefix(colon + 2);
+    if (text.starts_with('-')) text.remove_prefix(1);
+    return text;
+}
+
+}  // namespace detail
+
+/// Returns: what the error reply `text` says.
+constexpr server_error classify_error(std::string_view text) noexcept {
+    struct row {
+        std::string_view word;
+        errc cause;
+        bool transient;
+    };
+    constexpr std::array<row, 18> table{{
+        {"LOADING", errc::unavailable, true},
+        {"BUSY", errc::unavailable, true},
+        {"MASTERDOWN", errc::unavailable, true},
+        {"CLUSTERDOWN", errc::unavailable, true},
+        {"TRYAGAIN", errc::unavailable, true},
+        {"READONLY", errc::read_only, true},
+        {"MOVED", errc::wrong_node, false},
+        {"ASK", errc::wrong_node, false},
+        {"CROSSSLOT", errc::wrong_node, false},
+        {"OOM", errc::out_of_memory, false},
+        {"MISCONF", errc::writes_refused, false},
+        {"NOREPLICAS", errc::writes_refused, false},
+        {"NOAUTH", errc::authentication_failed, false},
+        {"WRONGPASS", errc::authentication_failed, false},
+        {"NOPERM", errc::permission_denied, false},
+        {"DENIED", errc::permission_denied, false},
+        {"WRONGTYPE", errc::wrong_type, false},
+        {"NOSCRIPT", errc::unavailable, true},
+    }};
+    const auto inner = detail::unwrap_script_error(text);
+    const auto word = detail::first_word(inner);
+    for (const row& r : table) {
+        if (word == r.word) return {r.cause, r.transient};
+    }
+    // A permission missing inside a script is a plain ERR.
+    if (inner.find("can't run this command") != std::string_view::npos ||
+        inner.find("ACL failure in script") != std::string_view::npos ||
+        inner.find("can't access at least one of the keys") != std::string_view::npos) {
+        return {errc::permission_denied, false};
+    }
+    if (inner.starts_with("ERR unknown command")) return {errc::unsupported_command, false};
+    if (inner.starts_with("ERR max number of clients")) return {errc::unavailable, true};
+    return {errc::server_error, false};
+}
+
+}  // namespace distlock

@@ -1,0 +1,19 @@
+// One include for the tests, whether Catch2 2.13 or 3.x is installed.
+#pragma once
+
+#if __has_include(<catch2/catch_all.hpp>)
+#include <catch2/catch_all.hpp>
+#define DISTLOCK_CATCH_MAJOR 3
+#else
+#include <catch2/catch.hpp>
+#define DISTLOCK_CATCH_MAJOR 2
+#endif
+
+/// Matcher: the string contains `part`. (The two majors call theirs by different names.)
+inline auto contains_text(const std::string& part) {
+#if DISTLOCK_CATCH_MAJOR == 3
+    return Catch::Matchers::ContainsSubstring(part);
+#else
+    return Catch::Matchers::Contains(part);
+#endif
+}

@@ -1,0 +1,88 @@
+// What is no connection, and that the compiler says which part is missing.
+#include <chrono>
+#include <string>
+
+#include <distlock/distlock.hpp>
+
+// CASE_no_execute: executes_a_command
+#if defined(CASE_no_execute)
+struct stranger {
+    void send(const std::string&) {}
+};
+stranger s;
+distlock::mutex<stranger> orders{s, "orders:42"};
+#elif defined(CASE_no_execute_ok)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+};
+client c;
+distlock::mutex<client> orders{c, "orders:42"};
+#endif
+
+// CASE_no_execute_deduced: constraints not satisfied
+#if defined(CASE_no_execute_deduced)
+struct stranger {};
+stranger s;
+distlock::mutex orders{s, "orders:42"};
+#elif defined(CASE_no_execute_deduced_ok)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+};
+client c;
+distlock::mutex orders{c, "orders:42"};
+#endif
+
+// CASE_check_no_execute: a connection needs a member .distlock::reply execute
+#if defined(CASE_check_no_execute)
+struct stranger {};
+static_assert(distlock::check_connection<stranger>());
+#elif defined(CASE_check_no_execute_ok)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+};
+static_assert(distlock::check_connection<client>());
+#endif
+
+// CASE_wrong_reply: the result type must be exactly distlock::reply
+#if defined(CASE_wrong_reply)
+struct client {
+    bool execute(const distlock::command&) { return true; }
+};
+static_assert(distlock::check_connection<client>());
+#elif defined(CASE_wrong_reply_ok)
+auto client = [](const distlock::command&) { return distlock::reply::nil(); };
+static_assert(distlock::check_connection<decltype(client)>());
+distlock::mutex orders{client, "orders:42"};
+#endif
+
+// CASE_wrong_post: post must be .bool post
+#if defined(CASE_wrong_post)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    void post(const distlock::command&) {}
+};
+static_assert(distlock::check_connection<client>());
+#elif defined(CASE_wrong_post_ok)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    bool post(const distlock::command&) { return true; }
+};
+static_assert(distlock::check_connection<client>());
+static_assert(distlock::posting_connection<client>);
+#endif
+
+// CASE_wrong_command_timeout: command_timeout must return
+#if defined(CASE_wrong_command_timeout)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    int command_timeout() const { return 200; }
+};
+static_assert(distlock::check_connection<client>());
+#elif defined(CASE_wrong_command_timeout_ok)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    std::chrono::seconds command_timeout() const { return std::chrono::seconds{1}; }
+};
+static_assert(distlock::check_connection<client>());
+static_assert(distlock::timed_connection<client>);
+#endif

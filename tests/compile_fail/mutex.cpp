@@ -1,0 +1,68 @@
+// What a mutex must refuse to do, or to be ignored at. (How cases are written: cmake/dev/compile_fail.cmake.)
+#include <chrono>
+#include <utility>
+
+#include <distlock/distlock.hpp>
+
+struct silent_server {
+    distlock::reply execute(const distlock::command&) { return {}; }
+};
+
+silent_server server;
+distlock::mutex orders{server, "orders:42"};
+
+// CASE_copy: use of deleted function|deleted constructor
+#if defined(CASE_copy)
+distlock::mutex<silent_server> copy{orders};
+#elif defined(CASE_copy_ok)
+distlock::mutex<silent_server> same_name{server, orders.name()};
+#endif
+
+// CASE_copy_assign: use of deleted function|overload resolution selected deleted operator
+#if defined(CASE_copy_assign)
+void assign(distlock::mutex<silent_server>& other) { orders = other; }
+#elif defined(CASE_copy_assign_ok)
+void assign(distlock::mutex<silent_server>*& other) { other = &orders; }
+#endif
+
+// CASE_move: use of deleted function|deleted constructor
+#if defined(CASE_move)
+distlock::mutex<silent_server> moved{std::move(orders)};
+#elif defined(CASE_move_ok)
+distlock::mutex<silent_server>& referred{orders};
+#endif
+
+// CASE_temporary_connection: cannot bind non-const lvalue reference|no matching constructor|no viable
+#if defined(CASE_temporary_connection)
+distlock::mutex<silent_server> dangling{silent_server{}, "orders:42"};
+#elif defined(CASE_temporary_connection_ok)
+distlock::mutex<silent_server> lasting{server, "orders:42"};
+#endif
+
+// CASE_try_lock_ignored: unless the result is true, the lock was not taken
+#if defined(CASE_try_lock_ignored)
+void hope() { orders.try_lock(); }
+#elif defined(CASE_try_lock_ignored_ok)
+bool look() { return orders.try_lock(); }
+#endif
+
+// CASE_try_lock_for_ignored: unless the result is true, the lock was not taken
+#if defined(CASE_try_lock_for_ignored)
+void hope() { orders.try_lock_for(std::chrono::seconds{1}); }
+#elif defined(CASE_try_lock_for_ignored_ok)
+bool look() { return orders.try_lock_for(std::chrono::seconds{1}); }
+#endif
+
+// CASE_unnamed_guard: an unnamed guard releases the lock at once
+#if defined(CASE_unnamed_guard)
+void work() { distlock::scoped_lock<distlock::mutex<silent_server>>{orders}; }
+#elif defined(CASE_unnamed_guard_ok)
+void work() { distlock::scoped_lock guard{orders}; }
+#endif
+
+// CASE_guard_copy: use of deleted function|deleted constructor
+#if defined(CASE_guard_copy)
+void work(distlock::scoped_lock<distlock::mutex<silent_server>>& guard) { auto copy = guard; }
+#elif defined(CASE_guard_copy_ok)
+void work(distlock::scoped_lock<distlock::mutex<silent_server>>& guard) { auto moved = std::move(guard); }
+#endif

@@ -1,0 +1,78 @@
+# What the consumer projects share.
+
+# consumer(name source target...): a program of this source, strict about warnings, run by ctest.
+enable_testing()
+function(consumer name source)
+  add_executable(${name} "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/${source}")
+  target_link_libraries(${name} PRIVATE ${ARGN})
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wold-style-cast -Werror)
+  add_test(NAME ${name} COMMAND ${name})
+endfunction()
+
+macro(expect_target name)
+  if(NOT TARGET ${name})
+    message(FATAL_ERROR "the target ${name} is missing")
+  endif()
+endmacro()
+
+macro(expect_no_target name)
+  if(TARGET ${name})
+    message(FATAL_ERROR "there should be no target ${name}")
+  endif()
+endmacro()
+
+# remember_state(out): what a guest could change in the folder of its host.
+function(remember_state out)
+  set(state "")
+  foreach(variable IN ITEMS BUILD_TESTING CMAKE_BUILD_TYPE CMAKE_CXX_EXTENSIONS CMAKE_CXX_FLAGS CMAKE_CXX_STANDARD
+      CMAKE_CXX_STANDARD_REQUIRED CMAKE_EXPORT_COMPILE_COMMANDS CMAKE_MODULE_PATH CMAKE_POSITION_INDEPENDENT_CODE
+      CMAKE_PREFIX_PATH CMAKE_RUNTIME_OUTPUT_DIRECTORY)
+    if(DEFINED ${variable})
+      string(APPEND state "${variable}=${${variable}}\n")
+    endif()
+  endforeach()
+  foreach(property IN ITEMS COMPILE_DEFINITIONS COMPILE_OPTIONS INCLUDE_DIRECTORIES LINK_OPTIONS TESTS BUILDSYSTEM_TARGETS)
+    get_directory_property(value ${property})
+    string(APPEND state "${property}=${value}\n")
+  endforeach()
+  set(${out} "${state}" PARENT_SCOPE)
+endfunction()
+
+# check_guest(before folder): nothing leaked out of distlock, which was added from this folder after `before`.
+function(check_guest before folder)
+  remember_state(after)
+  if(NOT before STREQUAL after)
+    message(FATAL_ERROR "distlock changed its host:\n--- before\n${before}--- after\n${after}")
+  endif()
+
+  get_property(tests DIRECTORY "${folder}" PROPERTY TESTS)
+  get_property(targets DIRECTORY "${folder}" PROPERTY BUILDSYSTEM_TARGETS)
+  get_property(folders DIRECTORY "${folder}" PROPERTY SUBDIRECTORIES)
+  if(tests OR folders)
+    message(FATAL_ERROR "distlock brought tests or folders into its host: ${tests} ${folders}")
+  endif()
+  foreach(target IN LISTS targets)
+    get_target_property(type ${target} TYPE)
+    if(NOT target MATCHES "^distlock_" OR NOT type STREQUAL "INTERFACE_LIBRARY")
+      message(FATAL_ERROR "distlock brought the target ${target} (${type}) into its host")
+    endif()
+    foreach(property IN ITEMS INTERFACE_COMPILE_DEFINITIONS INTERFACE_COMPILE_OPTIONS INTERFACE_LINK_OPTIONS)
+      get_target_property(value ${target} ${property})
+      if(value)
+        message(FATAL_ERROR "${target} forces ${property}=${value} on its users")
+      endif()
+    endforeach()
+  endforeach()
+
+  get_target_property(system distlock::distlock INTERFACE_SYSTEM_INCLUDE_DIRECTORIES)
+  if(NOT system)
+    message(FATAL_ERROR "a guest's headers must be system headers, or they meet the host's warnings")
+  endif()
+
+  get_cmake_property(cached CACHE_VARIABLES)
+  foreach(variable IN LISTS cached)
+    if(variable MATCHES "^(Catch2_|DISTLOCK_REDIS_SERVER|BUILD_TESTING)")
+      message(FATAL_ERROR "as a guest distlock looked for what only its own tests need: ${variable}")
+    endif()
+  endforeach()
+endfunction()

@@ -1,0 +1,66 @@
+#!/bin/sh
+# Builds and runs the tests on a Debian machine where nothing was prepared; see --help.
+set -eu
+root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd)
+
+usage() {
+    cat <<'TEXT'
+usage: sh tests/run.sh [label...]
+
+Installs what is missing (apt-get when root, otherwise prints the one line to run), builds the tests with warnings as
+errors under build/, and runs them. Without arguments all of them; else only those with the labels named:
+  unit          decisions and data, without a server
+  server        against a private redis-server or valkey-server
+  contract      one suite over every connection
+  headers       each header alone, twice, and all in one program
+  compile_fail  what must not compile, beside what must
+  consume       FetchContent, add_subdirectory, find_package, pkg-config, plain -I
+  text          floors, README blocks, and the words that must not occur
+Environment:
+  CXX                   the compiler; its build folder is build/tests-<compiler>
+  DISTLOCK_TEST_SERVER  redis-server (the default where it is installed) or valkey-server
+  DISTLOCK_JOBS         how many things at a time (default: the number of processors)
+TEXT
+}
+
+labels=
+for argument in "$@"; do
+    case "$argument" in
+        -h | --help) usage; exit 0 ;;
+        unit | server | contract | headers | compile_fail | consume | text) labels="$labels $argument" ;;
+        *) echo "run.sh: no such label: $argument" >&2; usage >&2; exit 2 ;;
+    esac
+done
+
+compiler=g++
+[ -z "${CXX:-}" ] || compiler=
+# shellcheck disable=SC2086
+sh "$root/cmake/dev/packages.sh" $compiler cmake ninja-build pkg-config libhiredis-dev libssl-dev catch2 redis-server
+
+build="$root/build/tests${CXX:+-$(basename "$CXX")}"
+jobs=${DISTLOCK_JOBS:-$(nproc 2>/dev/null || echo 2)}
+
+echo "== configuring in $build"
+generator=
+if [ ! -e "$build/CMakeCache.txt" ] && command -v ninja >/dev/null 2>&1; then generator="-G Ninja"; fi
+# shellcheck disable=SC2086
+cmake -S "$root" -B "$build" $generator -DCMAKE_BUILD_TYPE=Debug -DDISTLOCK_WERROR=ON
+
+targets=
+match=
+for label in $labels; do
+    case "$label" in
+        unit | server | contract) targets="$targets distlock_${label}_tests" ;;
+        headers) targets="$targets distlock_headers" ;;
+    esac
+    match="${match:+$match|}$label"
+done
+
+if [ -z "$labels" ] || [ -n "$targets" ]; then
+    echo "== building, $jobs at a time"
+    # shellcheck disable=SC2086
+    cmake --build "$build" --parallel "$jobs" ${targets:+--target $targets}
+fi
+
+echo "== testing${labels:+:$labels}"
+ctest --test-dir "$build" --output-on-failure --no-tests=error --parallel "$jobs" ${match:+-L "^($match)\$"}
