@@ -1,5 +1,4 @@
-// What a distributed lock is for: processes that add to one counter file, without distlock::mutex and with
-// it.
+// What a distributed lock is for: processes add to one counter file, without distlock::mutex and with it.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -38,8 +37,7 @@ void sleep_until(nanoseconds instant) { std::this_thread::sleep_for(instant - no
 // ---- one of the processes
 // ------------------------------------------------------------------------------------------------
 
-// What a process is told on its command line. The URI may hold a password, so it comes in the environment
-// instead.
+// What a process is told on its command line. A URI may hold a password: it comes in the environment.
 struct job {
     std::size_t process;
     bool with_lock;
@@ -106,13 +104,12 @@ history take_turns_with_lock(const job& mine, counter_file& counter, std::stop_t
     while (!stop.stop_requested()) {
         const nanoseconds asked = now();
         try {
-            distlock::scoped_lock guard{counter_lock,
-                                        stop};  // waits for its turn, or until it is told to stop
+            // Waits for its turn, or until it is told to stop. The end of the scope gives the lock back.
+            distlock::scoped_lock guard{counter_lock, stop};
             const nanoseconds entered = now();
             const long long number = counter.read();
             load.work();
-            // Had this process been stopped for longer than its lease, another would be at it now: then do
-            // not write.
+            // Had this process stood still for longer than its lease, another would be at it now.
             if (!guard.owns_lock()) continue;
             counter.write(number + 1);
             turns.push_back({asked, entered, now()});

@@ -41,13 +41,13 @@ step() {
     wait "$ticker" 2>/dev/null || :
     ticker=
     if [ "$status" -ne 0 ]; then
-        echo ' failed'
+        echo 'failed'
         cat "$log" >&2
         exit 1
     fi
     rm -f "$log"
     log=
-    echo ' done'
+    echo 'done'
 }
 
 generator=

@@ -37,7 +37,7 @@ function(distlock_header_units name folder)
     string(APPEND everything "#include <${header}>\n")
 
     string(REPLACE "/" "_" unit "${header}")
-    set(unit "${CMAKE_CURRENT_BINARY_DIR}/${name}/${unit}.cpp")
+    set(unit "${CMAKE_CURRENT_BINARY_DIR}/${name}_units/${unit}.cpp")
     file(CONFIGURE OUTPUT "${unit}" CONTENT "#include <@header@>\n#include <@header@>\n" @ONLY)
     set(need_${group} ${need})
     list(APPEND units_${group} "${unit}")
@@ -52,7 +52,7 @@ function(distlock_header_units name folder)
     target_link_libraries(${name} PRIVATE ${name}_${group} ${need_${group}})
   endforeach()
 
-  set(main "${CMAKE_CURRENT_BINARY_DIR}/${name}/main.cpp")
+  set(main "${CMAKE_CURRENT_BINARY_DIR}/${name}_units/main.cpp")
   file(CONFIGURE OUTPUT "${main}" @ONLY CONTENT
     "@everything@#include <cstdio>\n\nint main() {\n    std::puts(\"@count@ headers\");\n}\n")
   target_sources(${name} PRIVATE "${main}")

@@ -50,8 +50,7 @@ inline window middle_of(const run& r, const std::vector<owned_turn>& ordered, co
     return {r.begin + (r.end - r.begin - length) / 2, length, columns};
 }
 
-/// What a column of a row shows of one process: from where to where it was in a turn, in eighths of the
-/// column.
+/// What a column of a row shows of one process: from where to where it was in a turn, in eighths.
 struct cell {
     int from = 8;
     int to = 0;

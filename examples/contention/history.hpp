@@ -1,5 +1,4 @@
-// Who held the lock when, as the workers of the contention demo wrote it down, and what follows from it. No
-// I/O but files.
+// Who held the lock when, as the processes of the contention demo wrote it down, and what follows from it.
 #pragma once
 
 #include <algorithm>
@@ -112,8 +111,8 @@ inline waits waits_of(const history& turns) {
     return {at(50), at(99), sorted.back()};
 }
 
-/// Returns: the share of the run during which somebody was in a turn, from 0 to 1. For turns that do not
-/// overlap.
+/// Preconditions: no two turns overlap.
+/// Returns: the share of the run during which somebody was in a turn, from 0 to 1.
 inline double busy_share(const run& r) {
     nanoseconds busy{0};
     for (const history& turns : r.processes) {

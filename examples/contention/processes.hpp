@@ -1,5 +1,4 @@
-// The processes of the contention demo: a folder they share, the counter file, how they are started and
-// always ended.
+// The processes of the contention demo: what they share, how they are started, and that they always end.
 #pragma once
 
 #include <cerrno>

@@ -1,5 +1,4 @@
-// Words and numbers on a terminal or on plain paper: colours, columns, thousands. Pure: strings in, strings
-// out.
+// Words and numbers on a terminal or on plain paper: colours, columns, thousands. Pure.
 #pragma once
 
 #include <chrono>

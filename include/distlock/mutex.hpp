@@ -278,11 +278,18 @@ class mutex {
         return {.without_ttl = got.end.without_ttl};
     }
 
+    // In long double, which neither the ends of a clock's range nor a coarser unit can overflow.
+    template <class Other, class Duration>
+    static auto time_left(std::chrono::time_point<Other, Duration> deadline) {
+        using wide = std::chrono::duration<long double, std::nano>;
+        return wide(deadline.time_since_epoch()) - wide(Other::now().time_since_epoch());
+    }
+
     template <class Other, class Duration>
     outcome acquire_until(std::chrono::time_point<Other, Duration> deadline, const std::stop_token& stop) {
         for (;;) {
-            outcome o = acquire(after(deadline - Other::now()), false, stop);
-            if (o.serial != 0 || o.cause != errc{} || Other::now() >= deadline) return o;
+            outcome o = acquire(after(time_left(deadline)), false, stop);
+            if (o.serial != 0 || o.cause != errc{} || time_left(deadline).count() <= 0) return o;
         }
     }
 

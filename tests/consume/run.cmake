@@ -24,8 +24,10 @@ endfunction()
 
 # Makes hiredis impossible to find, wherever it is.
 get_filename_component(library_folder "${HIREDIS_LIBRARY}" DIRECTORY)
-set(no_hiredis "-DCMAKE_IGNORE_PATH=${HIREDIS_INCLUDE}\;${HIREDIS_INCLUDE}/hiredis\;${library_folder}"
-  -DCMAKE_DISABLE_FIND_PACKAGE_hiredis=ON)
+file(WRITE "${build}/no_hiredis.cmake"
+  "set(CMAKE_IGNORE_PATH \"${HIREDIS_INCLUDE};${HIREDIS_INCLUDE}/hiredis;${library_folder}\" CACHE STRING \"\")\n"
+  "set(CMAKE_DISABLE_FIND_PACKAGE_hiredis ON CACHE BOOL \"\")\n")
+set(no_hiredis -C "${build}/no_hiredis.cmake")
 
 if(CASE STREQUAL "install")
   # Installed in one place and used in another: nothing may remember the first.

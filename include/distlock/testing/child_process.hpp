@@ -150,8 +150,7 @@ class child_process {
     /// Returns: false once the program has ended; a paused one is running.
     bool running() const noexcept { return pid_ > 0 && !has(pid_, WEXITED | WNOHANG); }
 
-    /// Effects: Stops the program where it stands; returns when every thread of it has stopped, or it has
-    /// ended.
+    /// Effects: Stops the program where it stands; returns when all of its threads have, or it ended.
     void pause() noexcept {
         if (!running()) return;
         ::kill(pid_, SIGSTOP);

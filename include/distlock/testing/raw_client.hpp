@@ -113,8 +113,7 @@ class raw_client {
         return rest > 0 ? static_cast<int>(rest) : 0;
     }
 
-    // After a call that would not go on: EAGAIN and EINTR are waited out, all else is the end of this
-    // connection.
+    // After a call that would not go on: EAGAIN and EINTR are waited out, all else ends this connection.
     void wait(short event) const {
         if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
             throw error(errc::no_reply, "private server: " + std::generic_category().message(errno));

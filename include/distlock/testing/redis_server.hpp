@@ -46,15 +46,14 @@ namespace distlock::testing {
 struct redis_server_options {
     /// What to run. Empty: the environment variable DISTLOCK_TEST_SERVER, else redis-server, else
     /// valkey-server, on PATH.
-    std::string program;
+    std::string program{};
     /// Listen on a free port of 127.0.0.1 as well, and say so in uri().
     bool tcp = false;
     /// Appended to the command line: {"--requirepass", "secret"}. They win over the settings made here.
-    std::vector<std::string> arguments;
+    std::vector<std::string> arguments{};
     /// How long start() waits for the first answer.
     std::chrono::milliseconds startup = std::chrono::seconds{10};
-    /// Every write is on disk before it is answered (appendonly, fsync always): kill() and start() lose
-    /// nothing.
+    /// Every write is on disk before it is answered (fsync always): kill() and start() lose nothing.
     bool persistent = false;
 };
 
@@ -87,15 +86,14 @@ class redis_server {
     /// Effects: Starts the server if it is not running, and returns when it answers: same folder, socket and
     /// port. Throws: error(errc::no_server).
     void start();
-    /// Effects: Ends the server in good order (SIGTERM), after five seconds by force, paused or not; returns
+    /// Effects: Ends the server, paused or not, in good order (SIGTERM), after five seconds by force. Returns
     /// when it is gone.
     void stop();
     /// Effects: Ends the server as a crash would (SIGKILL); returns when it is gone.
     void kill();
     /// Effects: stop() and start().
     void restart();
-    /// Effects: Freezes the server (SIGSTOP); returns when it really stands. It keeps its connections and
-    /// answers nobody.
+    /// Effects: Freezes the server (SIGSTOP); returns when it stands. It keeps its connections, answers nobody.
     void pause();
     void resume();
 
@@ -145,8 +143,7 @@ inline bool on_path(const std::string& program) {
     return false;
 }
 
-/// Returns: a port nobody listens on now. Somebody may the next moment: whoever uses it must be ready to try
-/// another.
+/// Returns: a port nobody listens on now. The next moment somebody may: be ready to try another.
 inline std::uint16_t unused_port() {
     const unique_fd probe{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
     sockaddr_in address{};
@@ -183,8 +180,7 @@ inline redis_server::redis_server(redis_server_options options) : options_(std::
 }
 
 inline redis_server::~redis_server() {
-    // In a forked child neither the processes nor the folder are ours. What the parent would wait for, we
-    // must not.
+    // In a forked child neither the processes nor the folder are ours. The parent ends them.
     if (::getpid() != owner_) {
         if (process_) process_->disown();
         return;
@@ -318,9 +314,7 @@ inline redis_server::launch redis_server::launch_once(const std::string& program
     try {
         process_.emplace(program, arguments, log_path());
     } catch (const std::system_error& failed) {
-        throw error(errc::no_server,
-                    "cannot run " + program + " (" + failed.code().message() +
-                        "); apt-get install redis-server, or name one in DISTLOCK_TEST_SERVER");
+        throw error(errc::no_server, "cannot run " + program + " (" + failed.code().message() + ")");
     }
     // The unix socket is the last one a server opens, and nobody else can open ours: an answer there means
     // that the port, too, is this server's and not a stranger's.
@@ -367,8 +361,7 @@ inline std::string redis_server::find_program() const {
     for (const char* const program : {"redis-server", "valkey-server"}) {
         if (impl::on_path(program)) return program;
     }
-    throw error(errc::no_server,
-                "neither redis-server nor valkey-server is on PATH; apt-get install redis-server");
+    throw error(errc::no_server, "neither redis-server nor valkey-server is on PATH");
 }
 
 inline void redis_server::check_owner() const {

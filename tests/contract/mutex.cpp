@@ -1,0 +1,352 @@
+// What distlock::mutex promises, over every kind of connection and a real server.
+#include <atomic>
+#include <chrono>
+#include <latch>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include <distlock/mutex.hpp>
+
+#include "catch.hpp"
+#include "support/history.hpp"
+#include "support/rigs.hpp"
+#include "support/slack.hpp"
+
+using namespace std::chrono_literals;
+using distlock::errc;
+using distlock::error;
+using distlock::lock_options;
+using distlock::release_outcome;
+using clk = distlock::clock;
+
+namespace {
+
+constexpr lock_options short_lease{.lease = 300ms};
+
+// Waits for a condition that another thread or the server brings about.
+template <class Condition>
+bool eventually(Condition condition, std::chrono::milliseconds limit = 10s) {
+    const auto deadline = clk::now() + limit;
+    while (!condition()) {
+        if (clk::now() >= deadline) return false;
+        std::this_thread::yield();
+    }
+    return true;
+}
+
+}  // namespace
+
+TEMPLATE_LIST_TEST_CASE("a lock taken once is not taken a second time until it is released", "", rigs::all) {
+    TestType rig;
+    const auto name = rigs::fresh_name();
+    distlock::mutex first{rig.connection, name};
+    distlock::mutex second{rig.connection, name};
+    first.lock();
+    CHECK(first.owns_lock());
+    CHECK_FALSE(second.try_lock());
+    CHECK_FALSE(second.owns_lock());
+    CHECK(first.unlock() == release_outcome::released);
+    CHECK_FALSE(first.owns_lock());
+    REQUIRE(second.try_lock());
+    CHECK(second.owns_lock());
+    CHECK(second.unlock() == release_outcome::released);
+}
+
+TEMPLATE_LIST_TEST_CASE("the key is the name, its value a token of 32 digits, its TTL the lease", "",
+                        rigs::all) {
+    TestType rig;
+    const auto name = rigs::fresh_name();
+    distlock::mutex m{rig.connection, name, {.lease = 20s}};
+    m.lock();
+    CHECK(rig.server().command({"GET", name}).size() == 32);
+    const auto ttl = std::stol(rig.server().command({"PTTL", name}));
+    CHECK(ttl > 10'000);
+    CHECK(ttl <= 20'000);
+    m.unlock();
+    CHECK(rig.server().command({"EXISTS", name}) == "0");
+}
+
+TEMPLATE_LIST_TEST_CASE("every acquisition has a token of its own", "", rigs::all) {
+    TestType rig;
+    const auto name = rigs::fresh_name();
+    distlock::mutex m{rig.connection, name};
+    m.lock();
+    const auto first = rig.server().command({"GET", name});
+    m.unlock();
+    m.lock();
+    CHECK(rig.server().command({"GET", name}) != first);
+    m.unlock();
+}
+
+TEMPLATE_LIST_TEST_CASE("a name may hold any bytes", "", rigs::all) {
+    TestType rig;
+    const std::string name = rigs::fresh_name() + std::string("\0\r\n*1\r\n$4\r\nPING\r\n\xff {}", 22);
+    distlock::mutex m{rig.connection, name};
+    m.lock();
+    CHECK(rig.server().command({"EXISTS", name}) == "1");
+    CHECK(m.name() == name);
+    CHECK(m.unlock() == release_outcome::released);
+}
+
+TEMPLATE_LIST_TEST_CASE("lock() waits for another owner's release", "", rigs::all) {
+    TestType rig;
+    const auto name = rigs::fresh_name();
+    distlock::mutex first{rig.connection, name};
+    distlock::mutex second{rig.connection, name};
+    first.lock();
+    std::atomic<bool> released{false};
+    std::jthread waiter([&] {
+        second.lock();
+        CHECK(released);
+        second.unlock();
+    });
+    CHECK(eventually([&] {
+        return rig.server().command({"INFO", "commandstats"}).find("cmdstat_evalsha") != std::string::npos;
+    }));
+    released = true;
+    first.unlock();
+}
+
+TEMPLATE_LIST_TEST_CASE("try_lock_for gives up when the time is up, and not before", "", rigs::all) {
+    TestType rig;
+    const auto name = rigs::fresh_name();
+    distlock::mutex first{rig.connection, name};
+    distlock::mutex second{rig.connection, name};
+    first.lock();
+    const auto start = clk::now();
+    std::error_code ec = errc::no_reply;
+    CHECK_FALSE(second.try_lock_for(120ms, ec));
+    CHECK_FALSE(ec);
+    CHECK(clk::now() - start >= 120ms);
+    CHECK(clk::now() - start < 120ms + slack);
+    CHECK_FALSE(second.try_lock_for(0ms));
+    CHECK_FALSE(second.try_lock_for(-1h));
+    CHECK_FALSE(second.try_lock_for(std::chrono::duration<double>(0.01)));
+    CHECK_FALSE(second.try_lock_until(std::chrono::system_clock::now() + 20ms));
+    CHECK_FALSE(second.try_lock_until(std::chrono::steady_clock::time_point::min()));
+    CHECK_FALSE(second.try_lock_until(clk::now() + 20ms, ec));
+    first.unlock();
+}
+
+TEMPLATE_LIST_TEST_CASE("a free lock is taken even when there is no time to wait", "", rigs::all) {
+    TestType rig;
+    distlock::mutex m{rig.connection, rigs::fresh_name()};
+    for (const auto timeout : {0ns, std::chrono::nanoseconds(-1), std::chrono::nanoseconds::min(),
+                               std::chrono::nanoseconds::max()}) {
+        REQUIRE(m.try_lock_for(timeout));
+        CHECK(m.unlock() == release_outcome::released);
+    }
+    REQUIRE(m.try_lock_for(std::chrono::hours::max()));
+    CHECK(m.unlock() == release_outcome::released);
+    REQUIRE(m.try_lock_until(clk::time_point::max()));
+    CHECK(m.unlock() == release_outcome::released);
+    REQUIRE(m.try_lock_until(clk::time_point::min()));
+    CHECK(m.unlock() == release_outcome::released);
+}
+
+TEMPLATE_LIST_TEST_CASE("a lease that runs out frees the lock for others, and the owner knows before", "",
+                        rigs::all) {
+    TestType rig;
+    const auto name = rigs::fresh_name();
+    distlock::mutex first{rig.connection, name, short_lease};
+    distlock::mutex second{rig.connection, name};
+    first.lock();
+    CHECK(first.remaining() > 0ms);
+    CHECK(first.remaining() <= 295ms);  // one per cent and 2 ms of the lease are not the owner's
+    const auto end = first.valid_until();
+    second.lock();
+    CHECK(clk::now() >= end);
+    CHECK_FALSE(first.owns_lock());
+    CHECK(first.remaining() == 0ms);
+    CHECK(first.unlock() == release_outcome::taken);
+    CHECK(second.owns_lock());
+    CHECK(second.unlock() == release_outcome::released);
+}
+
+TEMPLATE_LIST_TEST_CASE("releasing after the lease says expired, and a second time not_held", "", rigs::all) {
+    TestType rig;
+    const auto name = rigs::fresh_name();
+    distlock::mutex m{rig.connection, name, short_lease};
+    m.lock();
+    REQUIRE(eventually([&] { return rig.server().command({"EXISTS", name}) == "0"; }));
+    CHECK(m.unlock() == release_outcome::expired);
+    CHECK(m.unlock() == release_outcome::not_held);
+}
+
+TEMPLATE_LIST_TEST_CASE("nobody's key but our own is ever deleted", "", rigs::all) {
+    TestType rig;
+    const auto name = rigs::fresh_name();
+    distlock::mutex m{rig.connection, name};
+    m.lock();
+    const auto token = rig.server().command({"GET", name});
+    rig.server().command({"SET", name, token.substr(0, 16)});  // a prefix of our token is not our token
+    CHECK(m.unlock() == release_outcome::taken);
+    CHECK(rig.server().command({"GET", name}) == token.substr(0, 16));
+}
+
+TEMPLATE_LIST_TEST_CASE("a stop request ends the wait with errc::cancelled", "", rigs::all) {
+    TestType rig;
+    const auto name = rigs::fresh_name();
+    distlock::mutex first{rig.connection, name};
+    distlock::mutex second{rig.connection, name, {.recheck = 10s}};
+    first.lock();
+    std::stop_source stop;
+    std::latch started{1};
+    clk::time_point stopped_at;
+    std::jthread stopper([&] {
+        started.wait();
+        stopped_at = clk::now();
+        stop.request_stop();
+    });
+    started.count_down();
+    std::error_code ec;
+    CHECK_FALSE(second.lock(stop.get_token(), ec));
+    stopper.join();
+    CHECK(ec == errc::cancelled);
+    CHECK(ec == std::errc::operation_canceled);
+    CHECK(clk::now() - stopped_at < slack);
+    CHECK_THROWS_AS(second.lock(stop.get_token()), error);
+    CHECK_FALSE(second.try_lock_for(10s, stop.get_token(), ec));
+    CHECK(ec == errc::cancelled);
+    CHECK_FALSE(second.try_lock(stop.get_token(), ec));
+    CHECK(ec == errc::cancelled);
+    first.unlock();
+    CHECK_FALSE(second.owns_lock());
+    CHECK(rig.server().command({"EXISTS", name}) == "0");
+}
+
+TEMPLATE_LIST_TEST_CASE("threads that share one mutex exclude each other", "", rigs::all) {
+    TestType rig;
+    distlock::mutex m{rig.connection, rigs::fresh_name()};
+    history record;
+    {
+        std::vector<std::jthread> threads;
+        for (int who = 0; who < 4; ++who) {
+            threads.emplace_back([&, who] {
+                for (int i = 0; i < 25; ++i) {
+                    m.lock();
+                    const auto from = clk::now();
+                    std::this_thread::yield();
+                    const auto to = clk::now();
+                    m.unlock();
+                    record.add({who, from, to});
+                }
+            });
+        }
+    }
+    CHECK(record.holds().size() == 100);
+    CHECK(record.overlaps() == "");
+}
+
+TEMPLATE_LIST_TEST_CASE("mutexes in different threads on one name exclude each other", "", rigs::all) {
+    TestType rig;
+    const auto name = rigs::fresh_name();
+    history record;
+    {
+        std::vector<std::jthread> threads;
+        for (int who = 0; who < 4; ++who) {
+            threads.emplace_back([&, who] {
+                distlock::mutex m{rig.connection, name, {.recheck = 5ms}};
+                for (int i = 0; i < 15; ++i) {
+                    m.lock();
+                    const auto from = clk::now();
+                    std::this_thread::yield();
+                    const auto to = clk::now();
+                    m.unlock();
+                    record.add({who, from, to});
+                }
+            });
+        }
+    }
+    CHECK(record.holds().size() == 60);
+    CHECK(record.overlaps() == "");
+}
+
+TEMPLATE_LIST_TEST_CASE("an acquisition may be released by another thread", "", rigs::all) {
+    TestType rig;
+    const auto name = rigs::fresh_name();
+    distlock::mutex m{rig.connection, name};
+    m.lock();
+    std::jthread([&] { CHECK(m.unlock() == release_outcome::released); }).join();
+    CHECK(rig.server().command({"EXISTS", name}) == "0");
+    REQUIRE(m.try_lock());
+    m.unlock();
+}
+
+// redis-plus-plus: a stale owner's unlock frees the next owner's lock when threads share one mutex object.
+TEMPLATE_LIST_TEST_CASE("a late unlock by a thread whose lease ran out leaves the next thread's lock alone",
+                        "", rigs::all) {
+    TestType rig;
+    const auto name = rigs::fresh_name();
+    distlock::mutex m{rig.connection, name, short_lease};
+    m.lock();
+    std::latch taken{1};
+    std::latch looked{1};
+    std::jthread next([&] {
+        m.lock();  // through the same object, after the lease of the first has run out
+        taken.count_down();
+        looked.wait();
+        m.unlock();
+    });
+    taken.wait();
+    const auto token = rig.server().command({"GET", name});
+    CHECK(m.unlock() == release_outcome::expired);
+    CHECK(rig.server().command({"GET", name}) == token);
+    looked.count_down();
+}
+
+TEMPLATE_LIST_TEST_CASE("the standard's guards and algorithms work as they are", "", rigs::all) {
+    TestType rig;
+    const auto one = rigs::fresh_name();
+    const auto two = rigs::fresh_name();
+    distlock::mutex a{rig.connection, one};
+    distlock::mutex b{rig.connection, two};
+    const auto held = [&] { return rig.server().command({"EXISTS", one, two}); };
+    {
+        const std::lock_guard guard{a};
+        CHECK(held() == "1");
+    }
+    {
+        std::unique_lock guard{a, 1s};
+        CHECK(guard.owns_lock());
+        guard.unlock();
+        CHECK(guard.try_lock());
+    }
+    {
+        const std::scoped_lock guard{a, b};
+        CHECK(held() == "2");
+    }
+    std::lock(a, b);
+    CHECK(held() == "2");
+    a.unlock();
+    CHECK(std::try_lock(a, b) == 1);
+    CHECK_FALSE(a.owns_lock());
+    b.unlock();
+    CHECK(held() == "0");
+}
+
+TEMPLATE_LIST_TEST_CASE("a mutex destroyed while it holds releases the lock", "", rigs::all) {
+    TestType rig;
+    const auto name = rigs::fresh_name();
+    {
+        distlock::mutex m{rig.connection, name};
+        m.lock();
+    }
+    CHECK(rig.server().command({"EXISTS", name}) == "0");
+}
+
+TEMPLATE_LIST_TEST_CASE("scripts the server has forgotten are sent again", "", rigs::all) {
+    TestType rig;
+    const auto name = rigs::fresh_name();
+    distlock::mutex m{rig.connection, name};
+    for (int i = 0; i < 3; ++i) {
+        rig.server().command({"SCRIPT", "FLUSH"});
+        m.lock();
+        rig.server().command({"SCRIPT", "FLUSH"});
+        CHECK(m.unlock() == release_outcome::released);
+    }
+}

@@ -1,0 +1,196 @@
+// What distlock::scoped_lock promises, over every kind of connection and a real server.
+#include <chrono>
+#include <optional>
+#include <stdexcept>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <distlock/scoped_lock.hpp>
+
+#include "catch.hpp"
+#include "support/history.hpp"
+#include "support/rigs.hpp"
+
+using namespace std::chrono_literals;
+using distlock::errc;
+using distlock::error;
+using distlock::release_outcome;
+using clk = distlock::clock;
+
+namespace {
+
+template <class F>
+std::error_code code_of(F f) {
+    try {
+        f();
+    } catch (const error& e) {
+        return e.code();
+    }
+    return {};
+}
+
+}  // namespace
+
+TEMPLATE_LIST_TEST_CASE("a guard holds the lock as long as it lives", "", rigs::all) {
+    TestType rig;
+    const auto name = rigs::fresh_name();
+    distlock::mutex m{rig.connection, name};
+    {
+        const distlock::scoped_lock guard{m};
+        CHECK(guard.owns_lock());
+        CHECK(guard.name() == name);
+        CHECK(guard.valid_until() == m.valid_until());
+        CHECK(guard.remaining() > 29s);
+        CHECK(rig.server().command({"EXISTS", name}) == "1");
+    }
+    CHECK(rig.server().command({"EXISTS", name}) == "0");
+}
+
+TEMPLATE_LIST_TEST_CASE("a guard that is moved from owns nothing, and the lock is released once", "",
+                        rigs::all) {
+    TestType rig;
+    const auto name = rigs::fresh_name();
+    const auto other = rigs::fresh_name();
+    distlock::mutex m{rig.connection, name};
+    distlock::mutex n{rig.connection, other};
+    {
+        distlock::scoped_lock first{m};
+        distlock::scoped_lock second{std::move(first)};
+        CHECK_FALSE(first.owns_lock());  // NOLINT: what a moved-from guard says is the point
+        CHECK(second.owns_lock());
+        distlock::scoped_lock third{n};
+        third = std::move(second);  // releases what it held before
+        CHECK(rig.server().command({"EXISTS", other}) == "0");
+        CHECK(third.owns_lock());
+        CHECK(third.name() == name);
+    }
+    CHECK(rig.server().command({"EXISTS", name}) == "0");
+}
+
+TEMPLATE_LIST_TEST_CASE("a guard ends with the exception that ends its scope", "", rigs::all) {
+    TestType rig;
+    const auto name = rigs::fresh_name();
+    distlock::mutex m{rig.connection, name};
+    try {
+        const distlock::scoped_lock guard{m};
+        throw std::runtime_error("the work failed");
+    } catch (const std::runtime_error& e) {
+        CHECK(std::string(e.what()) == "the work failed");
+    }
+    CHECK(rig.server().command({"EXISTS", name}) == "0");
+}
+
+TEMPLATE_LIST_TEST_CASE("several locks are taken all or none", "", rigs::all) {
+    TestType rig;
+    const std::vector<std::string> names{rigs::fresh_name(), rigs::fresh_name(), rigs::fresh_name()};
+    distlock::mutex a{rig.connection, names[0]};
+    distlock::mutex b{rig.connection, names[1]};
+    distlock::mutex c{rig.connection, names[2]};
+    const auto held = [&] { return rig.server().command({"EXISTS", names[0], names[1], names[2]}); };
+    {
+        const distlock::scoped_lock guard{c, a, b};
+        CHECK(guard.owns_lock());
+        CHECK(held() == "3");
+    }
+    CHECK(held() == "0");
+
+    rig.server().command({"HSET", names[2], "not", "a lock"});
+    CHECK(code_of([&] { distlock::scoped_lock guard{a, b, c}; }) == errc::wrong_type);
+    CHECK(held() == "1");  // the hash alone
+}
+
+TEMPLATE_LIST_TEST_CASE(
+    "guards that name the same locks in another order do not wait for each other in a circle", "",
+    rigs::all) {
+    TestType rig;
+    const auto one = rigs::fresh_name();
+    const auto two = rigs::fresh_name();
+    history record;
+    {
+        std::vector<std::jthread> threads;
+        for (int who = 0; who < 2; ++who) {
+            threads.emplace_back([&, who] {
+                distlock::mutex a{rig.connection, one, {.recheck = 2ms}};
+                distlock::mutex b{rig.connection, two, {.recheck = 2ms}};
+                for (int i = 0; i < 20; ++i) {
+                    const auto work = [&](auto&& guard) {
+                        const auto from = clk::now();
+                        std::this_thread::yield();
+                        const auto to = clk::now();
+                        CHECK(guard.owns_lock());
+                        record.add({who, from, to});
+                    };
+                    if (who == 0) work(distlock::scoped_lock{a, b});
+                    if (who == 1) work(distlock::scoped_lock{b, a});
+                }
+            });
+        }
+    }
+    CHECK(record.holds().size() == 40);
+    CHECK(record.overlaps() == "");
+}
+
+TEMPLATE_LIST_TEST_CASE("the same lock twice in one guard is errc::deadlock, and takes nothing", "",
+                        rigs::all) {
+    TestType rig;
+    const auto name = rigs::fresh_name();
+    distlock::mutex m{rig.connection, name};
+    distlock::mutex same{rig.connection, name};
+    CHECK(code_of([&] { distlock::scoped_lock guard{m, same}; }) == errc::deadlock);
+    CHECK(code_of([&] { distlock::scoped_lock guard{m, m}; }) == std::errc::resource_deadlock_would_occur);
+    CHECK(rig.server().command({"EXISTS", name}) == "0");
+}
+
+TEMPLATE_LIST_TEST_CASE("a guard whose token is stopped throws errc::cancelled and holds nothing", "",
+                        rigs::all) {
+    TestType rig;
+    const auto one = rigs::fresh_name();
+    const auto two = rigs::fresh_name();
+    distlock::mutex a{rig.connection, one};
+    distlock::mutex b{rig.connection, two};
+    distlock::mutex owner{rig.connection, two};
+    std::stop_source stop;
+    {
+        const distlock::scoped_lock guard{a, stop.get_token()};
+        CHECK(guard.owns_lock());
+    }
+    owner.lock();
+    std::jthread stopper([&] {
+        while (rig.server().command({"EXISTS", one}) == "0") std::this_thread::yield();
+        stop.request_stop();  // the guard has the first lock and waits for the second
+    });
+    CHECK(code_of([&] { distlock::scoped_lock guard{a, b, stop.get_token()}; }) == errc::cancelled);
+    CHECK(rig.server().command({"EXISTS", one}) == "0");
+    CHECK(code_of([&] { distlock::scoped_lock guard{a, stop.get_token()}; }) == errc::cancelled);
+    CHECK(owner.unlock() == release_outcome::released);
+}
+
+TEMPLATE_LIST_TEST_CASE("a guard whose lease ran out does not release the next owner's lock", "", rigs::all) {
+    TestType rig;
+    const auto name = rigs::fresh_name();
+    distlock::mutex m{rig.connection, name, {.lease = 300ms}};
+    {
+        std::optional<distlock::scoped_lock<std::remove_cvref_t<decltype(m)>>> stale(std::in_place, m);
+        const distlock::scoped_lock next{m};  // the same object, the same thread, after the lease has run out
+        CHECK_FALSE(stale->owns_lock());
+        CHECK(next.owns_lock());
+        const auto token = rig.server().command({"GET", name});
+        stale.reset();
+        CHECK(rig.server().command({"GET", name}) == token);
+        CHECK(next.owns_lock());
+    }
+    CHECK(rig.server().command({"EXISTS", name}) == "0");
+}
+
+TEST_CASE("a guard can be moved and not copied, and neither moving nor ending it throws") {
+    using guard = distlock::scoped_lock<distlock::mutex<distlock::hiredis_connection>>;
+    STATIC_REQUIRE(std::is_nothrow_move_constructible_v<guard>);
+    STATIC_REQUIRE(std::is_nothrow_move_assignable_v<guard>);
+    STATIC_REQUIRE(std::is_nothrow_destructible_v<guard>);
+    STATIC_REQUIRE_FALSE(std::is_copy_constructible_v<guard>);
+    STATIC_REQUIRE_FALSE(std::is_copy_assignable_v<guard>);
+}

@@ -1,0 +1,73 @@
+// The connections that the contract is checked over, each to a private server of its own kind.
+#pragma once
+
+#include <string>
+#include <tuple>
+
+#include <distlock/distlock.hpp>
+#include <distlock/hiredis.hpp>
+#include <distlock/testing.hpp>
+
+namespace rigs {
+
+using distlock::command;
+using distlock::reply;
+using distlock::testing::redis_server;
+using distlock::testing::redis_server_options;
+
+/// One server for all tests of a program, on a unix socket.
+inline redis_server& unix_server() {
+    static redis_server server;
+    return server;
+}
+
+/// The same, on a loopback port.
+inline redis_server& tcp_server() {
+    static redis_server server(redis_server_options{.tcp = true});
+    return server;
+}
+
+struct over_unix_socket {
+    static redis_server& server() { return unix_server(); }
+    distlock::hiredis_connection connection{server().uri()};
+};
+
+struct over_tcp {
+    static redis_server& server() { return tcp_server(); }
+    distlock::hiredis_connection connection{server().uri()};
+};
+
+/// A connection as a user writes one: execute, and nothing else.
+class ten_lines {
+  public:
+    explicit ten_lines(const std::string& uri) : inner_(uri) {}
+    reply execute(const command& cmd) { return inner_.execute(cmd); }
+
+  private:
+    distlock::hiredis_connection inner_;
+};
+
+struct over_ten_lines {
+    static redis_server& server() { return unix_server(); }
+    ten_lines connection{server().uri()};
+};
+
+inline auto make_lambda(distlock::hiredis_connection& inner) {
+    return [&inner](const command& cmd) { return inner.execute(cmd); };
+}
+
+struct over_a_lambda {
+    static redis_server& server() { return unix_server(); }
+    distlock::hiredis_connection inner{server().uri()};
+    decltype(make_lambda(inner)) connection = make_lambda(inner);
+};
+
+using all = std::tuple<over_unix_socket, over_tcp, over_ten_lines, over_a_lambda>;
+
+/// Returns: a lock name no other test has used.
+inline std::string fresh_name(const std::string& stem = "lock") {
+    static int count = 0;
+    return stem + ":" + std::to_string(++count);
+}
+
+}  // namespace rigs

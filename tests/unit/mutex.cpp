@@ -1,0 +1,235 @@
+// What distlock::mutex sends and believes, with a scripted connection and a clock that stands still.
+#include <chrono>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <system_error>
+#include <type_traits>
+
+#include <distlock/mutex.hpp>
+#include <distlock/testing/manual_clock.hpp>
+#include <distlock/testing/scripted_connection.hpp>
+
+#include "catch.hpp"
+
+using namespace std::chrono_literals;
+using distlock::errc;
+using distlock::error;
+using distlock::lock_options;
+using distlock::release_outcome;
+using distlock::reply;
+using distlock::testing::manual_clock;
+using distlock::testing::scripted_connection;
+using manual_mutex = distlock::mutex<scripted_connection, distlock::plain, manual_clock>;
+
+namespace {
+
+const reply ok = reply::status("OK");
+const reply released = reply::integer(1);
+
+struct timed_connection {
+    reply execute(const distlock::command&) { return ok; }
+    std::chrono::milliseconds command_timeout() const { return 200ms; }
+};
+
+}  // namespace
+
+TEST_CASE("a mutex is neither copied nor moved") {
+    STATIC_REQUIRE_FALSE(std::is_copy_constructible_v<manual_mutex>);
+    STATIC_REQUIRE_FALSE(std::is_move_constructible_v<manual_mutex>);
+    STATIC_REQUIRE_FALSE(std::is_copy_assignable_v<manual_mutex>);
+    STATIC_REQUIRE_FALSE(std::is_move_assignable_v<manual_mutex>);
+}
+
+TEST_CASE("an uncontended lock and unlock are two commands: SET NX PX and the compare-and-delete") {
+    scripted_connection redis{ok, released};
+    distlock::mutex m{redis, "orders:42", {.lease = 5s}};
+    m.lock();
+    CHECK(m.unlock() == release_outcome::released);
+    const auto sent = redis.commands();
+    REQUIRE(sent.size() == 2);
+    const auto token = sent[0].argv.at(2);
+    CHECK(token.size() == 32);
+    CHECK(sent[0].argv == std::vector<std::string>{"SET", "orders:42", token, "NX", "PX", "5000"});
+    CHECK(sent[1].argv == std::vector<std::string>{"EVALSHA",
+                                                   std::string(distlock::detail::plain_release.sha1()), "1",
+                                                   "orders:42", token});
+    CHECK(sent[0].routing_key == "orders:42");
+    CHECK(sent[1].routing_key == "orders:42");
+}
+
+TEST_CASE("validity counts from before the command was sent, less one per cent and 2 ms") {
+    manual_clock::reset();
+    scripted_connection redis;
+    redis.then([] { manual_clock::advance(3s); }, ok);
+    manual_mutex m{redis, "orders", {.lease = 10s}};
+    const auto before = manual_clock::now();
+    m.lock();
+    CHECK(m.valid_until() == before + 10s - 102ms);
+    CHECK(m.remaining() == 7s - 102ms);
+    manual_clock::advance(7s - 103ms);
+    CHECK(m.owns_lock());
+    CHECK(m.remaining() == 1ms);
+    manual_clock::advance(1ms);
+    CHECK_FALSE(m.owns_lock());
+    CHECK(m.remaining() == 0ms);
+    redis.then(reply::integer(0));
+    CHECK(m.unlock() == release_outcome::expired);
+    CHECK(m.valid_until() == manual_clock::time_point{});
+}
+
+// Medallion, redlock-cpp, node-redlock: an expired lock returned as success.
+TEST_CASE("a grant whose answer comes after its lease is given back and not believed") {
+    manual_clock::reset();
+    scripted_connection redis;
+    redis.then([] { manual_clock::advance(10s); }, ok);
+    redis.then(released);
+    manual_mutex m{redis, "orders", {.lease = 10s}};
+    std::error_code ec;
+    CHECK_FALSE(m.try_lock(ec));
+    CHECK(ec == errc::lease_expired);
+    CHECK_FALSE(m.owns_lock());
+    const auto sent = redis.commands();
+    REQUIRE(sent.size() == 2);
+    CHECK(sent[1].argv.at(0) == "EVAL");
+    CHECK(sent[1].argv.at(4) == sent[0].argv.at(2));
+}
+
+TEST_CASE("a lost answer to the acquire is settled with the same token") {
+    scripted_connection redis{reply::no_answer(errc::no_reply, "no reply in time"), ok, released};
+    distlock::mutex m{redis, "orders"};
+    REQUIRE(m.try_lock());
+    m.unlock();
+    const auto sent = redis.commands();
+    REQUIRE(sent.size() == 3);
+    CHECK(sent[1].argv.at(0) == "EVALSHA");
+    CHECK(sent[1].argv.at(4) == sent[0].argv.at(2));
+}
+
+TEST_CASE("an acquire that stays unanswered is an error, and is taken back") {
+    scripted_connection redis;
+    for (int i = 0; i < 2; ++i) redis.then(reply::no_answer(errc::no_reply, "no reply in time"));
+    redis.then(released);
+    distlock::mutex m{redis, "orders"};
+    CHECK_THROWS_WITH(m.try_lock(), contains_text("orders") && contains_text("no reply in time") &&
+                                        contains_text("ends with its lease"));
+    const auto sent = redis.commands();
+    REQUIRE(sent.size() == 3);
+    CHECK(sent[2].argv.at(0) == "EVAL");
+    CHECK(sent[2].argv.at(4) == sent[0].argv.at(2));
+}
+
+TEST_CASE("try_lock is false for a lock somebody else has, and an error for a server that is gone") {
+    scripted_connection redis{reply::nil(), reply::integer(1000)};
+    distlock::mutex m{redis, "orders"};
+    CHECK_FALSE(m.try_lock());
+    CHECK_THROWS_AS(m.try_lock(), error);  // the script has run out: nobody answers
+    std::error_code ec;
+    CHECK_FALSE(m.try_lock(ec));
+    CHECK(ec == errc::unreachable);
+    CHECK(ec == std::errc::not_connected);
+}
+
+TEST_CASE("an error code is cleared by success and by contention") {
+    scripted_connection redis{ok, released, reply::nil(), reply::integer(1000)};
+    distlock::mutex m{redis, "orders"};
+    std::error_code ec = errc::no_reply;
+    CHECK(m.lock(ec));
+    CHECK_FALSE(ec);
+    m.unlock();
+    ec = errc::no_reply;
+    CHECK_FALSE(m.try_lock(ec));
+    CHECK_FALSE(ec);
+}
+
+TEST_CASE("a holder without a TTL is reported beside false") {
+    scripted_connection redis{reply::nil(), reply::integer(-1)};
+    distlock::mutex m{redis, "orders"};
+    std::error_code ec;
+    CHECK_FALSE(m.try_lock(ec));
+    CHECK(ec == errc::holder_without_ttl);
+}
+
+TEST_CASE("a mutex that met contention starts with the script, which saves a command") {
+    scripted_connection redis{reply::nil(), reply::integer(1000), ok, released, ok, released};
+    distlock::mutex m{redis, "orders"};
+    CHECK_FALSE(m.try_lock());
+    REQUIRE(m.try_lock());
+    m.unlock();
+    REQUIRE(m.try_lock());
+    m.unlock();
+    const auto sent = redis.commands();
+    REQUIRE(sent.size() == 6);
+    CHECK(sent[2].argv.at(0) == "EVALSHA");
+    CHECK(sent[4].argv.at(0) == "SET");
+}
+
+TEST_CASE("nothing is sent for a stopped token, a thread's own lock, or an unlock without owning") {
+    scripted_connection redis{ok};
+    distlock::mutex m{redis, "orders"};
+    std::stop_source stop;
+    stop.request_stop();
+    CHECK_THROWS_AS(m.lock(stop.get_token()), error);
+    CHECK(m.unlock() == release_outcome::not_held);
+    CHECK(redis.commands().empty());
+    REQUIRE(m.try_lock());
+    CHECK_FALSE(m.try_lock());  // a thread of this process has it: no need to ask
+    CHECK_FALSE(m.try_lock_for(1ms));
+    CHECK(redis.commands().size() == 1);
+    redis.then(released);
+    m.unlock();
+}
+
+TEST_CASE("an unlock whose answers are lost says unreachable and gives the lock up locally") {
+    scripted_connection redis{ok, reply::no_answer(errc::no_reply, "gone"),
+                              reply::not_sent(errc::unreachable, "gone")};
+    distlock::mutex m{redis, "orders"};
+    m.lock();
+    CHECK(m.unlock() == release_outcome::unreachable);
+    CHECK_FALSE(m.owns_lock());
+    CHECK(m.unlock() == release_outcome::not_held);
+}
+
+TEST_CASE("a release that found nothing after its first answer was lost was a release") {
+    scripted_connection redis{ok, reply::no_answer(errc::no_reply, "gone"), reply::integer(0)};
+    distlock::mutex m{redis, "orders"};
+    m.lock();
+    CHECK(m.unlock() == release_outcome::released);
+}
+
+TEST_CASE("a name that cannot be used is refused at construction") {
+    scripted_connection redis;
+    const auto code = [&](std::string name) {
+        try {
+            distlock::mutex m{redis, std::move(name)};
+        } catch (const error& e) {
+            return e.code();
+        }
+        return std::error_code{};
+    };
+    CHECK(code("") == errc::invalid_name);
+    CHECK(code(std::string(5 * 1024, 'x')) == errc::invalid_name);
+    CHECK_FALSE(code(std::string(4096, 'x')));
+    CHECK_FALSE(code(std::string("\0\r\n\xff", 4)));
+}
+
+TEST_CASE("a lease that cannot be kept is refused at construction") {
+    timed_connection redis;
+    const auto code = [&](lock_options options) {
+        try {
+            distlock::mutex m{redis, "orders", options};
+        } catch (const error& e) {
+            return e.code();
+        }
+        return std::error_code{};
+    };
+    CHECK(code({.lease = 0s}) == errc::invalid_lease);
+    CHECK(code({.lease = -1s}) == errc::invalid_lease);
+    CHECK(code({.lease = 1ms}) == errc::invalid_lease);
+    CHECK(code({.lease = std::chrono::hours::max()}) == errc::invalid_lease);
+    CHECK(code({.lease = std::chrono::hours::min()}) == errc::invalid_lease);
+    CHECK(code({.lease = 150ms}) == errc::invalid_lease);  // the connection's command time-out is 200 ms
+    CHECK_FALSE(code({.lease = 201ms}));
+    CHECK(code({.recheck = 0ms}) == errc::invalid_option);
+    CHECK(code({.patience = -1ms}) == errc::invalid_option);
+}
