@@ -1,0 +1,58 @@
+// The ways to connect, and how other clients come in. Usage: connections [URI]
+#include <chrono>
+#include <cstdio>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <distlock/distlock.hpp>
+#include <distlock/hiredis.hpp>
+
+using namespace std::chrono_literals;
+
+namespace {
+
+// Stands for the Redis client a service already has.
+struct legacy_client {
+    bool connected = false;
+    std::string run(std::span<const std::string_view> words) { return std::string(words[0]); }
+};
+
+struct my_connection {
+    legacy_client& client;
+
+    distlock::reply execute(const distlock::command& cmd) {
+        using distlock::reply;
+        if (!client.connected) return reply::not_sent(distlock::errc::unreachable, "legacy client");
+        return reply::status(client.run(cmd.argv()));  // any byte may stand in an argument
+    }
+};
+static_assert(distlock::check_connection<my_connection>());  // says in a sentence what is missing
+
+void show(const std::string& where) {
+    distlock::hiredis_connection redis{where};
+    auto traced = [&redis](const distlock::command& cmd) {
+        std::printf("-> %.*s\n", static_cast<int>(cmd.argv()[0].size()), cmd.argv()[0].data());
+        return redis.execute(cmd);
+    };
+    distlock::mutex orders{traced, "orders:42"};
+    const distlock::scoped_lock guard{orders};
+}
+
+void addresses() {
+    distlock::hiredis_connection tcp{"redis://worker:secret@cache.internal:6379/2?command_timeout=100ms"};
+    distlock::hiredis_connection v6{"redis://[::1]:6379"};
+    distlock::hiredis_connection local{"unix:///run/redis/redis.sock?db=2"};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        addresses();
+        show(argc > 1 ? argv[1] : "redis://127.0.0.1:6379");
+    } catch (const distlock::error& e) {
+        std::fprintf(stderr, "%s\n", e.what());
+        return 1;
+    }
+}

@@ -1,0 +1,43 @@
+// The whole life of a lock, failure branch included. Usage: life_of_a_lock [URI]
+#include <chrono>
+#include <cstdio>
+
+#include <distlock/distlock.hpp>
+#include <distlock/hiredis.hpp>
+
+using namespace std::chrono_literals;
+
+namespace {
+
+void charge_card() { std::puts("charged"); }
+void ship() { std::puts("shipped"); }
+
+void fulfil(const char* where) {
+    distlock::hiredis_connection redis{where};
+    distlock::mutex order{redis, "orders:42"};
+
+    try {
+        distlock::scoped_lock guard{order};  // waits its turn among all processes
+        charge_card();
+        if (guard.remaining() > 5s) ship();  // a lock is a lease: it says how long it lasts
+    } catch (const distlock::error& e) {     // the server is gone, not "somebody else has it"
+        std::fprintf(stderr, "%s\n", e.what());
+        throw;
+    }  // released here, exception or not
+
+    if (order.try_lock_for(200ms)) {  // what you know of std::timed_mutex works
+        if (order.unlock() != distlock::release_outcome::released) std::puts("the lease had run out");
+    } else {
+        std::puts("somebody else has it");
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        fulfil(argc > 1 ? argv[1] : "redis://127.0.0.1:6379");
+    } catch (const distlock::error&) {
+        return 1;
+    }
+}

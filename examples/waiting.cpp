@@ -1,0 +1,67 @@
+// Waiting: with a time limit, until stopped, for several locks; and telling contention from failure. Usage: waiting [URI]
+#include <chrono>
+#include <cstdio>
+#include <stop_token>
+#include <system_error>
+#include <thread>
+
+#include <distlock/distlock.hpp>
+#include <distlock/hiredis.hpp>
+
+using namespace std::chrono_literals;
+
+namespace {
+
+void back_off() { std::puts("somebody else has it"); }
+void alert(const char* what) { std::fprintf(stderr, "%s\n", what); }
+void transfer() { std::puts("transferred"); }
+
+void without_exceptions(distlock::hiredis_connection& redis) {
+    distlock::mutex report{redis, "nightly-report", {.lease = 10s, .patience = 500ms}};
+
+    std::error_code ec;
+    if (report.try_lock_for(2s, ec)) {
+        report.unlock();
+    } else if (!ec) {
+        back_off();
+    } else if (ec == distlock::errc::unreachable || ec == std::errc::timed_out) {
+        alert("the lock server is down");
+    } else {
+        alert(ec.message().c_str());
+    }
+}
+
+void until_stopped(distlock::hiredis_connection& redis) {
+    distlock::mutex orders{redis, "orders:42"};
+
+    std::jthread worker{[&](std::stop_token stop) {
+        try {
+            distlock::scoped_lock guard{orders, stop};  // waiting can be cancelled
+            while (guard.owns_lock() && !stop.stop_requested()) std::this_thread::yield();
+        } catch (const distlock::error& e) {
+            if (e.code() != distlock::errc::cancelled) alert(e.what());
+        }
+    }};
+}
+
+void several(distlock::hiredis_connection& redis) {
+    distlock::mutex from{redis, "account:1"};
+    distlock::mutex to{redis, "account:2"};
+
+    distlock::scoped_lock both{from, to};  // all or none, in the order of their names: no deadlock
+    transfer();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        distlock::hiredis_connection redis{argc > 1 ? argv[1] : "redis://127.0.0.1:6379"};
+        without_exceptions(redis);
+        until_stopped(redis);
+        several(redis);
+    } catch (const distlock::error& e) {
+        alert(e.what());
+        return 1;
+    }
+}

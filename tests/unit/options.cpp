@@ -1,0 +1,109 @@
+// Options: the defaults, and what is refused.
+#include <chrono>
+#include <limits>
+#include <string>
+#include <system_error>
+#include <type_traits>
+
+#include <distlock/base/options.hpp>
+
+#include "catch.hpp"
+
+namespace {
+
+using distlock::errc;
+using distlock::lock_options;
+using namespace std::chrono;
+using namespace std::chrono_literals;
+
+/// Returns: the error code with which the options are refused; none if they are not. The message goes to
+/// `text`.
+std::error_code refusal(const lock_options& options, milliseconds command_timeout = 200ms,
+                        std::string* text = nullptr) {
+    try {
+        distlock::detail::check_options(options, command_timeout);
+    } catch (const distlock::error& e) {
+        if (text != nullptr) *text = e.what();
+        return e.code();
+    }
+    return {};
+}
+
+static_assert(std::is_aggregate_v<lock_options>);
+
+}  // namespace
+
+TEST_CASE("the defaults are what the documentation says, and are accepted") {
+    const lock_options defaults;
+    CHECK(defaults.lease.get() == 30s);
+    CHECK(defaults.recheck.get() == 50ms);
+    CHECK(defaults.patience.get() == 2s);
+    CHECK_FALSE(refusal(defaults));
+}
+
+TEST_CASE("options take any unit") {
+    const lock_options options{.lease = 1min, .recheck = 1500us, .patience = duration<double>(0.5)};
+    CHECK(options.lease.get() == 60s);
+    CHECK(options.recheck.get() == 1ms);
+    CHECK(options.patience.get() == 500ms);
+    CHECK_FALSE(refusal(options));
+}
+
+TEST_CASE("a lease from 10 ms to 24 h is accepted, any other refused") {
+    CHECK_FALSE(refusal({.lease = 10ms}, 0ms));
+    CHECK_FALSE(refusal({.lease = 24h}));
+    CHECK(refusal({.lease = 9ms}, 0ms) == errc::invalid_lease);
+    CHECK(refusal({.lease = 9999us}, 0ms) == errc::invalid_lease);
+    CHECK(refusal({.lease = 24h + 1ms}) == errc::invalid_lease);
+    for (const distlock::time_span lease :
+         {distlock::time_span(0s), distlock::time_span(-1s), distlock::time_span(1ms),
+          distlock::time_span(999us), distlock::time_span(hours::max()), distlock::time_span(hours::min()),
+          distlock::time_span(nanoseconds::max()), distlock::time_span(nanoseconds::min()),
+          distlock::time_span(duration<double>(std::numeric_limits<double>::quiet_NaN())),
+          distlock::time_span(duration<double>(std::numeric_limits<double>::infinity()))}) {
+        INFO(lease.get().count());
+        CHECK(refusal({.lease = lease}, 0ms) == errc::invalid_lease);
+    }
+}
+
+TEST_CASE("a lease must be longer than the command time-out") {
+    CHECK_FALSE(refusal({.lease = 201ms}, 200ms));
+    std::string text;
+    CHECK(refusal({.lease = 200ms}, 200ms, &text) == errc::invalid_lease);
+    CHECK_THAT(text, contains_text("a lease of 200 ms with a command time-out of 200 ms"));
+    CHECK(refusal({.lease = 199ms}, 200ms) == errc::invalid_lease);
+    CHECK(refusal({.lease = 30s}, milliseconds::max()) == errc::invalid_lease);
+}
+
+TEST_CASE("a recheck from 1 ms to 1 h is accepted, any other refused") {
+    CHECK_FALSE(refusal({.recheck = 1ms}));
+    CHECK_FALSE(refusal({.recheck = 1h}));
+    for (const distlock::time_span recheck :
+         {distlock::time_span(0ms), distlock::time_span(999us), distlock::time_span(-1ms),
+          distlock::time_span(1h + 1ms), distlock::time_span(hours::max()),
+          distlock::time_span(duration<double>(std::numeric_limits<double>::quiet_NaN()))}) {
+        INFO(recheck.get().count());
+        std::string text;
+        CHECK(refusal({.recheck = recheck}, 200ms, &text) == errc::invalid_option);
+        CHECK_THAT(text, contains_text("recheck") && contains_text("give one from 1 ms to 1 h"));
+    }
+}
+
+TEST_CASE("a patience of zero or more is accepted, a negative one refused") {
+    CHECK_FALSE(refusal({.patience = 0ms}));
+    CHECK_FALSE(refusal({.patience = hours::max()}));
+    for (const distlock::time_span patience :
+         {distlock::time_span(-1ms), distlock::time_span(-1ns), distlock::time_span(hours::min()),
+          distlock::time_span(duration<double>(std::numeric_limits<double>::quiet_NaN()))}) {
+        INFO(patience.get().count());
+        std::string text;
+        CHECK(refusal({.patience = patience}, 200ms, &text) == errc::invalid_option);
+        CHECK_THAT(text, contains_text("patience") && contains_text("give zero or more"));
+    }
+}
+
+TEST_CASE("a message names the value and the unit") {
+    std::string text;
+    static_cast<void>(refusal({.lease = 1ms}, 200ms, &text));
+    CHECK_THAT(text, contains_text("a lease of 1 ms") && contains_text("from 10 ms to 24 h"));
+}
