@@ -50,8 +50,7 @@ targets=
 match=
 for label in $labels; do
     case "$label" in
-        unit | server | contract) targets="$targets distlock_${label}_tests" ;;
-        headers) targets="$targets distlock_headers" ;;
+        unit | server | contract | headers) targets="$targets distlock_$label" ;;
     esac
     match="${match:+$match|}$label"
 done

@@ -41,7 +41,7 @@ function(sanitized name flags)
     "-DCMAKE_CXX_FLAGS=-O1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS ${flags}"
     -DDISTLOCK_WERROR=ON -DDISTLOCK_BUILD_EXAMPLES=OFF)
   run("${CMAKE_COMMAND}" --build "${build}" --parallel ${processors}
-    --target distlock_test_programs)
+    --target distlock_unit distlock_server distlock_contract)
   run(${ARGN} "${CMAKE_CTEST_COMMAND}" --test-dir "${build}" --output-on-failure --no-tests=error
     --parallel ${processors} -L "^(unit|server|contract)$")
 endfunction()

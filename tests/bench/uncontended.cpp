@@ -20,6 +20,9 @@
 
 namespace {
 
+using distlock::testing::redis_server;
+using distlock::testing::redis_server_options;
+
 using seconds = std::chrono::duration<double>;
 
 template <class F>
@@ -37,8 +40,10 @@ double median(std::vector<double> values) {
 // The plainest way to write it: redisCommandArgv, blocking, a constant token.
 class raw_loop {
   public:
-    explicit raw_loop(const std::string& socket_path)
-        : context_(::redisConnectUnix(socket_path.c_str()), ::redisFree) {
+    explicit raw_loop(const redis_server& server)
+        : context_(server.port() != 0 ? ::redisConnect("127.0.0.1", server.port())
+                                      : ::redisConnectUnix(server.socket_path().c_str()),
+                   ::redisFree) {
         if (!context_ || context_->err != 0) std::abort();
     }
     void operator()() {
@@ -82,14 +87,9 @@ void pin_to_one_core() {
     }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-    const int pairs = argc > 1 ? std::atoi(argv[1]) : 15;
+void compare(const char* where, const redis_server& server, int pairs) {
     constexpr int cycles = 10'000;
-    pin_to_one_core();  // the server inherits it
-    distlock::testing::redis_server server;
-    raw_loop raw(server.socket_path());
+    raw_loop raw(server);
     distlock::hiredis_connection redis(server.uri());
     distlock::mutex orders(redis, "ours");
     auto ours = [&] {
@@ -98,10 +98,9 @@ int main(int argc, char** argv) {
     };
     cycles_per_second(cycles, raw);
     cycles_per_second(cycles, ours);
-
     const auto before = allocations();
     cycles_per_second(cycles, ours);
-    const auto allocated = allocations() - before;
+    const auto allocated = static_cast<double>(allocations() - before) / cycles;
 
     std::vector<double> ratios;
     std::vector<double> raws;
@@ -112,10 +111,26 @@ int main(int argc, char** argv) {
         ratios.push_back(mine.back() / raws.back());
     }
     const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
-    std::printf("| uncontended lock + unlock, release confirmed | median | range |\n|---|---|---|\n");
-    std::printf("| raw hiredis loop, cycles/s | %.0f | |\n", median(raws));
-    std::printf("| distlock, cycles/s | %.0f | |\n", median(mine));
-    std::printf("| ratio in one run, %d pairs of %d cycles | %.3f | %.3f - %.3f |\n", pairs, cycles,
-                median(ratios), *low, *high);
-    std::printf("| operator new per warm cycle | %.4f | |\n", static_cast<double>(allocated) / cycles);
+    std::printf("| %s | %.0f | %.0f | %.3f | %.3f - %.3f | %.4f |\n", where, median(raws), median(mine),
+                median(ratios), *low, *high, allocated);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const int pairs = argc > 1 ? std::atoi(argv[1]) : 15;
+    if (pairs < 1) {
+        std::fputs("usage: uncontended [pairs]\n", stderr);
+        return 2;
+    }
+    pin_to_one_core();  // the servers inherit it
+    std::printf(
+        "Uncontended lock + unlock, release confirmed; client and server on one core; %d pairs of 10000 "
+        "cycles.\n\n"
+        "| over | raw hiredis, cycles/s | distlock, cycles/s | ratio, median | range | operator new per warm "
+        "cycle |\n"
+        "|---|---|---|---|---|---|\n",
+        pairs);
+    compare("TCP loopback", redis_server(redis_server_options{.tcp = true}), pairs);
+    compare("unix socket", redis_server(), pairs);
 }

@@ -169,8 +169,10 @@ class fake_server::peer {
     /// Returns: false when the server ends.
     bool nap(std::chrono::milliseconds pause) { return owner_.wait(-1, 0, static_cast<int>(pause.count())); }
 
-    /// Effects: reads and records until the client ends the connection.
+    /// Effects: reads and records until the client ends the connection; a client that never does is left
+    /// after half a minute, so that a call without an end fails its test and does not hang it.
     ending wait_for_end() {
+        give_up_ = std::chrono::steady_clock::now() + std::chrono::seconds{30};
         while (receive()) continue;
         return ending_;
     }
@@ -188,7 +190,9 @@ class fake_server::peer {
   private:
     bool receive() {
         while (fd_ >= 0) {
-            if (!owner_.wait(fd_, POLLIN)) break;
+            using namespace std::chrono;
+            if (!owner_.wait(fd_, POLLIN, give_up_ ? 100 : -1)) break;
+            if (give_up_ && steady_clock::now() >= *give_up_) break;
             char chunk[16384];
             const auto n = ::recv(fd_, chunk, sizeof chunk, 0);
             if (n > 0) {
@@ -232,6 +236,7 @@ class fake_server::peer {
     int number_;
     std::string pending_;
     ending ending_ = ending::server_ended;
+    std::optional<std::chrono::steady_clock::time_point> give_up_;
 };
 
 inline void fake_server::serve(int fd, int number) {

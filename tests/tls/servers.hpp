@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -152,6 +153,8 @@ class scripted {
                 pollfd polled{listener_.get(), POLLIN, 0};
                 if (::poll(&polled, 1, 2) <= 0) continue;
                 const distlock::testing::impl::unique_fd fd{::accept(listener_.get(), nullptr, nullptr)};
+                const int yes = 1;  // a small message follows another at once, as a test expects
+                ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
                 peer client(fd.get(), stop, seen_, guard_);
                 script(client);
             }

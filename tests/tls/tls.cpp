@@ -378,30 +378,66 @@ TEST_CASE("a handshake that hangs, drips, floods or breaks off ends in time") {
     }
 }
 
+namespace {
+
+// Follows a client through the handshake and its AUTH, to the first command. Returns: whether that came.
+bool await_command(auto& peer, servers::in_memory& good) {
+    for (const std::string_view awaited : {"AUTH", "SET"}) {
+        while (peer.open() && !contains(good.received, awaited)) peer.send(good.step(peer.receive()));
+        if (awaited == "AUTH") peer.send(good.say("+OK\r\n"));
+    }
+    return peer.open();
+}
+
+}  // namespace
+
 TEST_CASE("a server that breaks the session before it answers leaves the outcome open") {
-    const auto talk = [](auto& peer, bool with_garbage) {
-        servers::in_memory good(all().address);
-        while (peer.open() && good.received.empty()) peer.send(good.step(peer.receive()));
-        if (with_garbage) peer.send("+PONG\r\n");
-    };
     for (const bool with_garbage : {false, true}) {
-        const servers::scripted server([&](auto& peer) { talk(peer, with_garbage); });
-        hiredis_connection redis("rediss://127.0.0.1:" + server.port(), distlock::tls(trusting_ca()));
+        std::atomic<int> commands{0};
+        const servers::scripted server([&](auto& peer) {
+            servers::in_memory good(all().address);
+            if (await_command(peer, good)) ++commands;
+            if (with_garbage) peer.send("+OK\r\n");
+        });
+        hiredis_connection redis("rediss://:word@127.0.0.1:" + server.port(), distlock::tls(trusting_ca()));
         const auto start = std::chrono::steady_clock::now();
-        const reply answer = redis.execute({"PING"});
+        const reply answer = redis.execute({"SET", "k", "v"});
         CHECK(since(start) < 850ms);
         CHECK(answer.kind() == reply_kind::no_answer);
+        CHECK(commands == 1);
     }
 }
 
 TEST_CASE("a reply that comes with the end of its session is still a reply") {
     const servers::scripted server([](auto& peer) {
         servers::in_memory good(all().address);
-        while (peer.open() && good.received.empty()) peer.send(good.step(peer.receive()));
-        std::string last = good.say("+PONG\r\n");
+        if (!await_command(peer, good)) return;
+        std::string last = good.say("+OK\r\n");
         ::SSL_shutdown(good.ssl());
         peer.send(last + good.sent());
     });
-    hiredis_connection redis("rediss://127.0.0.1:" + server.port(), distlock::tls(trusting_ca()));
-    for (int i = 0; i < 3; ++i) CHECK(redis.execute({"PING"}).is_status("PONG"));
+    hiredis_connection redis("rediss://:word@127.0.0.1:" + server.port(), distlock::tls(trusting_ca()));
+    for (int i = 0; i < 3; ++i) CHECK(redis.execute({"SET", "k", "v"}).is_status("OK"));
+}
+
+TEST_CASE("a session that the server ends while nobody uses it is not used again") {
+    std::atomic<int> ended{0};
+    const servers::scripted server([&](auto& peer) {
+        servers::in_memory good(all().address);
+        if (!await_command(peer, good)) return;
+        peer.send(good.say("+OK\r\n"));
+        ::SSL_shutdown(good.ssl());
+        peer.send(good.sent());
+        ++ended;
+        while (peer.open()) peer.receive();
+    });
+    hiredis_connection redis("rediss://:word@127.0.0.1:" + server.port(), distlock::tls(trusting_ca()));
+    for (int i = 1; i <= 3; ++i) {
+        const reply answer = redis.execute({"SET", "k", "v"});
+        CAPTURE(answer.text());
+        CHECK(answer.is_status("OK"));
+        const auto start = std::chrono::steady_clock::now();
+        while (ended < i && since(start) < 5s) std::this_thread::yield();
+        REQUIRE(ended == i);
+    }
 }

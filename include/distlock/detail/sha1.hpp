@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -25,13 +24,14 @@ constexpr std::array<char, 40> sha1_hex(std::string_view text) noexcept {
     };
 
     for (std::size_t block = 0; block < blocks; ++block) {
-        std::array<std::uint32_t, 80> w{};
+        std::uint32_t w[80] = {};  // no function calls in these loops: compilers interpret them once a script
         for (std::size_t t = 0; t < 16; ++t) {
             const std::size_t at = block * 64 + t * 4;
             w[t] = byte_at(at) << 24 | byte_at(at + 1) << 16 | byte_at(at + 2) << 8 | byte_at(at + 3);
         }
         for (std::size_t t = 16; t < 80; ++t) {
-            w[t] = std::rotl(w[t - 3] ^ w[t - 8] ^ w[t - 14] ^ w[t - 16], 1);
+            const std::uint32_t mixed = w[t - 3] ^ w[t - 8] ^ w[t - 14] ^ w[t - 16];
+            w[t] = mixed << 1 | mixed >> 31;
         }
 
         auto [a, b, c, d, e] = digest;
@@ -46,10 +46,10 @@ constexpr std::array<char, 40> sha1_hex(std::string_view text) noexcept {
             } else {
                 f = (b ^ c ^ d) + 0xca62c1d6U;
             }
-            const std::uint32_t next = std::rotl(a, 5) + f + e + w[t];
+            const std::uint32_t next = (a << 5 | a >> 27) + f + e + w[t];
             e = d;
             d = c;
-            c = std::rotl(b, 30);
+            c = b << 30 | b >> 2;
             b = a;
             a = next;
         }

@@ -60,6 +60,7 @@ class channel {
             const reply answer = made->run({"SELECT", std::to_string(server.database)}, deadline);
             if (!answer.is_status("OK")) return {nullptr, handshake_failure(answer, "SELECT")};
         }
+        made->socket_.expect_timeout(server.command_timeout);
         return {std::move(made), {}};
     }
 

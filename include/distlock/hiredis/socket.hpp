@@ -73,7 +73,7 @@ class stop_waker {
     std::optional<std::stop_callback<ring>> callback_;  // after event_: unhooked before the descriptor closes
 };
 
-/// A connected stream socket, non-blocking, close-on-exec. It never raises SIGPIPE, and a signal never
+/// A connected stream socket, close-on-exec. It never raises SIGPIPE, and a signal never
 /// prolongs a wait.
 class stream_socket {
   public:
@@ -99,7 +99,7 @@ class stream_socket {
     /// Effects: hands all of `bytes` to the system. Returns: done, or why not; `sent` counts what went out.
     io send(std::string_view bytes, clock::time_point deadline, std::size_t& sent) noexcept {
         while (!bytes.empty()) {
-            const auto n = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+            const auto n = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
             if (n >= 0) {
                 sent += static_cast<std::size_t>(n);
                 bytes.remove_prefix(static_cast<std::size_t>(n));
@@ -115,9 +115,16 @@ class stream_socket {
     /// Effects: waits for bytes and reads some. Returns: done with `got` non-empty, or why not.
     io receive(std::array<char, 16384>& into, std::string_view& got, clock::time_point deadline,
                int stop_fd) noexcept {
+        // A call that may take the whole usual time-out needs no poll(): the system ends the read then. That is one system call
+        // less on the way every reply comes. Whatever follows, a part of a reply or a signal, is polled to the deadline.
+        bool block = stop_fd < 0 && usual_timeout_ > clock::duration::zero() &&
+                     deadline - clock::now() >= usual_timeout_ - std::chrono::milliseconds{1};
         for (;;) {
-            if (const io w = wait(POLLIN, deadline, stop_fd); w != io::done) return w;
-            const auto n = ::recv(fd_.get(), into.data(), into.size(), 0);
+            if (!block) {
+                if (const io w = wait(POLLIN, deadline, stop_fd); w != io::done) return w;
+            }
+            const auto n = ::recv(fd_.get(), into.data(), into.size(), block ? 0 : MSG_DONTWAIT);
+            block = false;
             if (n > 0) {
                 got = {into.data(), static_cast<std::size_t>(n)};
                 return io::done;
@@ -125,6 +132,16 @@ class stream_socket {
             if (n == 0) return io::closed;
             if (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) return io::failed;
         }
+    }
+
+    /// Effects: tells what time-out most calls of receive() will have, 1 ms or more.
+    void expect_timeout(std::chrono::milliseconds usual) noexcept {
+        const auto whole = std::chrono::duration_cast<std::chrono::seconds>(usual);
+        const timeval span{static_cast<time_t>(whole.count()),
+                           static_cast<suseconds_t>(std::chrono::microseconds(usual - whole).count())};
+        if (::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &span, sizeof span) != 0) return;
+        const int flags = ::fcntl(fd_.get(), F_GETFL);
+        if (flags >= 0 && ::fcntl(fd_.get(), F_SETFL, flags & ~O_NONBLOCK) == 0) usual_timeout_ = usual;
     }
 
     /// Returns: whether nothing came in, end of stream included: what must hold of a socket before its next
@@ -225,6 +242,7 @@ class stream_socket {
     }
 
     file_descriptor fd_;
+    clock::duration usual_timeout_{};
 };
 
 }  // namespace distlock::detail

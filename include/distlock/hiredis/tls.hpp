@@ -189,10 +189,16 @@ class openssl_session final : public secure_session {
             plain.append(chunk.data(), got);
             idle_bytes_ = 0;
         }
-        over_ = ::SSL_get_error(ssl_.get(), 0) != SSL_ERROR_WANT_READ || idle_bytes_ > most_idle_bytes;
+        const int what = ::SSL_get_error(ssl_.get(), 0);
+        if (what != SSL_ERROR_WANT_READ && what != SSL_ERROR_ZERO_RETURN) failure_ = reason(errors);
+        if (idle_bytes_ > most_idle_bytes) failure_ = "the server goes on without answering";
+        over_ = what != SSL_ERROR_WANT_READ || !failure_.empty();
         take(to_peer);
         return !over_;
     }
+
+    /// Returns: what broke the session, fit for a message; empty while nothing did, and after an orderly end.
+    const std::string& failure() const noexcept { return failure_; }
 
   private:
     // What a peer may send without getting anywhere: a long chain of certificates fits four times.
@@ -208,7 +214,7 @@ class openssl_session final : public secure_session {
 
     progress refuse(std::string& why, std::string_view because) {
         over_ = true;
-        why = because;
+        why = failure_ = because;
         return progress::failed;
     }
 
@@ -246,6 +252,7 @@ class openssl_session final : public secure_session {
     BIO* in_ = nullptr;           // from the peer
     BIO* out_ = nullptr;          // to the peer
     std::size_t idle_bytes_ = 0;  // taken in since the last progress
+    std::string failure_;
     bool started_ = false;
     bool over_ = false;
 };
