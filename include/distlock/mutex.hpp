@@ -19,6 +19,8 @@
 // return bool), and with both, in this order, behind their own arguments.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <concepts>
 #include <condition_variable>
@@ -39,6 +41,7 @@
 #include <distlock/base/error.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
+#include <distlock/detail/parent_only.hpp>
 #include <distlock/detail/pause.hpp>
 #include <distlock/detail/printable.hpp>
 #include <distlock/detail/saturate.hpp>
@@ -63,8 +66,9 @@ struct guard_access;
 /// The functions that take a lock: `lock` throws on what cannot be waited out; `try_*` return false only
 /// because somebody else has the lock, and throw when the server is the trouble. The overloads with a
 /// `std::error_code&` throw nothing, clear it on success and when somebody else has the lock, and return
-/// whether the lock was taken. The overloads with a `std::stop_token` fail with errc::cancelled when it is
-/// requested. A time-out bounds the whole call, round trips included.
+/// whether the lock was taken; beside false they may say errc::holder_without_ttl. The overloads with a
+/// `std::stop_token` fail with errc::cancelled when it is requested. A time-out bounds the whole call, round
+/// trips included.
 ///
 /// `Conn` must outlive the mutex. `Clock` is for tests; its time points are those of distlock::clock.
 template <connection Conn, class Dialect = plain, class Clock = clock>
@@ -96,8 +100,10 @@ class mutex {
     }
 
     /// Effects: waits until the lock is taken. A server that is unreachable, loading or silent is ridden out
-    /// for lock_options::patience. Postconditions: owns_lock(). Throws: error, with what cannot be waited
-    /// out. Round trips: one when the lock is free.
+    /// for lock_options::patience.
+    /// Postconditions: owns_lock().
+    /// Throws: error, with what cannot be waited out.
+    /// Round trips: one when the lock is free.
     void lock() { lock(std::stop_token{}); }
     void lock(std::stop_token stop) { must(acquire(clock::time_point::max(), false, stop)); }
     bool lock(std::error_code& ec) noexcept { return lock(std::stop_token{}, ec); }
@@ -163,17 +169,17 @@ class mutex {
     }
 
     /// Effects: frees the lock if it is still ours, by compare-and-delete; nobody else's lock is ever
-    /// touched. Which acquisition: the calling thread's, if it has one; else the present one. Postconditions:
-    /// that acquisition is over for this object, whatever the outcome. Returns: what happened; may be
-    /// ignored. Round trips: one; two when the answer is lost.
+    /// touched. It ends the acquisition of the calling thread if that has the lock; else one whose lease ran
+    /// out and that was not unlocked yet; else the present one, taken by another thread.
+    /// Postconditions: that acquisition is over for this object, whatever the outcome.
+    /// Returns: what happened; may be ignored.
+    /// Round trips: one; two when the answer is lost.
     release_outcome unlock() noexcept {
         if (::getpid() != process_) return release_outcome::wrong_process;
         std::unique_lock guard(state_);
-        const auto self = std::this_thread::get_id();
-        if (!(hold_ && hold_->taker == self) &&
-            forget_stray([&](const stray& s) { return s.taker == self; })) {
-            return release_outcome::expired;
-        }
+        // An unlock() still owed by somebody whose lease ran out must not free the lock of the one who has it now.
+        const bool mine = hold_ && hold_->taker == std::this_thread::get_id();
+        if (!mine && forget_stray(std::this_thread::get_id())) return release_outcome::expired;
         return hold_ ? release_hold(guard) : release_outcome::not_held;
     }
 
@@ -204,8 +210,8 @@ class mutex {
         std::thread::id taker;
         std::uint64_t serial;  // tells acquisitions of this object apart
     };
-    struct stray {  // an acquisition whose lease ran out and that was followed by another before its unlock()
-                    // came
+    struct
+        stray {  // an acquisition whose lease ran out and that was followed by another before its unlock() came
         std::thread::id taker;
         std::uint64_t serial;
     };
@@ -239,15 +245,22 @@ class mutex {
         if (stop.stop_requested()) return failed(errc::cancelled);
         {
             std::unique_lock guard(state_);
-            const auto gate_open = [this] { return !busy_ && (!hold_ || Clock::now() >= hold_->until); };
-            while (!gate_open()) {
+            const auto open = [this] { return !busy_ && (!hold_ || Clock::now() >= hold_->until); };
+            while (!open()) {
                 if (stop.stop_requested()) return failed(errc::cancelled);
-                if (once || Clock::now() >= deadline) return {};
-                const auto wake_at = hold_ && !busy_ ? std::min(deadline, hold_->until) : deadline;
-                detail::wait_until<Clock>(gate_, guard, stop, wake_at, gate_open);
+                if (once || Clock::now() >= deadline) {
+                    // The thread of ours that asks the server knows whether "somebody else has it" would be true.
+                    const errc trouble = busy_ ? trouble_.load() : errc{};
+                    return trouble == errc{} ? outcome{} : failed(trouble);
+                }
+                const auto seen = serial_;
+                detail::wait_until<Clock>(gate_.get(), guard, stop,
+                                          hold_ && !busy_ ? std::min(deadline, hold_->until) : deadline,
+                                          [&] { return open() || serial_ != seen; });
             }
             if (hold_) remember_stray();
             busy_ = true;
+            trouble_ = errc{};
         }
         return acquire_from_server({.lease = dialect_.lease(),
                                     .recheck = options_.recheck,
@@ -261,7 +274,7 @@ class mutex {
     outcome acquire_from_server(const engine::acquire_limits& limits, const std::stop_token& stop) {
         engine::acquisition got;
         try {
-            got = engine::take<Clock>(connection_, dialect_, limits, stop, contended_);
+            got = engine::take<Clock>(connection_, dialect_, limits, stop, contended_, trouble_);
         } catch (...) {
             open_gate();
             throw;
@@ -269,11 +282,13 @@ class mutex {
         using kind = engine::acquire_step::kind;
         const std::lock_guard guard(state_);
         contended_ = got.contended;
-        if (got.end.what == kind::granted)
-            hold_ = hold{got.owner, got.end.at, std::this_thread::get_id(), ++serial_};
         busy_ = false;
-        if (got.end.what == kind::granted) return {.serial = serial_};
-        gate_.notify_one();
+        if (got.end.what == kind::granted) {
+            hold_ = hold{got.owner, got.end.at, std::this_thread::get_id(), ++serial_};
+            gate_.get().notify_all();  // all wait for the end of this lease now
+            return {.serial = serial_};
+        }
+        gate_.get().notify_one();
         if (got.end.what == kind::failed) return failed(got.end.cause, got.trouble);
         return {.without_ttl = got.end.without_ttl};
     }
@@ -298,6 +313,7 @@ class mutex {
         const hold mine = *hold_;
         hold_.reset();
         busy_ = true;  // a thread of ours that tried now would only find the key still there
+        trouble_ = errc{};
         guard.unlock();
         const auto result = engine::give_back<Clock>(connection_, dialect_, mine.owner, mine.until);
         open_gate();
@@ -308,8 +324,14 @@ class mutex {
         if (::getpid() != process_) return release_outcome::wrong_process;
         std::unique_lock guard(state_);
         if (hold_ && hold_->serial == serial) return release_hold(guard);
-        return forget_stray([&](const stray& s) { return s.serial == serial; }) ? release_outcome::expired
-                                                                                : release_outcome::not_held;
+        const auto same = [&](const stray& s) { return s.serial == serial; };
+        const auto found = std::find_if(strays_.begin(), strays_.end(), same);
+        if (found != strays_.end()) {
+            strays_.erase(found);
+        } else if (older_strays_ > 0) {
+            --older_strays_;
+        }
+        return release_outcome::expired;
     }
 
     time_point valid_until(std::uint64_t serial) const noexcept {
@@ -321,19 +343,28 @@ class mutex {
     void open_gate() noexcept {
         const std::lock_guard guard(state_);
         busy_ = false;
-        gate_.notify_one();
+        gate_.get().notify_one();
     }
 
     void remember_stray() {
         constexpr std::size_t most = 64;  // threads that never unlock must not fill the memory
-        if (strays_.size() == most) strays_.erase(strays_.begin());
+        if (strays_.size() == most) {
+            strays_.erase(strays_.begin());
+            ++older_strays_;
+        }
         strays_.push_back({hold_->taker, hold_->serial});
         hold_.reset();
     }
 
-    template <class Matches>
-    bool forget_stray(Matches matches) noexcept {
-        const auto found = std::find_if(strays_.begin(), strays_.end(), matches);
+    // Takes one owed unlock() off the books: the thread's own, or else anybody's, for a lock may be handed to another thread.
+    bool forget_stray(std::thread::id caller) noexcept {
+        auto found =
+            std::find_if(strays_.begin(), strays_.end(), [&](const stray& s) { return s.taker == caller; });
+        if (found == strays_.end() && older_strays_ > 0) {
+            --older_strays_;
+            return true;
+        }
+        if (found == strays_.end()) found = strays_.begin();
         if (found == strays_.end()) return false;
         strays_.erase(found);
         return true;
@@ -367,12 +398,14 @@ class mutex {
     const pid_t process_ = ::getpid();
 
     mutable std::mutex state_;
-    std::condition_variable_any gate_;
+    detail::parent_only<std::condition_variable_any> gate_;
     bool busy_ = false;       // a thread of ours is talking to the server about this lock
     bool contended_ = false;  // the lock was found taken the last time
     std::uint64_t serial_ = 0;
     std::optional<hold> hold_;
     std::vector<stray> strays_;
+    std::size_t older_strays_ = 0;  // strays there was no room for
+    std::atomic<errc> trouble_{};   // of the thread that is busy: why the server does not answer it
 };
 
 template <connection Conn>

@@ -19,16 +19,32 @@
 #include <cstdint>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
 #include <distlock/base/error.hpp>
 #include <distlock/detail/printable.hpp>
 #include <distlock/mutex.hpp>
+#include <distlock/net/connection.hpp>
 
 namespace distlock {
 
 namespace detail {
+
+// Where a lock is, for an order in which every process takes its locks. Where connections do not say which server they lead
+// to, equal names are ordered by the connection objects, which is no order between processes.
+struct lock_place {
+    std::string_view name;
+    std::string_view server;
+    const void* connection;
+
+    bool before(const lock_place& other) const noexcept {
+        if (name != other.name) return name < other.name;
+        if (server != other.server) return server < other.server;
+        return server.empty() && std::less<>{}(connection, other.connection);
+    }
+};
 
 // What a guard needs of a mutex beyond its public face: the one acquisition it made, and no other.
 struct guard_access {
@@ -45,12 +61,11 @@ struct guard_access {
         return m.valid_until(serial);
     }
     template <class M>
-    static auto now(const M&) noexcept {
-        return M::clock_type::now();
-    }
-    template <class M>
-    static const void* server(const M& m) noexcept {
-        return &m.connection_;
+    static lock_place place(const M& m) {
+        lock_place where{m.name(), {}, &m.connection_};
+        if constexpr (identified_connection<typename M::connection_type>)
+            where.server = m.connection_.identity();
+        return where;
     }
 };
 
@@ -69,10 +84,11 @@ class [[nodiscard("an unnamed guard releases the lock at once")]] scoped_lock {
 
     /// Preconditions: the mutexes outlive the guard.
     /// Effects: takes the locks, all or none, waiting for each. Several are taken in the order of their
-    /// names, so that guards of the same locks never wait for each other in a circle. Postconditions:
-    /// owns_lock(). Throws: error: what mutex::lock throws, errc::cancelled when `stop` is requested,
-    /// errc::deadlock when two of the mutexes are the same lock. No lock is held then. Round trips: one for
-    /// each lock that is free.
+    /// names, so that guards of the same locks never wait for each other in a circle.
+    /// Postconditions: owns_lock().
+    /// Throws: error: what mutex::lock throws, errc::cancelled when `stop` is requested, errc::deadlock when
+    /// two of the mutexes are the same lock. No lock is held then.
+    /// Round trips: one for each lock that is free.
     explicit scoped_lock(Mutexes & ... mutexes) : scoped_lock(mutexes..., std::stop_token{}) {}
     scoped_lock(Mutexes & ... mutexes, std::stop_token stop) : mutexes_(&mutexes...) { lock(stop); }
 
@@ -98,22 +114,30 @@ class [[nodiscard("an unnamed guard releases the lock at once")]] scoped_lock {
     /// Returns: the earliest end of validity among the locks; time_point{} after a move or a loss.
     time_point valid_until() const noexcept {
         auto earliest = time_point::max();
-        each([&](auto& m, std::uint64_t& serial) {
-            earliest = std::min(earliest, detail::guard_access::valid_until(m, serial));
-        });
+        each([&](const auto& m, std::uint64_t serial) { earliest = std::min(earliest, end_of(m, serial)); });
         return earliest;
     }
 
     /// Returns: how long every lock may still be believed held; zero when one is not.
     duration remaining() const noexcept {
-        const auto left = valid_until() - detail::guard_access::now(*std::get<0>(mutexes_));
-        return left > duration::zero() ? left : duration::zero();
+        auto shortest = duration::max();
+        each([&]<class M>(const M& m, std::uint64_t serial) {
+            const auto left = serial == 0 ? duration::zero() : end_of(m, serial) - M::clock_type::now();
+            shortest = std::min(shortest, std::max(left, duration::zero()));
+        });
+        return shortest;
     }
 
     /// Returns: the name of the lock.
     const std::string& name() const noexcept requires(count == 1) { return std::get<0>(mutexes_)->name(); }
 
   private:
+    // A guard that was moved from may outlive its mutex: with no acquisition it is not touched.
+    template <class M>
+    static time_point end_of(const M& m, std::uint64_t serial) noexcept {
+        return serial == 0 ? time_point{} : detail::guard_access::valid_until(m, serial);
+    }
+
     template <class F>
     void each(F f) const noexcept {
         [&]<std::size_t... I>(std::index_sequence<I...>) { (f(*std::get<I>(mutexes_), serials_[I]), ...); }
@@ -131,22 +155,19 @@ class [[nodiscard("an unnamed guard releases the lock at once")]] scoped_lock {
 
     void lock(const std::stop_token& stop) {
         std::array<std::size_t, count> order{};
-        std::array<const std::string*, count> names{};
-        std::array<const void*, count> servers{};
+        std::array<detail::lock_place, count> places{};
         std::size_t i = 0;
-        each([&](auto& m, std::uint64_t&) {
-            names[i] = &m.name();
-            servers[i] = detail::guard_access::server(m);
+        each([&](const auto& m, std::uint64_t) {
+            places[i] = detail::guard_access::place(m);
             order[i] = i;
             ++i;
         });
         std::sort(order.begin(), order.end(),
-                  [&](std::size_t a, std::size_t b) { return *names[a] < *names[b]; });
+                  [&](std::size_t a, std::size_t b) { return places[a].before(places[b]); });
         for (std::size_t k = 1; k < count; ++k) {
-            const auto a = order[k - 1];
-            const auto b = order[k];
-            if (*names[a] == *names[b] && servers[a] == servers[b]) {
-                throw error(errc::deadlock, "lock " + detail::printable(*names[a], 100));
+            const auto& next = places[order[k]];
+            if (!places[order[k - 1]].before(next)) {
+                throw error(errc::deadlock, "lock " + detail::printable(next.name, 100));
             }
         }
         do {
@@ -181,6 +202,8 @@ template <class M1, class M2>
 scoped_lock(M1&, M2&, std::stop_token) -> scoped_lock<M1, M2>;
 template <class M1, class M2, class M3>
 scoped_lock(M1&, M2&, M3&, std::stop_token) -> scoped_lock<M1, M2, M3>;
+template <class M1, class M2, class M3, class M4>
+scoped_lock(M1&, M2&, M3&, M4&, std::stop_token) -> scoped_lock<M1, M2, M3, M4>;
 template <class... Mutexes>
 scoped_lock(Mutexes&...) -> scoped_lock<Mutexes...>;
 

@@ -1,6 +1,18 @@
-// A consumer of the TLS component: it compiles and links; that it connects is tested against a server elsewhere.
+// A consumer of the TLS component: OpenSSL is linked, and nothing listens on the port.
+#include <chrono>
 #include <cstdio>
 
+#include <distlock/distlock.hpp>
 #include <distlock/hiredis_tls.hpp>
 
-int main() { std::puts("linked with TLS"); }
+int main() {
+    distlock::hiredis_connection redis{"rediss://127.0.0.1:1", distlock::tls()};
+    distlock::mutex orders{redis, "orders:42", {.patience = std::chrono::seconds{0}}};
+    try {
+        distlock::scoped_lock guard{orders};
+    } catch (const distlock::error& e) {
+        std::puts(e.what());
+        return e.code() == distlock::errc::unreachable ? 0 : 1;
+    }
+    return 1;
+}

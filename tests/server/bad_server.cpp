@@ -124,12 +124,6 @@ std::size_t peak_kilobytes() {
     return 0;
 }
 
-struct sliced {
-    std::string whole;
-    std::size_t at;
-    bool reset;
-};
-
 }  // namespace
 
 TEST_CASE("a server that refuses connections is unreachable at once") {
@@ -183,8 +177,7 @@ TEST_CASE("a server that accepts and says nothing is given up at the command's d
     const fake_server server(scripts::hang);
     hiredis_connection redis(server.uri("", patient));
     reply r;
-    const auto took =
-        time_of([&] { r = redis.execute(command{"GET", "a"}.until(clock::now() + 100ms)); });
+    const auto took = time_of([&] { r = redis.execute(command{"GET", "a"}.until(clock::now() + 100ms)); });
     CHECK(r.is(reply_kind::no_answer));
     CHECK(r.cause() == errc::no_reply);
     CHECK(took >= 99ms);
@@ -232,7 +225,7 @@ TEST_CASE("a wait ends at a stop request, even while the connection is being mad
         r = redis.wait({"BLPOP", "a", "0"}, clock::now() + 20s, stop.get_token());
         ended = clock::now();
     });
-    const bool shaking_hands = eventually([&] { return server.commands("AUTH") == 0 && server.accepted() == 1; });
+    const bool shaking_hands = eventually([&] { return !server.received().empty(); });
     const auto asked = clock::now();
     stop.request_stop();
     waiter.join();
@@ -279,8 +272,8 @@ TEST_CASE("a reply that drips in before the deadline is read whole") {
 }
 
 TEST_CASE("a reply cut off at any byte is no answer, and the next command gets its own") {
-    const std::string whole =
-        GENERATE("+OK\r\n", ":12\r\n", "$-1\r\n", "-ERR no\r\n", "$5\r\nhello\r\n", "*2\r\n:1\r\n$3\r\nabc\r\n");
+    const std::string whole = GENERATE("+OK\r\n", ":12\r\n", "$-1\r\n", "-ERR no\r\n", "$5\r\nhello\r\n",
+                                       "*2\r\n:1\r\n$3\r\nabc\r\n");
     const bool reset = GENERATE(false, true);
     std::atomic<std::size_t> cut{0};
     const fake_server server([&](fake_server::peer& p) {
@@ -321,11 +314,11 @@ TEST_CASE("a handshake cut off at any byte sends no command") {
 }
 
 TEST_CASE("garbage is a protocol error, and the socket is dropped") {
-    const std::string garbage =
-        GENERATE("HTTP/1.1 400 Bad Request\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n", "!!!\r\n", ":abc\r\n", ":1x\r\n",
-                 "$abc\r\n", "$-7\r\n", "*-7\r\n", "*x\r\n", "%1\r\n+a\r\n+b\r\n", ">1\r\n+a\r\n", "~1\r\n+a\r\n",
-                 "*1\r\n!\r\n", "$99999999999999999999999\r\n", ":99999999999999999999999\r\n",
-                 std::string(8, '\0'), std::string("\x16\x03\x01\x02\x00\x01\r\n", 8));
+    const std::string garbage = GENERATE(
+        "HTTP/1.1 400 Bad Request\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n", "!!!\r\n", ":abc\r\n", ":1x\r\n",
+        "$abc\r\n", "$-7\r\n", "*-7\r\n", "*x\r\n", "%1\r\n+a\r\n+b\r\n", ">1\r\n+a\r\n", "~1\r\n+a\r\n",
+        "*1\r\n!\r\n", "$99999999999999999999999\r\n", ":99999999999999999999999\r\n", std::string(8, '\0'),
+        std::string("\x16\x03\x01\x02\x00\x01\r\n", 8));
     const fake_server server(scripts::once(garbage));
     hiredis_connection redis(server.uri("", patient));
     for (int i = 0; i < 2; ++i) {
@@ -345,7 +338,7 @@ TEST_CASE("a server that announces two gigabytes and sends them is stopped early
         const std::string much(65536, 'x');
         while (p.send(much)) continue;
     });
-    const auto before = peak_kilobytes();
+    [[maybe_unused]] const auto before = peak_kilobytes();
     reply r;
     CHECK(time_of([&] { r = ask(server.uri("", patient)); }) <= slack);
     CHECK(r.is(reply_kind::no_answer));
@@ -359,7 +352,7 @@ TEST_CASE("a huge array announcement takes no memory and no time") {
     const std::string announcement = GENERATE("*2147483647\r\n", "*1025\r\n", "*4294967297\r\n",
                                               "*1000\r\n*1000\r\n*1000\r\n*1000\r\n*100000000\r\n");
     const fake_server server(scripts::once(announcement));
-    const auto before = peak_kilobytes();
+    [[maybe_unused]] const auto before = peak_kilobytes();
     reply r;
     CHECK(time_of([&] { r = ask(server.uri("", patient)); }) <= slack);
     CHECK(r.is(reply_kind::no_answer));
@@ -440,13 +433,13 @@ TEST_CASE("a second reply to the handshake is never taken as the answer to a com
             if (!p.send(cmd->at(0) == "SET" ? "$-1\r\n" : "+OK\r\n" + stale)) return;
         }
     });
-    const auto [login, database] = GENERATE(table<std::string, std::string>(
-        {{":secret@", ""}, {"", "/3"}, {":secret@", "/3"}}));
+    const auto [login, database] =
+        GENERATE(table<std::string, std::string>({{":secret@", ""}, {"", "/3"}, {":secret@", "/3"}}));
     hiredis_connection redis(server.uri(login, database + patient));
     const reply r = redis.execute({"SET", "a", "1", "NX"});
     CHECK_FALSE(r.is_status("OK"));
     CHECK_FALSE(r.is(reply_kind::error));
-    CHECK_THAT(r.text(), !contains_text("secret"));
+    if (!login.empty()) CHECK_THAT(r.text(), !contains_text("secret"));
 }
 
 TEST_CASE("a second reply to a posted command is never taken as the answer to the next command") {
@@ -493,11 +486,14 @@ TEST_CASE("a storm of signals prolongs no deadline and breaks no command") {
     }
     CHECK(right == 300);
     CHECK(time_of([&] { static_cast<void>(silent.execute({"GET", "a"})); }) <= 300ms + slack);
-    CHECK(time_of([&] { static_cast<void>(silent.wait({"GET", "a"}, clock::now() + 300ms, {})); }) <= 300ms + slack);
+    CHECK(time_of([&] {
+              static_cast<void>(silent.wait({"GET", "a"}, clock::now() + 300ms, {}));
+          }) <= 300ms + slack);
     CHECK(time_of([&] { static_cast<void>(unconnected.execute({"GET", "a"})); }) <= 300ms + slack);
     reply popped;
-    const auto took =
-        time_of([&] { popped = working.wait({"BLPOP", "list", "0"}, clock::now() + 300ms, {}); });
+    const auto took = time_of([&] {
+        popped = working.wait({"BLPOP", "list", "0"}, clock::now() + 300ms, {});
+    });
     CHECK_FALSE(popped.answered());
     CHECK(took >= 299ms);
     CHECK(took <= 300ms + slack);
@@ -600,7 +596,8 @@ TEST_CASE("a lock asked of a bad server ends by its deadline, with an error and 
         {"answers garbage", scripts::always("HTTP/1.1 200 OK\r\n\r\n"), errc::protocol_error},
         {"answers what makes no sense", scripts::always("*0\r\n"), errc::protocol_error},
         {"answers 2 GB", scripts::once("$2147483647\r\n" + std::string(100000, 'x')), errc::reply_too_large},
-        {"is loading", scripts::always("-LOADING Redis is loading the dataset in memory\r\n"), errc::unavailable},
+        {"is loading", scripts::always("-LOADING Redis is loading the dataset in memory\r\n"),
+         errc::unavailable},
         {"has no script", scripts::always("-NOSCRIPT No matching script.\r\n"), errc::unavailable},
     };
     for (const bad& one : all) {

@@ -129,8 +129,8 @@ TEST_CASE("any bytes travel in an argument, and come back") {
     hiredis_connection redis(server.uri() + patient);
     std::string all;
     for (int i = 0; i < 256; ++i) all += static_cast<char>(i);
-    for (const std::string& text : {all, std::string(), std::string("a\r\n$4\r\nPING\r\n"), std::string("\0", 1),
-                                    std::string(50000, 'x')}) {
+    for (const std::string& text : {all, std::string(), std::string("a\r\n$4\r\nPING\r\n"),
+                                    std::string("\0", 1), std::string(50000, 'x')}) {
         CHECK(redis.execute({"ECHO", text}).is_string(text));
         CHECK(redis.execute({"SET", text, "here"}).is_status("OK"));
         CHECK(redis.execute({"GET", text}).is_string("here"));
@@ -228,7 +228,9 @@ TEST_CASE("no more than max_idle sockets stay open") {
     hiredis_connection redis(server.uri() + patient + "&max_idle=2");
     std::vector<std::thread> waiters;
     for (int i = 0; i < 5; ++i) {
-        waiters.emplace_back([&] { static_cast<void>(redis.wait({"BLPOP", "list", "0"}, clock::now() + 20s, {})); });
+        waiters.emplace_back([&] {
+            static_cast<void>(redis.wait({"BLPOP", "list", "0"}, clock::now() + 20s, {}));
+        });
     }
     const bool all_wait = eventually([&] { return blocked(server, 5); });
     const auto sockets = sockets_at(server);
@@ -264,8 +266,9 @@ TEST_CASE("no descriptor of a connection is inherited by a program that is start
     const auto before = open_descriptors();
     hiredis_connection redis(server.uri() + patient);
     std::stop_source stop;
-    std::thread waiter(
-        [&] { static_cast<void>(redis.wait({"BLPOP", "list", "0"}, clock::now() + 20s, stop.get_token())); });
+    std::thread waiter([&] {
+        static_cast<void>(redis.wait({"BLPOP", "list", "0"}, clock::now() + 20s, stop.get_token()));
+    });
     const bool waits = eventually([&] { return blocked(server, 1); });
     const auto opened = opened_since(before);
     std::set<int> inherited;

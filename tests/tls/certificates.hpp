@@ -148,7 +148,7 @@ struct set {
     identity self_signed = make(folder, {.file = "self_signed", .names = "DNS:localhost,IP:127.0.0.1"});
     // What else there is.
     identity wildcards =
-        make(folder, {.file = "wildcards", .names = "DNS:*.wild.example,DNS:part*.example"}, &ca);
+        make(folder, {.file = "wildcards", .names = "DNS:*.wild.example,DNS:part*.label.example"}, &ca);
     identity ipv6 = make(folder, {.file = "ipv6", .names = "IP:fe80::1"}, &ca);
     identity address_as_name = make(folder, {.file = "address_as_name", .names = "DNS:127.0.0.1"}, &ca);
     identity future = make(folder, {.file = "future", .names = "DNS:localhost", .from_days = 5}, &ca);

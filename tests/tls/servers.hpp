@@ -201,8 +201,8 @@ class real {
         }
     }
 
-    /// Returns: rediss://host:port
-    std::string uri(const std::string& host) const { return "rediss://" + host + ":" + port(); }
+    /// Returns: rediss://127.0.0.1:port. Not every machine knows a localhost.
+    std::string uri() const { return "rediss://127.0.0.1:" + port(); }
     std::string port() const { return std::to_string(port_); }
     distlock::testing::redis_server& plain() { return *server_; }
 

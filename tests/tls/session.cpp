@@ -4,10 +4,13 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <openssl/conf.h>
 #include <openssl/err.h>
 #include <string>
 #include <string_view>
+#include <sys/wait.h>
 #include <system_error>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -143,7 +146,7 @@ TEST_CASE("a wildcard stands for one whole label") {
     CHECK(refusal(all().wildcards, "a.wild.example").empty());
     CHECK_FALSE(refusal(all().wildcards, "a.b.wild.example").empty());
     CHECK_FALSE(refusal(all().wildcards, "wild.example").empty());
-    CHECK_FALSE(refusal(all().wildcards, "partly.example").empty());
+    CHECK_FALSE(refusal(all().wildcards, "partly.label.example").empty());
 }
 
 TEST_CASE("server_name is verified in the place of the host") {
@@ -206,6 +209,26 @@ TEST_CASE("TLS 1.2 and 1.3 are spoken, nothing older") {
     CHECK(outcome(TLS1_2_VERSION) == progress::done);
     CHECK(outcome(TLS1_1_VERSION) == progress::failed);
     CHECK(outcome(TLS1_VERSION) == progress::failed);
+}
+
+TEST_CASE("a system set up for older versions changes nothing in that") {
+    const std::string lax =
+        write(all().folder / "lax.cnf",
+              "openssl_conf = all\n[all]\nssl_conf = ssl\n[ssl]\nsystem_default = default\n"
+              "[default]\nMinProtocol = TLSv1\nCipherString = DEFAULT:@SECLEVEL=0\n");
+    const pid_t child = ::fork();  // what is read from such a file stays for the life of a process
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        if (::CONF_modules_load_file(lax.c_str(), nullptr, 0) != 1) ::_exit(1);
+        servers::in_memory old(all().good, TLS1_1_VERSION, TLS1_1_VERSION);
+        pair refused(old, "localhost");
+        servers::in_memory present(all().good, TLS1_2_VERSION, TLS1_2_VERSION);
+        pair accepted(present, "localhost");
+        ::_exit(refused.shake() == progress::failed && accepted.shake() == progress::done ? 0 : 2);
+    }
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
 }
 
 TEST_CASE("commands and replies of any size pass, in pieces of any size") {

@@ -28,10 +28,10 @@ concept meets_the_clock_requirements = requires {
     typename C::time_point;
     { C::is_steady } -> std::convertible_to<bool>;
     { C::now() } -> std::same_as<typename C::time_point>;
-}
-&&std::is_arithmetic_v<typename C::rep>&& std::same_as<
-    typename C::duration, std::chrono::duration<typename C::rep, typename C::period>>&&
-    std::same_as<typename C::time_point, std::chrono::time_point<C, typename C::duration>>;
+    requires std::is_arithmetic_v<typename C::rep>;
+    requires std::same_as<typename C::duration, std::chrono::duration<typename C::rep, typename C::period>>;
+    requires std::same_as<typename C::time_point, std::chrono::time_point<C, typename C::duration>>;
+};
 
 static_assert(meets_the_clock_requirements<clock>);
 static_assert(std::chrono::is_clock_v<clock>);

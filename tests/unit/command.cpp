@@ -39,8 +39,7 @@ TEST_CASE("a command keeps its arguments in order and its routing key beside the
 
 TEST_CASE("a command without a routing key goes to any server") {
     CHECK(command({"PING"}).routing_key().empty());
-    CHECK(argv_of(command{"AUTH", "user", "password"}) == words{"AUTH", "user", "password"});
-    CHECK(argv_of(command({})).empty());
+    CHECK(argv_of(command({"AUTH", "user", "password"})) == words{"AUTH", "user", "password"});
 }
 
 TEST_CASE("arguments of any bytes stay whole") {

@@ -113,8 +113,8 @@ TEST_CASE("the category has a name and is one object") {
     CHECK(std::string(error_category().name()) == "distlock");
     CHECK(&error_category() == &std::error_code(errc::deadlock).category());
     CHECK(distlock::make_error_code(errc::deadlock) == std::error_code(errc::deadlock));
-    CHECK(std::error_code(errc::deadlock) != std::error_code(static_cast<int>(errc::deadlock),
-                                                             std::generic_category()));
+    CHECK(std::error_code(errc::deadlock) !=
+          std::error_code(static_cast<int>(errc::deadlock), std::generic_category()));
 }
 
 TEST_CASE("what() says first what was done, then what is wrong and what to do") {

@@ -84,8 +84,7 @@ class ownership {
             try {
                 static_cast<void>(key(*sibling));
                 ++usable_as_name_;
-            } catch (const distlock::error&) {
-            }
+            } catch (const distlock::error&) {}
         }
     }
 
@@ -172,9 +171,9 @@ TEST_CASE("a name that ends like a sibling is refused") {
 }
 
 TEST_CASE("a name that only resembles a sibling is accepted") {
-    for (const std::string name : {"a:distlock:", "a:distlock:B", "a:distlock:b1", "a:distlock:b:c",
-                                   "distlock:b", ":Distlock:b", "a:distlock", "distlock", "b", "a:distlock.b",
-                                   "a:distlock..:b", ":distlock:b "}) {
+    for (const std::string name :
+         {"a:distlock:", "a:distlock:B", "a:distlock:b1", "a:distlock:b:c", "distlock:b", ":Distlock:b",
+          "a:distlock", "distlock", "b", "a:distlock.b", "a:distlock..:b", ":distlock:b "}) {
         INFO(name);
         CHECK(refusal(name).empty());
     }
@@ -223,9 +222,9 @@ TEST_CASE("no key belongs to two locks: every name of up to seven bytes that cou
 }
 
 TEST_CASE("no key belongs to two locks: names made of the marks themselves") {
-    const std::array fragments{
-        "{"s, "}"s, ":"s, "%"s, "\0"s, "."s, "d"s, "a"s, "b"s, "{a}"s, "distlock"s, "fence"s, ":distlock:"s,
-        ":distlock.:"s, "distlock:"s, "k"s, "\r\n"s};
+    const std::array fragments{"{"s,          "}"s,           ":"s,         "%"s,   "\0"s,       "."s,
+                               "d"s,          "a"s,           "b"s,         "{a}"s, "distlock"s, "fence"s,
+                               ":distlock:"s, ":distlock.:"s, "distlock:"s, "k"s,   "\r\n"s};
     std::mt19937 random(20240611);  // any seed; fixed, so that a failure comes again
     ownership all;
     while (all.accepted() < 60'000) {

@@ -189,6 +189,7 @@ TEST_CASE("a release has three answers, and all three are final") {
         const auto verdict = dialect.read_release(reply::integer(n));
         CHECK(verdict.what == expected);
         CHECK_FALSE(verdict.again);
+        CHECK_FALSE(verdict.open);
     };
     check(1, release_outcome::released);
     check(0, release_outcome::expired);
@@ -206,6 +207,7 @@ TEST_CASE("a release that was answered with nonsense is not believed, and asked 
         INFO(static_cast<int>(r.kind()) << " " << r.text() << " " << r.number());
         CHECK(dialect.read_release(r).what == release_outcome::unreachable);
         CHECK(dialect.read_release(r).again);
+        CHECK(dialect.read_release(r).open);
     }
 }
 
@@ -214,6 +216,7 @@ TEST_CASE("a release without an answer is asked again, except in a child after f
                            reply::no_answer(errc::protocol_error, "")}) {
         CHECK(dialect.read_release(r).what == release_outcome::unreachable);
         CHECK(dialect.read_release(r).again);
+        CHECK(dialect.read_release(r).open == r.is(distlock::reply_kind::no_answer));
     }
     const auto child = dialect.read_release(reply::not_sent(errc::wrong_process, ""));
     CHECK(child.what == release_outcome::wrong_process);
@@ -224,6 +227,7 @@ TEST_CASE("a release that the server refuses is asked again only if that may hel
     for (const char* text : {"LOADING x", "BUSY x", "READONLY x", "TRYAGAIN x", "NOSCRIPT x"}) {
         CHECK(dialect.read_release(reply::error(text)).what == release_outcome::refused);
         CHECK(dialect.read_release(reply::error(text)).again);
+        CHECK_FALSE(dialect.read_release(reply::error(text)).open);
     }
     for (const char* text : {"NOPERM x", "MISCONF x", "NOREPLICAS x", "WRONGTYPE x", "ERR x", ""}) {
         CHECK(dialect.read_release(reply::error(text)).what == release_outcome::refused);

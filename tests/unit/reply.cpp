@@ -27,8 +27,8 @@ const std::array<reply, 8> one_of_each{
     reply::not_sent(errc::unreachable, "OK"),
     reply::no_answer(errc::protocol_error, "OK"),
 };
-constexpr std::array kinds{reply_kind::nil,   reply_kind::integer,  reply_kind::string,
-                           reply_kind::status, reply_kind::array,    reply_kind::error,
+constexpr std::array kinds{reply_kind::nil,      reply_kind::integer,  reply_kind::string,
+                           reply_kind::status,   reply_kind::array,    reply_kind::error,
                            reply_kind::not_sent, reply_kind::no_answer};
 
 }  // namespace

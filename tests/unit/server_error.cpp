@@ -12,7 +12,7 @@ namespace {
 using distlock::classify_error;
 using distlock::errc;
 
-constexpr bool passing = true;   // worth asking again
+constexpr bool passing = true;  // worth asking again
 constexpr bool final = false;
 
 struct sample {
@@ -116,8 +116,7 @@ const std::string wrapper =
     "ERR Error running script (call to f_545c9fe5539f5ec57c4fcc28d9ec5f8bbfc06fef): @user_script:4: ";
 const std::vector<sample> wrapped_texts{
     {errc::wrong_type, final, "WRONGTYPE Operation against a key holding the wrong kind of value"},
-    {errc::out_of_memory, final,
-     "@user_script: 4: -OOM command not allowed when used memory > 'maxmemory'."},
+    {errc::out_of_memory, final, "@user_script: 4: -OOM command not allowed when used memory > 'maxmemory'."},
     {errc::out_of_memory, final, "OOM command not allowed when used memory > 'maxmemory'."},
     {errc::read_only, passing, "@user_script: 4: -READONLY You can't write against a read only replica."},
     {errc::writes_refused, final, "@user_script: 4: -MISCONF Redis is configured to save RDB snapshots, but"},
@@ -127,8 +126,7 @@ const std::vector<sample> wrapped_texts{
     {errc::permission_denied, final,
      "@user_script: 4: The user executing the script can't access at least one of the keys mentioned in the "
      "command arguments"},
-    {errc::unsupported_command, final,
-     "@user_script: 4: Unknown Redis command called from Lua script"},
+    {errc::unsupported_command, final, "@user_script: 4: Unknown Redis command called from Lua script"},
     {errc::server_error, final, "@user_script: 4: Script attempted to access a non local key in a cluster"},
     {errc::server_error, final, "user_script:4: attempt to index a nil value"},
 };
@@ -167,9 +165,10 @@ TEST_CASE("only the first word tells, the text behind it may change") {
 }
 
 TEST_CASE("a word that only begins or ends like a known one is not that word") {
-    for (const char* text : {"BUSYKEY Target key name already exists.", "BUSYGROUP Consumer Group name exists",
-                             "OOMX x", "XOOM x", "ASKING x", "loading x", " LOADING x", "-LOADING x",
-                             "ERR LOADING x", "ERR OOM", "", " ", "ERR", "\r\n", "NOSCRIPTX"}) {
+    for (const char* text :
+         {"BUSYKEY Target key name already exists.", "BUSYGROUP Consumer Group name exists", "OOMX x",
+          "XOOM x", "ASKING x", "loading x", " LOADING x", "-LOADING x", "ERR LOADING x", "ERR OOM", "", " ",
+          "ERR", "\r\n", "NOSCRIPTX"}) {
         check(text, {errc::server_error, final, ""});
     }
 }

@@ -77,7 +77,7 @@ class __attribute__((visibility("default"))) error_category_type final : public 
                 return "the lease cannot be used; give one from 10 ms to 24 h, longer than the command "
                        "time-out";
             case errc::invalid_option:
-                return "an option has a value that cannot be used";
+                return "an option has a value that cannot be used; give one that is in its range";
             case errc::invalid_uri:
                 return "the URI cannot be used; write redis://user:password@host:port/database";
             case errc::wrong_process:
@@ -118,11 +118,12 @@ class __attribute__((visibility("default"))) error_category_type final : public 
             case errc::wrong_node:
                 return "this server is part of a cluster and does not own the key; connect to its node";
             case errc::unsupported_command:
-                return "the server does not know or allow a command that locks need";
+                return "the server does not know or allow a command that locks need; enable it or use "
+                       "another server";
             case errc::server_error:
-                return "the server answered with an error";
+                return "the server answered with an error; look up what it says";
             case errc::deadlock:
-                return "the same lock was asked for twice at once and would wait for itself";
+                return "the same lock was asked for twice and would wait for itself; name each lock once";
             case errc::lease_expired:
                 return "the lock was granted too late to be used and was given back; take a longer lease";
             case errc::holder_without_ttl:
@@ -199,8 +200,8 @@ __attribute__((visibility("default"))) inline const std::error_category& error_c
 /// Returns: the code of `e` in `error_category()`.
 inline std::error_code make_error_code(errc e) noexcept { return {static_cast<int>(e), error_category()}; }
 
-/// Thrown by every function that fails and has no `std::error_code&`.
-/// `what()` reads "<what was being done>: <what is wrong>; <what to do>" and never holds a password.
+/// Thrown by every function that fails and has no `std::error_code&`. `what()` reads "<what was being done>:
+/// <what is wrong>; <what to do>" and never holds a password.
 class __attribute__((visibility("default"))) error : public std::system_error {
   public:
     error(errc code, const std::string& detail) : std::system_error(make_error_code(code), detail) {}

@@ -56,8 +56,9 @@ class key {
 
     /// Preconditions: `kind` is one or more of a-z.
     /// Returns: the key of that kind beside this lock: in the same cluster slot, different from every lock's
-    /// name and from every other lock's siblings. Throws: error(errc::invalid_name) for a name with a '}' but
-    /// no hash tag: no key other than itself can be made to share its slot.
+    /// name and from every other lock's siblings.
+    /// Throws: error(errc::invalid_name) for a name with a '}' but no hash tag: no key other than itself can
+    /// be made to share its slot.
     std::string sibling(std::string_view kind) const {
         if (hash_tag(name_).size() != name_.size())
             return name_ + std::string(tagged_mark) + std::string(kind);

@@ -38,12 +38,12 @@ inline constexpr std::chrono::milliseconds max_lease = std::chrono::hours{24};
 /// ms for the server's millisecond grid and the way of the scheduler.
 constexpr clock::duration drift_margin(std::chrono::milliseconds lease) noexcept {
     using namespace std::chrono_literals;
-    return std::chrono::duration_cast<clock::duration>(lease) / 100 + 2ms;
+    return detail::saturating_cast<clock::duration, detail::rounding::up>(lease) / 100 + 2ms;
 }
 
-/// Returns: the instant until which a lock may be believed held.
-/// `sent` is read BEFORE the first byte of the granting command is handed to the system: the server starts
-/// the TTL later than that, so the owner stops first. Counting from the reply would let two owners overlap.
+/// Returns: the instant until which a lock may be believed held. `sent` is read BEFORE the first byte of the
+/// granting command is handed to the system: the server starts the TTL later than that, so the owner stops
+/// first. Counting from the reply would let two owners overlap.
 constexpr clock::time_point validity_end(clock::time_point sent, std::chrono::milliseconds lease) noexcept {
     const auto span = detail::saturating_cast<clock::duration, detail::rounding::down>(lease);
     return detail::saturating_add(sent, span - drift_margin(lease));

@@ -45,29 +45,32 @@ struct acquire_step {
     kind what = kind::failed;
     clock::time_point at{};       ///< of pause and granted; of a sending, the deadline of its answer
     errc cause = errc::no_reply;  ///< of failed
-    bool fresh_token = false;     ///< of a sending: the token used so far is dead
-    bool release_first =
-        false;                 ///< the token used so far may own the key: release by it, waiting for nothing
-    bool without_ttl = false;  ///< of gave_up: the holder's key never expires
+    bool release_first = false;   ///< the token used so far may own the key: release by it, wait for nothing
+    bool fresh_token = false;     ///< of a pause: the token used so far is dead, take another one
+    bool without_ttl = false;     ///< of gave_up: the holder's key never expires
 };
 
 /// One attempt to take a lock. Rules:
 /// - it tries first, then waits in jittered pauses that double from 1 ms up to `recheck`, none past the
-/// holder's TTL;
+///   holder's TTL;
 /// - an answer that is missing leaves the outcome open: it asks again with the SAME token, through the script
-/// that finds an
+///   that finds an
 ///   earlier success; when it has to give up instead, it releases by that token;
 /// - a token by which a release was sent is dead: the next sending takes a new one, else the late release
-/// would free it;
+///   would free it;
 /// - validity counts from before the sending that was answered, and a grant that arrives after its validity
-/// is given back;
+///   is given back;
 /// - contention is never reported while the last thing known is trouble.
 class acquire {
     using kind = acquire_step::kind;
 
   public:
     acquire(const acquire_limits& limits, clock::time_point now, std::uint64_t jitter_seed) noexcept
-        : limits_(limits), now_(now), random_(jitter_seed | 1U) {}
+        : limits_(limits),
+          patience_(distlock::detail::saturating_cast<clock::duration, distlock::detail::rounding::up>(
+              limits.patience)),
+          now_(now),
+          random_(jitter_seed | 1U) {}
 
     /// `contended`: the lock was taken the last time. The script then saves a round trip; else the plain
     /// command is cheaper.
@@ -94,15 +97,16 @@ class acquire {
         open_ = true;
         if (first_time && limits_.deadline > now_) {
             note_trouble(outcome.cause);
-            return send(acquire_step::kind::send_look);
+            return send(kind::send_look);
         }
         return on_trouble(outcome.cause);
     }
 
     acquire_step on_wake(clock::time_point now) noexcept {
         now_ = now;
-        if (now_ >= limits_.deadline) return in_trouble_ ? fail(cause_) : give_up();
-        return send(acquire_step::kind::send_look);
+        // At the deadline comes one last look: "taken" must not be said of a lock that became free meanwhile.
+        if (now_ >= limits_.deadline && in_trouble_) return fail(cause_);
+        return send(kind::send_look);
     }
 
     acquire_step on_stop() noexcept { return fail(errc::cancelled); }
@@ -111,14 +115,11 @@ class acquire {
     acquire_step on_granted(clock::time_point sent) noexcept {
         const auto until = validity_end(sent, limits_.lease);
         if (now_ < until) return {.what = kind::granted, .at = until};
-        if (limits_.once || now_ >= limits_.deadline) {
-            open_ = true;
-            return fail(errc::lease_expired);
-        }
+        open_ = true;
+        acquire_step next = on_trouble(errc::lease_expired);
+        if (next.what == kind::pause) next.fresh_token = next.release_first = true;
         open_ = false;
-        auto again = send(kind::send_look);
-        again.fresh_token = again.release_first = true;
-        return again;
+        return next;
     }
 
     acquire_step on_busy(const acquire_outcome& outcome) noexcept {
@@ -133,7 +134,7 @@ class acquire {
 
     acquire_step on_trouble(errc cause) noexcept {
         note_trouble(cause);
-        const bool worn_out = now_ - trouble_since_ >= limits_.patience;
+        const bool worn_out = now_ - trouble_since_ >= patience_;
         if (limits_.once || worn_out || now_ >= limits_.deadline) return fail(cause);
         return pause({});
     }
@@ -144,7 +145,7 @@ class acquire {
         cause_ = cause;
     }
 
-    acquire_step send(acquire_step::kind how) noexcept {
+    acquire_step send(kind how) noexcept {
         looked_ = looked_ || how == kind::send_look;
         // Even a caller without time gets one honest answer: less than a round trip would make every try
         // fail.
@@ -160,7 +161,9 @@ class acquire {
         backoff_ = std::min<clock::duration>(backoff_ * 2, limits_.recheck);
         span = span / 2 + clock::duration(static_cast<clock::rep>(
                               next_random() % static_cast<std::uint64_t>(span.count() / 2 + 1)));
-        if (ttl && ttl->count() >= 0) span = std::min<clock::duration>(span, *ttl + 1ms);
+        // Compared in whole milliseconds: a server may claim any TTL, and nanoseconds cannot hold them all.
+        if (ttl && ttl->count() >= 0 && *ttl < limits_.recheck)
+            span = std::min<clock::duration>(span, *ttl + 1ms);
         return {.what = kind::pause, .at = std::min(limits_.deadline, now_ + span)};
     }
 
@@ -180,6 +183,7 @@ class acquire {
     }
 
     acquire_limits limits_;
+    clock::duration patience_;
     clock::time_point now_;
     std::uint64_t random_;
     clock::duration backoff_ = std::chrono::milliseconds{1};

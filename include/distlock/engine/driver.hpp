@@ -4,6 +4,7 @@
 //   release_outcome give_back(connection, dialect, owner, until)        // compare-and-delete, asked twice if need be
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -11,6 +12,7 @@
 #include <string>
 
 #include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/detail/pause.hpp>
 #include <distlock/engine/acquire.hpp>
@@ -44,29 +46,37 @@ void disown(Conn& connection, const Dialect& dialect, const token& owner) noexce
     command release = dialect.release(owner).with_body();
     release.until(Clock::now() + shortly);
     if constexpr (posting_connection<Conn>) {
-        connection.post(release);
-    } else {
-        distlock::execute(connection, release);
+        try {
+            if (connection.post(release)) return;
+        } catch (...) {  // of a user's client: as good as not posted
+        }
     }
+    distlock::execute(connection, release);
 }
 
 }  // namespace detail
 
-/// Effects: tries to take the lock within `limits` and until `stop` is requested.
+/// Effects: tries to take the lock within `limits` and until `stop` is requested. `trouble` says at any time
+/// what keeps the server from answering; errc{} when it does.
 /// Throws: error(errc::no_entropy), std::bad_alloc; nothing is left on the server then but what a lost reply
-/// can leave. Round trips: one when the lock is free; two when it is taken and this is a try.
+/// can leave.
+/// Round trips: one when the lock is free; two when it is taken and this is a try.
 template <class Clock, class Conn, class Dialect>
 acquisition take(Conn& connection, const Dialect& dialect, const acquire_limits& limits,
-                 const std::stop_token& stop, bool contended) {
+                 const std::stop_token& stop, bool contended, std::atomic<errc>& trouble) {
     acquisition result;
-    if (stop.stop_requested()) {
-        result.end = {.what = acquire_step::kind::failed, .cause = errc::cancelled};
-        return result;
-    }
     result.owner = token::generate();
     acquire machine(limits, Clock::now(), detail::seed_from(result.owner));
     acquire_step step = machine.begin(contended);
     for (;;) {
+        const bool goes_on = step.what == acquire_step::kind::send_acquire ||
+                             step.what == acquire_step::kind::send_look ||
+                             step.what == acquire_step::kind::pause;
+        if (goes_on && stop.stop_requested()) {
+            const bool owed = step.release_first;
+            step = machine.on_stop();
+            step.release_first = step.release_first || owed;
+        }
         if (step.release_first) detail::disown<Clock>(connection, dialect, result.owner);
         if (step.fresh_token) result.owner = token::generate();
         switch (step.what) {
@@ -79,18 +89,17 @@ acquisition take(Conn& connection, const Dialect& dialect, const acquire_limits&
                 const reply answer = distlock::execute(connection, cmd);
                 const auto outcome = look ? dialect.read_look(answer) : dialect.read_acquire(answer);
                 result.contended = result.contended || outcome.what == acquire_outcome::kind::busy;
+                trouble = outcome.cause;
                 if (outcome.what != acquire_outcome::kind::granted &&
                     outcome.what != acquire_outcome::kind::busy) {
                     result.trouble = answer.text();
                 }
                 step = machine.on_outcome(outcome, sent, Clock::now());
-                if (step.what != acquire_step::kind::granted && stop.stop_requested())
-                    step = machine.on_stop();
                 break;
             }
             case acquire_step::kind::pause:
                 distlock::detail::pause_until<Clock>(stop, step.at);
-                step = stop.stop_requested() ? machine.on_stop() : machine.on_wake(Clock::now());
+                step = machine.on_wake(Clock::now());
                 break;
             case acquire_step::kind::granted:
             case acquire_step::kind::gave_up:
@@ -102,21 +111,26 @@ acquisition take(Conn& connection, const Dialect& dialect, const acquire_limits&
 }
 
 /// Effects: frees the lock if `owner` still holds it; a lost answer is asked for once more, on whatever the
-/// connection gives then. `until` is the end of the grant's validity. Round trips: one; two when an answer is
-/// lost.
+/// connection gives then. `until` is the end of the grant's validity.
+/// Round trips: one; two when an answer is lost.
 template <class Clock, class Conn, class Dialect>
 release_outcome give_back(Conn& connection, const Dialect& dialect, const token& owner,
                           typename Clock::time_point until) noexcept {
     const bool in_time = Clock::now() < until;
     const command release = dialect.release(owner);
     release_verdict verdict = dialect.read_release(distlock::execute(connection, release));
-    const bool first_answered = !verdict.again;
+    const bool open = verdict.open;
     if (verdict.again) verdict = dialect.read_release(distlock::execute(connection, release));
-    // The lost answer may have been "released": finding nothing the second time proves no loss.
-    if (verdict.what == release_outcome::expired && in_time && !first_answered)
-        return release_outcome::released;
-    if (verdict.what == release_outcome::released && !in_time) return release_outcome::expired;
-    return verdict.what;
+    switch (verdict.what) {
+        case release_outcome::released:
+            return in_time ? release_outcome::released : release_outcome::expired;
+        case release_outcome::expired:
+        case release_outcome::taken:
+            // The answer that was lost may have been "released", and the next owner may be in already.
+            return open && in_time ? release_outcome::released : verdict.what;
+        default:
+            return verdict.what;
+    }
 }
 
 }  // namespace distlock::engine

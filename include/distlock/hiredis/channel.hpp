@@ -24,8 +24,8 @@
 
 namespace distlock::detail {
 
-/// Not thread-safe: one caller at a time. After any failure it is broken for good and must be aborted: what
-/// follows on the stream would be the answer to an earlier question.
+/// Not thread-safe: one caller at a time. After any failure it is broken for good: what follows on the stream
+/// would be the answer to an earlier question.
 class channel {
   public:
     struct opened {
@@ -35,9 +35,10 @@ class channel {
 
     /// Effects: connects, starts TLS where `secure` is given, authenticates, selects the database; all before
     /// `deadline`.
-    static opened open(const uri& server, const secure_layer* secure, clock::time_point deadline) {
+    static opened open(const uri& server, resolver& names, const secure_layer* secure,
+                       clock::time_point deadline) {
         std::string failure;
-        auto socket = stream_socket::connect(server, deadline, failure);
+        auto socket = stream_socket::connect(server, names, deadline, failure);
         if (!socket) return {nullptr, reply::not_sent(errc::unreachable, "connect: " + failure)};
         std::unique_ptr<channel> made(new channel(std::move(socket)));
         if (secure != nullptr) {
@@ -62,6 +63,13 @@ class channel {
         }
         made->socket_.expect_timeout(server.command_timeout);
         return {std::move(made), {}};
+    }
+
+    channel(const channel&) = delete;
+    channel& operator=(const channel&) = delete;
+    /// Effects: closes the socket; aborts it when it is broken, so that what was sent is not applied later.
+    ~channel() {
+        if (broken_) socket_.abort();
     }
 
     /// Effects: sends `cmd` and waits for its reply until `deadline` or a stop request.
@@ -96,24 +104,27 @@ class channel {
         }
     }
 
-    /// Effects: sends `cmd`; its reply is skipped later. Returns: whether it was handed to the system.
+    /// Effects: sends `cmd`; its reply is skipped later.
+    /// Returns: whether it was handed to the system.
     bool post(const command& cmd, clock::time_point deadline) {
         if (send(cmd, deadline)) return false;
         ++unanswered_;
+        broken_ = false;
         return true;
     }
 
     /// Returns: whether the next command may be sent on it.
     bool usable() const noexcept {
-        return !broken_ && unanswered_ < max_unanswered && (unanswered_ > 0 || socket_.quiet());
+        return !broken_ && unanswered_ < max_unanswered &&
+               (unanswered_ > 0 ? !socket_.hung_up() : socket_.quiet());
     }
-    bool broken() const noexcept { return broken_; }
 
-    void abort() noexcept { socket_.abort(); }
+    /// Returns: whether an exchange failed, or an exception left it half-way.
+    bool broken() const noexcept { return broken_; }
 
   private:
     static constexpr std::size_t max_unanswered =
-        256;  // replies that pile up unread would stop the server's writing
+        256;  // unread replies that pile up stop the server's writing
 
     explicit channel(stream_socket socket) : socket_(std::move(socket)) {}
 
@@ -126,6 +137,7 @@ class channel {
     // Returns: what failed, if anything did.
     std::optional<reply> send(const command& cmd, clock::time_point deadline) {
         encode(cmd);
+        broken_ = true;  // until the exchange is complete
         std::string_view bytes = plain_;
         if (session_) {
             sealed_.clear();
@@ -135,7 +147,6 @@ class channel {
         std::size_t sent = 0;
         const io outcome = socket_.send(bytes, deadline, sent);
         if (outcome == io::done) return std::nullopt;
-        broken_ = true;
         if (sent == 0) return reply::not_sent(errc::unreachable, "the connection broke");
         return lost(errc::no_reply,
                     outcome == io::timed_out ? "sending took too long" : "the connection broke");
@@ -202,10 +213,7 @@ class channel {
         }
     }
 
-    reply lost(errc cause, const char* why) {
-        broken_ = true;
-        return reply::no_answer(cause, why);
-    }
+    static reply lost(errc cause, const char* why) { return reply::no_answer(cause, why); }
 
     stream_socket socket_;
     std::unique_ptr<secure_session> session_;

@@ -7,6 +7,7 @@
 //     bool post(const command&);
 //     reply wait(const command&, clock::time_point deadline, std::stop_token);
 //     std::chrono::milliseconds command_timeout() const noexcept;
+//     std::string_view identity() const noexcept;
 //   };
 #pragma once
 
@@ -27,6 +28,7 @@
 #include <distlock/base/error.hpp>
 #include <distlock/detail/saturate.hpp>
 #include <distlock/hiredis/channel.hpp>
+#include <distlock/hiredis/resolve.hpp>
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/net/connection.hpp>
 #include <distlock/net/uri.hpp>
@@ -62,61 +64,60 @@ class hiredis_connection {
 
     /// Effects: executes one command and waits for its reply.
     /// Returns: the reply; not_sent or no_answer, with a reason that names the server and holds no secret,
-    /// when there is none. Round trips: one; on a new socket two more at most, for AUTH and SELECT.
+    /// when there is none.
+    /// Round trips: one; on a new socket two more at most, for AUTH and SELECT.
     reply execute(const command& cmd) {
-        return on_a_channel(cmd, [&](detail::channel& c) { return c.run(cmd, answer_by(cmd)); });
+        return on_a_channel(cmd.deadline(), [&](detail::channel& c) { return c.run(cmd, answer_by(cmd)); });
     }
 
     /// Effects: sends one command and does not wait for its reply, which is skipped.
     /// Returns: whether it was handed to the system.
     bool post(const command& cmd) {
-        return on_a_channel(cmd,
-                            [&](detail::channel& c) {
-                                return c.post(cmd, answer_by(cmd))
-                                           ? reply::nil()
-                                           : reply::no_answer(errc::no_reply, "not posted");
-                            })
-            .answered();
+        bool posted = false;
+        on_a_channel(cmd.deadline(), [&](detail::channel& c) {
+            posted = c.post(cmd, answer_by(cmd));
+            return reply::nil();
+        });
+        return posted;
     }
 
     /// Effects: executes one command that may block on the server, until it answers, `deadline` passes or
     /// `stop` is requested.
     reply wait(const command& cmd, clock::time_point deadline, std::stop_token stop) {
         if (stop.stop_requested()) return reply::not_sent(errc::cancelled, shown_);
-        return on_a_channel(cmd, [&](detail::channel& c) { return c.run(cmd, deadline, stop); });
+        return on_a_channel(deadline, [&](detail::channel& c) { return c.run(cmd, deadline, stop); });
     }
+
+    /// Returns: the URI without its password: equal texts lead to the same locks.
+    std::string_view identity() const noexcept { return shown_; }
 
     /// Returns: how long execute() waits for a reply at most.
     std::chrono::milliseconds command_timeout() const noexcept { return where_.command_timeout; }
 
   private:
     clock::time_point answer_by(const command& cmd) const noexcept {
-        return within(where_.command_timeout, cmd);
-    }
-    static clock::time_point within(std::chrono::milliseconds timeout, const command& cmd) noexcept {
-        return std::min(cmd.deadline(), clock::now() + timeout);
+        return std::min(cmd.deadline(), clock::now() + where_.command_timeout);
     }
 
     template <class Use>
-    reply on_a_channel(const command& cmd, Use use) {
+    reply on_a_channel(clock::time_point deadline, Use use) {
         if (::getpid() != process_) return reply::not_sent(errc::wrong_process, shown_);
         auto mine = take_idle();
         if (!mine) {
-            auto opened = detail::channel::open(where_, secure_.get(), within(where_.connect_timeout, cmd));
-            if (!opened.made)
-                return reply::not_sent(opened.failure.cause(), shown_ + ": " + opened.failure.text());
+            const auto connected_by = std::min(deadline, clock::now() + where_.connect_timeout);
+            auto opened = detail::channel::open(where_, names_, secure_.get(), connected_by);
+            if (!opened.made) return named(opened.failure);
             mine = std::move(opened.made);
         }
         reply answer = use(*mine);
-        if (mine->broken()) {
-            mine->abort();
-        } else {
-            keep(std::move(mine));
-        }
-        if (answer.answered()) return answer;
-        const auto detail = shown_ + ": " + answer.text();
-        return answer.is(reply_kind::not_sent) ? reply::not_sent(answer.cause(), detail)
-                                               : reply::no_answer(answer.cause(), detail);
+        if (!mine->broken()) keep(std::move(mine));
+        return answer.answered() ? answer : named(answer);
+    }
+
+    reply named(const reply& failure) const {
+        auto text = shown_ + ": " + failure.text();
+        return failure.is(reply_kind::not_sent) ? reply::not_sent(failure.cause(), std::move(text))
+                                                : reply::no_answer(failure.cause(), std::move(text));
     }
 
     std::unique_ptr<detail::channel> take_idle() {
@@ -129,7 +130,6 @@ class hiredis_connection {
                 idle_.pop_back();
             }
             if (last->usable()) return last;
-            last->abort();
         }
     }
 
@@ -142,6 +142,7 @@ class hiredis_connection {
     const std::string shown_;  // the URI, fit for messages
     const std::shared_ptr<const secure_layer> secure_;
     const pid_t process_ = ::getpid();
+    detail::resolver names_{where_.host, where_.port};
     std::mutex idle_lock_;
     std::vector<std::unique_ptr<detail::channel>> idle_;
 };

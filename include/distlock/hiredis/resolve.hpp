@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <distlock/base/clock.hpp>
@@ -48,34 +49,64 @@ inline resolution resolve_now(const std::string& host, std::uint16_t port, int f
     return result;
 }
 
-/// Returns: the addresses of `host`, numeric or a name; none, with the reason, when it has none or `deadline`
-/// passes. A name is looked up on a thread of its own, which a stuck name server keeps, not the caller.
-inline resolution resolve(const std::string& host, std::uint16_t port, clock::time_point deadline) {
-    if (auto numeric = resolve_now(host, port, AI_NUMERICHOST); !numeric.addresses.empty()) return numeric;
+/// Looks one host up. Thread-safe.
+class resolver {
+  public:
+    resolver(std::string host, std::uint16_t port) : host_(std::move(host)), port_(port) {}
 
-    struct shared_state {
-        std::mutex mutex;
+    /// Returns: the addresses; none, with the reason, when there are none or `deadline` passes. A name is
+    /// looked up on a thread of its own, which a stuck name server keeps, not the caller; calls that come
+    /// meanwhile wait for the same answer.
+    resolution resolve(clock::time_point deadline) {
+        if (auto numeric = resolve_now(host_, port_, AI_NUMERICHOST); !numeric.addresses.empty())
+            return numeric;
+        try {
+            const auto current = current_look_up();
+            std::unique_lock guard(current->lock);
+            if (!wait_until<clock>(current->wake, guard, {}, deadline, [&] { return current->done; })) {
+                return {{}, "looking the name up took too long"};
+            }
+            return current->result;
+        } catch (const std::system_error&) {
+            return {{}, "no thread to look the name up"};
+        }
+    }
+
+  private:
+    struct look_up {
+        std::mutex lock;
         std::condition_variable_any wake;
         bool done = false;
         resolution result;
     };
-    const auto shared = std::make_shared<shared_state>();
-    try {
-        std::thread([shared, host, port] {
-            auto found = resolve_now(host, port, AI_ADDRCONFIG);
-            const std::lock_guard guard(shared->mutex);
-            shared->result = std::move(found);
-            shared->done = true;
-            shared->wake.notify_one();
+
+    std::shared_ptr<look_up> current_look_up() {
+        const std::lock_guard guard(lock_);
+        if (current_) {
+            const std::lock_guard inner(current_->lock);
+            if (!current_->done) return current_;
+        }
+        auto fresh = std::make_shared<look_up>();
+        std::thread([fresh, host = host_, port = port_]() noexcept {
+            resolution found;
+            try {
+                found = resolve_now(host, port, AI_ADDRCONFIG);
+            } catch (...) {
+                found.failure = "no memory";
+            }
+            const std::lock_guard inner(fresh->lock);
+            fresh->result = std::move(found);
+            fresh->done = true;
+            fresh->wake.notify_all();
         }).detach();
-    } catch (const std::system_error&) {
-        return {{}, "no thread to look the name up"};
+        current_ = fresh;
+        return fresh;
     }
-    std::unique_lock guard(shared->mutex);
-    if (!wait_until<clock>(shared->wake, guard, {}, deadline, [&] { return shared->done; })) {
-        return {{}, "looking the name up took too long"};
-    }
-    return std::move(shared->result);
-}
+
+    const std::string host_;
+    const std::uint16_t port_;
+    std::mutex lock_;
+    std::shared_ptr<look_up> current_;  // the last one begun
+};
 
 }  // namespace distlock::detail

@@ -21,12 +21,12 @@ class secure_session {
     /// Returns: done once the peer is authenticated; failed with `why` set, fit for a message.
     virtual progress handshake(std::string_view from_peer, std::string& to_peer, std::string& why) = 0;
 
-    /// Effects: appends the encrypted form of `plain` to `to_peer`. Returns: false when the session is
-    /// broken.
+    /// Effects: appends the encrypted form of `plain` to `to_peer`.
+    /// Returns: false when the session is broken.
     virtual bool seal(std::string_view plain, std::string& to_peer) = 0;
 
-    /// Effects: appends what `from_peer` decrypts to, and what must be sent back. Returns: false when the
-    /// session is over.
+    /// Effects: appends what `from_peer` decrypts to, and what must be sent back.
+    /// Returns: false when the session is over.
     virtual bool open(std::string_view from_peer, std::string& plain, std::string& to_peer) = 0;
 };
 

@@ -73,18 +73,21 @@ class stop_waker {
     std::optional<std::stop_callback<ring>> callback_;  // after event_: unhooked before the descriptor closes
 };
 
-/// A connected stream socket, close-on-exec. It never raises SIGPIPE, and a signal never
-/// prolongs a wait.
+/// A connected stream socket, close-on-exec. It never raises SIGPIPE, and a signal never prolongs a wait.
 class stream_socket {
   public:
-    /// Effects: connects to `server` before `deadline`.
+    /// Effects: connects to `server`, whose addresses `names` knows, before `deadline`.
     /// Returns: the socket, or an empty one with `failure` saying what failed.
-    static stream_socket connect(const uri& server, clock::time_point deadline, std::string& failure) {
+    static stream_socket connect(const uri& server, resolver& names, clock::time_point deadline,
+                                 std::string& failure) {
         if (server.scheme == uri_scheme::unix_socket) return connect_unix(server.path, deadline, failure);
-        resolution found = resolve(server.host, server.port, deadline);
+        resolution found = names.resolve(deadline);
         failure = std::move(found.failure);
+        auto left = static_cast<clock::rep>(found.addresses.size());
         for (const socket_address& address : found.addresses) {
-            stream_socket made = connect_to(address, deadline, failure);
+            // An address that swallows packets must leave the next one its share of the time.
+            const auto now = clock::now();
+            stream_socket made = connect_to(address, now + (deadline - now) / left--, failure);
             if (made) {
                 made.tune_tcp();
                 return made;
@@ -96,7 +99,8 @@ class stream_socket {
     stream_socket() = default;
     explicit operator bool() const noexcept { return static_cast<bool>(fd_); }
 
-    /// Effects: hands all of `bytes` to the system. Returns: done, or why not; `sent` counts what went out.
+    /// Effects: hands all of `bytes` to the system.
+    /// Returns: done, or why not; `sent` counts what went out.
     io send(std::string_view bytes, clock::time_point deadline, std::size_t& sent) noexcept {
         while (!bytes.empty()) {
             const auto n = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -112,7 +116,8 @@ class stream_socket {
         return io::done;
     }
 
-    /// Effects: waits for bytes and reads some. Returns: done with `got` non-empty, or why not.
+    /// Effects: waits for bytes and reads some.
+    /// Returns: done with `got` non-empty, or why not.
     io receive(std::array<char, 16384>& into, std::string_view& got, clock::time_point deadline,
                int stop_fd) noexcept {
         // A call that may take the whole usual time-out needs no poll(): the system ends the read then. That is one system call
@@ -150,6 +155,17 @@ class stream_socket {
         char byte = 0;
         return ::recv(fd_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
                (errno == EAGAIN || errno == EWOULDBLOCK);
+    }
+
+    /// Returns: whether the peer has closed it, whatever else is there to read.
+    bool hung_up() const noexcept {
+#ifdef POLLRDHUP
+        constexpr short gone = POLLRDHUP | POLLHUP | POLLERR;
+#else
+        constexpr short gone = POLLHUP | POLLERR;
+#endif
+        pollfd polled{fd_.get(), gone, 0};
+        return ::poll(&polled, 1, 0) != 0;
     }
 
     /// Effects: closes at once, dropping what still sits in the send queue, so that it is not applied later:

@@ -4,15 +4,20 @@
 //   concept waiting_connection       and c.wait(cmd, deadline, stop) -> reply
 //   concept posting_connection       and c.post(cmd) -> bool
 //   concept timed_connection         and c.command_timeout() -> milliseconds
+//   concept identified_connection    and c.identity() -> string_view
 //   check_connection<C>()            says in a sentence what a type lacks
 //   reply execute(C&, const command&)  one command, with a script's body sent when the server lacks it
 #pragma once
 
 #include <chrono>
 #include <concepts>
+#include <exception>
 #include <stop_token>
+#include <string_view>
 
 #include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
+#include <distlock/detail/printable.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 
@@ -45,7 +50,8 @@ concept waiting_connection = connection<C> &&
 };
 
 /// Can send a command without waiting for its reply. Posted commands are sent in order, before any later
-/// execute of the same thread. Returns: whether it was handed to the system.
+/// execute of the same thread.
+/// Returns: whether it was handed to the system.
 template <class C>
 concept posting_connection = connection<C> && requires(C& c, const command& cmd) {
     { c.post(cmd) } -> std::same_as<bool>;
@@ -55,6 +61,13 @@ concept posting_connection = connection<C> && requires(C& c, const command& cmd)
 template <class C>
 concept timed_connection = connection<C> && requires(const C& c) {
     { c.command_timeout() } -> std::convertible_to<std::chrono::milliseconds>;
+};
+
+/// Says which server it leads to: connections with equal texts lead to the same locks, in this process and in
+/// others.
+template <class C>
+concept identified_connection = connection<C> && requires(const C& c) {
+    { c.identity() } -> std::convertible_to<std::string_view>;
 };
 
 /// Compiles when C is a connection, and else says what is missing. Put it beside your own: `static_assert(
@@ -77,6 +90,9 @@ consteval bool check_connection() {
     static_assert(
         !requires(const C& c) { c.command_timeout(); } || timed_connection<C>,
         "command_timeout must return something that converts to std::chrono::milliseconds");
+    static_assert(
+        !requires(const C& c) { c.identity(); } || identified_connection<C>,
+        "identity must return something that converts to std::string_view");
     return connection<C>;
 }
 
@@ -85,23 +101,25 @@ namespace detail {
 template <connection C>
 reply call(C& c, const command& cmd) noexcept {
     try {
-        if constexpr (executes_a_command<C>) {
-            return c.execute(cmd);
-        } else {
-            return c(cmd);
+        try {
+            if constexpr (executes_a_command<C>) {
+                return c.execute(cmd);
+            } else {
+                return c(cmd);
+            }
+        } catch (const std::exception& e) {
+            return reply::no_answer(errc::no_reply, printable(e.what()));
         }
-    } catch (const std::system_error& e) {
-        return reply::no_answer(errc::no_reply,
-                                e.code().category() == error_category() ? e.what() : "the connection threw");
     } catch (...) {
-        return reply::no_answer(errc::no_reply, "the connection threw");
+        return reply::no_answer(errc::no_reply, "client threw");  // short: memory may be what is missing
     }
 }
 
 }  // namespace detail
 
 /// Effects: executes `cmd`; when the server answers NOSCRIPT, executes it again with the script's body.
-/// Returns: the last reply. Round trips: one; two when the server does not have the script yet.
+/// Returns: the last reply.
+/// Round trips: one; two when the server does not have the script yet.
 template <connection C>
 reply execute(C& c, const command& cmd) noexcept {
     reply first = detail::call(c, cmd);

@@ -84,7 +84,8 @@ class redis_server {
     bool running() const;
 
     /// Effects: Starts the server if it is not running, and returns when it answers: same folder, socket and
-    /// port. Throws: error(errc::no_server).
+    /// port.
+    /// Throws: error(errc::no_server).
     void start();
     /// Effects: Ends the server, paused or not, in good order (SIGTERM), after five seconds by force. Returns
     /// when it is gone.
@@ -93,7 +94,8 @@ class redis_server {
     void kill();
     /// Effects: stop() and start().
     void restart();
-    /// Effects: Freezes the server (SIGSTOP); returns when it stands. It keeps its connections, answers nobody.
+    /// Effects: Freezes the server (SIGSTOP); returns when it stands. It keeps its connections, answers
+    /// nobody.
     void pause();
     void resume();
 

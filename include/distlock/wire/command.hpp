@@ -2,18 +2,31 @@
 // having.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <initializer_list>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 
 #include <distlock/base/clock.hpp>
 #include <distlock/wire/script.hpp>
 
 namespace distlock {
+
+/// One argument of a command, from anything that is text. Not a std::string_view: that would take two
+/// literals in braces for the two ends of one.
+class argument {
+  public:
+    constexpr argument(const char* text) : text_(text) {}
+    constexpr argument(std::string_view text) : text_(text) {}
+    argument(const std::string& text) : text_(text) {}
+    constexpr std::string_view text() const noexcept { return text_; }
+
+  private:
+    std::string_view text_;
+};
 
 /// A view: it owns none of its text, allocates nothing, and is good as long as what it was made from. A
 /// connection that keeps a command longer than its call copies the arguments.
@@ -22,17 +35,18 @@ class command {
     static constexpr std::size_t max_arguments = 16;
 
     /// A command of its arguments. `routing_key` is the key a cluster routes by; empty when any server will
-    /// do. Throws: std::length_error for more than max_arguments.
-    constexpr command(std::initializer_list<std::string_view> argv, std::string_view routing_key = {})
+    /// do.
+    /// Throws: std::length_error for more than max_arguments.
+    constexpr command(std::initializer_list<argument> argv, std::string_view routing_key = {})
         : key_(routing_key) {
         append(argv);
     }
 
     /// EVALSHA of `source`, routed by the first key. All keys must hash to one slot.
     /// Throws: std::length_error as above.
-    constexpr command(const script& source, std::initializer_list<std::string_view> keys,
-                      std::initializer_list<std::string_view> arguments)
-        : script_(&source), key_(keys.size() == 0 ? std::string_view{} : *keys.begin()) {
+    constexpr command(const script& source, std::initializer_list<argument> keys,
+                      std::initializer_list<argument> arguments)
+        : script_(&source), key_(keys.size() == 0 ? std::string_view{} : keys.begin()->text()) {
         constexpr std::array<std::string_view, 10> digits{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
         if (keys.size() >= digits.size()) throw std::length_error("distlock::command: too many keys");
         append({"EVALSHA", source.sha1(), digits[keys.size()]});
@@ -68,11 +82,10 @@ class command {
     }
 
   private:
-    constexpr void append(std::initializer_list<std::string_view> more) {
+    constexpr void append(std::initializer_list<argument> more) {
         if (size_ + more.size() > max_arguments)
             throw std::length_error("distlock::command: too many arguments");
-        std::copy(more.begin(), more.end(), argv_.begin() + static_cast<std::ptrdiff_t>(size_));
-        size_ += more.size();
+        for (const argument& one : more) argv_[size_++] = one.text();
     }
 
     std::array<std::string_view, max_arguments> argv_{};

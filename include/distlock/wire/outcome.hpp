@@ -69,14 +69,18 @@ struct acquire_outcome {
 struct release_verdict {
     release_outcome what = release_outcome::unreachable;
     bool again = false;  ///< the key may still be ours: worth asking again while the lease lasts
+    bool open = false;   ///< it may have been applied all the same, or may still be
 
     static release_verdict failure(const reply& r) {
-        if (!r.answered()) {
-            if (r.cause() == errc::wrong_process) return {release_outcome::wrong_process, false};
-            return {release_outcome::unreachable, true};
+        switch (r.kind()) {
+            case reply_kind::not_sent:
+                if (r.cause() == errc::wrong_process) return {release_outcome::wrong_process};
+                return {release_outcome::unreachable, true, false};
+            case reply_kind::error:
+                return {release_outcome::refused, classify_error(r.text()).transient, false};
+            default:
+                return {release_outcome::unreachable, true, true};
         }
-        if (r.is(reply_kind::error)) return {release_outcome::refused, classify_error(r.text()).transient};
-        return {release_outcome::unreachable, true};
     }
 };
 

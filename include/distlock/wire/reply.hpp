@@ -79,7 +79,8 @@ class reply {
     /// Returns: the elements of an array reply; else none.
     const std::vector<reply>& elements() const noexcept { return elements_; }
     std::vector<reply>& elements() noexcept { return elements_; }
-    /// Preconditions: !answered(). Returns: why there is no answer.
+    /// Preconditions: !answered().
+    /// Returns: why there is no answer.
     errc cause() const noexcept { return cause_; }
 
   private:

@@ -77,7 +77,10 @@ constexpr server_error classify_error(std::string_view text) noexcept {
         inner.find("can't access at least one of the keys") != std::string_view::npos) {
         return {errc::permission_denied, false};
     }
-    if (inner.starts_with("ERR unknown command")) return {errc::unsupported_command, false};
+    if (inner.starts_with("ERR unknown command") ||
+        inner.find("nknown command called from") != std::string_view::npos ||
+        inner.find("nknown Redis command called from") != std::string_view::npos)
+        return {errc::unsupported_command, false};
     if (inner.starts_with("ERR max number of clients")) return {errc::unavailable, true};
     return {errc::server_error, false};
 }

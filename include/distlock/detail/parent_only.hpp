@@ -1,0 +1,31 @@
+// An object that a child after fork() does not destroy.
+#pragma once
+
+#include <sys/types.h>
+#include <unistd.h>
+
+namespace distlock::detail {
+
+/// Destroying a condition variable waits for its waiters; those of a parent's threads never wake in a child,
+/// whose copy must therefore be left as it is. Costs the child what the object holds.
+template <class T>
+class parent_only {
+  public:
+    parent_only() : value_() {}
+    parent_only(const parent_only&) = delete;
+    parent_only& operator=(const parent_only&) = delete;
+    ~parent_only() {
+        if (::getpid() == process_) value_.~T();
+    }
+
+    T& get() noexcept { return value_; }
+    bool in_parent() const noexcept { return ::getpid() == process_; }
+
+  private:
+    union {
+        T value_;
+    };
+    const pid_t process_ = ::getpid();
+};
+
+}  // namespace distlock::detail

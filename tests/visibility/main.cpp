@@ -1,0 +1,33 @@
+// An error from one shared library equals the same error from another, and is caught by its own type.
+#include <cstdio>
+
+#include <distlock/base/error.hpp>
+
+#include "side.hpp"
+
+namespace {
+
+bool holds(bool condition, const char* sentence) {
+    if (!condition) std::fprintf(stderr, "FAILED: %s\n", sentence);
+    return condition;
+}
+
+bool is_caught(void (*thrower)()) {
+    try {
+        thrower();
+    } catch (const distlock::error& e) {
+        return e.code() == distlock::errc::deadlock;
+    } catch (...) {}
+    return false;
+}
+
+}  // namespace
+
+int main() {
+    bool ok = holds(&left_category() == &right_category(), "both libraries have one category object");
+    ok &= holds(&left_category() == &distlock::error_category(), "and it is the program's");
+    ok &= holds(left_code() == right_code(), "their codes are equal");
+    ok &= holds(left_code() == distlock::errc::deadlock, "and equal to the enumerator");
+    ok &= holds(is_caught(left_throw) && is_caught(right_throw), "their exceptions are caught by type");
+    return ok ? 0 : 1;
+}

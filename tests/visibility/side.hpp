@@ -1,0 +1,12 @@
+// What each of the two shared libraries hands out.
+#pragma once
+
+#include <system_error>
+
+#define DISTLOCK_VISIBILITY_SIDE(side)                                                   \
+    __attribute__((visibility("default"))) const std::error_category& side##_category(); \
+    __attribute__((visibility("default"))) std::error_code side##_code();                \
+    __attribute__((visibility("default"))) void side##_throw();
+
+DISTLOCK_VISIBILITY_SIDE(left)
+DISTLOCK_VISIBILITY_SIDE(right)
