@@ -194,3 +194,41 @@ TEST_CASE("a guard can be moved and not copied, and neither moving nor ending it
     STATIC_REQUIRE_FALSE(std::is_copy_constructible_v<guard>);
     STATIC_REQUIRE_FALSE(std::is_copy_assignable_v<guard>);
 }
+
+TEST_CASE("one lock behind two connections to the same server is the same lock") {
+    distlock::hiredis_connection one{rigs::unix_server().uri()};
+    distlock::hiredis_connection two{rigs::unix_server().uri()};
+    const auto name = rigs::fresh_name();
+    distlock::mutex a{one, name};
+    distlock::mutex b{two, name};
+    CHECK(code_of([&] { distlock::scoped_lock guard{a, b}; }) == errc::deadlock);
+}
+
+TEST_CASE("one name on two servers is two locks, which every guard takes in one order") {
+    distlock::hiredis_connection one{rigs::unix_server().uri()};
+    distlock::hiredis_connection two{rigs::tcp_server().uri()};
+    const auto name = rigs::fresh_name();
+    history record;
+    {
+        std::vector<std::jthread> threads;
+        for (int who = 0; who < 2; ++who) {
+            threads.emplace_back([&, who] {
+                distlock::mutex a{one, name, {.recheck = 2ms}};
+                distlock::mutex b{two, name, {.recheck = 2ms}};
+                for (int i = 0; i < 20; ++i) {
+                    const auto work = [&](auto&& guard) {
+                        const auto from = clk::now();
+                        std::this_thread::yield();
+                        const auto to = clk::now();
+                        CHECK(guard.owns_lock());
+                        record.add({who, from, to});
+                    };
+                    if (who == 0) work(distlock::scoped_lock{a, b});
+                    if (who == 1) work(distlock::scoped_lock{b, a});
+                }
+            });
+        }
+    }
+    CHECK(record.holds().size() == 40);
+    CHECK(record.overlaps() == "");
+}

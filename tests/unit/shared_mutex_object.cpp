@@ -1,0 +1,214 @@
+// One mutex object, many threads: the waiting room inside a process, with scripted connections.
+#include <chrono>
+#include <latch>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <signal.h>
+#include <string>
+#include <sys/wait.h>
+#include <system_error>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <distlock/mutex.hpp>
+#include <distlock/scoped_lock.hpp>
+#include <distlock/testing/manual_clock.hpp>
+#include <distlock/testing/scripted_connection.hpp>
+
+#include "catch.hpp"
+#include "support/slack.hpp"
+
+using namespace std::chrono_literals;
+using distlock::command;
+using distlock::errc;
+using distlock::release_outcome;
+using distlock::reply;
+using distlock::testing::manual_clock;
+
+namespace {
+
+// A server of one key, enough for lock and unlock; it counts what frees the key.
+class one_key {
+  public:
+    reply execute(const command& cmd) {
+        const std::lock_guard guard(lock_);
+        const auto argv = cmd.argv();
+        const bool take = argv[0] == "SET" || argv.size() == 6;  // the look has a lease behind the token
+        const std::string token(argv[0] == "SET" ? argv[2] : argv[4]);
+        if (manual_clock::now() >= expires_) key_.clear();
+        if (take) {
+            if (!key_.empty() && key_ != token) return argv[0] == "SET" ? reply::nil() : reply::integer(1);
+            key_ = token;
+            expires_ = manual_clock::now() + 10s;
+            return reply::status("OK");
+        }
+        if (key_ != token) return reply::integer(key_.empty() ? 0 : -1);
+        key_.clear();
+        return reply::integer(1);
+    }
+    std::string owner() const {
+        const std::lock_guard guard(lock_);
+        return key_;
+    }
+
+  private:
+    mutable std::mutex lock_;
+    std::string key_;
+    manual_clock::time_point expires_{};
+};
+
+using shared = distlock::mutex<one_key, distlock::plain, manual_clock>;
+
+// Runs f on a thread of its own, to the end.
+template <class F>
+void elsewhere(F f) {
+    std::jthread(std::move(f)).join();
+}
+
+void let_the_lease_run_out() { manual_clock::advance(10s); }
+
+}  // namespace
+
+TEST_CASE("however many threads still owe an unlock, none of them frees the present lock") {
+    manual_clock::reset();
+    one_key server;
+    shared m{server, "orders", {.lease = 10s}};
+    constexpr int owing = 100;
+    std::latch all_have_had_it{owing};
+    std::latch now_unlock{1};
+    std::vector<std::jthread> threads;
+    std::mutex one_at_a_time;
+    for (int i = 0; i < owing; ++i) {
+        threads.emplace_back([&] {
+            {
+                const std::lock_guard turn(one_at_a_time);
+                m.lock();
+                let_the_lease_run_out();
+            }
+            all_have_had_it.count_down();
+            now_unlock.wait();
+            CHECK(m.unlock() == release_outcome::expired);
+        });
+    }
+    all_have_had_it.wait();
+    m.lock();
+    const auto present = server.owner();
+    now_unlock.count_down();
+    threads.clear();
+    CHECK(server.owner() == present);
+    CHECK(m.owns_lock());
+    CHECK(m.unlock() == release_outcome::released);
+}
+
+TEST_CASE("a lock handed to another thread and lost there is not taken for the one that followed") {
+    manual_clock::reset();
+    one_key server;
+    shared m{server, "orders", {.lease = 10s}};
+    std::unique_lock<shared> handed_over{m};
+    let_the_lease_run_out();
+    std::latch taken{1};
+    std::latch done{1};
+    std::jthread next([&] {
+        m.lock();
+        taken.count_down();
+        done.wait();
+        CHECK(m.unlock() == release_outcome::released);
+    });
+    taken.wait();
+    const auto present = server.owner();
+    elsewhere([&, mine = std::move(handed_over)]() mutable { mine.unlock(); });
+    CHECK(server.owner() == present);
+    done.count_down();
+}
+
+TEST_CASE("a thread that waits while another asks sees the end of the lease that one got") {
+    distlock::testing::scripted_connection redis;
+    distlock::mutex m{redis, "orders", {.lease = 100ms}};
+    std::latch waiting{1};
+    std::jthread second;
+    redis.then(
+        [&] {  // while the first asks, the second comes and waits in the process
+            second = std::jthread([&] {
+                waiting.count_down();
+                CHECK(m.try_lock_for(20s));  // the first never unlocks
+            });
+            waiting.wait();
+        },
+        reply::status("OK"));
+    redis.then(reply::status("OK"));
+    redis.then(reply::integer(1));
+    const auto start = distlock::clock::now();
+    m.lock();
+    second.join();
+    CHECK(distlock::clock::now() - start < 100ms + slack);
+}
+
+TEST_CASE("a thread that finds another of its process busy with a silent server hears of the server") {
+    distlock::testing::scripted_connection redis;
+    distlock::mutex m{redis, "orders", {.patience = 20s}};
+    std::latch asked{1};
+    std::latch checked{1};
+    redis.then(reply::not_sent(errc::unreachable, "gone"));
+    redis.then(
+        [&] {
+            asked.count_down();
+            checked.wait();
+        },
+        reply::status("OK"));
+    std::jthread first([&] { m.lock(); });
+    asked.wait();
+    std::error_code ec;
+    CHECK_FALSE(m.try_lock(ec));
+    CHECK(ec == errc::unreachable);
+    CHECK_FALSE(m.try_lock_for(1ms, ec));
+    CHECK(ec == errc::unreachable);
+    checked.count_down();
+    first.join();
+    redis.then(reply::integer(1));
+    CHECK(m.unlock() == release_outcome::released);
+}
+
+TEST_CASE("a child destroys a mutex on which threads of its parent wait") {
+    one_key server;
+    manual_clock::reset();
+    std::optional<shared> m(std::in_place, server, "orders", distlock::lock_options{.lease = 10s});
+    m->lock();
+    std::latch started{1};
+    std::jthread waiter([&] {
+        started.count_down();
+        CHECK(m->try_lock_for(1h));
+        m->unlock();
+    });
+    started.wait();
+    const pid_t child = ::fork();
+    if (child == 0) {
+        std::error_code ec;
+        const bool refused = !m->try_lock(ec) && ec == errc::wrong_process &&
+                             m->unlock() == release_outcome::wrong_process && !m->owns_lock();
+        m.reset();
+        ::_exit(refused ? 0 : 1);
+    }
+    int status = -1;
+    const auto deadline = distlock::clock::now() + 10s;
+    while (::waitpid(child, &status, WNOHANG) == 0 && distlock::clock::now() < deadline)
+        std::this_thread::yield();
+    CHECK(status == 0);
+    if (status == -1) ::kill(child, SIGKILL);
+    CHECK(m->unlock() == release_outcome::released);
+    waiter.join();
+}
+
+TEST_CASE("a guard that was moved from may outlive its mutex") {
+    manual_clock::reset();
+    one_key server;
+    auto m = std::make_unique<shared>(server, "orders", distlock::lock_options{.lease = 10s});
+    auto guard = std::make_unique<distlock::scoped_lock<shared>>(*m);
+    { const auto taken_over = std::move(*guard); }
+    m.reset();
+    CHECK_FALSE(guard->owns_lock());
+    CHECK(guard->remaining() == 0ns);
+    CHECK(guard->valid_until() == manual_clock::time_point{});
+}
