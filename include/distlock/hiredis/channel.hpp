@@ -44,6 +44,12 @@ class channel {
         if (secure != nullptr) {
             if (auto refused = made->start_tls(server, *secure, deadline))
                 return {nullptr, *std::move(refused)};
+            // A TLS 1.3 server judges our certificate when the handshake is over for us: until it has
+            // answered once, it may still refuse.
+            if (server.password.empty()) {
+                const reply answer = made->run({"PING"}, deadline);
+                if (!answer.answered()) return {nullptr, handshake_failure(answer, "PING")};
+            }
         }
         if (!server.password.empty()) {
             const command auth = server.user.empty() ? command{"AUTH", server.password}
@@ -83,7 +89,7 @@ class channel {
                     --unanswered_;  // of a posted command: nobody waits for it
                     continue;
                 }
-                broken_ = reader_.has_leftover();
+                broken_ = reader_.has_leftover() || session_over_;
                 return *std::move(answer);
             }
             if (reader_.failure() != errc{}) return lost(reader_.failure(), "the reply cannot be read");
@@ -100,7 +106,7 @@ class channel {
                 case io::failed:
                     return lost(errc::no_reply, "the connection broke");
             }
-            if (!take_in(bytes, deadline)) return lost(errc::no_reply, "the TLS session ended");
+            if (!take_in(bytes, deadline)) return session_lost();
         }
     }
 
@@ -141,12 +147,17 @@ class channel {
         std::string_view bytes = plain_;
         if (session_) {
             sealed_.clear();
-            if (!session_->seal(plain_, sealed_)) return lost(errc::no_reply, "the TLS session broke");
+            if (!session_->seal(plain_, sealed_))
+                return reply::not_sent(errc::unreachable, "the TLS session is over");
             bytes = sealed_;
         }
         std::size_t sent = 0;
         const io outcome = socket_.send(bytes, deadline, sent);
         if (outcome == io::done) return std::nullopt;
+        if (outcome == io::failed && heard_why()) {
+            if (sent > 0) return session_lost();
+            return reply::not_sent(errc::tls_failed, "TLS: " + session_->failure());
+        }
         if (sent == 0) return reply::not_sent(errc::unreachable, "the connection broke");
         return lost(errc::no_reply,
                     outcome == io::timed_out ? "sending took too long" : "the connection broke");
@@ -175,10 +186,29 @@ class channel {
         }
         std::string plain;
         std::string to_peer;
-        const bool alive = session_->open(bytes, plain, to_peer);
+        session_over_ = !session_->open(bytes, plain, to_peer);
         reader_.feed(plain);
         std::size_t sent = 0;
-        return socket_.send(to_peer, deadline, sent) == io::done && (alive || !plain.empty());
+        if (socket_.send(to_peer, deadline, sent) != io::done) session_over_ = true;
+        return !session_over_ || !plain.empty();
+    }
+
+    // Effects: reads what a server said before it hung up. Returns: whether that was why.
+    bool heard_why() {
+        std::array<char, 16384> buffer;
+        std::string_view bytes;
+        std::string plain;
+        std::string to_peer;
+        while (session_ && socket_.receive(buffer, bytes, clock::now(), -1) == io::done &&
+               session_->open(bytes, plain, to_peer) && plain.empty()) {
+            continue;
+        }
+        return session_ && !session_->failure().empty();
+    }
+
+    reply session_lost() const {
+        if (session_->failure().empty()) return reply::no_answer(errc::no_reply, "the TLS session ended");
+        return reply::no_answer(errc::tls_failed, "TLS: " + session_->failure());
     }
 
     std::optional<reply> start_tls(const uri& server, const secure_layer& secure,
@@ -206,7 +236,8 @@ class channel {
                 case io::done:
                     break;
                 case io::timed_out:
-                    return refused("the handshake took too long");
+                    return reply::not_sent(errc::no_reply,
+                                           "TLS: no handshake in time; does it speak TLS on this port?");
                 default:
                     return refused("the server closed the connection; does it speak TLS on this port?");
             }
@@ -221,6 +252,7 @@ class channel {
     std::string plain_;  // kept for its capacity
     std::string sealed_;
     std::size_t unanswered_ = 0;
+    bool session_over_ = false;  // of TLS; what came before the end is still good
     bool broken_ = false;
 };
 

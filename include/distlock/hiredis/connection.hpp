@@ -65,7 +65,7 @@ class hiredis_connection {
     /// Effects: executes one command and waits for its reply.
     /// Returns: the reply; not_sent or no_answer, with a reason that names the server and holds no secret,
     /// when there is none.
-    /// Round trips: one; on a new socket two more at most, for AUTH and SELECT.
+    /// Round trips: one; on a new socket two more at most, for AUTH (or PING, over TLS) and SELECT.
     reply execute(const command& cmd) {
         return on_a_channel(cmd.deadline(), [&](detail::channel& c) { return c.run(cmd, answer_by(cmd)); });
     }

@@ -28,6 +28,9 @@ class secure_session {
     /// Effects: appends what `from_peer` decrypts to, and what must be sent back.
     /// Returns: false when the session is over.
     virtual bool open(std::string_view from_peer, std::string& plain, std::string& to_peer) = 0;
+
+    /// Returns: what broke the session, fit for a message; empty while nothing did, and after an orderly end.
+    virtual const std::string& failure() const noexcept = 0;
 };
 
 /// Starts sessions. Thread-safe.

@@ -198,7 +198,7 @@ class openssl_session final : public secure_session {
     }
 
     /// Returns: what broke the session, fit for a message; empty while nothing did, and after an orderly end.
-    const std::string& failure() const noexcept { return failure_; }
+    const std::string& failure() const noexcept override { return failure_; }
 
   private:
     // What a peer may send without getting anywhere: a long chain of certificates fits four times.
