@@ -38,7 +38,7 @@ function(sanitized name flags)
   packages(g++ ${needs})
   set(build "${root}/build/${name}")
   run("${CMAKE_COMMAND}" -S . -B "${build}" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER=g++
-    "-DCMAKE_CXX_FLAGS=-O1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS ${flags}"
+    "-DCMAKE_CXX_FLAGS=-fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS ${flags}"
     -DDISTLOCK_WERROR=ON -DDISTLOCK_BUILD_EXAMPLES=OFF)
   run("${CMAKE_COMMAND}" --build "${build}" --parallel ${processors}
     --target distlock_unit distlock_server distlock_contract)
@@ -51,7 +51,8 @@ function(job_tests)
 endfunction()
 
 function(job_asan)
-  set(ENV{ASAN_OPTIONS} "detect_stack_use_after_return=1:strict_string_checks=1")
+  # The tests count allocations with an operator new of their own, on malloc: not a mismatch to report.
+  set(ENV{ASAN_OPTIONS} "detect_stack_use_after_return=1:strict_string_checks=1:alloc_dealloc_mismatch=0")
   set(ENV{UBSAN_OPTIONS} "print_stacktrace=1")
   sanitized(asan "-fsanitize=address,undefined -fno-sanitize-recover=all")
 endfunction()

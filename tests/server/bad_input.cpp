@@ -1,4 +1,5 @@
 // A mutex that is used wrongly, or whose server will not or cannot: real servers, one kind of trouble each.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <fstream>
@@ -521,7 +522,8 @@ TEST_CASE("unlock without owning says so, and sends nothing") {
     mutex m(redis, "orders", long_lease);
     mutex other(redis, "orders", long_lease);
     CHECK(m.unlock() == release_outcome::not_held);
-    CHECK(server.command({"CLIENT", "LIST"}).find("\n") == server.command({"CLIENT", "LIST"}).rfind("\n"));
+    const std::string clients = server.command({"CLIENT", "LIST"});
+    CHECK(std::count(clients.begin(), clients.end(), '\n') == 1);  // the one that asks
     REQUIRE(m.try_lock());
     CHECK(other.unlock() == release_outcome::not_held);
     const int evals = calls_of(server, "eval") + calls_of(server, "evalsha");

@@ -247,7 +247,7 @@ TEST_CASE(
     CHECK(tokens[0] == tokens[1]);
     CHECK(tokens[0] == tokens[2]);
     CHECK(c.commands()[2].argv == words{"EVAL", release_text, "1", "orders", tokens[0]});
-    CHECK(c.commands()[2].deadline == manual_clock::now() + 50ms);
+    CHECK(c.commands()[2].deadline == manual_clock::now() + 30ms);
     CHECK(c.left() == 0);
 }
 

@@ -21,7 +21,7 @@ struct sample {
     const char* text;
 };
 
-// Texts that Redis 7.0 sent to the commands and scripts of this library, but for those noted.
+// Texts of the commands and scripts of this library. Those a server here can be brought to send were read off Redis 7.0.
 const std::vector<sample> plain_texts{
     {errc::unavailable, passing, "LOADING Redis is loading the dataset in memory"},
     {errc::unavailable, passing, "LOADING Valkey is loading the dataset in memory"},

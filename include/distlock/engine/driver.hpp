@@ -42,7 +42,7 @@ inline std::uint64_t seed_from(const token& t) noexcept {
 // fails too, the lease ends it. The body is sent, since nobody would see a NOSCRIPT.
 template <class Clock, class Conn, class Dialect>
 void disown(Conn& connection, const Dialect& dialect, const token& owner) noexcept {
-    constexpr std::chrono::milliseconds shortly{50};
+    constexpr std::chrono::milliseconds shortly{30};
     command release = dialect.release(owner).with_body();
     release.until(Clock::now() + shortly);
     if constexpr (posting_connection<Conn>) {

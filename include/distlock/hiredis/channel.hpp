@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -34,20 +33,20 @@ class channel {
     };
 
     /// Effects: connects, starts TLS where `secure` is given, authenticates, selects the database; all before
-    /// `deadline`.
+    /// `deadline` and until `stop_fd` can be read (none: -1).
     static opened open(const uri& server, resolver& names, const secure_layer* secure,
-                       clock::time_point deadline) {
+                       clock::time_point deadline, int stop_fd) {
         std::string failure;
-        auto socket = stream_socket::connect(server, names, deadline, failure);
+        auto socket = stream_socket::connect(server, names, deadline, stop_fd, failure);
         if (!socket) return {nullptr, reply::not_sent(errc::unreachable, "connect: " + failure)};
         std::unique_ptr<channel> made(new channel(std::move(socket)));
         if (secure != nullptr) {
-            if (auto refused = made->start_tls(server, *secure, deadline))
+            if (auto refused = made->start_tls(server, *secure, deadline, stop_fd))
                 return {nullptr, *std::move(refused)};
             // A TLS 1.3 server judges our certificate when the handshake is over for us: until it has
             // answered once, it may still refuse.
             if (server.password.empty()) {
-                const reply answer = made->run({"PING"}, deadline);
+                const reply answer = made->run({"PING"}, deadline, stop_fd);
                 if (!answer.answered()) return {nullptr, handshake_failure(answer, "PING")};
             }
         }
@@ -55,33 +54,41 @@ class channel {
             const command auth = server.user.empty() ? command{"AUTH", server.password}
                                                      : command{"AUTH", server.user, server.password};
             // Servers echo the arguments of what they refuse: nothing of the answer's text may be shown.
-            const reply answer = made->run(auth, deadline);
+            const reply answer = made->run(auth, deadline, stop_fd);
             if (answer.is(reply_kind::error)) {
                 const auto e = classify_error(answer.text());
                 const errc cause = e.transient ? e.cause : errc::authentication_failed;
                 return {nullptr, reply::not_sent(cause, "AUTH was refused")};
             }
             if (!answer.is_status("OK")) return {nullptr, handshake_failure(answer, "AUTH")};
+            if (!made->socket_.quiet())
+                return {nullptr, reply::not_sent(errc::protocol_error, "AUTH was answered twice")};
         }
         if (server.database != 0) {
-            const reply answer = made->run({"SELECT", std::to_string(server.database)}, deadline);
+            const reply answer = made->run({"SELECT", std::to_string(server.database)}, deadline, stop_fd);
             if (!answer.is_status("OK")) return {nullptr, handshake_failure(answer, "SELECT")};
+            if (!made->socket_.quiet())
+                return {nullptr, reply::not_sent(errc::protocol_error, "SELECT was answered twice")};
         }
+        if (made->broken_)
+            return {nullptr, reply::not_sent(errc::protocol_error, "more replies than questions")};
         made->socket_.expect_timeout(server.command_timeout);
         return {std::move(made), {}};
     }
 
     channel(const channel&) = delete;
     channel& operator=(const channel&) = delete;
-    /// Effects: closes the socket; aborts it when it is broken, so that what was sent is not applied later.
+    /// Effects: closes the socket. A broken one is aborted, so that what was sent is not applied later; but
+    /// not when it carries what was posted, which is to be applied.
     ~channel() {
-        if (broken_) socket_.abort();
+        if (broken_ && unanswered_ == 0) socket_.abort();
     }
 
-    /// Effects: sends `cmd` and waits for its reply until `deadline` or a stop request.
-    reply run(const command& cmd, clock::time_point deadline, const std::stop_token& stop = {}) {
+    /// Effects: sends `cmd` and waits for its reply until `deadline`, or until `stop_fd` can be read (none:
+    /// -1).
+    reply run(const command& cmd, clock::time_point deadline, int stop_fd) {
         if (auto failure = send(cmd, deadline)) return *std::move(failure);
-        const stop_waker waker(stop);
+        const bool after_posted = unanswered_ > 0;
         std::array<char, 16384> buffer;
         for (;;) {
             while (auto answer = reader_.next()) {
@@ -89,12 +96,15 @@ class channel {
                     --unanswered_;  // of a posted command: nobody waits for it
                     continue;
                 }
-                broken_ = reader_.has_leftover() || session_over_;
+                const bool too_many = reader_.has_leftover();
+                // The surplus may have come before it, and this be the answer to what was posted.
+                if (too_many && after_posted) return lost(errc::protocol_error, "more replies than commands");
+                broken_ = too_many || session_over_;
                 return *std::move(answer);
             }
             if (reader_.failure() != errc{}) return lost(reader_.failure(), "the reply cannot be read");
             std::string_view bytes;
-            switch (socket_.receive(buffer, bytes, deadline, waker.fd())) {
+            switch (socket_.receive(buffer, bytes, deadline, stop_fd)) {
                 case io::done:
                     break;
                 case io::closed:
@@ -119,10 +129,26 @@ class channel {
         return true;
     }
 
-    /// Returns: whether the next command may be sent on it.
-    bool usable() const noexcept {
-        return !broken_ && unanswered_ < max_unanswered &&
-               (unanswered_ > 0 ? !socket_.hung_up() : socket_.quiet());
+    enum class state { ready, owing, over };
+
+    /// Effects: reads replies to posted commands that have come.
+    /// Returns: ready for the next command; owing so many replies that it should not be sent more; or over.
+    state look() {
+        if (broken_) return state::over;
+        if (unanswered_ == 0) return socket_.quiet() ? state::ready : state::over;
+        std::array<char, 16384> buffer;
+        std::string_view bytes;
+        const auto now = clock::now();
+        for (;;) {
+            const io came = socket_.receive(buffer, bytes, clock::time_point{}, -1);
+            if (came == io::timed_out) break;
+            if (came != io::done || !take_in(bytes, now)) return state::over;
+            while (reader_.next()) {
+                if (unanswered_-- == 0) return state::over;
+            }
+            if (reader_.failure() != errc{} || session_over_) return state::over;
+        }
+        return unanswered_ < max_unanswered ? state::ready : state::owing;
     }
 
     /// Returns: whether an exchange failed, or an exception left it half-way.
@@ -137,7 +163,8 @@ class channel {
     static reply handshake_failure(const reply& answer, const char* step) {
         if (!answer.answered()) return reply::not_sent(answer.cause(), step + (": " + answer.text()));
         if (!answer.is(reply_kind::error)) return reply::not_sent(errc::protocol_error, step);
-        return reply::not_sent(classify_error(answer.text()).cause, step + (": " + answer.text()));
+        // Without the server's text: what it refuses it repeats, and this may be the answer to an AUTH.
+        return reply::not_sent(classify_error(answer.text()).cause, step + std::string(" was refused"));
     }
 
     // Returns: what failed, if anything did.
@@ -211,8 +238,8 @@ class channel {
         return reply::no_answer(errc::tls_failed, "TLS: " + session_->failure());
     }
 
-    std::optional<reply> start_tls(const uri& server, const secure_layer& secure,
-                                   clock::time_point deadline) {
+    std::optional<reply> start_tls(const uri& server, const secure_layer& secure, clock::time_point deadline,
+                                   int stop_fd) {
         const auto refused = [](const std::string& why) {
             return reply::not_sent(errc::tls_failed, "TLS: " + why);
         };
@@ -232,9 +259,11 @@ class channel {
             if (progress == secure_session::progress::failed) return refused(why);
             if (outcome != io::done) return refused("the connection broke");
             if (progress == secure_session::progress::done) return std::nullopt;
-            switch (socket_.receive(buffer, bytes, deadline, -1)) {
+            switch (socket_.receive(buffer, bytes, deadline, stop_fd)) {
                 case io::done:
                     break;
+                case io::stopped:
+                    return reply::not_sent(errc::cancelled, "stopped");
                 case io::timed_out:
                     return reply::not_sent(errc::no_reply,
                                            "TLS: no handshake in time; does it speak TLS on this port?");

@@ -67,7 +67,8 @@ class hiredis_connection {
     /// when there is none.
     /// Round trips: one; on a new socket two more at most, for AUTH (or PING, over TLS) and SELECT.
     reply execute(const command& cmd) {
-        return on_a_channel(cmd.deadline(), [&](detail::channel& c) { return c.run(cmd, answer_by(cmd)); });
+        return on_a_channel(cmd.deadline(),
+                            [&](detail::channel& c) { return c.run(cmd, answer_by(cmd), -1); });
     }
 
     /// Effects: sends one command and does not wait for its reply, which is skipped.
@@ -85,7 +86,11 @@ class hiredis_connection {
     /// `stop` is requested.
     reply wait(const command& cmd, clock::time_point deadline, std::stop_token stop) {
         if (stop.stop_requested()) return reply::not_sent(errc::cancelled, shown_);
-        return on_a_channel(deadline, [&](detail::channel& c) { return c.run(cmd, deadline, stop); });
+        const detail::stop_waker waker(stop);
+        reply answer = on_a_channel(
+            deadline, [&](detail::channel& c) { return c.run(cmd, deadline, waker.fd()); }, waker.fd());
+        if (!answer.is(reply_kind::not_sent) || !stop.stop_requested()) return answer;
+        return reply::not_sent(errc::cancelled, answer.text());
     }
 
     /// Returns: the URI without its password: equal texts lead to the same locks.
@@ -100,12 +105,12 @@ class hiredis_connection {
     }
 
     template <class Use>
-    reply on_a_channel(clock::time_point deadline, Use use) {
+    reply on_a_channel(clock::time_point deadline, Use use, int stop_fd = -1) {
         if (::getpid() != process_) return reply::not_sent(errc::wrong_process, shown_);
         auto mine = take_idle();
         if (!mine) {
             const auto connected_by = std::min(deadline, clock::now() + where_.connect_timeout);
-            auto opened = detail::channel::open(where_, names_, secure_.get(), connected_by);
+            auto opened = detail::channel::open(where_, names_, secure_.get(), connected_by, stop_fd);
             if (!opened.made) return named(opened.failure);
             mine = std::move(opened.made);
         }
@@ -121,16 +126,23 @@ class hiredis_connection {
     }
 
     std::unique_ptr<detail::channel> take_idle() {
-        for (;;) {
-            std::unique_ptr<detail::channel> last;
-            {
-                const std::lock_guard guard(idle_lock_);
-                if (idle_.empty()) return nullptr;
-                last = std::move(idle_.back());
-                idle_.pop_back();
-            }
-            if (last->usable()) return last;
+        std::vector<std::unique_ptr<detail::channel>> owing;
+        auto found = last_idle();
+        for (; found; found = last_idle()) {
+            const auto state = found->look();
+            if (state == detail::channel::state::ready) break;
+            if (state == detail::channel::state::owing) owing.push_back(std::move(found));
         }
+        for (auto& later : owing) keep(std::move(later));
+        return found;
+    }
+
+    std::unique_ptr<detail::channel> last_idle() {
+        const std::lock_guard guard(idle_lock_);
+        if (idle_.empty()) return nullptr;
+        auto last = std::move(idle_.back());
+        idle_.pop_back();
+        return last;
     }
 
     void keep(std::unique_ptr<detail::channel> mine) {

@@ -76,18 +76,20 @@ class stop_waker {
 /// A connected stream socket, close-on-exec. It never raises SIGPIPE, and a signal never prolongs a wait.
 class stream_socket {
   public:
-    /// Effects: connects to `server`, whose addresses `names` knows, before `deadline`.
+    /// Effects: connects to `server`, whose addresses `names` knows, before `deadline` and until `stop_fd`
+    /// can be read (none: -1).
     /// Returns: the socket, or an empty one with `failure` saying what failed.
-    static stream_socket connect(const uri& server, resolver& names, clock::time_point deadline,
+    static stream_socket connect(const uri& server, resolver& names, clock::time_point deadline, int stop_fd,
                                  std::string& failure) {
-        if (server.scheme == uri_scheme::unix_socket) return connect_unix(server.path, deadline, failure);
+        if (server.scheme == uri_scheme::unix_socket)
+            return connect_unix(server.path, deadline, stop_fd, failure);
         resolution found = names.resolve(deadline);
         failure = std::move(found.failure);
         auto left = static_cast<clock::rep>(found.addresses.size());
         for (const socket_address& address : found.addresses) {
             // An address that swallows packets must leave the next one its share of the time.
             const auto now = clock::now();
-            stream_socket made = connect_to(address, now + (deadline - now) / left--, failure);
+            stream_socket made = connect_to(address, now + time_left(deadline) / left--, stop_fd, failure);
             if (made) {
                 made.tune_tcp();
                 return made;
@@ -120,10 +122,11 @@ class stream_socket {
     /// Returns: done with `got` non-empty, or why not.
     io receive(std::array<char, 16384>& into, std::string_view& got, clock::time_point deadline,
                int stop_fd) noexcept {
-        // A call that may take the whole usual time-out needs no poll(): the system ends the read then. That is one system call
-        // less on the way every reply comes. Whatever follows, a part of a reply or a signal, is polled to the deadline.
+        // A call that may take the whole usual time-out needs no poll(): the system ends the read then. That is
+        // one system call less on the way of every reply. What follows, be it a part of a reply or a signal, is
+        // polled to the deadline.
         bool block = stop_fd < 0 && usual_timeout_ > clock::duration::zero() &&
-                     deadline - clock::now() >= usual_timeout_ - std::chrono::milliseconds{1};
+                     time_left(deadline) >= usual_timeout_ - std::chrono::milliseconds{1};
         for (;;) {
             if (!block) {
                 if (const io w = wait(POLLIN, deadline, stop_fd); w != io::done) return w;
@@ -157,17 +160,6 @@ class stream_socket {
                (errno == EAGAIN || errno == EWOULDBLOCK);
     }
 
-    /// Returns: whether the peer has closed it, whatever else is there to read.
-    bool hung_up() const noexcept {
-#ifdef POLLRDHUP
-        constexpr short gone = POLLRDHUP | POLLHUP | POLLERR;
-#else
-        constexpr short gone = POLLHUP | POLLERR;
-#endif
-        pollfd polled{fd_.get(), gone, 0};
-        return ::poll(&polled, 1, 0) != 0;
-    }
-
     /// Effects: closes at once, dropping what still sits in the send queue, so that it is not applied later:
     /// close() alone lets the kernel deliver it.
     void abort() noexcept {
@@ -179,17 +171,22 @@ class stream_socket {
   private:
     explicit stream_socket(file_descriptor fd) noexcept : fd_(std::move(fd)) {}
 
-    static stream_socket connect_unix(const std::string& path, clock::time_point deadline,
+    static clock::duration time_left(clock::time_point deadline) noexcept {
+        const auto now = clock::now();
+        return deadline > now ? deadline - now : clock::duration::zero();
+    }
+
+    static stream_socket connect_unix(const std::string& path, clock::time_point deadline, int stop_fd,
                                       std::string& failure) {
         socket_address address;
         auto& un = reinterpret_cast<sockaddr_un&>(address.storage);
         un.sun_family = AF_UNIX;
         std::memcpy(un.sun_path, path.data(), std::min(path.size(), sizeof un.sun_path - 1));
         address.size = sizeof un;
-        return connect_to(address, deadline, failure);
+        return connect_to(address, deadline, stop_fd, failure);
     }
 
-    static stream_socket connect_to(const socket_address& address, clock::time_point deadline,
+    static stream_socket connect_to(const socket_address& address, clock::time_point deadline, int stop_fd,
                                     std::string& failure) {
         stream_socket made(file_descriptor(
             ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
@@ -197,10 +194,9 @@ class stream_socket {
             failure = describe(errno);
             return {};
         }
+        const auto* where = reinterpret_cast<const sockaddr*>(&address.storage);
         for (;;) {
-            if (::connect(made.fd_.get(), reinterpret_cast<const sockaddr*>(&address.storage),
-                          address.size) == 0)
-                return made;
+            if (::connect(made.fd_.get(), where, address.size) == 0) return made;
             if (errno == EINTR) continue;
             if (errno == EAGAIN) {  // a unix socket whose backlog is full: there is nothing to poll for
                 if (clock::now() >= deadline) break;
@@ -211,7 +207,7 @@ class stream_socket {
                 failure = describe(errno);
                 return {};
             }
-            if (made.wait(POLLOUT, deadline, -1) != io::done) break;
+            if (made.wait(POLLOUT, deadline, stop_fd) != io::done) break;
             int error = 0;
             socklen_t size = sizeof error;
             ::getsockopt(made.fd_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
@@ -243,8 +239,7 @@ class stream_socket {
     io wait(short events, clock::time_point deadline, int stop_fd) const noexcept {
         std::array<pollfd, 2> polled{{{fd_.get(), events, 0}, {stop_fd, POLLIN, 0}}};
         for (;;) {
-            const auto left = std::clamp<clock::duration>(deadline - clock::now(), clock::duration::zero(),
-                                                          std::chrono::hours{1});
+            const auto left = std::min<clock::duration>(time_left(deadline), std::chrono::hours{1});
             const auto whole = std::chrono::duration_cast<std::chrono::seconds>(left);
             const timespec span{static_cast<time_t>(whole.count()),
                                 static_cast<long>((left - whole).count())};
@@ -252,8 +247,7 @@ class stream_socket {
             if (ready < 0 && errno != EINTR) return io::failed;
             if (ready > 0 && polled[0].revents != 0) return io::done;
             if (ready > 0) return io::stopped;
-            if (ready == 0 && clock::now() >= deadline) return io::timed_out;
-            if (ready < 0 && clock::now() >= deadline) return io::timed_out;
+            if (clock::now() >= deadline) return io::timed_out;
         }
     }
 
