@@ -74,7 +74,7 @@ struct guard_access {
 /// Owns its acquisitions and no others: when its lease ran out and the mutex was locked again by somebody
 /// else, its end releases nothing.
 template <class... Mutexes>
-class [[nodiscard("an unnamed guard releases the lock at once")]] scoped_lock {
+class scoped_lock {
     static_assert(sizeof...(Mutexes) > 0, "a scoped_lock guards at least one mutex");
     static constexpr std::size_t count = sizeof...(Mutexes);
 
@@ -89,10 +89,15 @@ class [[nodiscard("an unnamed guard releases the lock at once")]] scoped_lock {
     /// Throws: error: what mutex::lock throws, errc::cancelled when `stop` is requested, errc::deadlock when
     /// two of the mutexes are the same lock. No lock is held then.
     /// Round trips: one for each lock that is free.
-    explicit scoped_lock(Mutexes & ... mutexes) : scoped_lock(mutexes..., std::stop_token{}) {}
-    scoped_lock(Mutexes & ... mutexes, std::stop_token stop) : mutexes_(&mutexes...) { lock(stop); }
+    [[nodiscard("an unnamed guard releases the lock at once")]] explicit scoped_lock(Mutexes&... mutexes)
+        : scoped_lock(mutexes..., std::stop_token{}) {}
+    [[nodiscard("an unnamed guard releases the lock at once")]] scoped_lock(Mutexes&... mutexes,
+                                                                            std::stop_token stop)
+        : mutexes_(&mutexes...) {
+        lock(stop);
+    }
 
-    scoped_lock(scoped_lock && other) noexcept
+    scoped_lock(scoped_lock&& other) noexcept
         : mutexes_(other.mutexes_), serials_(std::exchange(other.serials_, {})) {}
     /// Effects: releases what is held, then takes over what `other` holds.
     scoped_lock& operator=(scoped_lock&& other) noexcept {
