@@ -223,21 +223,10 @@ TEMPLATE_LIST_TEST_CASE("threads that share one mutex exclude each other", "", r
     TestType rig;
     distlock::mutex m{rig.connection, rigs::fresh_name()};
     history record;
-    {
-        std::vector<std::jthread> threads;
-        for (int who = 0; who < 4; ++who) {
-            threads.emplace_back([&, who] {
-                for (int i = 0; i < 25; ++i) {
-                    m.lock();
-                    const auto from = clk::now();
-                    std::this_thread::yield();
-                    const auto to = clk::now();
-                    m.unlock();
-                    record.add({who, from, to});
-                }
-            });
-        }
-    }
+    take_turns(record, 4, 25, [&](int, auto inside) {
+        const std::lock_guard guard{m};
+        inside();
+    });
     CHECK(record.holds().size() == 100);
     CHECK(record.overlaps() == "");
 }
@@ -246,22 +235,11 @@ TEMPLATE_LIST_TEST_CASE("mutexes in different threads on one name exclude each o
     TestType rig;
     const auto name = rigs::fresh_name();
     history record;
-    {
-        std::vector<std::jthread> threads;
-        for (int who = 0; who < 4; ++who) {
-            threads.emplace_back([&, who] {
-                distlock::mutex m{rig.connection, name, {.recheck = 5ms}};
-                for (int i = 0; i < 15; ++i) {
-                    m.lock();
-                    const auto from = clk::now();
-                    std::this_thread::yield();
-                    const auto to = clk::now();
-                    m.unlock();
-                    record.add({who, from, to});
-                }
-            });
-        }
-    }
+    take_turns(record, 4, 15, [&](int, auto inside) {
+        distlock::mutex m{rig.connection, name, {.recheck = 5ms}};
+        const std::lock_guard guard{m};
+        inside();
+    });
     CHECK(record.holds().size() == 60);
     CHECK(record.overlaps() == "");
 }

@@ -110,26 +110,16 @@ TEMPLATE_LIST_TEST_CASE(
     const auto one = rigs::fresh_name();
     const auto two = rigs::fresh_name();
     history record;
-    {
-        std::vector<std::jthread> threads;
-        for (int who = 0; who < 2; ++who) {
-            threads.emplace_back([&, who] {
-                distlock::mutex a{rig.connection, one, {.recheck = 2ms}};
-                distlock::mutex b{rig.connection, two, {.recheck = 2ms}};
-                for (int i = 0; i < 20; ++i) {
-                    const auto work = [&](auto&& guard) {
-                        const auto from = clk::now();
-                        std::this_thread::yield();
-                        const auto to = clk::now();
-                        CHECK(guard.owns_lock());
-                        record.add({who, from, to});
-                    };
-                    if (who == 0) work(distlock::scoped_lock{a, b});
-                    if (who == 1) work(distlock::scoped_lock{b, a});
-                }
-            });
-        }
-    }
+    take_turns(record, 2, 20, [&](int who, auto inside) {
+        distlock::mutex a{rig.connection, one, {.recheck = 2ms}};
+        distlock::mutex b{rig.connection, two, {.recheck = 2ms}};
+        const auto work = [&](auto&& guard) {
+            inside();
+            CHECK(guard.owns_lock());
+        };
+        if (who == 0) work(distlock::scoped_lock{a, b});
+        if (who == 1) work(distlock::scoped_lock{b, a});
+    });
     CHECK(record.holds().size() == 40);
     CHECK(record.overlaps() == "");
 }
@@ -209,26 +199,16 @@ TEST_CASE("one name on two servers is two locks, which every guard takes in one 
     distlock::hiredis_connection two{rigs::tcp_server().uri()};
     const auto name = rigs::fresh_name();
     history record;
-    {
-        std::vector<std::jthread> threads;
-        for (int who = 0; who < 2; ++who) {
-            threads.emplace_back([&, who] {
-                distlock::mutex a{one, name, {.recheck = 2ms}};
-                distlock::mutex b{two, name, {.recheck = 2ms}};
-                for (int i = 0; i < 20; ++i) {
-                    const auto work = [&](auto&& guard) {
-                        const auto from = clk::now();
-                        std::this_thread::yield();
-                        const auto to = clk::now();
-                        CHECK(guard.owns_lock());
-                        record.add({who, from, to});
-                    };
-                    if (who == 0) work(distlock::scoped_lock{a, b});
-                    if (who == 1) work(distlock::scoped_lock{b, a});
-                }
-            });
-        }
-    }
+    take_turns(record, 2, 20, [&](int who, auto inside) {
+        distlock::mutex a{one, name, {.recheck = 2ms}};
+        distlock::mutex b{two, name, {.recheck = 2ms}};
+        const auto work = [&](auto&& guard) {
+            inside();
+            CHECK(guard.owns_lock());
+        };
+        if (who == 0) work(distlock::scoped_lock{a, b});
+        if (who == 1) work(distlock::scoped_lock{b, a});
+    });
     CHECK(record.holds().size() == 40);
     CHECK(record.overlaps() == "");
 }

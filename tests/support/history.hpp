@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <distlock/base/clock.hpp>
@@ -48,3 +49,24 @@ class history {
     mutable std::mutex lock_;
     std::vector<hold> holds_;
 };
+
+/// Effects: `threads` threads take `turns` turns each and record them. `turn(who, inside)` takes the lock, calls inside() and
+/// releases it.
+template <class Turn>
+void take_turns(history& record, int threads, int turns, Turn turn) {
+    std::vector<std::jthread> running;
+    for (int who = 0; who < threads; ++who) {
+        running.emplace_back([&record, turns, turn, who]() mutable {
+            history::hold mine{who, {}, {}};
+            const auto inside = [&] {
+                mine.from = distlock::clock::now();
+                std::this_thread::yield();
+                mine.to = distlock::clock::now();
+            };
+            for (int i = 0; i < turns; ++i) {
+                turn(who, inside);
+                record.add(mine);
+            }
+        });
+    }
+}
