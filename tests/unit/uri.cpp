@@ -411,3 +411,39 @@ TEST_CASE("the search for leaks finds one") {
     CHECK(leaks("the host 'NTER' is unknown", password_canary));
     CHECK_FALSE(leaks("the host 'nte' is unknown", password_canary));
 }
+
+TEST_CASE("a uri filled in by hand is checked as one that was parsed") {
+    using distlock::check_uri;
+    const auto usable = [](const uri& u) {
+        try {
+            check_uri(u);
+        } catch (const distlock::error& e) {
+            CHECK(e.code() == distlock::errc::invalid_uri);
+            return false;
+        }
+        return true;
+    };
+    const auto with = [](auto change) {
+        uri u;
+        change(u);
+        return u;
+    };
+    CHECK(usable(uri{}));
+    CHECK(usable(with([](uri& u) { u.max_idle = 1024; })));
+    CHECK(usable(
+        with([](uri& u) { u.scheme = distlock::uri_scheme::unix_socket, u.path = "/run/redis.sock"; })));
+    CHECK_FALSE(usable(with([](uri& u) { u.max_idle = static_cast<std::size_t>(-1); })));
+    CHECK_FALSE(usable(with([](uri& u) { u.max_idle = 0; })));
+    CHECK_FALSE(usable(with([](uri& u) { u.host.clear(); })));
+    CHECK_FALSE(usable(with([](uri& u) { u.host = std::string("a\0b", 3); })));
+    CHECK_FALSE(usable(with([](uri& u) { u.port = 0; })));
+    CHECK_FALSE(usable(with([](uri& u) { u.database = -1; })));
+    CHECK_FALSE(usable(with([](uri& u) { u.user = "anna"; })));
+    CHECK_FALSE(usable(with([](uri& u) { u.command_timeout = std::chrono::milliseconds{0}; })));
+    CHECK_FALSE(usable(with([](uri& u) { u.connect_timeout = std::chrono::milliseconds::max(); })));
+    CHECK_FALSE(usable(with([](uri& u) { u.scheme = distlock::uri_scheme::unix_socket; })));
+    CHECK_FALSE(usable(with(
+        [](uri& u) { u.scheme = distlock::uri_scheme::unix_socket, u.path = "/" + std::string(200, 'x'); })));
+    CHECK_FALSE(
+        usable(with([](uri& u) { u.scheme = distlock::uri_scheme::unix_socket, u.path = "relative"; })));
+}

@@ -52,6 +52,7 @@ class hiredis_connection {
         : hiredis_connection(parse_uri(where), std::move(secure)) {}
     hiredis_connection(uri where, std::shared_ptr<const secure_layer> secure)
         : where_(std::move(where)), shown_(redacted(where_)), secure_(std::move(secure)) {
+        check_uri(where_);
         if ((where_.scheme == uri_scheme::tls) != (secure_ != nullptr)) {
             throw error(errc::tls_unavailable, secure_ ? shown_ + " is not a rediss:// URI" : shown_);
         }

@@ -4,6 +4,7 @@
 //   struct uri { scheme, user, password, host, port, path, database,
 //                connect_timeout, command_timeout, max_idle };
 //   uri parse_uri(std::string_view text);   // throws error(errc::invalid_uri), never repeating what it read
+//   void check_uri(const uri& where);       // the same for one that was filled in by hand
 //   std::string redacted(const uri& where); // for messages: without the password
 #pragma once
 
@@ -350,6 +351,28 @@ inline void parse_uri_options(uri& out, std::string_view text, std::optional<int
     }
     detail::parse_uri_options(out, options, database);
     return out;
+}
+
+/// Throws: error(errc::invalid_uri) when a field of `where`, filled in by hand, cannot be used.
+inline void check_uri(const uri& where) {
+    const auto refuse_unless = [](bool usable, const char* what) {
+        if (!usable) detail::refuse_uri(what);
+    };
+    const auto usable = [](std::chrono::milliseconds timeout) {
+        return timeout >= std::chrono::milliseconds{1} && timeout <= std::chrono::hours{1};
+    };
+    const bool local = where.scheme == uri_scheme::unix_socket;
+    refuse_unless(!local || (where.path.starts_with('/') && where.path.find('\0') == std::string::npos &&
+                             where.path.size() < sizeof(sockaddr_un::sun_path)),
+                  "the path of the socket is not absolute, too long, or holds a zero byte");
+    refuse_unless(local || (!where.host.empty() && where.host.find('\0') == std::string::npos),
+                  "the host is empty or holds a zero byte");
+    refuse_unless(local || where.port != 0, "the port is 0; give 1 to 65535");
+    refuse_unless(where.user.empty() || !where.password.empty(), "there is a user and no password");
+    refuse_unless(where.database >= 0, "the database is negative");
+    refuse_unless(usable(where.connect_timeout) && usable(where.command_timeout),
+                  "a time-out is not from 1 ms to 1 h");
+    refuse_unless(where.max_idle >= 1 && where.max_idle <= 1024, "max_idle is not from 1 to 1024");
 }
 
 /// Returns: `where` as redis://user@host:port/database or unix://user@/path?db=database, for messages and
