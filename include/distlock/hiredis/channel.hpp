@@ -61,13 +61,13 @@ class channel {
                 return {nullptr, reply::not_sent(cause, "AUTH was refused")};
             }
             if (!answer.is_status("OK")) return {nullptr, handshake_failure(answer, "AUTH")};
-            if (!made->socket_.quiet())
+            if (made->broken_ || !made->socket_.quiet())
                 return {nullptr, reply::not_sent(errc::protocol_error, "AUTH was answered twice")};
         }
         if (server.database != 0) {
             const reply answer = made->run({"SELECT", std::to_string(server.database)}, deadline, stop_fd);
             if (!answer.is_status("OK")) return {nullptr, handshake_failure(answer, "SELECT")};
-            if (!made->socket_.quiet())
+            if (made->broken_ || !made->socket_.quiet())
                 return {nullptr, reply::not_sent(errc::protocol_error, "SELECT was answered twice")};
         }
         if (made->broken_)
