@@ -196,7 +196,7 @@ TEST_CASE("a command whose deadline has passed does not wait") {
 }
 
 TEST_CASE("a handshake that hangs is not sent, and ends at the connect time-out") {
-    const std::string login = GENERATE("", ":secret@");  // SELECT hangs, AUTH hangs
+    const std::string login = GENERATE(as<std::string>{}, "", ":secret@");  // SELECT hangs, AUTH hangs
     const fake_server server(scripts::hang);
     reply r;
     const auto took = time_of([&] { r = ask(server.uri(login, "/3" + quick)); });
@@ -236,7 +236,7 @@ TEST_CASE("a wait ends at a stop request, even while the connection is being mad
 }
 
 TEST_CASE("a reply that drips in byte by byte does not move the one deadline") {
-    const std::string start = GENERATE("$60000\r\n", "*1000\r\n", "+", "-ERR ", "");
+    const std::string start = GENERATE(as<std::string>{}, "$60000\r\n", "*1000\r\n", "+", "-ERR ", "");
     const fake_server server([&](fake_server::peer& p) {
         if (!p.next_command() || !p.send(start)) return;
         while (p.drip(start.starts_with('*') ? ":1\r\n" : "1", 20ms)) continue;
@@ -272,8 +272,8 @@ TEST_CASE("a reply that drips in before the deadline is read whole") {
 }
 
 TEST_CASE("a reply cut off at any byte is no answer, and the next command gets its own") {
-    const std::string whole = GENERATE("+OK\r\n", ":12\r\n", "$-1\r\n", "-ERR no\r\n", "$5\r\nhello\r\n",
-                                       "*2\r\n:1\r\n$3\r\nabc\r\n");
+    const std::string whole = GENERATE(as<std::string>{}, "+OK\r\n", ":12\r\n", "$-1\r\n", "-ERR no\r\n",
+                                       "$5\r\nhello\r\n", "*2\r\n:1\r\n$3\r\nabc\r\n");
     const bool reset = GENERATE(false, true);
     std::atomic<std::size_t> cut{0};
     const fake_server server([&](fake_server::peer& p) {
@@ -315,10 +315,10 @@ TEST_CASE("a handshake cut off at any byte sends no command") {
 
 TEST_CASE("garbage is a protocol error, and the socket is dropped") {
     const std::string garbage = GENERATE(
-        "HTTP/1.1 400 Bad Request\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n", "!!!\r\n", ":abc\r\n", ":1x\r\n",
-        "$abc\r\n", "$-7\r\n", "*-7\r\n", "*x\r\n", "%1\r\n+a\r\n+b\r\n", ">1\r\n+a\r\n", "~1\r\n+a\r\n",
-        "*1\r\n!\r\n", "$99999999999999999999999\r\n", ":99999999999999999999999\r\n", std::string(8, '\0'),
-        std::string("\x16\x03\x01\x02\x00\x01\r\n", 8));
+        as<std::string>{}, "HTTP/1.1 400 Bad Request\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n", "!!!\r\n",
+        ":abc\r\n", ":1x\r\n", "$abc\r\n", "$-7\r\n", "*-7\r\n", "*x\r\n", "%1\r\n+a\r\n+b\r\n",
+        ">1\r\n+a\r\n", "~1\r\n+a\r\n", "*1\r\n!\r\n", "$99999999999999999999999\r\n",
+        ":99999999999999999999999\r\n", std::string(8, '\0'), std::string("\x16\x03\x01\x02\x00\x01\r\n", 8));
     const fake_server server(scripts::once(garbage));
     hiredis_connection redis(server.uri("", patient));
     for (int i = 0; i < 2; ++i) {
@@ -349,8 +349,9 @@ TEST_CASE("a server that announces two gigabytes and sends them is stopped early
 }
 
 TEST_CASE("a huge array announcement takes no memory and no time") {
-    const std::string announcement = GENERATE("*2147483647\r\n", "*1025\r\n", "*4294967297\r\n",
-                                              "*1000\r\n*1000\r\n*1000\r\n*1000\r\n*100000000\r\n");
+    const std::string announcement =
+        GENERATE(as<std::string>{}, "*2147483647\r\n", "*1025\r\n", "*4294967297\r\n",
+                 "*1000\r\n*1000\r\n*1000\r\n*1000\r\n*100000000\r\n");
     const fake_server server(scripts::once(announcement));
     [[maybe_unused]] const auto before = peak_kilobytes();
     reply r;
@@ -427,7 +428,8 @@ TEST_CASE("a reply that comes while nobody asked is never taken as the answer to
 }
 
 TEST_CASE("a second reply to the handshake is never taken as the answer to a command") {
-    const std::string stale = GENERATE("+OK\r\n", "-ERR unknown command 'AUTH', with args: 'secret'\r\n");
+    const std::string stale =
+        GENERATE(as<std::string>{}, "+OK\r\n", "-ERR unknown command 'AUTH', with args: 'secret'\r\n");
     const fake_server server([&](fake_server::peer& p) {
         bool answered = false;
         std::string held_back;
