@@ -105,10 +105,10 @@ class mutex {
     /// Throws: error, with what cannot be waited out.
     /// Round trips: one when the lock is free.
     void lock() { lock(std::stop_token{}); }
-    void lock(std::stop_token stop) { must(acquire(clock::time_point::max(), false, stop)); }
+    void lock(std::stop_token stop) { must(acquire(clock::time_point::max(), {}, stop)); }
     bool lock(std::error_code& ec) noexcept { return lock(std::stop_token{}, ec); }
     bool lock(std::stop_token stop, std::error_code& ec) noexcept {
-        return quietly(ec, [&] { return acquire(clock::time_point::max(), false, stop); });
+        return quietly(ec, [&] { return acquire(clock::time_point::max(), {}, stop); });
     }
 
     /// Effects: tries once, without waiting for another owner.
@@ -119,7 +119,7 @@ class mutex {
         return try_lock(std::stop_token{});
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(std::stop_token stop) {
-        return may(acquire(clock::time_point::max(), true, stop));
+        return may(acquire(clock::time_point::max(), {.once = true}, stop));
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(
         std::error_code& ec) noexcept {
@@ -127,7 +127,7 @@ class mutex {
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(
         std::stop_token stop, std::error_code& ec) noexcept {
-        return quietly(ec, [&] { return acquire(clock::time_point::max(), true, stop); });
+        return quietly(ec, [&] { return acquire(clock::time_point::max(), {.once = true}, stop); });
     }
 
     /// Effects: as lock(), for at most `timeout`; zero or less tries once.
@@ -136,7 +136,7 @@ class mutex {
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
         std::chrono::duration<Rep, Period> timeout, std::stop_token stop = {}) {
-        return may(acquire(after(timeout), false, stop));
+        return may(acquire(after(timeout), {}, stop));
     }
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
@@ -146,7 +146,7 @@ class mutex {
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
         std::chrono::duration<Rep, Period> timeout, std::stop_token stop, std::error_code& ec) noexcept {
-        return quietly(ec, [&] { return acquire(after(timeout), false, stop); });
+        return quietly(ec, [&] { return acquire(after(timeout), {}, stop); });
     }
 
     /// Effects: as try_lock_for, until `Other`, any clock, reaches `deadline`. A clock that is set back
@@ -204,11 +204,16 @@ class mutex {
   private:
     friend detail::guard_access;
 
+    struct manner {
+        bool once = false;     // do not wait for another owner
+        bool guarded = false;  // a guard ends this acquisition, by its serial
+    };
     struct hold {
         token owner;
         time_point until;
         std::thread::id taker;
         std::uint64_t serial;  // tells acquisitions of this object apart
+        bool guarded;
     };
     struct
         stray {  // an acquisition whose lease ran out and that was followed by another before its unlock() came
@@ -240,23 +245,30 @@ class mutex {
         return o;
     }
 
-    outcome acquire(time_point deadline, bool once, const std::stop_token& stop) {
+    outcome acquire(time_point deadline, manner how, const std::stop_token& stop) {
         if (::getpid() != process_) return failed(errc::wrong_process);
         if (stop.stop_requested()) return failed(errc::cancelled);
         {
             std::unique_lock guard(state_);
             const auto open = [this] { return !busy_ && (!hold_ || Clock::now() >= hold_->until); };
+            const auto failures = failures_;
+            const auto came = Clock::now();
             while (!open()) {
                 if (stop.stop_requested()) return failed(errc::cancelled);
-                if (once || Clock::now() >= deadline) {
+                if (how.once || Clock::now() >= deadline) {
                     // The thread of ours that asks the server knows whether "somebody else has it" would be true.
                     const errc trouble = busy_ ? trouble_.load() : errc{};
                     return trouble == errc{} ? outcome{} : failed(trouble);
                 }
                 const auto seen = serial_;
-                detail::wait_until<Clock>(gate_.get(), guard, stop,
-                                          hold_ && !busy_ ? std::min(deadline, hold_->until) : deadline,
+                const auto wake_at = hold_ && !busy_ ? std::min(deadline, hold_->until) : deadline;
+                detail::wait_until<Clock>(gate_.get(), guard, stop, wake_at,
                                           [&] { return open() || serial_ != seen; });
+            }
+            if (failures_ != failures && Clock::now() - came >= options_.patience.get()) {
+                // The thread before us has spent our patience with the server, too.
+                gate_.get().notify_one();
+                return failed(last_failure_);
             }
             if (hold_) remember_stray();
             busy_ = true;
@@ -266,12 +278,13 @@ class mutex {
                                     .recheck = options_.recheck,
                                     .patience = options_.patience,
                                     .deadline = deadline,
-                                    .once = once},
-                                   stop);
+                                    .once = how.once},
+                                   how.guarded, stop);
     }
 
     // Preconditions: busy_ was set by this thread.
-    outcome acquire_from_server(const engine::acquire_limits& limits, const std::stop_token& stop) {
+    outcome acquire_from_server(const engine::acquire_limits& limits, bool guarded,
+                                const std::stop_token& stop) {
         engine::acquisition got;
         try {
             got = engine::take<Clock>(connection_, dialect_, limits, stop, contended_, trouble_);
@@ -284,9 +297,13 @@ class mutex {
         contended_ = got.contended;
         busy_ = false;
         if (got.end.what == kind::granted) {
-            hold_ = hold{got.owner, got.end.at, std::this_thread::get_id(), ++serial_};
+            hold_ = hold{got.owner, got.end.at, std::this_thread::get_id(), ++serial_, guarded};
             gate_.get().notify_all();  // all wait for the end of this lease now
             return {.serial = serial_};
+        }
+        if (got.end.what == kind::failed && got.end.cause != errc::cancelled) {
+            ++failures_;
+            last_failure_ = got.end.cause;
         }
         gate_.get().notify_one();
         if (got.end.what == kind::failed) return failed(got.end.cause, got.trouble);
@@ -303,7 +320,7 @@ class mutex {
     template <class Other, class Duration>
     outcome acquire_until(std::chrono::time_point<Other, Duration> deadline, const std::stop_token& stop) {
         for (;;) {
-            outcome o = acquire(after(time_left(deadline)), false, stop);
+            outcome o = acquire(after(time_left(deadline)), {}, stop);
             if (o.serial != 0 || o.cause != errc{} || time_left(deadline).count() <= 0) return o;
         }
     }
@@ -324,13 +341,6 @@ class mutex {
         if (::getpid() != process_) return release_outcome::wrong_process;
         std::unique_lock guard(state_);
         if (hold_ && hold_->serial == serial) return release_hold(guard);
-        const auto same = [&](const stray& s) { return s.serial == serial; };
-        const auto found = std::find_if(strays_.begin(), strays_.end(), same);
-        if (found != strays_.end()) {
-            strays_.erase(found);
-        } else if (older_strays_ > 0) {
-            --older_strays_;
-        }
         return release_outcome::expired;
     }
 
@@ -346,13 +356,16 @@ class mutex {
         gate_.get().notify_one();
     }
 
+    // Books an unlock() that is still to come. A guard needs no book: its end names the acquisition it means.
     void remember_stray() {
         constexpr std::size_t most = 64;  // threads that never unlock must not fill the memory
-        if (strays_.size() == most) {
-            strays_.erase(strays_.begin());
-            ++older_strays_;
+        if (!hold_->guarded) {
+            if (strays_.size() == most) {
+                strays_.erase(strays_.begin());
+                ++older_strays_;
+            }
+            strays_.push_back({hold_->taker, hold_->serial});
         }
-        strays_.push_back({hold_->taker, hold_->serial});
         hold_.reset();
     }
 
@@ -405,6 +418,8 @@ class mutex {
     std::optional<hold> hold_;
     std::vector<stray> strays_;
     std::size_t older_strays_ = 0;  // strays there was no room for
+    std::uint64_t failures_ = 0;    // attempts that ended in trouble
+    errc last_failure_{};           // of the last of them
     std::atomic<errc> trouble_{};   // of the thread that is busy: why the server does not answer it
 };
 

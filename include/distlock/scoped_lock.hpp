@@ -3,7 +3,7 @@
 //   template <class... Mutexes>
 //   class scoped_lock {
 //     explicit scoped_lock(Mutexes&...);                     // waits
-//     explicit scoped_lock(Mutexes&..., std::stop_token);    // until stopped
+//     scoped_lock(Mutexes&..., std::stop_token);             // until stopped
 //     scoped_lock(scoped_lock&&) noexcept;  scoped_lock& operator=(scoped_lock&&) noexcept;
 //     ~scoped_lock();                                        // releases; never throws
 //     bool owns_lock() const noexcept;
@@ -36,7 +36,7 @@ namespace detail {
 // to, equal names are ordered by the connection objects, which is no order between processes.
 struct lock_place {
     std::string_view name;
-    std::string_view server;
+    std::string server;
     const void* connection;
 
     bool before(const lock_place& other) const noexcept {
@@ -50,7 +50,7 @@ struct lock_place {
 struct guard_access {
     template <class M>
     static std::uint64_t lock(M& m, const std::stop_token& stop) {
-        return m.must(m.acquire(clock::time_point::max(), false, stop));
+        return m.must(m.acquire(clock::time_point::max(), {.guarded = true}, stop));
     }
     template <class M>
     static void unlock(M& m, std::uint64_t serial) noexcept {
@@ -64,7 +64,7 @@ struct guard_access {
     static lock_place place(const M& m) {
         lock_place where{m.name(), {}, &m.connection_};
         if constexpr (identified_connection<typename M::connection_type>)
-            where.server = m.connection_.identity();
+            where.server = std::string_view(m.connection_.identity());
         return where;
     }
 };
@@ -158,27 +158,37 @@ class scoped_lock {
         (std::make_index_sequence<count>{});
     }
 
-    void lock(const std::stop_token& stop) {
-        std::array<std::size_t, count> order{};
-        std::array<detail::lock_place, count> places{};
-        std::size_t i = 0;
-        each([&](const auto& m, std::uint64_t) {
-            places[i] = detail::guard_access::place(m);
-            order[i] = i;
-            ++i;
-        });
-        std::sort(order.begin(), order.end(),
-                  [&](std::size_t a, std::size_t b) { return places[a].before(places[b]); });
-        for (std::size_t k = 1; k < count; ++k) {
-            const auto& next = places[order[k]];
-            if (!places[order[k - 1]].before(next)) {
-                throw error(errc::deadlock, "lock " + detail::printable(next.name, 100));
+    using sequence = std::array<std::size_t, count>;
+
+    // Returns: in which order to take the locks.
+    sequence order() const {
+        sequence positions{};
+        if constexpr (count > 1) {
+            std::array<detail::lock_place, count> places{};
+            std::size_t i = 0;
+            each([&](const auto& m, std::uint64_t) {
+                places[i] = detail::guard_access::place(m);
+                positions[i] = i;
+                ++i;
+            });
+            std::sort(positions.begin(), positions.end(),
+                      [&](std::size_t a, std::size_t b) { return places[a].before(places[b]); });
+            for (std::size_t k = 1; k < count; ++k) {
+                const auto& next = places[positions[k]];
+                if (!places[positions[k - 1]].before(next)) {
+                    throw error(errc::deadlock, "lock " + detail::printable(next.name, 100));
+                }
             }
         }
+        return positions;
+    }
+
+    void lock(const std::stop_token& stop) {
+        const sequence positions = order();
         do {
             unlock();
             try {
-                for (const auto at : order) {
+                for (const auto at : positions) {
                     nth(at, [&](auto& m, std::uint64_t& serial) {
                         serial = detail::guard_access::lock(m, stop);
                     });

@@ -212,3 +212,52 @@ TEST_CASE("a guard that was moved from may outlive its mutex") {
     CHECK(guard->remaining() == 0ns);
     CHECK(guard->valid_until() == manual_clock::time_point{});
 }
+
+TEST_CASE("a guard whose lease ran out does not swallow another thread's unlock") {
+    manual_clock::reset();
+    one_key server;
+    shared m{server, "orders", {.lease = 10s}};
+    {
+        const distlock::scoped_lock stale{m};
+        let_the_lease_run_out();
+        elsewhere([&] { m.lock(); });
+        elsewhere([&] { CHECK(m.unlock() == release_outcome::released); });  // handed over to a third thread
+        CHECK(server.owner().empty());
+    }
+    CHECK(m.try_lock());
+    m.unlock();
+}
+
+TEST_CASE("threads that queue for a lock lose patience with a silent server together") {
+    const auto gone = [](const command&) { return reply::not_sent(errc::unreachable, "gone"); };
+    distlock::mutex m{gone, "orders", {.patience = 200ms}};
+    const auto start = distlock::clock::now();
+    {
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < 8; ++i) {
+            threads.emplace_back([&] {
+                std::error_code ec;
+                CHECK_FALSE(m.lock(ec));
+                CHECK(ec == errc::unreachable);
+            });
+        }
+    }
+    CHECK(distlock::clock::now() - start < 2 * 200ms + slack);  // a late comer may have a patience of its own
+}
+
+TEST_CASE("guards order locks by what their connections say of their server, text or view") {
+    struct named_by_value : one_key {
+        std::string where;
+        std::string identity() const { return where; }
+    };
+    manual_clock::reset();
+    named_by_value one;
+    named_by_value two;
+    one.where = std::string(40, 'b');
+    two.where = std::string(40, 'a');
+    distlock::mutex<named_by_value, distlock::plain, manual_clock> a{one, "orders"};
+    distlock::mutex<named_by_value, distlock::plain, manual_clock> b{two, "orders"};
+    CHECK(distlock::scoped_lock{a, b}.owns_lock());
+    two.where = one.where;
+    CHECK_THROWS_AS((distlock::scoped_lock{a, b}), distlock::error);
+}

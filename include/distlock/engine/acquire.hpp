@@ -89,6 +89,8 @@ class acquire {
             case acquire_outcome::kind::later:
                 return on_trouble(outcome.cause);
             case acquire_outcome::kind::refused:
+                // An error nobody knows may come from something between us and the server, which did apply it.
+                open_ = open_ || outcome.cause == errc::server_error;
                 return fail(outcome.cause);
             case acquire_outcome::kind::unknown:
                 break;

@@ -61,14 +61,12 @@ class channel {
                 return {nullptr, reply::not_sent(cause, "AUTH was refused")};
             }
             if (!answer.is_status("OK")) return {nullptr, handshake_failure(answer, "AUTH")};
-            if (made->broken_ || !made->socket_.quiet())
-                return {nullptr, reply::not_sent(errc::protocol_error, "AUTH was answered twice")};
+            if (auto surplus = made->not_alone("AUTH")) return {nullptr, *std::move(surplus)};
         }
         if (server.database != 0) {
             const reply answer = made->run({"SELECT", std::to_string(server.database)}, deadline, stop_fd);
             if (!answer.is_status("OK")) return {nullptr, handshake_failure(answer, "SELECT")};
-            if (made->broken_ || !made->socket_.quiet())
-                return {nullptr, reply::not_sent(errc::protocol_error, "SELECT was answered twice")};
+            if (auto surplus = made->not_alone("SELECT")) return {nullptr, *std::move(surplus)};
         }
         if (made->broken_)
             return {nullptr, reply::not_sent(errc::protocol_error, "more replies than questions")};
@@ -135,7 +133,7 @@ class channel {
     /// Returns: ready for the next command; owing so many replies that it should not be sent more; or over.
     state look() {
         if (broken_) return state::over;
-        if (unanswered_ == 0) return socket_.quiet() ? state::ready : state::over;
+        if (unanswered_ == 0) return socket_.peek() == io::timed_out ? state::ready : state::over;
         std::array<char, 16384> buffer;
         std::string_view bytes;
         const auto now = clock::now();
@@ -148,6 +146,7 @@ class channel {
             }
             if (reader_.failure() != errc{} || session_over_) return state::over;
         }
+        if (unanswered_ == 0 && reader_.has_leftover()) return state::over;
         return unanswered_ < max_unanswered ? state::ready : state::owing;
     }
 
@@ -165,6 +164,15 @@ class channel {
         if (!answer.is(reply_kind::error)) return reply::not_sent(errc::protocol_error, step);
         // Without the server's text: what it refuses it repeats, and this may be the answer to an AUTH.
         return reply::not_sent(classify_error(answer.text()).cause, step + std::string(" was refused"));
+    }
+
+    // Returns: what is wrong when more than one reply to a step came, or the server hung up after it.
+    std::optional<reply> not_alone(const char* step) const {
+        const io next = socket_.peek();
+        if (broken_ || next == io::done)
+            return reply::not_sent(errc::protocol_error, step + std::string(" was answered twice"));
+        if (next == io::timed_out) return std::nullopt;
+        return reply::not_sent(errc::unreachable, step + std::string(": the server closed the connection"));
     }
 
     // Returns: what failed, if anything did.
@@ -257,7 +265,7 @@ class channel {
             std::size_t sent = 0;
             const io outcome = socket_.send(to_peer, deadline, sent);
             if (progress == secure_session::progress::failed) return refused(why);
-            if (outcome != io::done) return refused("the connection broke");
+            if (outcome != io::done) return reply::not_sent(errc::unreachable, "TLS: the connection broke");
             if (progress == secure_session::progress::done) return std::nullopt;
             switch (socket_.receive(buffer, bytes, deadline, stop_fd)) {
                 case io::done:
@@ -268,7 +276,9 @@ class channel {
                     return reply::not_sent(errc::no_reply,
                                            "TLS: no handshake in time; does it speak TLS on this port?");
                 default:
-                    return refused("the server closed the connection; does it speak TLS on this port?");
+                    return reply::not_sent(
+                        errc::unreachable,
+                        "TLS: the server closed the connection; does it speak TLS on this port?");
             }
         }
     }

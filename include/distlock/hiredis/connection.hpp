@@ -45,7 +45,8 @@ namespace distlock {
 class hiredis_connection {
   public:
     /// Effects: none on the network: the first command connects.
-    /// Throws: error(errc::invalid_uri); error(errc::tls_unavailable) for rediss:// without a secure_layer.
+    /// Throws: error(errc::invalid_uri), also for a secure_layer without rediss://;
+    /// error(errc::tls_unavailable) for rediss:// without a secure_layer.
     explicit hiredis_connection(std::string_view where) : hiredis_connection(parse_uri(where)) {}
     explicit hiredis_connection(uri where) : hiredis_connection(std::move(where), nullptr) {}
     hiredis_connection(std::string_view where, std::shared_ptr<const secure_layer> secure)
@@ -53,9 +54,9 @@ class hiredis_connection {
     hiredis_connection(uri where, std::shared_ptr<const secure_layer> secure)
         : where_(std::move(where)), shown_(redacted(where_)), secure_(std::move(secure)) {
         check_uri(where_);
-        if ((where_.scheme == uri_scheme::tls) != (secure_ != nullptr)) {
-            throw error(errc::tls_unavailable, secure_ ? shown_ + " is not a rediss:// URI" : shown_);
-        }
+        const bool encrypted = where_.scheme == uri_scheme::tls;
+        if (encrypted && !secure_) throw error(errc::tls_unavailable, shown_);
+        if (!encrypted && secure_) throw error(errc::invalid_uri, shown_ + " with TLS; write rediss://");
         idle_.reserve(where_.max_idle);
     }
 
@@ -88,6 +89,9 @@ class hiredis_connection {
     reply wait(const command& cmd, clock::time_point deadline, std::stop_token stop) {
         if (stop.stop_requested()) return reply::not_sent(errc::cancelled, shown_);
         const detail::stop_waker waker(stop);
+        if (stop.stop_possible() && waker.fd() < 0) {
+            return reply::not_sent(errc::unreachable, shown_ + ": no descriptor to be stopped by");
+        }
         reply answer = on_a_channel(
             deadline, [&](detail::channel& c) { return c.run(cmd, deadline, waker.fd()); }, waker.fd());
         if (!answer.is(reply_kind::not_sent) || !stop.stop_requested()) return answer;

@@ -125,8 +125,9 @@ class stream_socket {
         // A call that may take the whole usual time-out needs no poll(): the system ends the read then. That is
         // one system call less on the way of every reply. What follows, be it a part of a reply or a signal, is
         // polled to the deadline.
+        const auto left = time_left(deadline);
         bool block = stop_fd < 0 && usual_timeout_ > clock::duration::zero() &&
-                     time_left(deadline) >= usual_timeout_ - std::chrono::milliseconds{1};
+                     left > clock::duration::zero() && left >= usual_timeout_ - std::chrono::milliseconds{1};
         for (;;) {
             if (!block) {
                 if (const io w = wait(POLLIN, deadline, stop_fd); w != io::done) return w;
@@ -152,12 +153,14 @@ class stream_socket {
         if (flags >= 0 && ::fcntl(fd_.get(), F_SETFL, flags & ~O_NONBLOCK) == 0) usual_timeout_ = usual;
     }
 
-    /// Returns: whether nothing came in, end of stream included: what must hold of a socket before its next
-    /// request.
-    bool quiet() const noexcept {
+    /// Returns: without waiting, whether bytes came in (done), nothing did (timed_out), or the stream ended
+    /// (closed, failed).
+    io peek() const noexcept {
         char byte = 0;
-        return ::recv(fd_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
-               (errno == EAGAIN || errno == EWOULDBLOCK);
+        const auto n = ::recv(fd_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (n > 0) return io::done;
+        if (n == 0) return io::closed;
+        return errno == EAGAIN || errno == EWOULDBLOCK ? io::timed_out : io::failed;
     }
 
     /// Effects: closes at once, dropping what still sits in the send queue, so that it is not applied later:
@@ -200,7 +203,8 @@ class stream_socket {
             if (errno == EINTR) continue;
             if (errno == EAGAIN) {  // a unix socket whose backlog is full: there is nothing to poll for
                 if (clock::now() >= deadline) break;
-                pause_until<clock>({}, std::min(deadline, clock::now() + std::chrono::milliseconds{5}));
+                pollfd stopped{stop_fd, POLLIN, 0};
+                if (::poll(&stopped, stop_fd >= 0 ? 1 : 0, 5) > 0) break;
                 continue;
             }
             if (errno != EINPROGRESS && errno != EALREADY) {

@@ -365,8 +365,9 @@ inline void check_uri(const uri& where) {
     refuse_unless(!local || (where.path.starts_with('/') && where.path.find('\0') == std::string::npos &&
                              where.path.size() < sizeof(sockaddr_un::sun_path)),
                   "the path of the socket is not absolute, too long, or holds a zero byte");
-    refuse_unless(local || (!where.host.empty() && where.host.find('\0') == std::string::npos),
-                  "the host is empty or holds a zero byte");
+    refuse_unless(local || (!where.host.empty() && where.host.size() <= 300 &&
+                            where.host.find('\0') == std::string::npos),
+                  "the host is empty, too long, or holds a zero byte");
     refuse_unless(local || where.port != 0, "the port is 0; give 1 to 65535");
     refuse_unless(where.user.empty() || !where.password.empty(), "there is a user and no password");
     refuse_unless(where.database >= 0, "the database is negative");

@@ -1,6 +1,6 @@
 // The smallest Redis client: one command on a unix socket, the reply as text, everything to one deadline.
 //
-//   std::string raw_command(socket path, words, deadline);
+//   class raw_client;   // connects to a unix socket, sends words, renders what comes back
 #pragma once
 
 #include <cerrno>

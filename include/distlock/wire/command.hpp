@@ -35,7 +35,7 @@ class command {
     static constexpr std::size_t max_arguments = 16;
 
     /// A command of its arguments. `routing_key` is the key a cluster routes by; empty when any server will
-    /// do.
+    /// do. A command of one argument and a key is written `command({argument("PING")}, key)`.
     /// Throws: std::length_error for more than max_arguments.
     constexpr command(std::initializer_list<argument> argv, std::string_view routing_key = {})
         : key_(routing_key) {
