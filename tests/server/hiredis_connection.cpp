@@ -5,6 +5,7 @@
 #include <chrono>
 #include <fcntl.h>
 #include <memory>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <set>
@@ -103,7 +104,13 @@ TEST_CASE("a connection carries commands over TCP and over a unix socket") {
 TEST_CASE("a host name is looked up") {
     const redis_server server(over_tcp());
     hiredis_connection redis("redis://localhost:" + std::to_string(server.port()) + patient);
-    CHECK(redis.execute({"PING"}).is_status("PONG"));
+    const reply answer = redis.execute({"PING"});
+    addrinfo* found = nullptr;
+    const bool known = ::getaddrinfo("localhost", nullptr, nullptr, &found) == 0;
+    if (known) ::freeaddrinfo(found);
+    // A machine without /etc/hosts, as a bare chroot is, does not know the name: then it is the reason that counts.
+    CHECK(answer.is_status("PONG") == known);
+    CHECK((known || answer.is(reply_kind::not_sent)));
 }
 
 TEST_CASE("an IPv6 address is connected to") {
