@@ -31,9 +31,9 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <sys/types.h>
 #include <system_error>
 #include <thread>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -44,6 +44,7 @@
 #include <distlock/detail/parent_only.hpp>
 #include <distlock/detail/pause.hpp>
 #include <distlock/detail/printable.hpp>
+#include <distlock/detail/process.hpp>
 #include <distlock/detail/saturate.hpp>
 #include <distlock/engine/driver.hpp>
 #include <distlock/net/connection.hpp>
@@ -95,7 +96,7 @@ class mutex {
     /// Preconditions: no thread is in a member function.
     /// Effects: unlock(), if a thread forgot. In a child after fork(): none.
     ~mutex() {
-        if (::getpid() == process_ && hold_)
+        if (detail::current_process() == process_ && hold_)
             engine::give_back<Clock>(connection_, dialect_, hold_->owner, hold_->until);
     }
 
@@ -175,7 +176,7 @@ class mutex {
     /// Returns: what happened; may be ignored.
     /// Round trips: one; two when the answer is lost.
     release_outcome unlock() noexcept {
-        if (::getpid() != process_) return release_outcome::wrong_process;
+        if (detail::current_process() != process_) return release_outcome::wrong_process;
         std::unique_lock guard(state_);
         // An unlock() still owed by somebody whose lease ran out must not free the lock of the one who has it now.
         const bool mine = hold_ && hold_->taker == std::this_thread::get_id();
@@ -188,7 +189,7 @@ class mutex {
 
     /// Returns: the end of the present acquisition's validity; time_point{} when there is none.
     time_point valid_until() const noexcept {
-        if (::getpid() != process_) return {};
+        if (detail::current_process() != process_) return {};
         const std::lock_guard guard(state_);
         return hold_ ? hold_->until : time_point{};
     }
@@ -246,7 +247,7 @@ class mutex {
     }
 
     outcome acquire(time_point deadline, manner how, const std::stop_token& stop) {
-        if (::getpid() != process_) return failed(errc::wrong_process);
+        if (detail::current_process() != process_) return failed(errc::wrong_process);
         if (stop.stop_requested()) return failed(errc::cancelled);
         {
             std::unique_lock guard(state_);
@@ -338,14 +339,14 @@ class mutex {
     }
 
     release_outcome unlock(std::uint64_t serial) noexcept {
-        if (::getpid() != process_) return release_outcome::wrong_process;
+        if (detail::current_process() != process_) return release_outcome::wrong_process;
         std::unique_lock guard(state_);
         if (hold_ && hold_->serial == serial) return release_hold(guard);
         return release_outcome::expired;
     }
 
     time_point valid_until(std::uint64_t serial) const noexcept {
-        if (::getpid() != process_) return {};
+        if (detail::current_process() != process_) return {};
         const std::lock_guard guard(state_);
         return hold_ && hold_->serial == serial ? hold_->until : time_point{};
     }
@@ -408,7 +409,7 @@ class mutex {
     Conn& connection_;
     lock_options options_;
     Dialect dialect_;
-    const pid_t process_ = ::getpid();
+    const pid_t process_ = detail::current_process();
 
     mutable std::mutex state_;
     detail::parent_only<std::condition_variable_any> gate_;

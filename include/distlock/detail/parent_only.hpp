@@ -2,7 +2,8 @@
 #pragma once
 
 #include <sys/types.h>
-#include <unistd.h>
+
+#include <distlock/detail/process.hpp>
 
 namespace distlock::detail {
 
@@ -15,17 +16,16 @@ class parent_only {
     parent_only(const parent_only&) = delete;
     parent_only& operator=(const parent_only&) = delete;
     ~parent_only() {
-        if (::getpid() == process_) value_.~T();
+        if (current_process() == process_) value_.~T();
     }
 
     T& get() noexcept { return value_; }
-    bool in_parent() const noexcept { return ::getpid() == process_; }
 
   private:
     union {
         T value_;
     };
-    const pid_t process_ = ::getpid();
+    const pid_t process_ = current_process();
 };
 
 }  // namespace distlock::detail

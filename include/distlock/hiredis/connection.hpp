@@ -20,12 +20,12 @@
 #include <string>
 #include <string_view>
 #include <sys/types.h>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
+#include <distlock/detail/process.hpp>
 #include <distlock/detail/saturate.hpp>
 #include <distlock/hiredis/channel.hpp>
 #include <distlock/hiredis/resolve.hpp>
@@ -111,7 +111,7 @@ class hiredis_connection {
 
     template <class Use>
     reply on_a_channel(clock::time_point deadline, Use use, int stop_fd = -1) {
-        if (::getpid() != process_) return reply::not_sent(errc::wrong_process, shown_);
+        if (detail::current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
         auto mine = take_idle();
         if (!mine) {
             const auto connected_by = std::min(deadline, clock::now() + where_.connect_timeout);
@@ -158,7 +158,7 @@ class hiredis_connection {
     const uri where_;
     const std::string shown_;  // the URI, fit for messages
     const std::shared_ptr<const secure_layer> secure_;
-    const pid_t process_ = ::getpid();
+    const pid_t process_ = detail::current_process();
     detail::resolver names_{where_.host, where_.port};
     std::mutex idle_lock_;
     std::vector<std::unique_ptr<detail::channel>> idle_;
