@@ -27,7 +27,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -216,11 +215,6 @@ class mutex {
         std::uint64_t serial;  // tells acquisitions of this object apart
         bool guarded;
     };
-    struct
-        stray {  // an acquisition whose lease ran out and that was followed by another before its unlock() came
-        std::thread::id taker;
-        std::uint64_t serial;
-    };
     struct outcome {
         std::uint64_t serial = 0;  // of the acquisition; 0: none
         errc cause = {};           // {}: somebody else has the lock
@@ -365,15 +359,14 @@ class mutex {
                 strays_.erase(strays_.begin());
                 ++older_strays_;
             }
-            strays_.push_back({hold_->taker, hold_->serial});
+            strays_.push_back(hold_->taker);
         }
         hold_.reset();
     }
 
     // Takes one owed unlock() off the books: the thread's own, or else anybody's, for a lock may be handed to another thread.
     bool forget_stray(std::thread::id caller) noexcept {
-        auto found =
-            std::find_if(strays_.begin(), strays_.end(), [&](const stray& s) { return s.taker == caller; });
+        auto found = std::find(strays_.begin(), strays_.end(), caller);
         if (found == strays_.end() && older_strays_ > 0) {
             --older_strays_;
             return true;
@@ -417,7 +410,8 @@ class mutex {
     bool contended_ = false;  // the lock was found taken the last time
     std::uint64_t serial_ = 0;
     std::optional<hold> hold_;
-    std::vector<stray> strays_;
+    // Who took the acquisitions whose lease ran out and that were followed by another before their unlock() came.
+    std::vector<std::thread::id> strays_;
     std::size_t older_strays_ = 0;  // strays there was no room for
     std::uint64_t failures_ = 0;    // attempts that ended in trouble
     errc last_failure_{};           // of the last of them

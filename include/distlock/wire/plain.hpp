@@ -12,10 +12,7 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include <distlock/base/error.hpp>
