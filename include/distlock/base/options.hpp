@@ -2,10 +2,13 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <memory>
 #include <string>
 
 #include <distlock/base/error.hpp>
 #include <distlock/base/lease.hpp>
+#include <distlock/base/observer.hpp>
 
 namespace distlock {
 
@@ -16,17 +19,40 @@ struct lock_options {
     /// not. 10 ms to 24 h, and longer than the connection's command time-out.
     time_span lease = std::chrono::seconds{30};
 
+    /// Whether the lease is renewed, at a third of it, for as long as the lock is held. One thread does it for
+    /// all locks of a connection; it starts with the first of them that is taken.
+    bool renew = true;
+
+    /// The longest time an acquisition is kept: at its end the lock is lost, with loss_reason::max_hold. Zero:
+    /// no limit. Else at least 10 ms.
+    time_span max_hold = {};
+
+    /// Whether every acquisition gets a fencing token: a number larger than any before it under this name. It
+    /// is made by the command that takes the lock and kept beside it, at a key of its own.
+    bool fencing = false;
+
     /// The longest pause between two looks at a lock that somebody else holds. Pauses start at 1 ms, double
-    /// up to this and are jittered; none outlasts the holder's TTL. 1 ms to 1 h.
-    time_span recheck = std::chrono::milliseconds{50};
+    /// up to this and are jittered; none outlasts the holder's TTL. 1 ms to 1 h; zero, the default, stands for
+    /// 50 ms.
+    time_span recheck = {};
+
+    /// Who we are, for people who ask who holds a lock: it is kept beside the lock together with host name and
+    /// process id, and shown by inspect(). Any text of up to 256 bytes; empty: nothing is kept.
+    std::string owner_info = {};
 
     /// How long lock() and the timed forms ride out a server that is unreachable, loading, or does not
     /// answer, before they fail with what is wrong; a shorter time-out of the caller ends it sooner. Zero:
     /// the first failure is final.
     time_span patience = std::chrono::seconds{2};
+
+    /// Is told when the lease is at risk, and when it is lost. None by default.
+    std::shared_ptr<lease_observer> observer = {};
 };
 
 namespace detail {
+
+inline constexpr std::size_t max_owner_info = 256;
+inline constexpr std::chrono::milliseconds default_recheck{50};
 
 /// Throws: `error` when an option is out of its range. `command_timeout` is the connection's; zero when
 /// unknown.
@@ -38,9 +64,17 @@ inline void check_options(const lock_options& options, std::chrono::milliseconds
         throw error(errc::invalid_lease,
                     "a lease of " + text(lease) + " with a command time-out of " + text(command_timeout));
     }
-    const auto recheck = options.recheck.get();
-    if (recheck < std::chrono::milliseconds{1} || recheck > std::chrono::hours{1}) {
+    const std::chrono::milliseconds max_hold = options.max_hold;
+    if (max_hold.count() != 0 && max_hold < min_lease) {
+        throw error(errc::invalid_option, "max_hold is " + text(max_hold) + ", give 10 ms or more, or zero");
+    }
+    const std::chrono::milliseconds recheck = options.recheck;
+    if (recheck.count() != 0 && (recheck < std::chrono::milliseconds{1} || recheck > std::chrono::hours{1})) {
         throw error(errc::invalid_option, "recheck is " + text(recheck) + ", give one from 1 ms to 1 h");
+    }
+    if (options.owner_info.size() > max_owner_info) {
+        throw error(errc::invalid_option, "owner_info has " + std::to_string(options.owner_info.size()) +
+                                              " bytes, give 256 at most");
     }
     if (options.patience.get() < std::chrono::milliseconds{0}) {
         throw error(errc::invalid_option, "patience is " + text(options.patience) + ", give zero or more");

@@ -36,9 +36,10 @@ struct acquire_outcome {
     kind what = kind::unknown;
     errc cause = errc::no_reply;  ///< of later, refused and unknown
     std::optional<std::chrono::milliseconds> ttl =
-        {};  ///< of busy: what is left; -1 when the holder's key has no TTL
+        {};                   ///< of busy: what is left; -1 when the holder's key has no TTL
+    std::uint64_t fence = 0;  ///< of granted: the fencing token; 0: none was asked for
 
-    static acquire_outcome granted() { return {kind::granted, {}, {}}; }
+    static acquire_outcome granted(std::uint64_t fence = 0) { return {kind::granted, {}, {}, fence}; }
     static acquire_outcome busy() { return {kind::busy, {}, {}}; }
     static acquire_outcome busy(std::int64_t ttl) { return {kind::busy, {}, std::chrono::milliseconds(ttl)}; }
 
@@ -63,6 +64,18 @@ struct acquire_outcome {
     static bool waitable(errc cause) {
         return cause == errc::unreachable || cause == errc::no_reply || cause == errc::unavailable;
     }
+};
+
+/// Answers to "I still need it".
+struct renew_outcome {
+    enum class kind {
+        kept,   ///< ours, with a whole lease before it
+        gone,   ///< the server has no such lock
+        taken,  ///< somebody else's
+        later,  ///< no answer, or one that says nothing about the owner: the lease may have been renewed or not
+    };
+
+    kind what = kind::later;
 };
 
 /// Answers to "I am done with it".

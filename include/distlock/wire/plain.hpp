@@ -2,22 +2,31 @@
 //
 //   class plain {
 //     plain(std::string name, const lock_options&);
-//     command acquire(const token&) const;   // SET NX PX: one plain command
+//     command acquire(const token&) const;   // SET NX PX: one plain command; a script with fencing or owner_info
 //     command look(const token&) const;      // acquires too, and says who is in the way; may be repeated
+//     command renew(const token&) const;     // compare-and-expire
 //     command release(const token&) const;   // compare-and-delete
+//     bool looks_at_once() const;            // acquire and look are the same
 //     acquire_outcome read_acquire(const reply&) const;
 //     acquire_outcome read_look(const reply&) const;
+//     renew_outcome read_renew(const reply&) const;
 //     release_verdict read_release(const reply&) const;
 //   };
 #pragma once
 
+#include <charconv>
 #include <chrono>
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include <distlock/base/error.hpp>
 #include <distlock/base/key.hpp>
 #include <distlock/base/options.hpp>
+#include <distlock/base/owner.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/outcome.hpp>
@@ -26,6 +35,8 @@
 #include <distlock/wire/server_error.hpp>
 
 namespace distlock {
+
+class plain_inspector;
 
 namespace detail {
 
@@ -40,50 +51,128 @@ if holder ~= ARGV[1] then return redis.call('pttl', KEYS[1]) end
 redis.call('pexpire', KEYS[1], ARGV[2])
 return redis.status_reply('OK'))"};
 
+// The same with what may be kept beside the lock. The fence grows by the server's clock, so that losing it does not make it
+// fall, and past the clock where that was set back. It is a string on its way: Lua's numbers end at 2^53. It comes before
+// the lock: only a script's first write can fail.
+inline constexpr script plain_look_beside{
+    R"(-- KEYS: lock, fence, owner. ARGV: token, lease in ms, life of the fence in ms or 0, owner or ''.
+-- Returns {1, fence or ''}: ours. {0, TTL left in ms}: somebody else's, -1 when it has none.
+local holder = redis.call('get', KEYS[1])
+if holder and holder ~= ARGV[1] then return {0, redis.call('pttl', KEYS[1])} end
+local fence = ''
+if ARGV[3] ~= '0' then
+  fence = redis.call('get', KEYS[2])
+  if not holder or not fence then
+    local time = redis.call('time')
+    local now = time[1] * 1000000 + time[2]
+    if fence and (tonumber(fence) or 0) >= now then
+      redis.call('incr', KEYS[2])
+      redis.call('pexpire', KEYS[2], ARGV[3])
+    else
+      redis.call('set', KEYS[2], string.format('%.0f', now), 'PX', ARGV[3])
+    end
+    fence = redis.call('get', KEYS[2])
+  end
+end
+redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])
+if ARGV[4] ~= '' then redis.call('set', KEYS[3], ARGV[1] .. '\n' .. ARGV[4], 'PX', ARGV[2]) end
+return {1, fence})"};
+
+// Whose lock it is, is only said after a write that changes nothing: a replica answers READONLY then instead
+// of "not yours".
+inline constexpr script plain_renew{
+    R"(-- KEYS: lock, then what is kept beside it. ARGV: token, then for each key its TTL in ms.
+-- Returns 1: renewed. 0: nothing there. -1: somebody else's, left alone.
+local holder = redis.call('get', KEYS[1])
+if holder == ARGV[1] then
+  for i = 1, #KEYS do redis.call('pexpire', KEYS[i], ARGV[i + 1]) end
+  return 1
+end
+if not holder then return redis.call('del', KEYS[1]) end
+redis.call('set', KEYS[1], '', 'NX', 'PX', 1)
+return -1)"};
+
 // DEL also runs when nothing is there: it changes nothing then, but makes a replica answer READONLY instead
 // of "gone".
-inline constexpr script plain_release{R"(-- KEYS: lock. ARGV: token.
+inline constexpr script plain_release{R"(-- KEYS: lock, then what goes with it. ARGV: token.
 -- Returns 1: released. 0: nothing there. -1: somebody else's, left alone.
 local holder = redis.call('get', KEYS[1])
 if holder and holder ~= ARGV[1] then return -1 end
+for i = 2, #KEYS do redis.call('del', KEYS[i]) end
 return redis.call('del', KEYS[1]))"};
 
 }  // namespace detail
 
 /// Interoperates with every client that takes a lock by `SET name token NX PX ms` and frees it by
 /// compare-and-delete. All functions are pure; commands are views into this object and the token.
+///
+/// With lock_options::fencing or lock_options::owner_info two more keys stand beside the lock, in its cluster
+/// slot: `...:distlock:fence` with the last fencing token, which outlives the lock by an hour and ten leases,
+/// and `...:distlock:owner`, which goes with the lock. The lock's own key is the plain token in any case.
 class plain {
   public:
+    /// What people ask about locks in this dialect: wire/plain_inspector.hpp.
+    using inspector = plain_inspector;
+
     /// Preconditions: the options are checked.
-    /// Throws: error(errc::invalid_name).
+    /// Throws: error(errc::invalid_name), also for a name that cannot have a key beside it where one is needed.
     plain(std::string name, const lock_options& options)
         : key_(std::move(name)),
           lease_(options.lease),
-          lease_text_(std::to_string(options.lease.get().count())) {}
+          lease_text_(std::to_string(options.lease.get().count())) {
+        if (options.fencing || !options.owner_info.empty()) beside_.emplace(key_, options);
+    }
 
     const std::string& name() const noexcept { return key_.name(); }
     std::chrono::milliseconds lease() const noexcept { return lease_; }
 
+    /// Returns: whether acquire() is a look() anyway.
+    bool looks_at_once() const noexcept { return beside_.has_value(); }
+
     command acquire(const token& owner) const {
+        if (beside_) return look(owner);
         return {{"SET", key_.name(), owner.view(), "NX", "PX", lease_text_}, key_.name()};
     }
     command look(const token& owner) const {
-        return {detail::plain_look, {key_.name()}, {owner.view(), lease_text_}};
+        if (!beside_) return {detail::plain_look, {key_.name()}, {owner.view(), lease_text_}};
+        return {detail::plain_look_beside,
+                {key_.name(), beside_->fence, beside_->owner},
+                {owner.view(), lease_text_, beside_->fence_life, beside_->who}};
+    }
+    command renew(const token& owner) const {
+        if (!beside_) return {detail::plain_renew, {key_.name()}, {owner.view(), lease_text_}};
+        return {detail::plain_renew,
+                {key_.name(), beside_->owner, beside_->fence},
+                {owner.view(), lease_text_, lease_text_, beside_->fence_life}};
     }
     command release(const token& owner) const {
-        return {detail::plain_release, {key_.name()}, {owner.view()}};
+        if (!beside_) return {detail::plain_release, {key_.name()}, {owner.view()}};
+        return {detail::plain_release, {key_.name(), beside_->owner}, {owner.view()}};
     }
 
     acquire_outcome read_acquire(const reply& r) const {
+        if (beside_) return read_look(r);
         if (r.is_status("OK")) return acquire_outcome::granted();
         if (r.is(reply_kind::nil)) return acquire_outcome::busy();
         return acquire_outcome::failure(r);
     }
 
     acquire_outcome read_look(const reply& r) const {
+        if (beside_) return read_look_beside(r);
         if (r.is_status("OK")) return acquire_outcome::granted();
         if (r.is(reply_kind::integer) && r.number() >= -2) return acquire_outcome::busy(r.number());
         return acquire_outcome::failure(r);
+    }
+
+    renew_outcome read_renew(const reply& r) const {
+        using kind = renew_outcome::kind;
+        if (r.is_integer(1)) return {kind::kept};
+        if (r.is_integer(0)) return {kind::gone};
+        if (r.is_integer(-1)) return {kind::taken};
+        // What is no string any more is not our token.
+        if (r.is(reply_kind::error) && classify_error(r.text()).cause == errc::wrong_type)
+            return {kind::taken};
+        return {kind::later};
     }
 
     release_verdict read_release(const reply& r) const {
@@ -94,9 +183,43 @@ class plain {
     }
 
   private:
+    struct beside {
+        beside(const key& lock, const lock_options& options)
+            : fence(lock.sibling("fence")),
+              owner(lock.sibling("owner")),
+              fence_life(options.fencing ? std::to_string(life_of_fence(options.lease).count()) : "0"),
+              who(options.owner_info.empty() ? std::string() : describe_owner(options.owner_info)) {}
+
+        // As long as clocks may be set back and owners be late; then the server's clock alone makes fences grow.
+        static std::chrono::milliseconds life_of_fence(std::chrono::milliseconds lease) {
+            return std::chrono::hours{1} + 10 * lease;
+        }
+
+        std::string fence;
+        std::string owner;
+        std::string fence_life;
+        std::string who;
+    };
+
+    acquire_outcome read_look_beside(const reply& r) const {
+        const auto& parts = r.elements();
+        if (parts.size() != 2) return acquire_outcome::failure(r);
+        if (parts[0].is_integer(0) && parts[1].is(reply_kind::integer) && parts[1].number() >= -2)
+            return acquire_outcome::busy(parts[1].number());
+        if (!parts[0].is_integer(1) || !parts[1].is(reply_kind::string)) return acquire_outcome::failure(r);
+        if (beside_->fence_life == "0") return acquire_outcome::granted();
+        std::uint64_t fence = 0;
+        const std::string& digits = parts[1].text();
+        const auto end = digits.data() + digits.size();
+        const auto [stop, problem] = std::from_chars(digits.data(), end, fence);
+        if (problem != std::errc{} || stop != end || fence == 0) return acquire_outcome::failure(r);
+        return acquire_outcome::granted(fence);
+    }
+
     key key_;
     std::chrono::milliseconds lease_;
     std::string lease_text_;
+    std::optional<beside> beside_;
 };
 
 }  // namespace distlock

@@ -1,0 +1,31 @@
+// What there is to know about a lock from outside: who holds it, for how long, under which fencing token.
+//
+//   struct lock_report { holder, remaining, fence, waiters };
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace distlock {
+
+/// Who holds a lock.
+struct lock_holder {
+    std::string
+        token;  ///< the value of the key: for distlock 32 hexadecimal digits, else whatever that client writes
+    std::string host;  ///< empty unless the holder set lock_options::owner_info
+    std::int64_t pid = 0;
+    std::string label;  ///< the text of lock_options::owner_info
+};
+
+/// A moment of a lock's life; it may be over when it is read.
+struct lock_report {
+    std::optional<lock_holder> holder;  ///< none: the lock is free
+    std::optional<std::chrono::milliseconds>
+        remaining;                       ///< of a held lock: its TTL on the server; none: it never expires
+    std::optional<std::uint64_t> fence;  ///< the last fencing token that was issued; none: none, or long ago
+    std::optional<std::uint64_t> waiters;  ///< none: this dialect does not count them
+};
+
+}  // namespace distlock
