@@ -9,6 +9,8 @@
 //     bool owns_lock() const noexcept;
 //     time_point valid_until() const noexcept;
 //     duration remaining() const noexcept;
+//     std::stop_token lost() const;                          // is stopped when one of the locks is lost
+//     std::uint64_t fencing_token() const noexcept;          // of a single mutex
 //     const std::string& name() const noexcept;              // of a single mutex
 //   };
 #pragma once
@@ -17,6 +19,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -25,6 +28,7 @@
 
 #include <distlock/base/error.hpp>
 #include <distlock/detail/printable.hpp>
+#include <distlock/engine/held_lock.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/net/connection.hpp>
 
@@ -49,8 +53,12 @@ struct lock_place {
 // What a guard needs of a mutex beyond its public face: the one acquisition it made, and no other.
 struct guard_access {
     template <class M>
-    static std::uint64_t lock(M& m, const std::stop_token& stop) {
+    static auto lock(M& m, const std::stop_token& stop) {
         return m.must(m.acquire(clock::time_point::max(), {.guarded = true}, stop));
+    }
+    template <class M>
+    static std::stop_token lost(const M& m, std::uint64_t serial) {
+        return m.lost(serial);
     }
     template <class M>
     static void unlock(M& m, std::uint64_t serial) noexcept {
@@ -98,13 +106,18 @@ class scoped_lock {
     }
 
     scoped_lock(scoped_lock&& other) noexcept
-        : mutexes_(other.mutexes_), serials_(std::exchange(other.serials_, {})) {}
+        : mutexes_(other.mutexes_),
+          serials_(std::exchange(other.serials_, {})),
+          fences_(std::exchange(other.fences_, {})),
+          any_lost_(std::move(other.any_lost_)) {}
     /// Effects: releases what is held, then takes over what `other` holds.
     scoped_lock& operator=(scoped_lock&& other) noexcept {
         if (this != &other) {
             unlock();
             mutexes_ = other.mutexes_;
             serials_ = std::exchange(other.serials_, {});
+            fences_ = std::exchange(other.fences_, {});
+            any_lost_ = std::move(other.any_lost_);
         }
         return *this;
     }
@@ -133,6 +146,21 @@ class scoped_lock {
         return shortest;
     }
 
+    /// Returns: a token that is stopped as soon as one of the locks is lost; see mutex::lost(). Always the same; never
+    /// stopped when the guard ends in time. After a move: one that is stopped.
+    /// Throws: std::system_error, std::bad_alloc, when the first call finds no thread or memory.
+    std::stop_token lost() const {
+        if constexpr (count == 1) {
+            return lost_of(*std::get<0>(mutexes_), serials_[0]);
+        } else {
+            if (!any_lost_) any_lost_ = watch(std::make_index_sequence<count>{});
+            return any_lost_->source.get_token();
+        }
+    }
+
+    /// Returns: the fencing token of the lock, also after it was lost; see mutex::fencing_token(). 0 after a move.
+    std::uint64_t fencing_token() const noexcept requires(count == 1) { return fences_[0]; }
+
     /// Returns: the name of the lock.
     const std::string& name() const noexcept requires(count == 1) { return std::get<0>(mutexes_)->name(); }
 
@@ -141,6 +169,27 @@ class scoped_lock {
     template <class M>
     static time_point end_of(const M& m, std::uint64_t serial) noexcept {
         return serial == 0 ? time_point{} : detail::guard_access::valid_until(m, serial);
+    }
+
+    template <class M>
+    static std::stop_token lost_of(const M& m, std::uint64_t serial) {
+        return serial == 0 ? engine::stopped_token() : detail::guard_access::lost(m, serial);
+    }
+
+    // One token for several locks.
+    struct passing_on {
+        std::stop_source* to;
+        void operator()() const noexcept { to->request_stop(); }
+    };
+    struct any_of_them {
+        template <class... Tokens>
+        explicit any_of_them(Tokens... tokens) : each{{std::move(tokens), passing_on{&source}}...} {}
+        std::stop_source source;
+        std::array<std::stop_callback<passing_on>, count> each;
+    };
+    template <std::size_t... I>
+    std::unique_ptr<any_of_them> watch(std::index_sequence<I...>) const {
+        return std::make_unique<any_of_them>(lost_of(*std::get<I>(mutexes_), serials_[I])...);
     }
 
     template <class F>
@@ -153,7 +202,7 @@ class scoped_lock {
     template <class F>
     void nth(std::size_t at, F f) {
         [&]<std::size_t... I>(std::index_sequence<I...>) {
-            ((I == at ? f(*std::get<I>(mutexes_), serials_[I]) : void()), ...);
+            ((I == at ? f(*std::get<I>(mutexes_), serials_[I], fences_[I]) : void()), ...);
         }
         (std::make_index_sequence<count>{});
     }
@@ -189,8 +238,10 @@ class scoped_lock {
             unlock();
             try {
                 for (const auto at : positions) {
-                    nth(at, [&](auto& m, std::uint64_t& serial) {
-                        serial = detail::guard_access::lock(m, stop);
+                    nth(at, [&](auto& m, std::uint64_t& serial, std::uint64_t& fence) {
+                        const auto got = detail::guard_access::lock(m, stop);
+                        serial = got.serial;
+                        fence = got.fence;
                     });
                 }
             } catch (...) {
@@ -202,6 +253,7 @@ class scoped_lock {
     }
 
     void unlock() noexcept {
+        any_lost_.reset();
         each([](auto& m, std::uint64_t& serial) {
             if (serial != 0) detail::guard_access::unlock(m, std::exchange(serial, 0));
         });
@@ -209,6 +261,8 @@ class scoped_lock {
 
     std::tuple<Mutexes*...> mutexes_;
     mutable std::array<std::uint64_t, count> serials_{};  // of the acquisitions; 0: none
+    std::array<std::uint64_t, count> fences_{};
+    mutable std::unique_ptr<any_of_them> any_lost_;  // once somebody asked
 };
 
 template <class M>

@@ -51,7 +51,10 @@ enum class errc {
     holder_without_ttl,  ///< std::errc::device_or_resource_busy: held under a key that will never expire
 
     // The testing annex.
-    no_server  ///< std::errc::no_such_file_or_directory: a private server could not be started
+    no_server,  ///< std::errc::no_such_file_or_directory: a private server could not be started
+
+    // Later additions, at the end: values are stable.
+    no_thread  ///< std::errc::resource_unavailable_try_again: none for the renewal; the lock was given back
 };
 
 }  // namespace distlock
@@ -132,6 +135,10 @@ class __attribute__((visibility("default"))) error_category_type final : public 
                        "remove the key";
             case errc::no_server:
                 return "no private server could be started; install one (apt-get install redis-server)";
+            case errc::no_thread:
+                return "no thread could be started to renew the lease, and the lock was given back; raise "
+                       "the "
+                       "limit of threads, or set renew to false";
         }
         return "unknown error";
     }
@@ -147,6 +154,7 @@ class __attribute__((visibility("default"))) error_category_type final : public 
             case errc::wrong_process:
                 return std::errc::operation_not_permitted;
             case errc::no_entropy:
+            case errc::no_thread:
             case errc::unavailable:
                 return std::errc::resource_unavailable_try_again;
             case errc::cancelled:

@@ -16,8 +16,11 @@ class parent_only {
     parent_only(const parent_only&) = delete;
     parent_only& operator=(const parent_only&) = delete;
     ~parent_only() {
-        if (current_process() == process_) value_.~T();
+        if (here()) value_.~T();
     }
+
+    /// Returns: whether this is the process that made it.
+    bool here() const noexcept { return current_process() == process_; }
 
     T& get() noexcept { return value_; }
 

@@ -1,7 +1,7 @@
 // The thin shell around the decisions: sends what the machine asks for, waits as long as it says, reads the clock.
 //
-//   acquisition take(connection, dialect, limits, stop, contended)      // runs engine::acquire to its end
-//   release_outcome give_back(connection, dialect, owner, until)        // compare-and-delete, asked twice if need be
+//   acquisition take(connection, dialect, limits, stop, contended, trouble, owe)  // runs engine::acquire to its end
+//   given_back give_back(connection, dialect, owner, until)       // compare-and-delete, asked twice if need be
 #pragma once
 
 #include <atomic>
@@ -24,10 +24,19 @@ namespace distlock::engine {
 
 /// The end of an attempt.
 struct acquisition {
-    acquire_step end;     ///< granted, gave_up or failed
-    token owner;          ///< of granted
-    std::string trouble;  ///< of failed: what the connection or the server said last
+    acquire_step end;          ///< granted, gave_up or failed
+    token owner;               ///< of granted
+    std::uint64_t fence = 0;   ///< of granted: the fencing token; 0: none was asked for
+    clock::time_point sent{};  ///< of granted: before the first byte of the command that was answered
+    clock::time_point came{};  ///< of granted: when its answer had come
+    std::string trouble;       ///< of failed: what the connection or the server said last
     bool contended = false;
+};
+
+/// What became of a release.
+struct given_back {
+    release_outcome what;
+    bool owed = false;  ///< the key may still be ours on the server
 };
 
 namespace detail {
@@ -38,36 +47,43 @@ inline std::uint64_t seed_from(const token& t) noexcept {
     return seed;
 }
 
-// The lock may be ours on the server although we do not want it: free it, wait for next to nothing. If this
-// fails too, the lease ends it. The body is sent, since nobody would see a NOSCRIPT.
+// The lock may be ours on the server although we do not want it: free it, wait for next to nothing. The body is
+// sent, since nobody would see a NOSCRIPT. Returns: whether it is certain that nothing of ours is left there, and
+// that nothing is still on its way: only a key that was found and deleted says both.
 template <class Clock, class Conn, class Dialect>
-void disown(Conn& connection, const Dialect& dialect, const token& owner) noexcept {
+bool disown(Conn& connection, const Dialect& dialect, const token& owner) noexcept {
     constexpr std::chrono::milliseconds shortly{30};
     command release = dialect.release(owner).with_body();
     release.until(Clock::now() + shortly);
     if constexpr (posting_connection<Conn>) {
         try {
-            if (connection.post(release)) return;
+            if (connection.post(release)) return false;
         } catch (...) {  // of a user's client: as good as not posted
         }
     }
-    distlock::execute(connection, release);
+    return dialect.read_release(distlock::execute(connection, release)).what == release_outcome::released;
 }
+
+// Leaves to the lease what could not be released.
+struct nothing_is_owed {
+    void operator()(const token&) const noexcept {}
+};
 
 }  // namespace detail
 
 /// Effects: tries to take the lock within `limits` and until `stop` is requested. `trouble` says at any time
-/// what keeps the server from answering; errc{} when it does.
+/// what keeps the server from answering; errc{} when it does. `owe(owner)`, which does not throw, is called for
+/// every token under which the server may have, or may still get, a lock that nobody wants.
 /// Throws: error(errc::no_entropy), std::bad_alloc; nothing is left on the server then but what a lost reply
 /// can leave.
 /// Round trips: one when the lock is free; two when it is taken and this is a try.
-template <class Clock, class Conn, class Dialect>
+template <class Clock, class Conn, class Dialect, class Owe = detail::nothing_is_owed>
 acquisition take(Conn& connection, const Dialect& dialect, const acquire_limits& limits,
-                 const std::stop_token& stop, bool contended, std::atomic<errc>& trouble) {
+                 const std::stop_token& stop, bool contended, std::atomic<errc>& trouble, Owe owe = {}) {
     acquisition result;
     result.owner = token::generate();
     acquire machine(limits, Clock::now(), detail::seed_from(result.owner));
-    acquire_step step = machine.begin(contended);
+    acquire_step step = machine.begin(contended || dialect.looks_at_once());
     for (;;) {
         const bool goes_on = step.what == acquire_step::kind::send_acquire ||
                              step.what == acquire_step::kind::send_look ||
@@ -77,7 +93,8 @@ acquisition take(Conn& connection, const Dialect& dialect, const acquire_limits&
             step = machine.on_stop();
             step.release_first = step.release_first || owed;
         }
-        if (step.release_first) detail::disown<Clock>(connection, dialect, result.owner);
+        if (step.release_first && !detail::disown<Clock>(connection, dialect, result.owner))
+            owe(result.owner);
         if (step.fresh_token) result.owner = token::generate();
         switch (step.what) {
             case acquire_step::kind::send_acquire:
@@ -94,7 +111,10 @@ acquisition take(Conn& connection, const Dialect& dialect, const acquire_limits&
                     outcome.what != acquire_outcome::kind::busy) {
                     result.trouble = answer.text();
                 }
-                step = machine.on_outcome(outcome, sent, Clock::now());
+                result.fence = outcome.fence;
+                result.sent = sent;
+                result.came = Clock::now();
+                step = machine.on_outcome(outcome, sent, result.came);
                 break;
             }
             case acquire_step::kind::pause:
@@ -114,8 +134,8 @@ acquisition take(Conn& connection, const Dialect& dialect, const acquire_limits&
 /// connection gives then. `until` is the end of the grant's validity.
 /// Round trips: one; two when an answer is lost.
 template <class Clock, class Conn, class Dialect>
-release_outcome give_back(Conn& connection, const Dialect& dialect, const token& owner,
-                          typename Clock::time_point until) noexcept {
+given_back give_back(Conn& connection, const Dialect& dialect, const token& owner,
+                     typename Clock::time_point until) noexcept {
     const bool in_time = Clock::now() < until;
     const command release = dialect.release(owner);
     release_verdict verdict = dialect.read_release(distlock::execute(connection, release));
@@ -123,13 +143,16 @@ release_outcome give_back(Conn& connection, const Dialect& dialect, const token&
     if (verdict.again) verdict = dialect.read_release(distlock::execute(connection, release));
     switch (verdict.what) {
         case release_outcome::released:
-            return in_time ? release_outcome::released : release_outcome::expired;
+            return {in_time ? release_outcome::released : release_outcome::expired};
         case release_outcome::expired:
         case release_outcome::taken:
             // The answer that was lost may have been "released", and the next owner may be in already.
-            return open && in_time ? release_outcome::released : verdict.what;
+            return {open && in_time ? release_outcome::released : verdict.what};
+        case release_outcome::unreachable:
+        case release_outcome::refused:
+            return {verdict.what, true};
         default:
-            return verdict.what;
+            return {verdict.what};
     }
 }
 

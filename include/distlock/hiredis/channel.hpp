@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -88,6 +89,7 @@ class channel {
         if (auto failure = send(cmd, deadline)) return *std::move(failure);
         const bool after_posted = unanswered_ > 0;
         std::array<char, 16384> buffer;
+        std::string_view bytes;
         for (;;) {
             while (auto answer = reader_.next()) {
                 if (unanswered_ > 0) {
@@ -100,22 +102,38 @@ class channel {
                 broken_ = too_many || session_over_;
                 return *std::move(answer);
             }
-            if (reader_.failure() != errc{}) return lost(reader_.failure(), "the reply cannot be read");
-            std::string_view bytes;
-            switch (socket_.receive(buffer, bytes, deadline, stop_fd)) {
-                case io::done:
-                    break;
-                case io::closed:
-                    return lost(errc::no_reply, "the server closed the connection");
-                case io::timed_out:
-                    return lost(errc::no_reply, "no reply in time");
-                case io::stopped:
-                    return lost(errc::cancelled, "stopped");
-                case io::failed:
-                    return lost(errc::no_reply, "the connection broke");
-            }
-            if (!take_in(bytes, deadline)) return session_lost();
+            if (auto failure = hear(buffer, bytes, deadline, stop_fd)) return *std::move(failure);
         }
+    }
+
+    /// How far a pipeline came.
+    struct extent {
+        std::size_t answered = 0;  ///< so many commands have their reply
+        std::size_t begun = 0;     ///< of so many something was sent
+    };
+
+    /// Effects: sends all of `commands`, then reads their replies into `replies`, until `deadline`; says in
+    /// `done` for how many there is one.
+    /// Preconditions: as many replies as commands, and at least one.
+    /// Returns: nil when there is one for each; else what became of the other commands.
+    reply run_all(std::span<const command> commands, std::span<reply> replies, clock::time_point deadline,
+                  extent& done) {
+        plain_.clear();
+        for (const command& one : commands) encode(one);
+        std::size_t sent = 0;
+        const io outcome = hand_over(deadline, sent);
+        if (outcome == io::done) {
+            done.begun = commands.size();
+            auto failure = read_all(replies, deadline, done.answered);
+            return failure ? *std::move(failure) : reply::nil();
+        }
+        if (sent == 0) return sending_failed(outcome, sent);
+        const std::size_t whole = count_sent(commands, sent, done);
+        // Nothing more is waited for, but what has come is worth having.
+        auto failure = read_all(replies.first(whole), clock::time_point{}, done.answered);
+        broken_ = true;
+        if (failure && failure->cause() != errc::no_reply) return *std::move(failure);
+        return sending_failed(outcome, sent);
     }
 
     /// Effects: sends `cmd`; its reply is skipped later.
@@ -155,7 +173,8 @@ class channel {
 
   private:
     static constexpr std::size_t max_unanswered =
-        256;  // unread replies that pile up stop the server's writing
+        256;                                   // unread replies that pile up stop the server's writing
+    static constexpr int max_late_reads = 64;  // a megabyte
 
     explicit channel(stream_socket socket) : socket_(std::move(socket)) {}
 
@@ -177,18 +196,25 @@ class channel {
 
     // Returns: what failed, if anything did.
     std::optional<reply> send(const command& cmd, clock::time_point deadline) {
+        plain_.clear();
         encode(cmd);
-        broken_ = true;  // until the exchange is complete
-        std::string_view bytes = plain_;
-        if (session_) {
-            sealed_.clear();
-            if (!session_->seal(plain_, sealed_))
-                return reply::not_sent(errc::unreachable, "the TLS session is over");
-            bytes = sealed_;
-        }
         std::size_t sent = 0;
-        const io outcome = socket_.send(bytes, deadline, sent);
+        const io outcome = hand_over(deadline, sent);
         if (outcome == io::done) return std::nullopt;
+        return sending_failed(outcome, sent);
+    }
+
+    // Effects: sends what is in plain_; `sent` counts bytes, under TLS those of the session.
+    // Returns: done, or why not; closed when the TLS session is.
+    io hand_over(clock::time_point deadline, std::size_t& sent) {
+        broken_ = true;  // until the exchange is complete
+        if (!session_) return socket_.send(plain_, deadline, sent);
+        sealed_.clear();
+        return session_->seal(plain_, sealed_) ? socket_.send(sealed_, deadline, sent) : io::closed;
+    }
+
+    reply sending_failed(io outcome, std::size_t sent) {
+        if (outcome == io::closed) return reply::not_sent(errc::unreachable, "the TLS session is over");
         if (outcome == io::failed && heard_why()) {
             if (sent > 0) return session_lost();
             return reply::not_sent(errc::tls_failed, "TLS: " + session_->failure());
@@ -198,9 +224,74 @@ class channel {
                     outcome == io::timed_out ? "sending took too long" : "the connection broke");
     }
 
+    // Effects: counts in `done` the commands that `sent` bytes reach into; under TLS, where only the session
+    // knows, all. Returns: how many can be answered: those that went out whole.
+    std::size_t count_sent(std::span<const command> commands, std::size_t sent, extent& done) {
+        if (session_) return done.begun = commands.size();
+        std::size_t whole = 0;
+        plain_.clear();
+        for (; done.begun < commands.size() && plain_.size() < sent; ++done.begun) {
+            encode(commands[done.begun]);
+            if (plain_.size() <= sent) ++whole;
+        }
+        return whole;
+    }
+
+    // Effects: reads replies to posted commands and then `replies`, and counts the latter in `answered`.
+    // Returns: why there are not all, if so.
+    std::optional<reply> read_all(std::span<reply> replies, clock::time_point deadline,
+                                  std::size_t& answered) {
+        const std::size_t certain = unanswered_ > 0 ? 0 : 1;
+        std::array<char, 16384> buffer;
+        std::string_view bytes;
+        for (int late = 0;;) {
+            while (answered < replies.size()) {
+                auto next = reader_.next();
+                if (!next) break;
+                if (unanswered_ > 0) {
+                    --unanswered_;
+                } else {
+                    replies[answered++] = *std::move(next);
+                }
+            }
+            if (answered == replies.size()) break;
+            if (session_over_) return session_lost();
+            // What came in time is read, but a server that goes on sending must not hold us.
+            if (clock::now() >= deadline && ++late > max_late_reads)
+                return lost(errc::no_reply, "no reply in time");
+            if (auto failure = hear(buffer, bytes, deadline, -1)) return failure;
+        }
+        const bool too_many = reader_.has_leftover();
+        broken_ = too_many || session_over_;
+        if (!too_many || answered <= certain) return std::nullopt;
+        // The surplus may have come anywhere: all behind it answer the question before theirs.
+        answered = certain;
+        return lost(errc::protocol_error, "more replies than commands");
+    }
+
+    // Effects: waits for bytes and gives them to the reader.
+    // Returns: why there are none, if so.
+    std::optional<reply> hear(std::array<char, 16384>& buffer, std::string_view& bytes,
+                              clock::time_point deadline, int stop_fd) {
+        if (reader_.failure() != errc{}) return lost(reader_.failure(), "the reply cannot be read");
+        switch (socket_.receive(buffer, bytes, deadline, stop_fd)) {
+            case io::done:
+                break;
+            case io::closed:
+                return lost(errc::no_reply, "the server closed the connection");
+            case io::timed_out:
+                return lost(errc::no_reply, "no reply in time");
+            case io::stopped:
+                return lost(errc::cancelled, "stopped");
+            case io::failed:
+                return lost(errc::no_reply, "the connection broke");
+        }
+        if (!take_in(bytes, deadline)) return session_lost();
+        return std::nullopt;
+    }
+
     // RESP: an array of length-prefixed strings, so that any byte may stand in any argument.
     void encode(const command& cmd) {
-        plain_.clear();
         header('*', cmd.argv().size());
         for (const std::string_view argument : cmd.argv()) {
             header('$', argument.size());

@@ -4,8 +4,10 @@
 //     explicit hiredis_connection(where);                    // "redis://user:password@host:6379/0" or a uri
 //     hiredis_connection(where, shared_ptr<const secure_layer>);   // rediss://, see <distlock/hiredis_tls.hpp>
 //     reply execute(const command&);
+//     void pipeline(std::span<const command>, std::span<reply>);
 //     bool post(const command&);
 //     reply wait(const command&, clock::time_point deadline, std::stop_token);
+//     companion& host() noexcept;
 //     std::chrono::milliseconds command_timeout() const noexcept;
 //     std::string_view identity() const noexcept;
 //   };
@@ -16,6 +18,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -30,6 +33,7 @@
 #include <distlock/hiredis/channel.hpp>
 #include <distlock/hiredis/resolve.hpp>
 #include <distlock/hiredis/secure.hpp>
+#include <distlock/net/companion.hpp>
 #include <distlock/net/connection.hpp>
 #include <distlock/net/uri.hpp>
 #include <distlock/wire/command.hpp>
@@ -70,7 +74,31 @@ class hiredis_connection {
     /// Round trips: one; on a new socket two more at most, for AUTH (or PING, over TLS) and SELECT.
     reply execute(const command& cmd) {
         return on_a_channel(cmd.deadline(),
-                            [&](detail::channel& c) { return c.run(cmd, answer_by(cmd), -1); });
+                            [&](detail::channel& c) { return c.run(cmd, answer_by(cmd.deadline()), -1); });
+    }
+
+    /// Effects: executes all of `commands` in one pipeline on one socket, and waits for the replies until the
+    /// last of the commands' deadlines, and no longer than the command time-out. What goes wrong ends the
+    /// pipeline, but what was answered before stays answered; of the other commands those are not_sent of which
+    /// no byte was. When more replies come than commands went, those that may answer another are no_answer.
+    /// Preconditions: as many replies as commands.
+    /// Throws: std::bad_alloc; what was sent may have been applied then.
+    /// Round trips: one; on a new socket more, as execute().
+    void pipeline(std::span<const command> commands, std::span<reply> replies) {
+        if (commands.empty()) return;
+        const auto last =
+            std::max_element(commands.begin(), commands.end(), [](const auto& a, const auto& b) {
+                return a.deadline() < b.deadline();
+            })->deadline();
+        detail::channel::extent done;
+        const reply failure = on_a_channel(
+            last, [&](detail::channel& c) { return c.run_all(commands, replies, answer_by(last), done); });
+        if (failure.answered()) return;
+        const errc unsent = failure.is(reply_kind::not_sent) ? failure.cause() : errc::unreachable;
+        for (std::size_t i = done.answered; i < replies.size(); ++i) {
+            replies[i] = i < done.begun ? reply::no_answer(failure.cause(), failure.text())
+                                        : reply::not_sent(unsent, failure.text());
+        }
     }
 
     /// Effects: sends one command and does not wait for its reply, which is skipped.
@@ -78,7 +106,7 @@ class hiredis_connection {
     bool post(const command& cmd) {
         bool posted = false;
         on_a_channel(cmd.deadline(), [&](detail::channel& c) {
-            posted = c.post(cmd, answer_by(cmd));
+            posted = c.post(cmd, answer_by(cmd.deadline()));
             return reply::nil();
         });
         return posted;
@@ -98,6 +126,9 @@ class hiredis_connection {
         return reply::not_sent(errc::cancelled, answer.text());
     }
 
+    /// Returns: a place for what uses this connection until it ends.
+    companion& host() noexcept { return companion_; }
+
     /// Returns: the URI without its password: equal texts lead to the same locks.
     std::string_view identity() const noexcept { return shown_; }
 
@@ -105,8 +136,8 @@ class hiredis_connection {
     std::chrono::milliseconds command_timeout() const noexcept { return where_.command_timeout; }
 
   private:
-    clock::time_point answer_by(const command& cmd) const noexcept {
-        return std::min(cmd.deadline(), clock::now() + where_.command_timeout);
+    clock::time_point answer_by(clock::time_point deadline) const noexcept {
+        return std::min(deadline, clock::now() + where_.command_timeout);
     }
 
     template <class Use>
@@ -162,8 +193,10 @@ class hiredis_connection {
     detail::resolver names_{where_.host, where_.port};
     std::mutex idle_lock_;
     std::vector<std::unique_ptr<detail::channel>> idle_;
+    companion companion_;  // last: what lives there uses the others until it ends
 };
 
 static_assert(check_connection<hiredis_connection>());
+static_assert(pipelining_connection<hiredis_connection> && hosting_connection<hiredis_connection>);
 
 }  // namespace distlock

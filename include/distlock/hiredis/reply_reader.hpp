@@ -33,10 +33,10 @@ class reply_reader {
     reply_reader(const reply_reader&) = delete;
     reply_reader& operator=(const reply_reader&) = delete;
 
+    /// Preconditions: next() has returned nothing since the last call: what lies unread is bounded by it.
     /// Returns: false when the stream cannot be parsed any further; see failure().
     bool feed(std::string_view bytes) noexcept {
         unread_ += bytes.size();
-        if (unread_ > max_bytes) return fail(errc::reply_too_large);
         return ::redisReaderFeed(reader_.get(), bytes.data(), bytes.size()) == REDIS_OK ||
                fail(errc::protocol_error);
     }
@@ -50,8 +50,14 @@ class reply_reader {
             fail(errc::protocol_error);
             return std::nullopt;
         }
+        // The cap is on one reply: what came with it may be the next ones.
+        const std::size_t rest = done != nullptr ? reader_->len - reader_->pos : 0;
+        if (unread_ - rest > max_bytes) {
+            fail(errc::reply_too_large);
+            return std::nullopt;
+        }
         if (done == nullptr) return std::nullopt;
-        unread_ = reader_->len - reader_->pos;
+        unread_ = rest;
         return std::exchange(root_, reply{});
     }
 

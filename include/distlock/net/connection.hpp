@@ -1,23 +1,33 @@
-// What a connection must be: anything that executes one command, and two things it may be besides.
+// What a connection must be: anything that executes one command, and what it may be besides.
 //
 //   concept connection               c.execute(cmd) -> reply, or c(cmd) -> reply       (a lambda will do)
+//   concept pipelining_connection    and c.pipeline(commands, replies)
 //   concept waiting_connection       and c.wait(cmd, deadline, stop) -> reply
 //   concept posting_connection       and c.post(cmd) -> bool
+//   concept hosting_connection       and c.host() -> companion&
 //   concept timed_connection         and c.command_timeout() -> milliseconds
 //   concept identified_connection    and c.identity() -> string_view
 //   check_connection<C>()            says in a sentence what a type lacks
 //   reply execute(C&, const command&)  one command, with a script's body sent when the server lacks it
+//   void execute_all(C&, commands, replies)   the same for many, in one go where the connection can
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <concepts>
+#include <cstddef>
 #include <exception>
+#include <span>
 #include <stop_token>
 #include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
 #include <distlock/detail/printable.hpp>
+#include <distlock/net/companion.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 
@@ -41,6 +51,16 @@ concept is_called_with_a_command = requires(C& c, const command& cmd) {
 template <class C>
 concept connection = executes_a_command<C> || is_called_with_a_command<C>;
 
+/// Executes many commands in one go: sends all of them on one socket, in order, without waiting for replies
+/// in between, and fills the replies in that order; there are as many replies as commands. What got no answer
+/// is reply::not_sent or reply::no_answer, each command for itself: not_sent promises that no byte of this
+/// one was sent. An exception out of it counts as no answer to any.
+template <class C>
+concept pipelining_connection = connection<C> &&
+    requires(C& c, std::span<const command> commands, std::span<reply> replies) {
+    { c.pipeline(commands, replies) } -> std::same_as<void>;
+};
+
 /// Can wait inside a blocking command (BLPOP) until the server answers, `deadline` passes or `stop` is
 /// requested; for the two latter the answer is reply::no_answer with errc::no_reply or errc::cancelled.
 template <class C>
@@ -57,6 +77,12 @@ concept posting_connection = connection<C> && requires(C& c, const command& cmd)
     { c.post(cmd) } -> std::same_as<bool>;
 };
 
+/// Has a place for what must live as long as the connection: a companion, its last member.
+template <class C>
+concept hosting_connection = connection<C> && requires(C& c) {
+    { c.host() } -> std::same_as<companion&>;
+};
+
 /// Says how long it waits for an answer at most. A lease must be longer.
 template <class C>
 concept timed_connection = connection<C> && requires(const C& c) {
@@ -70,6 +96,27 @@ concept identified_connection = connection<C> && requires(const C& c) {
     { c.identity() } -> std::convertible_to<std::string_view>;
 };
 
+namespace detail {
+
+// Whether these were meant as ours: clients have things of their own by these names, above all the name of a
+// host.
+template <class C>
+concept means_our_pipeline = requires(C& c, std::span<command> commands, std::span<reply> replies) {
+    c.pipeline(commands, replies);
+}
+|| requires(C& c, std::span<command> commands) { c.pipeline(commands); };
+template <class T>
+concept is_a_companion = std::same_as<std::remove_cvref_t<T>, companion>;
+template <class C>
+concept means_our_host = requires(C& c) {
+    { c.host() } -> is_a_companion;
+}
+|| requires(C& c) {
+    { *c.host() } -> is_a_companion;
+};
+
+}  // namespace detail
+
 /// Compiles when C is a connection, and else says what is missing. Put it beside your own: `static_assert(
 /// distlock::check_connection<my_connection>());`
 template <class C>
@@ -79,6 +126,11 @@ consteval bool check_connection() {
         "a connection needs a member `distlock::reply execute(const distlock::command&)`, or must be "
         "callable as "
         "`distlock::reply(const distlock::command&)`; the result type must be exactly distlock::reply");
+    static_assert(
+        !detail::means_our_pipeline<C> || pipelining_connection<C>,
+        "pipeline must be `void pipeline(std::span<const distlock::command>, std::span<distlock::reply>)`");
+    static_assert(!detail::means_our_host<C> || hosting_connection<C>,
+                  "host must be `distlock::companion& host()`, and return the same one at every call");
     static_assert(
         !requires(C & c, const command& cmd) { c.post(cmd); } || posting_connection<C>,
         "post must be `bool post(const distlock::command&)`");
@@ -115,6 +167,51 @@ reply call(C& c, const command& cmd) noexcept {
     }
 }
 
+template <pipelining_connection C>
+void call_all(C& c, std::span<const command> commands, std::span<reply> replies) noexcept {
+    const auto nothing_but = [&](const char* why) {
+        std::generate(replies.begin(), replies.end(), [&] { return reply::no_answer(errc::no_reply, why); });
+    };
+    nothing_but("not filled");  // what an earlier call left there must not be taken for an answer
+    try {
+        try {
+            c.pipeline(commands, replies);
+        } catch (const std::exception& e) {
+            std::fill(replies.begin(), replies.end(), reply::no_answer(errc::no_reply, printable(e.what())));
+        }
+    } catch (...) {
+        nothing_but("client threw");
+    }
+}
+
+inline bool lacks_script(const command& cmd, const reply& answer) noexcept {
+    return cmd.is_script() && answer.is(reply_kind::error) && answer.text().starts_with("NOSCRIPT");
+}
+
+// Effects: executes again, with their bodies, the scripts that the server lacked.
+template <pipelining_connection C>
+void call_with_bodies(C& c, std::span<const command> commands, std::span<reply> replies) noexcept {
+    std::vector<command> full;
+    std::vector<reply> answers;
+    try {
+        for (std::size_t i = 0; i < commands.size(); ++i) {
+            if (lacks_script(commands[i], replies[i])) full.push_back(commands[i].with_body());
+        }
+        if (full.empty()) return;
+        answers.resize(full.size());
+    } catch (const std::exception&) {  // no memory: the way that needs none
+        for (std::size_t i = 0; i < commands.size(); ++i) {
+            if (lacks_script(commands[i], replies[i])) replies[i] = call(c, commands[i].with_body());
+        }
+        return;
+    }
+    call_all(c, full, answers);
+    auto next = answers.begin();
+    for (std::size_t i = 0; i < commands.size(); ++i) {
+        if (lacks_script(commands[i], replies[i])) replies[i] = std::move(*next++);
+    }
+}
+
 }  // namespace detail
 
 /// Effects: executes `cmd`; when the server answers NOSCRIPT, executes it again with the script's body.
@@ -123,9 +220,23 @@ reply call(C& c, const command& cmd) noexcept {
 template <connection C>
 reply execute(C& c, const command& cmd) noexcept {
     reply first = detail::call(c, cmd);
-    if (!cmd.is_script() || !first.is(reply_kind::error) || !first.text().starts_with("NOSCRIPT"))
-        return first;
+    if (!detail::lacks_script(cmd, first)) return first;
     return detail::call(c, cmd.with_body());
+}
+
+/// Effects: executes all of `commands`, in one pipeline where the connection can, else one after the other.
+/// Those that the server answers with NOSCRIPT are executed again with the script's body; in a pipeline that
+/// is after all others.
+/// Preconditions: as many replies as commands.
+/// Round trips: one, two when the server lacks a script; without a pipeline so many for each command.
+template <connection C>
+void execute_all(C& c, std::span<const command> commands, std::span<reply> replies) noexcept {
+    if constexpr (pipelining_connection<C>) {
+        detail::call_all(c, commands, replies);
+        detail::call_with_bodies(c, commands, replies);
+    } else {
+        for (std::size_t i = 0; i < commands.size(); ++i) replies[i] = execute(c, commands[i]);
+    }
 }
 
 }  // namespace distlock

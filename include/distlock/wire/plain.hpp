@@ -30,24 +30,30 @@
 #include <distlock/base/token.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/outcome.hpp>
+#include <distlock/wire/plain_inspector.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/script.hpp>
 #include <distlock/wire/server_error.hpp>
 
 namespace distlock {
 
-class plain_inspector;
-
 namespace detail {
 
+// That somebody else has a lock is only said where it can be true: by a master. A write that changes nothing tells a
+// replica, whatever else a server may refuse just now. GET comes first so that a key of another type is an error,
+// not "taken".
+
 // Idempotent: asked again with the same token after a lost reply, it finds its own earlier success, and
-// re-arms the TTL so that validity counts from this sending. GET comes first so that a key of another type is
-// an error, not "taken".
+// re-arms the TTL so that validity counts from this sending.
 inline constexpr script plain_look{R"(-- KEYS: lock. ARGV: token, lease in ms.
 -- Returns OK: ours. Integer: somebody else's, with the TTL left in ms, -1 when it has none.
 local holder = redis.call('get', KEYS[1])
 if not holder then return redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2]) end
-if holder ~= ARGV[1] then return redis.call('pttl', KEYS[1]) end
+if holder ~= ARGV[1] then
+  local no = redis.pcall('set', KEYS[1], '', 'NX', 'PX', 1)
+  if no and string.find(no.err, 'READONLY', 1, true) then return redis.error_reply('READONLY replica') end
+  return redis.call('pttl', KEYS[1])
+end
 redis.call('pexpire', KEYS[1], ARGV[2])
 return redis.status_reply('OK'))"};
 
@@ -58,14 +64,19 @@ inline constexpr script plain_look_beside{
     R"(-- KEYS: lock, fence, owner. ARGV: token, lease in ms, life of the fence in ms or 0, owner or ''.
 -- Returns {1, fence or ''}: ours. {0, TTL left in ms}: somebody else's, -1 when it has none.
 local holder = redis.call('get', KEYS[1])
-if holder and holder ~= ARGV[1] then return {0, redis.call('pttl', KEYS[1])} end
+if holder and holder ~= ARGV[1] then
+  local no = redis.pcall('set', KEYS[1], '', 'NX', 'PX', 1)
+  if no and string.find(no.err, 'READONLY', 1, true) then return redis.error_reply('READONLY replica') end
+  return {0, redis.call('pttl', KEYS[1])}
+end
 local fence = ''
 if ARGV[3] ~= '0' then
   fence = redis.call('get', KEYS[2])
-  if not holder or not fence then
+  local last = fence and string.match(fence, '^[1-9]%d*$')
+  if not holder or not last then
     local time = redis.call('time')
     local now = time[1] * 1000000 + time[2]
-    if fence and (tonumber(fence) or 0) >= now then
+    if last and tonumber(last) >= now then
       redis.call('incr', KEYS[2])
       redis.call('pexpire', KEYS[2], ARGV[3])
     else
@@ -74,30 +85,35 @@ if ARGV[3] ~= '0' then
     fence = redis.call('get', KEYS[2])
   end
 end
-redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])
+if holder then
+  redis.call('pexpire', KEYS[1], ARGV[2])
+else
+  redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])
+end
 if ARGV[4] ~= '' then redis.call('set', KEYS[3], ARGV[1] .. '\n' .. ARGV[4], 'PX', ARGV[2]) end
 return {1, fence})"};
 
-// Whose lock it is, is only said after a write that changes nothing: a replica answers READONLY then instead
-// of "not yours".
 inline constexpr script plain_renew{
     R"(-- KEYS: lock, then what is kept beside it. ARGV: token, then for each key its TTL in ms.
 -- Returns 1: renewed. 0: nothing there. -1: somebody else's, left alone.
 local holder = redis.call('get', KEYS[1])
-if holder == ARGV[1] then
-  for i = 1, #KEYS do redis.call('pexpire', KEYS[i], ARGV[i + 1]) end
-  return 1
-end
 if not holder then return redis.call('del', KEYS[1]) end
-redis.call('set', KEYS[1], '', 'NX', 'PX', 1)
-return -1)"};
+if holder ~= ARGV[1] then
+  local no = redis.pcall('set', KEYS[1], '', 'NX', 'PX', 1)
+  if no and string.find(no.err, 'READONLY', 1, true) then return redis.error_reply('READONLY replica') end
+  return -1
+end
+for i = 1, #KEYS do redis.call('pexpire', KEYS[i], ARGV[i + 1]) end
+return 1)"};
 
-// DEL also runs when nothing is there: it changes nothing then, but makes a replica answer READONLY instead
-// of "gone".
 inline constexpr script plain_release{R"(-- KEYS: lock, then what goes with it. ARGV: token.
 -- Returns 1: released. 0: nothing there. -1: somebody else's, left alone.
 local holder = redis.call('get', KEYS[1])
-if holder and holder ~= ARGV[1] then return -1 end
+if holder and holder ~= ARGV[1] then
+  local no = redis.pcall('set', KEYS[1], '', 'NX', 'PX', 1)
+  if no and string.find(no.err, 'READONLY', 1, true) then return redis.error_reply('READONLY replica') end
+  return -1
+end
 for i = 2, #KEYS do redis.call('del', KEYS[i]) end
 return redis.call('del', KEYS[1]))"};
 
@@ -111,7 +127,7 @@ return redis.call('del', KEYS[1]))"};
 /// and `...:distlock:owner`, which goes with the lock. The lock's own key is the plain token in any case.
 class plain {
   public:
-    /// What people ask about locks in this dialect: wire/plain_inspector.hpp.
+    /// What people ask about locks in this dialect.
     using inspector = plain_inspector;
 
     /// Preconditions: the options are checked.
@@ -141,12 +157,21 @@ class plain {
     }
     command renew(const token& owner) const {
         if (!beside_) return {detail::plain_renew, {key_.name()}, {owner.view(), lease_text_}};
+        if (beside_->who.empty()) {
+            return {detail::plain_renew,
+                    {key_.name(), beside_->fence},
+                    {owner.view(), lease_text_, beside_->fence_life}};
+        }
+        if (!beside_->fences) {
+            return {
+                detail::plain_renew, {key_.name(), beside_->owner}, {owner.view(), lease_text_, lease_text_}};
+        }
         return {detail::plain_renew,
                 {key_.name(), beside_->owner, beside_->fence},
                 {owner.view(), lease_text_, lease_text_, beside_->fence_life}};
     }
     command release(const token& owner) const {
-        if (!beside_) return {detail::plain_release, {key_.name()}, {owner.view()}};
+        if (!beside_ || beside_->who.empty()) return {detail::plain_release, {key_.name()}, {owner.view()}};
         return {detail::plain_release, {key_.name(), beside_->owner}, {owner.view()}};
     }
 
@@ -187,6 +212,7 @@ class plain {
         beside(const key& lock, const lock_options& options)
             : fence(lock.sibling("fence")),
               owner(lock.sibling("owner")),
+              fences(options.fencing),
               fence_life(options.fencing ? std::to_string(life_of_fence(options.lease).count()) : "0"),
               who(options.owner_info.empty() ? std::string() : describe_owner(options.owner_info)) {}
 
@@ -197,6 +223,7 @@ class plain {
 
         std::string fence;
         std::string owner;
+        bool fences;
         std::string fence_life;
         std::string who;
     };
@@ -207,7 +234,7 @@ class plain {
         if (parts[0].is_integer(0) && parts[1].is(reply_kind::integer) && parts[1].number() >= -2)
             return acquire_outcome::busy(parts[1].number());
         if (!parts[0].is_integer(1) || !parts[1].is(reply_kind::string)) return acquire_outcome::failure(r);
-        if (beside_->fence_life == "0") return acquire_outcome::granted();
+        if (!beside_->fences) return acquire_outcome::granted();
         std::uint64_t fence = 0;
         const std::string& digits = parts[1].text();
         const auto end = digits.data() + digits.size();

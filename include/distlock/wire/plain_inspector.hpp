@@ -23,7 +23,6 @@
 #include <distlock/base/key.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/wire/command.hpp>
-#include <distlock/wire/plain.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/report.hpp>
 
@@ -38,18 +37,20 @@ inline constexpr std::string_view plain_inspect =
 local function text(key) return key and redis.call('get', key) or '' end
 return {text(KEYS[1]), redis.call('pttl', KEYS[1]), text(KEYS[2]), text(KEYS[3])})";
 
-// The mark tells the owner why; it need not outlast the lease by which the owner knows that all is over.
+// The mark tells the owner why; it need not outlast the lease by which the owner knows that all is over. The first write
+// is a DEL: it frees locks of a server that is out of memory, too, and a replica refuses it even where there is
+// nothing to delete.
 inline constexpr std::string_view plain_force_release =
     R"(-- KEYS: lock, mark, owner; or the lock alone.
 -- Returns 1: taken from its owner. 0: nobody had it.
 local holder = redis.call('get', KEYS[1])
-if not holder then return 0 end
+if not holder then return redis.call('del', KEYS[1]) end
 if KEYS[2] then
-  redis.call('set', KEYS[2], holder, 'PX', math.max(redis.call('pttl', KEYS[1]), 1000))
+  local life = math.min(math.max(redis.call('pttl', KEYS[1]), 1000), 86400000)
   redis.call('del', KEYS[3])
+  redis.call('set', KEYS[2], holder, 'PX', life)
 end
-redis.call('del', KEYS[1])
-return 1)";
+return redis.call('del', KEYS[1]))";
 
 }  // namespace detail
 
@@ -91,7 +92,7 @@ class plain_inspector {
     std::optional<lock_report> read_inspect(const reply& r) const {
         const auto& parts = r.elements();
         if (parts.size() != 4 || !parts[0].is(reply_kind::string) || !parts[1].is(reply_kind::integer) ||
-            !parts[2].is(reply_kind::string) || !parts[3].is(reply_kind::string))
+            !parts[2].is(reply_kind::string) || !parts[3].is(reply_kind::string) || parts[1].number() < -2)
             return std::nullopt;
         lock_report report;
         if (const auto fence = number<std::uint64_t>(parts[2].text())) report.fence = fence;

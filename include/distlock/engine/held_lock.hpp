@@ -1,0 +1,326 @@
+// The acquisition that a mutex has, from its grant to its end: renewed in the background, and known to be lost when it is.
+//
+//   template <connection Conn, class Dialect, class Clock> class held_lock {
+//     void begin(const acquisition&, bool guarded);           // after a grant
+//     ended end(std::unique_lock<std::mutex>&) noexcept;      // before a release
+//     void forget() noexcept;                                 // when it is lost and another follows
+//     std::stop_token lost();                                 // is stopped when the acquisition is lost
+//     const held* get() const noexcept;                       // null: none
+//     void owe(const token&, ...) noexcept;                   // releases that nobody waits for
+//   };
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/observer.hpp>
+#include <distlock/base/options.hpp>
+#include <distlock/base/token.hpp>
+#include <distlock/detail/parent_only.hpp>
+#include <distlock/engine/driver.hpp>
+#include <distlock/engine/lease_keeper.hpp>
+#include <distlock/engine/loss_timer.hpp>
+#include <distlock/engine/owed_release.hpp>
+#include <distlock/engine/renewal.hpp>
+#include <distlock/wire/outcome.hpp>
+#include <distlock/wire/reply.hpp>
+
+namespace distlock::engine {
+
+/// Returns: a token whose stop was requested: of a lock that is not held.
+inline std::stop_token stopped_token() {
+    std::stop_source source;
+    source.request_stop();
+    return source.get_token();
+}
+
+/// Every function but the destructor wants the caller to hold the mutex that was given to the constructor. No code
+/// of the user ever runs under it. In a child after fork() nothing may be called, and the destructor does nothing.
+template <connection Conn, class Dialect, class Clock>
+class held_lock {
+    using keeper_type = lease_keeper<Conn, Clock>;
+    using timer_type = loss_timer<Clock>;
+    using time_point = clock::time_point;
+
+    struct stop_job final : timer_type::job {
+        void run() override { source.request_stop(); }
+        std::stop_source source;
+    };
+    struct risk_job final : timer_type::job {
+        risk_job(std::shared_ptr<lease_observer> who, std::string of, clock::duration for_so_long)
+            : observer(std::move(who)), name(std::move(of)), left(for_so_long) {}
+        void run() override { observer->at_risk(name, left); }
+        std::shared_ptr<lease_observer> observer;
+        std::string name;
+        clock::duration left;
+    };
+    struct loss_job final : timer_type::job {
+        loss_job(std::shared_ptr<lease_observer> who, std::string of)
+            : observer(std::move(who)), name(std::move(of)) {}
+        void run() override { observer->lost(name, why); }
+        std::shared_ptr<lease_observer> observer;
+        std::string name;
+        loss_reason why = loss_reason::expired;
+    };
+
+  public:
+    struct held {
+        token owner;
+        renewal lease;
+        std::thread::id taker;
+        std::uint64_t serial;  ///< tells acquisitions of one mutex apart
+        std::uint64_t fence;
+        bool guarded;         ///< a guard ends it, by its serial
+        bool ending = false;  ///< not to be renewed any more
+        std::unique_ptr<stop_job> stop = {};
+        std::unique_ptr<loss_job> loss = {};
+    };
+    /// What is left of it to be released.
+    struct ended {
+        token owner;
+        time_point until;
+        time_point gone_by;
+    };
+
+    /// `on_loss` is notified when an acquisition ends before its time.
+    held_lock(Conn& connection, const Dialect& dialect, const lock_options& options, std::mutex& state,
+              std::condition_variable_any& on_loss)
+        : connection_(connection),
+          dialect_(dialect),
+          terms_{options.lease, options.renew, options.max_hold},
+          observer_(options.observer),
+          state_(state),
+          on_loss_(on_loss) {}
+    held_lock(const held_lock&) = delete;
+    held_lock& operator=(const held_lock&) = delete;
+
+    /// Preconditions: get() == nullptr; the caller does not hold the mutex.
+    ~held_lock() {
+        if (!settled_.here() || !keeper_) return;
+        keeper_->strike(renewer_);
+        keeper_->timer().cancel(watcher_);
+        if (asking_) keeper_->timer().call(std::move(asking_));
+    }
+
+    const held* get() const noexcept { return hold_ ? &*hold_ : nullptr; }
+    /// Returns: the end of validity; in the past when there is no acquisition.
+    time_point until() const noexcept { return hold_ ? hold_->lease.until() : time_point{}; }
+
+    /// Preconditions: get() == nullptr; `got` was granted.
+    /// Throws: std::system_error, std::bad_alloc; there is no acquisition then, but on the server.
+    void begin(const acquisition& got, std::uint64_t serial, bool guarded) {
+        std::uint64_t seed = 0;
+        std::memcpy(&seed, got.owner.view().data() + sizeof seed, sizeof seed);
+        hold_.emplace(held{got.owner, renewal(terms_, got.sent, got.came, seed), std::this_thread::get_id(),
+                           serial, got.fence, guarded});
+        try {
+            if (observer_) {
+                hold_->loss = std::make_unique<loss_job>(observer_, dialect_.name());
+                keeper().timer().set(watcher_, hold_->lease.until());
+            }
+            if (hold_->lease.due() != time_point::max() && !renewing_on_) {
+                keeper().list(renewer_, hold_->lease.due());
+                renewing_on_ = true;
+            }
+        } catch (...) {
+            hold_.reset();
+            throw;
+        }
+    }
+
+    /// Preconditions: get() != nullptr.
+    /// Returns: the token that is stopped when the acquisition is lost.
+    std::stop_token lost() {
+        if (hold_->lease.lost(Clock::now())) {
+            fall(Clock::now());
+            return stopped_token();
+        }
+        if (!hold_->stop) {
+            auto made = std::make_unique<stop_job>();
+            keeper().timer().set(watcher_, hold_->lease.until());
+            hold_->stop = std::move(made);
+        }
+        return hold_->stop->source.get_token();
+    }
+
+    /// Effects: ends the acquisition for this process, once nothing that would renew it is on its way.
+    /// Returns: what is to be released; none when it ended meanwhile.
+    std::optional<ended> end(std::unique_lock<std::mutex>& guard) noexcept {
+        if (!hold_) return std::nullopt;
+        const auto serial = hold_->serial;
+        hold_->ending = true;
+        settled_.get().wait(guard, [&] { return renewing_ != serial || !hold_ || hold_->serial != serial; });
+        if (!hold_ || hold_->serial != serial) return std::nullopt;
+        const ended last{hold_->owner, hold_->lease.until(), hold_->lease.gone_by()};
+        forget();
+        return last;
+    }
+
+    /// Effects: there is no acquisition any more; who asked is told if it was lost before.
+    void forget() noexcept {
+        if (!hold_) return;
+        fall(Clock::now());
+        hold_.reset();
+    }
+
+    /// Effects: releases by `owner` in the background, beginning after `delay`, until `gone_by`; where there is no
+    /// memory or no thread for it, the lease ends it.
+    /// Returns: what is owed; null without memory.
+    std::shared_ptr<debt> owe(const token& owner, clock::duration delay, time_point gone_by) noexcept {
+        std::shared_ptr<debt> owed;
+        try {
+            owed = std::make_shared<debt>(gone_by);
+            keeper().owe(std::make_unique<owed_release<Conn, Dialect, Clock>>(dialect_, owner, owed),
+                         Clock::now() + delay);
+        } catch (...) {}
+        return owed;
+    }
+
+  private:
+    using chore = typename keeper_type::chore;
+
+    struct renewer final : chore {
+        explicit renewer(held_lock& of) : mine(of) { this->early = clock::duration(of.terms_.lease) / 48; }
+        typename chore::step begin(time_point now) noexcept override { return mine.begin_renewal(now); }
+        time_point end(const reply& answer, time_point sent, time_point now) noexcept override {
+            return mine.end_renewal(answer, sent, now);
+        }
+        held_lock& mine;
+        token owner;  // of the acquisition that is being renewed, whatever becomes of it meanwhile
+    };
+    struct watcher final : timer_type::alarm {
+        explicit watcher(held_lock& of) : mine(of) {}
+        time_point ring(time_point now) noexcept override { return mine.watch(now); }
+        held_lock& mine;
+    };
+
+    keeper_type& keeper() {
+        if (!keeper_) keeper_ = keeper_of<Clock>(connection_);
+        return *keeper_;
+    }
+
+    // Tells who asked, if it is lost.
+    void fall(time_point now) noexcept {
+        const auto why = hold_->lease.lost(now);
+        if (!why) return;
+        if (hold_->stop) keeper_->timer().call(std::move(hold_->stop));
+        if (!hold_->loss) return;
+        hold_->loss->why = *why;
+        keeper_->timer().call(std::move(hold_->loss));
+    }
+
+    time_point watch(time_point now) noexcept {
+        const std::lock_guard guard(state_);
+        if (!hold_ || (!hold_->stop && !hold_->loss)) return time_point::max();
+        if (!hold_->lease.lost(now)) return hold_->lease.until();
+        fall(now);
+        return time_point::max();
+    }
+
+    typename chore::step begin_renewal(time_point now) noexcept {
+        const std::lock_guard guard(state_);
+        if (asking_) return {inspector_->forced(), {}};
+        if (!hold_ || hold_->ending || hold_->lease.due() == time_point::max() ||
+            now >= hold_->lease.until()) {
+            renewing_on_ = false;
+            return {{}, time_point::max()};
+        }
+        if (!hold_->lease.ready(now)) return {{}, hold_->lease.due()};
+        renewer_.owner = hold_->owner;
+        renewing_ = hold_->serial;
+        command renew = dialect_.renew(renewer_.owner);
+        renew.until(hold_->lease.until());
+        return {renew, {}};
+    }
+
+    time_point end_renewal(const reply& answer, time_point sent, time_point now) noexcept {
+        const std::lock_guard guard(state_);
+        if (asking_) {
+            if (inspector_->was_forced(answer, renewer_.owner)) asking_->why = loss_reason::forced;
+            keeper_->timer().call(std::move(asking_));
+        } else {
+            const auto serial = std::exchange(renewing_, 0);
+            settled_.get().notify_all();
+            const auto outcome = dialect_.read_renew(answer);
+            if (hold_ && hold_->serial == serial) {
+                renewed(outcome, sent, now);
+            } else if (outcome.what == renew_outcome::kind::kept) {
+                // Its lease ran out, and another followed, while the answer was on its way.
+                owe(renewer_.owner, {}, now + terms_.lease);
+            }
+            if (asking_) return now;
+        }
+        renewing_on_ = hold_ && !hold_->ending && hold_->lease.due() != time_point::max();
+        return renewing_on_ ? hold_->lease.due() : time_point::max();
+    }
+
+    void renewed(const renew_outcome& outcome, time_point sent, time_point now) noexcept {
+        switch (hold_->lease.on_outcome(outcome, sent, now)) {
+            case renewal::news::none:
+                break;
+            case renewal::news::at_risk:
+                tell_of_risk(now);
+                break;
+            case renewal::news::lost:
+                ask_why();
+                fall(now);
+                on_loss_.notify_all();
+                break;
+            case renewal::news::too_late:
+                owe(renewer_.owner, {}, hold_->lease.gone_by());
+                break;
+        }
+    }
+
+    void tell_of_risk(time_point now) noexcept {
+        if (!observer_) return;
+        try {
+            keeper_->timer().call(
+                std::make_unique<risk_job>(observer_, dialect_.name(), hold_->lease.until() - now));
+        } catch (...) {
+            // No memory for a warning; a loss has its own.
+        }
+    }
+
+    // The server only says that the lock is not ours. Whether an operator took it costs a question, for which the
+    // stop token does not wait.
+    void ask_why() noexcept {
+        if (!hold_->loss) return;
+        try {
+            if (!inspector_) inspector_.emplace(dialect_.name());
+        } catch (...) {
+            return;
+        }
+        hold_->loss->why = *hold_->lease.lost(hold_->lease.until());
+        asking_ = std::move(hold_->loss);
+    }
+
+    Conn& connection_;
+    const Dialect& dialect_;
+    const lease_terms terms_;
+    const std::shared_ptr<lease_observer> observer_;
+    std::mutex& state_;
+    std::condition_variable_any& on_loss_;
+    distlock::detail::parent_only<std::condition_variable> settled_;  // no renewal is on its way
+    std::shared_ptr<keeper_type> keeper_;                             // once it was needed
+    std::optional<held> hold_;
+    std::uint64_t renewing_ = 0;  // the acquisition whose renewal is on its way; 0: none
+    bool renewing_on_ = false;    // the keeper has the renewer on its list
+    std::unique_ptr<loss_job> asking_;
+    std::optional<typename Dialect::inspector> inspector_;
+    renewer renewer_{*this};
+    watcher watcher_{*this};
+};
+
+}  // namespace distlock::engine

@@ -1,0 +1,67 @@
+// A release that nobody waits for: asked again and again until the server has done it, or its lease has.
+//
+//   class debt;                                                    // until when something may be owed
+//   template <...> class owed_release : public lease_keeper::chore;
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/token.hpp>
+#include <distlock/engine/lease_keeper.hpp>
+#include <distlock/wire/outcome.hpp>
+#include <distlock/wire/reply.hpp>
+
+namespace distlock::engine {
+
+/// How long a key of ours may still be on the server though nobody holds the lock. Thread-safe.
+class debt {
+  public:
+    explicit debt(clock::time_point gone_by) noexcept : gone_by_(gone_by) {}
+    /// Returns: the instant by which it is gone in any case; in the past when nothing is owed.
+    clock::time_point gone_by() const noexcept { return gone_by_.load(); }
+    void settle() noexcept { gone_by_ = clock::time_point{}; }
+
+  private:
+    std::atomic<clock::time_point> gone_by_;
+};
+
+/// Ends with the server's word that the key is not ours, or when the lease is over. Owns all it needs: the mutex may
+/// be gone.
+template <connection Conn, class Dialect, class Clock>
+class owed_release final : public lease_keeper<Conn, Clock>::chore {
+    using chore = typename lease_keeper<Conn, Clock>::chore;
+
+  public:
+    owed_release(const Dialect& dialect, const token& owner, std::shared_ptr<debt> owed)
+        : dialect_(dialect), owner_(owner), owed_(std::move(owed)) {}
+
+  private:
+    typename chore::step begin(clock::time_point now) noexcept override {
+        if (now >= owed_->gone_by()) return {{}, clock::time_point::max()};
+        return {dialect_.release(owner_), {}};
+    }
+
+    clock::time_point end(const reply& answer, clock::time_point, clock::time_point now) noexcept override {
+        switch (dialect_.read_release(answer).what) {
+            case release_outcome::unreachable:
+            case release_outcome::refused:
+                pause_ = std::min<clock::duration>(pause_ * 2, std::chrono::seconds{1});
+                return std::min(now + pause_, owed_->gone_by());
+            default:
+                owed_->settle();
+                return clock::time_point::max();
+        }
+    }
+
+    const Dialect dialect_;
+    const token owner_;
+    const std::shared_ptr<debt> owed_;
+    clock::duration pause_ = std::chrono::milliseconds{25};
+};
+
+}  // namespace distlock::engine

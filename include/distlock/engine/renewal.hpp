@@ -1,0 +1,164 @@
+// How long an acquisition may be believed, when to renew it, and why it is lost: decided without a socket, a clock or a
+// thread.
+//
+//   class renewal {
+//     renewal(lease_terms, time_point sent, time_point granted, std::uint64_t jitter_seed);
+//     time_point until() const;                       // the end of validity
+//     time_point due() const;                         // of the next sending; max(): none
+//     bool ready(time_point now) const;
+//     news on_outcome(renew_outcome, time_point sent, time_point now);
+//     std::optional<loss_reason> lost(time_point now) const;
+//   };
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/lease.hpp>
+#include <distlock/base/observer.hpp>
+#include <distlock/detail/saturate.hpp>
+#include <distlock/wire/outcome.hpp>
+
+namespace distlock::engine {
+
+/// What was agreed for an acquisition.
+struct lease_terms {
+    std::chrono::milliseconds lease{};
+    bool renew = true;
+    std::chrono::milliseconds max_hold{};  ///< zero: no limit
+};
+
+/// The lease of one acquisition. Rules:
+/// - validity counts from before the sending that was answered, less the drift margin, and never goes back;
+/// - once passed it is never revived: a renewal that succeeds late is none;
+/// - a renewal whose answer is missing changes nothing, and is tried again until validity ends;
+/// - "not yours" ends validity at once;
+/// - renewals are due a third of the lease after the last one that succeeded was sent, or up to a tenth of that
+///   earlier, so that many processes do not come at once.
+class renewal {
+    using time_point = clock::time_point;
+    using duration = clock::duration;
+
+  public:
+    enum class news {
+        none,
+        at_risk,  ///< the first failure since a success
+        lost,     ///< not ours any more
+        too_late  ///< renewed on the server although validity is over: to be released
+    };
+
+    /// `sent`: before the first byte of the granting command; `granted`: when its answer had come.
+    renewal(const lease_terms& terms, time_point sent, time_point granted, std::uint64_t jitter_seed) noexcept
+        : lease_(terms.lease),
+          end_(terms.max_hold.count() == 0
+                   ? time_point::max()
+                   : distlock::detail::saturating_add(
+                         granted,
+                         distlock::detail::saturating_cast<duration, distlock::detail::rounding::down>(
+                             terms.max_hold))),
+          until_(std::min(validity_end(sent, lease_), end_)),
+          armed_(granted),
+          random_(jitter_seed | 1U),
+          renew_(terms.renew) {
+        plan(sent);
+    }
+
+    /// Returns: the instant until which the lock may be believed held.
+    time_point until() const noexcept { return until_; }
+
+    /// Returns: when the next renewal is to be sent; time_point::max() when none is.
+    time_point due() const noexcept { return due_; }
+
+    /// Returns: whether a renewal may be sent now; a little before due(), too, so that several can go together.
+    bool ready(time_point now) const noexcept {
+        return due_ != time_point::max() && now < until_ && now >= due_ - lease_ / 48;
+    }
+
+    /// Returns: when the server's key is gone at the latest, as far as it executed what was sent within the time
+    /// its answer was waited for.
+    time_point gone_by() const noexcept { return distlock::detail::saturating_add(armed_, duration(lease_)); }
+
+    /// `sent`: before the first byte of the renewal; `now`: when its answer had come, or was not waited for any longer.
+    news on_outcome(const renew_outcome& outcome, time_point sent, time_point now) noexcept {
+        using kind = renew_outcome::kind;
+        const bool late = now >= until_;
+        switch (outcome.what) {
+            case kind::kept:
+                armed_ = now;
+                if (late) return stop(news::too_late);
+                until_ = std::max(until_, std::min(validity_end(sent, lease_), end_));
+                failing_ = false;
+                plan(sent);
+                return news::none;
+            case kind::gone:
+            case kind::taken:
+                if (!late) {
+                    until_ = now;
+                    reason_ = outcome.what == kind::taken ? loss_reason::taken : loss_reason::expired;
+                }
+                return stop(news::lost);
+            case kind::later:
+                break;
+        }
+        armed_ = now;  // it may have been applied
+        if (late) return stop(news::none);
+        const bool first = !failing_;
+        if (first) pause_ = std::chrono::milliseconds{10};
+        failing_ = true;
+        const duration longest = std::max<duration>(lease_ / 12, std::chrono::milliseconds{1});
+        pause_ = std::min(pause_, longest);
+        due_ = now + pause_ / 2 + up_to(pause_ / 2);
+        pause_ *= 2;
+        return first ? news::at_risk : news::none;
+    }
+
+    /// Effects: the server no longer has the lock for us, and it is known why.
+    void lost_by(loss_reason why) noexcept { reason_ = why; }
+
+    /// Returns: why the lock is lost; none while it may be believed held.
+    std::optional<loss_reason> lost(time_point now) const noexcept {
+        if (now < until_) return std::nullopt;
+        if (reason_) return reason_;
+        return until_ == end_ ? loss_reason::max_hold : loss_reason::expired;
+    }
+
+  private:
+    news stop(news what) noexcept {
+        due_ = time_point::max();
+        return what;
+    }
+
+    void plan(time_point sent) noexcept {
+        // Where validity reaches the end of the hold, there is nothing to be won.
+        if (!renew_ || until_ >= end_) {
+            due_ = time_point::max();
+            return;
+        }
+        const duration third = duration(lease_) / 3;
+        due_ = distlock::detail::saturating_add(sent, third - up_to(third / 10));
+    }
+
+    // xorshift64 (Marsaglia, "Xorshift RNGs", 2003): spreading, not secrecy.
+    duration up_to(duration most) noexcept {
+        random_ ^= random_ << 13U;
+        random_ ^= random_ >> 7U;
+        random_ ^= random_ << 17U;
+        return duration(static_cast<duration::rep>(random_ % (static_cast<std::uint64_t>(most.count()) + 1)));
+    }
+
+    std::chrono::milliseconds lease_;
+    time_point end_;    // of the longest hold
+    time_point until_;  // of validity
+    time_point due_ = time_point::max();
+    time_point armed_;  // the last instant at which the server may have set the TTL anew
+    std::uint64_t random_;
+    duration pause_{};  // before the next try
+    std::optional<loss_reason> reason_;
+    bool renew_;
+    bool failing_ = false;
+};
+
+}  // namespace distlock::engine

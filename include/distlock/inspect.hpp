@@ -1,0 +1,91 @@
+// Locks seen from outside: who holds one, and how an operator takes it away.
+//
+//   lock_report inspect(connection, name);      // changes nothing
+//   bool force_release(connection, name);       // frees the lock, whoever holds it
+//
+// Both have a form with a std::error_code& behind their arguments, which throws nothing, and take the dialect as a template
+// argument where it is not the plain one: inspect<dialect>(connection, name).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include <distlock/base/error.hpp>
+#include <distlock/detail/printable.hpp>
+#include <distlock/net/connection.hpp>
+#include <distlock/wire/outcome.hpp>
+#include <distlock/wire/plain.hpp>
+#include <distlock/wire/plain_inspector.hpp>
+#include <distlock/wire/reply.hpp>
+#include <distlock/wire/report.hpp>
+
+namespace distlock {
+
+namespace detail {
+
+template <class T>
+T must_say(std::optional<T> said, const reply& answer, const char* doing, const std::string& name) {
+    if (said) return *std::move(said);
+    std::string what = doing + printable(name, 100);
+    if (!answer.text().empty()) what += ": " + printable(answer.text());
+    throw error(acquire_outcome::failure(answer).cause, what);
+}
+
+template <class Ask>
+auto without_throwing(std::error_code& ec, Ask ask) noexcept -> decltype(ask()) {
+    ec.clear();
+    try {
+        return ask();
+    } catch (const std::system_error& e) {
+        ec = e.code();
+    } catch (...) {
+        ec = std::make_error_code(std::errc::not_enough_memory);
+    }
+    return {};
+}
+
+}  // namespace detail
+
+/// Effects: none on the server; a replica may be asked, and answers what it knows.
+/// Returns: what the server said in one moment; by now it may be over, so it is for people, not for deciding
+/// whether to work. Host, process and label belong to the token that holds the lock, or are empty. With
+/// `ec`: an empty report beside an error.
+/// Throws: error; errc::invalid_name for what can be no lock's name, before anything is sent;
+/// errc::wrong_type for a key that is no lock.
+/// Round trips: one.
+template <class Dialect = plain, connection Conn>
+lock_report inspect(Conn& connection, std::string name) {
+    const typename Dialect::inspector about(std::move(name));
+    const reply answer = distlock::execute(connection, about.inspect());
+    return detail::must_say(about.read_inspect(answer), answer, "inspect ", about.name());
+}
+template <class Dialect = plain, connection Conn>
+lock_report inspect(Conn& connection, std::string name, std::error_code& ec) noexcept {
+    return detail::without_throwing(ec,
+                                    [&] { return distlock::inspect<Dialect>(connection, std::move(name)); });
+}
+
+/// Effects: frees the lock, whoever holds it: the next in line takes it at once. Its owner is not stopped: it
+/// learns of it at its next renewal, as loss_reason::forced, or when it releases, as
+/// release_outcome::expired or release_outcome::taken, and works on until then. So stop the owner first, or
+/// be sure that it is dead. Fencing tokens go on growing.
+/// Returns: whether somebody had it.
+/// Throws: error; errc::no_reply when the answer was lost: the lock may have been freed. It is not asked
+/// again, for that could free the lock of the next owner. errc::wrong_type for a key that is no lock, which
+/// stays.
+/// Round trips: one.
+template <class Dialect = plain, connection Conn>
+bool force_release(Conn& connection, std::string name) {
+    const typename Dialect::inspector about(std::move(name));
+    const reply answer = distlock::execute(connection, about.force_release());
+    return detail::must_say(about.read_force_release(answer), answer, "force_release ", about.name());
+}
+template <class Dialect = plain, connection Conn>
+bool force_release(Conn& connection, std::string name, std::error_code& ec) noexcept {
+    return detail::without_throwing(
+        ec, [&] { return distlock::force_release<Dialect>(connection, std::move(name)); });
+}
+
+}  // namespace distlock
