@@ -2,6 +2,7 @@
 // in through <distlock/hiredis.hpp> or is your own.
 #pragma once
 
+#include <distlock/inspect.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/net/uri.hpp>
 #include <distlock/scoped_lock.hpp>

@@ -54,25 +54,25 @@ struct lock_place {
 struct guard_access {
     template <class M>
     static auto lock(M& m, const std::stop_token& stop) {
-        return m.must(m.acquire(clock::time_point::max(), {.guarded = true}, stop));
+        return m.must(m.core_.acquire(clock::time_point::max(), {.guarded = true}, stop));
     }
     template <class M>
     static std::stop_token lost(const M& m, std::uint64_t serial) {
-        return m.lost(serial);
+        return m.core_.lost(serial);
     }
     template <class M>
     static void unlock(M& m, std::uint64_t serial) noexcept {
-        m.unlock(serial);
+        m.core_.unlock(serial);
     }
     template <class M>
     static auto valid_until(const M& m, std::uint64_t serial) noexcept {
-        return m.valid_until(serial);
+        return m.core_.valid_until(serial);
     }
     template <class M>
     static lock_place place(const M& m) {
-        lock_place where{m.name(), {}, &m.connection_};
+        lock_place where{m.name(), {}, &m.core_.connection()};
         if constexpr (identified_connection<typename M::connection_type>)
-            where.server = std::string_view(m.connection_.identity());
+            where.server = std::string_view(m.core_.connection().identity());
         return where;
     }
 };
@@ -148,7 +148,7 @@ class scoped_lock {
 
     /// Returns: a token that is stopped as soon as one of the locks is lost; see mutex::lost(). Always the same; never
     /// stopped when the guard ends in time. After a move: one that is stopped.
-    /// Throws: std::system_error, std::bad_alloc, when the first call finds no thread or memory.
+    /// Throws: error(errc::no_thread), std::bad_alloc, on the first call.
     std::stop_token lost() const {
         if constexpr (count == 1) {
             return lost_of(*std::get<0>(mutexes_), serials_[0]);

@@ -54,7 +54,7 @@ enum class errc {
     no_server,  ///< std::errc::no_such_file_or_directory: a private server could not be started
 
     // Later additions, at the end: values are stable.
-    no_thread  ///< std::errc::resource_unavailable_try_again: none for the renewal; the lock was given back
+    no_thread  ///< std::errc::resource_unavailable_try_again: none to renew or watch a lease
 };
 
 }  // namespace distlock

@@ -21,7 +21,7 @@ enum class loss_reason {
     max_hold,  ///< lock_options::max_hold was over
 };
 
-/// Derive from it and give it to lock_options::observer. One may watch many locks.
+/// Derive from it and give it to the constructor of a mutex. One may watch many locks.
 ///
 /// Its functions are called on a thread of the library that holds no lock of the library: they may block, throw
 /// (which is ignored), and call anything, unlock() of the same lock and the end of its mutex included. One that

@@ -2,13 +2,11 @@
 #pragma once
 
 #include <chrono>
-#include <cstddef>
-#include <memory>
 #include <string>
 
 #include <distlock/base/error.hpp>
 #include <distlock/base/lease.hpp>
-#include <distlock/base/observer.hpp>
+#include <distlock/base/owner.hpp>
 
 namespace distlock {
 
@@ -38,20 +36,16 @@ struct lock_options {
 
     /// Who we are, for people who ask who holds a lock: it is kept beside the lock together with host name and
     /// process id, and shown by inspect(). Any text of up to 256 bytes; empty: nothing is kept.
-    std::string owner_info = {};
+    owner_label owner_info = {};
 
     /// How long lock() and the timed forms ride out a server that is unreachable, loading, or does not
     /// answer, before they fail with what is wrong; a shorter time-out of the caller ends it sooner. Zero:
     /// the first failure is final.
     time_span patience = std::chrono::seconds{2};
-
-    /// Is told when the lease is at risk, and when it is lost. None by default.
-    std::shared_ptr<lease_observer> observer = {};
 };
 
 namespace detail {
 
-inline constexpr std::size_t max_owner_info = 256;
 inline constexpr std::chrono::milliseconds default_recheck{50};
 
 /// Throws: `error` when an option is out of its range. `command_timeout` is the connection's; zero when
@@ -72,7 +66,7 @@ inline void check_options(const lock_options& options, std::chrono::milliseconds
     if (recheck.count() != 0 && (recheck < std::chrono::milliseconds{1} || recheck > std::chrono::hours{1})) {
         throw error(errc::invalid_option, "recheck is " + text(recheck) + ", give one from 1 ms to 1 h");
     }
-    if (options.owner_info.size() > max_owner_info) {
+    if (options.owner_info.size() > owner_label::max_size) {
         throw error(errc::invalid_option, "owner_info has " + std::to_string(options.owner_info.size()) +
                                               " bytes, give 256 at most");
     }

@@ -25,7 +25,6 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/observer.hpp>
-#include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/detail/parent_only.hpp>
 #include <distlock/engine/driver.hpp>
@@ -94,12 +93,13 @@ class held_lock {
     };
 
     /// `on_loss` is notified when an acquisition ends before its time.
-    held_lock(Conn& connection, const Dialect& dialect, const lock_options& options, std::mutex& state,
+    held_lock(Conn& connection, const Dialect& dialect, const lease_terms& terms,
+              std::shared_ptr<lease_observer> observer, std::mutex& state,
               std::condition_variable_any& on_loss)
         : connection_(connection),
           dialect_(dialect),
-          terms_{options.lease, options.renew, options.max_hold},
-          observer_(options.observer),
+          terms_(terms),
+          observer_(std::move(observer)),
           state_(state),
           on_loss_(on_loss) {}
     held_lock(const held_lock&) = delete;

@@ -214,7 +214,7 @@ class plain {
               owner(lock.sibling("owner")),
               fences(options.fencing),
               fence_life(options.fencing ? std::to_string(life_of_fence(options.lease).count()) : "0"),
-              who(options.owner_info.empty() ? std::string() : describe_owner(options.owner_info)) {}
+              who(options.owner_info.empty() ? std::string() : describe_owner(options.owner_info.view())) {}
 
         // As long as clocks may be set back and owners be late; then the server's clock alone makes fences grow.
         static std::chrono::milliseconds life_of_fence(std::chrono::milliseconds lease) {
