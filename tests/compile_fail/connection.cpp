@@ -1,6 +1,8 @@
 // What is no connection, and that the compiler says which part is missing.
 #include <chrono>
+#include <span>
 #include <string>
+#include <vector>
 
 #include <distlock/distlock.hpp>
 
@@ -85,4 +87,70 @@ struct client {
 };
 static_assert(distlock::check_connection<client>());
 static_assert(distlock::timed_connection<client>);
+#endif
+
+// CASE_pipeline_returns: pipeline must be .void pipeline
+#if defined(CASE_pipeline_returns)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    std::vector<distlock::reply> pipeline(std::span<const distlock::command>) { return {}; }
+};
+static_assert(distlock::check_connection<client>());
+#elif defined(CASE_pipeline_returns_ok)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    void pipeline(std::span<const distlock::command>, std::span<distlock::reply>) {}
+};
+static_assert(distlock::check_connection<client>());
+static_assert(distlock::pipelining_connection<client>);
+#endif
+
+// CASE_pipeline_changes_commands: pipeline must be .void pipeline
+#if defined(CASE_pipeline_changes_commands)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    void pipeline(std::span<distlock::command>, std::span<distlock::reply>) {}
+};
+static_assert(distlock::check_connection<client>());
+#elif defined(CASE_pipeline_changes_commands_ok)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    int pipeline() const { return 0; }  // somebody else's idea of one
+};
+static_assert(distlock::check_connection<client>());
+static_assert(!distlock::pipelining_connection<client>);
+#endif
+
+// CASE_host_by_pointer: host must be .distlock::companion& host
+#if defined(CASE_host_by_pointer)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    distlock::companion* host() { return &companion_; }
+    distlock::companion companion_;
+};
+static_assert(distlock::check_connection<client>());
+#elif defined(CASE_host_by_pointer_ok)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    distlock::companion& host() { return companion_; }
+    distlock::companion companion_;
+};
+static_assert(distlock::check_connection<client>());
+static_assert(distlock::hosting_connection<client>);
+#endif
+
+// CASE_host_anew: and return the same one at every call
+#if defined(CASE_host_anew)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    distlock::companion host() { return {}; }
+};
+static_assert(distlock::check_connection<client>());
+#elif defined(CASE_host_anew_ok)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    std::string host() const { return "db1"; }  // a name is nothing to complain about
+};
+static_assert(distlock::check_connection<client>());
+static_assert(!distlock::hosting_connection<client>);
 #endif

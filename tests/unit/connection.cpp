@@ -1,12 +1,18 @@
 // What a connection is, what it may be besides, and how a script's body is sent.
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <functional>
 #include <memory>
 #include <new>
+#include <span>
 #include <stdexcept>
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <sys/resource.h>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -15,14 +21,19 @@
 #include <distlock/testing/scripted_connection.hpp>
 
 #include "catch.hpp"
+#include "support/in_child.hpp"
+#include "support/slack.hpp"
 
 namespace {
 
 using distlock::check_connection;
 using distlock::command;
+using distlock::companion;
 using distlock::connection;
 using distlock::errc;
+using distlock::hosting_connection;
 using distlock::identified_connection;
+using distlock::pipelining_connection;
 using distlock::posting_connection;
 using distlock::reply;
 using distlock::reply_kind;
@@ -46,8 +57,11 @@ struct full {
     reply execute(const command&) { return reply::nil(); }
     reply wait(const command&, distlock::clock::time_point, const std::stop_token&) { return reply::nil(); }
     bool post(const command&) { return true; }
+    void pipeline(std::span<const command>, std::span<reply>) {}
+    companion& host() { return place; }
     std::chrono::seconds command_timeout() const { return std::chrono::seconds(1); }
     std::string identity() const { return "here"; }
+    companion place;
 };
 using lambda = decltype([](const command&) { return reply::nil(); });
 reply function(const command&) { return reply::nil(); }
@@ -123,14 +137,96 @@ struct numbered {
 };
 static_assert(!identified_connection<numbered>);
 
-static_assert(noexcept(distlock::execute(std::declval<minimal&>(), by_name)));
+static_assert(pipelining_connection<full> && hosting_connection<full>);
+static_assert(!pipelining_connection<minimal> && !hosting_connection<minimal>);
+static_assert(!pipelining_connection<lambda> && !hosting_connection<lambda>);
 
-std::vector<std::string> first_words(const scripted_connection& c) {
-    std::vector<std::string> all;
+struct only_pipelines {
+    void pipeline(std::span<const command>, std::span<reply>) {}
+    companion& host();
+};
+struct returns_replies {
+    reply execute(const command&) { return reply::nil(); }
+    std::vector<reply> pipeline(std::span<const command>) { return {}; }
+};
+struct changes_commands {
+    reply execute(const command&) { return reply::nil(); }
+    void pipeline(std::span<command>, std::span<reply>) {}
+};
+struct const_host {
+    reply execute(const command&) { return reply::nil(); }
+    const companion& host();
+};
+static_assert(!pipelining_connection<only_pipelines> && !hosting_connection<only_pipelines>);
+static_assert(!pipelining_connection<returns_replies> && !pipelining_connection<changes_commands>);
+static_assert(!hosting_connection<const_host>);
+
+// Clients have a host that is a name, and pipelines of their own kind: no reason to turn them away.
+struct client_with_names_of_its_own {
+    reply execute(const command&) { return reply::nil(); }
+    std::string host() const { return "db1"; }
+    std::vector<std::string> pipeline(bool new_connection = true);
+};
+static_assert(check_connection<client_with_names_of_its_own>());
+static_assert(!pipelining_connection<client_with_names_of_its_own>);
+static_assert(!hosting_connection<client_with_names_of_its_own>);
+
+static_assert(noexcept(distlock::execute(std::declval<minimal&>(), by_name)));
+static_assert(noexcept(distlock::execute_all(std::declval<full&>(), {}, {})));
+
+using words = std::vector<std::string>;
+
+words first_words(const scripted_connection& c) {
+    words all;
     for (const auto& cmd : c.commands()) all.push_back(cmd.argv.at(0));
     return all;
 }
-using words = std::vector<std::string>;
+
+// Answers by what it is told, and writes down what came together; one by one it answers nothing.
+template <class Answer>
+struct pipelining {
+    explicit pipelining(Answer a) : answer(std::move(a)) {}
+    reply execute(const command& cmd) {
+        single.emplace_back(cmd.argv()[0]);
+        return answer(cmd);
+    }
+    void pipeline(std::span<const command> commands, std::span<reply> replies) {
+        all.emplace_back();
+        for (const command& cmd : commands) all.back().push_back(std::string(cmd.argv().back()));
+        std::transform(commands.begin(), commands.end(), replies.begin(), answer);
+    }
+    Answer answer;
+    std::vector<words> all;  // the last words of each pipeline
+    words single;
+};
+
+inline constexpr distlock::script answer_two{"return 2"};
+
+// Three scripts and two commands; the last word says which.
+std::vector<command> five() {
+    return {command(answer_one, {"orders"}, {"a"}), command{"GET", "b"},
+            command(answer_two, {"orders"}, {"c"}), command{"EVALSHA", "x", "0", "d"},
+            command(answer_one, {"orders"}, {"e"})};
+}
+
+// Returns: what a server that has no script makes of a command.
+reply scriptless(const command& cmd) {
+    if (cmd.argv()[0] == "EVALSHA") return reply::error("NOSCRIPT No matching script.");
+    return reply::string(std::string(cmd.argv()[0]) + " " + std::string(cmd.argv().back()));
+}
+
+words texts(const std::vector<reply>& replies) {
+    words out;
+    for (const reply& r : replies) out.push_back(r.text());
+    return out;
+}
+
+template <class C>
+std::vector<reply> answers_to(C& c, const std::vector<command>& commands) {
+    std::vector<reply> replies(commands.size(), reply::integer(-1));
+    distlock::execute_all(c, commands, replies);
+    return replies;
+}
 
 template <class Exception>
 reply answer_of_one_that_throws(const Exception& what) {
@@ -225,4 +321,160 @@ TEST_CASE("an exception while the body is sent is no answer either") {
     };
     CHECK(distlock::execute(throws_later, by_name).is(reply_kind::no_answer));
     CHECK(calls == 2);
+}
+
+TEST_CASE("many commands go through one pipeline where there is one, and are answered in order") {
+    pipelining c([](const command& cmd) { return reply::string(std::string(cmd.argv().back())); });
+    CHECK(texts(answers_to(c, five())) == words{"a", "b", "c", "d", "e"});
+    CHECK(c.all == std::vector<words>{{"a", "b", "c", "d", "e"}});
+    CHECK(c.single.empty());
+}
+
+TEST_CASE("without a pipeline many commands are executed one by one, in order") {
+    int count = 0;
+    auto counts = [&](const command& cmd) {
+        return reply::string(std::to_string(count++) + std::string(cmd.argv().back()));
+    };
+    CHECK(texts(answers_to(counts, five())) == words{"0a", "1b", "2c", "3d", "4e"});
+
+    scripted_connection c{reply::integer(1), reply::error("NOSCRIPT x"), reply::integer(2),
+                          reply::integer(3)};
+    const auto replies = answers_to(c, {by_name, by_name, by_name});
+    CHECK(replies[0].is_integer(1));
+    CHECK(replies[1].is_integer(2));
+    CHECK(replies[2].is_integer(3));
+    CHECK(first_words(c) == words{"EVALSHA", "EVALSHA", "EVAL", "EVALSHA"});
+}
+
+TEST_CASE("no command at all is no pipeline to speak of") {
+    pipelining c(scriptless);
+    CHECK(answers_to(c, {}).empty());
+    auto unasked = [](const command&) -> reply { throw 1; };
+    CHECK(answers_to(unasked, {}).empty());
+}
+
+TEST_CASE(
+    "scripts that the server lacks are asked again with their bodies, in one more pipeline, and no others") {
+    pipelining c(scriptless);
+    const auto replies = answers_to(c, five());
+    CHECK(texts(replies) == words{"EVAL a", "GET b", "EVAL c", "NOSCRIPT No matching script.", "EVAL e"});
+    CHECK(c.all == std::vector<words>{{"a", "b", "c", "d", "e"}, {"a", "c", "e"}});
+    CHECK(c.single.empty());
+}
+
+TEST_CASE("one script that the server lacks among many is asked again alone") {
+    pipelining c([](const command& cmd) {
+        return cmd.argv().back() == "c" ? scriptless(cmd) : reply::string("first");
+    });
+    CHECK(texts(answers_to(c, five())) == words{"first", "first", "EVAL c", "first", "first"});
+    CHECK(c.all == std::vector<words>{{"a", "b", "c", "d", "e"}, {"c"}});
+}
+
+TEST_CASE("a script asked again keeps its keys, arguments and deadline") {
+    std::vector<command> again;
+    pipelining c([&](const command& cmd) {
+        again.push_back(cmd);
+        return scriptless(cmd);
+    });
+    const auto deadline = distlock::clock::time_point(std::chrono::seconds(9));
+    command cmd(answer_two, {"orders"}, {"token"});
+    cmd.until(deadline);
+    CHECK(texts(answers_to(c, {cmd})) == words{"EVAL token"});
+    REQUIRE(again.size() == 2);
+    const auto argv = again[1].argv();
+    CHECK(words(argv.begin(), argv.end()) == words{"EVAL", "return 2", "1", "orders", "token"});
+    CHECK(again[1].routing_key() == "orders");
+    CHECK(again[1].deadline() == deadline);
+}
+
+TEST_CASE("a server that answers NOSCRIPT to bodies, too, is not asked a third time") {
+    pipelining c([](const command&) { return reply::error("NOSCRIPT x"); });
+    CHECK(texts(answers_to(c, {by_name, by_name})) == words{"NOSCRIPT x", "NOSCRIPT x"});
+    CHECK(c.all.size() == 2);
+}
+
+TEST_CASE("what has no answer in a pipeline is not asked again") {
+    for (const reply& r : {reply::not_sent(errc::unreachable, "NOSCRIPT x"),
+                           reply::no_answer(errc::no_reply, "NOSCRIPT x"), reply::string("NOSCRIPT x")}) {
+        pipelining c([&](const command&) { return r; });
+        CHECK(answers_to(c, {by_name})[0].kind() == r.kind());
+        CHECK(c.all.size() == 1);
+    }
+}
+
+TEST_CASE("an exception out of a pipeline is no answer to any of its commands, whatever was filled") {
+    const auto check = [](const auto& what, const std::string& said) {
+        struct {
+            reply execute(const command&) { return reply::nil(); }
+            void pipeline(std::span<const command>, std::span<reply> replies) {
+                std::fill(replies.begin(), replies.end(), reply::integer(1));
+                raise();
+            }
+            std::function<void()> raise;
+        } c{[&] { throw what; }};
+        for (const reply& r : answers_to(c, five())) {
+            CHECK(r.is(reply_kind::no_answer));
+            CHECK(r.cause() == errc::no_reply);
+            CHECK_THAT(r.text(), contains_text(said));
+        }
+    };
+    check(std::runtime_error("broken \x1b"), "broken ?");
+    check(distlock::error(errc::unreachable, "host db1"), "host db1");
+    check(std::bad_alloc(), "");
+    check(42, "client threw");
+}
+
+TEST_CASE("an exception out of the second pipeline is no answer to what was asked again, and only to that") {
+    pipelining c([](const command& cmd) {
+        if (cmd.argv()[0] == "EVAL") throw std::runtime_error("gone");
+        return scriptless(cmd);
+    });
+    const auto replies = answers_to(c, five());
+    for (const std::size_t i : {0U, 2U, 4U}) {
+        CHECK(replies[i].is(reply_kind::no_answer));
+        CHECK(replies[i].text() == "gone");
+    }
+    CHECK(replies[1].text() == "GET b");
+    CHECK(replies[3].is(reply_kind::error));
+}
+
+TEST_CASE("a reply that a pipeline does not fill is no answer, and not what stood there before") {
+    struct {
+        reply execute(const command&) { return reply::nil(); }
+        void pipeline(std::span<const command>, std::span<reply> replies) { replies[1] = reply::integer(1); }
+    } c;
+    const auto replies = answers_to(c, {by_name, by_name, by_name});
+    CHECK(replies[0].is(reply_kind::no_answer));
+    CHECK(replies[1].is_integer(1));
+    CHECK(replies[2].is(reply_kind::no_answer));
+}
+
+TEST_CASE("without memory for a second pipeline the bodies are sent one by one") {
+#ifdef DISTLOCK_TEST_INSTRUMENTED
+    WARN("not run: a sanitizer ends the program when there is no memory");
+#else
+    struct {
+        reply execute(const command& cmd) { return answer(cmd, single); }
+        void pipeline(std::span<const command> commands, std::span<reply> replies) {
+            for (std::size_t i = 0; i < commands.size(); ++i) replies[i] = answer(commands[i], together);
+        }
+        static reply answer(const command& cmd, int& count) {
+            ++count;
+            if (cmd.argv()[0] == "EVALSHA") return reply::error("NOSCRIPT x");
+            return reply::integer(1);
+        }
+        int single = 0;
+        int together = 0;
+    } c;
+    const std::vector<command> commands(1024, by_name);
+    std::vector<reply> replies(commands.size());
+    CHECK(in_child([&] {
+        const rlimit none{0, RLIM_INFINITY};
+        ::setrlimit(RLIMIT_AS, &none);
+        while (std::malloc(4096) != nullptr) continue;
+        distlock::execute_all(c, commands, replies);
+        return c.together == 1024 && c.single == 1024 &&
+               std::all_of(replies.begin(), replies.end(), [](const reply& r) { return r.is_integer(1); });
+    }));
+#endif
 }

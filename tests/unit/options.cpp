@@ -1,10 +1,14 @@
 // Options: the defaults, and what is refused.
 #include <chrono>
 #include <limits>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <type_traits>
 
+#include <distlock/base/error.hpp>
+#include <distlock/base/lease.hpp>
+#include <distlock/base/observer.hpp>
 #include <distlock/base/options.hpp>
 
 #include "catch.hpp"
@@ -36,14 +40,38 @@ static_assert(std::is_aggregate_v<lock_options>);
 TEST_CASE("the defaults are what the documentation says, and are accepted") {
     const lock_options defaults;
     CHECK(defaults.lease.get() == 30s);
-    CHECK(defaults.recheck.get() == 50ms);
+    CHECK(defaults.renew);
+    CHECK(defaults.max_hold.get() == 0ms);
+    CHECK_FALSE(defaults.fencing);
+    CHECK(defaults.recheck.get() == 0ms);
+    CHECK(distlock::detail::default_recheck == 50ms);
+    CHECK(defaults.owner_info.empty());
     CHECK(defaults.patience.get() == 2s);
+    CHECK_FALSE(defaults.observer);
     CHECK_FALSE(refusal(defaults));
 }
 
+TEST_CASE("all options are named in the order in which the documentation lists them") {
+    const lock_options options{.lease = 10s,
+                               .renew = false,
+                               .max_hold = 1h,
+                               .fencing = true,
+                               .recheck = 20ms,
+                               .owner_info = "night job",
+                               .patience = 1s,
+                               .observer = std::make_shared<distlock::lease_observer>()};
+    CHECK_FALSE(refusal(options));
+    CHECK_FALSE(options.renew);
+    CHECK(options.fencing);
+    CHECK(options.owner_info == "night job");
+    CHECK(options.observer.use_count() == 1);
+}
+
 TEST_CASE("options take any unit") {
-    const lock_options options{.lease = 1min, .recheck = 1500us, .patience = duration<double>(0.5)};
+    const lock_options options{
+        .lease = 1min, .max_hold = 1.5h, .recheck = 1500us, .patience = duration<double>(0.5)};
     CHECK(options.lease.get() == 60s);
+    CHECK(options.max_hold.get() == 90min);
     CHECK(options.recheck.get() == 1ms);
     CHECK(options.patience.get() == 500ms);
     CHECK_FALSE(refusal(options));
@@ -75,12 +103,39 @@ TEST_CASE("a lease must be longer than the command time-out") {
     CHECK(refusal({.lease = 30s}, milliseconds::max()) == errc::invalid_lease);
 }
 
-TEST_CASE("a recheck from 1 ms to 1 h is accepted, any other refused") {
+TEST_CASE("a longest hold of 10 ms or more is accepted, zero is none, any other refused") {
+    CHECK_FALSE(refusal({.max_hold = 0ms}));
+    CHECK_FALSE(refusal({.max_hold = 10ms}));
+    CHECK_FALSE(refusal({.lease = 30s, .max_hold = 100ms}));
+    CHECK_FALSE(refusal({.max_hold = hours::max()}));
+    for (const distlock::time_span max_hold :
+         {distlock::time_span(1ms), distlock::time_span(9999us), distlock::time_span(-1ns),
+          distlock::time_span(-10ms), distlock::time_span(hours::min()),
+          distlock::time_span(duration<double>(std::numeric_limits<double>::quiet_NaN()))}) {
+        INFO(max_hold.get().count());
+        std::string text;
+        CHECK(refusal({.max_hold = max_hold}, 200ms, &text) == errc::invalid_option);
+        CHECK_THAT(text, contains_text("max_hold") && contains_text("give 10 ms or more, or zero"));
+    }
+}
+
+TEST_CASE("an owner_info of up to 256 bytes, any bytes, is accepted, a longer one refused") {
+    CHECK_FALSE(refusal({.owner_info = std::string(256, 'x')}));
+    CHECK_FALSE(refusal({.owner_info = std::string(256, '\0')}));
+    CHECK_FALSE(refusal({.owner_info = "\n\xff"}));
+    std::string text;
+    CHECK(refusal({.owner_info = std::string(257, 'x')}, 200ms, &text) == errc::invalid_option);
+    CHECK_THAT(text, contains_text("owner_info has 257 bytes, give 256 at most"));
+    CHECK_THAT(text, !contains_text("xxx"));
+}
+
+TEST_CASE("a recheck from 1 ms to 1 h is accepted, zero is the default, any other refused") {
+    CHECK_FALSE(refusal({.recheck = 0ms}));
     CHECK_FALSE(refusal({.recheck = 1ms}));
     CHECK_FALSE(refusal({.recheck = 1h}));
     for (const distlock::time_span recheck :
-         {distlock::time_span(0ms), distlock::time_span(999us), distlock::time_span(-1ms),
-          distlock::time_span(1h + 1ms), distlock::time_span(hours::max()),
+         {distlock::time_span(-1ns), distlock::time_span(-1ms), distlock::time_span(1h + 1ms),
+          distlock::time_span(hours::max()),
           distlock::time_span(duration<double>(std::numeric_limits<double>::quiet_NaN()))}) {
         INFO(recheck.get().count());
         std::string text;

@@ -1,6 +1,6 @@
 // What is to be done when: a heap whose items know their place in it.
 //
-//   struct entry : agenda_item {};
+//   struct entry : agenda_item<time_point> {};
 //   class agenda<Item> {
 //     void put(Item&, time_point at);     // enters it, or moves it
 //     void drop(Item&) noexcept;
@@ -12,20 +12,21 @@
 #include <utility>
 #include <vector>
 
-#include <distlock/base/clock.hpp>
-
 namespace distlock::detail {
 
 /// Base of what an agenda holds.
+template <class TimePoint>
 class agenda_item {
   public:
+    using time_point = TimePoint;
+
     agenda_item() = default;
     agenda_item(const agenda_item&) = delete;
     agenda_item& operator=(const agenda_item&) = delete;
 
     bool listed() const noexcept { return place_ != nowhere; }
     /// Preconditions: listed().
-    clock::time_point at() const noexcept { return at_; }
+    TimePoint at() const noexcept { return at_; }
 
   protected:
     ~agenda_item() = default;
@@ -35,18 +36,20 @@ class agenda_item {
     friend class agenda;
     static constexpr auto nowhere = static_cast<std::size_t>(-1);
 
-    clock::time_point at_{};
+    TimePoint at_{};
     std::size_t place_ = nowhere;
 };
 
 /// Holds pointers, owns nothing. Once it has held so many, it allocates nothing. Not thread-safe.
 template <class Item>
 class agenda {
+    using time_point = typename Item::time_point;
+
   public:
     /// Effects: `item` is to be done at `at`, whether it was listed before or not.
     /// Throws: std::bad_alloc, and then nothing has changed; not for an item that is listed.
     /// Complexity: logarithmic.
-    void put(Item& item, clock::time_point at) {
+    void put(Item& item, time_point at) {
         if (!item.listed()) {
             heap_.push_back(&item);
             item.place_ = heap_.size() - 1;
@@ -62,7 +65,7 @@ class agenda {
     /// Effects: `item` is not listed afterwards.
     void drop(Item& item) noexcept {
         if (!item.listed()) return;
-        const std::size_t hole = std::exchange(item.place_, agenda_item::nowhere);
+        const std::size_t hole = std::exchange(item.place_, Item::nowhere);
         Item* const last = heap_.back();
         heap_.pop_back();
         if (last == &item) return;

@@ -47,7 +47,7 @@ class lease_keeper {
 
   public:
     /// What is to be said to the server, again and again. Both functions are called without a lock of the keeper.
-    class chore : public distlock::detail::agenda_item {
+    class chore : public distlock::detail::agenda_item<clock::time_point> {
       public:
         chore() = default;
         chore(const chore&) = delete;

@@ -36,7 +36,7 @@ class loss_timer {
 
   public:
     /// What is to be done at a time.
-    class alarm : public distlock::detail::agenda_item {
+    class alarm : public distlock::detail::agenda_item<clock::time_point> {
       public:
         /// Called without a lock of the timer; must not run code of the user.
         /// Returns: when to be called next; time_point::max(): not until it is set again.
