@@ -9,18 +9,20 @@ using namespace std::chrono_literals;
 
 namespace {
 
+constexpr int parts = 3;
 void charge_card() { std::puts("charged"); }
-void ship() { std::puts("shipped"); }
+void ship(int part) { std::printf("shipped part %d\n", part); }
 
 void fulfil(const char* where) {
     distlock::hiredis_connection redis{where};
     distlock::mutex order{redis, "orders:42"};
 
     try {
-        distlock::scoped_lock guard{order};  // waits its turn among all processes
+        distlock::scoped_lock guard{order};  // waits its turn among all processes; renewed while held
         charge_card();
-        if (guard.remaining() > 5s) ship();  // a lock is a lease: it says how long it lasts
-    } catch (const distlock::error& e) {     // the server is gone, not "somebody else has it"
+        const auto lost = guard.lost();  // a lock is a lease: told in time when it is gone
+        for (int part = 0; part < parts && !lost.stop_requested(); ++part) ship(part);
+    } catch (const distlock::error& e) {  // the server is gone, not "somebody else has it"
         std::fprintf(stderr, "%s\n", e.what());
         throw;
     }  // released here, exception or not

@@ -257,7 +257,7 @@ class keeper_register {
 
   public:
     static std::shared_ptr<keeper> get(Conn& connection) {
-        static keeper_register here;
+        static keeper_register& here = *new keeper_register;  // destructors of static objects ask, too
         const std::lock_guard guard(here.lock_);
         // In a child the parent's keepers are nobody's.
         if (const auto process = distlock::detail::current_process(); process != here.process_) {

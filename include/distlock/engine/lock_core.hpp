@@ -205,10 +205,11 @@ class lock_core {
         using kind = acquire_step::kind;
         acquisition got;
         try {
-            // What the server may still have under a token nobody wants is looked for when it must have come.
+            // What the server may still get under a token nobody wants is looked for when it must have come.
+            const auto on_its_way = answer_time();
             const auto owe = [&](const token& owner) noexcept {
                 const std::lock_guard guard(state_);
-                held_.owe(owner, answer_time(), Clock::now() + answer_time() + limits.lease);
+                held_.owe(owner, on_its_way, Clock::now() + on_its_way + limits.lease);
             };
             got = take<Clock>(connection_, dialect_, limits, stop, contended_, trouble_, owe);
             if (got.end.what == kind::granted) begin_hold(got, guarded);
