@@ -53,6 +53,7 @@ class held_lock {
     using time_point = clock::time_point;
 
     struct stop_job final : timer_type::job {
+        explicit stop_job(std::stop_source of) : source(std::move(of)) {}
         void run() override { source.request_stop(); }
         std::stop_source source;
     };
@@ -80,9 +81,10 @@ class held_lock {
         std::thread::id taker;
         std::uint64_t serial;  ///< tells acquisitions of one mutex apart
         std::uint64_t fence;
-        bool guarded;         ///< a guard ends it, by its serial
-        bool ending = false;  ///< not to be renewed any more
-        std::unique_ptr<stop_job> stop = {};
+        bool guarded;                             ///< a guard ends it, by its serial
+        bool ending = false;                      ///< not to be renewed any more
+        std::stop_source stop{std::nostopstate};  ///< once somebody asked for its token
+        std::unique_ptr<stop_job> stopping = {};  ///< until it was lost
         std::unique_ptr<loss_job> loss = {};
     };
     /// What is left of it to be released.
@@ -144,14 +146,17 @@ class held_lock {
     std::stop_token lost() {
         if (hold_->lease.lost(Clock::now())) {
             fall(Clock::now());
-            return stopped_token();
+            // What is said now must be true now, and not when a thread got round to it.
+            return hold_->stop.stop_requested() ? hold_->stop.get_token() : stopped_token();
         }
-        if (!hold_->stop) {
-            auto made = std::make_unique<stop_job>();
+        if (!hold_->stop.stop_possible()) {
+            std::stop_source source;
+            auto job = std::make_unique<stop_job>(source);
             keeper().timer().set(watcher_, hold_->lease.until());
-            hold_->stop = std::move(made);
+            hold_->stop = std::move(source);
+            hold_->stopping = std::move(job);
         }
-        return hold_->stop->source.get_token();
+        return hold_->stop.get_token();
     }
 
     /// Effects: ends the acquisition for this process, once nothing that would renew it is on its way.
@@ -214,7 +219,7 @@ class held_lock {
     void fall(time_point now) noexcept {
         const auto why = hold_->lease.lost(now);
         if (!why) return;
-        if (hold_->stop) keeper_->timer().call(std::move(hold_->stop));
+        if (hold_->stopping) keeper_->timer().call(std::move(hold_->stopping));
         if (!hold_->loss) return;
         hold_->loss->why = *why;
         keeper_->timer().call(std::move(hold_->loss));
@@ -222,7 +227,7 @@ class held_lock {
 
     time_point watch(time_point now) noexcept {
         const std::lock_guard guard(state_);
-        if (!hold_ || (!hold_->stop && !hold_->loss)) return time_point::max();
+        if (!hold_ || (!hold_->stopping && !hold_->loss)) return time_point::max();
         if (!hold_->lease.lost(now)) return hold_->lease.until();
         fall(now);
         return time_point::max();
