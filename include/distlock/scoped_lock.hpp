@@ -183,7 +183,8 @@ class scoped_lock {
     };
     struct any_of_them {
         template <class... Tokens>
-        explicit any_of_them(Tokens... tokens) : each{{std::move(tokens), passing_on{&source}}...} {}
+        explicit any_of_them(Tokens... tokens)
+            : each{{std::stop_callback<passing_on>(std::move(tokens), passing_on{&source})...}} {}
         std::stop_source source;
         std::array<std::stop_callback<passing_on>, count> each;
     };

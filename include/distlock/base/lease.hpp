@@ -18,15 +18,20 @@ class time_span {
 
     template <class Rep, class Period>
     constexpr time_span(std::chrono::duration<Rep, Period> value)
-        : value_(detail::saturating_cast<std::chrono::milliseconds, detail::rounding::down>(value)) {}
+        : value_(detail::saturating_cast<std::chrono::milliseconds, detail::rounding::down>(value)),
+          given_(value != value.zero()) {}
 
     constexpr operator std::chrono::milliseconds() const noexcept { return value_; }
     constexpr std::chrono::milliseconds get() const noexcept { return value_; }
 
-    friend constexpr bool operator==(time_span, time_span) = default;
+    /// Returns: whether it was made from anything but zero, if only from so little that nothing is left of it.
+    constexpr bool given() const noexcept { return given_; }
+
+    friend constexpr bool operator==(time_span a, time_span b) noexcept { return a.value_ == b.value_; }
 
   private:
     std::chrono::milliseconds value_{0};
+    bool given_ = false;
 };
 
 /// Leases outside these bounds are refused: a shorter one is spent on the way, a longer one is a lock nobody

@@ -59,11 +59,12 @@ inline void check_options(const lock_options& options, std::chrono::milliseconds
                     "a lease of " + text(lease) + " with a command time-out of " + text(command_timeout));
     }
     const std::chrono::milliseconds max_hold = options.max_hold;
-    if (max_hold.count() != 0 && max_hold < min_lease) {
+    if (options.max_hold.given() && max_hold < min_lease) {
         throw error(errc::invalid_option, "max_hold is " + text(max_hold) + ", give 10 ms or more, or zero");
     }
     const std::chrono::milliseconds recheck = options.recheck;
-    if (recheck.count() != 0 && (recheck < std::chrono::milliseconds{1} || recheck > std::chrono::hours{1})) {
+    if (options.recheck.given() &&
+        (recheck < std::chrono::milliseconds{1} || recheck > std::chrono::hours{1})) {
         throw error(errc::invalid_option, "recheck is " + text(recheck) + ", give one from 1 ms to 1 h");
     }
     if (options.owner_info.size() > owner_label::max_size) {

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <concepts>
 #include <condition_variable>
@@ -70,8 +71,9 @@ class lease_keeper {
 
       private:
         friend class lease_keeper;
-        bool busy_ = false;  // between begin and what follows end
-        bool owed_ = false;  // the keeper's own
+        bool busy_ = false;    // between begin and what follows end
+        bool struck_ = false;  // not to begin again
+        bool owed_ = false;    // the keeper's own
     };
 
     explicit lease_keeper(Conn& connection) : connection_(connection) {}
@@ -104,8 +106,10 @@ class lease_keeper {
     void strike(chore& c) noexcept {
         work& w = work_.get();
         std::unique_lock guard(w.lock);
+        c.struck_ = true;  // or it could begin again before this thread has the lock
         w.settled.wait(guard, [&] { return !c.busy_; });
         w.chores.drop(c);
+        c.struck_ = false;
     }
 
     /// Effects: takes over `c`, begins it at `at`, and destroys it when it is not to begin any more. Gives it up, when
@@ -130,8 +134,9 @@ class lease_keeper {
     loss_timer<Clock>& timer() noexcept { return timer_; }
 
   private:
-    // As many as go in one pipeline: enough that round trips do not count, few enough for a server's patience.
-    static constexpr std::size_t batch_size = 1024;
+    // As many as go in one pipeline: enough that round trips do not count, few enough for a server's patience. Without a
+    // pipeline each goes alone: the answer of one must not wait for that of the next.
+    static constexpr std::size_t batch_size = pipelining_connection<Conn> ? 1024 : 1;
 
     // As in loss_timer: the system's timers stand still while the machine is suspended.
     static constexpr std::chrono::milliseconds longest_wait{std::same_as<Clock, clock> ? 1000 : 1};
@@ -148,6 +153,13 @@ class lease_keeper {
     };
 
     struct batch {
+        batch() {
+            chores.reserve(batch_size);
+            asked.reserve(batch_size);
+            commands.reserve(batch_size);
+            replies.reserve(batch_size);
+            next.reserve(batch_size);
+        }
         std::vector<chore*> chores;
         std::vector<chore*> asked;  // those of them that have something to send
         std::vector<command> commands;
@@ -156,16 +168,13 @@ class lease_keeper {
     };
 
     void start(work& w) {
-        if (!w.thread.joinable()) w.thread = distlock::detail::quiet_thread([this] { run(); });
+        if (w.thread.joinable()) return;
+        // Made here, where somebody hears of it that there is no memory.
+        w.thread = distlock::detail::quiet_thread([this, b = std::make_unique<batch>()] { run(*b); });
     }
 
-    void run() {
+    void run(batch& b) {
         work& w = work_.get();
-        batch b;
-        b.chores.reserve(batch_size);
-        b.asked.reserve(batch_size);
-        b.commands.reserve(batch_size);
-        b.next.reserve(batch_size);
         std::unique_lock guard(w.lock);
         while (!w.ending) {
             const auto now = Clock::now();
@@ -223,7 +232,7 @@ class lease_keeper {
             chore& c = *b.chores[k];
             c.busy_ = false;
             const auto at = std::min(b.next[k], c.at());
-            if (at != time_point::max()) {
+            if (at != time_point::max() && !c.struck_) {
                 w.chores.put(c, at);
                 continue;
             }
@@ -257,13 +266,8 @@ class keeper_register {
 
   public:
     static std::shared_ptr<keeper> get(Conn& connection) {
-        static keeper_register& here = *new keeper_register;  // destructors of static objects ask, too
+        keeper_register& here = present();
         const std::lock_guard guard(here.lock_);
-        // In a child the parent's keepers are nobody's.
-        if (const auto process = distlock::detail::current_process(); process != here.process_) {
-            here.known_.clear();
-            here.process_ = process;
-        }
         std::erase_if(here.known_, [](const entry& e) { return e.kept.expired(); });
         for (const entry& e : here.known_) {
             if (e.connection != &connection) continue;
@@ -279,9 +283,22 @@ class keeper_register {
         const Conn* connection;
         std::weak_ptr<keeper> kept;
     };
+
+    // Never destroyed: destructors of static objects ask, too. A child begins another: its parent's keepers are nobody's,
+    // and a thread that is not there may have had the lock.
+    static keeper_register& present() {
+        keeper_register* known = present_.load();
+        while (known == nullptr || known->process_ != distlock::detail::current_process()) {
+            auto made = std::make_unique<keeper_register>();
+            if (present_.compare_exchange_strong(known, made.get())) known = made.release();
+        }
+        return *known;
+    }
+
+    static inline std::atomic<keeper_register*> present_{nullptr};
     std::mutex lock_;
     std::vector<entry> known_;
-    pid_t process_ = distlock::detail::current_process();
+    const pid_t process_ = distlock::detail::current_process();
 };
 
 /// Returns: the keeper of `connection`: the one that lives in it, or one that lives as long as somebody keeps it.

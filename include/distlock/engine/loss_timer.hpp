@@ -106,6 +106,7 @@ class loss_timer {
     struct state : std::enable_shared_from_this<state> {
         struct caller {
             std::thread thread;
+            std::list<caller> before;  // those that were done when it came
             bool done = false;
         };
 
@@ -176,31 +177,35 @@ class loss_timer {
             wake.notify_one();
         }
 
-        // One more thread for jobs. When the system has none to give, the timekeeper asks again.
+        // One more thread for jobs. When the system has none to give, the timekeeper asks again. It joins those that are
+        // done: their thread_local objects are the user's, and end when they please.
         void hire() noexcept {
+            std::list<caller> over;
             for (auto c = callers.begin(); c != callers.end();) {
-                if (!c->done) {
-                    ++c;
-                    continue;
-                }
-                c->thread.join();
-                c = callers.erase(c);
+                const auto one = c++;
+                if (one->done) over.splice(over.end(), callers, one);
             }
             try {
                 caller& c = callers.emplace_back();
+                c.before.swap(over);
                 try {
                     c.thread = distlock::detail::quiet_thread(
                         [mine = this->shared_from_this(), &c] { mine->serve(c); });
                 } catch (...) {
+                    over.swap(c.before);
                     callers.pop_back();
                 }
             } catch (...) {}
+            callers.splice(callers.end(), over);
         }
 
         void serve(caller& me) {
             std::unique_lock guard(lock);
             run_jobs(guard);
             me.done = true;
+            guard.unlock();
+            for (caller& c : me.before) c.thread.join();
+            me.before.clear();
         }
 
         void run_jobs(std::unique_lock<std::mutex>& guard) {
@@ -224,12 +229,12 @@ class loss_timer {
             guard.unlock();
             if (s->timekeeper.joinable()) s->timekeeper.join();
             guard.lock();
-            std::list<caller> left;
-            left.splice(left.end(), s->callers);
-            const bool by_a_job = std::any_of(left.begin(), left.end(), [](const caller& c) {
+            const bool by_a_job = std::any_of(s->callers.begin(), s->callers.end(), [](const caller& c) {
                 return c.thread.get_id() == std::this_thread::get_id();
             });
-            if (!by_a_job) s->run_jobs(guard);
+            if (!by_a_job && s->first) s->hire();
+            std::list<caller> left;
+            left.splice(left.end(), s->callers);
             guard.unlock();
             for (caller& c : left) {
                 if (c.thread.get_id() == std::this_thread::get_id()) {
@@ -238,10 +243,12 @@ class loss_timer {
                     c.thread.join();
                 }
             }
+            guard.lock();
             if (by_a_job) {
                 // Its own entry is still referred to by the thread that is in it.
-                guard.lock();
                 s->callers.splice(s->callers.end(), left);
+            } else {
+                s->run_jobs(guard);  // those there was no thread for
             }
         }
     };

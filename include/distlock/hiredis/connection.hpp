@@ -78,11 +78,12 @@ class hiredis_connection {
     }
 
     /// Effects: executes all of `commands` in one pipeline on one socket, and waits for the replies until the
-    /// last of the commands' deadlines, and no longer than the command time-out. What goes wrong ends the
-    /// pipeline, but what was answered before stays answered; of the other commands those are not_sent of which
-    /// no byte was. When more replies come than commands went, those that may answer another are no_answer.
+    /// last of the commands' deadlines, and no longer than the command time-out. They are read when all is sent:
+    /// the server holds what the system's buffers do not. What goes wrong ends the pipeline, but what was
+    /// answered before stays answered; the others are not_sent, if no byte of the command was, or no_answer. So
+    /// is a reply that may belong to another command, since there were more replies than commands.
     /// Preconditions: as many replies as commands.
-    /// Throws: std::bad_alloc; what was sent may have been applied then.
+    /// Throws: std::bad_alloc; no reply counts then.
     /// Round trips: one; on a new socket more, as execute().
     void pipeline(std::span<const command> commands, std::span<reply> replies) {
         if (commands.empty()) return;

@@ -30,7 +30,7 @@ namespace distlock {
 
 namespace detail {
 
-// Seldom sent, and therefore with its body: no script is left on the server, none has to be known by its hash.
+// Seldom sent, and therefore with its body, in one round trip: no server knows it by its hash.
 inline constexpr std::string_view plain_inspect =
     R"(-- KEYS: lock, fence, owner; or the lock alone.
 -- Returns {token, TTL left in ms, fence, owner}, with '' for what is not there.
