@@ -164,7 +164,8 @@ class mutex {
     /// out and that was not unlocked yet; else the present one, taken by another thread.
     /// Postconditions: that acquisition is over for this object, whatever the outcome.
     /// Returns: what happened; may be ignored. After `unreachable` and `refused` the release is tried again in the
-    /// background until the lease is over, for as long as the connection lives; see residual().
+    /// background until the lease is over; see residual(). That ends with the connection, or with its last mutex where
+    /// the connection is no hosting_connection.
     /// Round trips: one; two when the answer is lost. When the lease is just being renewed, that is waited for.
     release_outcome unlock() noexcept { return core_.unlock(); }
 
@@ -182,9 +183,10 @@ class mutex {
     }
 
     /// Returns: a token that is stopped once the present acquisition is lost: at valid_until() at the latest, whatever
-    /// the server does, or when the server says that somebody else has the lock. The same for the whole of an
-    /// acquisition; never stopped when that is released in time. Without an acquisition: one that is stopped.
-    /// Callbacks run on a thread of the library that holds no lock: they may block and call anything.
+    /// the server does, or when the server says that somebody else has the lock. The same for as long as the
+    /// acquisition is held, and never stopped when that is released in time; after a loss, or without an acquisition,
+    /// one that is stopped. Callbacks run on a thread of the library that holds no lock: they may block and call
+    /// anything, and must not throw, which ends the program, as the standard has it.
     /// Throws: error(errc::no_thread), std::bad_alloc, on the first call for an acquisition.
     std::stop_token lost() const { return core_.lost(); }
 

@@ -179,7 +179,10 @@ class scoped_lock {
     // One token for several locks.
     struct passing_on {
         std::stop_source* to;
-        void operator()() const noexcept { to->request_stop(); }
+        void operator()() const noexcept {
+            std::stop_source kept = *to;  // what it calls may end the guard
+            kept.request_stop();
+        }
     };
     struct any_of_them {
         template <class... Tokens>

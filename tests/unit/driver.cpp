@@ -107,6 +107,7 @@ struct posting {
     bool post(const command& cmd) {
         posted.emplace_back(cmd.argv().begin(), cmd.argv().end());
         posted_before.push_back(inner.commands().size());
+        manual_clock::advance(1ms);  // the pause behind it is over, too
         return true;
     }
 };
@@ -251,7 +252,7 @@ TEST_CASE(
     CHECK(c.left() == 0);
 }
 
-TEST_CASE("a clean-up that fails is not tried again") {
+TEST_CASE("a clean-up that fails is not tried again while the caller waits") {
     scripted_connection c{lost, lost, lost, ok};
     CHECK(take(c, one_try()).end.what == kind::failed);
     CHECK(c.commands().size() == 3);
@@ -262,15 +263,8 @@ TEST_CASE("a grant that comes too late is given back before anything else, and a
     manual_clock::reset();
     scripted_connection c;
     c.then([] { manual_clock::advance(30s); }, ok);
-    c.then(reply::integer(1));
+    c.then([] { manual_clock::advance(1ms); }, reply::integer(1));  // the pause behind it is over, too
     c.then(ok);
-    // The time of the first command is the manual clock's; pauses end because somebody moves it.
-    std::jthread mover([&] {
-        while (c.left() != 0) {
-            if (c.left() == 1) manual_clock::advance(1ms);
-            std::this_thread::yield();
-        }
-    });
     auto unbounded = limits();
     unbounded.deadline = distlock::clock::time_point::max();
     const auto before = manual_clock::now();
@@ -445,12 +439,6 @@ TEST_CASE("a late grant is posted back before the fresh token is sent") {
     posting c;
     c.inner.then([] { manual_clock::advance(30s); }, ok);
     c.inner.then(ok);
-    std::jthread mover([&] {
-        while (c.inner.left() != 0) {
-            if (c.inner.left() == 1) manual_clock::advance(1ms);
-            std::this_thread::yield();
-        }
-    });
     auto unbounded = limits();
     unbounded.deadline = distlock::clock::time_point::max();
     const auto got = take(c, unbounded);
@@ -502,6 +490,112 @@ TEST_CASE("an exception out of a post does not end the program") {
     CHECK(status == 0);
 }
 
+// ---- what is owed ----------------------------------------------------------------------------------------
+
+namespace {
+
+/// Runs an attempt. Returns: the tokens under which something may be left on the server.
+template <class Clock = manual_clock, class Conn>
+std::pair<acquisition, words> take_and_owe(Conn& c, const acquire_limits& within,
+                                           const std::stop_token& stop = {}) {
+    words owed;
+    std::atomic<errc> trouble{};
+    auto got =
+        distlock::engine::take<Clock>(c, dialect, within, stop, false, trouble,
+                                      [&](const token& owner) noexcept { owed.emplace_back(owner.view()); });
+    return {got, owed};
+}
+
+}  // namespace
+
+TEST_CASE("an attempt that never left anything on the server owes nothing") {
+    manual_clock::reset();
+    scripted_connection granted{ok};
+    CHECK(take_and_owe(granted, limits()).second.empty());
+    scripted_connection busy{taken, reply::integer(20'000)};
+    CHECK(take_and_owe(busy, one_try()).second.empty());
+    scripted_connection nobody{gone};
+    CHECK(take_and_owe(nobody, one_try()).second.empty());
+    scripted_connection refused{reply::error("NOPERM x")};
+    CHECK(take_and_owe(refused, one_try()).second.empty());
+}
+
+TEST_CASE("a clean-up that found and freed the key owes nothing") {
+    manual_clock::reset();
+    scripted_connection c{lost, lost, reply::integer(1)};
+    CHECK(take_and_owe(c, one_try()).second.empty());
+}
+
+TEST_CASE("a clean-up that did not free the key owes it, by the token that may have it, once") {
+    manual_clock::reset();
+    // Nothing there: the acquire may still be on its way. Somebody else's: the same.
+    for (const auto& answer : {reply::integer(0), reply::integer(-1), lost, gone, reply::error("LOADING x"),
+                               reply::error("NOPERM x"), reply::string("1")}) {
+        scripted_connection c{lost, lost, answer};
+        const auto [got, owed] = take_and_owe(c, one_try());
+        CHECK(got.end.what == kind::failed);
+        REQUIRE(owed.size() == 1);
+        CHECK(owed[0] == tokens_of(c)[0]);
+        CHECK(c.commands().size() == 3);
+    }
+}
+
+TEST_CASE("a clean-up that was only posted is owed: nobody has seen it done") {
+    manual_clock::reset();
+    posting c{{lost, lost}};
+    const auto [got, owed] = take_and_owe(c, one_try());
+    CHECK(c.posted.size() == 1);
+    CHECK(owed == words{tokens_of(c.inner)[0]});
+}
+
+TEST_CASE("a grant that came too late is owed by its own token, not by the one that followed") {
+    scripted_connection c;
+    c.then([] { manual_clock::advance(30s); }, ok);
+    c.then([] { manual_clock::advance(1ms); }, lost);
+    c.then(ok);
+    manual_clock::reset();
+    auto unbounded = limits();
+    unbounded.deadline = distlock::clock::time_point::max();
+    const auto [got, owed] = take_and_owe(c, unbounded);
+    CHECK(got.end.what == kind::granted);
+    REQUIRE(what_was_sent(c) == words{"SET", "release with body", "look"});
+    CHECK(owed == words{tokens_of(c)[0]});
+    CHECK(owed[0] != got.owner.view());
+}
+
+TEST_CASE("a clean-up is sent although the caller has been cancelled, and is owed when it is not answered") {
+    manual_clock::reset();
+    std::stop_source stop;
+    scripted_connection c;
+    c.then([&] { stop.request_stop(); }, lost);
+    c.then(lost);
+    const auto [got, owed] = take_and_owe(c, limits(), stop.get_token());
+    CHECK(got.end.cause == errc::cancelled);
+    CHECK(what_was_sent(c) == words{"SET", "release with body"});
+    CHECK(owed == words{tokens_of(c)[0]});
+}
+
+TEST_CASE("a grant says when it was sent and when its answer came") {
+    manual_clock::reset();
+    const auto before = manual_clock::now();
+    scripted_connection c;
+    c.then([] { manual_clock::advance(200ms); }, lost);
+    c.then([] { manual_clock::advance(3s); }, ok);
+    const auto got = take(c, limits());
+    CHECK(got.sent == before + 200ms);
+    CHECK(got.came == before + 3200ms);
+    CHECK(got.fence == 0);
+}
+
+TEST_CASE("a grant with a fencing token passes it on") {
+    const distlock::plain fenced("orders", {.fencing = true});
+    scripted_connection c{reply::array({reply::integer(1), reply::string("1763718245123456")})};
+    std::atomic<errc> trouble{};
+    const auto got = distlock::engine::take<manual_clock>(c, fenced, limits(), {}, false, trouble);
+    CHECK(got.end.what == kind::granted);
+    CHECK(got.fence == 1763718245123456U);
+}
+
 // ---- give_back -------------------------------------------------------------------------------------------
 
 namespace {
@@ -511,6 +605,7 @@ const token owner = token::generate();
 struct given_back {
     release_outcome outcome;
     words sent;
+    bool owed;
 };
 
 /// Returns: what becomes of a release that is answered so; `valid` until the answers are there, or not.
@@ -518,10 +613,10 @@ given_back give_back(std::initializer_list<reply> answers, bool valid = true) {
     manual_clock::reset();
     scripted_connection c(answers);
     const auto until = valid ? manual_clock::now() + 1ns : manual_clock::now();
-    const auto outcome = distlock::engine::give_back<manual_clock>(c, dialect, owner, until);
+    const auto done = distlock::engine::give_back<manual_clock>(c, dialect, owner, until);
     for (const auto& used : tokens_of(c)) CHECK(used == owner.view());
     CHECK(c.left() == 0);
-    return {outcome, what_was_sent(c)};
+    return {done.what, what_was_sent(c), done.owed};
 }
 
 }  // namespace
@@ -586,6 +681,20 @@ TEST_CASE("a release that the server refuses for good is sent once, a passing tr
           release_outcome::refused);
 }
 
+TEST_CASE("a release is owed when the server may still have the key, and only then") {
+    CHECK(give_back({lost, lost}).owed);
+    CHECK(give_back({gone, gone}).owed);
+    CHECK(give_back({lost, gone}, false).owed);
+    CHECK(give_back({reply::error("LOADING x"), reply::error("LOADING x")}).owed);
+    CHECK(give_back({reply::error("NOPERM x")}).owed);
+    CHECK_FALSE(give_back({reply::integer(1)}).owed);
+    CHECK_FALSE(give_back({reply::integer(1)}, false).owed);
+    CHECK_FALSE(give_back({reply::integer(0)}).owed);
+    CHECK_FALSE(give_back({reply::integer(-1)}).owed);
+    CHECK_FALSE(give_back({lost, reply::integer(0)}).owed);
+    CHECK_FALSE(give_back({reply::not_sent(errc::wrong_process, "")}).owed);
+}
+
 TEST_CASE("a release in a child after fork is sent once and is wrong_process") {
     const auto back = give_back({reply::not_sent(errc::wrong_process, "")});
     CHECK(back.outcome == release_outcome::wrong_process);
@@ -594,7 +703,7 @@ TEST_CASE("a release in a child after fork is sent once and is wrong_process") {
 
 TEST_CASE("a release is not posted: its outcome is wanted") {
     posting c{{reply::integer(1)}};
-    CHECK(distlock::engine::give_back<manual_clock>(c, dialect, owner, manual_clock::now() + 1s) ==
+    CHECK(distlock::engine::give_back<manual_clock>(c, dialect, owner, manual_clock::now() + 1s).what ==
           release_outcome::released);
     CHECK(c.posted.empty());
 }
@@ -606,7 +715,7 @@ TEST_CASE("an exception out of a connection is a lost answer of a release") {
         return reply::integer(0);
     };
     manual_clock::reset();
-    CHECK(distlock::engine::give_back<manual_clock>(throws_once, dialect, owner, manual_clock::now() + 1s) ==
-          release_outcome::released);
+    CHECK(distlock::engine::give_back<manual_clock>(throws_once, dialect, owner, manual_clock::now() + 1s)
+              .what == release_outcome::released);
     CHECK(calls == 2);
 }

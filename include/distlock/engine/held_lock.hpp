@@ -227,6 +227,10 @@ class held_lock {
 
     time_point watch(time_point now) noexcept {
         const std::lock_guard guard(state_);
+        if (asking_) {
+            if (now < ask_until_) return ask_until_;
+            keeper_->timer().call(std::move(asking_));
+        }
         if (!hold_ || (!hold_->stopping && !hold_->loss)) return time_point::max();
         if (!hold_->lease.lost(now)) return hold_->lease.until();
         fall(now);
@@ -235,7 +239,10 @@ class held_lock {
 
     typename chore::step begin_renewal(time_point now) noexcept {
         const std::lock_guard guard(state_);
-        if (asking_) return {inspector_->forced(), {}};
+        if (asking_) {
+            asked_ = true;
+            return {inspector_->forced(), {}};
+        }
         if (!hold_ || hold_->ending || hold_->lease.due() == time_point::max() ||
             now >= hold_->lease.until()) {
             renewing_on_ = false;
@@ -251,17 +258,18 @@ class held_lock {
 
     time_point end_renewal(const reply& answer, time_point sent, time_point now) noexcept {
         const std::lock_guard guard(state_);
-        if (asking_) {
-            if (inspector_->was_forced(answer, renewer_.owner)) asking_->why = loss_reason::forced;
-            keeper_->timer().call(std::move(asking_));
+        if (std::exchange(asked_, false)) {
+            if (asking_ && inspector_->was_forced(answer, renewer_.owner)) asking_->why = loss_reason::forced;
+            if (asking_) keeper_->timer().call(std::move(asking_));
         } else {
             const auto serial = std::exchange(renewing_, 0);
             settled_.get().notify_all();
             const auto outcome = dialect_.read_renew(answer);
             if (hold_ && hold_->serial == serial) {
                 renewed(outcome, sent, now);
-            } else if (outcome.what == renew_outcome::kind::kept) {
-                // Its lease ran out, and another followed, while the answer was on its way.
+            } else if (outcome.what == renew_outcome::kind::kept ||
+                       outcome.what == renew_outcome::kind::later) {
+                // Its lease ran out, and another followed, while the answer was on its way: it may stand in that one's way.
                 owe(renewer_.owner, {}, now + terms_.lease);
             }
             if (asking_) return now;
@@ -278,7 +286,7 @@ class held_lock {
                 tell_of_risk(now);
                 break;
             case renewal::news::lost:
-                ask_why();
+                ask_why(now);
                 fall(now);
                 on_loss_.notify_all();
                 break;
@@ -299,11 +307,13 @@ class held_lock {
     }
 
     // The server only says that the lock is not ours. Whether an operator took it costs a question, for which the
-    // stop token does not wait.
-    void ask_why() noexcept {
+    // stop token does not wait, nor the observer for long.
+    void ask_why(time_point now) noexcept {
         if (!hold_->loss) return;
         try {
             if (!inspector_) inspector_.emplace(dialect_.name());
+            ask_until_ = now + std::chrono::seconds{1};
+            keeper_->timer().set(watcher_, ask_until_);
         } catch (...) {
             return;
         }
@@ -320,9 +330,11 @@ class held_lock {
     distlock::detail::parent_only<std::condition_variable> settled_;  // no renewal is on its way
     std::shared_ptr<keeper_type> keeper_;                             // once it was needed
     std::optional<held> hold_;
-    std::uint64_t renewing_ = 0;  // the acquisition whose renewal is on its way; 0: none
-    bool renewing_on_ = false;    // the keeper has the renewer on its list
-    std::unique_ptr<loss_job> asking_;
+    std::uint64_t renewing_ = 0;        // the acquisition whose renewal is on its way; 0: none
+    bool renewing_on_ = false;          // the keeper has the renewer on its list
+    std::unique_ptr<loss_job> asking_;  // while the server is asked why
+    bool asked_ = false;                // what is on its way is that question
+    time_point ask_until_{};
     std::optional<typename Dialect::inspector> inspector_;
     renewer renewer_{*this};
     watcher watcher_{*this};

@@ -106,8 +106,8 @@ class lock_core {
                 gate_.get().notify_one();
                 return failed(last_failure_);
             }
-            // A guard's end needs no book: it names the acquisition it means.
-            if (const auto* lost = held_.get(); lost != nullptr && !lost->guarded)
+            // A guard's end needs no book, it names the acquisition it means; nor does an unlock() that has come already.
+            if (const auto* lost = held_.get(); lost != nullptr && !lost->guarded && !lost->ending)
                 strays_.remember(lost->taker);
             held_.forget();
             busy_ = true;

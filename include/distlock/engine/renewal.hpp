@@ -74,7 +74,7 @@ class renewal {
 
     /// Returns: whether a renewal may be sent now; a little before due(), too, so that several can go together.
     bool ready(time_point now) const noexcept {
-        return due_ != time_point::max() && now < until_ && now >= due_ - lease_ / 48;
+        return due_ != time_point::max() && now < until_ && now >= due_ - duration(lease_) / 48;
     }
 
     /// Returns: when the server's key is gone at the latest, as far as it executed what was sent within the time
@@ -114,9 +114,6 @@ class renewal {
         pause_ *= 2;
         return first ? news::at_risk : news::none;
     }
-
-    /// Effects: the server no longer has the lock for us, and it is known why.
-    void lost_by(loss_reason why) noexcept { reason_ = why; }
 
     /// Returns: why the lock is lost; none while it may be believed held.
     std::optional<loss_reason> lost(time_point now) const noexcept {

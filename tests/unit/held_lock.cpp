@@ -1,0 +1,1047 @@
+// An acquisition from its grant to its end, over a server of one key and a clock that stands still.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <pthread.h>
+#include <stdexcept>
+#include <stop_token>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/observer.hpp>
+#include <distlock/mutex.hpp>
+#include <distlock/scoped_lock.hpp>
+#include <distlock/testing/manual_clock.hpp>
+#include <distlock/testing/scripted_connection.hpp>
+
+#include "catch.hpp"
+#include "count.hpp"
+#include "in_child.hpp"
+#include "slack.hpp"
+#include "waiting.hpp"
+
+namespace {
+
+using distlock::command;
+using distlock::errc;
+using distlock::lease_observer;
+using distlock::lock_options;
+using distlock::loss_reason;
+using distlock::release_outcome;
+using distlock::reply;
+using distlock::validity_end;
+using distlock::testing::manual_clock;
+using namespace std::chrono_literals;
+using real_clock = distlock::clock;
+using words = std::vector<std::string>;
+
+const reply no_answer = reply::no_answer(errc::no_reply, "the answer was lost");
+const reply unreachable = reply::not_sent(errc::unreachable, "nobody listens");
+
+/// A server of one key. A test can put its own answers in the place of the server's, or have it wait.
+class one_key {
+  public:
+    struct recorded {
+        std::string what;  // "take", "renew", "release", "mark"
+        std::string token;
+    };
+
+    reply execute(const command& cmd) {
+        const auto argv = cmd.argv();
+        const auto what = what_is(argv[0], argv[1]);
+        const std::string token(argv[0] == "GET" ? "" : argv[0] == "SET" ? argv[2] : argv[4]);
+        std::function<std::optional<reply>(const std::string&)> first;
+        {
+            const std::lock_guard guard(lock_);
+            all_.push_back({what, token});
+            first = instead_;
+        }
+        if (first) {
+            if (auto answer = first(what)) return *answer;
+        }
+        const std::lock_guard guard(lock_);
+        if (manual_clock::now() >= expires_) key_.clear();
+        if (what == "mark") return mark_.empty() ? reply::nil() : reply::string(mark_);
+        if (what == "take") {
+            if (!key_.empty() && key_ != token) return argv[0] == "SET" ? reply::nil() : reply::integer(1);
+            key_ = token;
+            expires_ = manual_clock::now() + 30s;
+            return reply::status("OK");
+        }
+        if (key_ != token) return reply::integer(key_.empty() ? 0 : -1);
+        if (what == "renew") {
+            expires_ = manual_clock::now() + 30s;
+        } else {
+            key_.clear();
+        }
+        return reply::integer(1);
+    }
+
+    /// Effects: from now on `f` is asked first, on the thread of the command: a reply is given instead of the server's.
+    void instead(std::function<std::optional<reply>(const std::string&)> f) {
+        const std::lock_guard guard(lock_);
+        instead_ = std::move(f);
+    }
+    void answer(std::string to, reply with) {
+        instead(
+            [to = std::move(to), with = std::move(with)](const std::string& what) -> std::optional<reply> {
+                if (what == to) return with;
+                return {};
+            });
+    }
+    void as_usual() { instead({}); }
+
+    void prolong() {
+        const std::lock_guard guard(lock_);
+        expires_ = manual_clock::now() + 30s;
+    }
+    void delete_key() { set("", ""); }
+    void give_to(std::string somebody) { set(std::move(somebody), ""); }
+    void force_release() {
+        const std::lock_guard guard(lock_);
+        mark_ = key_;
+        key_.clear();
+    }
+
+    std::string owner() const {
+        const std::lock_guard guard(lock_);
+        return manual_clock::now() >= expires_ ? "" : key_;
+    }
+    std::vector<recorded> sent() const {
+        const std::lock_guard guard(lock_);
+        return all_;
+    }
+    int count(const std::string& what) const {
+        const auto all = sent();
+        return static_cast<int>(
+            std::count_if(all.begin(), all.end(), [&](auto& one) { return one.what == what; }));
+    }
+
+  private:
+    static std::string what_is(std::string_view name, std::string_view script) {
+        if (name == "SET") return "take";
+        if (name == "GET") return "mark";
+        for (const auto& [known, what] : {std::pair{&distlock::detail::plain_look, "take"},
+                                          {&distlock::detail::plain_renew, "renew"},
+                                          {&distlock::detail::plain_release, "release"}}) {
+            if (script == known->sha1() || script == known->text()) return what;
+        }
+        return "something else";
+    }
+    void set(std::string key, std::string mark) {
+        const std::lock_guard guard(lock_);
+        key_ = std::move(key);
+        mark_ = std::move(mark);
+        if (!key_.empty()) expires_ = manual_clock::now() + 1h;
+    }
+
+    mutable std::mutex lock_;
+    std::function<std::optional<reply>(const std::string&)> instead_;
+    std::vector<recorded> all_;
+    std::string key_;
+    std::string mark_;
+    manual_clock::time_point expires_{};
+};
+
+/// One with a place for its keeper, that is there as long as it is.
+struct hosted_key : one_key {
+    distlock::companion& host() { return companion_; }
+    distlock::companion companion_;
+};
+
+template <class Conn>
+using lock_of = distlock::mutex<Conn, distlock::plain, manual_clock>;
+using lock = lock_of<hosted_key>;
+
+/// Notes what it is told, and does what a test wants.
+struct witness final : lease_observer {
+    void at_risk(const std::string& name, distlock::clock::duration left) override {
+        {
+            const std::lock_guard guard(lock_);
+            heard_.push_back("at risk: " + name);
+            left_ = left;
+        }
+        if (on_risk) on_risk();
+    }
+    void lost(const std::string& name, loss_reason why) override {
+        {
+            const std::lock_guard guard(lock_);
+            const words names{"expired", "taken", "forced", "max_hold"};
+            heard_.push_back(names.at(static_cast<std::size_t>(why)) + ": " + name);
+        }
+        if (on_loss) on_loss();
+    }
+    words heard() const {
+        const std::lock_guard guard(lock_);
+        return heard_;
+    }
+    distlock::clock::duration left() const {
+        const std::lock_guard guard(lock_);
+        return left_;
+    }
+    bool hears(const words& expected) const {
+        return eventually([&] { return heard() == expected; });
+    }
+    std::function<void()> on_risk;  // set before there is a lock
+    std::function<void()> on_loss;
+
+  private:
+    mutable std::mutex lock_;
+    words heard_;
+    distlock::clock::duration left_{};
+};
+
+/// A door that stays closed until it is opened, or the test ends.
+class door {
+  public:
+    door() = default;
+    door(const door&) = delete;
+    door& operator=(const door&) = delete;
+    ~door() { open(); }
+    void open() noexcept { open_ = true; }
+    void pass() noexcept {
+        inside_ = true;
+        while (!open_) std::this_thread::yield();
+    }
+    bool reached() const noexcept { return inside_; }
+
+  private:
+    std::atomic<bool> open_{false};
+    std::atomic<bool> inside_{false};
+};
+
+/// Time for the threads of the library to do what they should not.
+void a_while() {
+    const auto until = std::chrono::steady_clock::now() + 20ms;
+    while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
+}
+
+bool renewed(const one_key& server, int times = 1) {
+    return eventually([&] { return server.count("renew") >= times; });
+}
+
+/// Effects: lets the first renewal succeed.
+template <class M, class Conn>
+bool renew_once(M& m, Conn& server) {
+    const auto before = m.valid_until();
+    const int renewals = server.count("renew");
+    manual_clock::advance(10s);
+    return renewed(server, renewals + 1) && eventually([&] { return m.valid_until() > before; });
+}
+
+struct setting {
+    setting() { manual_clock::reset(); }
+    hosted_key server;
+    std::shared_ptr<witness> seen = std::make_shared<witness>();
+};
+
+// The thread sanitizer allows a child of a process with threads none of its own.
+#if defined(__SANITIZE_THREAD__)
+constexpr bool threads_in_a_child = false;
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+constexpr bool threads_in_a_child = false;
+#else
+constexpr bool threads_in_a_child = true;
+#endif
+#else
+constexpr bool threads_in_a_child = true;
+#endif
+
+}  // namespace
+
+// ---- renewal ---------------------------------------------------------------------------------------------
+
+TEST_CASE("a lock is renewed at a third of its lease, by the same token, for as long as it is held") {
+    setting s;
+    lock m{s.server, "orders", {}, s.seen};
+    m.lock();
+    const auto token = s.server.owner();
+    manual_clock::advance(8s);
+    a_while();
+    CHECK(s.server.count("renew") == 0);
+    manual_clock::advance(2s);
+    REQUIRE(renewed(s.server));
+    CHECK(eventually([&] { return m.valid_until() == validity_end(manual_clock::now(), 30s); }));
+    for (int i = 0; i < 20; ++i) REQUIRE(renew_once(m, s.server));
+    CHECK(m.owns_lock());
+    CHECK(s.server.owner() == token);
+    for (const auto& one : s.server.sent()) CHECK(one.token == token);
+    CHECK(m.unlock() == release_outcome::released);
+    CHECK(s.seen->heard().empty());
+}
+
+TEST_CASE("a lock that is not to be renewed is not, and starts no thread") {
+    setting s;
+    std::jthread([] {}).join();  // a sanitizer has a thread of its own from the first on
+    const auto threads = thread_count();
+    lock m{s.server, "orders", {.renew = false}};
+    m.lock();
+    CHECK(thread_count() == threads);
+    manual_clock::advance(29s);
+    a_while();
+    CHECK(m.owns_lock());
+    CHECK(s.server.count("renew") == 0);
+    manual_clock::advance(1s);
+    CHECK_FALSE(m.owns_lock());
+    CHECK(m.unlock() == release_outcome::expired);
+}
+
+TEST_CASE("a thousand locks and unlocks leave nothing that is renewed") {
+    setting s;
+    lock m{s.server, "orders"};
+    for (int i = 0; i < 1000; ++i) {
+        m.lock();
+        REQUIRE(m.unlock() == release_outcome::released);
+    }
+    for (int i = 0; i < 5; ++i) {
+        manual_clock::advance(10s);
+        a_while();
+    }
+    CHECK(s.server.count("renew") == 0);
+    CHECK(s.server.owner().empty());
+    m.lock();  // and the next one is renewed
+    CHECK(renew_once(m, s.server));
+}
+
+TEST_CASE("an acquisition that follows another is renewed by its own token and its own time") {
+    setting s;
+    lock m{s.server, "orders"};
+    m.lock();
+    manual_clock::advance(5s);
+    m.unlock();
+    m.lock();
+    const auto token = s.server.owner();
+    const auto from = manual_clock::now();
+    manual_clock::advance(5s);  // when the first would have been renewed
+    a_while();
+    CHECK(s.server.count("renew") == 0);
+    CHECK(m.valid_until() == validity_end(from, 30s));
+    manual_clock::advance(5s);
+    REQUIRE(renewed(s.server));
+    CHECK(s.server.sent().back().token == token);
+}
+
+TEST_CASE("an unlock waits for a renewal on its way, and none is sent after it") {
+    setting s;
+    lock m{s.server, "orders"};
+    m.lock();
+    door hold;
+    s.server.instead([&](const std::string& what) -> std::optional<reply> {
+        if (what == "renew") hold.pass();
+        return {};
+    });
+    manual_clock::advance(10s);
+    REQUIRE(eventually([&] { return hold.reached(); }));
+    std::atomic<release_outcome> outcome{release_outcome::not_held};
+    std::jthread unlocker([&] { outcome = m.unlock(); });
+    a_while();
+    CHECK(s.server.count("release") == 0);
+    hold.open();
+    unlocker.join();
+    CHECK(outcome == release_outcome::released);
+    manual_clock::advance(30s);
+    a_while();
+    const auto sent = s.server.sent();
+    CHECK(sent.back().what == "release");
+    CHECK(s.server.count("renew") == 1);
+}
+
+TEST_CASE("one dropped connection does not lose a lock with most of its lease left") {
+    setting s;
+    lock m{s.server, "orders", {}, s.seen};
+    m.lock();
+    const auto lost = m.lost();
+    const auto until = m.valid_until();
+    const auto token = s.server.owner();
+    std::atomic<int> failures{0};
+    s.server.instead([&](const std::string& what) -> std::optional<reply> {
+        if (what == "renew" && ++failures <= 3) return failures % 2 == 1 ? no_answer : unreachable;
+        return {};
+    });
+    manual_clock::advance(10s);
+    REQUIRE(s.seen->hears({"at risk: orders"}));
+    CHECK(m.valid_until() == until);
+    CHECK(m.owns_lock());
+    CHECK(s.seen->left() == until - manual_clock::now());
+    while (failures <= 3) {
+        manual_clock::advance(10ms);
+        a_while();
+    }
+    CHECK(eventually([&] { return m.valid_until() > until; }));
+    CHECK_FALSE(lost.stop_requested());
+    CHECK(s.seen->heard() == words{"at risk: orders"});
+    for (const auto& one : s.server.sent()) CHECK(one.token == token);
+    CHECK(m.unlock() == release_outcome::released);
+}
+
+TEST_CASE("the lock is at risk once for a series of failures, and again after a success") {
+    setting s;
+    lock m{s.server, "orders", {}, s.seen};
+    m.lock();
+    for (const words& heard : {words{"at risk: orders"}, words{"at risk: orders", "at risk: orders"}}) {
+        s.server.answer("renew", no_answer);
+        manual_clock::advance(10s);
+        REQUIRE(s.seen->hears(heard));
+        s.server.as_usual();
+        const auto until = m.valid_until();
+        while (m.valid_until() == until) {
+            manual_clock::advance(10ms);
+            a_while();
+        }
+    }
+}
+
+// ---- loss ------------------------------------------------------------------------------------------------
+
+TEST_CASE("a failed renewal does not leave owns_lock true past the lease") {
+    setting s;
+    lock m{s.server, "orders", {}, s.seen};
+    m.lock();
+    const auto lost = m.lost();
+    const auto until = m.valid_until();
+    s.server.answer("renew", no_answer);
+    manual_clock::advance(10s);
+    REQUIRE(s.seen->hears({"at risk: orders"}));
+    while (manual_clock::now() < until) {
+        CHECK_FALSE(lost.stop_requested());
+        CHECK(m.owns_lock());
+        manual_clock::advance(std::min<manual_clock::duration>(1s, until - manual_clock::now()));
+    }
+    CHECK_FALSE(m.owns_lock());
+    CHECK(m.valid_until() == until);
+    CHECK(eventually([&] { return lost.stop_requested(); }));
+    CHECK(s.seen->hears({"at risk: orders", "expired: orders"}));
+    CHECK(m.unlock() == release_outcome::expired);
+}
+
+TEST_CASE("the loss signal fires when the server hangs") {
+    setting s;
+    door hold;
+    lock m{s.server, "orders", {}, s.seen};
+    m.lock();
+    const auto lost = m.lost();
+    s.server.instead([&](const std::string&) -> std::optional<reply> {
+        hold.pass();
+        return no_answer;
+    });
+    manual_clock::advance(10s);
+    REQUIRE(eventually([&] { return hold.reached(); }));
+    CHECK_FALSE(lost.stop_requested());
+    manual_clock::advance(20s);
+    CHECK(eventually([&] { return lost.stop_requested(); }));
+    CHECK(s.seen->hears({"expired: orders"}));
+    CHECK_FALSE(m.owns_lock());
+    hold.open();
+}
+
+TEST_CASE("a server that lost the key, or gave it to somebody else, ends the lock at once") {
+    for (const bool somebody : {false, true}) {
+        setting s;
+        lock m{s.server, "orders", {}, s.seen};
+        m.lock();
+        const auto lost = m.lost();
+        somebody ? s.server.give_to("somebody") : s.server.delete_key();
+        manual_clock::advance(10s);
+        REQUIRE(eventually([&] { return lost.stop_requested(); }));
+        CHECK_FALSE(m.owns_lock());
+        CHECK(m.valid_until() <= manual_clock::now());
+        CHECK(s.seen->hears({somebody ? "taken: orders" : "expired: orders"}));
+        CHECK(s.server.count("mark") == 1);
+        CHECK(m.unlock() == (somebody ? release_outcome::taken : release_outcome::expired));
+        CHECK(s.server.owner() == (somebody ? "somebody" : ""));
+        manual_clock::advance(1h);
+        a_while();
+        CHECK(s.seen->heard().size() == 1);
+        CHECK(s.server.count("renew") == 1);
+    }
+}
+
+TEST_CASE("a lock that an operator took away is lost by force") {
+    setting s;
+    lock m{s.server, "orders", {}, s.seen};
+    m.lock();
+    s.server.force_release();
+    manual_clock::advance(10s);
+    CHECK(s.seen->hears({"forced: orders"}));
+    CHECK_FALSE(m.owns_lock());
+}
+
+TEST_CASE("a mark that names another owner is not about us, and one that cannot be read is none") {
+    for (const auto& mark : {reply::string("somebody"), reply::nil(), no_answer, reply::error("NOPERM x")}) {
+        setting s;
+        lock m{s.server, "orders", {}, s.seen};
+        m.lock();
+        s.server.delete_key();
+        s.server.answer("mark", mark);
+        manual_clock::advance(10s);
+        CHECK(s.seen->hears({"expired: orders"}));
+    }
+}
+
+TEST_CASE("the stop token does not wait for the answer to why") {
+    setting s;
+    door hold;
+    lock m{s.server, "orders", {}, s.seen};
+    m.lock();
+    const auto lost = m.lost();
+    s.server.delete_key();
+    s.server.instead([&](const std::string& what) -> std::optional<reply> {
+        if (what == "mark") hold.pass();
+        return {};
+    });
+    manual_clock::advance(10s);
+    REQUIRE(eventually([&] { return hold.reached(); }));
+    CHECK(eventually([&] { return lost.stop_requested(); }));
+    CHECK(s.seen->heard().empty());
+    hold.open();
+    CHECK(s.seen->hears({"expired: orders"}));
+}
+
+TEST_CASE("a mutex that ends while it is asked why tells its observer all the same") {
+    setting s;
+    std::optional<lock> m(std::in_place, s.server, "orders", lock_options{}, s.seen);
+    m->lock();
+    s.server.force_release();
+    std::atomic<bool> asked{false};
+    s.server.instead([&](const std::string& what) -> std::optional<reply> {
+        if (what == "mark") asked = true;
+        return {};
+    });
+    manual_clock::advance(10s);
+    REQUIRE(eventually([&] { return s.server.count("renew") == 1; }));
+    m.reset();
+    CHECK(eventually([&] { return s.seen->heard().size() == 1; }));
+    CHECK(s.seen->heard().front() != "taken: orders");
+}
+
+TEST_CASE("a renewal that succeeds too late is released in the background and revives nothing") {
+    setting s;
+    door hold;
+    lock m{s.server, "orders", {}, s.seen};
+    m.lock();
+    const auto lost = m.lost();
+    const auto token = s.server.owner();
+    const auto until = m.valid_until();
+    s.server.instead([&](const std::string& what) -> std::optional<reply> {
+        if (what == "renew") hold.pass();
+        return {};
+    });
+    manual_clock::advance(10s);
+    REQUIRE(eventually([&] { return hold.reached(); }));
+    manual_clock::advance(until - manual_clock::now());  // the key is there still, by the margin
+    REQUIRE(eventually([&] { return lost.stop_requested(); }));
+    CHECK(s.server.owner() == token);
+    hold.open();
+    REQUIRE(eventually([&] { return s.server.count("release") == 1; }));
+    CHECK(s.server.sent().back().token == token);
+    CHECK(eventually([&] { return s.server.owner().empty(); }));
+    CHECK_FALSE(m.owns_lock());
+    CHECK(m.valid_until() == until);
+    CHECK(s.seen->heard() == words{"expired: orders"});
+    CHECK(m.unlock() == release_outcome::expired);
+}
+
+TEST_CASE(
+    "a renewal that succeeds when another acquisition has followed is released, and not taken for its own") {
+    setting s;
+    door hold;
+    lock m{s.server, "orders", {.recheck = 1ms}};
+    m.lock();
+    const auto first = s.server.owner();
+    std::atomic<int> renewals{0};
+    s.server.instead([&](const std::string& what) -> std::optional<reply> {
+        if (what == "renew" && ++renewals == 1) {
+            hold.pass();
+            return reply::integer(1);  // it was applied, and answered late
+        }
+        return {};
+    });
+    manual_clock::advance(10s);
+    REQUIRE(eventually([&] { return hold.reached(); }));
+    manual_clock::advance(20s);
+    m.lock();
+    const auto second = s.server.owner();
+    REQUIRE(second != first);
+    const auto until = m.valid_until();
+    hold.open();
+    REQUIRE(eventually([&] { return s.server.count("release") == 1; }));
+    CHECK(s.server.sent().back().token == first);
+    CHECK(m.valid_until() == until);
+    CHECK(s.server.owner() == second);
+    CHECK(renew_once(m, s.server));
+    CHECK(m.unlock() == release_outcome::released);
+}
+
+TEST_CASE("a renewal that may have been applied when another thread wants the lock is released") {
+    setting s;
+    door hold;
+    lock m{s.server, "orders", {.recheck = 1ms}};
+    m.lock();
+    const auto first = s.server.owner();
+    s.server.instead([&](const std::string& what) -> std::optional<reply> {
+        if (what != "renew") return {};
+        hold.pass();
+        s.server.prolong();  // it is applied late, and the answer is lost
+        return no_answer;
+    });
+    manual_clock::advance(10s);
+    REQUIRE(eventually([&] { return hold.reached(); }));
+    manual_clock::advance(m.remaining());
+    std::atomic<bool> taken{false};
+    std::jthread second([&] {
+        m.lock();
+        taken = true;
+    });
+    REQUIRE(eventually([&] { return s.server.count("take") >= 2; }));
+    hold.open();
+    const auto start = manual_clock::now();
+    CHECK(eventually([&] {
+        if (manual_clock::now() < start + 20s) manual_clock::advance(2ms);
+        return taken.load();
+    }));
+    CHECK(s.server.count("release") == 1);
+    manual_clock::advance(1h);
+}
+
+TEST_CASE("a hold is over at its longest, however well it is renewed") {
+    setting s;
+    lock m{s.server, "orders", {.max_hold = 45s}, s.seen};
+    const auto start = manual_clock::now();
+    m.lock();
+    const auto lost = m.lost();
+    REQUIRE(renew_once(m, s.server));
+    REQUIRE(renew_once(m, s.server));
+    CHECK(m.valid_until() == start + 45s);
+    manual_clock::advance(25s - 1ms);
+    a_while();
+    CHECK(m.owns_lock());
+    CHECK(s.server.count("renew") == 2);
+    CHECK_FALSE(lost.stop_requested());
+    manual_clock::advance(1ms);
+    CHECK_FALSE(m.owns_lock());
+    CHECK(eventually([&] { return lost.stop_requested(); }));
+    CHECK(s.seen->hears({"max_hold: orders"}));
+    CHECK(m.unlock() == release_outcome::expired);
+}
+
+TEST_CASE("a thread that waits for the lock takes it as soon as the renewal finds it lost") {
+    setting s;
+    lock m{s.server, "orders"};
+    m.lock();
+    std::atomic<bool> taken{false};
+    std::jthread waiter([&] {
+        m.lock();
+        taken = true;
+        m.unlock();
+    });
+    a_while();
+    s.server.delete_key();
+    manual_clock::advance(10s);
+    CHECK(eventually([&] { return taken.load(); }));
+    waiter.join();
+    CHECK(m.unlock() == release_outcome::expired);
+}
+
+// ---- the token of a loss ---------------------------------------------------------------------------------
+
+TEST_CASE("the loss token of a mutex that holds nothing is stopped") {
+    setting s;
+    lock m{s.server, "orders"};
+    CHECK(m.lost().stop_requested());
+    m.lock();
+    CHECK_FALSE(m.lost().stop_requested());
+    m.unlock();
+    CHECK(m.lost().stop_requested());
+}
+
+TEST_CASE("the loss token is the same within an acquisition and another in the next") {
+    setting s;
+    lock m{s.server, "orders"};
+    m.lock();
+    const auto first = m.lost();
+    CHECK(m.lost() == first);
+    REQUIRE(renew_once(m, s.server));
+    CHECK(m.lost() == first);
+    m.unlock();
+    m.lock();
+    const auto second = m.lost();
+    CHECK_FALSE(second == first);
+    CHECK_FALSE(second.stop_requested());
+    m.unlock();
+}
+
+TEST_CASE("the loss token is never stopped when the lock was released in time") {
+    setting s;
+    std::stop_token first;
+    {
+        lock m{s.server, "orders", {}, s.seen};
+        m.lock();
+        first = m.lost();
+        manual_clock::advance(9s);
+        CHECK(m.unlock() == release_outcome::released);
+        manual_clock::advance(1h);
+        a_while();
+        CHECK_FALSE(first.stop_requested());
+    }
+    CHECK_FALSE(first.stop_requested());
+    CHECK(s.seen->heard().empty());
+}
+
+TEST_CASE("the loss token that is asked for after the loss is stopped") {
+    setting s;
+    lock m{s.server, "orders", {.renew = false}};
+    m.lock();
+    const auto before = m.lost();
+    manual_clock::advance(30s);
+    CHECK(m.lost().stop_requested());
+    CHECK(eventually([&] { return before.stop_requested(); }));
+    CHECK(m.unlock() == release_outcome::expired);
+}
+
+TEST_CASE("the loss of one acquisition is told though nobody unlocks and another follows") {
+    setting s;
+    lock m{s.server, "orders", {.renew = false}, s.seen};
+    m.lock();
+    const auto first = m.lost();
+    manual_clock::advance(30s);
+    m.lock();
+    const auto second = m.lost();
+    CHECK(eventually([&] { return first.stop_requested(); }));
+    CHECK(s.seen->hears({"expired: orders"}));
+    CHECK_FALSE(second.stop_requested());
+    CHECK(m.unlock() == release_outcome::released);
+}
+
+TEST_CASE("a guard's loss token is stopped with its own lock") {
+    setting s;
+    lock m{s.server, "orders", {.renew = false}};
+    const distlock::scoped_lock guard{m};
+    const auto lost = guard.lost();
+    CHECK(guard.lost() == lost);
+    CHECK_FALSE(lost.stop_requested());
+    manual_clock::advance(30s);
+    CHECK(eventually([&] { return lost.stop_requested(); }));
+    CHECK(guard.lost().stop_requested());
+}
+
+// ---- callbacks -------------------------------------------------------------------------------------------
+
+TEST_CASE("unlock in the lost callback does not deadlock") {
+    setting s;
+    std::atomic<int> outcome{-1};
+    std::optional<lock> m;
+    s.seen->on_loss = [&] { outcome = static_cast<int>(m->unlock()); };
+    m.emplace(s.server, "orders", lock_options{}, s.seen);
+    m->lock();
+    std::atomic<int> stopped{-1};
+    const std::stop_callback on_stop(m->lost(), [&] { stopped = static_cast<int>(m->unlock()); });
+    s.server.give_to("somebody");
+    manual_clock::advance(10s);
+    CHECK(eventually([&] { return outcome >= 0 && stopped >= 0; }));
+    const auto taken = static_cast<int>(release_outcome::taken);
+    const auto not_held = static_cast<int>(release_outcome::not_held);
+    CHECK(((outcome == taken && stopped != taken) || (stopped == taken && outcome != taken)));
+    CHECK((outcome <= not_held && stopped <= not_held));
+    CHECK(s.server.owner() == "somebody");
+}
+
+TEST_CASE("the lost callback may take the lock again, and ask what it likes") {
+    setting s;
+    std::atomic<bool> again{false};
+    std::optional<lock> m;
+    s.seen->on_loss = [&] {
+        m->unlock();
+        const bool nothing = m->lost().stop_requested() && !m->owns_lock() && m->remaining() == 0ns;
+        again = nothing && m->try_lock() && m->owns_lock() && !m->lost().stop_requested();
+    };
+    m.emplace(s.server, "orders", lock_options{}, s.seen);
+    m->lock();
+    s.server.delete_key();
+    manual_clock::advance(10s);
+    CHECK(eventually([&] { return again.load(); }));
+    CHECK(m->owns_lock());
+}
+
+TEST_CASE("a callback that blocks or throws delays neither other locks nor the loss token") {
+    setting s;
+    door hold;
+    s.seen->on_loss = [&] { hold.pass(); };
+    s.seen->on_risk = [&] { throw std::runtime_error("of the user"); };
+    lock blocked{s.server, "orders", {.renew = false}, s.seen};
+    hosted_key* const same = &s.server;
+    blocked.lock();
+    manual_clock::advance(30s);
+    REQUIRE(eventually([&] { return hold.reached(); }));
+    // Over the same connection, on the same threads.
+    const auto told = std::make_shared<witness>();
+    told->on_risk = [] { throw std::runtime_error("of the user"); };
+    told->on_loss = [] { throw 1; };
+    lock m{*same, "orders", {}, told};
+    CHECK(blocked.unlock() == release_outcome::expired);
+    m.lock();
+    const auto lost = m.lost();
+    REQUIRE(renew_once(m, *same));
+    same->answer("renew", no_answer);
+    manual_clock::advance(10s);
+    REQUIRE(told->hears({"at risk: orders"}));
+    manual_clock::advance(20s);
+    CHECK(eventually([&] { return lost.stop_requested(); }));
+    CHECK(told->hears({"at risk: orders", "expired: orders"}));
+    hold.open();
+}
+
+TEST_CASE("a callback may destroy the last mutex of its connection") {
+    const auto destroys_it = []<class Conn>(Conn&& server) {
+        manual_clock::reset();
+        const auto seen = std::make_shared<witness>();
+        std::unique_ptr<lock_of<std::remove_cvref_t<Conn>>> m;
+        std::atomic<bool> destroyed{false};
+        seen->on_loss = [&] {
+            m.reset();
+            destroyed = true;
+        };
+        m = std::make_unique<lock_of<std::remove_cvref_t<Conn>>>(server, "orders", lock_options{}, seen);
+        m->lock();
+        server.delete_key();
+        manual_clock::advance(10s);
+        return eventually([&] { return destroyed.load(); });
+    };
+    CHECK(destroys_it(hosted_key{}));
+    CHECK(destroys_it(one_key{}));  // whose keeper ends with it
+}
+
+TEST_CASE("a stop callback may destroy its mutex and its connection") {
+    for (int round = 0; round < 10; ++round) {
+        manual_clock::reset();
+        auto server = std::make_unique<hosted_key>();
+        auto m = std::make_unique<lock>(*server, "orders");
+        std::atomic<bool> destroyed{false};
+        m->lock();
+        const std::stop_callback on_stop(m->lost(), [&] {
+            m.reset();
+            server.reset();
+            destroyed = true;
+        });
+        server->delete_key();
+        manual_clock::advance(10s);
+        REQUIRE(eventually([&] { return destroyed.load(); }));
+    }
+}
+
+TEST_CASE("a mutex may end in the middle of a renewal, or of its loss") {
+    setting s;
+    for (int round = 0; round < 50; ++round) {
+        std::optional<lock> m(std::in_place, s.server, "orders", lock_options{}, s.seen);
+        m->lock();
+        const auto lost = m->lost();
+        if (round % 3 == 1) s.server.delete_key();
+        manual_clock::advance(round % 3 == 2 ? 31s : 10s);
+        for (int i = 0; i < round * 50; ++i) std::this_thread::yield();
+        m.reset();
+        REQUIRE(s.server.owner().empty());
+    }
+}
+
+// ---- what is owed ----------------------------------------------------------------------------------------
+
+TEST_CASE("an unlock whose release failed is tried again in the background until the lock is free") {
+    setting s;
+    lock m{s.server, "orders"};
+    CHECK(m.residual() == 0ns);
+    m.lock();
+    const auto token = s.server.owner();
+    s.server.answer("release", unreachable);
+    CHECK(m.unlock() == release_outcome::unreachable);
+    CHECK(m.residual() == 30s);
+    CHECK_FALSE(m.owns_lock());
+    manual_clock::advance(1s);
+    CHECK(m.residual() == 29s);
+    CHECK(s.server.owner() == token);
+    s.server.as_usual();
+    REQUIRE(eventually([&] {
+        manual_clock::advance(1ms);
+        return m.residual() == 0ns;
+    }));
+    CHECK(s.server.owner().empty());
+    CHECK(manual_clock::now() < real_clock::time_point(1h) + 29s);
+    m.lock();
+    CHECK(m.unlock() == release_outcome::released);
+}
+
+TEST_CASE("what an unconfirmed unlock left is no longer than its lease, whatever the server does") {
+    setting s;
+    lock m{s.server, "orders"};
+    m.lock();
+    REQUIRE(renew_once(m, s.server));
+    s.server.answer("release", no_answer);
+    CHECK(m.unlock() == release_outcome::unreachable);
+    CHECK(m.residual() == 30s);
+    manual_clock::advance(30s);
+    CHECK(m.residual() == 0ns);
+    a_while();
+    const auto asked = s.server.count("release");
+    manual_clock::advance(10s);
+    a_while();
+    CHECK(s.server.count("release") == asked);
+}
+
+TEST_CASE("what is owed is released although the mutex is gone") {
+    setting s;
+    {
+        lock m{s.server, "orders"};
+        m.lock();
+        s.server.answer("release", unreachable);
+    }
+    CHECK_FALSE(s.server.owner().empty());
+    s.server.as_usual();
+    CHECK(eventually([&] {
+        manual_clock::advance(1ms);
+        return s.server.owner().empty();
+    }));
+    CHECK(manual_clock::now() < real_clock::time_point(1h) + 29s);
+}
+
+TEST_CASE("a clean-up is sent although the caller has been cancelled") {
+    setting s;
+    lock m{s.server, "orders"};
+    std::stop_source stop;
+    std::atomic<int> takes{0};
+    s.server.instead([&](const std::string& what) -> std::optional<reply> {
+        if (what == "take" && ++takes == 1) {
+            stop.request_stop();
+            return no_answer;
+        }
+        // The first clean-up is lost, too: it is owed.
+        if (what == "release" && takes == 1 && ++takes == 2) return no_answer;
+        return {};
+    });
+    std::error_code ec;
+    CHECK_FALSE(m.lock(stop.get_token(), ec));
+    CHECK(ec == errc::cancelled);
+    CHECK(s.server.count("release") == 1);
+    manual_clock::advance(200ms);  // when the answer must have come
+    CHECK(eventually([&] { return s.server.count("release") >= 2; }));
+    const auto sent = s.server.sent();
+    for (const auto& one : sent) CHECK(one.token == sent.front().token);
+}
+
+// ---- fencing, threads, fork ------------------------------------------------------------------------------
+
+TEST_CASE("the fencing token is the grant's, and outlives a loss until the unlock") {
+    manual_clock::reset();
+    const auto granted = [](const char* fence) {
+        return reply::array({reply::integer(1), reply::string(fence)});
+    };
+    distlock::testing::scripted_connection redis{granted("1763718245123456"), reply::integer(1),
+                                                 granted("1763718245123457")};
+    lock_of<distlock::testing::scripted_connection> m{redis, "orders", {.renew = false, .fencing = true}};
+    CHECK(m.fencing_token() == 0);
+    m.lock();
+    CHECK(m.fencing_token() == 1763718245123456U);
+    m.unlock();
+    CHECK(m.fencing_token() == 0);
+    m.lock();
+    manual_clock::advance(30s);
+    CHECK(m.fencing_token() == 1763718245123457U);
+    redis.then(reply::integer(0));
+    CHECK(m.unlock() == release_outcome::expired);
+    CHECK(m.fencing_token() == 0);
+}
+
+TEST_CASE("without fencing there is no fencing token") {
+    setting s;
+    lock m{s.server, "orders"};
+    m.lock();
+    CHECK(m.fencing_token() == 0);
+}
+
+TEST_CASE("when no thread is to be had to renew a lock, it is given back and that is said") {
+    if (!threads_in_a_child) return;
+    CHECK(in_child([] {
+        manual_clock::reset();
+        pthread_attr_t endless;
+        pthread_attr_init(&endless);
+        pthread_attr_setstacksize(&endless, std::size_t{1} << 48U);  // refused to root, too
+        if (pthread_setattr_default_np(&endless) != 0) return false;
+        one_key server;
+        lock_of<one_key> m{server, "orders"};
+        std::error_code ec;
+        const bool refused = !m.try_lock(ec) && ec == errc::no_thread;
+        lock_of<one_key> unwatched{server, "orders", {.renew = false}};
+        unwatched.lock();
+        bool said = false;
+        try {
+            static_cast<void>(unwatched.lost());
+        } catch (const distlock::error& e) {
+            said = e.code() == errc::no_thread;
+        }
+        return refused && said && unwatched.owns_lock() && server.count("release") == 1 &&
+               unwatched.unlock() == release_outcome::released && server.owner().empty();
+    }));
+}
+
+TEST_CASE("a child of a process whose lock is renewed and watched leaves it alone, and has its own") {
+    if (!threads_in_a_child) return;
+    setting s;
+    std::optional<lock> m(std::in_place, s.server, "orders", lock_options{}, s.seen);
+    m->lock();
+    const auto lost = m->lost();
+    REQUIRE(renew_once(*m, s.server));
+    CHECK(in_child([&] {
+        const bool foreign = m->lost().stop_requested() && m->fencing_token() == 0 && m->residual() == 0ns &&
+                             !m->owns_lock() && m->unlock() == release_outcome::wrong_process;
+        m.reset();
+        hosted_key mine;
+        lock own{mine, "orders"};
+        own.lock();
+        return foreign && renew_once(own, mine) && own.unlock() == release_outcome::released;
+    }));
+    CHECK(m->owns_lock());
+    CHECK_FALSE(lost.stop_requested());
+    CHECK(renew_once(*m, s.server));
+    CHECK(m->unlock() == release_outcome::released);
+}
+
+TEST_CASE("an unlock that waited for a renewal while its lease ran out swallows no later unlock") {
+    setting s;
+    door hold;
+    lock m{s.server, "orders", {.recheck = 1ms}};
+    m.lock();
+    std::atomic<int> renewals{0};
+    s.server.instead([&](const std::string& what) -> std::optional<reply> {
+        if (what == "renew" && ++renewals == 1) {
+            hold.pass();
+            return no_answer;
+        }
+        return {};
+    });
+    manual_clock::advance(10s);
+    REQUIRE(eventually([&] { return hold.reached(); }));
+    std::atomic<bool> second_has_it{false};
+    std::jthread second([&] {
+        m.lock();
+        second_has_it = true;
+    });
+    std::jthread helper([&] {  // when the unlock below waits
+        a_while();
+        manual_clock::advance(20s);
+        while (!second_has_it) std::this_thread::yield();
+        hold.open();
+    });
+    CHECK(m.unlock() == release_outcome::expired);
+    second.join();
+    helper.join();
+    // Handed over: this thread releases what the other took, and owes nothing any more.
+    CHECK(m.unlock() == release_outcome::released);
+    CHECK(s.server.owner().empty());
+}

@@ -1,0 +1,102 @@
+// A release that nobody waits for.
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <distlock/base/token.hpp>
+#include <distlock/engine/lease_keeper.hpp>
+#include <distlock/engine/owed_release.hpp>
+#include <distlock/testing/manual_clock.hpp>
+#include <distlock/testing/scripted_connection.hpp>
+#include <distlock/wire/plain.hpp>
+
+#include "catch.hpp"
+#include "waiting.hpp"
+
+namespace {
+
+using distlock::errc;
+using distlock::plain;
+using distlock::reply;
+using distlock::token;
+using distlock::engine::debt;
+using distlock::testing::manual_clock;
+using distlock::testing::scripted_connection;
+using namespace std::chrono_literals;
+using keeper = distlock::engine::lease_keeper<scripted_connection, manual_clock>;
+using release = distlock::engine::owed_release<scripted_connection, plain, manual_clock>;
+
+constexpr distlock::clock::time_point start{1h};
+constexpr auto never = distlock::clock::time_point::max();
+const token owner = token::generate();
+
+/// A release that is owed for ten seconds.
+struct owing {
+    std::shared_ptr<debt> owed = std::make_shared<debt>(start + 10s);
+    release tested{plain("orders", {}), owner, owed};
+    keeper::chore& chore = tested;
+};
+
+}  // namespace
+
+TEST_CASE("a debt says until when it may last, and is in the past once it is settled") {
+    debt one(start + 5s);
+    CHECK(one.gone_by() == start + 5s);
+    one.settle();
+    CHECK(one.gone_by() < start);
+}
+
+TEST_CASE("an owed release compares and deletes by the token it was given") {
+    owing o;
+    const auto step = o.chore.begin(start);
+    REQUIRE(step.send);
+    CHECK(step.send->argv()[1] == distlock::detail::plain_release.sha1());
+    CHECK(step.send->argv()[3] == "orders");
+    CHECK(step.send->argv()[4] == owner.view());
+}
+
+TEST_CASE("an owed release is over with the server's word that the key is not ours") {
+    for (const int word : {1, 0, -1}) {
+        owing o;
+        o.chore.begin(start);
+        CHECK(o.chore.end(reply::integer(word), start, start) == never);
+        CHECK(o.owed->gone_by() < start);
+    }
+}
+
+TEST_CASE("an owed release that was not done is asked again, in pauses that grow up to a second") {
+    for (const auto& trouble :
+         {reply::no_answer(errc::no_reply, "x"), reply::not_sent(errc::unreachable, "x"),
+          reply::error("LOADING x"), reply::error("NOPERM x"), reply::string("1")}) {
+        owing o;
+        auto now = start;
+        for (const auto pause : {50ms, 100ms, 200ms, 400ms, 800ms, 1000ms, 1000ms}) {
+            REQUIRE(o.chore.begin(now).send);
+            const auto next = o.chore.end(trouble, now, now + 5ms);
+            CHECK(next == now + 5ms + pause);
+            CHECK(o.owed->gone_by() == start + 10s);
+            now = next;
+        }
+    }
+}
+
+TEST_CASE("an owed release ends with its lease, whatever the server does") {
+    owing o;
+    CHECK(o.chore.end(reply::error("NOPERM x"), start, start + 10s - 1ms) == start + 10s);
+    CHECK(o.chore.begin(start + 10s - 1ns).send);
+    const auto step = o.chore.begin(start + 10s);
+    CHECK_FALSE(step.send);
+    CHECK(step.next == never);
+}
+
+TEST_CASE("an owed release is done in the background, and outlives who owed it") {
+    manual_clock::reset();
+    scripted_connection redis{reply::error("NOSCRIPT x"), reply::integer(1)};
+    const auto owed = std::make_shared<debt>(manual_clock::now() + 10s);
+    keeper k(redis);
+    k.owe(std::make_unique<release>(plain(std::string("orders"), {}), owner, owed), manual_clock::now());
+    CHECK(eventually([&] { return owed->gone_by() < manual_clock::now(); }));
+    CHECK(eventually([&] { return owed.use_count() == 1; }));
+    CHECK(redis.commands().size() == 2);
+}
