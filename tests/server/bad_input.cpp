@@ -641,7 +641,7 @@ TEST_CASE("a child can lock through a connection of its own") {
 TEST_CASE("a thread waiting behind another of its process gets the lock when that one's lease runs out") {
     const redis_server server;
     hiredis_connection redis(server.uri());
-    mutex m(redis, "orders", {.lease = 1s});
+    mutex m(redis, "orders", {.lease = 1s, .renew = false});
     REQUIRE(server.command({"SET", "orders", "somebody", "PX", "60000"}) == "OK");
     std::atomic<bool> first{false};
     std::thread taker([&] {
