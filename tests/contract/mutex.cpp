@@ -25,7 +25,7 @@ using clk = distlock::clock;
 
 namespace {
 
-constexpr lock_options short_lease{.lease = 300ms};
+constexpr lock_options short_lease{.lease = 300ms, .renew = false};
 
 // Waits for a condition that another thread or the server brings about.
 template <class Condition>

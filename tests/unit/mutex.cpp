@@ -62,7 +62,7 @@ TEST_CASE("validity counts from before the command was sent, less one per cent a
     manual_clock::reset();
     scripted_connection redis;
     redis.then([] { manual_clock::advance(3s); }, ok);
-    manual_mutex m{redis, "orders", {.lease = 10s}};
+    manual_mutex m{redis, "orders", {.lease = 10s, .renew = false}};
     const auto before = manual_clock::now();
     m.lock();
     CHECK(m.valid_until() == before + 10s - 102ms);
@@ -84,7 +84,7 @@ TEST_CASE("a grant whose answer comes after its lease is given back and not beli
     scripted_connection redis;
     redis.then([] { manual_clock::advance(10s); }, ok);
     redis.then(released);
-    manual_mutex m{redis, "orders", {.lease = 10s}};
+    manual_mutex m{redis, "orders", {.lease = 10s, .renew = false}};
     std::error_code ec;
     CHECK_FALSE(m.try_lock(ec));
     CHECK(ec == errc::lease_expired);

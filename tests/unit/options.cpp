@@ -46,7 +46,7 @@ TEST_CASE("the defaults are what the documentation says, and are accepted") {
     CHECK(defaults.renew);
     CHECK(defaults.max_hold.get() == 0ms);
     CHECK_FALSE(defaults.fencing);
-    CHECK(defaults.recheck.get() == 0ms);
+    CHECK(defaults.recheck.get() == 50ms);
     CHECK(distlock::detail::default_recheck == 50ms);
     CHECK(defaults.owner_info.empty());
     CHECK(defaults.patience.get() == 2s);
@@ -103,19 +103,21 @@ TEST_CASE("a lease must be longer than the command time-out") {
     CHECK(refusal({.lease = 30s}, milliseconds::max()) == errc::invalid_lease);
 }
 
-TEST_CASE("a longest hold of 10 ms or more is accepted, zero is none, any other refused") {
-    CHECK_FALSE(refusal({.max_hold = 0ms}));
+TEST_CASE("a longest hold of 10 ms or more is accepted, {} is none, any other refused") {
+    CHECK_FALSE(refusal({.max_hold = {}}));
     CHECK_FALSE(refusal({.max_hold = 10ms}));
     CHECK_FALSE(refusal({.lease = 30s, .max_hold = 100ms}));
     CHECK_FALSE(refusal({.max_hold = hours::max()}));
     for (const distlock::time_span max_hold :
-         {distlock::time_span(1ms), distlock::time_span(999us), distlock::time_span(9999us),
-          distlock::time_span(-1ns), distlock::time_span(-10ms), distlock::time_span(hours::min()),
+         {distlock::time_span(0ms), distlock::time_span(1ms), distlock::time_span(999us),
+          distlock::time_span(9999us), distlock::time_span(-1ns), distlock::time_span(-10ms),
+          distlock::time_span(hours::min()),
           distlock::time_span(duration<double>(std::numeric_limits<double>::quiet_NaN()))}) {
         INFO(max_hold.get().count());
         std::string text;
         CHECK(refusal({.max_hold = max_hold}, 200ms, &text) == errc::invalid_option);
-        CHECK_THAT(text, contains_text("max_hold") && contains_text("give 10 ms or more, or zero"));
+        CHECK_THAT(text,
+                   contains_text("max_hold") && contains_text("give 10 ms or more, or {} for no limit"));
     }
 }
 
@@ -129,13 +131,13 @@ TEST_CASE("an owner_info of up to 256 bytes, any bytes, is accepted, a longer on
     CHECK_THAT(text, !contains_text("xxx"));
 }
 
-TEST_CASE("a recheck from 1 ms to 1 h is accepted, zero is the default, any other refused") {
-    CHECK_FALSE(refusal({.recheck = 0ms}));
+TEST_CASE("a recheck from 1 ms to 1 h is accepted, {} is the default, any other refused") {
+    CHECK_FALSE(refusal({.recheck = {}}));
     CHECK_FALSE(refusal({.recheck = 1ms}));
     CHECK_FALSE(refusal({.recheck = 1h}));
     for (const distlock::time_span recheck :
-         {distlock::time_span(-1ns), distlock::time_span(-1ms), distlock::time_span(1h + 1ms),
-          distlock::time_span(hours::max()),
+         {distlock::time_span(0ms), distlock::time_span(999us), distlock::time_span(-1ns),
+          distlock::time_span(-1ms), distlock::time_span(1h + 1ms), distlock::time_span(hours::max()),
           distlock::time_span(duration<double>(std::numeric_limits<double>::quiet_NaN()))}) {
         INFO(recheck.get().count());
         std::string text;

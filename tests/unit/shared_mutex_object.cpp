@@ -76,7 +76,7 @@ void let_the_lease_run_out() { manual_clock::advance(10s); }
 TEST_CASE("however many threads still owe an unlock, none of them frees the present lock") {
     manual_clock::reset();
     one_key server;
-    shared m{server, "orders", {.lease = 10s}};
+    shared m{server, "orders", {.lease = 10s, .renew = false}};
     constexpr int owing = 100;
     std::latch all_have_had_it{owing};
     std::latch now_unlock{1};
@@ -110,7 +110,7 @@ TEST_CASE("however many threads still owe an unlock, none of them frees the pres
 TEST_CASE("a lock handed to another thread and lost there is not taken for the one that followed") {
     manual_clock::reset();
     one_key server;
-    shared m{server, "orders", {.lease = 10s}};
+    shared m{server, "orders", {.lease = 10s, .renew = false}};
     std::unique_lock<shared> handed_over{m};
     let_the_lease_run_out();
     std::latch taken{1};
@@ -130,7 +130,7 @@ TEST_CASE("a lock handed to another thread and lost there is not taken for the o
 
 TEST_CASE("a thread that waits while another asks sees the end of the lease that one got") {
     distlock::testing::scripted_connection redis;
-    distlock::mutex m{redis, "orders", {.lease = 100ms}};
+    distlock::mutex m{redis, "orders", {.lease = 100ms, .renew = false}};
     std::latch waiting{1};
     std::jthread second;
     redis.then(
@@ -178,7 +178,8 @@ TEST_CASE("a thread that finds another of its process busy with a silent server 
 TEST_CASE("a child destroys a mutex on which threads of its parent wait") {
     one_key server;
     manual_clock::reset();
-    std::optional<shared> m(std::in_place, server, "orders", distlock::lock_options{.lease = 10s});
+    std::optional<shared> m(std::in_place, server, "orders",
+                            distlock::lock_options{.lease = 10s, .renew = false});
     m->lock();
     std::latch started{1};
     std::jthread waiter([&] {
@@ -208,7 +209,7 @@ TEST_CASE("a child destroys a mutex on which threads of its parent wait") {
 TEST_CASE("a guard that was moved from may outlive its mutex") {
     manual_clock::reset();
     one_key server;
-    auto m = std::make_unique<shared>(server, "orders", distlock::lock_options{.lease = 10s});
+    auto m = std::make_unique<shared>(server, "orders", distlock::lock_options{.lease = 10s, .renew = false});
     auto guard = std::make_unique<distlock::scoped_lock<shared>>(*m);
     { const auto taken_over = std::move(*guard); }
     m.reset();
@@ -220,7 +221,7 @@ TEST_CASE("a guard that was moved from may outlive its mutex") {
 TEST_CASE("a guard whose lease ran out does not swallow another thread's unlock") {
     manual_clock::reset();
     one_key server;
-    shared m{server, "orders", {.lease = 10s}};
+    shared m{server, "orders", {.lease = 10s, .renew = false}};
     {
         const distlock::scoped_lock stale{m};
         let_the_lease_run_out();

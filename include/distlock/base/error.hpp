@@ -136,9 +136,9 @@ class __attribute__((visibility("default"))) error_category_type final : public 
             case errc::no_server:
                 return "no private server could be started; install one (apt-get install redis-server)";
             case errc::no_thread:
-                return "no thread could be started to renew the lease, and the lock was given back; raise "
-                       "the "
-                       "limit of threads, or set renew to false";
+                return "no thread could be started to watch the lease; raise the limit of threads, or set "
+                       "renew "
+                       "to false";
         }
         return "unknown error";
     }

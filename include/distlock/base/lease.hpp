@@ -19,12 +19,12 @@ class time_span {
     template <class Rep, class Period>
     constexpr time_span(std::chrono::duration<Rep, Period> value)
         : value_(detail::saturating_cast<std::chrono::milliseconds, detail::rounding::down>(value)),
-          given_(value != value.zero()) {}
+          given_(true) {}
 
     constexpr operator std::chrono::milliseconds() const noexcept { return value_; }
     constexpr std::chrono::milliseconds get() const noexcept { return value_; }
 
-    /// Returns: whether it was made from anything but zero, if only from so little that nothing is left of it.
+    /// Returns: whether it was made from a duration: `{}` is none, `0ms` is one of zero.
     constexpr bool given() const noexcept { return given_; }
 
     friend constexpr bool operator==(time_span a, time_span b) noexcept { return a.value_ == b.value_; }

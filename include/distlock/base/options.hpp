@@ -21,8 +21,8 @@ struct lock_options {
     /// all locks of a connection; it starts with the first of them that is taken.
     bool renew = true;
 
-    /// The longest time an acquisition is kept: at its end the lock is lost, with loss_reason::max_hold. Zero:
-    /// no limit. Else at least 10 ms.
+    /// The longest time an acquisition is kept: at its end the lock is lost, with loss_reason::max_hold. `{}`: no
+    /// limit. Else at least 10 ms.
     time_span max_hold = {};
 
     /// Whether every acquisition gets a fencing token: a number larger than any before it under this name. It
@@ -30,9 +30,8 @@ struct lock_options {
     bool fencing = false;
 
     /// The longest pause between two looks at a lock that somebody else holds. Pauses start at 1 ms, double
-    /// up to this and are jittered; none outlasts the holder's TTL. 1 ms to 1 h; zero, the default, stands for
-    /// 50 ms.
-    time_span recheck = {};
+    /// up to this and are jittered; none outlasts the holder's TTL. 1 ms to 1 h; `{}` stands for 50 ms.
+    time_span recheck = std::chrono::milliseconds{50};
 
     /// Who we are, for people who ask who holds a lock: it is kept beside the lock together with host name and
     /// process id, and shown by inspect(). Any text of up to 256 bytes; empty: nothing is kept.
@@ -60,7 +59,8 @@ inline void check_options(const lock_options& options, std::chrono::milliseconds
     }
     const std::chrono::milliseconds max_hold = options.max_hold;
     if (options.max_hold.given() && max_hold < min_lease) {
-        throw error(errc::invalid_option, "max_hold is " + text(max_hold) + ", give 10 ms or more, or zero");
+        throw error(errc::invalid_option,
+                    "max_hold is " + text(max_hold) + ", give 10 ms or more, or {} for no limit");
     }
     const std::chrono::milliseconds recheck = options.recheck;
     if (options.recheck.given() &&

@@ -196,8 +196,7 @@ class lock_core {
     }
 
     std::chrono::milliseconds recheck() const noexcept {
-        const std::chrono::milliseconds chosen = options_.recheck;
-        return chosen.count() == 0 ? distlock::detail::default_recheck : chosen;
+        return options_.recheck.given() ? options_.recheck.get() : distlock::detail::default_recheck;
     }
 
     // Preconditions: busy_ was set by this thread.
