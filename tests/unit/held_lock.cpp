@@ -3,11 +3,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <ctime>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <pthread.h>
+#include <span>
 #include <stdexcept>
 #include <stop_token>
 #include <string>
@@ -53,6 +55,7 @@ class one_key {
     struct recorded {
         std::string what;  // "take", "renew", "release", "mark"
         std::string token;
+        real_clock::time_point deadline;
     };
 
     reply execute(const command& cmd) {
@@ -62,7 +65,7 @@ class one_key {
         std::function<std::optional<reply>(const std::string&)> first;
         {
             const std::lock_guard guard(lock_);
-            all_.push_back({what, token});
+            all_.push_back({what, token, cmd.deadline()});
             first = instead_;
         }
         if (first) {
@@ -156,6 +159,14 @@ class one_key {
 struct hosted_key : one_key {
     distlock::companion& host() { return companion_; }
     distlock::companion companion_;
+};
+
+/// One that takes many commands at once.
+struct piped_key : hosted_key {
+    void pipeline(std::span<const command> commands, std::span<reply> replies) {
+        std::transform(commands.begin(), commands.end(), replies.begin(),
+                       [&](const command& cmd) { return execute(cmd); });
+    }
 };
 
 template <class Conn>
@@ -401,6 +412,146 @@ TEST_CASE("the lock is at risk once for a series of failures, and again after a 
     }
 }
 
+TEST_CASE("an unlock does not wait for the renewal of an acquisition that was lost before") {
+    setting s;
+    door hold;
+    lock m{s.server, "orders", {.recheck = 1ms}};
+    m.lock();
+    s.server.instead([&](const std::string& what) -> std::optional<reply> {
+        if (what == "renew") hold.pass();
+        return {};
+    });
+    manual_clock::advance(10s);
+    REQUIRE(eventually([&] { return hold.reached(); }));
+    manual_clock::advance(20s);
+    std::atomic<int> outcome{-1};
+    std::jthread next([&] {
+        m.lock();
+        outcome = static_cast<int>(m.unlock());
+    });
+    CHECK(eventually([&] { return outcome == static_cast<int>(release_outcome::released); }));
+    hold.open();
+}
+
+TEST_CASE("a renewal that finds the key of a lost acquisition gone releases nothing") {
+    for (const int answered : {0, -1}) {
+        setting s;
+        door hold;
+        std::atomic<bool> answering{false};
+        lock m{s.server, "orders", {.recheck = 1ms}};
+        m.lock();
+        s.server.instead([&](const std::string& what) -> std::optional<reply> {
+            if (what != "renew" || answering.exchange(true)) return {};
+            hold.pass();
+            return reply::integer(answered);
+        });
+        manual_clock::advance(10s);
+        REQUIRE(eventually([&] { return hold.reached(); }));
+        manual_clock::advance(20s);
+        m.lock();
+        hold.open();
+        CHECK(renew_once(m, s.server));  // what would have been owed has had its time
+        CHECK(s.server.count("release") == 0);
+    }
+}
+
+TEST_CASE("nobody waits for a renewal's answer for longer than the lease") {
+    setting s;
+    lock m{s.server, "orders"};
+    m.lock();
+    const auto until = m.valid_until();
+    REQUIRE(renew_once(m, s.server));
+    const auto sent = s.server.sent();
+    REQUIRE(sent.back().what == "renew");
+    CHECK(sent.back().deadline == until);
+}
+
+TEST_CASE("validity counts from before the lock was asked for, not from the answer") {
+    setting s;
+    s.server.instead([&](const std::string& what) -> std::optional<reply> {
+        if (what == "take") manual_clock::advance(100ms);
+        return {};
+    });
+    lock m{s.server, "orders"};
+    const auto before = manual_clock::now();
+    m.lock();
+    CHECK(m.valid_until() == validity_end(before, 30s));
+}
+
+TEST_CASE("an acquisition is renewed that follows one which was lost, or too short to be renewed") {
+    setting s;
+    lock m{s.server, "orders"};
+    for (int i = 0; i < 3; ++i) {
+        m.lock();
+        const auto lost = m.lost();
+        s.server.delete_key();
+        manual_clock::advance(10s);
+        REQUIRE(eventually([&] { return lost.stop_requested(); }));
+        m.unlock();
+    }
+    m.lock();
+    CHECK(renew_once(m, s.server));
+    m.unlock();
+
+    // Whether there is anything to be won depends on how long the answer took.
+    lock brief{s.server, "brief", {.max_hold = 29690ms}};
+    const auto take = [&](manual_clock::duration answered_after) {
+        s.server.instead([=](const std::string& what) -> std::optional<reply> {
+            if (what == "take") manual_clock::advance(answered_after);
+            return {};
+        });
+        brief.lock();
+    };
+    take(100ms);
+    brief.unlock();
+    take(0ms);
+    const auto renewals = s.server.count("renew");
+    manual_clock::advance(11s);
+    a_while();
+    CHECK(s.server.count("renew") == renewals);
+    brief.unlock();
+    take(100ms);
+    manual_clock::advance(11s);
+    CHECK(renewed(s.server, renewals + 1));
+}
+
+TEST_CASE("a lock whose lease has run out leaves the keeper in peace") {
+    setting s;
+    lock m{s.server, "orders"};
+    m.lock();
+    manual_clock::advance(31s);
+    const auto start = std::chrono::steady_clock::now();
+    const auto busy = std::clock();
+    CHECK(eventually([&] { return std::chrono::steady_clock::now() - start >= 500ms; }));
+    CHECK(std::clock() - busy < CLOCKS_PER_SEC / 10);
+    CHECK(s.server.count("renew") == 0);
+}
+
+TEST_CASE("locks taken at one time are renewed at different times, and those near each other together") {
+    manual_clock::reset();
+    piped_key server;
+    std::vector<std::unique_ptr<lock_of<piped_key>>> many;
+    for (int i = 0; i < 20; ++i) {
+        many.push_back(std::make_unique<lock_of<piped_key>>(server, "orders", lock_options{}));
+        many.back()->lock();
+        server.delete_key();  // nobody asks for it before it is renewed
+    }
+    server.answer("renew", reply::integer(1));
+    manual_clock::advance(8950ms);
+    int groups = 0;
+    int last = 0;
+    for (int step = 0; step < 11; ++step) {
+        manual_clock::advance(100ms);
+        a_while();
+        const int now = server.count("renew");
+        if (now != last) ++groups;
+        last = now;
+    }
+    CHECK(last == 20);
+    CHECK(groups >= 2);
+    CHECK(groups <= 4);
+}
+
 // ---- loss ------------------------------------------------------------------------------------------------
 
 TEST_CASE("a failed renewal does not leave owns_lock true past the lease") {
@@ -505,6 +656,57 @@ TEST_CASE("the stop token does not wait for the answer to why") {
     CHECK(s.seen->heard().empty());
     hold.open();
     CHECK(s.seen->hears({"expired: orders"}));
+}
+
+TEST_CASE("an observer does not wait longer than a second for the answer to why") {
+    setting s;
+    door hold;
+    lock m{s.server, "orders", {}, s.seen};
+    m.lock();
+    s.server.delete_key();
+    s.server.instead([&](const std::string& what) -> std::optional<reply> {
+        if (what == "mark") hold.pass();
+        return {};
+    });
+    manual_clock::advance(10s);
+    REQUIRE(eventually([&] { return hold.reached(); }));
+    manual_clock::advance(999ms);
+    a_while();
+    CHECK(s.seen->heard().empty());
+    manual_clock::advance(1ms);
+    CHECK(s.seen->hears({"expired: orders"}));
+    hold.open();
+    a_while();
+    CHECK(s.seen->heard().size() == 1);
+    m.unlock();
+    m.lock();  // the next one is renewed as ever
+    CHECK(renew_once(m, s.server));
+    CHECK(renew_once(m, s.server));
+}
+
+TEST_CASE("a mutex that ends before the server could be asked why tells its observer all the same") {
+    setting s;
+    door hold;
+    std::optional<lock> m(std::in_place, s.server, "orders", lock_options{}, s.seen);
+    m->lock();
+    const auto lost = m->lost();
+    manual_clock::advance(2s);
+    lock other{s.server, "others"};
+    s.server.delete_key();
+    other.lock();
+    std::atomic<int> renewals{0};
+    s.server.instead([&](const std::string& what) -> std::optional<reply> {
+        if (what != "renew") return {};
+        if (++renewals == 1) return reply::integer(0);
+        hold.pass();  // that of the other lock, which was due before the question
+        return reply::integer(1);
+    });
+    manual_clock::advance(11s);
+    REQUIRE(eventually([&] { return hold.reached() && lost.stop_requested(); }));
+    CHECK(s.seen->heard().empty());
+    m.reset();
+    CHECK(s.seen->hears({"expired: orders"}));
+    hold.open();
 }
 
 TEST_CASE("a mutex that ends while it is asked why tells its observer all the same") {
@@ -652,6 +854,26 @@ TEST_CASE("a thread that waits for the lock takes it as soon as the renewal find
     CHECK(m.unlock() == release_outcome::expired);
 }
 
+TEST_CASE("threads that wait for the lock do not wait for the end of a lease that was found lost") {
+    hosted_key server;
+    distlock::mutex m{server, "orders", {.lease = 3s}};
+    m.lock();
+    const auto until = m.valid_until();
+    std::atomic<int> early{0};
+    std::vector<std::jthread> waiters;
+    for (int i = 0; i < 2; ++i) {
+        waiters.emplace_back([&] {
+            m.lock();
+            if (real_clock::now() < until) ++early;
+            m.unlock();
+        });
+    }
+    a_while();
+    server.delete_key();
+    waiters.clear();
+    CHECK(early == 2);
+}
+
 // ---- the token of a loss ---------------------------------------------------------------------------------
 
 TEST_CASE("the loss token of a mutex that holds nothing is stopped") {
@@ -705,6 +927,7 @@ TEST_CASE("the loss token that is asked for after the loss is stopped") {
     manual_clock::advance(30s);
     CHECK(m.lost().stop_requested());
     CHECK(eventually([&] { return before.stop_requested(); }));
+    CHECK(m.lost() == before);
     CHECK(m.unlock() == release_outcome::expired);
 }
 
@@ -928,6 +1151,7 @@ TEST_CASE("a clean-up is sent although the caller has been cancelled") {
     std::error_code ec;
     CHECK_FALSE(m.lock(stop.get_token(), ec));
     CHECK(ec == errc::cancelled);
+    a_while();
     CHECK(s.server.count("release") == 1);
     manual_clock::advance(200ms);  // when the answer must have come
     CHECK(eventually([&] { return s.server.count("release") >= 2; }));
@@ -976,7 +1200,7 @@ TEST_CASE("when no thread is to be had to renew a lock, it is given back and tha
         one_key server;
         lock_of<one_key> m{server, "orders"};
         std::error_code ec;
-        const bool refused = !m.try_lock(ec) && ec == errc::no_thread;
+        const bool refused = !m.try_lock(ec) && ec == errc::no_thread && !m.owns_lock();
         lock_of<one_key> unwatched{server, "orders", {.renew = false}};
         unwatched.lock();
         bool said = false;

@@ -1,0 +1,32 @@
+// How late the machine itself wakes a thread that only waits: what no program can be blamed for.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <poll.h>
+#include <stop_token>
+#include <thread>
+
+#include <distlock/base/clock.hpp>
+
+class lateness_probe {
+    using clk = distlock::clock;
+
+  public:
+    /// Effects: begins anew.
+    void reset() { worst_ = clk::duration::zero(); }
+    /// Returns: the most since then.
+    clk::duration worst() const { return worst_; }
+
+  private:
+    std::atomic<clk::duration> worst_{clk::duration::zero()};
+    std::jthread waiter_{[this](std::stop_token stop) {
+        for (auto before = clk::now(); !stop.stop_requested();) {
+            ::poll(nullptr, 0, 1);
+            const auto now = clk::now();
+            worst_ = std::max(worst_.load(), now - before - std::chrono::milliseconds{1});
+            before = now;
+        }
+    }};
+};

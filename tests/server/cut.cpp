@@ -1,0 +1,918 @@
+// The connection cut after every byte of every request and reply of acquire, renew and release: nobody believes to hold what
+// he does not, nobody waits for what he left behind himself, and nothing is left behind for long.
+//
+// A run tries some of the bytes; DISTLOCK_TEST_THOROUGH=1 in the environment tries every one.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <sys/socket.h>
+#include <system_error>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <distlock/distlock.hpp>
+#include <distlock/hiredis.hpp>
+#include <distlock/testing.hpp>
+
+#include "catch.hpp"
+#include "support/cutting_proxy.hpp"
+#include "support/fake_server.hpp"
+#include "support/slack.hpp"
+#include "support/waiting.hpp"
+
+using namespace std::chrono_literals;
+using distlock::clock;
+using distlock::errc;
+using distlock::hiredis_connection;
+using distlock::lock_options;
+using distlock::release_outcome;
+using distlock::testing::redis_server;
+using ending = cutting_proxy::ending;
+using part = cutting_proxy::part;
+using words = cutting_proxy::words;
+
+namespace {
+
+constexpr std::array all_endings{ending::reset, ending::close, ending::silence};
+
+std::string text(ending how) {
+    if (how == ending::silence || how == ending::delay) return how == ending::delay ? "delay" : "silence";
+    return how == ending::reset ? "RST" : "FIN";
+}
+std::string text(part of) { return of == part::request ? "request" : "reply"; }
+
+std::string wire(const words& command) {
+    std::string out = "*" + std::to_string(command.size()) + "\r\n";
+    for (const std::string& word : command) out += "$" + std::to_string(word.size()) + "\r\n" + word + "\r\n";
+    return out;
+}
+
+// ---- The proxy itself.
+
+/// A client that knows nothing of commands.
+class byte_client {
+  public:
+    explicit byte_client(std::uint16_t port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        address.sin_port = htons(port);
+        if (::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+            throw std::runtime_error("no connection");
+    }
+    byte_client(const byte_client&) = delete;
+    byte_client& operator=(const byte_client&) = delete;
+    ~byte_client() { ::close(fd_); }
+
+    void send(std::string_view bytes) {
+        while (!bytes.empty()) {
+            const auto n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+            if (n < 0) return;
+            bytes.remove_prefix(static_cast<std::size_t>(n));
+        }
+    }
+    void send_no_more() { ::shutdown(fd_, SHUT_WR); }
+
+    /// Returns: `size` bytes; fewer when the connection ends, or for ten seconds no more come.
+    std::string receive(std::size_t size) {
+        std::string out;
+        char chunk[16384];
+        while (out.size() < size) {
+            if (!readable(10'000)) break;
+            const auto n = ::recv(fd_, chunk, std::min(sizeof chunk, size - out.size()), 0);
+            if (n <= 0) break;
+            out.append(chunk, static_cast<std::size_t>(n));
+        }
+        return out;
+    }
+
+    /// Returns: what follows on the connection: its end, how it ends, or nothing.
+    std::string what_follows(ending expected) {
+        if (!readable(expected == ending::silence ? 3 : 10'000)) return text(ending::silence);
+        char byte = 0;
+        const auto n = ::recv(fd_, &byte, 1, 0);
+        if (n == 0) return text(ending::close);
+        return n < 0 && errno == ECONNRESET ? text(ending::reset) : "a byte";
+    }
+
+  private:
+    bool readable(int timeout_ms) const {
+        pollfd p{fd_, POLLIN, 0};
+        return ::poll(&p, 1, timeout_ms) > 0;
+    }
+    int fd_;
+};
+
+cutting_proxy::which word(std::string first) {
+    return [first = std::move(first)](const words& w) { return w.at(0) == first; };
+}
+
+}  // namespace
+
+TEST_CASE("the proxy passes every byte on when it has no rule") {
+    const redis_server real;
+    cutting_proxy proxy(real.socket_path());
+    std::string binary(300'000, '\0');
+    for (std::size_t i = 0; i < binary.size(); ++i) binary[i] = static_cast<char>(i * 7 % 256);
+
+    const std::string stream = wire({"SET", "a", binary}) + wire({"GET", "a"}) + wire({"GET", "none"}) +
+                               wire({"NOSUCH", "\r\n*1\r\n"}) + wire({"SET", "", ""}) + wire({"GET", ""}) +
+                               wire({"EVAL", "return {1, {2, 'three', {}}, {err='E x'}}", "0"}) +
+                               wire({"INCR", "n"});
+    const std::string answer = "+OK\r\n$" + std::to_string(binary.size()) + "\r\n" + binary + "\r\n$-1\r\n";
+    const std::string rest = "+OK\r\n$0\r\n\r\n*3\r\n:1\r\n*3\r\n:2\r\n$5\r\nthree\r\n*0\r\n-E x\r\n:1\r\n";
+
+    byte_client client(proxy.port());
+    std::thread sender([&] { client.send(stream); });  // more than the sockets hold at once
+    const std::string first = client.receive(answer.size());
+    const std::string refusal = client.receive(1);
+    std::string refused;
+    while (!refused.ends_with("\r\n")) {
+        const std::string byte = client.receive(1);
+        if (byte.empty()) break;
+        refused += byte;
+    }
+    const std::string last = client.receive(rest.size());
+    sender.join();
+    CHECK((first == answer));
+    CHECK(refusal == "-");
+    CHECK_THAT(refused, contains_text("unknown command"));
+    CHECK(last == rest);
+    CHECK(proxy.connections() == 1);
+    CHECK(proxy.requests().size() == 8);
+    CHECK(proxy.requests(word("GET")).size() == 3);
+    CHECK(proxy.cuts().empty());
+
+    // What the client sends is the same on the other side, whole commands or not; and so are the ends.
+    client.send("*2\r\n$3\r\nGE");
+    client.send_no_more();
+    CHECK(client.what_follows(ending::close) == "FIN");
+    byte_client inline_client(proxy.port());
+    inline_client.send("PING\r\nINCR n\r\n");
+    CHECK(inline_client.receive(11) == "+PONG\r\n:2\r\n");
+}
+
+TEST_CASE(
+    "bytes reach the server through the proxy as they were sent, also the last ones of a client that goes") {
+    const fake_server server([](fake_server::peer& p) { p.wait_for_end(); });
+    cutting_proxy proxy(server.port());
+    const std::string sent = wire({"SET", "a", std::string("\0\r\n$", 4)}) + "*2\r\n$1\r\n";
+    {
+        byte_client client(proxy.port());
+        client.send(sent);
+        client.send_no_more();
+        CHECK(client.what_follows(ending::close) == "FIN");
+    }
+    CHECK(server.received() == sent);
+}
+
+TEST_CASE("the proxy cuts a request after exactly so many bytes, as it was told") {
+    const fake_server server(scripts::always("+OK\r\n"));
+    cutting_proxy proxy(server.port());
+    const std::string before = wire({"PING"});
+    const std::string request = wire({"SET", "a", "*1\r\n"});
+    std::string expected;
+    int cuts = 0;
+    for (const ending how : all_endings) {
+        for (std::size_t k = 0; k <= request.size(); ++k) {
+            INFO(text(how) << " after " << k << " bytes");
+            proxy.cut({.of = part::request, .command = word("SET"), .after = k, .how = how});
+            byte_client client(proxy.port());
+            client.send(before + request + before);  // the reply to the first still comes
+            REQUIRE(client.receive(5) == "+OK\r\n");
+            REQUIRE(client.what_follows(how) == text(how));
+            expected += before + request.substr(0, k);
+            REQUIRE(eventually([&] { return server.received().size() >= expected.size(); }));
+
+            byte_client next(proxy.port());
+            next.send(request);
+            REQUIRE(next.receive(5) == "+OK\r\n");
+            expected += request;
+            REQUIRE(server.received() == expected);
+
+            const auto made = proxy.cuts();
+            REQUIRE(static_cast<int>(made.size()) == ++cuts);
+            REQUIRE(made.back().command == words{"SET", "a", "*1\r\n"});
+            REQUIRE(made.back().size == request.size());
+            REQUIRE(made.back().passed == k);
+        }
+    }
+}
+
+TEST_CASE("the proxy cuts a reply after exactly so many bytes, as it was told") {
+    const redis_server real;
+    cutting_proxy proxy(real.socket_path());
+    const std::string request = wire({"EVAL", "return {'abc', 7, {}}", "0"});
+    const std::string reply = "*3\r\n$3\r\nabc\r\n:7\r\n*0\r\n";
+    for (const ending how : all_endings) {
+        for (std::size_t k = 0; k <= reply.size(); ++k) {
+            INFO(text(how) << " after " << k << " bytes");
+            proxy.cut({.of = part::reply, .command = word("EVAL"), .after = k, .how = how});
+            byte_client client(proxy.port());
+            client.send(wire({"PING"}) + request + wire({"INCR", "n"}));
+            REQUIRE(client.receive(7 + k) == "+PONG\r\n" + reply.substr(0, k));
+            REQUIRE(client.what_follows(how) == text(how));
+            REQUIRE(proxy.cuts().back().size == reply.size());
+            REQUIRE(proxy.cuts().back().passed == k);
+
+            byte_client next(proxy.port());
+            next.send(request);
+            REQUIRE(next.receive(reply.size()) == reply);
+        }
+    }
+}
+
+TEST_CASE(
+    "the proxy cuts from the one it was told on, as often as it was told, and no more once left alone") {
+    const redis_server real;
+    cutting_proxy proxy(real.socket_path());
+    const auto goes_well = [&](const words& command) {
+        byte_client client(proxy.port());
+        client.send(wire(command));
+        return client.receive(1).size() == 1;
+    };
+    const part of = GENERATE(part::request, part::reply);
+    proxy.cut({.of = of, .command = word("GET"), .first = 2, .times = 2});
+    CHECK(goes_well({"GET", "a"}));
+    CHECK(goes_well({"SET", "a", "b"}));
+    CHECK_FALSE(goes_well({"GET", "a"}));
+    CHECK(goes_well({"SET", "a", "b"}));
+    CHECK_FALSE(goes_well({"GET", "a"}));
+    CHECK(goes_well({"GET", "a"}));
+    proxy.cut({.of = of});
+    proxy.leave_alone();
+    CHECK(goes_well({"GET", "a"}));
+    CHECK(proxy.cuts().size() == 2);
+    CHECK(proxy.connections() == 7);
+}
+
+TEST_CASE("a client that ends a silent connection is let go, and the proxy ends at once whatever goes on") {
+    std::atomic<int> ended{0};
+    const fake_server server([&](fake_server::peer& p) {
+        p.wait_for_end();
+        ++ended;
+    });
+    auto proxy = std::make_unique<cutting_proxy>(server.port());
+    proxy->cut({.after = 3, .how = ending::silence, .times = 2});
+    {
+        byte_client gone(proxy->port());
+        gone.send(wire({"PING"}));
+        CHECK(eventually([&] { return server.received().size() == 3; }));
+    }
+    CHECK(eventually([&] { return ended == 1; }));
+    byte_client silent(proxy->port());
+    silent.send(wire({"PING"}));
+    byte_client passing(proxy->port());
+    passing.send(wire({"PING"}));
+    CHECK(eventually([&] { return server.received().size() == 6 + wire({"PING"}).size(); }));
+    CHECK(time_of([&] { proxy.reset(); }) <= slack);
+    CHECK(silent.what_follows(ending::close) != "silence");
+    CHECK(passing.what_follows(ending::close) != "silence");
+    CHECK(eventually([&] { return ended == 3; }));
+}
+
+// ---- Locks behind it.
+
+namespace {
+
+using lock_type = distlock::mutex<hiredis_connection>;
+using distlock::script;
+namespace scripts_sent = distlock::detail;
+
+constexpr auto command_timeout = 100ms;
+constexpr auto lease = 5s;
+
+// Whoever waits for what he left behind himself waits for the lease.
+constexpr auto soon = 2 * command_timeout + slack + 500ms;
+static_assert(2 * soon < lease);
+
+bool thorough() {
+    const char* const wanted = std::getenv("DISTLOCK_TEST_THOROUGH");
+    return wanted != nullptr && std::string_view(wanted) == "1";
+}
+
+/// What is wrong, in words: Catch's macros are not thread-safe.
+class verdict {
+  public:
+    /// Whatever time things take.
+    void demand(bool holds, const std::string& what) {
+        expect(holds, what);
+        final_ = final_ || !holds;
+    }
+    /// On a machine that does things in their time: on another one, the time-outs are its own.
+    void expect(bool holds, const std::string& what) {
+        if (!holds) wrong_ += "\n    not so: " + what;
+    }
+    template <class Call>
+    void expect_soon(Call call, const std::string& what) {
+        const auto took = time_of(call);
+        expect(took <= soon, what + " soon; it took " + std::to_string(took.count()) + " ms");
+    }
+    const std::string& wrong() const { return wrong_; }
+    bool final() const { return final_; }
+
+  private:
+    std::string wrong_;
+    bool final_ = false;
+};
+
+/// A server, and the proxy in front of it.
+struct site {
+    redis_server real;
+    cutting_proxy proxy{real.socket_path()};
+
+    std::string uri(std::chrono::milliseconds timeout) const {
+        return proxy.uri("?command_timeout=" + std::to_string(timeout.count()) + "ms");
+    }
+    std::string value() const { return real.command({"GET", "orders"}); }
+    bool is_free() const { return real.command({"EXISTS", "orders"}) == "0"; }
+    bool is_free_within(std::chrono::milliseconds limit) const {
+        bool gone = false;
+        const auto took = time_of([&] { gone = eventually([&] { return is_free(); }); });
+        return gone && took <= limit + slack;
+    }
+    /// Returns: how many keys there are but those beside a lock.
+    int locks() const {
+        std::istringstream keys(real.command({"KEYS", "*"}));
+        int count = 0;
+        for (std::string key; keys >> key;) count += key.find(":distlock:") == key.npos ? 1 : 0;
+        return count;
+    }
+    /// Returns: how often the server has executed a command, in scripts, too.
+    int calls_of(const std::string& command) const {
+        const std::string all = real.command({"INFO", "commandstats"});
+        const std::string mark = "cmdstat_" + command + ":calls=";
+        const auto at = all.find(mark);
+        return at == all.npos ? 0 : std::stoi(all.substr(at + mark.size()));
+    }
+};
+
+/// As many as work at the same time: most of their time they wait for time-outs.
+class sites {
+  public:
+    static constexpr std::size_t count = 18;
+
+    /// Each may be used by one thread.
+    static site& at(std::size_t i) {
+        static std::array<std::unique_ptr<site>, count> all;
+        if (!all.at(i)) all.at(i) = std::make_unique<site>();
+        return *all.at(i);
+    }
+    /// Returns: the same, without keys, rules and cuts.
+    static site& fresh(std::size_t i) {
+        site& s = at(i);
+        s.proxy.forget();
+        s.real.command({"FLUSHALL"});
+        return s;
+    }
+};
+
+/// What is cut.
+struct series {
+    cutting_proxy::which command;
+    int times = 1;            // in a row
+    bool takes_time = false;  // an attempt waits most of its time
+    std::size_t points = 3;   // about so many within a request, twice as many within a reply
+};
+
+/// Returns: the rules for all cuts, and all ways to cut, of a request or reply of `size` bytes; unless it is to be thorough,
+/// for none, all, all but one, and some bytes between.
+std::vector<cutting_proxy::rule> cuts_of(const series& what, part of, std::size_t size) {
+    const std::size_t points = of == part::request ? what.points : 2 * what.points;
+    const std::size_t every = thorough() ? 1 : size / points + 1;
+    std::vector<cutting_proxy::rule> cuts;
+    for (const ending how : all_endings) {
+        for (std::size_t k = 0; k <= size; ++k) {
+            if (k % every != 0 && k + 1 < size) continue;
+            cuts.push_back({.of = of, .command = what.command, .after = k, .how = how, .times = what.times});
+        }
+    }
+    return cuts;
+}
+
+using attempt = std::function<void(site&, const cutting_proxy::rule&, verdict&)>;
+
+/// Says whether the machine does things in their time: how long a round trip through a proxy takes that cuts nothing.
+class pulse {
+  public:
+    using time_point = std::chrono::steady_clock::time_point;
+
+    pulse() : beating_([this](const std::stop_token& stop) { beat(stop); }) {}
+
+    /// Returns: whether a round trip took too long after `since`.
+    bool was_slow(time_point since) {
+        const std::lock_guard guard(lock_);
+        return last_slow_ >= since || std::chrono::steady_clock::now() - begun_ > longest;
+    }
+
+  private:
+    static constexpr auto longest = command_timeout / 5;
+
+    void beat(const std::stop_token& stop) {
+        byte_client client(site_.proxy.port());
+        while (!stop.stop_requested()) {
+            {
+                const std::lock_guard guard(lock_);
+                if (std::chrono::steady_clock::now() - begun_ > longest)
+                    last_slow_ = std::chrono::steady_clock::now();
+                begun_ = std::chrono::steady_clock::now();
+            }
+            client.send(wire({"PING"}));
+            client.receive(7);
+            ::poll(nullptr, 0, 2);
+        }
+    }
+
+    site site_;
+    std::mutex lock_;
+    time_point begun_ = std::chrono::steady_clock::now();
+    time_point last_slow_{};
+    std::jthread beating_;
+};
+
+/// Returns: what is wrong.
+std::string attempt_one(std::size_t where, const attempt& run, const cutting_proxy::rule& cut,
+                        pulse& machine) {
+    for (int tries = 1;; ++tries) {
+        site& s = sites::fresh(where);
+        verdict found;
+        const auto begun = std::chrono::steady_clock::now();
+        try {
+            run(s, cut, found);
+        } catch (const std::exception& e) {
+            found.expect(false, std::string("no exception: ") + e.what());
+        }
+        found.expect(!s.proxy.cuts().empty(), "there is a cut");
+        if (found.wrong().empty()) return "";
+        if (!found.final() && tries < 5 && machine.was_slow(begun)) continue;
+        std::string sent;
+        for (const words& w : s.proxy.requests()) sent += " " + w.at(0);
+        return "\n  " + text(cut.of) + " cut after " + std::to_string(cut.after) + " bytes, " +
+               text(cut.how) + ":" + found.wrong() + "\n    sent:" + sent;
+    }
+}
+
+/// Effects: makes the attempt with each cut of `what`, several at the same time.
+/// Returns: what is wrong.
+std::string at_the_cuts(const series& what, const attempt& run) {
+    pulse machine;
+    const cutting_proxy::rule first{
+        .of = part::reply, .command = what.command, .after = 1'000'000, .times = what.times};
+    std::string wrong = attempt_one(0, run, first, machine);
+    if (!wrong.empty()) return wrong;
+    const cutting_proxy::made seen = sites::at(0).proxy.cuts().front();
+    auto cuts = cuts_of(what, part::request, wire(seen.command).size());
+    const auto more = cuts_of(what, part::reply, seen.size);
+    cuts.insert(cuts.end(), more.begin(), more.end());
+
+    constexpr std::size_t enough = 2000;  // of text
+    // Those that wait for no time-out keep the machine busy.
+    const auto waiting = std::partition(cuts.begin(), cuts.end(), [&](const cutting_proxy::rule& cut) {
+        return cut.how != ending::silence && !what.takes_time;
+    });
+    std::mutex lock;
+    const auto work = [&](std::size_t workers, auto from, auto to) {
+        std::vector<std::jthread> working;
+        for (std::size_t w = 0; w < workers; ++w) {
+            working.emplace_back([&, w] {
+                for (;;) {
+                    std::unique_lock guard(lock);
+                    if (from == to || wrong.size() > enough) return;
+                    const auto cut = *from++;
+                    guard.unlock();
+                    const auto found = attempt_one(w, run, cut, machine);
+                    guard.lock();
+                    wrong += found;
+                }
+            });
+        }
+    };
+    work(2, cuts.begin(), waiting);
+    work(sites::count, waiting, cuts.end());
+    if (thorough()) WARN(cuts.size() << " cuts");
+    return wrong;
+}
+
+cutting_proxy::which body_of(const script& source) {
+    return [&source](const words& w) { return w.at(0) == "EVAL" && w.at(1) == source.text(); };
+}
+cutting_proxy::which call_of(const script& source) {
+    return [&source, with_body = body_of(source)](const words& w) {
+        return (w.at(0) == "EVALSHA" && w.at(1) == source.sha1()) || with_body(w);
+    };
+}
+bool is_acquire(const words& w) {
+    return w.at(0) == "SET" || call_of(scripts_sent::plain_look)(w) ||
+           call_of(scripts_sent::plain_look_beside)(w);
+}
+
+/// Returns: the token that a command of ours carries.
+std::string token_in(const words& w) {
+    if (w.at(0) == "SET") return w.at(2);
+    return w.at(3 + static_cast<std::size_t>(std::stoi(w.at(2))));
+}
+
+/// A kind of command, and how to come to the point where it is sent next.
+struct way {
+    std::string name;
+    lock_options options;
+    cutting_proxy::which command;
+    void (*before)(site&, lock_type&);
+};
+
+void do_nothing(site&, lock_type&) {}
+void forget_scripts(site& s, lock_type&) { s.real.command({"SCRIPT", "FLUSH"}); }
+void find_it_taken(site& s, lock_type& m) {
+    s.real.command({"SET", "orders", "somebody", "PX", "60000"});
+    if (m.try_lock()) throw std::runtime_error("taken from somebody");
+    s.real.command({"DEL", "orders"});
+}
+void take(site&, lock_type& m) { m.lock(); }
+void take_and_forget_scripts(site& s, lock_type& m) {
+    m.lock();
+    forget_scripts(s, m);
+}
+
+const lock_options plain{.lease = lease};
+const lock_options beside{.lease = lease, .fencing = true, .owner_info = "cut"};
+
+const std::vector<way>& ways_to_take() {
+    static const std::vector<way> all{
+        {"SET", plain, [](const words& w) { return w.at(0) == "SET"; }, do_nothing},
+        {"a look", plain, call_of(scripts_sent::plain_look), find_it_taken},
+        {"a fenced acquire", beside, call_of(scripts_sent::plain_look_beside), do_nothing},
+        {"an unknown script", beside, body_of(scripts_sent::plain_look_beside), forget_scripts},
+    };
+    return all;
+}
+
+const std::vector<way>& ways_to_release() {
+    static const std::vector<way> all{
+        {"a release", plain, call_of(scripts_sent::plain_release), take},
+        {"with an owner beside", beside, call_of(scripts_sent::plain_release), take},
+        {"an unknown script", plain, body_of(scripts_sent::plain_release), take_and_forget_scripts},
+    };
+    return all;
+}
+
+const std::vector<way>& ways_to_renew() {
+    static const std::vector<way> all{
+        {"a renewal", plain, call_of(scripts_sent::plain_renew), do_nothing},
+        {"an unknown script, and keys beside", beside, body_of(scripts_sent::plain_renew), forget_scripts},
+    };
+    return all;
+}
+
+/// A lock that was taken and released once, so that the connection is open and the scripts are known; and `w` comes next.
+struct client {
+    client(site& s, const way& w) : client(s, w, w.options) {}
+    client(site& s, const way& w, const lock_options& options,
+           std::chrono::milliseconds timeout = command_timeout,
+           std::shared_ptr<distlock::lease_observer> observer = {})
+        : redis(s.uri(timeout)), m(redis, "orders", options, std::move(observer)) {
+        m.lock();
+        m.unlock();
+        w.before(s, m);
+    }
+    hiredis_connection redis;
+    lock_type m;
+};
+
+bool is_trouble(std::error_code ec) { return ec == errc::no_reply || ec == errc::unreachable; }
+
+void expect_taken(site& s, lock_type& m, verdict& v) {
+    v.expect(m.owns_lock(), "owns_lock()");
+    const auto until = m.valid_until();
+    const std::string left = s.real.command({"PTTL", "orders"});
+    v.demand(until <= clock::now() + std::chrono::milliseconds(std::max(std::stoll(left), 0LL) + 1),
+             "the server keeps it as long as we believe it does; it has " + left + " ms");
+    const auto sent = s.proxy.requests(is_acquire);
+    v.expect(!sent.empty() && s.value() == token_in(sent.back()),
+             "the key holds what was sent last: " + s.value());
+    v.demand(s.locks() <= 1, "there is no other lock");
+    const std::string fence = s.real.command({"GET", "{orders}:distlock:fence"});
+    v.expect(fence == (m.fencing_token() == 0 ? "(nil)" : std::to_string(m.fencing_token())),
+             "the server's last fencing token is ours: " + fence);
+}
+
+void expect_released(site& s, lock_type& m, verdict& v) {
+    v.expect(m.unlock() == release_outcome::released, "the key is released by its token");
+    v.expect(s.is_free() && s.locks() == 0, "nothing is left");
+    v.expect(!m.owns_lock(), "owns_lock() is false after unlock()");
+}
+
+void expect_to_be_had_again(site& s, lock_type& m, verdict& v) {
+    v.expect_soon([&] { m.lock(); }, "locked again");
+    expect_taken(s, m, v);
+    expect_released(s, m, v);
+}
+
+}  // namespace
+
+TEST_CASE("a lock is granted soon wherever one acquire is cut, to the token the server has") {
+    for (const way& w : ways_to_take()) {
+        INFO(w.name);
+        CHECK(at_the_cuts({w.command}, [&](site& s, const cutting_proxy::rule& cut, verdict& v) {
+                  client c(s, w);
+                  s.proxy.cut(cut);
+                  v.expect_soon([&] { c.m.lock(); }, "locked");
+                  expect_taken(s, c.m, v);
+                  expect_released(s, c.m, v);
+              }) == "");
+    }
+}
+
+TEST_CASE("a try that has no time to ask again is granted or leaves nothing, wherever its acquire is cut") {
+    for (const way& w : ways_to_take()) {
+        INFO(w.name);
+        CHECK(at_the_cuts({w.command}, [&](site& s, const cutting_proxy::rule& cut, verdict& v) {
+                  client c(s, w);
+                  s.proxy.cut(cut);
+                  std::error_code ec;
+                  bool taken = false;
+                  v.expect_soon([&] { taken = c.m.try_lock_for(30ms, ec); }, "answered");
+                  if (taken) {
+                      expect_taken(s, c.m, v);
+                      expect_released(s, c.m, v);
+                  } else {
+                      v.expect(is_trouble(ec), "it says why: " + ec.message());
+                      v.expect(!c.m.owns_lock(), "owns_lock() is false");
+                      v.expect(s.is_free_within(command_timeout),
+                               "the key is gone within the command time-out");
+                  }
+              }) == "");
+    }
+}
+
+TEST_CASE("who gives up after every acquire was cut leaves nothing, and does not wait for himself") {
+    const bool at_once = GENERATE(true, false);  // tried again
+    for (const way& w : ways_to_take()) {
+        INFO(w.name << (at_once ? ", tried again at once" : ""));
+        const auto run = [&](site& s, const cutting_proxy::rule& cut, verdict& v) {
+            client c(s, w);
+            s.proxy.cut(cut);
+            std::error_code ec;
+            bool taken = false;
+            v.expect_soon([&] { taken = c.m.try_lock(ec); }, "answered");
+            s.proxy.leave_alone();
+            if (taken) {
+                expect_taken(s, c.m, v);
+                return expect_released(s, c.m, v);
+            }
+            v.expect(is_trouble(ec), "it says why: " + ec.message());
+            v.expect(!c.m.owns_lock(), "owns_lock() is false");
+            if (!at_once)
+                v.expect(s.is_free_within(command_timeout), "the key is gone within the command time-out");
+            expect_to_be_had_again(s, c.m, v);
+        };
+        const auto every = [&](const words& sent) { return w.command(sent) || is_acquire(sent); };
+        CHECK(at_the_cuts({every, 1'000'000}, run) == "");
+    }
+}
+
+TEST_CASE("what somebody else has is never granted, wherever the acquire is cut") {
+    for (const way& w : ways_to_take()) {
+        INFO(w.name);
+        CHECK(at_the_cuts({w.command}, [&](site& s, const cutting_proxy::rule& cut, verdict& v) {
+                  client c(s, w);
+                  s.real.command({"SET", "orders", "somebody", "PX", "60000"});
+                  s.proxy.cut(cut);
+                  std::error_code ec;
+                  v.demand(!c.m.try_lock(ec), "it is not taken");
+                  v.expect(!ec || is_trouble(ec), "nothing else is wrong: " + ec.message());
+                  v.expect(!c.m.owns_lock(), "owns_lock() is false");
+                  v.demand(s.value() == "somebody", "it is still somebody else's");
+              }) == "");
+    }
+}
+
+TEST_CASE("a release that is cut once anywhere is one, and the lock can be had again at once") {
+    for (const way& w : ways_to_release()) {
+        INFO(w.name);
+        CHECK(at_the_cuts({w.command}, [&](site& s, const cutting_proxy::rule& cut, verdict& v) {
+                  client c(s, w);
+                  s.proxy.cut(cut);
+                  release_outcome what{};
+                  v.expect_soon([&] { what = c.m.unlock(); }, "unlocked");
+                  v.expect(what == release_outcome::released, "released");
+                  v.expect(c.m.residual() == 0ms, "nothing is owed");
+                  v.expect(s.is_free() && s.locks() == 0, "the key is gone");
+                  v.expect(s.real.command({"KEYS", "*:owner"}).empty(), "so is the owner beside it");
+                  v.expect(!c.m.owns_lock(), "owns_lock() is false");
+                  expect_to_be_had_again(s, c.m, v);
+              }) == "");
+    }
+}
+
+TEST_CASE("a release that was cut whenever it was tried is settled in the background") {
+    for (const way& w : ways_to_release()) {
+        INFO(w.name);
+        const auto run = [&](site& s, const cutting_proxy::rule& cut, verdict& v) {
+            client c(s, w);
+            s.proxy.cut(cut);
+            release_outcome what{};
+            v.expect_soon([&] { what = c.m.unlock(); }, "unlocked");
+            const auto residual = c.m.residual();
+            v.expect(!c.m.owns_lock(), "owns_lock() is false");
+            v.expect(what == release_outcome::unreachable || what == release_outcome::released, "one of two");
+            v.expect(residual <= lease + command_timeout, "no more is owed than a lease");
+            if (what == release_outcome::released) {
+                v.demand(s.is_free(), "released: it is gone");
+                v.expect(residual == 0ms, "released: nothing is owed");
+            }
+            v.expect(s.is_free_within(command_timeout), "the key is gone within the command time-out");
+            v.expect_soon([&] { eventually([&] { return c.m.residual() == 0ms; }); }, "nothing owed");
+            v.expect(s.real.command({"KEYS", "*:owner"}).empty(), "the owner beside it is gone");
+            expect_to_be_had_again(s, c.m, v);
+        };
+        CHECK(at_the_cuts({w.command, 2}, run) == "");
+    }
+}
+
+TEST_CASE("who locks again does not wait for what his own cut release left behind") {
+    for (const way& w : ways_to_release()) {
+        INFO(w.name);
+        const auto run = [&](site& s, const cutting_proxy::rule& cut, verdict& v) {
+            client c(s, w);
+            s.proxy.cut(cut);
+            c.m.unlock();
+            expect_to_be_had_again(s, c.m, v);
+        };
+        CHECK(at_the_cuts({w.command, 2}, run) == "");
+    }
+}
+
+TEST_CASE("an unlock after the lease frees nobody else's lock and says so, wherever it is cut") {
+    for (const way& w : ways_to_release()) {
+        INFO(w.name);
+        const auto run = [&](site& s, const cutting_proxy::rule& cut, verdict& v) {
+            lock_options options = w.options;
+            options.lease = 2 * command_timeout;
+            options.renew = false;
+            client c(s, w, options);
+            v.expect(eventually([&] { return s.is_free() && !c.m.owns_lock(); }), "the lease ends");
+            s.real.command({"SET", "orders", "somebody", "PX", "60000"});
+            s.proxy.cut(cut);
+            const auto what = c.m.unlock();
+            v.demand(what != release_outcome::released, "not released");
+            v.expect(what == release_outcome::expired || what == release_outcome::taken,
+                     "it says that it is too late");
+            v.demand(s.value() == "somebody", "it is still somebody else's");
+        };
+        CHECK(at_the_cuts({w.command, 1, true, 1}, run) == "");
+    }
+}
+
+namespace {
+
+class counting_observer : public distlock::lease_observer {
+  public:
+    void at_risk(const std::string&, clock::duration) override { ++risks; }
+    void lost(const std::string&, distlock::loss_reason) override { ++losses; }
+    std::atomic<int> risks{0};
+    std::atomic<int> losses{0};
+};
+
+// Room for three command time-outs, and the slack of tests, between the first renewal and the end.
+constexpr auto short_lease = 3 * (3 * command_timeout + slack) / 2;
+
+}  // namespace
+
+TEST_CASE("a renewal that is cut once anywhere is made good before the lease is over") {
+    for (const way& w : ways_to_renew()) {
+        INFO(w.name);
+        const auto run = [&](site& s, const cutting_proxy::rule& cut, verdict& v) {
+            const auto seen = std::make_shared<counting_observer>();
+            lock_options options = w.options;
+            options.lease = short_lease;
+            client c(s, w, options, command_timeout, seen);
+            s.proxy.cut(cut);
+            c.m.lock();
+            const std::stop_token lost = c.m.lost();
+            const auto first_end = c.m.valid_until();
+            const std::string owner = s.value();
+            v.expect(eventually([&] { return clock::now() > first_end; }), "time goes by");
+            v.expect(c.m.owns_lock(), "it is held when its first lease is over");
+            v.expect(s.value() == owner, "by the same token: " + s.value());
+            v.expect(!lost.stop_requested(), "lost() does not say that it is lost");
+            v.expect(seen->losses == 0, "nor does the observer");
+            v.expect(seen->risks <= 1, "the risk is told once");
+            expect_taken(s, c.m, v);
+            expect_released(s, c.m, v);
+            v.expect(!lost.stop_requested(), "lost() does not say so of what was released");
+        };
+        CHECK(at_the_cuts({w.command, 1, true, 1}, run) == "");
+    }
+}
+
+TEST_CASE("an unlock while a renewal is being cut leaves nothing behind") {
+    for (const way& w : ways_to_renew()) {
+        INFO(w.name);
+        const auto run = [&](site& s, const cutting_proxy::rule& cut, verdict& v) {
+            lock_options options = w.options;
+            options.lease = short_lease;
+            client c(s, w, options);
+            s.proxy.cut(cut);
+            c.m.lock();
+            v.expect(eventually([&] { return !s.proxy.cuts().empty(); }), "a renewal is cut");
+            v.expect_soon([&] { expect_released(s, c.m, v); }, "unlocked");
+        };
+        CHECK(at_the_cuts({w.command, 1, true, 1}, run) == "");
+    }
+}
+
+TEST_CASE(
+    "the first reply to each of acquire, renew and release is dropped, and nobody loses anything by it") {
+    const ending how = GENERATE(ending::silence, ending::reset, ending::close);
+    const bool fenced = how != ending::close;
+    INFO(text(how));
+    site& s = sites::fresh(0);
+    verdict v;
+    lock_options options = fenced ? beside : plain;
+    options.lease = short_lease;
+    client c(s, {"", options, {}, do_nothing});
+    const auto drop = [&](const cutting_proxy::which& these) {
+        s.proxy.cut({.of = part::reply, .command = these, .how = how});
+    };
+
+    drop(is_acquire);
+    CHECK(time_of([&] { c.m.lock(); }) <= soon);
+    CHECK(s.proxy.cuts().size() == 1);
+    expect_taken(s, c.m, v);
+    const std::stop_token lost = c.m.lost();
+    const auto first_end = c.m.valid_until();
+
+    drop(call_of(scripts_sent::plain_renew));
+    CHECK(eventually([&] { return s.proxy.cuts().size() == 2 && clock::now() > first_end; }));
+    CHECK_FALSE(lost.stop_requested());
+    expect_taken(s, c.m, v);
+
+    drop(call_of(scripts_sent::plain_release));
+    CHECK(time_of([&] { CHECK(c.m.unlock() == release_outcome::released); }) <= soon);
+    CHECK(s.proxy.cuts().size() == 3);
+    CHECK(s.is_free());
+    CHECK_FALSE(lost.stop_requested());
+    CHECK(v.wrong() == "");
+}
+
+// ---- Requests that come late.
+
+namespace {
+
+// Long enough that a test can do something within it.
+constexpr auto long_timeout = 400ms;
+
+}  // namespace
+
+TEST_CASE("an acquire that reaches the server when its caller has given up is taken back") {
+    for (const way& w : ways_to_take()) {
+        INFO(w.name);
+        site& s = sites::fresh(0);
+        client c(s, w, w.options, long_timeout);
+        s.proxy.cut({.command = w.command, .after = 50, .how = ending::delay});
+        const int releases = s.calls_of("del");
+        std::error_code ec;
+        REQUIRE_FALSE(c.m.try_lock_for(10ms, ec));
+        CHECK(is_trouble(ec));
+        REQUIRE(eventually([&] { return s.calls_of("del") > releases; }));  // in vain
+        s.proxy.deliver();
+        CHECK(eventually([&] { return !s.is_free(); }));
+        CHECK(s.is_free_within(long_timeout));
+        CHECK(time_of([&] { c.m.lock(); }) <= soon);
+        CHECK(c.m.unlock() == release_outcome::released);
+    }
+}
+
+TEST_CASE("a renewal or release that reaches the server late does nothing to the next owner") {
+    const bool renewal = GENERATE(true, false);
+    site& s = sites::fresh(0);
+    lock_options options = plain;
+    options.lease = short_lease;
+    client c(s, {"", options, {}, take});
+    s.proxy.cut({.command = call_of(renewal ? scripts_sent::plain_renew : scripts_sent::plain_release),
+                 .how = ending::delay});
+    if (renewal) CHECK(eventually([&] { return !s.proxy.cuts().empty(); }));
+    CHECK(c.m.unlock() == release_outcome::released);
+    CHECK(s.proxy.cuts().size() == 1);
+    s.real.command({"SET", "orders", "somebody", "PX", "60000"});
+    const int calls = s.calls_of("evalsha");
+    s.proxy.deliver();
+    CHECK(eventually([&] { return s.calls_of("evalsha") > calls; }));
+    CHECK(s.value() == "somebody");
+    CHECK(std::stol(s.real.command({"PTTL", "orders"})) > 50'000);
+}
