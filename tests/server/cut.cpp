@@ -916,3 +916,18 @@ TEST_CASE("a renewal or release that reaches the server late does nothing to the
     CHECK(s.value() == "somebody");
     CHECK(std::stol(s.real.command({"PTTL", "orders"})) > 50'000);
 }
+
+TEST_CASE("an acquire that reaches the server when a second one was granted and released is taken back") {
+    for (const way& w : ways_to_take()) {
+        INFO(w.name);
+        site& s = sites::fresh(0);
+        client c(s, w);
+        s.proxy.cut({.command = w.command, .after = 50, .how = ending::delay});
+        c.m.lock();
+        CHECK(c.m.unlock() == release_outcome::released);
+        CHECK(s.proxy.cuts().size() == 1);
+        s.proxy.deliver();
+        CHECK(eventually([&] { return !s.is_free(); }));
+        CHECK(s.is_free_within(command_timeout));
+    }
+}

@@ -113,6 +113,9 @@ class acquire {
 
     acquire_step on_stop() noexcept { return fail(errc::cancelled); }
 
+    /// Returns: whether a sending with the present token was not answered: it may still be on its way.
+    bool open() const noexcept { return open_; }
+
   private:
     acquire_step on_granted(clock::time_point sent) noexcept {
         const auto until = validity_end(sent, limits_.lease);

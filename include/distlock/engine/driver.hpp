@@ -31,6 +31,7 @@ struct acquisition {
     clock::time_point came{};  ///< of granted: when its answer had come
     std::string trouble;       ///< of failed: what the connection or the server said last
     bool contended = false;
+    bool open = false;  ///< of granted: an earlier sending was not answered, and may still be on its way
 };
 
 /// What became of a release.
@@ -125,6 +126,7 @@ acquisition take(Conn& connection, const Dialect& dialect, const acquire_limits&
             case acquire_step::kind::gave_up:
             case acquire_step::kind::failed:
                 result.end = step;
+                result.open = machine.open();
                 return result;
         }
     }

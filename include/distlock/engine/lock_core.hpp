@@ -237,6 +237,7 @@ class lock_core {
         try {
             const std::lock_guard guard(state_);
             held_.begin(got, ++serial_, guarded);
+            late_until_ = got.open ? got.came + answer_time() : time_point{};
         } catch (const std::system_error& e) {
             give_back(got.owner, got.end.at, got.came + options_.lease.get());
             throw no_thread(e);
@@ -254,6 +255,12 @@ class lock_core {
         trouble_ = errc{};
         guard.unlock();
         const auto done = give_back(last->owner, last->until, last->gone_by);
+        if (Clock::now() < late_until_) {
+            // It would bring the lock back, under a token nobody has any more.
+            const std::lock_guard again(state_);
+            const auto on_its_way = answer_time();
+            held_.owe(last->owner, on_its_way, Clock::now() + on_its_way + options_.lease.get());
+        }
         open_gate();
         return done;
     }
@@ -283,6 +290,7 @@ class lock_core {
     bool busy_ = false;       // a thread of ours is talking to the server about this lock
     bool contended_ = false;  // the lock was found taken the last time
     std::uint64_t serial_ = 0;
+    time_point late_until_{};  // until when a sending of the acquisition that was not answered may still come
     engine::strays strays_;
     std::uint64_t failures_ = 0;   // attempts that ended in trouble
     errc last_failure_{};          // of the last of them
