@@ -86,7 +86,8 @@ class mutex {
     mutex& operator=(const mutex&) = delete;
 
     /// Preconditions: no thread is in a member function.
-    /// Effects: unlock(), if a thread forgot. In a child after fork(): none.
+    /// Effects: unlock(), if a thread forgot. In a child after fork(): none. The last mutex of a connection that is no
+    /// hosting_connection waits for callbacks that run; else the connection's destructor does.
     ~mutex() = default;
 
     /// Effects: waits until the lock is taken. A server that is unreachable, loading or silent is ridden out

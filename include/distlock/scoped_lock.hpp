@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -153,7 +154,7 @@ class scoped_lock {
         if constexpr (count == 1) {
             return lost_of(*std::get<0>(mutexes_), serials_[0]);
         } else {
-            if (!any_lost_) any_lost_ = watch(std::make_index_sequence<count>{});
+            if (!any_lost_) any_lost_ = watch();
             return any_lost_->source.get_token();
         }
     }
@@ -177,23 +178,26 @@ class scoped_lock {
     }
 
     // One token for several locks.
+    // What it calls may end the guard, or wait for the end of it: a guard's end waits for nobody.
+    struct any_of_them;
     struct passing_on {
-        std::stop_source* to;
+        std::weak_ptr<any_of_them> to;
         void operator()() const noexcept {
-            std::stop_source kept = *to;  // what it calls may end the guard
-            kept.request_stop();
+            if (const auto kept = to.lock()) kept->source.request_stop();
         }
     };
     struct any_of_them {
-        template <class... Tokens>
-        explicit any_of_them(Tokens... tokens)
-            : each{{std::stop_callback<passing_on>(std::move(tokens), passing_on{&source})...}} {}
         std::stop_source source;
-        std::array<std::stop_callback<passing_on>, count> each;
+        std::array<std::optional<std::stop_callback<passing_on>>, count> each;
     };
+    std::shared_ptr<any_of_them> watch() const {
+        const auto made = std::make_shared<any_of_them>();
+        watch_each(made, std::make_index_sequence<count>{});
+        return made;
+    }
     template <std::size_t... I>
-    std::unique_ptr<any_of_them> watch(std::index_sequence<I...>) const {
-        return std::make_unique<any_of_them>(lost_of(*std::get<I>(mutexes_), serials_[I])...);
+    void watch_each(const std::shared_ptr<any_of_them>& by, std::index_sequence<I...>) const {
+        (by->each[I].emplace(lost_of(*std::get<I>(mutexes_), serials_[I]), passing_on{by}), ...);
     }
 
     template <class F>
@@ -266,7 +270,7 @@ class scoped_lock {
     std::tuple<Mutexes*...> mutexes_;
     mutable std::array<std::uint64_t, count> serials_{};  // of the acquisitions; 0: none
     std::array<std::uint64_t, count> fences_{};
-    mutable std::unique_ptr<any_of_them> any_lost_;  // once somebody asked
+    mutable std::shared_ptr<any_of_them> any_lost_;  // once somebody asked
 };
 
 template <class M>

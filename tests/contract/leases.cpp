@@ -138,7 +138,7 @@ TEMPLATE_LIST_TEST_CASE("a lock is kept for longer than its lease, by renewal", 
 
 TEMPLATE_LIST_TEST_CASE("a renewal whose script the server has forgotten is sent with it", "", rigs::all) {
     TestType rig;
-    distlock::mutex m{rig.connection, rigs::fresh_name(), {.lease = short_lease}};
+    distlock::mutex m{rig.connection, rigs::fresh_name(), {.lease = lease}};
     m.lock();
     for (int i = 0; i < 2; ++i) {
         rig.server().command({"SCRIPT", "FLUSH"});
@@ -478,7 +478,7 @@ TEMPLATE_LIST_TEST_CASE("without fencing the token is 0, and no key but the lock
     const auto fenced = rigs::fresh_name("fenced") + ".";
     const auto keys = [&](const std::string& of) { return rig.server().command({"KEYS", "*" + of + "*"}); };
     {
-        distlock::mutex m{rig.connection, name, {.lease = short_lease}};
+        distlock::mutex m{rig.connection, name, {.lease = lease}};
         const distlock::scoped_lock guard{m};
         CHECK(m.fencing_token() == 0);
         CHECK(guard.fencing_token() == 0);
@@ -489,7 +489,7 @@ TEMPLATE_LIST_TEST_CASE("without fencing the token is 0, and no key but the lock
     }
     CHECK(keys(name).empty());
     {
-        distlock::mutex m{rig.connection, fenced, {.lease = short_lease, .fencing = true}};
+        distlock::mutex m{rig.connection, fenced, {.lease = lease, .fencing = true}};
         const distlock::scoped_lock guard{m};
         CHECK(rig.server().command({"EXISTS", fenced, fence_key(fenced)}) == "2");
     }

@@ -90,40 +90,51 @@ class watched {
 };
 
 struct tally {
-    int told = 0;        // of all that were to be
-    int early = 0;       // before the end of validity
-    int late = 0;        // after the bound, the machine's own lateness aside
-    int endangered = 0;  // when the server's key could already have been gone, by the rule
-    int asked = 0;       // of these the server's word is known
-    int gone = 0;        // when it was gone, by the server's word, the machine's lateness aside
-    int owned = 0;       // owns_lock() was true in the callback, or after it
-    spread after;        // the end of validity
-    spread ahead;        // of the end of the key
-    clk::duration machine{};
+    int told = 0;             // of all that were to be
+    int early = 0;            // before the end of validity
+    int late = 0;             // after the bound
+    int endangered = 0;       // when the server's key could already have been gone, by the rule
+    int asked = 0;            // of these the server's word is known
+    int owned = 0;            // owns_lock() was true in the callback, or after it
+    spread after;             // the end of validity
+    spread ahead;             // of the end of the key
+    clk::duration machine{};  // how late it was itself meanwhile
 
     void add(watched& w, const lateness_probe& probe) {
         if (!w.told()) return;
         ++told;
         const auto lateness = w.lost_at() - w.lock().valid_until();
         early += lateness < 0ms;
-        late += lateness > bound + probe.worst();
+        late += lateness > bound;
         endangered += lateness >= drift_margin(w.lease());
         owned += w.owned_when_told() || w.lock().owns_lock();
         after.add(lateness);
         if (const auto left = w.ahead()) {
             ++asked;
             ahead.add(*left);
-            gone += *left < -probe.worst();
         }
         machine = std::max(machine, probe.worst());
     }
 
     void print(std::chrono::milliseconds lease, int count) const {
-        figure("stopped server, lease %d ms: told %d of %d, %.2f to %.2f ms after the end of validity",
-               static_cast<int>(lease.count()), told, count, after.least(), after.most());
-        figure("  at least %.2f ms before the server's key was gone; after it could be (%.0f ms): %d",
-               ahead.least(), in_ms(drift_margin(lease)), endangered);
+        figure(
+            "stopped server, lease %d ms: told %d of %d, %.2f to %.2f ms after the end of validity; over "
+            "%.0f ms: %d",
+            static_cast<int>(lease.count()), told, count, after.least(), after.most(), in_ms(bound), late);
+        figure(
+            "  at least %.2f ms before the server's key was gone (%d asked); after it could be (%.0f ms): %d",
+            ahead.least(), asked, in_ms(drift_margin(lease)), endangered);
         figure("  beside it a thread that only waits was up to %.2f ms late", in_ms(machine));
+    }
+
+    // A machine that has no time for a thread is not held against the library.
+    void judge(int count) const {
+        CHECK(told == count);
+        CHECK(early == 0);
+        CHECK(owned == 0);
+        CHECK(asked > 0);
+        CHECK(after.most() <= in_ms(bound + machine));
+        CHECK(ahead.least() >= -in_ms(machine));
     }
 };
 
@@ -172,12 +183,7 @@ TEST_CASE("when the server stops, lost() fires at the end of validity: never bef
         CHECK(next.unlock() == release_outcome::released);
     }
     seen.print(lease, count);
-    CHECK(seen.told == count);
-    CHECK(seen.early == 0);
-    CHECK(seen.late == 0);
-    CHECK(seen.gone == 0);
-    CHECK(seen.asked > 0);
-    CHECK(seen.owned == 0);
+    seen.judge(count);
     CHECK(freed == 0);
 }
 
@@ -187,7 +193,7 @@ TEST_CASE("when the server stops, lost() fires before the server can let anybody
     constexpr int at_once = 10;
     redis_server server;
     hiredis_connection redis{server.uri() + time_out};
-    const int count = injections(at_once) / at_once * at_once;
+    const int count = (injections(at_once) + at_once - 1) / at_once * at_once;
     lateness_probe probe;
     tally seen;
     for (int i = 0; i < count; i += at_once) {
@@ -207,10 +213,5 @@ TEST_CASE("when the server stops, lost() fires before the server can let anybody
         for (watched& w : held) seen.add(w, probe);
     }
     seen.print(lease, count);
-    CHECK(seen.told == count);
-    CHECK(seen.early == 0);
-    CHECK(seen.gone == 0);
-    CHECK(seen.asked > 0);
-    CHECK(seen.owned == 0);
-    CHECK(seen.late == 0);
+    seen.judge(count);
 }

@@ -957,6 +957,24 @@ TEST_CASE("a guard's loss token is stopped with its own lock") {
     CHECK(guard.lost().stop_requested());
 }
 
+TEST_CASE(
+    "a guard whose lease ran out neither ends nor speaks for the acquisition that followed, nor owes an "
+    "unlock") {
+    setting s;
+    lock m{s.server, "orders", {.renew = false}};
+    std::optional<distlock::scoped_lock<lock>> guard(std::in_place, m);
+    manual_clock::advance(30s);
+    std::jthread([&] { m.lock(); }).join();
+    const auto second = s.server.owner();
+    CHECK_FALSE(guard->owns_lock());
+    CHECK(guard->valid_until() == real_clock::time_point{});
+    CHECK(guard->lost().stop_requested());
+    guard.reset();
+    CHECK(m.owns_lock());
+    CHECK(s.server.owner() == second);
+    CHECK(m.unlock() == release_outcome::released);  // handed over by the other thread
+}
+
 // ---- callbacks -------------------------------------------------------------------------------------------
 
 TEST_CASE("unlock in the lost callback does not deadlock") {
@@ -1075,6 +1093,19 @@ TEST_CASE("a mutex may end in the middle of a renewal, or of its loss") {
     }
 }
 
+TEST_CASE("nothing is renewed, and nobody told, for a mutex that is gone") {
+    setting s;
+    auto m = std::make_unique<lock>(s.server, "orders", lock_options{}, s.seen);
+    m->lock();
+    const auto lost = m->lost();
+    m.reset();
+    manual_clock::advance(31s);
+    a_while();
+    CHECK_FALSE(lost.stop_requested());
+    CHECK(s.seen->heard().empty());
+    CHECK(s.server.count("renew") == 0);
+}
+
 // ---- what is owed ----------------------------------------------------------------------------------------
 
 TEST_CASE("an unlock whose release failed is tried again in the background until the lock is free") {
@@ -1180,6 +1211,35 @@ TEST_CASE("the fencing token is the grant's, and outlives a loss until the unloc
     redis.then(reply::integer(0));
     CHECK(m.unlock() == release_outcome::expired);
     CHECK(m.fencing_token() == 0);
+    redis.then(granted("1763718245123458"));
+    redis.then(reply::integer(1));
+    const distlock::scoped_lock guard{m};
+    manual_clock::advance(30s);
+    CHECK(guard.fencing_token() == 1763718245123458U);
+}
+
+TEST_CASE("one thread of a process asks the server at a time, also while the lock is released") {
+    setting s;
+    for (const std::string asked : {"take", "release"}) {
+        door hold;
+        std::atomic<bool> blocking{true};
+        lock m{s.server, "orders"};
+        s.server.instead([&](const std::string& what) -> std::optional<reply> {
+            if (what == asked && blocking.exchange(false)) hold.pass();
+            return {};
+        });
+        std::jthread first([&] {
+            m.lock();
+            m.unlock();
+        });
+        REQUIRE(eventually([&] { return hold.reached(); }));
+        const auto sent = s.server.sent().size();
+        CHECK_FALSE(m.try_lock());
+        CHECK(s.server.sent().size() == sent);
+        hold.open();
+        m.lock();  // waits until the other has done
+        CHECK(m.unlock() == release_outcome::released);
+    }
 }
 
 TEST_CASE("without fencing there is no fencing token") {
@@ -1200,7 +1260,8 @@ TEST_CASE("when no thread is to be had to renew a lock, it is given back and tha
         one_key server;
         lock_of<one_key> m{server, "orders"};
         std::error_code ec;
-        const bool refused = !m.try_lock(ec) && ec == errc::no_thread && !m.owns_lock();
+        const bool refused = !m.try_lock(ec) && ec == errc::no_thread && !m.owns_lock() && !m.try_lock(ec) &&
+                             ec == errc::no_thread;
         lock_of<one_key> unwatched{server, "orders", {.renew = false}};
         unwatched.lock();
         bool said = false;
@@ -1209,7 +1270,7 @@ TEST_CASE("when no thread is to be had to renew a lock, it is given back and tha
         } catch (const distlock::error& e) {
             said = e.code() == errc::no_thread;
         }
-        return refused && said && unwatched.owns_lock() && server.count("release") == 1 &&
+        return refused && said && unwatched.owns_lock() && server.count("release") == 2 &&
                unwatched.unlock() == release_outcome::released && server.owner().empty();
     }));
 }

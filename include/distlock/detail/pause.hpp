@@ -3,17 +3,23 @@
 
 #include <algorithm>
 #include <chrono>
+#include <concepts>
 #include <condition_variable>
 #include <mutex>
 #include <stop_token>
 
+namespace distlock {
+struct clock;
+}
+
 namespace distlock::detail {
 
-// Waits are cut into slices: libstdc++ adds a deadline of another clock to its own clock's now, which
-// overflows for time_point::max().
+// Waits are cut into slices. One second, since the system's timers stand still while the machine is suspended and our clock
+// does not; next to nothing for a clock that a test moves.
 template <class Clock>
-typename Clock::time_point next_slice(typename Clock::time_point until) {
-    return std::min<typename Clock::time_point>(until, Clock::now() + std::chrono::hours{1});
+auto next_slice(typename Clock::time_point until) {
+    constexpr std::chrono::milliseconds slice{std::same_as<Clock, distlock::clock> ? 1000 : 1};
+    return std::min<typename Clock::duration>(until - Clock::now(), slice);
 }
 
 /// Effects: waits until `ready()` holds, Clock reaches `until`, or `stop` is requested.
@@ -23,7 +29,7 @@ bool wait_until(std::condition_variable_any& wake, std::unique_lock<std::mutex>&
                 const std::stop_token& stop, typename Clock::time_point until, Predicate ready) {
     while (!ready()) {
         if (stop.stop_requested() || Clock::now() >= until) return ready();
-        wake.wait_until(lock, stop, next_slice<Clock>(until), ready);
+        wake.wait_for(lock, stop, next_slice<Clock>(until), ready);
     }
     return true;
 }
@@ -35,7 +41,7 @@ void pause_until(const std::stop_token& stop, typename Clock::time_point until) 
     std::unique_lock lock(mutex);
     if (!stop.stop_possible()) {  // the plain condition variable allocates nothing
         std::condition_variable never;
-        while (Clock::now() < until) never.wait_until(lock, next_slice<Clock>(until));
+        while (Clock::now() < until) never.wait_for(lock, next_slice<Clock>(until));
         return;
     }
     std::condition_variable_any never;

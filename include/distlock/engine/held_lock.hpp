@@ -129,7 +129,7 @@ class held_lock {
         try {
             if (observer_) {
                 hold_->loss = std::make_unique<loss_job>(observer_, dialect_.name());
-                keeper().timer().set(watcher_, hold_->lease.until());
+                watch_until(hold_->lease.until());
             }
             if (hold_->lease.due() != time_point::max() && !renewing_on_) {
                 keeper().list(renewer_, hold_->lease.due());
@@ -152,7 +152,7 @@ class held_lock {
         if (!hold_->stop.stop_possible()) {
             std::stop_source source;
             auto job = std::make_unique<stop_job>(source);
-            keeper().timer().set(watcher_, hold_->lease.until());
+            watch_until(hold_->lease.until());
             hold_->stop = std::move(source);
             hold_->stopping = std::move(job);
         }
@@ -215,6 +215,11 @@ class held_lock {
         return *keeper_;
     }
 
+    // Throws: as loss_timer::set.
+    void watch_until(time_point at) {
+        keeper().timer().set(watcher_, asking_ ? std::min(at, ask_until_) : at);
+    }
+
     // Tells who asked, if it is lost.
     void fall(time_point now) noexcept {
         const auto why = hold_->lease.lost(now);
@@ -227,14 +232,12 @@ class held_lock {
 
     time_point watch(time_point now) noexcept {
         const std::lock_guard guard(state_);
-        if (asking_) {
-            if (now < ask_until_) return ask_until_;
-            keeper_->timer().call(std::move(asking_));
-        }
-        if (!hold_ || (!hold_->stopping && !hold_->loss)) return time_point::max();
-        if (!hold_->lease.lost(now)) return hold_->lease.until();
+        if (asking_ && now >= ask_until_) keeper_->timer().call(std::move(asking_));
+        const auto next = asking_ ? ask_until_ : time_point::max();
+        if (!hold_ || (!hold_->stopping && !hold_->loss)) return next;
+        if (!hold_->lease.lost(now)) return std::min(next, hold_->lease.until());
         fall(now);
-        return time_point::max();
+        return next;
     }
 
     typename chore::step begin_renewal(time_point now) noexcept {

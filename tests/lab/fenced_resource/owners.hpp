@@ -1,10 +1,7 @@
 // Processes that own a lock in turn, and can be stopped where they stand. They never outlive their parent.
 #pragma once
 
-#include <atomic>
 #include <cerrno>
-#include <cstddef>
-#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/types.h>

@@ -60,9 +60,9 @@ class shared_mutex {
 /// One attempt to write, by an owner that held the lock when it last looked.
 struct attempt {
     std::uint64_t fence = 0;
-    distlock::clock::time_point granted{};  ///< a moment after the grant, at which the lease was not over
-    distlock::clock::time_point ended{};  ///< a moment at which it was not over yet, as far as the owner knew
-    bool stopped = false;                 ///< between its look and its write
+    distlock::clock::time_point granted{};  ///< after the grant, and before the owner's look
+    distlock::clock::time_point ended{};    ///< the end of the lease, as the owner knew it after its look
+    bool stopped = false;                   ///< between its look and its write
     bool released = false;  ///< whether unlock(), afterwards, said that the lock had been its own
 };
 
