@@ -21,8 +21,8 @@ struct lock_options {
     /// all locks of a connection; it starts with the first of them that is taken.
     bool renew = true;
 
-    /// The longest time an acquisition is kept: at its end the lock is lost, with loss_reason::max_hold. `{}`: no
-    /// limit. Else at least 10 ms.
+    /// The longest time an acquisition is kept: at its end the lock is lost, with loss_reason::max_hold, and free at
+    /// unlock(), or when the lease ends that was begun last. `{}`: no limit. Else at least 10 ms.
     time_span max_hold = {};
 
     /// Whether every acquisition gets a fencing token: a number larger than any before it under this name. It

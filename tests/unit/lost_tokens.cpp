@@ -1,0 +1,155 @@
+// Loss tokens in company: of the acquisition that follows a loss, of a guard of two, of a child; and waits by a clock that
+// a test moves.
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <distlock/mutex.hpp>
+#include <distlock/net/companion.hpp>
+#include <distlock/scoped_lock.hpp>
+#include <distlock/testing/manual_clock.hpp>
+
+#include "catch.hpp"
+#include "in_child.hpp"
+#include "slack.hpp"
+#include "waiting.hpp"
+
+namespace {
+
+using distlock::command;
+using distlock::reply;
+using distlock::testing::manual_clock;
+using namespace std::chrono_literals;
+using clk = distlock::clock;
+
+/// A connection with a keeper of its own, that answers what it is told to.
+class answering {
+  public:
+    explicit answering(std::function<reply(const std::string&)> f) : answer_(std::move(f)) {}
+    reply execute(const command& cmd) {
+        const auto argv = cmd.argv();
+        if (argv[0] == "GET") return answer_("mark");
+        if (argv[0] == "SET") return answer_("take");
+        if (argv[1] == distlock::detail::plain_look.sha1()) return answer_("look");
+        return answer_(argv[1] == distlock::detail::plain_renew.sha1() ? "renew" : "release");
+    }
+    distlock::companion& host() { return companion_; }
+
+  private:
+    std::function<reply(const std::string&)> answer_;
+    distlock::companion companion_;
+};
+
+struct notebook : distlock::lease_observer {
+    void lost(const std::string&, distlock::loss_reason) override { ++losses; }
+    std::atomic<int> losses{0};
+};
+
+}  // namespace
+
+// Its deadline was the old one's: lost() came 605 ms late.
+TEST_CASE("who locks again while it is asked why the lock was lost, is told of the next loss in time") {
+    std::atomic<bool> hangs{true};
+    std::atomic<int> renewals{0};
+    answering redis([&](const std::string& what) {
+        if (what == "take") return reply::status("OK");
+        if (what == "mark") {
+            static_cast<void>(eventually([&] { return !hangs; }));
+            return reply::nil();
+        }
+        if (what == "renew" && ++renewals > 1) return reply::no_answer(distlock::errc::no_reply, "lost");
+        return reply::integer(0);
+    });
+    const auto observer = std::make_shared<notebook>();
+    {
+        distlock::mutex m{redis, "orders", {.lease = 400ms}, observer};
+        m.lock();
+        const auto first = m.lost();
+        REQUIRE(eventually([&] { return first.stop_requested(); }));
+        m.unlock();
+        m.lock();
+        const auto second = m.lost();
+        const auto until = m.valid_until();
+        REQUIRE(eventually([&] { return second.stop_requested(); }));
+        CHECK(clk::now() - until < slack);
+        CHECK(eventually([&] { return observer->losses == 2; }));
+        hangs = false;
+    }
+    CHECK(observer->losses == 2);
+}
+
+TEST_CASE("a guard of two can end while what its token called waits for that") {
+    answering redis(
+        [&](const std::string& what) { return what == "take" ? reply::status("OK") : reply::integer(0); });
+    distlock::mutex one{redis, "one", {.lease = 300ms}};
+    distlock::mutex two{redis, "two", {.lease = 300ms}};
+    std::atomic<bool> ended{false};
+    std::atomic<bool> waited{false};
+    std::atomic<bool> called{false};
+    std::stop_token token;
+    std::atomic<bool> ready{false};
+    std::thread worker([&] {
+        {
+            const distlock::scoped_lock guard{one, two};
+            token = guard.lost();
+            ready = true;
+            static_cast<void>(eventually([&] { return called.load(); }));
+        }
+        ended = true;
+    });
+    REQUIRE(eventually([&] { return ready.load(); }));
+    {
+        const std::stop_callback callback(token, [&] {
+            called = true;
+            waited = eventually([&] { return ended.load(); });
+        });
+        worker.join();
+    }
+    CHECK(called);
+    CHECK(waited);
+}
+
+#if !defined(__SANITIZE_THREAD__)  // which does not allow threads in a child
+TEST_CASE("a child's lock over a connection of its parent is renewed by the child") {
+    std::atomic<int> renewals{0};
+    answering redis([&](const std::string& what) {
+        renewals += what == "renew";
+        return what == "take" ? reply::status("OK") : reply::integer(1);
+    });
+    distlock::mutex m{redis, "orders", {.lease = 300ms}};
+    m.lock();
+    REQUIRE(eventually([&] { return renewals > 0; }));
+    CHECK(in_child([&] {
+        renewals = 0;
+        distlock::mutex own{redis, "invoices", {.lease = 300ms}};
+        own.lock();
+        return eventually([&] { return renewals > 2; }) && own.owns_lock();
+    }));
+    CHECK(m.owns_lock());
+}
+#endif
+
+// The condition variable compared it with the machine's own time since it was started.
+TEST_CASE("a wait ends when its clock is moved, whatever the time of the machine") {
+    manual_clock::reset();
+    manual_clock::advance(24h * 365 * 30);
+    answering redis(
+        [&](const std::string& what) { return what == "take" ? reply::nil() : reply::integer(30'000); });
+    distlock::mutex<answering, distlock::plain, manual_clock> m{redis, "orders", {.renew = false}};
+    std::atomic<bool> over{false};
+    std::thread waiter([&] {
+        static_cast<void>(m.try_lock_for(1s));
+        over = true;
+    });
+    CHECK(eventually([&] {
+        manual_clock::advance(10ms);
+        return over.load();
+    }));
+    waiter.join();
+    manual_clock::reset();
+}
