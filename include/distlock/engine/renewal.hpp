@@ -108,7 +108,7 @@ class renewal {
         const bool first = !failing_;
         if (first) pause_ = std::chrono::milliseconds{10};
         failing_ = true;
-        const duration longest = std::max<duration>(lease_ / 12, std::chrono::milliseconds{1});
+        const duration longest = std::max<duration>(lease_ / 24, std::chrono::milliseconds{1});
         pause_ = std::min(pause_, longest);
         due_ = now + pause_ / 2 + up_to(pause_ / 2);
         pause_ *= 2;
