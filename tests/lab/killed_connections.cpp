@@ -84,6 +84,8 @@ result kill_connections(clk::duration pause, clk::duration span) {
     }
     seen.renewals = calls(server, "pexpire") - before;
     for (auto& m : held) seen.released += m.unlock() == release_outcome::released;
+    // Of a lost one its observer is told by another thread.
+    CHECK(eventually([&] { return seen.released + watching->losses >= locks; }));
     seen.risks = watching->risks;
     seen.losses = watching->losses;
     return seen;

@@ -12,6 +12,7 @@
 #include <distlock/base/options.hpp>
 #include <distlock/base/owner.hpp>
 #include <distlock/base/token.hpp>
+#include <distlock/detail/sha1.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/plain.hpp>
@@ -497,5 +498,14 @@ TEST_CASE("each script states its contract first") {
         CHECK(s->text().starts_with("-- KEYS: "));
         CHECK(s->text().find("ARGV: ") < s->text().find('\n'));
         CHECK(s->text().find("-- Returns ") != std::string_view::npos);
+    }
+}
+
+TEST_CASE("the digests that stand in the header are those of the scripts") {
+    namespace detail = distlock::detail;
+    for (const distlock::script* s :
+         {&detail::plain_look, &detail::plain_look_beside, &detail::plain_renew, &detail::plain_release}) {
+        const auto digest = detail::sha1_hex(s->text());
+        CHECK(std::string_view(digest.data(), digest.size()) == s->sha1());
     }
 }

@@ -55,7 +55,8 @@ if holder ~= ARGV[1] then
   return redis.call('pttl', KEYS[1])
 end
 redis.call('pexpire', KEYS[1], ARGV[2])
-return redis.status_reply('OK'))"};
+return redis.status_reply('OK'))",
+                                   "d1b064cf6e0c77aee29b1bb373e5f7fec82874cf"};
 
 // The same with what may be kept beside the lock. The fence grows by the server's clock, so that losing it does not make it
 // fall, and past the clock where that was set back. It is a string on its way: Lua's numbers end at 2^53. It comes before
@@ -91,7 +92,8 @@ else
   redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])
 end
 if ARGV[4] ~= '' then redis.call('set', KEYS[3], ARGV[1] .. '\n' .. ARGV[4], 'PX', ARGV[2]) end
-return {1, fence})"};
+return {1, fence})",
+    "f8fb0a62959f253edf7832f18b38868f93171b2c"};
 
 inline constexpr script plain_renew{
     R"(-- KEYS: lock, then what is kept beside it. ARGV: token, then for each key its TTL in ms.
@@ -104,7 +106,8 @@ if holder ~= ARGV[1] then
   return -1
 end
 for i = 1, #KEYS do redis.call('pexpire', KEYS[i], ARGV[i + 1]) end
-return 1)"};
+return 1)",
+    "58a699d6285bfaae295a59d61e45529daf5fe175"};
 
 inline constexpr script plain_release{R"(-- KEYS: lock, then what goes with it. ARGV: token.
 -- Returns 1: released. 0: nothing there. -1: somebody else's, left alone.
@@ -115,7 +118,8 @@ if holder and holder ~= ARGV[1] then
   return -1
 end
 for i = 2, #KEYS do redis.call('del', KEYS[i]) end
-return redis.call('del', KEYS[1]))"};
+return redis.call('del', KEYS[1]))",
+                                      "e2aae4dcc8c78c66c18e6a25c98715626895a64e"};
 
 }  // namespace detail
 
