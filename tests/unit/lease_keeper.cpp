@@ -634,11 +634,15 @@ TEST_CASE("the keeper of any other connection lives as long as somebody uses it"
     CHECK(first == second);
     pipelining other;
     CHECK(keeper_of<real_clock>(other) != first);
-    const std::weak_ptr<real_keeper> seen = first;
+    const auto threads = thread_count();
+    real_chore one("of both");
+    first->list(one, clock::now());
+    REQUIRE(eventually([&] { return one.ends == 1; }));
+    first->strike(one);
     first.reset();
-    CHECK_FALSE(seen.expired());
+    CHECK(thread_count() == threads + 1);
     second.reset();
-    CHECK(seen.expired());
+    CHECK(thread_count() == threads);
     CHECK(keeper_of<real_clock>(c) != nullptr);
 }
 

@@ -268,21 +268,38 @@ class keeper_register {
     static std::shared_ptr<keeper> get(Conn& connection) {
         keeper_register& here = present();
         const std::lock_guard guard(here.lock_);
-        std::erase_if(here.known_, [](const entry& e) { return e.kept.expired(); });
-        for (const entry& e : here.known_) {
+        for (entry& e : here.known_) {
             if (e.connection != &connection) continue;
-            if (auto found = e.kept.lock()) return found;
+            ++e.users;
+            return handle(e.kept.get());
         }
-        auto made = std::make_shared<keeper>(connection);
-        here.known_.push_back({&connection, made});
-        return made;
+        here.known_.reserve(here.known_.size() + 1);
+        here.known_.push_back({&connection, std::make_unique<keeper>(connection), 1});
+        return handle(here.known_.back().kept.get());
     }
 
   private:
     struct entry {
         const Conn* connection;
-        std::weak_ptr<keeper> kept;
+        std::unique_ptr<keeper> kept;
+        std::size_t users;
     };
+
+    static std::shared_ptr<keeper> handle(keeper* of) {
+        return {of, [](const keeper* k) noexcept { leave(k); }};
+    }
+
+    static void leave(const keeper* of) noexcept {
+        std::unique_ptr<keeper> last;  // its end waits for threads, and for nothing of ours
+        keeper_register* const here = present_.load();
+        if (here->process_ != distlock::detail::current_process()) return;
+        const std::lock_guard guard(here->lock_);
+        const auto found = std::find_if(here->known_.begin(), here->known_.end(),
+                                        [&](const entry& e) { return e.kept.get() == of; });
+        if (found == here->known_.end() || --found->users > 0) return;
+        last = std::move(found->kept);
+        here->known_.erase(found);
+    }
 
     // Never destroyed: destructors of static objects ask, too. A child begins another: its parent's keepers are nobody's,
     // and a thread that is not there may have had the lock.
@@ -296,7 +313,7 @@ class keeper_register {
     }
 
     static inline std::atomic<keeper_register*> present_{nullptr};
-    std::mutex lock_;
+    std::recursive_mutex lock_;  // a handle there is no memory for is left at once
     std::vector<entry> known_;
     const pid_t process_ = distlock::detail::current_process();
 };
