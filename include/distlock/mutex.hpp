@@ -1,6 +1,6 @@
 // distlock::mutex: a std::mutex for a fleet of processes.
 //
-//   template <connection Conn, class Dialect = plain, class Clock = clock>
+//   template <connection Conn, class Dialect = handoff, class Clock = clock>
 //   class mutex {
 //     mutex(Conn&, std::string name, lock_options = {}, std::shared_ptr<lease_observer> = {});
 //     ~mutex();                                   // releases
@@ -39,7 +39,7 @@
 #include <distlock/detail/saturate.hpp>
 #include <distlock/engine/lock_core.hpp>
 #include <distlock/net/connection.hpp>
-#include <distlock/wire/plain.hpp>
+#include <distlock/wire/handoff.hpp>
 
 namespace distlock {
 
@@ -64,7 +64,7 @@ struct guard_access;
 /// trips included.
 ///
 /// `Conn` must outlive the mutex. `Clock` is for tests; its time points are those of distlock::clock.
-template <connection Conn, class Dialect = plain, class Clock = clock>
+template <connection Conn, class Dialect = handoff, class Clock = clock>
 class mutex {
     static_assert(std::same_as<typename Clock::time_point, clock::time_point>,
                   "Clock must use the time points of distlock::clock");

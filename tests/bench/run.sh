@@ -1,14 +1,52 @@
 #!/bin/sh
-# Prints the figures: sh tests/bench/run.sh [pairs]. Starts its own servers; nothing else should run meanwhile.
+# Prints the figures as one Markdown document, with charts in build/bench/charts: sh tests/bench/run.sh [quick]
+# Or draws the picture of waiting: sh tests/bench/run.sh picture file.svg
+# Starts its own servers; nothing else should run meanwhile. About nine minutes, with `quick` a fifth of that.
 set -eu
 root=$(CDPATH= cd -- "$(dirname -- "$0")/../.." && pwd)
 
-sh "$root/cmake/dev/packages.sh" g++ cmake ninja-build pkg-config libhiredis-dev libssl-dev catch2 redis-server
+usage() {
+    echo "usage: sh tests/bench/run.sh [quick | picture file.svg]" >&2
+    exit 2
+}
+mode=${1:-normal}
+case "$mode" in
+    normal | quick) [ $# -le 1 ] || usage ;;
+    picture) [ $# -eq 2 ] || usage ;;
+    *) usage ;;
+esac
+
+target=distlock_bench
+[ "$mode" != picture ] || target=distlock_bench_waiting_picture
+sh "$root/cmake/dev/packages.sh" g++ cmake ninja-build pkg-config libhiredis-dev libssl-dev catch2 redis-server >&2
 mkdir -p "$root/build"
 build="$root/build/bench"
-cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DDISTLOCK_BUILD_EXAMPLES=OFF >"$root/build/bench.log"
-cmake --build "$build" --target distlock_bench >>"$root/build/bench.log"
+log="$root/build/bench.log"
+{
+    cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DDISTLOCK_BUILD_EXAMPLES=OFF &&
+        cmake --build "$build" --target "$target"
+} >"$log" 2>&1 || {
+    tail -n 30 "$log" >&2
+    echo "bench: the build failed, see $log" >&2
+    exit 1
+}
 
-"$build/tests/distlock_bench_uncontended" "$@"
+if [ "$mode" = picture ]; then
+    exec "$build/tests/distlock_bench_waiting_picture" "$2"
+fi
+quick=
+[ "$mode" != quick ] || quick=quick
+echo "# Figures"
+echo
+echo "Clients, threads and server share one core. What is compared alternates; a ratio is taken in each round, and its median"
+echo "stands before its range."
+for part in uncontended contended handover threads; do
+    echo
+    echo "## $part"
+    # shellcheck disable=SC2086
+    "$build/tests/distlock_bench_$part" $quick "$build/charts"
+done
+echo
+echo "## compile time"
 echo
 sh "$root/tests/bench/compile_time.sh"

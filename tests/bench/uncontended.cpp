@@ -1,14 +1,9 @@
-// What an uncontended lock costs beside the bare hiredis loop that sends the same two commands.
+// What an uncontended lock costs beside the bare hiredis loop that sends SET NX PX and a compare-and-delete.
 //
-// Client and server share one core: across cores, wake-ups are measured instead of work. The two sides alternate, so that
-// a machine that changes its speed changes both; the figure is the ratio of the two in each pair.
-#include <algorithm>
-#include <array>
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
+// The two sides alternate, so that a machine that changes its speed changes both; the figure is the ratio of the two in each
+// round.
+#include <cstddef>
 #include <memory>
-#include <sched.h>
 #include <string>
 #include <vector>
 
@@ -17,120 +12,115 @@
 #include <distlock/testing.hpp>
 
 #include "allocations.hpp"
+#include "bench.hpp"
+#include "delay_proxy.hpp"
+#include "redis_client.hpp"
+#include "svg.hpp"
 
 namespace {
 
+using namespace bench;
 using distlock::testing::redis_server;
-using distlock::testing::redis_server_options;
 
-using seconds = std::chrono::duration<double>;
-
-template <class F>
-double cycles_per_second(int cycles, F& cycle) {
-    const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < cycles; ++i) cycle();
-    return cycles / seconds(std::chrono::steady_clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
-}
-
-// The plainest way to write it: redisCommandArgv, blocking, a constant token.
-class raw_loop {
-  public:
-    explicit raw_loop(const redis_server& server)
-        : context_(server.port() != 0 ? ::redisConnect("127.0.0.1", server.port())
-                                      : ::redisConnectUnix(server.socket_path().c_str()),
-                   ::redisFree) {
-        if (!context_ || context_->err != 0) std::abort();
-    }
-    void operator()() {
-        run({"SET", "raw", token_, "NX", "PX", "30000"});
-        const auto& release = distlock::detail::plain_release;
-        const reply_ptr r = run({"EVALSHA", release.sha1(), "1", "raw", token_});
-        if (r->type == REDIS_REPLY_ERROR) run({"EVAL", release.text(), "1", "raw", token_});
-    }
-
-  private:
-    using reply_ptr = std::unique_ptr<redisReply, void (*)(void*)>;
-
-    reply_ptr run(std::initializer_list<std::string_view> words) {
-        std::array<const char*, 8> argv{};
-        std::array<std::size_t, 8> sizes{};
-        int count = 0;
-        for (const auto word : words) {
-            argv.at(static_cast<std::size_t>(count)) = word.data();
-            sizes.at(static_cast<std::size_t>(count++)) = word.size();
-        }
-        void* r = ::redisCommandArgv(context_.get(), count, argv.data(), sizes.data());
-        if (r == nullptr) std::abort();
-        return {static_cast<redisReply*>(r), ::freeReplyObject};
-    }
-
-    std::unique_ptr<redisContext, void (*)(redisContext*)> context_;
-    std::string token_ = "0123456789abcdef0123456789abcdef";
+struct variant {
+    std::string name;
+    distlock::lock_options options;
 };
 
-void pin_to_one_core() {
-    cpu_set_t allowed;
-    CPU_ZERO(&allowed);
-    if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-    for (int cpu = CPU_SETSIZE - 1; cpu >= 0; --cpu) {
-        if (!CPU_ISSET(static_cast<std::size_t>(cpu), &allowed)) continue;
-        cpu_set_t one;
-        CPU_ZERO(&one);
-        CPU_SET(static_cast<std::size_t>(cpu), &one);
-        ::sched_setaffinity(0, sizeof one, &one);
-        return;
+const std::vector<variant> variants{{"confirmed", {.release = distlock::confirmed}},
+                                    {"posted", {.release = distlock::posted}},
+                                    {"posted, fenced", {.fencing = true, .release = distlock::posted}}};
+
+// One variant of ours at one place.
+class side {
+  public:
+    side(const std::string& where, const variant& v) : redis_(where), mutex_(redis_, v.name, v.options) {}
+
+    void operator()() {
+        mutex_.lock();
+        mutex_.unlock();
+    }
+    void warm_up(int cycles) {
+        rate_of(cycles, *this);
+        const auto before = allocations();
+        rate_of(cycles, *this);
+        allocated.add(static_cast<double>(allocations() - before) / cycles);
+    }
+
+    figure allocated;
+    figure rate;
+    figure ratio;
+
+  private:
+    distlock::hiredis_connection redis_;
+    distlock::mutex<distlock::hiredis_connection> mutex_;
+};
+
+struct place {
+    std::string name;
+    std::string uri;
+    int cycles;
+    int rounds;
+    double posted_bar;  // 0: none
+};
+
+void compare(const place& at, svg::bar_chart& chart, bars& held) {
+    raw_loop raw(at.uri);
+    rate_of(at.cycles / 5, raw);
+    std::vector<std::unique_ptr<side>> sides;
+    for (const variant& v : variants) {
+        sides.push_back(std::make_unique<side>(at.uri, v));
+        sides.back()->warm_up(at.cycles / 5 + 1);
+    }
+    figure raw_rate;
+    for (int round = 0; round < at.rounds; ++round) {
+        for (const auto& s : sides) {
+            const double beside = rate_of(at.cycles, raw);
+            raw_rate.add(beside);
+            const double mine = rate_of(at.cycles, *s);
+            s->rate.add(mine);
+            s->ratio.add(mine / beside);
+        }
+    }
+    chart.groups.push_back(at.name);
+    for (std::size_t v = 0; v < variants.size(); ++v) {
+        const side& s = *sides[v];
+        print_row({at.name, variants[v].name, shown(raw_rate.median()), shown(s.rate.median()),
+                   with_range(s.ratio), shown(s.allocated.median())});
+        chart.all[v].values.push_back(s.ratio.median());
+        const std::string what = at.name + ", " + variants[v].name;
+        if (v == 0) held.at_least(what + ": x raw loop", s.ratio, 0.97);
+        if (v == 1 && at.posted_bar > 0) held.at_least(what + ": x raw loop", s.ratio, at.posted_bar);
+        held.at_most(what + ": operator new per cycle", s.allocated, 0);
     }
 }
 
-void compare(const char* where, const redis_server& server, int pairs) {
-    constexpr int cycles = 10'000;
-    raw_loop raw(server);
-    distlock::hiredis_connection redis(server.uri());
-    distlock::mutex orders(redis, "ours");
-    auto ours = [&] {
-        orders.lock();
-        orders.unlock();
+void measure(const settings& set) {
+    const redis_server tcp({.tcp = true});
+    const redis_server local;
+    const delay_proxy far(tcp, 400us);
+    const int rounds = set.rounds(7);
+    const std::vector<place> places{
+        {"TCP loopback", tcp.uri(), set.count(10'000), rounds, 1.20},
+        {"unix socket", local.uri(), set.count(10'000), rounds, 0},
+        {"0.4 ms round trip", far.uri(), set.count(1'000), rounds, 1.8},
     };
-    cycles_per_second(cycles, raw);
-    cycles_per_second(cycles, ours);
-    const auto before = allocations();
-    cycles_per_second(cycles, ours);
-    const auto allocated = static_cast<double>(allocations() - before) / cycles;
-
-    std::vector<double> ratios;
-    std::vector<double> raws;
-    std::vector<double> mine;
-    for (int i = 0; i < pairs; ++i) {
-        raws.push_back(cycles_per_second(cycles, raw));
-        mine.push_back(cycles_per_second(cycles, ours));
-        ratios.push_back(mine.back() / raws.back());
-    }
-    const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
-    std::printf("| %s | %.0f | %.0f | %.3f | %.3f - %.3f | %.4f |\n", where, median(raws), median(mine),
-                median(ratios), *low, *high, allocated);
+    svg::bar_chart chart{
+        .title = "Uncontended lock + unlock",
+        .note = "Cycles per second, as a multiple of a bare hiredis loop of the same two commands.",
+        .x_axis = "way to the server",
+        .y_axis = "x raw loop",
+        .reference = 1};
+    for (const variant& v : variants) chart.all.push_back({v.name, {}});
+    bars held;
+    print_head("Uncontended lock + unlock; " + std::to_string(rounds) + " rounds, alternating",
+               {"over", "release", "raw hiredis, cycles/s", "distlock, cycles/s", "ratio, median (range)",
+                "operator new per warm cycle"});
+    for (const place& at : places) compare(at, chart, held);
+    held.print();
+    chart.save(set.chart("uncontended"));
 }
 
 }  // namespace
 
-int main(int argc, char** argv) {
-    const int pairs = argc > 1 ? std::atoi(argv[1]) : 15;
-    if (pairs < 1) {
-        std::fputs("usage: uncontended [pairs]\n", stderr);
-        return 2;
-    }
-    pin_to_one_core();  // the servers inherit it
-    std::printf(
-        "Uncontended lock + unlock, release confirmed; client and server on one core; %d pairs of 10000 "
-        "cycles.\n\n"
-        "| over | raw hiredis, cycles/s | distlock, cycles/s | ratio, median | range | operator new per warm "
-        "cycle |\n"
-        "|---|---|---|---|---|---|\n",
-        pairs);
-    compare("TCP loopback", redis_server(redis_server_options{.tcp = true}), pairs);
-    compare("unix socket", redis_server(), pairs);
-}
+int main(int argc, char** argv) { return bench::run("uncontended", argc, argv, 300, measure); }

@@ -75,7 +75,8 @@ TEMPLATE_LIST_TEST_CASE("inspect says who holds a lock, where, for how long, and
     CHECK(*report.fence == m.fencing_token());
     CHECK_FALSE(report.waiters);
 
-    CHECK(m.unlock() == release_outcome::released);
+    CHECK(m.unlock() == rigs::said<TestType>());
+    CHECK(rigs::gone(rig, {name}));
     const lock_report after = inspect(rig.connection, name);
     CHECK_FALSE(after.holder);
     CHECK_FALSE(after.remaining);
@@ -124,7 +125,9 @@ TEMPLATE_LIST_TEST_CASE("force_release frees a lock for the next, and its owner'
                         rigs::all) {
     TestType rig;
     const auto name = rigs::fresh_name();
-    distlock::mutex owner{rig.connection, name, told};
+    lock_options confirming = told;
+    confirming.release = distlock::confirmed;
+    distlock::mutex owner{rig.connection, name, confirming};
     distlock::mutex next{rig.connection, name, told};
     owner.lock();
     const auto before = inspect(rig.connection, name).fence;
@@ -138,9 +141,10 @@ TEMPLATE_LIST_TEST_CASE("force_release frees a lock for the next, and its owner'
     CHECK(rig.server().command({"EXISTS", name, "{" + name + "}:distlock:owner"}) == "0");
     REQUIRE(next.try_lock());
     CHECK(inspect(rig.connection, name).fence > before);
-    CHECK(owner.unlock() != release_outcome::released);
+    CHECK(owner.unlock() == release_outcome::taken);
     CHECK(next.owns_lock());
-    CHECK(next.unlock() == release_outcome::released);
+    CHECK(inspect(rig.connection, name).holder);
+    CHECK(next.unlock() == rigs::said<TestType>());
 }
 
 TEMPLATE_LIST_TEST_CASE("force_release of a free lock is false, and no error", "", rigs::all) {

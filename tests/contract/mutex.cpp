@@ -15,6 +15,7 @@
 #include "support/history.hpp"
 #include "support/rigs.hpp"
 #include "support/slack.hpp"
+#include "support/waiting.hpp"
 
 using namespace std::chrono_literals;
 using distlock::errc;
@@ -27,47 +28,39 @@ namespace {
 
 constexpr lock_options short_lease{.lease = 300ms, .renew = false};
 
-// Waits for a condition that another thread or the server brings about.
-template <class Condition>
-bool eventually(Condition condition, std::chrono::milliseconds limit = 10s) {
-    const auto deadline = clk::now() + limit;
-    while (!condition()) {
-        if (clk::now() >= deadline) return false;
-        std::this_thread::yield();
-    }
-    return true;
-}
-
 }  // namespace
 
 TEMPLATE_LIST_TEST_CASE("a lock taken once is not taken a second time until it is released", "", rigs::all) {
     TestType rig;
+    const auto how = GENERATE(distlock::posted, distlock::confirmed);
     const auto name = rigs::fresh_name();
-    distlock::mutex first{rig.connection, name};
-    distlock::mutex second{rig.connection, name};
+    distlock::mutex first{rig.connection, name, {.release = how}};
+    distlock::mutex second{rig.connection, name, {.release = how}};
     first.lock();
     CHECK(first.owns_lock());
     CHECK_FALSE(second.try_lock());
     CHECK_FALSE(second.owns_lock());
-    CHECK(first.unlock() == release_outcome::released);
+    CHECK(first.unlock() == rigs::said<TestType>(how));
     CHECK_FALSE(first.owns_lock());
     REQUIRE(second.try_lock());
     CHECK(second.owns_lock());
-    CHECK(second.unlock() == release_outcome::released);
+    CHECK(second.unlock() == rigs::said<TestType>(how));
+    CHECK(rigs::gone(rig, {name}, how));
 }
 
 TEMPLATE_LIST_TEST_CASE("the key is the name, its value a token of 32 digits, its TTL the lease", "",
                         rigs::all) {
     TestType rig;
     const auto name = rigs::fresh_name();
-    distlock::mutex m{rig.connection, name, {.lease = 20s}};
+    const auto how = GENERATE(distlock::posted, distlock::confirmed);
+    distlock::mutex m{rig.connection, name, {.lease = 20s, .release = how}};
     m.lock();
     CHECK(rig.server().command({"GET", name}).size() == 32);
     const auto ttl = std::stol(rig.server().command({"PTTL", name}));
     CHECK(ttl > 10'000);
     CHECK(ttl <= 20'000);
     m.unlock();
-    CHECK(rig.server().command({"EXISTS", name}) == "0");
+    CHECK(rigs::gone(rig, {name}, how));
 }
 
 TEMPLATE_LIST_TEST_CASE("every acquisition has a token of its own", "", rigs::all) {
@@ -89,7 +82,8 @@ TEMPLATE_LIST_TEST_CASE("a name may hold any bytes", "", rigs::all) {
     m.lock();
     CHECK(rig.server().command({"EXISTS", name}) == "1");
     CHECK(m.name() == name);
-    CHECK(m.unlock() == release_outcome::released);
+    CHECK(m.unlock() == rigs::said<TestType>());
+    CHECK(rigs::gone(rig, {name}));
 }
 
 TEMPLATE_LIST_TEST_CASE("lock() waits for another owner's release", "", rigs::all) {
@@ -134,18 +128,19 @@ TEMPLATE_LIST_TEST_CASE("try_lock_for gives up when the time is up, and not befo
 
 TEMPLATE_LIST_TEST_CASE("a free lock is taken even when there is no time to wait", "", rigs::all) {
     TestType rig;
-    distlock::mutex m{rig.connection, rigs::fresh_name()};
+    const auto how = GENERATE(distlock::posted, distlock::confirmed);
+    distlock::mutex m{rig.connection, rigs::fresh_name(), {.release = how}};
     for (const auto timeout : {0ns, std::chrono::nanoseconds(-1), std::chrono::nanoseconds::min(),
                                std::chrono::nanoseconds::max()}) {
         REQUIRE(m.try_lock_for(timeout));
-        CHECK(m.unlock() == release_outcome::released);
+        CHECK(m.unlock() == rigs::said<TestType>(how));
     }
     REQUIRE(m.try_lock_for(std::chrono::hours::max()));
-    CHECK(m.unlock() == release_outcome::released);
+    CHECK(m.unlock() == rigs::said<TestType>(how));
     REQUIRE(m.try_lock_until(clk::time_point::max()));
-    CHECK(m.unlock() == release_outcome::released);
+    CHECK(m.unlock() == rigs::said<TestType>(how));
     REQUIRE(m.try_lock_until(clk::time_point::min()));
-    CHECK(m.unlock() == release_outcome::released);
+    CHECK(m.unlock() == rigs::said<TestType>(how));
 }
 
 TEMPLATE_LIST_TEST_CASE("a lease that runs out frees the lock for others, and the owner knows before", "",
@@ -164,7 +159,7 @@ TEMPLATE_LIST_TEST_CASE("a lease that runs out frees the lock for others, and th
     CHECK(first.remaining() == 0ms);
     CHECK(first.unlock() == release_outcome::taken);
     CHECK(second.owns_lock());
-    CHECK(second.unlock() == release_outcome::released);
+    CHECK(second.unlock() == rigs::said<TestType>());
 }
 
 TEMPLATE_LIST_TEST_CASE("releasing after the lease says expired, and a second time not_held", "", rigs::all) {
@@ -180,11 +175,13 @@ TEMPLATE_LIST_TEST_CASE("releasing after the lease says expired, and a second ti
 TEMPLATE_LIST_TEST_CASE("nobody's key but our own is ever deleted", "", rigs::all) {
     TestType rig;
     const auto name = rigs::fresh_name();
-    distlock::mutex m{rig.connection, name};
+    const auto how = GENERATE(distlock::posted, distlock::confirmed);
+    distlock::mutex m{rig.connection, name, {.release = how}};
     m.lock();
     const auto token = rig.server().command({"GET", name});
     rig.server().command({"SET", name, token.substr(0, 16)});  // a prefix of our token is not our token
-    CHECK(m.unlock() == release_outcome::taken);
+    CHECK(m.unlock() == rigs::said<TestType>(how, release_outcome::taken));
+    CHECK(eventually([&] { return m.residual() == 0ms; }));  // the server has answered
     CHECK(rig.server().command({"GET", name}) == token.substr(0, 16));
 }
 
@@ -216,7 +213,7 @@ TEMPLATE_LIST_TEST_CASE("a stop request ends the wait with errc::cancelled", "",
     CHECK(ec == errc::cancelled);
     first.unlock();
     CHECK_FALSE(second.owns_lock());
-    CHECK(rig.server().command({"EXISTS", name}) == "0");
+    CHECK(rigs::gone(rig, {name}));
 }
 
 TEMPLATE_LIST_TEST_CASE("threads that share one mutex exclude each other", "", rigs::all) {
@@ -247,10 +244,13 @@ TEMPLATE_LIST_TEST_CASE("mutexes in different threads on one name exclude each o
 TEMPLATE_LIST_TEST_CASE("an acquisition may be released by another thread", "", rigs::all) {
     TestType rig;
     const auto name = rigs::fresh_name();
-    distlock::mutex m{rig.connection, name};
+    const auto how = GENERATE(distlock::posted, distlock::confirmed);
+    distlock::mutex m{rig.connection, name, {.release = how}};
     m.lock();
-    std::jthread([&] { CHECK(m.unlock() == release_outcome::released); }).join();
-    CHECK(rig.server().command({"EXISTS", name}) == "0");
+    auto outcome = release_outcome::not_held;
+    std::jthread([&] { outcome = m.unlock(); }).join();
+    CHECK(outcome == rigs::said<TestType>(how));
+    CHECK(rigs::gone(rig, {name}, how));
     REQUIRE(m.try_lock());
     m.unlock();
 }
@@ -304,27 +304,30 @@ TEMPLATE_LIST_TEST_CASE("the standard's guards and algorithms work as they are",
     CHECK(std::try_lock(a, b) == 1);
     CHECK_FALSE(a.owns_lock());
     b.unlock();
-    CHECK(held() == "0");
+    CHECK(rigs::gone(rig, {one, two}));
 }
 
 TEMPLATE_LIST_TEST_CASE("a mutex destroyed while it holds releases the lock", "", rigs::all) {
     TestType rig;
+    const auto how = GENERATE(distlock::posted, distlock::confirmed);
     const auto name = rigs::fresh_name();
     {
-        distlock::mutex m{rig.connection, name};
+        distlock::mutex m{rig.connection, name, {.release = how}};
         m.lock();
     }
-    CHECK(rig.server().command({"EXISTS", name}) == "0");
+    CHECK(rigs::gone(rig, {name}, how));
 }
 
 TEMPLATE_LIST_TEST_CASE("scripts the server has forgotten are sent again", "", rigs::all) {
     TestType rig;
+    const auto how = GENERATE(distlock::posted, distlock::confirmed);
     const auto name = rigs::fresh_name();
-    distlock::mutex m{rig.connection, name};
+    distlock::mutex m{rig.connection, name, {.release = how}};
     for (int i = 0; i < 3; ++i) {
         rig.server().command({"SCRIPT", "FLUSH"});
-        m.lock();
+        CHECK(time_of([&] { m.lock(); }) < 100ms + slack);  // whatever became of the last release
         rig.server().command({"SCRIPT", "FLUSH"});
-        CHECK(m.unlock() == release_outcome::released);
+        CHECK(m.unlock() == rigs::said<TestType>(how));
     }
+    CHECK(rigs::gone(rig, {name}, how));
 }

@@ -19,7 +19,6 @@
 using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::error;
-using distlock::release_outcome;
 using clk = distlock::clock;
 
 namespace {
@@ -38,8 +37,9 @@ std::error_code code_of(F f) {
 
 TEMPLATE_LIST_TEST_CASE("a guard holds the lock as long as it lives", "", rigs::all) {
     TestType rig;
+    const auto how = GENERATE(distlock::posted, distlock::confirmed);
     const auto name = rigs::fresh_name();
-    distlock::mutex m{rig.connection, name};
+    distlock::mutex m{rig.connection, name, {.release = how}};
     {
         const distlock::scoped_lock guard{m};
         CHECK(guard.owns_lock());
@@ -48,16 +48,17 @@ TEMPLATE_LIST_TEST_CASE("a guard holds the lock as long as it lives", "", rigs::
         CHECK(guard.remaining() > 29s);
         CHECK(rig.server().command({"EXISTS", name}) == "1");
     }
-    CHECK(rig.server().command({"EXISTS", name}) == "0");
+    CHECK(rigs::gone(rig, {name}, how));
 }
 
 TEMPLATE_LIST_TEST_CASE("a guard that is moved from owns nothing, and the lock is released once", "",
                         rigs::all) {
     TestType rig;
+    const auto how = GENERATE(distlock::posted, distlock::confirmed);
     const auto name = rigs::fresh_name();
     const auto other = rigs::fresh_name();
-    distlock::mutex m{rig.connection, name};
-    distlock::mutex n{rig.connection, other};
+    distlock::mutex m{rig.connection, name, {.release = how}};
+    distlock::mutex n{rig.connection, other, {.release = how}};
     {
         distlock::scoped_lock first{m};
         distlock::scoped_lock second{std::move(first)};
@@ -65,43 +66,46 @@ TEMPLATE_LIST_TEST_CASE("a guard that is moved from owns nothing, and the lock i
         CHECK(second.owns_lock());
         distlock::scoped_lock third{n};
         third = std::move(second);  // releases what it held before
-        CHECK(rig.server().command({"EXISTS", other}) == "0");
+        CHECK(rigs::gone(rig, {other}, how));
         CHECK(third.owns_lock());
         CHECK(third.name() == name);
     }
-    CHECK(rig.server().command({"EXISTS", name}) == "0");
+    CHECK(rigs::gone(rig, {name}, how));
 }
 
 TEMPLATE_LIST_TEST_CASE("a guard ends with the exception that ends its scope", "", rigs::all) {
     TestType rig;
+    const auto how = GENERATE(distlock::posted, distlock::confirmed);
     const auto name = rigs::fresh_name();
-    distlock::mutex m{rig.connection, name};
+    distlock::mutex m{rig.connection, name, {.release = how}};
     try {
         const distlock::scoped_lock guard{m};
         throw std::runtime_error("the work failed");
     } catch (const std::runtime_error& e) {
         CHECK(std::string(e.what()) == "the work failed");
     }
-    CHECK(rig.server().command({"EXISTS", name}) == "0");
+    CHECK(rigs::gone(rig, {name}, how));
 }
 
 TEMPLATE_LIST_TEST_CASE("several locks are taken all or none", "", rigs::all) {
     TestType rig;
+    const auto how = GENERATE(distlock::posted, distlock::confirmed);
     const std::vector<std::string> names{rigs::fresh_name(), rigs::fresh_name(), rigs::fresh_name()};
-    distlock::mutex a{rig.connection, names[0]};
-    distlock::mutex b{rig.connection, names[1]};
-    distlock::mutex c{rig.connection, names[2]};
+    distlock::mutex a{rig.connection, names[0], {.release = how}};
+    distlock::mutex b{rig.connection, names[1], {.release = how}};
+    distlock::mutex c{rig.connection, names[2], {.release = how}};
     const auto held = [&] { return rig.server().command({"EXISTS", names[0], names[1], names[2]}); };
     {
         const distlock::scoped_lock guard{c, a, b};
         CHECK(guard.owns_lock());
         CHECK(held() == "3");
     }
-    CHECK(held() == "0");
+    CHECK(rigs::gone(rig, names, how));
 
     rig.server().command({"HSET", names[2], "not", "a lock"});
     CHECK(code_of([&] { distlock::scoped_lock guard{a, b, c}; }) == errc::wrong_type);
-    CHECK(held() == "1");  // the hash alone
+    CHECK(rigs::gone(rig, {names[0], names[1]}, how));
+    CHECK(held() == "1");  // the hash
 }
 
 TEMPLATE_LIST_TEST_CASE(
@@ -157,9 +161,9 @@ TEMPLATE_LIST_TEST_CASE("a guard whose token is stopped throws errc::cancelled a
         stop.request_stop();  // the guard has the first lock and waits for the second
     });
     CHECK(code_of([&] { distlock::scoped_lock guard{a, b, stop.get_token()}; }) == errc::cancelled);
-    CHECK(rig.server().command({"EXISTS", one}) == "0");
+    CHECK(rigs::gone(rig, {one}));
     CHECK(code_of([&] { distlock::scoped_lock guard{a, stop.get_token()}; }) == errc::cancelled);
-    CHECK(owner.unlock() == release_outcome::released);
+    CHECK(owner.unlock() == rigs::said<TestType>());
 }
 
 TEMPLATE_LIST_TEST_CASE("a guard whose lease ran out does not release the next owner's lock", "", rigs::all) {
@@ -176,7 +180,7 @@ TEMPLATE_LIST_TEST_CASE("a guard whose lease ran out does not release the next o
         CHECK(rig.server().command({"GET", name}) == token);
         CHECK(next.owns_lock());
     }
-    CHECK(rig.server().command({"EXISTS", name}) == "0");
+    CHECK(rigs::gone(rig, {name}));
 }
 
 TEST_CASE("a guard can be moved and not copied, and neither moving nor ending it throws") {

@@ -62,9 +62,12 @@ struct household {
     explicit household(const std::string& uri)
         : redis(std::make_unique<hiredis_connection>(uri)),
           client(new plain_client{hiredis_connection{uri}}),
-          single(std::make_unique<lock_type>(*redis, "single", lock_options{.lease = lease})),
+          single(std::make_unique<lock_type>(*redis, "single",
+                                             lock_options{.lease = lease, .release = distlock::confirmed})),
           rich(std::make_unique<lock_type>(
-              *redis, "rich", lock_options{.lease = lease, .fencing = true, .owner_info = "parent"},
+              *redis, "rich",
+              lock_options{
+                  .lease = lease, .fencing = true, .owner_info = "parent", .release = distlock::confirmed},
               watching)),
           guarded(std::make_unique<lock_type>(*redis, "guarded", lock_options{.lease = lease})),
           users(std::make_unique<client_lock_type>(*client, "users", lock_options{.lease = lease})) {
@@ -222,6 +225,7 @@ TEST_CASE("a child after fork() has none of its parent's locks and says nothing 
     CHECK(all.rich->unlock() == release_outcome::released);
     CHECK(all.users->unlock() == release_outcome::released);
     all.guard.reset();
+    CHECK(eventually([&] { return server.command({"EXISTS", "guarded"}) == "0"; }));  // posted
     CHECK(server.command({"EXISTS", "single", "rich", "guarded", "users", "child", "another"}) == "0");
 }
 
@@ -233,7 +237,8 @@ TEST_CASE("a child after fork() locks and renews with connections and locks of i
         std::error_code ec;
         household::lock_type theirs{redis, "single"};
         if (theirs.try_lock(ec) || ec) return false;
-        household::lock_type mine{redis, "the child's", {.lease = lease, .renew = may_renew}};
+        household::lock_type mine{
+            redis, "the child's", {.lease = lease, .renew = may_renew, .release = distlock::confirmed}};
         if (!mine.try_lock(ec)) return false;
         const auto first = mine.valid_until();
         if (may_renew && !eventually([&] { return mine.valid_until() > first; })) return false;

@@ -63,7 +63,10 @@ result kill_connections(clk::duration pause, clk::duration span) {
     std::vector<std::string> names;
     for (int i = 0; i < locks; ++i) {
         names.push_back("killed:" + std::to_string(i));
-        held.emplace_back(redis, names.back(), distlock::lock_options{.lease = lease}, watching).lock();
+        const auto how = i % 2 == 0 ? distlock::posted : distlock::confirmed;
+        held.emplace_back(redis, names.back(), distlock::lock_options{.lease = lease, .release = how},
+                          watching)
+            .lock();
     }
     std::vector<std::string_view> all_keys{"MGET"};
     all_keys.insert(all_keys.end(), names.begin(), names.end());
@@ -83,7 +86,14 @@ result kill_connections(clk::duration pause, clk::duration span) {
         seen.not_there += server.command(all_keys) != tokens;
     }
     seen.renewals = calls(server, "pexpire") - before;
-    for (auto& m : held) seen.released += m.unlock() == release_outcome::released;
+    for (auto& m : held) {
+        const auto what = m.unlock();
+        seen.released += what == release_outcome::released || what == release_outcome::posted;
+    }
+    CHECK(eventually([&] {
+        return std::all_of(held.begin(), held.end(), [](const auto& m) { return m.residual() == 0ms; });
+    }));
+    CHECK(server.command({"DBSIZE"}) == "0");
     // Of a lost one its observer is told by another thread.
     CHECK(eventually([&] { return seen.released + watching->losses >= locks; }));
     seen.risks = watching->risks;

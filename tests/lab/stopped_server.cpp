@@ -171,7 +171,7 @@ TEST_CASE("when the server stops, lost() fires at the end of validity: never bef
 
         // Somebody else takes it, and is not disturbed by what the first owner still says: half of the owners unlock
         // while the server stands, so that the unlock is tried again behind their backs.
-        distlock::mutex next{others, name, {.lease = 10s}};
+        distlock::mutex next{others, name, {.lease = 10s, .release = distlock::confirmed}};
         const bool early_unlock = i % 2 == 0;
         if (early_unlock) CHECK(mine.lock().unlock() == release_outcome::unreachable);
         server.resume();

@@ -37,6 +37,14 @@ namespace {
 
 const std::string patient = "?connect_timeout=20s&command_timeout=20s";
 constexpr lock_options long_lease{.lease = 60s};
+constexpr lock_options confirming{.lease = 60s, .release = distlock::confirmed};
+
+lock_options releasing(distlock::release_mode how) { return {.lease = 60s, .release = how}; }
+
+/// Returns: what unlock() says in this mode, where a server would answer `answer`.
+release_outcome said(distlock::release_mode how, release_outcome answer) {
+    return how == distlock::posted ? release_outcome::posted : answer;
+}
 
 redis_server_options with(std::vector<std::string> arguments) {
     redis_server_options options;
@@ -90,6 +98,13 @@ int calls_of(const redis_server& server, const std::string& command) {
     return at == std::string::npos ? 0 : std::atoi(stats.c_str() + at + command.size() + 15);
 }
 
+int scripts_of(const redis_server& server) { return calls_of(server, "eval") + calls_of(server, "evalsha"); }
+
+// Whether somebody waits in line at the server.
+bool waits_in_line(const redis_server& server) {
+    return server.command({"INFO", "clients"}).find("blocked_clients:1\r") != std::string::npos;
+}
+
 // Whether a thread of this process sleeps in the kernel.
 bool sleeps(pid_t thread) {
     std::ifstream stat("/proc/self/task/" + std::to_string(thread) + "/stat");
@@ -132,9 +147,10 @@ TEST_CASE("a name of any bytes, up to 4 KiB, is a lock of its own") {
                                          "KEYS[1]",
                                          std::string(4096, 'x'),
                                          std::string(4096, '\0')};
+    const auto how = GENERATE(distlock::posted, distlock::confirmed);
     std::vector<std::unique_ptr<mutex<hiredis_connection>>> held;
     for (const std::string& name : names) {
-        held.push_back(std::make_unique<mutex<hiredis_connection>>(redis, name, long_lease));
+        held.push_back(std::make_unique<mutex<hiredis_connection>>(redis, name, releasing(how)));
         CHECK(held.back()->name() == name);
         REQUIRE(held.back()->try_lock());
         mutex other(redis, name, long_lease);
@@ -142,7 +158,8 @@ TEST_CASE("a name of any bytes, up to 4 KiB, is a lock of its own") {
         CHECK(server.command({"STRLEN", name}) == "32");
     }
     CHECK(server.command({"DBSIZE"}) == std::to_string(names.size()));
-    for (auto& m : held) CHECK(m->unlock() == release_outcome::released);
+    for (auto& m : held) CHECK(m->unlock() == said(how, release_outcome::released));
+    if (how == distlock::posted) CHECK(eventually([&] { return server.command({"DBSIZE"}) == "0"; }));
     CHECK(server.command({"DBSIZE"}) == "0");
 }
 
@@ -226,16 +243,15 @@ TEST_CASE("the longest time-outs wait until the holder releases") {
         mutex holder(redis, "orders", long_lease);
         mutex waiter(redis, "orders", long_lease);
         REQUIRE(holder.try_lock());
-        const int before = calls_of(server, "pttl");
         std::atomic<bool> locked{false};
         std::thread thread([&] { locked = wait(waiter); });
-        const bool waits = eventually([&] { return calls_of(server, "pttl") >= before + 3; });
+        const bool waits = eventually([&] { return waits_in_line(server); });
         const bool too_early = locked;
         const auto released = holder.unlock();
         thread.join();
         CHECK(waits);
         CHECK_FALSE(too_early);
-        CHECK(released == release_outcome::released);
+        CHECK(released == release_outcome::posted);
         CHECK(locked);
     };
     check([](auto& m) { return m.try_lock_for(std::chrono::hours::max()); });
@@ -275,7 +291,7 @@ TEST_CASE("a user who may not run a command, or not on this key, is told so at o
         REQUIRE(server.command(words) == "OK");
     };
     hiredis_connection admin(server.uri() + patient);
-    mutex held(admin, "held", long_lease);
+    mutex held(admin, "held", confirming);
     REQUIRE(held.try_lock());
 
     SECTION("not SET") {
@@ -308,26 +324,49 @@ TEST_CASE("a user who may not run a command, or not on this key, is told so at o
         hiredis_connection redis(uri_of(server, "anna:secret@"));
         mutex m(redis, "held");
         refuses_every_way(m, errc::permission_denied);
-        mutex elsewhere(redis, "other:1");
+        // A lock needs keys beside it, to be waited for; but not to be taken and freed.
+        const auto how = GENERATE(distlock::posted, distlock::confirmed);
+        mutex elsewhere(redis, "other:1", releasing(how));
         CHECK(elsewhere.try_lock());
-        CHECK(elsewhere.unlock() == release_outcome::released);
+        CHECK(elsewhere.unlock() == said(how, release_outcome::released));
+        CHECK(eventually([&] { return elsewhere.residual() == 0s; }));
+        CHECK(server.command({"EXISTS", "other:1"}) == "0");
     }
     SECTION("no DEL: a lock that cannot be released says so, and its lease ends it") {
         user({"~*", "+@all", "-del"});
+        const auto how = GENERATE(distlock::posted, distlock::confirmed);
         hiredis_connection redis(uri_of(server, "anna:secret@"));
-        mutex m(redis, "free", {.lease = 30s});
+        mutex m(redis, "free", {.lease = 30s, .release = how});
         REQUIRE(m.try_lock());
-        CHECK(m.unlock() == release_outcome::refused);
+        const int before = scripts_of(server);
+        CHECK(m.unlock() == said(how, release_outcome::refused));
+        CHECK(eventually([&] { return scripts_of(server) >= before + 4; }));  // it is tried again
+        CHECK(m.residual() > 0s);
         CHECK(std::stol(server.command({"PTTL", "free"})) > 0);
     }
     SECTION("the least a user needs is enough") {
-        user({"~*", "-@all", "+eval", "+evalsha", "+set", "+get", "+del", "+pexpire", "+pttl"});
+        user({"~*", "-@all", "+eval", "+evalsha", "+set", "+get", "+mget", "+del", "+pexpire", "+pttl",
+              "+time", "+incr", "+decr", "+exists", "+lindex", "+rpush", "+blpop"});
+        // With it a wait that is given up is ended at once; without, in a tenth of a second.
+        const bool may_unblock = GENERATE(true, false);
+        if (may_unblock)
+            REQUIRE(server.command({"ACL", "SETUSER", "anna", "+client|id", "+client|unblock"}) == "OK");
         hiredis_connection redis(uri_of(server, "anna:secret@"));
-        mutex m(redis, "free", long_lease);
-        mutex again(redis, "free", long_lease);
+        mutex m(redis, "free", confirming);
+        mutex again(redis, "free", confirming);
         REQUIRE(m.try_lock());
         CHECK_FALSE(again.try_lock());
-        CHECK(m.unlock() == release_outcome::released);
+        CHECK_FALSE(again.try_lock_for(50ms));
+        bool locked = false;
+        std::thread waiter([&] { locked = again.try_lock_for(20s); });
+        const bool waits = eventually([&] { return waits_in_line(server); });
+        const auto released = m.unlock();
+        waiter.join();
+        CHECK(waits);
+        CHECK(released == release_outcome::released);
+        CHECK(locked);
+        CHECK(again.unlock() == release_outcome::released);
+        CHECK(server.command({"EXISTS", "free"}) == "0");
     }
     CHECK(held.unlock() == release_outcome::released);
 }
@@ -449,7 +488,8 @@ TEST_CASE("a server that stands still is given up by the caller's deadline") {
     redis_server server(options);
     hiredis_connection redis(server.uri());
     mutex m(redis, "orders", long_lease);
-    mutex held(redis, "invoices", long_lease);
+    const auto how = GENERATE(distlock::posted, distlock::confirmed);
+    mutex held(redis, "invoices", releasing(how));
     REQUIRE(held.try_lock_for(20s));
     server.pause();
     CHECK(time_of([&] {
@@ -461,7 +501,12 @@ TEST_CASE("a server that stands still is given up by the caller's deadline") {
     std::error_code ec;
     CHECK(time_of([&] { CHECK_FALSE(m.try_lock_for(100ms, ec)); }) <= 100ms + slack);
     CHECK(ec == errc::no_reply);
-    CHECK(time_of([&] { CHECK(held.unlock() == release_outcome::unreachable); }) <= 2 * 200ms + slack);
+    CHECK(time_of([&] { CHECK(held.unlock() == said(how, release_outcome::unreachable)); }) <=
+          (how == distlock::posted ? 0 : 2) * 200ms + slack);
+    CHECK(held.residual() > 50s);
+    server.resume();
+    CHECK(eventually([&] { return held.residual() == 0s; }));
+    CHECK(server.command({"EXISTS", "invoices"}) == "0");
 }
 
 TEST_CASE(
@@ -472,9 +517,10 @@ TEST_CASE(
     const int times = GENERATE(1, 3);
     INFO("asked " << times << " times over " << (options.tcp ? "TCP" : "a unix socket"));
     hiredis_connection redis(server.uri());
-    mutex m(redis, "orders", long_lease);
+    const auto how = GENERATE(distlock::posted, distlock::confirmed);
+    mutex m(redis, "orders", releasing(how));
     REQUIRE(m.try_lock_for(20s));
-    REQUIRE(m.unlock() == release_outcome::released);
+    REQUIRE(m.unlock() == said(how, release_outcome::released));
     server.pause();
     for (int i = 0; i < times; ++i) {
         std::error_code ec;
@@ -490,12 +536,14 @@ TEST_CASE(
 TEST_CASE("a server without memory refuses locks, and takes them back") {
     const redis_server server(with({"--maxmemory-policy", "noeviction"}));
     hiredis_connection redis(server.uri() + patient);
-    mutex held(redis, "held", long_lease);
+    const auto how = GENERATE(distlock::posted, distlock::confirmed);
+    mutex held(redis, "held", releasing(how));
     REQUIRE(held.try_lock());
     REQUIRE(server.command({"CONFIG", "SET", "maxmemory", "1"}) == "OK");
     mutex m(redis, "orders", long_lease);
     refuses_every_way(m, errc::out_of_memory);
-    CHECK(held.unlock() == release_outcome::released);
+    CHECK(held.unlock() == said(how, release_outcome::released));
+    if (how == distlock::posted) CHECK(eventually([&] { return held.residual() == 0s; }));
     CHECK(server.command({"EXISTS", "held"}) == "0");
     CHECK(server.command({"EXISTS", "orders"}) == "0");
 }
@@ -503,12 +551,16 @@ TEST_CASE("a server without memory refuses locks, and takes them back") {
 TEST_CASE("a replica is named as one, and never says that a lock is gone") {
     const redis_server server;
     hiredis_connection redis(server.uri() + patient);
-    mutex held(redis, "held", long_lease);
+    const auto how = GENERATE(distlock::posted, distlock::confirmed);
+    mutex held(redis, "held", releasing(how));
     REQUIRE(held.try_lock());
     REQUIRE(server.command({"REPLICAOF", "127.0.0.1", "1"}) == "OK");
     mutex m(redis, "orders", {.lease = 60s, .patience = 0ms});
     refuses_every_way(m, errc::read_only);
-    CHECK(held.unlock() == release_outcome::refused);
+    const int before = scripts_of(server);
+    CHECK(held.unlock() == said(how, release_outcome::refused));
+    CHECK(eventually([&] { return scripts_of(server) >= before + 4; }));  // it is tried again
+    CHECK(held.residual() > 0s);
     CHECK(server.command({"EXISTS", "held"}) == "1");
     mutex again(redis, "held", {.lease = 60s, .patience = 0ms});
     std::error_code ec;
@@ -519,16 +571,16 @@ TEST_CASE("a replica is named as one, and never says that a lock is gone") {
 TEST_CASE("unlock without owning says so, and sends nothing") {
     const redis_server server;
     hiredis_connection redis(server.uri() + patient);
-    mutex m(redis, "orders", long_lease);
+    mutex m(redis, "orders", confirming);
     mutex other(redis, "orders", long_lease);
     CHECK(m.unlock() == release_outcome::not_held);
     const std::string clients = server.command({"CLIENT", "LIST"});
     CHECK(std::count(clients.begin(), clients.end(), '\n') == 1);  // the one that asks
     REQUIRE(m.try_lock());
     CHECK(other.unlock() == release_outcome::not_held);
-    const int evals = calls_of(server, "eval") + calls_of(server, "evalsha");
+    const int evals = scripts_of(server);
     CHECK(other.unlock() == release_outcome::not_held);
-    CHECK(calls_of(server, "eval") + calls_of(server, "evalsha") == evals);
+    CHECK(scripts_of(server) == evals);
     CHECK(m.unlock() == release_outcome::released);
     CHECK(m.unlock() == release_outcome::not_held);
 }
@@ -536,29 +588,35 @@ TEST_CASE("unlock without owning says so, and sends nothing") {
 TEST_CASE("a lock that is destroyed while held is released") {
     const redis_server server;
     hiredis_connection redis(server.uri() + patient);
+    const auto how = GENERATE(distlock::posted, distlock::confirmed);
     {
-        mutex m(redis, "orders", long_lease);
+        mutex m(redis, "orders", releasing(how));
         REQUIRE(m.try_lock());
         CHECK(server.command({"EXISTS", "orders"}) == "1");
     }
+    if (how == distlock::posted)
+        CHECK(eventually([&] { return server.command({"EXISTS", "orders"}) == "0"; }));
     CHECK(server.command({"EXISTS", "orders"}) == "0");
 }
 
 TEST_CASE("destroying a lock that somebody else took meanwhile leaves it to them") {
     const redis_server server;
     hiredis_connection redis(server.uri() + patient);
+    const auto how = GENERATE(distlock::posted, distlock::confirmed);
+    const int before = scripts_of(server);
     {
-        mutex m(redis, "orders", long_lease);
+        mutex m(redis, "orders", releasing(how));
         REQUIRE(m.try_lock());
         REQUIRE(server.command({"SET", "orders", "somebody", "PX", "60000"}) == "OK");
     }
+    CHECK(eventually([&] { return scripts_of(server) > before; }));
     CHECK(server.command({"GET", "orders"}) == "somebody");
 }
 
 TEST_CASE("unlock says when the lock was taken by another, or was gone") {
     const redis_server server;
     hiredis_connection redis(server.uri() + patient);
-    mutex m(redis, "orders", long_lease);
+    mutex m(redis, "orders", confirming);
     REQUIRE(m.try_lock());
     REQUIRE(server.command({"SET", "orders", "somebody", "PX", "60000"}) == "OK");
     CHECK(m.unlock() == release_outcome::taken);
@@ -567,6 +625,23 @@ TEST_CASE("unlock says when the lock was taken by another, or was gone") {
     REQUIRE(m.try_lock());
     REQUIRE(server.command({"DEL", "orders"}) == "1");
     CHECK(m.unlock() == release_outcome::expired);
+}
+
+TEST_CASE("a posted release of a lock that was taken by another, or was gone, leaves it and owes nothing") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    mutex m(redis, "orders", long_lease);
+    REQUIRE(m.try_lock());
+    REQUIRE(server.command({"SET", "orders", "somebody", "PX", "60000"}) == "OK");
+    CHECK(m.unlock() == release_outcome::posted);
+    CHECK(eventually([&] { return m.residual() == 0s; }));
+    CHECK(server.command({"GET", "orders"}) == "somebody");
+    REQUIRE(server.command({"DEL", "orders"}) == "1");
+    REQUIRE(m.try_lock());
+    REQUIRE(server.command({"DEL", "orders"}) == "1");
+    CHECK(m.unlock() == release_outcome::posted);
+    CHECK(eventually([&] { return m.residual() == 0s; }));
+    CHECK(server.command({"DBSIZE"}) == "0");
 }
 
 TEST_CASE("a child after fork() cannot use its parent's lock, and the parent keeps it") {
@@ -596,18 +671,19 @@ TEST_CASE("a child after fork() cannot use its parent's lock, and the parent kee
     }));
     CHECK(server.command({"EXISTS", "orders"}) == "0");
 
-    const int before = calls_of(server, "evalsha") + calls_of(server, "eval");
+    const int before = scripts_of(server);
     CHECK(in_child([&] {
         held.reset();
         m.reset();
         redis.reset();
         return true;
     }));
-    CHECK(calls_of(server, "evalsha") + calls_of(server, "eval") == before);
+    CHECK(scripts_of(server) == before);
     CHECK(server.command({"GET", "held"}) == owner);
     CHECK(held->owns_lock());
-    CHECK(held->unlock() == release_outcome::released);
+    CHECK(held->unlock() == release_outcome::posted);
     CHECK(m->try_lock());
+    CHECK(eventually([&] { return server.command({"EXISTS", "held"}) == "0"; }));
 }
 
 TEST_CASE("a child's guard releases nothing") {
@@ -627,13 +703,14 @@ TEST_CASE("a child's guard releases nothing") {
 TEST_CASE("a child can lock through a connection of its own") {
     const redis_server server;
     hiredis_connection redis(server.uri() + patient);
-    mutex m(redis, "orders", long_lease);
+    mutex m(redis, "orders", confirming);
     REQUIRE(m.try_lock());
     CHECK(in_child([&] {
         hiredis_connection own(server.uri() + patient);
-        // Without renewal: the thread sanitizer allows no threads in a child.
-        mutex busy(own, "orders", {.lease = 60s, .renew = false});
-        mutex free(own, "invoices", {.lease = 60s, .renew = false});
+        // Nothing is renewed or confirmed later: the thread sanitizer allows no threads in a child.
+        const lock_options alone{.lease = 60s, .renew = false, .release = distlock::confirmed};
+        mutex busy(own, "orders", alone);
+        mutex free(own, "invoices", alone);
         return !busy.try_lock() && free.try_lock() && free.unlock() == release_outcome::released;
     }));
     CHECK(m.unlock() == release_outcome::released);
@@ -681,7 +758,7 @@ TEST_CASE("a wait for a lock is cancelled at once") {
         static_cast<void>(m.lock(stop.get_token(), ec));
         ended = distlock::clock::now();
     });
-    const bool waits = eventually([&] { return calls_of(server, "pttl") >= 3; });
+    const bool waits = eventually([&] { return waits_in_line(server); });
     const auto asked = distlock::clock::now();
     stop.request_stop();
     waiter.join();

@@ -635,7 +635,7 @@ TEST_CASE("a lock whose reply was lost is found again at once, by the same owner
     const redis_server real;
     losing_proxy proxy(real.socket_path());
     hiredis_connection redis(proxy.uri("?command_timeout=300ms"));
-    distlock::mutex m(redis, "orders", {.lease = 60s});
+    distlock::mutex m(redis, "orders", {.lease = 60s, .release = distlock::confirmed});
     proxy.lose(replies, how);
     bool locked = false;
     const auto took = time_of([&] { locked = m.try_lock_for(10s); });
@@ -651,7 +651,7 @@ TEST_CASE("a try whose reply was lost finds its own lock, too") {
     const redis_server real;
     losing_proxy proxy(real.socket_path());
     hiredis_connection redis(proxy.uri("?command_timeout=300ms"));
-    distlock::mutex m(redis, "orders", {.lease = 60s});
+    distlock::mutex m(redis, "orders", {.lease = 60s, .release = distlock::confirmed});
     proxy.lose(1, losing_proxy::loss::silence);
     CHECK(m.try_lock());
     CHECK(m.unlock() == release_outcome::released);
@@ -695,7 +695,7 @@ TEST_CASE("a release whose reply was lost is a release") {
     const redis_server real;
     losing_proxy proxy(real.socket_path());
     hiredis_connection redis(proxy.uri("?command_timeout=300ms"));
-    distlock::mutex m(redis, "orders", {.lease = 60s});
+    distlock::mutex m(redis, "orders", {.lease = 60s, .release = distlock::confirmed});
     // The script is known then, so that the lost reply is that of the release itself.
     m.lock();
     REQUIRE(m.unlock() == release_outcome::released);
@@ -703,5 +703,21 @@ TEST_CASE("a release whose reply was lost is a release") {
     proxy.lose(1, how);
     CHECK(m.unlock() == release_outcome::released);
     CHECK(proxy.lost() == 1);
+    CHECK(real.command({"EXISTS", "orders"}) == "0");
+}
+
+TEST_CASE("a posted release whose reply was lost is asked for until the server has said that it is done") {
+    const auto how = GENERATE(losing_proxy::loss::silence, losing_proxy::loss::disconnect);
+    const int replies = GENERATE(1, 3);
+    const redis_server real;
+    losing_proxy proxy(real.socket_path());
+    hiredis_connection redis(proxy.uri("?command_timeout=100ms"));
+    distlock::mutex m(redis, "orders", {.lease = 60s});
+    m.lock();
+    proxy.lose(replies, how);
+    CHECK(time_of([&] { CHECK(m.unlock() == release_outcome::posted); }) <= slack);
+    CHECK(m.residual() > 50s);
+    CHECK(eventually([&] { return m.residual() == 0s; }));
+    CHECK(proxy.lost() == replies);
     CHECK(real.command({"EXISTS", "orders"}) == "0");
 }

@@ -439,7 +439,7 @@ TEST_CASE("a wait outlasts the command time-out and ends at its deadline") {
     CHECK(eventually([&] { return blocked(server, 0); }));
 }
 
-TEST_CASE("a wait ends at a stop request, and its socket is not used again") {
+TEST_CASE("a wait ends at a stop request, on the server too, and its socket is as good as before") {
     const redis_server server;
     hiredis_connection redis(server.uri() + patient);
     const auto id = redis.execute({"CLIENT", "ID"}).number();
@@ -459,7 +459,7 @@ TEST_CASE("a wait ends at a stop request, and its socket is not used again") {
     CHECK(r.cause() == errc::cancelled);
     CHECK(ended - asked <= slack / 3);
     CHECK(eventually([&] { return blocked(server, 0); }));
-    CHECK(redis.execute({"CLIENT", "ID"}).number() > id);
+    CHECK(redis.execute({"CLIENT", "ID"}).is_integer(id));
     CHECK(server.command({"RPUSH", "list", "x"}) == "1");
     CHECK(redis.execute({"LLEN", "list"}).is_integer(1));
 }

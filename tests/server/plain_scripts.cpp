@@ -48,6 +48,7 @@ const std::string patient = "?connect_timeout=20s&command_timeout=20s";
 const std::string past_2_53 =
     "9007199254740993";  // no double holds it; the year 2255 as a time in microseconds
 constexpr std::uint64_t past_2_53_number = 9007199254740993;
+constexpr std::uint64_t fence_step = 1'000'000;  // of one that is ahead of the server's time
 
 redis_server& shared() {
     static redis_server server;
@@ -168,18 +169,19 @@ TEST_CASE("a fence is the server's time in microseconds where that is ahead") {
     CHECK(it.get(it.fence_key()) == std::to_string(outcome.fence));
 }
 
-TEST_CASE("a fence that is ahead of the server's time grows by one, to the last digit") {
+TEST_CASE("a fence that is ahead of the server's time grows by a million, to the last digit") {
     hiredis_connection redis(shared().uri() + patient);
     lock it(shared(), redis, fresh_name(), all);
     it.set(it.fence_key(), past_2_53);
     for (std::uint64_t i = 1; i <= 5; ++i) {
-        CHECK(it.take().fence == past_2_53_number + i);
-        CHECK(it.get(it.fence_key()) == std::to_string(past_2_53_number + i));
-        CHECK(it.report().fence == past_2_53_number + i);
+        const std::uint64_t expected = past_2_53_number + i * fence_step;
+        CHECK(it.take().fence == expected);
+        CHECK(it.get(it.fence_key()) == std::to_string(expected));
+        CHECK(it.report().fence == expected);
         CHECK(just_set(it.ttl(it.fence_key()), fence_life));
         CHECK(it.release().what == release_outcome::released);
     }
-    it.set(it.fence_key(), "9223372036854775806");
+    it.set(it.fence_key(), std::to_string(9223372036854775807U - fence_step));
     CHECK(it.take().fence == 9223372036854775807U);
     it.release();
 }
@@ -479,7 +481,7 @@ TEST_CASE("a renewal of what is not ours changes nothing") {
 
 // Servers that refuse.
 
-TEST_CASE("a replica never says of a lock that it is somebody else's, or gone") {
+TEST_CASE("a replica never says of a plain lock that it is somebody else's, or gone") {
     const redis_server master({.tcp = true, .arguments = {"--repl-diskless-sync-delay", "0"}});
     const redis_server replica;
     hiredis_connection to_master(master.uri() + patient);
@@ -631,8 +633,8 @@ TEST_CASE("a server that refuses writes leaves every lock as it is, and still kn
 namespace {
 
 const std::vector<std::string> without_fencing{"eval", "evalsha", "get", "set", "del", "pexpire", "pttl"};
-const std::vector<std::string> needed{"eval",    "evalsha", "get",  "set", "del",
-                                      "pexpire", "pttl",    "incr", "time"};
+const std::vector<std::string> needed{"eval",    "evalsha", "get",    "set", "del",
+                                      "pexpire", "pttl",    "incrby", "time"};
 
 // A server with a user who may run these commands and no others.
 struct guarded {
@@ -725,15 +727,15 @@ TEST_CASE("a missing permission leaves no lock behind that nobody holds") {
         {"get", false, false, behind},
         {"get", true, false, ahead},
         {"set", false, false, behind},
-        {"set", true, false, ahead + 1},
+        {"set", true, false, ahead + fence_step},
         {"del", false, true},
         {"del", true, true},
         {"pexpire", false, true},
-        {"pexpire", true, false, ahead + 1},
+        {"pexpire", true, false, ahead + fence_step},
         {"pttl", false, true},
         {"pttl", true, true},
-        {"incr", false, true},
-        {"incr", true, false, ahead},
+        {"incrby", false, true},
+        {"incrby", true, false, ahead},
         {"time", false, false, behind},
         {"time", true, false, ahead},
     };

@@ -1,12 +1,16 @@
 // The connections that the contract is checked over, each to a private server of its own kind.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
+
+#include "support/waiting.hpp"
 
 namespace rigs {
 
@@ -63,6 +67,24 @@ struct over_a_lambda {
 };
 
 using all = std::tuple<over_unix_socket, over_tcp, over_ten_lines, over_a_lambda>;
+
+/// Returns: what unlock() says in this mode of a lock whose server would answer `answer`.
+template <class Rig>
+constexpr distlock::release_outcome said(
+    distlock::release_mode how = distlock::lock_options{}.release,
+    distlock::release_outcome answer = distlock::release_outcome::released) {
+    const bool posts = how == distlock::posted && distlock::posting_connection<decltype(Rig::connection)>;
+    return posts ? distlock::release_outcome::posted : answer;
+}
+
+/// Returns: whether these keys are gone: at once when the release was confirmed, else soon.
+template <class Rig>
+bool gone(Rig& rig, const std::vector<std::string>& keys,
+          distlock::release_mode how = distlock::lock_options{}.release) {
+    const auto is_gone = [&](const std::string& k) { return rig.server().command({"EXISTS", k}) == "0"; };
+    const auto are = [&] { return std::all_of(keys.begin(), keys.end(), is_gone); };
+    return said<Rig>(how) == distlock::release_outcome::posted ? eventually(are) : are();
+}
 
 /// Returns: a lock name no other test has used.
 inline std::string fresh_name(const std::string& stem = "lock") {

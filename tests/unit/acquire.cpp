@@ -772,6 +772,9 @@ class random_attempt {
                     step = pick(50) == 0 ? machine.on_stop() : machine.on_wake(now_);
                     break;
                 }
+                case kind::send_enter:
+                case kind::wait:
+                    return "stands in line without leave to";
                 case kind::granted:
                     if (!last_was_grant_) return "granted without a grant";
                     return now_ < step.at ? "" : "granted after the validity";

@@ -1,10 +1,14 @@
 // What distlock::mutex sends and believes, with a scripted connection and a clock that stands still.
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <stop_token>
 #include <string>
 #include <system_error>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include <distlock/mutex.hpp>
 #include <distlock/testing/manual_clock.hpp>
@@ -20,12 +24,17 @@ using distlock::release_outcome;
 using distlock::reply;
 using distlock::testing::manual_clock;
 using distlock::testing::scripted_connection;
-using manual_mutex = distlock::mutex<scripted_connection, distlock::plain, manual_clock>;
+using manual_mutex = distlock::mutex<scripted_connection, distlock::handoff, manual_clock>;
+using words = std::vector<std::string>;
 
 namespace {
 
 const reply ok = reply::status("OK");
 const reply released = reply::integer(1);
+const reply granted = reply::array({reply::integer(1), reply::string("")});
+reply taken(std::int64_t ttl) { return reply::array({reply::integer(0), reply::integer(ttl)}); }
+
+constexpr std::size_t owner = 6;  // behind the script and its three keys
 
 struct timed_connection {
     reply execute(const distlock::command&) { return ok; }
@@ -41,7 +50,8 @@ TEST_CASE("a mutex is neither copied nor moved") {
     STATIC_REQUIRE_FALSE(std::is_move_assignable_v<manual_mutex>);
 }
 
-TEST_CASE("an uncontended lock and unlock are two commands: SET NX PX and the compare-and-delete") {
+TEST_CASE(
+    "an uncontended lock and unlock are two commands: SET NX PX and the script that hands on or frees") {
     scripted_connection redis{ok, released};
     distlock::mutex m{redis, "orders:42", {.lease = 5s}};
     m.lock();
@@ -50,10 +60,26 @@ TEST_CASE("an uncontended lock and unlock are two commands: SET NX PX and the co
     REQUIRE(sent.size() == 2);
     const auto token = sent[0].argv.at(2);
     CHECK(token.size() == 32);
-    CHECK(sent[0].argv == std::vector<std::string>{"SET", "orders:42", token, "NX", "PX", "5000"});
-    CHECK(sent[1].argv == std::vector<std::string>{"EVALSHA",
-                                                   std::string(distlock::detail::plain_release.sha1()), "1",
-                                                   "orders:42", token});
+    CHECK(sent[0].argv == words{"SET", "orders:42", token, "NX", "PX", "5000"});
+    CHECK(sent[1].argv == words{"EVALSHA", std::string(distlock::detail::handoff_pass.sha1()), "3",
+                                "orders:42", "{orders:42}:distlock:offers", "{orders:42}:distlock:waiters",
+                                token, "5000"});
+    CHECK(sent[0].routing_key == "orders:42");
+    CHECK(sent[1].routing_key == "orders:42");
+}
+
+TEST_CASE("in the plain dialect they are SET NX PX and the compare-and-delete") {
+    scripted_connection redis{ok, released};
+    distlock::mutex<scripted_connection, distlock::plain> m{redis, "orders:42", {.lease = 5s}};
+    m.lock();
+    CHECK(m.unlock() == release_outcome::released);
+    const auto sent = redis.commands();
+    REQUIRE(sent.size() == 2);
+    const auto token = sent[0].argv.at(2);
+    CHECK(token.size() == 32);
+    CHECK(sent[0].argv == words{"SET", "orders:42", token, "NX", "PX", "5000"});
+    CHECK(sent[1].argv ==
+          words{"EVALSHA", std::string(distlock::detail::plain_release.sha1()), "1", "orders:42", token});
     CHECK(sent[0].routing_key == "orders:42");
     CHECK(sent[1].routing_key == "orders:42");
 }
@@ -92,18 +118,18 @@ TEST_CASE("a grant whose answer comes after its lease is given back and not beli
     const auto sent = redis.commands();
     REQUIRE(sent.size() == 2);
     CHECK(sent[1].argv.at(0) == "EVAL");
-    CHECK(sent[1].argv.at(4) == sent[0].argv.at(2));
+    CHECK(sent[1].argv.at(owner) == sent[0].argv.at(2));
 }
 
 TEST_CASE("a lost answer to the acquire is settled with the same token") {
-    scripted_connection redis{reply::no_answer(errc::no_reply, "no reply in time"), ok, released};
+    scripted_connection redis{reply::no_answer(errc::no_reply, "no reply in time"), granted, released};
     distlock::mutex m{redis, "orders"};
     REQUIRE(m.try_lock());
     m.unlock();
     const auto sent = redis.commands();
     REQUIRE(sent.size() == 3);
     CHECK(sent[1].argv.at(0) == "EVALSHA");
-    CHECK(sent[1].argv.at(4) == sent[0].argv.at(2));
+    CHECK(sent[1].argv.at(owner) == sent[0].argv.at(2));
 }
 
 TEST_CASE("an acquire that stays unanswered is an error, and is taken back") {
@@ -116,11 +142,11 @@ TEST_CASE("an acquire that stays unanswered is an error, and is taken back") {
     const auto sent = redis.commands();
     REQUIRE(sent.size() == 3);
     CHECK(sent[2].argv.at(0) == "EVAL");
-    CHECK(sent[2].argv.at(4) == sent[0].argv.at(2));
+    CHECK(sent[2].argv.at(owner) == sent[0].argv.at(2));
 }
 
 TEST_CASE("try_lock is false for a lock somebody else has, and an error for a server that is gone") {
-    scripted_connection redis{reply::nil(), reply::integer(1000)};
+    scripted_connection redis{reply::nil(), taken(1000)};
     distlock::mutex m{redis, "orders"};
     CHECK_FALSE(m.try_lock());
     CHECK_THROWS_AS(m.try_lock(), error);  // the script has run out: nobody answers
@@ -131,7 +157,7 @@ TEST_CASE("try_lock is false for a lock somebody else has, and an error for a se
 }
 
 TEST_CASE("an error code is cleared by success and by contention") {
-    scripted_connection redis{ok, released, reply::nil(), reply::integer(1000)};
+    scripted_connection redis{ok, released, reply::nil(), taken(1000)};
     distlock::mutex m{redis, "orders"};
     std::error_code ec = errc::no_reply;
     CHECK(m.lock(ec));
@@ -143,7 +169,7 @@ TEST_CASE("an error code is cleared by success and by contention") {
 }
 
 TEST_CASE("a holder without a TTL is reported beside false") {
-    scripted_connection redis{reply::nil(), reply::integer(-1)};
+    scripted_connection redis{reply::nil(), taken(-1)};
     distlock::mutex m{redis, "orders"};
     std::error_code ec;
     CHECK_FALSE(m.try_lock(ec));
@@ -151,7 +177,7 @@ TEST_CASE("a holder without a TTL is reported beside false") {
 }
 
 TEST_CASE("a mutex that met contention starts with the script, which saves a command") {
-    scripted_connection redis{reply::nil(), reply::integer(1000), ok, released, ok, released};
+    scripted_connection redis{reply::nil(), taken(1000), granted, released, ok, released};
     distlock::mutex m{redis, "orders"};
     CHECK_FALSE(m.try_lock());
     REQUIRE(m.try_lock());

@@ -46,10 +46,13 @@ TEST_CASE("the defaults are what the documentation says, and are accepted") {
     CHECK(defaults.renew);
     CHECK(defaults.max_hold.get() == 0ms);
     CHECK_FALSE(defaults.fencing);
-    CHECK(defaults.recheck.get() == 50ms);
+    CHECK_FALSE(defaults.recheck.given());
     CHECK(distlock::detail::default_recheck == 50ms);
+    CHECK(distlock::detail::default_look == 1s);
     CHECK(defaults.owner_info.empty());
     CHECK(defaults.patience.get() == 2s);
+    CHECK(defaults.release == distlock::posted);
+    CHECK(defaults.local_budget.get() == 5ms);
     CHECK_FALSE(refusal(defaults));
 }
 
@@ -60,10 +63,13 @@ TEST_CASE("all options are named in the order in which the documentation lists t
                                .fencing = true,
                                .recheck = 20ms,
                                .owner_info = "night job",
-                               .patience = 1s};
+                               .patience = 1s,
+                               .release = distlock::confirmed,
+                               .local_budget = 0ms};
     CHECK_FALSE(refusal(options));
     CHECK_FALSE(options.renew);
     CHECK(options.fencing);
+    CHECK(options.release == distlock::release_mode::confirmed);
     CHECK(options.owner_info == "night job");
 }
 
@@ -156,6 +162,20 @@ TEST_CASE("a patience of zero or more is accepted, a negative one refused") {
         std::string text;
         CHECK(refusal({.patience = patience}, 200ms, &text) == errc::invalid_option);
         CHECK_THAT(text, contains_text("patience") && contains_text("give zero or more"));
+    }
+}
+
+TEST_CASE("a local budget from nothing to 1 h is accepted, any other refused") {
+    CHECK_FALSE(refusal({.local_budget = {}}));
+    CHECK_FALSE(refusal({.local_budget = 0ms}));
+    CHECK_FALSE(refusal({.local_budget = 1h}));
+    for (const distlock::time_span budget :
+         {distlock::time_span(-1ms), distlock::time_span(-1ns), distlock::time_span(1h + 1ms),
+          distlock::time_span(hours::max()), distlock::time_span(hours::min())}) {
+        INFO(budget.get().count());
+        std::string text;
+        CHECK(refusal({.local_budget = budget}, 200ms, &text) == errc::invalid_option);
+        CHECK_THAT(text, contains_text("local_budget") && contains_text("give one from 0 ms to 1 h"));
     }
 }
 

@@ -31,20 +31,23 @@ using distlock::testing::manual_clock;
 
 namespace {
 
-// A server of one key, enough for lock and unlock; it counts what frees the key.
+const reply granted = reply::array({reply::integer(1), reply::string("")});
+
+// A server of one key, enough for lock and unlock.
 class one_key {
   public:
     reply execute(const command& cmd) {
         const std::lock_guard guard(lock_);
         const auto argv = cmd.argv();
-        const bool take = argv[0] == "SET" || argv.size() == 6;  // the look has a lease behind the token
-        const std::string token(argv[0] == "SET" ? argv[2] : argv[4]);
+        const bool set = argv[0] == "SET";
+        const bool enter = argv[1] == enter_script.sha1() || argv[1] == enter_script.text();
+        const std::string token(set ? argv[2] : argv[6]);
         if (manual_clock::now() >= expires_) key_.clear();
-        if (take) {
-            if (!key_.empty() && key_ != token) return argv[0] == "SET" ? reply::nil() : reply::integer(1);
+        if (set || enter) {
+            if (!key_.empty() && key_ != token) return set ? reply::nil() : taken();
             key_ = token;
             expires_ = manual_clock::now() + 10s;
-            return reply::status("OK");
+            return set ? reply::status("OK") : granted;
         }
         if (key_ != token) return reply::integer(key_.empty() ? 0 : -1);
         key_.clear();
@@ -56,12 +59,15 @@ class one_key {
     }
 
   private:
+    static constexpr const distlock::script& enter_script = distlock::detail::handoff_enter;
+    static reply taken() { return reply::array({reply::integer(0), reply::integer(1)}); }
+
     mutable std::mutex lock_;
     std::string key_;
     manual_clock::time_point expires_{};
 };
 
-using shared = distlock::mutex<one_key, distlock::plain, manual_clock>;
+using shared = distlock::mutex<one_key, distlock::handoff, manual_clock>;
 
 // Runs f on a thread of its own, to the end.
 template <class F>
@@ -161,7 +167,7 @@ TEST_CASE("a thread that finds another of its process busy with a silent server 
             asked.count_down();
             checked.wait();
         },
-        reply::status("OK"));
+        granted);
     std::jthread first([&] { m.lock(); });
     asked.wait();
     std::error_code ec;
@@ -261,8 +267,8 @@ TEST_CASE("guards order locks by what their connections say of their server, tex
     named_by_value two;
     one.where = std::string(40, 'b');
     two.where = std::string(40, 'a');
-    distlock::mutex<named_by_value, distlock::plain, manual_clock> a{one, "orders"};
-    distlock::mutex<named_by_value, distlock::plain, manual_clock> b{two, "orders"};
+    distlock::mutex<named_by_value, distlock::handoff, manual_clock> a{one, "orders"};
+    distlock::mutex<named_by_value, distlock::handoff, manual_clock> b{two, "orders"};
     CHECK(distlock::scoped_lock{a, b}.owns_lock());
     two.where = one.where;
     CHECK_THROWS_AS((distlock::scoped_lock{a, b}), distlock::error);

@@ -169,3 +169,32 @@ TEST_CASE("an entropy source that gives no bytes gives an error instead of a tok
     check_no_entropy({0});
     check_no_entropy({15, 0});
 }
+
+TEST_CASE("a token from a server's text is that text, if it is 32 lower-case hexadecimal digits") {
+    const token made = token::generate();
+    CHECK(token::from(made.view()) == made);
+    CHECK(token::from(counted_up).view() == counted_up);
+    static_assert(token::from("0123456789abcdef0123456789abcdef").view().size() == 32);
+}
+
+TEST_CASE("any other text from a server gives the empty token") {
+    const std::string good(counted_up);
+    std::vector<std::string> others{"",
+                                    good.substr(1),
+                                    good + "0",
+                                    " " + good.substr(1),
+                                    "G" + good.substr(1),
+                                    "0x" + good.substr(2),
+                                    std::string(32, '\0')};
+    for (const char bad : {'A', 'F', 'g', '/', ':', '`', '@', '-', ' ', '\n', '\0', '\xff'}) {
+        for (const std::size_t at : {std::size_t{0}, std::size_t{31}}) {
+            others.push_back(good);
+            others.back()[at] = bad;
+        }
+    }
+    for (const std::string& text : others) {
+        INFO(text);
+        CHECK(token::from(text).empty());
+        CHECK(token::from(text) == token{});
+    }
+}

@@ -54,6 +54,11 @@ class key {
 
     const std::string& name() const noexcept { return name_; }
 
+    /// Returns: whether a key other than this one can be made to share its slot: not for a name with a '}' but no hash tag.
+    bool may_have_siblings() const noexcept {
+        return hash_tag(name_).size() != name_.size() || name_.find('}') == std::string::npos;
+    }
+
     /// Preconditions: `kind` is one or more of a-z.
     /// Returns: the key of that kind beside this lock: in the same cluster slot, different from every lock's
     /// name and from every other lock's siblings.
@@ -62,7 +67,7 @@ class key {
     std::string sibling(std::string_view kind) const {
         if (hash_tag(name_).size() != name_.size())
             return name_ + std::string(tagged_mark) + std::string(kind);
-        if (name_.find('}') != std::string::npos) {
+        if (!may_have_siblings()) {
             throw error(errc::invalid_name,
                         "the lock name " + detail::printable(name_, 100) +
                             " has a '}' but no {hash tag}, so no second key can share its slot");

@@ -10,6 +10,13 @@
 
 namespace distlock {
 
+/// Whether unlock() waits for the server's answer.
+enum class release_mode {
+    posted,     ///< no: the release is on its way when unlock() returns, and confirmed in the background
+    confirmed,  ///< yes: unlock() says what became of it
+};
+using enum release_mode;
+
 /// An aggregate for designated initialisers: `lock_options{.lease = 10s}`. Every duration takes any
 /// std::chrono unit.
 struct lock_options {
@@ -29,9 +36,11 @@ struct lock_options {
     /// is made by the command that takes the lock and kept beside it, at a key of its own.
     bool fencing = false;
 
-    /// The longest pause between two looks at a lock that somebody else holds. Pauses start at 1 ms, double
-    /// up to this and are jittered; none outlasts the holder's TTL. 1 ms to 1 h; `{}` stands for 50 ms.
-    time_span recheck = std::chrono::milliseconds{50};
+    /// The longest time between two looks at a lock that somebody else holds; none is later than the end of its TTL. In line,
+    /// where the lock is handed over, looks only find what nobody handed over: a lock that expired, or that another
+    /// kind of client deleted; at least every half of a lease. Over a connection that cannot wait, they are all there is: pauses
+    /// start at 1 ms, double up to this and are jittered. 1 ms to 1 h; `{}` stands for 1 s in line, else for 50 ms.
+    time_span recheck = {};
 
     /// Who we are, for people who ask who holds a lock: it is kept beside the lock together with host name and
     /// process id, and shown by inspect(). Any text of up to 256 bytes; empty: nothing is kept.
@@ -41,11 +50,20 @@ struct lock_options {
     /// answer, before they fail with what is wrong; a shorter time-out of the caller ends it sooner. Zero:
     /// the first failure is final.
     time_span patience = std::chrono::seconds{2};
+
+    /// How unlock() releases: `posted` where the connection can post and the lease has not run out; it costs no round
+    /// trip then, and unlock() answers release_outcome::posted.
+    release_mode release = release_mode::posted;
+
+    /// How long the threads that share a mutex object may pass the lock on among themselves before it is handed to the next
+    /// process. Zero: never. 0 ms to 1 h.
+    time_span local_budget = std::chrono::milliseconds{5};
 };
 
 namespace detail {
 
 inline constexpr std::chrono::milliseconds default_recheck{50};
+inline constexpr std::chrono::milliseconds default_look{1000};
 
 /// Throws: `error` when an option is out of its range. `command_timeout` is the connection's; zero when
 /// unknown.
@@ -73,6 +91,10 @@ inline void check_options(const lock_options& options, std::chrono::milliseconds
     }
     if (options.patience.get() < std::chrono::milliseconds{0}) {
         throw error(errc::invalid_option, "patience is " + text(options.patience) + ", give zero or more");
+    }
+    const std::chrono::milliseconds budget = options.local_budget;
+    if (budget < std::chrono::milliseconds{0} || budget > std::chrono::hours{1}) {
+        throw error(errc::invalid_option, "local_budget is " + text(budget) + ", give one from 0 ms to 1 h");
     }
 }
 

@@ -1,6 +1,7 @@
 // Who owns a lock: a token nobody else has, made anew for every acquisition.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <errno.h>
@@ -45,6 +46,17 @@ class token {
             made.digits_[2 * i] = hex[raw[i] >> 4U];
             made.digits_[2 * i + 1] = hex[raw[i] & 15U];
         }
+        made.size_ = made.digits_.size();
+        return made;
+    }
+
+    /// Returns: the token of 32 digits that a server gave out; an empty one for any other text.
+    static constexpr token from(std::string_view digits) noexcept {
+        token made;
+        const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+        if (digits.size() != made.digits_.size() || !std::all_of(digits.begin(), digits.end(), is_digit))
+            return made;
+        std::copy(digits.begin(), digits.end(), made.digits_.begin());
         made.size_ = made.digits_.size();
         return made;
     }

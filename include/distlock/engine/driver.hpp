@@ -1,24 +1,34 @@
 // The thin shell around the decisions: sends what the machine asks for, waits as long as it says, reads the clock.
 //
-//   acquisition take(connection, dialect, limits, stop, contended, trouble, owe)  // runs engine::acquire to its end
+//   acquisition take(connection, dialect, limits, stop, contended, trouble, owe, watch)  // runs engine::acquire to its end
 //   given_back give_back(connection, dialect, owner, until)       // compare-and-delete, asked twice if need be
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <charconv>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/detail/pause.hpp>
+#include <distlock/detail/saturate.hpp>
 #include <distlock/engine/acquire.hpp>
 #include <distlock/net/connection.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/outcome.hpp>
+#include <distlock/wire/place.hpp>
 
 namespace distlock::engine {
 
@@ -70,66 +80,229 @@ struct nothing_is_owed {
     void operator()(const token&) const noexcept {}
 };
 
+// Nobody watches a lock that is waited for; what expires is found by who comes next.
+struct nobody_watches {
+    bool begin(std::optional<std::chrono::milliseconds>) noexcept { return false; }
+    void end() noexcept {}
+    void settle() noexcept {}
+};
+
+// How long the server may block: a decimal number of seconds, "0" for ever.
+class blocking_time {
+  public:
+    blocking_time(clock::time_point deadline, clock::time_point now) noexcept {
+        if (deadline == clock::time_point::max()) return;
+        using std::chrono::milliseconds;
+        constexpr milliseconds shortest{1};
+        constexpr milliseconds longest = std::chrono::hours{24};
+        const auto left = std::chrono::ceil<milliseconds>(std::max(deadline - now, clock::duration::zero()));
+        const auto ms = std::clamp(left, shortest, longest).count();
+        auto end = std::to_chars(text_.data(), text_.data() + text_.size(), ms / 1000).ptr;
+        *end++ = '.';
+        for (auto digit = 100; digit > 0; digit /= 10)
+            *end++ = static_cast<char>('0' + ms % 1000 / digit % 10);
+        size_ = static_cast<std::size_t>(end - text_.data());
+    }
+    std::string_view view() const noexcept { return {text_.data(), size_}; }
+
+  private:
+    std::array<char, 16> text_{'0'};
+    std::size_t size_ = 1;
+};
+
+// The server ends a wait by itself; a little later we do.
+inline clock::time_point patience_with_server(clock::time_point deadline) noexcept {
+    return distlock::detail::saturating_add(deadline, clock::duration(std::chrono::milliseconds{20}));
+}
+
 }  // namespace detail
+
+/// A dialect that hands a lock to who waits for it.
+template <class D>
+concept handing_dialect = requires(const D& dialect, const token& owner) {
+    dialect.enter(owner, place::join);
+    dialect.hands_over();
+};
+
+/// Returns: whether waiters are served in line over this connection.
+template <class Conn, class Dialect>
+bool serves_in_line(const Dialect& dialect) noexcept {
+    if constexpr (waiting_connection<Conn> && handing_dialect<Dialect>) return dialect.hands_over();
+    return false;
+}
+
+/// One attempt to take a lock, run to its end.
+template <class Clock, class Conn, class Dialect, class Owe, class Watch>
+class attempt {
+    using kind = acquire_step::kind;
+    using outcome_kind = acquire_outcome::kind;
+
+  public:
+    attempt(Conn& connection, const Dialect& dialect, const acquire_limits& limits,
+            const std::stop_token& stop, std::atomic<errc>& trouble, Owe& owe, Watch& watch)
+        : connection_(connection),
+          dialect_(dialect),
+          stop_(stop),
+          trouble_(trouble),
+          owe_(owe),
+          watch_(watch),
+          own_(token::generate()),
+          machine_(limits, Clock::now(), detail::seed_from(own_)) {
+        result_.owner = own_;
+    }
+
+    acquisition run(bool contended) {
+        acquire_step step = machine_.begin(contended || dialect_.looks_at_once());
+        for (;;) {
+            if (goes_on(step) && stop_.stop_requested()) {
+                const auto first = step;
+                step = machine_.on_stop();
+                step.release_first = step.release_first || first.release_first;
+                step.leave_first = step.leave_first || first.leave_first;
+            }
+            settle(step);
+            switch (step.what) {
+                case kind::send_acquire:
+                    step = say(dialect_.acquire(own_), step.at,
+                               [&](const reply& r) { return dialect_.read_acquire(r); });
+                    break;
+                case kind::send_look:
+                    step = say(dialect_.look(own_), step.at,
+                               [&](const reply& r) { return dialect_.read_look(r); });
+                    break;
+                case kind::send_enter:
+                    step = enter(step);
+                    break;
+                case kind::wait:
+                    step = wait(step.at);
+                    break;
+                case kind::pause:
+                    distlock::detail::pause_until<Clock>(stop_, step.at);
+                    step = machine_.on_wake(Clock::now());
+                    break;
+                case kind::granted:
+                case kind::gave_up:
+                case kind::failed:
+                    result_.end = step;
+                    result_.open = machine_.open();
+                    return std::move(result_);
+            }
+        }
+    }
+
+  private:
+    static bool goes_on(const acquire_step& step) noexcept {
+        return step.what != kind::granted && step.what != kind::gave_up && step.what != kind::failed;
+    }
+
+    // What is to be done before a step: no grant may stay with a token that nobody uses, and nobody in line who left.
+    void settle(const acquire_step& step) {
+        if (step.leave_first) leave();
+        if (step.release_first && !detail::disown<Clock>(connection_, dialect_, result_.owner))
+            owe_(result_.owner);
+        if (step.fresh_token) result_.owner = own_ = token::generate();
+    }
+
+    template <class Read>
+    acquire_step say(command cmd, clock::time_point answer_by, Read read) {
+        cmd.until(answer_by);
+        const auto sent = Clock::now();
+        const reply answer = distlock::execute(connection_, cmd);
+        const acquire_outcome outcome = read(answer);
+        note(outcome, answer);
+        result_.fence = outcome.fence;
+        result_.sent = sent;
+        result_.came = Clock::now();
+        ttl_ = outcome.ttl;
+        return machine_.on_outcome(outcome, sent, result_.came);
+    }
+
+    void note(const acquire_outcome& outcome, const reply& answer) {
+        const bool busy = outcome.what == outcome_kind::busy;
+        result_.contended = result_.contended || busy;
+        trouble_ = outcome.cause;
+        if (outcome.what != outcome_kind::granted && !busy) result_.trouble = answer.text();
+    }
+
+    acquire_step enter(const acquire_step& step) {
+        if constexpr (handing_dialect<Dialect>) {
+            if (step.where != place::adopt) result_.owner = own_;
+            if (step.where == place::quit) watch_.settle();
+            const auto next = say(dialect_.enter(result_.owner, step.where), step.at,
+                                  [&](const reply& r) { return dialect_.read_enter(r); });
+            entered_ = result_.sent;
+            return next;
+        }
+        return machine_.on_stop();
+    }
+
+    acquire_step wait(clock::time_point deadline) {
+        if constexpr (waiting_connection<Conn> && handing_dialect<Dialect>) {
+            // Where nobody looks after it, we leave the line to do it.
+            if (!watch_.begin(ttl_))
+                deadline = std::min(deadline, Clock::now() + std::chrono::milliseconds{500});
+            const detail::blocking_time seconds(deadline, Clock::now());
+            const reply answer = distlock::wait(connection_, dialect_.wait(seconds.view()),
+                                                detail::patience_with_server(deadline), stop_);
+            watch_.end();
+            const acquire_outcome outcome = dialect_.read_wait(answer);
+            note(outcome, answer);
+            if (outcome.offered) accept(*outcome.offered);
+            result_.came = Clock::now();
+            return machine_.on_waited(outcome, outcome.offered && dialect_.complete(*outcome.offered),
+                                      result_.came);
+        }
+        return machine_.on_stop();
+    }
+
+    void accept(const offer& offered) {
+        if (machine_.open()) owe_(own_);
+        result_.owner = offered.owner;
+        result_.fence = offered.fence;
+        result_.sent = entered_;
+    }
+
+    void leave() noexcept {
+        if constexpr (handing_dialect<Dialect>) {
+            constexpr std::chrono::milliseconds shortly{50};
+            watch_.settle();
+            command cmd = dialect_.leave();
+            cmd.until(Clock::now() + shortly);
+            const reply answer = distlock::execute(connection_, cmd);
+            static_cast<void>(answer);  // if it was not heard, the count ends with our lease
+        }
+    }
+
+    Conn& connection_;
+    const Dialect& dialect_;
+    const std::stop_token& stop_;
+    std::atomic<errc>& trouble_;
+    Owe& owe_;
+    Watch& watch_;
+    token own_;  // by which we ask; what we are offered comes with another
+    acquire machine_;
+    acquisition result_;
+    std::optional<std::chrono::milliseconds> ttl_;  // of the lock, when it was last seen taken
+    clock::time_point entered_{};                   // before the sending that got us in line
+};
 
 /// Effects: tries to take the lock within `limits` and until `stop` is requested. `trouble` says at any time
 /// what keeps the server from answering; errc{} when it does. `owe(owner)`, which does not throw, is called for
-/// every token under which the server may have, or may still get, a lock that nobody wants.
+/// every token under which the server may have, or may still get, a lock that nobody wants. While the attempt
+/// waits in line, between watch.begin(TTL of the lock) and watch.end() somebody should look whether the lock expired;
+/// begin says whether somebody does, and after settle() nobody does. None of them throws.
 /// Throws: error(errc::no_entropy), std::bad_alloc; nothing is left on the server then but what a lost reply
 /// can leave.
-/// Round trips: one when the lock is free; two when it is taken and this is a try.
-template <class Clock, class Conn, class Dialect, class Owe = detail::nothing_is_owed>
+/// Round trips: one when the lock is free; two when it is taken and this is a try; in line, two until the wait begins, one
+/// when the lock was found taken the last time.
+template <class Clock, class Conn, class Dialect, class Owe = detail::nothing_is_owed,
+          class Watch = detail::nobody_watches>
 acquisition take(Conn& connection, const Dialect& dialect, const acquire_limits& limits,
-                 const std::stop_token& stop, bool contended, std::atomic<errc>& trouble, Owe owe = {}) {
-    acquisition result;
-    result.owner = token::generate();
-    acquire machine(limits, Clock::now(), detail::seed_from(result.owner));
-    acquire_step step = machine.begin(contended || dialect.looks_at_once());
-    for (;;) {
-        const bool goes_on = step.what == acquire_step::kind::send_acquire ||
-                             step.what == acquire_step::kind::send_look ||
-                             step.what == acquire_step::kind::pause;
-        if (goes_on && stop.stop_requested()) {
-            const bool owed = step.release_first;
-            step = machine.on_stop();
-            step.release_first = step.release_first || owed;
-        }
-        if (step.release_first && !detail::disown<Clock>(connection, dialect, result.owner))
-            owe(result.owner);
-        if (step.fresh_token) result.owner = token::generate();
-        switch (step.what) {
-            case acquire_step::kind::send_acquire:
-            case acquire_step::kind::send_look: {
-                const bool look = step.what == acquire_step::kind::send_look;
-                command cmd = look ? dialect.look(result.owner) : dialect.acquire(result.owner);
-                cmd.until(step.at);
-                const auto sent = Clock::now();
-                const reply answer = distlock::execute(connection, cmd);
-                const auto outcome = look ? dialect.read_look(answer) : dialect.read_acquire(answer);
-                result.contended = result.contended || outcome.what == acquire_outcome::kind::busy;
-                trouble = outcome.cause;
-                if (outcome.what != acquire_outcome::kind::granted &&
-                    outcome.what != acquire_outcome::kind::busy) {
-                    result.trouble = answer.text();
-                }
-                result.fence = outcome.fence;
-                result.sent = sent;
-                result.came = Clock::now();
-                step = machine.on_outcome(outcome, sent, result.came);
-                break;
-            }
-            case acquire_step::kind::pause:
-                distlock::detail::pause_until<Clock>(stop, step.at);
-                step = machine.on_wake(Clock::now());
-                break;
-            case acquire_step::kind::granted:
-            case acquire_step::kind::gave_up:
-            case acquire_step::kind::failed:
-                result.end = step;
-                result.open = machine.open();
-                return result;
-        }
-    }
+                 const std::stop_token& stop, bool contended, std::atomic<errc>& trouble, Owe owe = {},
+                 Watch&& watch = {}) {
+    return attempt<Clock, Conn, Dialect, Owe, std::remove_reference_t<Watch>>(connection, dialect, limits,
+                                                                              stop, trouble, owe, watch)
+        .run(contended);
 }
 
 /// Effects: frees the lock if `owner` still holds it; a lost answer is asked for once more, on whatever the
@@ -142,7 +315,8 @@ given_back give_back(Conn& connection, const Dialect& dialect, const token& owne
     const command release = dialect.release(owner);
     release_verdict verdict = dialect.read_release(distlock::execute(connection, release));
     const bool open = verdict.open;
-    if (verdict.again) verdict = dialect.read_release(distlock::execute(connection, release));
+    // Asked again by the command that needs least; what was refused may be granted to it.
+    if (verdict.again) verdict = dialect.read_release(distlock::execute(connection, dialect.free(owner)));
     switch (verdict.what) {
         case release_outcome::released:
             return {in_time ? release_outcome::released : release_outcome::expired};

@@ -2,6 +2,7 @@
 //
 //   template <connection Conn, class Dialect, class Clock> class held_lock {
 //     void begin(const acquisition&, bool guarded);           // after a grant
+//     void pass(const local_queue::seat&) noexcept;           // to another thread
 //     ended end(std::unique_lock<std::mutex>&) noexcept;      // before a release
 //     void forget() noexcept;                                 // when it is lost and another follows
 //     std::stop_token lost();                                 // is stopped when the acquisition is lost
@@ -29,6 +30,7 @@
 #include <distlock/detail/parent_only.hpp>
 #include <distlock/engine/driver.hpp>
 #include <distlock/engine/lease_keeper.hpp>
+#include <distlock/engine/local_queue.hpp>
 #include <distlock/engine/loss_timer.hpp>
 #include <distlock/engine/owed_release.hpp>
 #include <distlock/engine/renewal.hpp>
@@ -79,10 +81,12 @@ class held_lock {
         token owner;
         renewal lease;
         std::thread::id taker;
-        std::uint64_t serial;  ///< tells acquisitions of one mutex apart
+        std::uint64_t grant;   ///< tells what the server granted apart
+        std::uint64_t serial;  ///< tells acquisitions of one mutex apart: threads pass on what was granted
         std::uint64_t fence;
         bool guarded;                             ///< a guard ends it, by its serial
         bool ending = false;                      ///< not to be renewed any more
+        bool awaited = false;                     ///< the first in the queue is to be told of its end
         std::stop_source stop{std::nostopstate};  ///< once somebody asked for its token
         std::unique_ptr<stop_job> stopping = {};  ///< until it was lost
         std::unique_ptr<loss_job> loss = {};
@@ -94,16 +98,15 @@ class held_lock {
         time_point gone_by;
     };
 
-    /// `on_loss` is notified when an acquisition ends before its time.
+    /// The first in `queue` is nudged when an acquisition ends before its time.
     held_lock(Conn& connection, const Dialect& dialect, const lease_terms& terms,
-              std::shared_ptr<lease_observer> observer, std::mutex& state,
-              std::condition_variable_any& on_loss)
+              std::shared_ptr<lease_observer> observer, std::mutex& state, local_queue& queue)
         : connection_(connection),
           dialect_(dialect),
           terms_(terms),
           observer_(std::move(observer)),
           state_(state),
-          on_loss_(on_loss) {}
+          queue_(queue) {}
     held_lock(const held_lock&) = delete;
     held_lock& operator=(const held_lock&) = delete;
 
@@ -125,14 +128,14 @@ class held_lock {
         std::uint64_t seed = 0;
         std::memcpy(&seed, got.owner.view().data() + sizeof seed, sizeof seed);
         hold_.emplace(held{got.owner, renewal(terms_, got.sent, got.came, seed), std::this_thread::get_id(),
-                           serial, got.fence, guarded});
+                           serial, serial, got.fence, guarded});
         try {
             if (observer_) {
                 hold_->loss = std::make_unique<loss_job>(observer_, dialect_.name());
                 watch_until(hold_->lease.until());
             }
             if (hold_->lease.due() != time_point::max() && !renewing_on_) {
-                keeper().list(renewer_, hold_->lease.due());
+                shared_keeper()->list(renewer_, hold_->lease.due());
                 renewing_on_ = true;
             }
         } catch (...) {
@@ -159,17 +162,42 @@ class held_lock {
         return hold_->stop.get_token();
     }
 
+    /// Effects: the first in the queue is nudged if the lease ends before its time.
+    /// Returns: whether somebody can do that.
+    bool await_end() noexcept {
+        if (!hold_ || hold_->awaited) return true;
+        try {
+            watch_until(hold_->lease.until());
+            return hold_->awaited = true;
+        } catch (...) {
+            return false;
+        }
+    }
+
     /// Effects: ends the acquisition for this process, once nothing that would renew it is on its way.
     /// Returns: what is to be released; none when it ended meanwhile.
     std::optional<ended> end(std::unique_lock<std::mutex>& guard) noexcept {
         if (!hold_) return std::nullopt;
-        const auto serial = hold_->serial;
+        const auto grant = hold_->grant;
         hold_->ending = true;
-        settled_.get().wait(guard, [&] { return renewing_ != serial || !hold_ || hold_->serial != serial; });
-        if (!hold_ || hold_->serial != serial) return std::nullopt;
+        settled_.get().wait(guard, [&] { return renewing_ != grant || !hold_ || hold_->grant != grant; });
+        if (!hold_ || hold_->grant != grant) return std::nullopt;
         const ended last{hold_->owner, hold_->lease.until(), hold_->lease.gone_by()};
         forget();
         return last;
+    }
+
+    /// Preconditions: get() != nullptr, and neither lost nor ending.
+    /// Effects: it is the acquisition of another thread now, which has it by the same grant.
+    void pass(const local_queue::seat& to) noexcept {
+        hold_->taker = to.who;
+        hold_->serial = to.serial;
+        hold_->fence = to.fence;
+        hold_->guarded = to.guarded;
+        hold_->lease.pass(Clock::now());
+        if (!hold_->stop.stop_possible()) return;
+        hold_->stop = std::stop_source(std::nostopstate);
+        hold_->stopping.reset();
     }
 
     /// Effects: there is no acquisition any more; who asked is told if it was lost before.
@@ -186,10 +214,16 @@ class held_lock {
         std::shared_ptr<debt> owed;
         try {
             owed = std::make_shared<debt>(gone_by);
-            keeper().owe(std::make_unique<owed_release<Conn, Dialect, Clock>>(dialect_, owner, owed),
-                         Clock::now() + delay);
+            shared_keeper()->owe(std::make_unique<owed_release<Conn, Dialect, Clock>>(dialect_, owner, owed),
+                                 Clock::now() + delay);
         } catch (...) {}
         return owed;
+    }
+
+    /// Throws: std::bad_alloc.
+    const std::shared_ptr<keeper_type>& shared_keeper() {
+        if (!keeper_) keeper_ = keeper_of<Clock>(connection_);
+        return keeper_;
     }
 
   private:
@@ -210,14 +244,9 @@ class held_lock {
         held_lock& mine;
     };
 
-    keeper_type& keeper() {
-        if (!keeper_) keeper_ = keeper_of<Clock>(connection_);
-        return *keeper_;
-    }
-
     // Throws: as loss_timer::set.
     void watch_until(time_point at) {
-        keeper().timer().set(watcher_, asking_ ? std::min(at, ask_until_) : at);
+        shared_keeper()->timer().set(watcher_, asking_ ? std::min(at, ask_until_) : at);
     }
 
     // Tells who asked, if it is lost.
@@ -234,9 +263,10 @@ class held_lock {
         const std::lock_guard guard(state_);
         if (asking_ && now >= ask_until_) keeper_->timer().call(std::move(asking_));
         const auto next = asking_ ? ask_until_ : time_point::max();
-        if (!hold_ || (!hold_->stopping && !hold_->loss)) return next;
+        if (!hold_ || (!hold_->stopping && !hold_->loss && !hold_->awaited)) return next;
         if (!hold_->lease.lost(now)) return std::min(next, hold_->lease.until());
         fall(now);
+        if (std::exchange(hold_->awaited, false)) queue_.nudge_first();
         return next;
     }
 
@@ -253,7 +283,7 @@ class held_lock {
         }
         if (!hold_->lease.ready(now)) return {{}, hold_->lease.due()};
         renewer_.owner = hold_->owner;
-        renewing_ = hold_->serial;
+        renewing_ = hold_->grant;
         command renew = dialect_.renew(renewer_.owner);
         renew.until(hold_->lease.until());
         return {renew, {}};
@@ -265,10 +295,10 @@ class held_lock {
             if (asking_ && inspector_->was_forced(answer, renewer_.owner)) asking_->why = loss_reason::forced;
             if (asking_) keeper_->timer().call(std::move(asking_));
         } else {
-            const auto serial = std::exchange(renewing_, 0);
+            const auto grant = std::exchange(renewing_, 0);
             settled_.get().notify_all();
             const auto outcome = dialect_.read_renew(answer);
-            if (hold_ && hold_->serial == serial) {
+            if (hold_ && hold_->grant == grant) {
                 renewed(outcome, sent, now);
             } else if (outcome.what == renew_outcome::kind::kept ||
                        outcome.what == renew_outcome::kind::later) {
@@ -291,7 +321,7 @@ class held_lock {
             case renewal::news::lost:
                 ask_why(now);
                 fall(now);
-                on_loss_.notify_all();
+                queue_.nudge_first();
                 break;
             case renewal::news::too_late:
                 owe(renewer_.owner, {}, hold_->lease.gone_by());
@@ -329,7 +359,7 @@ class held_lock {
     const lease_terms terms_;
     const std::shared_ptr<lease_observer> observer_;
     std::mutex& state_;
-    std::condition_variable_any& on_loss_;
+    local_queue& queue_;
     distlock::detail::parent_only<std::condition_variable> settled_;  // no renewal is on its way
     std::shared_ptr<keeper_type> keeper_;                             // once it was needed
     std::optional<held> hold_;

@@ -11,10 +11,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <sys/types.h>
@@ -27,12 +27,13 @@
 #include <distlock/base/observer.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
-#include <distlock/detail/parent_only.hpp>
-#include <distlock/detail/pause.hpp>
 #include <distlock/detail/printable.hpp>
 #include <distlock/detail/process.hpp>
 #include <distlock/engine/driver.hpp>
 #include <distlock/engine/held_lock.hpp>
+#include <distlock/engine/local_queue.hpp>
+#include <distlock/engine/lookout.hpp>
+#include <distlock/engine/releaser.hpp>
 #include <distlock/engine/strays.hpp>
 #include <distlock/net/connection.hpp>
 
@@ -44,6 +45,11 @@ template <connection Conn, class Dialect, class Clock>
 class lock_core {
     using time_point = clock::time_point;
     using duration = clock::duration;
+    using held_type = held_lock<Conn, Dialect, Clock>;
+    struct no_lookout {
+        no_lookout(Conn&, const Dialect&, std::chrono::milliseconds) noexcept {}
+    };
+    using lookout_type = typename lookout_for<Conn, Dialect, Clock, no_lookout>::type;
 
   public:
     struct manner {
@@ -65,7 +71,9 @@ class lock_core {
           options_((check(options, connection), options)),
           dialect_(std::move(name), options_),
           held_(connection_, dialect_, {options.lease, options.renew, options.max_hold}, std::move(observer),
-                state_, gate_.get()) {}
+                state_, queue_),
+          releaser_(connection_, dialect_, options_, held_, state_, answer_time()),
+          lookout_(connection_, dialect_, look_interval()) {}
 
     lock_core(const lock_core&) = delete;
     lock_core& operator=(const lock_core&) = delete;
@@ -73,8 +81,11 @@ class lock_core {
     /// Preconditions: no thread is in a member function.
     ~lock_core() {
         if (foreign()) return;
-        std::unique_lock guard(state_);
-        if (held_.get() != nullptr) release_hold(guard);
+        {
+            std::unique_lock guard(state_);
+            if (held_.get() != nullptr) release_hold(guard);
+        }
+        releaser_.retire();
     }
 
     const std::string& name() const noexcept { return dialect_.name(); }
@@ -86,25 +97,9 @@ class lock_core {
         if (stop.stop_requested()) return failed(errc::cancelled);
         {
             std::unique_lock guard(state_);
-            const auto open = [this] { return !busy_ && Clock::now() >= held_.until(); };
-            const auto failures = failures_;
-            const auto came = Clock::now();
-            while (!open()) {
-                if (stop.stop_requested()) return failed(errc::cancelled);
-                if (how.once || Clock::now() >= deadline) {
-                    // The thread of ours that asks the server knows whether "somebody else has it" would be true.
-                    const errc trouble = busy_ ? trouble_.load() : errc{};
-                    return trouble == errc{} ? result{} : failed(trouble);
-                }
-                const auto seen = serial_;
-                const auto wake_at = busy_ ? deadline : std::min(deadline, held_.until());
-                distlock::detail::wait_until<Clock>(gate_.get(), guard, stop, wake_at,
-                                                    [&] { return open() || serial_ != seen; });
-            }
-            if (failures_ != failures && Clock::now() - came >= options_.patience.get()) {
-                // The thread before us has spent our patience with the server, too.
-                gate_.get().notify_one();
-                return failed(last_failure_);
+            if (!queue_.empty() || !may_ask(Clock::now)) {
+                if (how.once) return not_now();
+                if (auto done = queue_up(guard, deadline, how.guarded, stop)) return *std::move(done);
             }
             // A guard's end needs no book, it names the acquisition it means; nor does an unlock() that has come already.
             if (const auto* lost = held_.get(); lost != nullptr && !lost->guarded && !lost->ending)
@@ -117,7 +112,8 @@ class lock_core {
                                     .recheck = recheck(),
                                     .patience = options_.patience,
                                     .deadline = deadline,
-                                    .once = how.once},
+                                    .once = how.once,
+                                    .in_line = !how.once && serves_in_line<Conn>(dialect_)},
                                    how.guarded, stop);
     }
 
@@ -162,8 +158,7 @@ class lock_core {
     duration residual() const noexcept {
         if (foreign()) return {};
         const std::lock_guard guard(state_);
-        const auto left = debt_ ? debt_->gone_by() - Clock::now() : duration::zero();
-        return std::max(left, duration::zero());
+        return std::max(releaser_.gone_by() - Clock::now(), duration::zero());
     }
 
   private:
@@ -199,18 +194,103 @@ class lock_core {
         return options_.recheck.given() ? options_.recheck.get() : distlock::detail::default_recheck;
     }
 
+    // Every look lengthens the life of the count of those who wait, which is a lease.
+    std::chrono::milliseconds look_interval() const noexcept {
+        const auto most = options_.lease.get() / 2;
+        return std::min(options_.recheck.given() ? options_.recheck.get() : distlock::detail::default_look,
+                        most);
+    }
+
+    // Whether a thread of ours may ask the server. The clock is only read when it matters.
+    template <class Now>
+    bool may_ask(Now now) const {
+        return !busy_ && (held_.get() == nullptr || now() >= held_.until());
+    }
+
+    // What a thread is told whose time is up: the one of ours that asks the server knows whether "somebody else has it"
+    // would be true.
+    result not_now() const {
+        const errc trouble = busy_ ? trouble_.load() : errc{};
+        return trouble == errc{} ? result{} : failed(trouble);
+    }
+
+    // Preconditions: `guard` holds state_, before and after.
+    // Returns: what became of it; none when it is for this thread to ask the server.
+    std::optional<result> queue_up(std::unique_lock<std::mutex>& guard, time_point deadline, bool guarded,
+                                   const std::stop_token& stop) {
+        local_queue::seat mine(std::this_thread::get_id(), guarded);
+        const auto nudge = [&] {
+            const std::lock_guard again(state_);
+            local_queue::nudge(mine);
+        };
+        std::optional<std::stop_callback<decltype(nudge)>> on_stop;
+        if (stop.stop_possible()) {  // the callback may run at once, or while it is unhooked
+            guard.unlock();
+            on_stop.emplace(stop, nudge);
+            guard.lock();
+        }
+        auto done = wait_for_turn(mine, guard, deadline, stop);
+        if (on_stop) {
+            const bool relock = guard.owns_lock();
+            if (relock) guard.unlock();
+            on_stop.reset();
+            if (relock) guard.lock();
+        }
+        return done;
+    }
+
+    // Returns: as queue_up(); when the thread was given the lock, `guard` does not hold state_.
+    std::optional<result> wait_for_turn(local_queue::seat& mine, std::unique_lock<std::mutex>& guard,
+                                        time_point deadline, const std::stop_token& stop) {
+        const auto failures = failures_;
+        const auto came = Clock::now();
+        queue_.join(mine);
+        for (;;) {
+            if (!mine.chosen()) {
+                const bool asks = queue_.first() == &mine && may_ask(Clock::now);
+                if (asks || stop.stop_requested() || reached(deadline)) {
+                    queue_.leave(mine);
+                    if (asks) {
+                        busy_ = true;
+                        return std::nullopt;
+                    }
+                    queue_.nudge_first();
+                    return stop.stop_requested() ? failed(errc::cancelled) : not_now();
+                }
+            }
+            const bool told = busy_ || held_.await_end();
+            queue_.sleep<Clock>(mine, guard, told ? deadline : std::min(deadline, held_.until()));
+            if (mine.called() == local_queue::turn::to_hold)
+                return result{.serial = mine.serial, .fence = mine.fence};
+            if (mine.called() == local_queue::turn::to_ask) {
+                if (failures_ == failures || Clock::now() - came < options_.patience.get())
+                    return std::nullopt;
+                // The thread before us has spent our patience with the server, too.
+                call_next();
+                return failed(last_failure_);
+            }
+        }
+    }
+
+    static bool reached(time_point deadline) {
+        return deadline != time_point::max() && Clock::now() >= deadline;
+    }
+
+    // Effects: the next thread of ours asks the server, if there is one.
+    void call_next() noexcept {
+        busy_ = !queue_.empty();
+        if (busy_) local_queue::call(queue_.choose(local_queue::turn::to_ask));
+    }
+
     // Preconditions: busy_ was set by this thread.
     result acquire_from_server(const acquire_limits& limits, bool guarded, const std::stop_token& stop) {
         using kind = acquire_step::kind;
         acquisition got;
         try {
-            // What the server may still get under a token nobody wants is looked for when it must have come.
-            const auto on_its_way = answer_time();
-            const auto owe = [&](const token& owner) noexcept {
-                const std::lock_guard guard(state_);
-                held_.owe(owner, on_its_way, Clock::now() + on_its_way + limits.lease);
-            };
-            got = take<Clock>(connection_, dialect_, limits, stop, contended_, trouble_, owe);
+            got = ask(limits, stop);
+            // A release of ours that was posted on another socket may have come too late for a single try.
+            if (limits.once && got.end.what == kind::gave_up && releaser_.settle_posted())
+                got = ask(limits, stop);
             if (got.end.what == kind::granted) begin_hold(got, guarded);
         } catch (...) {
             open_gate();
@@ -218,18 +298,27 @@ class lock_core {
         }
         const std::lock_guard guard(state_);
         contended_ = got.contended;
-        busy_ = false;
         if (got.end.what == kind::granted) {
-            gate_.get().notify_all();  // all wait for the end of this lease now
+            busy_ = false;
+            // Who waits must hear when this lease ends.
+            if (!queue_.empty() && !held_.await_end()) queue_.nudge_first();
             return {.serial = serial_, .fence = got.fence};
         }
         if (got.end.what == kind::failed && got.end.cause != errc::cancelled) {
             ++failures_;
             last_failure_ = got.end.cause;
         }
-        gate_.get().notify_one();
+        call_next();
         if (got.end.what == kind::failed) return failed(got.end.cause, got.trouble);
         return {.without_ttl = got.end.without_ttl};
+    }
+
+    acquisition ask(const acquire_limits& limits, const std::stop_token& stop) {
+        const auto owe = [this](const token& owner) noexcept { releaser_.owe(owner); };
+        if constexpr (handing_dialect<Dialect>) {
+            return take<Clock>(connection_, dialect_, limits, stop, contended_, trouble_, owe, lookout_);
+        }
+        return take<Clock>(connection_, dialect_, limits, stop, contended_, trouble_, owe);
     }
 
     // Throws: when the lease cannot be watched; the lock is given back then.
@@ -237,47 +326,63 @@ class lock_core {
         try {
             const std::lock_guard guard(state_);
             held_.begin(got, ++serial_, guarded);
-            late_until_ = got.open ? got.came + answer_time() : time_point{};
+            releaser_.on_grant(got);
+            granted_ = got.came;
+            first_fence_ = got.fence;
         } catch (const std::system_error& e) {
-            give_back(got.owner, got.end.at, got.came + options_.lease.get());
+            releaser_.give_back(got.owner, got.end.at, got.came + options_.lease.get());
             throw no_thread(e);
         } catch (...) {
-            give_back(got.owner, got.end.at, got.came + options_.lease.get());
+            releaser_.give_back(got.owner, got.end.at, got.came + options_.lease.get());
             throw;
         }
     }
 
     // Preconditions: there is an acquisition, and `guard` holds state_. Effects: as unlock().
     release_outcome release_hold(std::unique_lock<std::mutex>& guard) noexcept {
+        if (!queue_.empty()) {
+            if (auto* const next = pass(Clock::now())) {
+                guard.unlock();
+                local_queue::call(*next);
+                return release_outcome::released;
+            }
+        }
         const auto last = held_.end(guard);
         if (!last) return release_outcome::expired;
         busy_ = true;  // a thread of ours that tried now would only find the key still there
         trouble_ = errc{};
         guard.unlock();
-        const auto done = give_back(last->owner, last->until, last->gone_by);
-        if (Clock::now() < late_until_) {
-            // It would bring the lock back, under a token nobody has any more.
-            const std::lock_guard again(state_);
-            const auto on_its_way = answer_time();
-            held_.owe(last->owner, on_its_way, Clock::now() + on_its_way + options_.lease.get());
-        }
+        const auto done = releaser_.release(*last);
         open_gate();
         return done;
     }
 
-    release_outcome give_back(const token& owner, time_point until, time_point gone_by) noexcept {
-        const auto done = engine::give_back<Clock>(connection_, dialect_, owner, until);
-        if (done.owed) {
-            const std::lock_guard guard(state_);
-            debt_ = held_.owe(owner, {}, gone_by);
+    // Effects: the first thread in the queue has the lock, without the server, unless other processes have waited long
+    // enough.
+    // Returns: whom to call; null: the lock was not passed on.
+    local_queue::seat* pass(time_point now) noexcept {
+        const auto& held = *held_.get();
+        const auto since = now - granted_;
+        if (held.ending || now >= held_.until() || since >= duration(options_.local_budget.get()))
+            return nullptr;
+        if (held.lease.lease_end() - now < duration(options_.lease.get()) / 2) return nullptr;
+        auto& next = *queue_.first();
+        next.fence = held.fence;
+        if (held.fence != 0) {
+            // The server makes fences of its clock, or far beyond the last one: those in between are ours.
+            constexpr std::uint64_t room = 1'000'000;
+            const auto used = ++next.fence - first_fence_;
+            const auto microseconds = static_cast<std::uint64_t>(since / std::chrono::microseconds{1});
+            if (used >= room || used > microseconds / 4 * 3) return nullptr;
         }
-        return done.what;
+        next.serial = ++serial_;
+        held_.pass(next);
+        return &queue_.choose(local_queue::turn::to_hold);
     }
 
     void open_gate() noexcept {
         const std::lock_guard guard(state_);
-        busy_ = false;
-        gate_.get().notify_one();
+        call_next();
     }
 
     Conn& connection_;
@@ -286,17 +391,19 @@ class lock_core {
     const pid_t process_ = distlock::detail::current_process();
 
     mutable std::mutex state_;
-    distlock::detail::parent_only<std::condition_variable_any> gate_;
+    local_queue queue_;       // threads of ours that wait for their turn
     bool busy_ = false;       // a thread of ours is talking to the server about this lock
     bool contended_ = false;  // the lock was found taken the last time
     std::uint64_t serial_ = 0;
-    time_point late_until_{};  // until when a sending of the acquisition that was not answered may still come
     engine::strays strays_;
-    std::uint64_t failures_ = 0;   // attempts that ended in trouble
-    errc last_failure_{};          // of the last of them
-    std::atomic<errc> trouble_{};  // of the thread that is busy: why the server does not answer it
-    std::shared_ptr<debt> debt_;   // of the last release that was not confirmed
-    mutable held_lock<Conn, Dialect, Clock> held_;  // last: its threads use the others until it ends
+    std::uint64_t failures_ = 0;     // attempts that ended in trouble
+    errc last_failure_{};            // of the last of them
+    std::atomic<errc> trouble_{};    // of the thread that is busy: why the server does not answer it
+    time_point granted_{};           // when the server gave us what we hold
+    std::uint64_t first_fence_ = 0;  // that it gave us then
+    mutable held_type held_;         // the last three: their threads use the others until they end
+    releaser<Conn, Dialect, Clock> releaser_;
+    lookout_type lookout_;
 };
 
 }  // namespace distlock::engine

@@ -8,11 +8,13 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/engine/lease_keeper.hpp>
+#include <distlock/net/receipt.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/reply.hpp>
 
@@ -37,19 +39,23 @@ class owed_release final : public lease_keeper<Conn, Clock>::chore {
     using chore = typename lease_keeper<Conn, Clock>::chore;
 
   public:
-    owed_release(const Dialect& dialect, const token& owner, std::shared_ptr<debt> owed)
-        : dialect_(dialect), owner_(owner), owed_(std::move(owed)) {}
+    /// `posted`: of one that is on its way; null: none is.
+    owed_release(const Dialect& dialect, const token& owner, std::shared_ptr<debt> owed,
+                 std::shared_ptr<receipt> posted = nullptr)
+        : dialect_(dialect), owner_(owner), owed_(std::move(owed)), posted_(std::move(posted)) {}
 
   private:
     typename chore::step begin(clock::time_point now) noexcept override {
-        if (now >= owed_->gone_by()) return {{}, clock::time_point::max()};
-        return {dialect_.release(owner_), {}};
+        if (now >= owed_->gone_by() || done_already()) return {{}, clock::time_point::max()};
+        return {plainly_ ? dialect_.free(owner_) : dialect_.release(owner_), {}};
     }
 
     clock::time_point end(const reply& answer, clock::time_point, clock::time_point now) noexcept override {
         switch (dialect_.read_release(answer).what) {
-            case release_outcome::unreachable:
             case release_outcome::refused:
+                plainly_ = !plainly_;
+                [[fallthrough]];
+            case release_outcome::unreachable:
                 pause_ = std::min<clock::duration>(pause_ * 2, std::chrono::seconds{1});
                 return std::min(now + pause_, owed_->gone_by());
             default:
@@ -58,10 +64,21 @@ class owed_release final : public lease_keeper<Conn, Clock>::chore {
         }
     }
 
+    bool done_already() noexcept {
+        const auto answer = posted_ ? posted_->answer() : std::nullopt;
+        if (!answer) return false;
+        const auto what = dialect_.read_release(*answer).what;
+        if (what == release_outcome::unreachable || what == release_outcome::refused) return false;
+        owed_->settle();
+        return true;
+    }
+
     const Dialect dialect_;
     const token owner_;
     const std::shared_ptr<debt> owed_;
+    const std::shared_ptr<receipt> posted_;
     clock::duration pause_ = std::chrono::milliseconds{25};
+    bool plainly_ = false;  // what was refused may be granted to the command that needs least
 };
 
 }  // namespace distlock::engine

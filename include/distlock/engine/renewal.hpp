@@ -4,6 +4,7 @@
 //   class renewal {
 //     renewal(lease_terms, time_point sent, time_point granted, std::uint64_t jitter_seed);
 //     time_point until() const;                       // the end of validity
+//     void pass(time_point now);                      // another hold begins
 //     time_point due() const;                         // of the next sending; max(): none
 //     bool ready(time_point now) const;
 //     news on_outcome(renew_outcome, time_point sent, time_point now);
@@ -53,18 +54,27 @@ class renewal {
     /// `sent`: before the first byte of the granting command; `granted`: when its answer had come.
     renewal(const lease_terms& terms, time_point sent, time_point granted, std::uint64_t jitter_seed) noexcept
         : lease_(terms.lease),
-          end_(terms.max_hold.count() == 0
-                   ? time_point::max()
-                   : distlock::detail::saturating_add(
-                         granted,
-                         distlock::detail::saturating_cast<duration, distlock::detail::rounding::down>(
-                             terms.max_hold))),
-          until_(std::min(validity_end(sent, lease_), end_)),
+          max_hold_(terms.max_hold),
+          end_(end_of_hold(granted)),
+          sent_(sent),
+          until_(std::min(validity_end(sent_, lease_), end_)),
           armed_(granted),
           random_(jitter_seed | 1U),
           renew_(terms.renew) {
-        plan(sent);
+        plan();
     }
+
+    /// Preconditions: not lost.
+    /// Effects: another hold begins under the same lease: the longest hold counts anew.
+    void pass(time_point now) noexcept {
+        if (max_hold_.count() == 0) return;
+        end_ = end_of_hold(now);
+        until_ = std::min(lease_end(), end_);
+        if (due_ == time_point::max()) plan();
+    }
+
+    /// Returns: the end of validity without regard to the longest hold.
+    time_point lease_end() const noexcept { return validity_end(sent_, lease_); }
 
     /// Returns: the instant until which the lock may be believed held.
     time_point until() const noexcept { return until_; }
@@ -89,9 +99,10 @@ class renewal {
             case kind::kept:
                 armed_ = now;
                 if (late) return stop(news::too_late);
-                until_ = std::max(until_, std::min(validity_end(sent, lease_), end_));
+                sent_ = std::max(sent_, sent);
+                until_ = std::max(until_, std::min(lease_end(), end_));
                 failing_ = false;
-                plan(sent);
+                plan();
                 return news::none;
             case kind::gone:
             case kind::taken:
@@ -128,14 +139,20 @@ class renewal {
         return what;
     }
 
-    void plan(time_point sent) noexcept {
+    time_point end_of_hold(time_point begun) const noexcept {
+        if (max_hold_.count() == 0) return time_point::max();
+        return distlock::detail::saturating_add(
+            begun, distlock::detail::saturating_cast<duration, distlock::detail::rounding::down>(max_hold_));
+    }
+
+    void plan() noexcept {
         // Where validity reaches the end of the hold, there is nothing to be won.
         if (!renew_ || until_ >= end_) {
             due_ = time_point::max();
             return;
         }
         const duration third = duration(lease_) / 3;
-        due_ = distlock::detail::saturating_add(sent, third - up_to(third / 10));
+        due_ = distlock::detail::saturating_add(sent_, third - up_to(third / 10));
     }
 
     // xorshift64 (Marsaglia, "Xorshift RNGs", 2003): spreading, not secrecy.
@@ -147,7 +164,9 @@ class renewal {
     }
 
     std::chrono::milliseconds lease_;
+    std::chrono::milliseconds max_hold_;
     time_point end_;    // of the longest hold
+    time_point sent_;   // before the command that began the lease
     time_point until_;  // of validity
     time_point due_ = time_point::max();
     time_point armed_;  // the last instant at which the server may have set the TTL anew

@@ -1,10 +1,12 @@
-// One conversation with a server: a socket, its parser, its TLS session, and the handshake that opens it.
+// One conversation with a server: a socket, its parser, its TLS session. How it is opened: handshake.hpp.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,13 +16,13 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
+#include <distlock/hiredis/posted_replies.hpp>
 #include <distlock/hiredis/reply_reader.hpp>
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/hiredis/socket.hpp>
-#include <distlock/net/uri.hpp>
+#include <distlock/net/receipt.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
-#include <distlock/wire/server_error.hpp>
 
 namespace distlock::detail {
 
@@ -28,83 +30,43 @@ namespace distlock::detail {
 /// would be the answer to an earlier question.
 class channel {
   public:
-    struct opened {
-        std::unique_ptr<channel> made;  ///< ready for commands, or null
-        reply failure;                  ///< of null: not_sent, with the reason
-    };
-
-    /// Effects: connects, starts TLS where `secure` is given, authenticates, selects the database; all before
-    /// `deadline` and until `stop_fd` can be read (none: -1).
-    static opened open(const uri& server, resolver& names, const secure_layer* secure,
-                       clock::time_point deadline, int stop_fd) {
-        std::string failure;
-        auto socket = stream_socket::connect(server, names, deadline, stop_fd, failure);
-        if (!socket) return {nullptr, reply::not_sent(errc::unreachable, "connect: " + failure)};
-        std::unique_ptr<channel> made(new channel(std::move(socket)));
-        if (secure != nullptr) {
-            if (auto refused = made->start_tls(server, *secure, deadline, stop_fd))
-                return {nullptr, *std::move(refused)};
-            // A TLS 1.3 server judges our certificate when the handshake is over for us: until it has
-            // answered once, it may still refuse.
-            if (server.password.empty()) {
-                const reply answer = made->run({"PING"}, deadline, stop_fd);
-                if (!answer.answered()) return {nullptr, handshake_failure(answer, "PING")};
-            }
-        }
-        if (!server.password.empty()) {
-            const command auth = server.user.empty() ? command{"AUTH", server.password}
-                                                     : command{"AUTH", server.user, server.password};
-            // Servers echo the arguments of what they refuse: nothing of the answer's text may be shown.
-            const reply answer = made->run(auth, deadline, stop_fd);
-            if (answer.is(reply_kind::error)) {
-                const auto e = classify_error(answer.text());
-                const errc cause = e.transient ? e.cause : errc::authentication_failed;
-                return {nullptr, reply::not_sent(cause, "AUTH was refused")};
-            }
-            if (!answer.is_status("OK")) return {nullptr, handshake_failure(answer, "AUTH")};
-            if (auto surplus = made->not_alone("AUTH")) return {nullptr, *std::move(surplus)};
-        }
-        if (server.database != 0) {
-            const reply answer = made->run({"SELECT", std::to_string(server.database)}, deadline, stop_fd);
-            if (!answer.is_status("OK")) return {nullptr, handshake_failure(answer, "SELECT")};
-            if (auto surplus = made->not_alone("SELECT")) return {nullptr, *std::move(surplus)};
-        }
-        if (made->broken_)
-            return {nullptr, reply::not_sent(errc::protocol_error, "more replies than questions")};
-        made->socket_.expect_timeout(server.command_timeout);
-        return {std::move(made), {}};
-    }
-
     channel(const channel&) = delete;
     channel& operator=(const channel&) = delete;
     /// Effects: closes the socket. A broken one is aborted, so that what was sent is not applied later; but
     /// not when it carries what was posted, which is to be applied.
     ~channel() {
-        if (broken_ && unanswered_ == 0) socket_.abort();
+        if (broken_ && posted_.count() == 0) socket_.abort();
     }
 
     /// Effects: sends `cmd` and waits for its reply until `deadline`, or until `stop_fd` can be read (none:
     /// -1).
     reply run(const command& cmd, clock::time_point deadline, int stop_fd) {
         if (auto failure = send(cmd, deadline)) return *std::move(failure);
-        const bool after_posted = unanswered_ > 0;
-        std::array<char, 16384> buffer;
-        std::string_view bytes;
-        for (;;) {
-            while (auto answer = reader_.next()) {
-                if (unanswered_ > 0) {
-                    --unanswered_;  // of a posted command: nobody waits for it
-                    continue;
-                }
-                const bool too_many = reader_.has_leftover();
-                // The surplus may have come before it, and this be the answer to what was posted.
-                if (too_many && after_posted) return lost(errc::protocol_error, "more replies than commands");
-                broken_ = too_many || session_over_;
-                return *std::move(answer);
-            }
-            if (auto failure = hear(buffer, bytes, deadline, stop_fd)) return *std::move(failure);
-        }
+        return next_answer(deadline, stop_fd);
     }
+
+    /// Effects: as run(), of a command that blocks on the server: when its time is up, `unblock()` is to end it there, and
+    /// the reply is read all the same, for a little while.
+    /// Returns: what the server gave; else why the wait ended.
+    template <class Unblock>
+    reply wait(const command& cmd, clock::time_point deadline, int stop_fd, Unblock unblock) {
+        constexpr std::chrono::milliseconds little_while{50};
+        constexpr std::chrono::milliseconds between_tries{10};  // it may overtake what it is to end
+        if (auto failure = send(cmd, deadline)) return *std::move(failure);
+        reply first = next_answer(deadline, stop_fd);
+        const auto give_up_at = clock::now() + little_while;
+        bool in_time = ended_ == io::timed_out || ended_ == io::stopped;
+        while (!first.answered() && in_time && unblock(give_up_at)) {
+            reply late = next_answer(std::min(give_up_at, clock::now() + between_tries), -1);
+            if (late.answered()) return late.is(reply_kind::nil) ? first : late;
+            in_time = ended_ == io::timed_out && clock::now() < give_up_at;
+        }
+        return first;
+    }
+
+    /// By which a server knows this conversation, once it was asked; 0: it does not say, or may not be told to end a wait.
+    std::optional<std::int64_t> id() const noexcept { return id_; }
+    void id(std::int64_t known) noexcept { id_ = known; }
 
     /// How far a pipeline came.
     struct extent {
@@ -136,11 +98,12 @@ class channel {
         return sending_failed(outcome, sent);
     }
 
-    /// Effects: sends `cmd`; its reply is skipped later.
+    /// Effects: sends `cmd`; its reply is noted in `wanted`, if there is one, when it is read.
     /// Returns: whether it was handed to the system.
-    bool post(const command& cmd, clock::time_point deadline) {
+    bool post(const command& cmd, clock::time_point deadline, std::shared_ptr<receipt> wanted) {
         if (send(cmd, deadline)) return false;
-        ++unanswered_;
+        posted_.expect(std::move(wanted));
+        posted_at_ = clock::now();
         broken_ = false;
         return true;
     }
@@ -151,48 +114,44 @@ class channel {
     /// Returns: ready for the next command; owing so many replies that it should not be sent more; or over.
     state look() {
         if (broken_) return state::over;
-        if (unanswered_ == 0) return socket_.peek() == io::timed_out ? state::ready : state::over;
+        if (posted_.count() == 0) return socket_.peek() == io::timed_out ? state::ready : state::over;
+        // What was posted a moment ago is not answered yet.
+        const auto now = clock::now();
+        if (now - posted_at_ < std::chrono::milliseconds{1} && posted_.count() < max_unanswered)
+            return state::ready;
         std::array<char, 16384> buffer;
         std::string_view bytes;
-        const auto now = clock::now();
         for (;;) {
             const io came = socket_.receive(buffer, bytes, clock::time_point{}, -1);
             if (came == io::timed_out) break;
             if (came != io::done || !take_in(bytes, now)) return state::over;
-            while (reader_.next()) {
-                if (unanswered_-- == 0) return state::over;
+            while (auto answer = reader_.next()) {
+                if (posted_.count() == 0) return state::over;
+                posted_.settle(*std::move(answer));
             }
             if (reader_.failure() != errc{} || session_over_) return state::over;
         }
-        if (unanswered_ == 0 && reader_.has_leftover()) return state::over;
-        return unanswered_ < max_unanswered ? state::ready : state::owing;
+        if (posted_.count() == 0 && reader_.has_leftover()) return state::over;
+        return posted_.count() < max_unanswered ? state::ready : state::owing;
+    }
+
+    /// Effects: reads replies to posted commands that have come.
+    void collect() {
+        posted_at_ = {};
+        if (posted_.count() > 0 && look() == state::over) broken_ = true;
     }
 
     /// Returns: whether an exchange failed, or an exception left it half-way.
     bool broken() const noexcept { return broken_; }
 
   private:
+    friend class handshake;
+
     static constexpr std::size_t max_unanswered =
         256;                                   // unread replies that pile up stop the server's writing
     static constexpr int max_late_reads = 64;  // a megabyte
 
     explicit channel(stream_socket socket) : socket_(std::move(socket)) {}
-
-    static reply handshake_failure(const reply& answer, const char* step) {
-        if (!answer.answered()) return reply::not_sent(answer.cause(), step + (": " + answer.text()));
-        if (!answer.is(reply_kind::error)) return reply::not_sent(errc::protocol_error, step);
-        // Without the server's text: what it refuses it repeats, and this may be the answer to an AUTH.
-        return reply::not_sent(classify_error(answer.text()).cause, step + std::string(" was refused"));
-    }
-
-    // Returns: what is wrong when more than one reply to a step came, or the server hung up after it.
-    std::optional<reply> not_alone(const char* step) const {
-        const io next = socket_.peek();
-        if (broken_ || next == io::done)
-            return reply::not_sent(errc::protocol_error, step + std::string(" was answered twice"));
-        if (next == io::timed_out) return std::nullopt;
-        return reply::not_sent(errc::unreachable, step + std::string(": the server closed the connection"));
-    }
 
     // Returns: what failed, if anything did.
     std::optional<reply> send(const command& cmd, clock::time_point deadline) {
@@ -202,6 +161,27 @@ class channel {
         const io outcome = hand_over(deadline, sent);
         if (outcome == io::done) return std::nullopt;
         return sending_failed(outcome, sent);
+    }
+
+    // Effects: reads on to the reply of what was sent last.
+    reply next_answer(clock::time_point deadline, int stop_fd) {
+        const bool after_posted = posted_.count() > 0;
+        std::array<char, 16384> buffer;
+        std::string_view bytes;
+        for (;;) {
+            while (auto answer = reader_.next()) {
+                if (posted_.count() > 0) {
+                    posted_.settle(*std::move(answer));
+                    continue;
+                }
+                const bool too_many = reader_.has_leftover();
+                // The surplus may have come before it, and this be the answer to what was posted.
+                if (too_many && after_posted) return lost(errc::protocol_error, "more replies than commands");
+                broken_ = too_many || session_over_;
+                return *std::move(answer);
+            }
+            if (auto failure = hear(buffer, bytes, deadline, stop_fd)) return *std::move(failure);
+        }
     }
 
     // Effects: sends what is in plain_; `sent` counts bytes, under TLS those of the session.
@@ -241,15 +221,15 @@ class channel {
     // Returns: why there are not all, if so.
     std::optional<reply> read_all(std::span<reply> replies, clock::time_point deadline,
                                   std::size_t& answered) {
-        const std::size_t certain = unanswered_ > 0 ? 0 : 1;
+        const std::size_t certain = posted_.count() > 0 ? 0 : 1;
         std::array<char, 16384> buffer;
         std::string_view bytes;
         for (int late = 0;;) {
             while (answered < replies.size()) {
                 auto next = reader_.next();
                 if (!next) break;
-                if (unanswered_ > 0) {
-                    --unanswered_;
+                if (posted_.count() > 0) {
+                    posted_.settle(*std::move(next));
                 } else {
                     replies[answered++] = *std::move(next);
                 }
@@ -274,7 +254,8 @@ class channel {
     std::optional<reply> hear(std::array<char, 16384>& buffer, std::string_view& bytes,
                               clock::time_point deadline, int stop_fd) {
         if (reader_.failure() != errc{}) return lost(reader_.failure(), "the reply cannot be read");
-        switch (socket_.receive(buffer, bytes, deadline, stop_fd)) {
+        ended_ = socket_.receive(buffer, bytes, deadline, stop_fd);
+        switch (ended_) {
             case io::done:
                 break;
             case io::closed:
@@ -337,43 +318,6 @@ class channel {
         return reply::no_answer(errc::tls_failed, "TLS: " + session_->failure());
     }
 
-    std::optional<reply> start_tls(const uri& server, const secure_layer& secure, clock::time_point deadline,
-                                   int stop_fd) {
-        const auto refused = [](const std::string& why) {
-            return reply::not_sent(errc::tls_failed, "TLS: " + why);
-        };
-        std::string why;
-        try {
-            session_ = secure.start(server);
-        } catch (const error& e) {
-            return refused(e.what());
-        }
-        std::array<char, 16384> buffer;
-        std::string_view bytes;
-        for (;;) {
-            std::string to_peer;
-            const auto progress = session_->handshake(bytes, to_peer, why);
-            std::size_t sent = 0;
-            const io outcome = socket_.send(to_peer, deadline, sent);
-            if (progress == secure_session::progress::failed) return refused(why);
-            if (outcome != io::done) return reply::not_sent(errc::unreachable, "TLS: the connection broke");
-            if (progress == secure_session::progress::done) return std::nullopt;
-            switch (socket_.receive(buffer, bytes, deadline, stop_fd)) {
-                case io::done:
-                    break;
-                case io::stopped:
-                    return reply::not_sent(errc::cancelled, "stopped");
-                case io::timed_out:
-                    return reply::not_sent(errc::no_reply,
-                                           "TLS: no handshake in time; does it speak TLS on this port?");
-                default:
-                    return reply::not_sent(
-                        errc::unreachable,
-                        "TLS: the server closed the connection; does it speak TLS on this port?");
-            }
-        }
-    }
-
     static reply lost(errc cause, const char* why) { return reply::no_answer(cause, why); }
 
     stream_socket socket_;
@@ -381,7 +325,10 @@ class channel {
     reply_reader reader_;
     std::string plain_;  // kept for its capacity
     std::string sealed_;
-    std::size_t unanswered_ = 0;
+    posted_replies posted_;
+    std::optional<std::int64_t> id_;
+    clock::time_point posted_at_{};
+    io ended_ = io::done;        // how the last attempt to hear something went
     bool session_over_ = false;  // of TLS; what came before the end is still good
     bool broken_ = false;
 };

@@ -5,7 +5,8 @@
 //     hiredis_connection(where, shared_ptr<const secure_layer>);   // rediss://, see <distlock/hiredis_tls.hpp>
 //     reply execute(const command&);
 //     void pipeline(std::span<const command>, std::span<reply>);
-//     bool post(const command&);
+//     bool post(const command&, std::shared_ptr<receipt> = nullptr);
+//     void collect();
 //     reply wait(const command&, clock::time_point deadline, std::stop_token);
 //     companion& host() noexcept;
 //     std::chrono::milliseconds command_timeout() const noexcept;
@@ -14,10 +15,13 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -31,10 +35,12 @@
 #include <distlock/detail/process.hpp>
 #include <distlock/detail/saturate.hpp>
 #include <distlock/hiredis/channel.hpp>
+#include <distlock/hiredis/handshake.hpp>
 #include <distlock/hiredis/resolve.hpp>
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/net/companion.hpp>
 #include <distlock/net/connection.hpp>
+#include <distlock/net/receipt.hpp>
 #include <distlock/net/uri.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
@@ -102,19 +108,32 @@ class hiredis_connection {
         }
     }
 
-    /// Effects: sends one command and does not wait for its reply, which is skipped.
+    /// Effects: sends one command and does not wait for its reply, which is noted in `wanted` when it is read, if there is
+    /// one.
     /// Returns: whether it was handed to the system.
-    bool post(const command& cmd) {
+    bool post(const command& cmd, std::shared_ptr<receipt> wanted = nullptr) {
         bool posted = false;
         on_a_channel(cmd.deadline(), [&](detail::channel& c) {
-            posted = c.post(cmd, answer_by(cmd.deadline()));
+            posted = c.post(cmd, answer_by(cmd.deadline()), std::move(wanted));
             return reply::nil();
         });
         return posted;
     }
 
+    /// Effects: reads the replies to posted commands that have come, and waits for nothing.
+    void collect() {
+        if (detail::current_process() != process_) return;
+        const std::lock_guard guard(idle_lock_);
+        for (auto& one : idle_) one->collect();
+        std::erase_if(idle_, [](const auto& one) { return one->broken(); });
+    }
+
     /// Effects: executes one command that may block on the server, until it answers, `deadline` passes or
-    /// `stop` is requested.
+    /// `stop` is requested. The wait is then ended on the server, by CLIENT UNBLOCK on another socket, and what it gave by
+    /// then is returned all the same; where that is not permitted, the command is sent with time-outs of a tenth of a
+    /// second, again and again. A server that does not answer that either is given 50 ms.
+    /// Preconditions: the last argument of a command that begins with B is its time-out.
+    /// Round trips: one; one more for the first wait on a socket, and two when the wait is ended.
     reply wait(const command& cmd, clock::time_point deadline, std::stop_token stop) {
         if (stop.stop_requested()) return reply::not_sent(errc::cancelled, shown_);
         const detail::stop_waker waker(stop);
@@ -122,7 +141,15 @@ class hiredis_connection {
             return reply::not_sent(errc::unreachable, shown_ + ": no descriptor to be stopped by");
         }
         reply answer = on_a_channel(
-            deadline, [&](detail::channel& c) { return c.run(cmd, deadline, waker.fd()); }, waker.fd());
+            deadline,
+            [&](detail::channel& c) {
+                if (auto failure = introduce(c, deadline)) return *std::move(failure);
+                if (*c.id() == 0 && cmd.argv()[0].starts_with('B'))
+                    return wait_in_turns(c, cmd, deadline, stop);
+                return c.wait(cmd, deadline, waker.fd(),
+                              [&](clock::time_point by) { return unblock(*c.id(), by); });
+            },
+            waker.fd());
         if (!answer.is(reply_kind::not_sent) || !stop.stop_requested()) return answer;
         return reply::not_sent(errc::cancelled, answer.text());
     }
@@ -141,13 +168,44 @@ class hiredis_connection {
         return std::min(deadline, clock::now() + where_.command_timeout);
     }
 
+    // Effects: learns by which number the server knows the channel, and whether we may end its waits by it.
+    // Returns: what failed.
+    std::optional<reply> introduce(detail::channel& c, clock::time_point deadline) {
+        if (c.id()) return std::nullopt;
+        const std::array<command, 2> questions{command{"CLIENT", "ID"}, command{"CLIENT", "UNBLOCK", "0"}};
+        std::array<reply, 2> answers;
+        detail::channel::extent done;
+        const reply failure = c.run_all(questions, answers, answer_by(deadline), done);
+        if (!failure.answered()) return reply::not_sent(failure.cause(), failure.text());
+        const bool known = answers[0].is(reply_kind::integer) && answers[1].is(reply_kind::integer);
+        c.id(known ? answers[0].number() : 0);
+        return std::nullopt;
+    }
+
+    // Returns: whether the server heard that nobody waits any more.
+    bool unblock(std::int64_t id, clock::time_point by) {
+        if (id == 0) return false;
+        const std::string who = std::to_string(id);
+        return execute(command{"CLIENT", "UNBLOCK", who}.until(by)).is(reply_kind::integer);
+    }
+
+    reply wait_in_turns(detail::channel& c, const command& cmd, clock::time_point deadline,
+                        const std::stop_token& stop) {
+        for (;;) {
+            reply answer = c.run(cmd.with_last("0.1"), clock::now() + where_.command_timeout, -1);
+            if (!answer.is(reply_kind::nil)) return answer;
+            if (stop.stop_requested()) return reply::no_answer(errc::cancelled, "stopped");
+            if (clock::now() >= deadline) return reply::no_answer(errc::no_reply, "no reply in time");
+        }
+    }
+
     template <class Use>
     reply on_a_channel(clock::time_point deadline, Use use, int stop_fd = -1) {
         if (detail::current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
         auto mine = take_idle();
         if (!mine) {
             const auto connected_by = std::min(deadline, clock::now() + where_.connect_timeout);
-            auto opened = detail::channel::open(where_, names_, secure_.get(), connected_by, stop_fd);
+            auto opened = detail::handshake::open(where_, names_, secure_.get(), connected_by, stop_fd);
             if (!opened.made) return named(opened.failure);
             mine = std::move(opened.made);
         }
@@ -198,6 +256,7 @@ class hiredis_connection {
 };
 
 static_assert(check_connection<hiredis_connection>());
-static_assert(pipelining_connection<hiredis_connection> && hosting_connection<hiredis_connection>);
+static_assert(pipelining_connection<hiredis_connection> && hosting_connection<hiredis_connection> &&
+              waiting_connection<hiredis_connection> && confirming_connection<hiredis_connection>);
 
 }  // namespace distlock

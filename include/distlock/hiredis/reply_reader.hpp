@@ -78,8 +78,8 @@ class reply_reader {
     }
 
     // Called by hiredis, in C: no exception may leave. A null result makes it stop with an error.
-    template <class Make>
-    static void* place(const redisReadTask* task, Make make) noexcept {
+    template <class Fill>
+    static void* place(const redisReadTask* task, Fill fill) noexcept {
         auto& self = *static_cast<reply_reader*>(task->privdata);
         try {
             reply* slot = &self.root_;
@@ -95,7 +95,7 @@ class reply_reader {
                 if (index >= siblings.size()) return nullptr;
                 slot = &siblings[index];
             }
-            *slot = make(self);
+            fill(self, *slot);
             return slot;
         } catch (...) {
             return nullptr;
@@ -115,33 +115,35 @@ class reply_reader {
         static redisReplyObjectFunctions table = [] {
             redisReplyObjectFunctions f{};
             f.createString = [](const redisReadTask* task, char* text, std::size_t size) -> void* {
-                return place(task, [&](reply_reader&) {
+                return place(task, [&](reply_reader&, reply& slot) {
                     switch (task->type) {
                         case REDIS_REPLY_ERROR:
-                            return reply::error(printable({text, size}));
+                            slot.become(reply_kind::error, printable({text, size}));
+                            break;
                         case REDIS_REPLY_STATUS:
-                            return reply::status({text, size});
+                            slot.become(reply_kind::status, {text, size});
+                            break;
                         default:
-                            return reply::string({text, size});
+                            slot.become(reply_kind::string, {text, size});
                     }
                 });
             };
             // The type of the count differs between hiredis 0.14 and 1.x.
             f.createArray = [](const redisReadTask* task, auto count) -> void* {
                 if (task->type != REDIS_REPLY_ARRAY) return nullptr;
-                return place(task, [&](reply_reader& self) {
+                return place(task, [&](reply_reader& self, reply& slot) {
                     if (count < 0 || static_cast<std::size_t>(count) > max_elements) {
                         self.fail(errc::reply_too_large);
                         throw std::bad_alloc();
                     }
-                    return reply::array(std::vector<reply>(static_cast<std::size_t>(count)));
+                    slot = reply::array_of(static_cast<std::size_t>(count));
                 });
             };
             f.createInteger = [](const redisReadTask* task, long long value) -> void* {
-                return place(task, [&](reply_reader&) { return reply::integer(value); });
+                return place(task, [&](reply_reader&, reply& slot) { slot = reply::integer(value); });
             };
             f.createNil = [](const redisReadTask* task) -> void* {
-                return place(task, [](reply_reader&) { return reply::nil(); });
+                return place(task, [](reply_reader&, reply& slot) { slot = reply::nil(); });
             };
             f.freeObject = [](void*) {};
             refuse_resp3(f);

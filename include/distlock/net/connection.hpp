@@ -4,11 +4,13 @@
 //   concept pipelining_connection    and c.pipeline(commands, replies)
 //   concept waiting_connection       and c.wait(cmd, deadline, stop) -> reply
 //   concept posting_connection       and c.post(cmd) -> bool
+//   concept confirming_connection    and c.post(cmd, receipt) -> bool, c.collect()
 //   concept hosting_connection       and c.host() -> companion&
 //   concept timed_connection         and c.command_timeout() -> milliseconds
 //   concept identified_connection    and c.identity() -> string_view
 //   check_connection<C>()            says in a sentence what a type lacks
 //   reply execute(C&, const command&)  one command, with a script's body sent when the server lacks it
+//   reply wait(C&, const command&, deadline, stop)   one that may block on the server
 //   void execute_all(C&, commands, replies)   the same for many, in one go where the connection can
 #pragma once
 
@@ -17,6 +19,7 @@
 #include <concepts>
 #include <cstddef>
 #include <exception>
+#include <memory>
 #include <span>
 #include <stop_token>
 #include <string_view>
@@ -28,6 +31,7 @@
 #include <distlock/base/error.hpp>
 #include <distlock/detail/printable.hpp>
 #include <distlock/net/companion.hpp>
+#include <distlock/net/receipt.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 
@@ -62,7 +66,10 @@ concept pipelining_connection = connection<C> &&
 };
 
 /// Can wait inside a blocking command (BLPOP) until the server answers, `deadline` passes or `stop` is
-/// requested; for the two latter the answer is reply::no_answer with errc::no_reply or errc::cancelled.
+/// requested; for the two latter the answer is reply::no_answer with errc::no_reply or errc::cancelled. What the
+/// server gave by then is not dropped: a wait is ended on the server (CLIENT UNBLOCK), and its reply read. The last
+/// argument of the command is its time-out in seconds, "0" for ever; who cannot end a wait on the server may put shorter
+/// ones in its place, one after the other.
 template <class C>
 concept waiting_connection = connection<C> &&
     requires(C& c, const command& cmd, clock::time_point deadline, std::stop_token stop) {
@@ -75,6 +82,15 @@ concept waiting_connection = connection<C> &&
 template <class C>
 concept posting_connection = connection<C> && requires(C& c, const command& cmd) {
     { c.post(cmd) } -> std::same_as<bool>;
+};
+
+/// Says what became of a posted command: it notes the answer in a receipt when it reads it, or that there will be none;
+/// collect() reads what has come by now, and waits for nothing.
+template <class C>
+concept confirming_connection = posting_connection<C> &&
+    requires(C& c, const command& cmd, std::shared_ptr<receipt> wanted) {
+    { c.post(cmd, wanted) } -> std::same_as<bool>;
+    { c.collect() } -> std::same_as<void>;
 };
 
 /// Has a place for what must live as long as the connection: a companion, its last member.
@@ -222,6 +238,20 @@ reply execute(C& c, const command& cmd) noexcept {
     reply first = detail::call(c, cmd);
     if (!detail::lacks_script(cmd, first)) return first;
     return detail::call(c, cmd.with_body());
+}
+
+/// Effects: executes `cmd`, which may block on the server, until it answers, `deadline` passes or `stop` is requested.
+template <waiting_connection C>
+reply wait(C& c, const command& cmd, clock::time_point deadline, const std::stop_token& stop) noexcept {
+    try {
+        try {
+            return c.wait(cmd, deadline, stop);
+        } catch (const std::exception& e) {
+            return reply::no_answer(errc::no_reply, detail::printable(e.what()));
+        }
+    } catch (...) {
+        return reply::no_answer(errc::no_reply, "client threw");
+    }
 }
 
 /// Effects: executes all of `commands`, in one pipeline where the connection can, else one after the other.

@@ -39,7 +39,7 @@ class command {
     /// Throws: std::length_error for more than max_arguments.
     constexpr command(std::initializer_list<argument> argv, std::string_view routing_key = {})
         : key_(routing_key) {
-        append(argv);
+        append({argv.begin(), argv.size()});
     }
 
     /// EVALSHA of `source`, routed by the first key. All keys must hash to one slot.
@@ -47,9 +47,14 @@ class command {
     constexpr command(const script& source, std::initializer_list<argument> keys,
                       std::initializer_list<argument> arguments)
         : script_(&source), key_(keys.size() == 0 ? std::string_view{} : keys.begin()->text()) {
-        constexpr std::array<std::string_view, 10> digits{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
-        if (keys.size() >= digits.size()) throw std::length_error("distlock::command: too many keys");
-        append({"EVALSHA", source.sha1(), digits[keys.size()]});
+        call(keys.size());
+        append({keys.begin(), keys.size()});
+        append({arguments.begin(), arguments.size()});
+    }
+    constexpr command(const script& source, std::span<const argument> keys,
+                      std::span<const argument> arguments)
+        : script_(&source), key_(keys.empty() ? std::string_view{} : keys.front().text()) {
+        call(keys.size());
         append(keys);
         append(arguments);
     }
@@ -73,6 +78,13 @@ class command {
         return full;
     }
 
+    /// Returns: the same with another last argument, which of a blocking command is its time-out.
+    constexpr command with_last(std::string_view text) const noexcept {
+        command changed = *this;
+        changed.argv_[size_ - 1] = text;
+        return changed;
+    }
+
     /// The instant after which nobody waits for the answer; clock::time_point::max() when the connection's
     /// own time-out is the only bound. A connection that can, gives up then.
     constexpr clock::time_point deadline() const noexcept { return deadline_; }
@@ -82,7 +94,12 @@ class command {
     }
 
   private:
-    constexpr void append(std::initializer_list<argument> more) {
+    constexpr void call(std::size_t keys) {
+        constexpr std::array<std::string_view, 10> digits{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
+        if (keys >= digits.size()) throw std::length_error("distlock::command: too many keys");
+        append(std::array<argument, 3>{"EVALSHA", script_->sha1(), digits[keys]});
+    }
+    constexpr void append(std::span<const argument> more) {
         if (size_ + more.size() > max_arguments)
             throw std::length_error("distlock::command: too many arguments");
         for (const argument& one : more) argv_[size_++] = one.text();

@@ -6,21 +6,30 @@
 #include <optional>
 
 #include <distlock/base/error.hpp>
+#include <distlock/base/token.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/server_error.hpp>
 
 namespace distlock {
 
-/// What became of a release. Every value but `unreachable` and `refused` means that this owner's key is gone;
-/// with those two it is gone at the latest when its lease ends.
+/// What became of a release. Every value but `posted`, `unreachable` and `refused` means that this owner's key is
+/// gone; with those three it is gone at the latest when its lease ends.
 enum class release_outcome {
-    released,       ///< it was ours, and is free now
+    released,       ///< it was ours, and is free now, or passed on
+    posted,         ///< on its way to the server, which is asked in the background what became of it
     expired,        ///< the lease had run out: nothing was there to release
     taken,          ///< the lease had run out and somebody else holds the lock: left alone
     unreachable,    ///< no server answered
     refused,        ///< the server answered that it will not
     not_held,       ///< unlock() without owning: nothing was sent
     wrong_process,  ///< unlock() in a child after fork(): nothing was sent
+};
+
+/// A lock that its last owner, or a waiter who found it free, handed on.
+struct offer {
+    token owner;                        ///< by which it is held now
+    std::chrono::milliseconds lease{};  ///< that it was handed on with
+    std::uint64_t fence = 0;            ///< 0: who handed it on makes none
 };
 
 /// Answers to "give me the lock".
@@ -36,10 +45,12 @@ struct acquire_outcome {
     kind what = kind::unknown;
     errc cause = errc::no_reply;  ///< of later, refused and unknown
     std::optional<std::chrono::milliseconds> ttl =
-        {};                   ///< of busy: what is left; -1 when the holder's key has no TTL
-    std::uint64_t fence = 0;  ///< of granted: the fencing token; 0: none was asked for
+        {};                             ///< of busy: what is left; -1 when the holder's key has no TTL
+    std::uint64_t fence = 0;            ///< of granted: the fencing token; 0: none was asked for
+    std::optional<offer> offered = {};  ///< of granted, when it was waited for: under a token of its own
 
     static acquire_outcome granted(std::uint64_t fence = 0) { return {kind::granted, {}, {}, fence}; }
+    static acquire_outcome granted(const offer& by) { return {kind::granted, {}, {}, by.fence, by}; }
     static acquire_outcome busy() { return {kind::busy, {}, {}}; }
     static acquire_outcome busy(std::int64_t ttl) { return {kind::busy, {}, std::chrono::milliseconds(ttl)}; }
 

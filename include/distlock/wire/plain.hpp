@@ -6,6 +6,7 @@
 //     command look(const token&) const;      // acquires too, and says who is in the way; may be repeated
 //     command renew(const token&) const;     // compare-and-expire
 //     command release(const token&) const;   // compare-and-delete
+//     command free(const token&) const;      // the same
 //     bool looks_at_once() const;            // acquire and look are the same
 //     acquire_outcome read_acquire(const reply&) const;
 //     acquire_outcome read_look(const reply&) const;
@@ -14,20 +15,17 @@
 //   };
 #pragma once
 
-#include <charconv>
 #include <chrono>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include <distlock/base/error.hpp>
 #include <distlock/base/key.hpp>
 #include <distlock/base/options.hpp>
-#include <distlock/base/owner.hpp>
 #include <distlock/base/token.hpp>
+#include <distlock/wire/beside.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/plain_inspector.hpp>
@@ -78,7 +76,7 @@ if ARGV[3] ~= '0' then
     local time = redis.call('time')
     local now = time[1] * 1000000 + time[2]
     if last and tonumber(last) >= now then
-      redis.call('incr', KEYS[2])
+      redis.call('incrby', KEYS[2], 1000000)
       redis.call('pexpire', KEYS[2], ARGV[3])
     else
       redis.call('set', KEYS[2], string.format('%.0f', now), 'PX', ARGV[3])
@@ -93,7 +91,7 @@ else
 end
 if ARGV[4] ~= '' then redis.call('set', KEYS[3], ARGV[1] .. '\n' .. ARGV[4], 'PX', ARGV[2]) end
 return {1, fence})",
-    "f8fb0a62959f253edf7832f18b38868f93171b2c"};
+    "087046f1d762bfe6016bf6ee55eb331471f974f1"};
 
 inline constexpr script plain_renew{
     R"(-- KEYS: lock, then what is kept beside it. ARGV: token, then for each key its TTL in ms.
@@ -140,7 +138,7 @@ class plain {
         : key_(std::move(name)),
           lease_(options.lease),
           lease_text_(std::to_string(options.lease.get().count())) {
-        if (options.fencing || !options.owner_info.empty()) beside_.emplace(key_, options);
+        if (detail::beside::wanted(options)) beside_.emplace(key_, options);
     }
 
     const std::string& name() const noexcept { return key_.name(); }
@@ -174,6 +172,8 @@ class plain {
                 {key_.name(), beside_->owner, beside_->fence},
                 {owner.view(), lease_text_, lease_text_, beside_->fence_life}};
     }
+    /// The one way that needs neither memory nor another key than those it was taken with.
+    command free(const token& owner) const { return release(owner); }
     command release(const token& owner) const {
         if (!beside_ || beside_->who.empty()) return {detail::plain_release, {key_.name()}, {owner.view()}};
         return {detail::plain_release, {key_.name(), beside_->owner}, {owner.view()}};
@@ -187,7 +187,7 @@ class plain {
     }
 
     acquire_outcome read_look(const reply& r) const {
-        if (beside_) return read_look_beside(r);
+        if (beside_) return detail::read_taken(r, beside_->fences);
         if (r.is_status("OK")) return acquire_outcome::granted();
         if (r.is(reply_kind::integer) && r.number() >= -2) return acquire_outcome::busy(r.number());
         return acquire_outcome::failure(r);
@@ -212,45 +212,10 @@ class plain {
     }
 
   private:
-    struct beside {
-        beside(const key& lock, const lock_options& options)
-            : fence(lock.sibling("fence")),
-              owner(lock.sibling("owner")),
-              fences(options.fencing),
-              fence_life(options.fencing ? std::to_string(life_of_fence(options.lease).count()) : "0"),
-              who(options.owner_info.empty() ? std::string() : describe_owner(options.owner_info.view())) {}
-
-        // As long as clocks may be set back and owners be late; then the server's clock alone makes fences grow.
-        static std::chrono::milliseconds life_of_fence(std::chrono::milliseconds lease) {
-            return std::chrono::hours{1} + 10 * lease;
-        }
-
-        std::string fence;
-        std::string owner;
-        bool fences;
-        std::string fence_life;
-        std::string who;
-    };
-
-    acquire_outcome read_look_beside(const reply& r) const {
-        const auto& parts = r.elements();
-        if (parts.size() != 2) return acquire_outcome::failure(r);
-        if (parts[0].is_integer(0) && parts[1].is(reply_kind::integer) && parts[1].number() >= -2)
-            return acquire_outcome::busy(parts[1].number());
-        if (!parts[0].is_integer(1) || !parts[1].is(reply_kind::string)) return acquire_outcome::failure(r);
-        if (!beside_->fences) return acquire_outcome::granted();
-        std::uint64_t fence = 0;
-        const std::string& digits = parts[1].text();
-        const auto end = digits.data() + digits.size();
-        const auto [stop, problem] = std::from_chars(digits.data(), end, fence);
-        if (problem != std::errc{} || stop != end || fence == 0) return acquire_outcome::failure(r);
-        return acquire_outcome::granted(fence);
-    }
-
     key key_;
     std::chrono::milliseconds lease_;
     std::string lease_text_;
-    std::optional<beside> beside_;
+    std::optional<detail::beside> beside_;
 };
 
 }  // namespace distlock

@@ -6,6 +6,7 @@
 //   reply::no_answer(cause, detail)                                // sent; it may have been applied
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -22,6 +23,14 @@ enum class reply_kind { nil, integer, string, status, array, error, not_sent, no
 class reply {
   public:
     reply() = default;
+    reply(const reply&) = default;
+    reply(reply&&) noexcept = default;
+    reply& operator=(const reply&) = default;
+    reply& operator=(reply&&) noexcept = default;
+    ~reply() {
+        if (elements_.capacity() > spare_.elements.capacity() && !spare_over_)
+            spare_.elements.swap(elements_);
+    }
 
     static reply nil() { return {}; }
     static reply integer(std::int64_t value) {
@@ -35,6 +44,22 @@ class reply {
         reply r(reply_kind::array);
         r.elements_ = std::move(elements);
         return r;
+    }
+
+    /// Returns: an array of so many replies, each to be replaced or to become something; in the memory that the last array of
+    /// the thread left, if that suffices.
+    static reply array_of(std::size_t count) {
+        reply r(reply_kind::array);
+        if (!spare_over_ && spare_.elements.capacity() >= count) r.elements_.swap(spare_.elements);
+        r.elements_.resize(count);
+        return r;
+    }
+    /// Effects: this is a string, status or error of that text, in the memory it had if that suffices.
+    void become(reply_kind kind, std::string_view text) {
+        text_.assign(text);
+        kind_ = kind;
+        integer_ = 0;
+        elements_.clear();
     }
 
     /// An error the server sent, as it came after the '-': "WRONGTYPE Operation against a key ...".
@@ -92,6 +117,19 @@ class reply {
     std::int64_t integer_ = 0;
     std::string text_;
     std::vector<reply> elements_;
+
+    // What the last array that ended on this thread was made of, so that a lock that is handed round needs no memory each
+    // time. Replies may end after it, when a thread does.
+    struct spare {
+        std::vector<reply> elements;
+        ~spare();
+    };
+    static thread_local spare spare_;
+    static thread_local bool spare_over_;
 };
+
+inline thread_local reply::spare reply::spare_;
+inline thread_local bool reply::spare_over_ = false;
+inline reply::spare::~spare() { spare_over_ = true; }
 
 }  // namespace distlock

@@ -1,0 +1,127 @@
+// How a conversation with a server begins: connecting, TLS, AUTH, SELECT.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
+#include <distlock/hiredis/channel.hpp>
+#include <distlock/hiredis/secure.hpp>
+#include <distlock/hiredis/socket.hpp>
+#include <distlock/net/uri.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/reply.hpp>
+#include <distlock/wire/server_error.hpp>
+
+namespace distlock::detail {
+
+class handshake {
+  public:
+    struct opened {
+        std::unique_ptr<channel> made;  ///< ready for commands, or null
+        reply failure;                  ///< of null: not_sent, with the reason
+    };
+
+    /// Effects: connects, starts TLS where `secure` is given, authenticates, selects the database; all before
+    /// `deadline` and until `stop_fd` can be read (none: -1).
+    static opened open(const uri& server, resolver& names, const secure_layer* secure,
+                       clock::time_point deadline, int stop_fd) {
+        std::string failure;
+        auto socket = stream_socket::connect(server, names, deadline, stop_fd, failure);
+        if (!socket) return {nullptr, reply::not_sent(errc::unreachable, "connect: " + failure)};
+        std::unique_ptr<channel> made(new channel(std::move(socket)));
+        if (secure != nullptr) {
+            if (auto refused = start_tls(*made, server, *secure, deadline, stop_fd))
+                return {nullptr, *std::move(refused)};
+            // A TLS 1.3 server judges our certificate when the handshake is over for us: until it has
+            // answered once, it may still refuse.
+            if (server.password.empty()) {
+                const reply answer = made->run({"PING"}, deadline, stop_fd);
+                if (!answer.answered()) return {nullptr, handshake_failure(answer, "PING")};
+            }
+        }
+        if (!server.password.empty()) {
+            const command auth = server.user.empty() ? command{"AUTH", server.password}
+                                                     : command{"AUTH", server.user, server.password};
+            // Servers echo the arguments of what they refuse: nothing of the answer's text may be shown.
+            const reply answer = made->run(auth, deadline, stop_fd);
+            if (answer.is(reply_kind::error)) {
+                const auto e = classify_error(answer.text());
+                const errc cause = e.transient ? e.cause : errc::authentication_failed;
+                return {nullptr, reply::not_sent(cause, "AUTH was refused")};
+            }
+            if (!answer.is_status("OK")) return {nullptr, handshake_failure(answer, "AUTH")};
+            if (auto surplus = not_alone(*made, "AUTH")) return {nullptr, *std::move(surplus)};
+        }
+        if (server.database != 0) {
+            const reply answer = made->run({"SELECT", std::to_string(server.database)}, deadline, stop_fd);
+            if (!answer.is_status("OK")) return {nullptr, handshake_failure(answer, "SELECT")};
+            if (auto surplus = not_alone(*made, "SELECT")) return {nullptr, *std::move(surplus)};
+        }
+        if (made->broken_)
+            return {nullptr, reply::not_sent(errc::protocol_error, "more replies than questions")};
+        made->socket_.expect_timeout(server.command_timeout);
+        return {std::move(made), {}};
+    }
+
+  private:
+    static reply handshake_failure(const reply& answer, const char* step) {
+        if (!answer.answered()) return reply::not_sent(answer.cause(), step + (": " + answer.text()));
+        if (!answer.is(reply_kind::error)) return reply::not_sent(errc::protocol_error, step);
+        // Without the server's text: what it refuses it repeats, and this may be the answer to an AUTH.
+        return reply::not_sent(classify_error(answer.text()).cause, step + std::string(" was refused"));
+    }
+
+    // Returns: what is wrong when more than one reply to a step came, or the server hung up after it.
+    static std::optional<reply> not_alone(const channel& made, const char* step) {
+        const io next = made.socket_.peek();
+        if (made.broken_ || next == io::done)
+            return reply::not_sent(errc::protocol_error, step + std::string(" was answered twice"));
+        if (next == io::timed_out) return std::nullopt;
+        return reply::not_sent(errc::unreachable, step + std::string(": the server closed the connection"));
+    }
+
+    static std::optional<reply> start_tls(channel& made, const uri& server, const secure_layer& secure,
+                                          clock::time_point deadline, int stop_fd) {
+        const auto refused = [](const std::string& why) {
+            return reply::not_sent(errc::tls_failed, "TLS: " + why);
+        };
+        std::string why;
+        try {
+            made.session_ = secure.start(server);
+        } catch (const error& e) {
+            return refused(e.what());
+        }
+        std::array<char, 16384> buffer;
+        std::string_view bytes;
+        for (;;) {
+            std::string to_peer;
+            const auto progress = made.session_->handshake(bytes, to_peer, why);
+            std::size_t sent = 0;
+            const io outcome = made.socket_.send(to_peer, deadline, sent);
+            if (progress == secure_session::progress::failed) return refused(why);
+            if (outcome != io::done) return reply::not_sent(errc::unreachable, "TLS: the connection broke");
+            if (progress == secure_session::progress::done) return std::nullopt;
+            switch (made.socket_.receive(buffer, bytes, deadline, stop_fd)) {
+                case io::done:
+                    break;
+                case io::stopped:
+                    return reply::not_sent(errc::cancelled, "stopped");
+                case io::timed_out:
+                    return reply::not_sent(errc::no_reply,
+                                           "TLS: no handshake in time; does it speak TLS on this port?");
+                default:
+                    return reply::not_sent(
+                        errc::unreachable,
+                        "TLS: the server closed the connection; does it speak TLS on this port?");
+            }
+        }
+    }
+};
+
+}  // namespace distlock::detail

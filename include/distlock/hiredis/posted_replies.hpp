@@ -1,0 +1,49 @@
+// The replies that are still to come on a socket for commands nobody waits for.
+//
+//   class posted_replies {
+//     void expect(std::shared_ptr<receipt>);      // null: nobody wants to know
+//     void settle(reply) noexcept;                // the first of them came
+//     std::size_t count() const noexcept;
+//   };
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/error.hpp>
+#include <distlock/net/receipt.hpp>
+#include <distlock/wire/reply.hpp>
+
+namespace distlock::detail {
+
+/// First posted, first answered. Allocates nothing once it was as long as it gets.
+class posted_replies {
+  public:
+    posted_replies() = default;
+    posted_replies(const posted_replies&) = delete;
+    posted_replies& operator=(const posted_replies&) = delete;
+    /// Effects: those that did not come never will.
+    ~posted_replies() {
+        while (count() > 0) settle(reply::no_answer(errc::no_reply, "the connection broke"));
+    }
+
+    void expect(std::shared_ptr<receipt> who) { to_come_.push_back(std::move(who)); }
+
+    /// Preconditions: count() > 0.
+    void settle(reply answer) noexcept {
+        if (const auto who = std::move(to_come_[first_++])) who->settle(std::move(answer));
+        if (first_ < to_come_.size()) return;
+        to_come_.clear();
+        first_ = 0;
+    }
+
+    std::size_t count() const noexcept { return to_come_.size() - first_; }
+
+  private:
+    std::vector<std::shared_ptr<receipt>> to_come_;
+    std::size_t first_ = 0;
+};
+
+}  // namespace distlock::detail

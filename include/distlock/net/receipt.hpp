@@ -1,0 +1,43 @@
+// What became of a command that was posted.
+//
+//   class receipt {
+//     void expect() noexcept;                     // before it is posted
+//     void settle(reply) noexcept;                // by the connection
+//     std::optional<reply> answer() noexcept;     // none: not known yet
+//   };
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include <distlock/wire/reply.hpp>
+
+namespace distlock {
+
+/// Shared by who posts a command and the connection, which notes the answer when it reads it, be that by chance, for
+/// another command on the same socket. Thread-safe.
+class receipt {
+  public:
+    /// Effects: forgets what is known: another command will be posted.
+    void expect() noexcept {
+        const std::lock_guard guard(lock_);
+        answer_.reset();
+    }
+    /// Effects: this is the answer; reply::no_answer when there will be none.
+    void settle(reply answer) noexcept {
+        const std::lock_guard guard(lock_);
+        answer_ = std::move(answer);
+    }
+    /// Returns: the answer, to the first who asks.
+    std::optional<reply> answer() noexcept {
+        const std::lock_guard guard(lock_);
+        return std::exchange(answer_, std::nullopt);
+    }
+
+  private:
+    std::mutex lock_;
+    std::optional<reply> answer_;
+};
+
+}  // namespace distlock

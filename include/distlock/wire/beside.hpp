@@ -1,0 +1,62 @@
+// What may be kept beside a lock, in its cluster slot: the fencing token, and who the owner is.
+#pragma once
+
+#include <charconv>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <system_error>
+
+#include <distlock/base/key.hpp>
+#include <distlock/base/options.hpp>
+#include <distlock/base/owner.hpp>
+#include <distlock/wire/outcome.hpp>
+#include <distlock/wire/reply.hpp>
+
+namespace distlock::detail {
+
+/// The keys, and what the scripts are told about them.
+struct beside {
+    /// Throws: error(errc::invalid_name) for a name that cannot have keys beside it.
+    beside(const key& lock, const lock_options& options)
+        : fence(lock.sibling("fence")),
+          owner(lock.sibling("owner")),
+          fences(options.fencing),
+          fence_life(options.fencing ? std::to_string(life_of_fence(options.lease).count()) : "0"),
+          who(options.owner_info.empty() ? std::string() : describe_owner(options.owner_info.view())) {}
+
+    static bool wanted(const lock_options& options) { return options.fencing || !options.owner_info.empty(); }
+
+    // As long as clocks may be set back and owners be late; then the server's clock alone makes fences grow.
+    static std::chrono::milliseconds life_of_fence(std::chrono::milliseconds lease) {
+        return std::chrono::hours{1} + 10 * lease;
+    }
+
+    std::string fence;
+    std::string owner;
+    bool fences;
+    std::string fence_life;
+    std::string who;
+};
+
+/// Returns: the number of these decimal digits; 0 for anything else.
+inline std::uint64_t read_number(std::string_view digits) noexcept {
+    std::uint64_t fence = 0;
+    const auto end = digits.data() + digits.size();
+    const auto [stop, problem] = std::from_chars(digits.data(), end, fence);
+    return problem == std::errc{} && stop == end ? fence : 0;
+}
+
+/// Returns: what `{1, fence or ''}` and `{0, TTL left in ms}` mean.
+inline acquire_outcome read_taken(const reply& r, bool fences) {
+    const auto& parts = r.elements();
+    if (parts.size() != 2) return acquire_outcome::failure(r);
+    if (parts[0].is_integer(0) && parts[1].is(reply_kind::integer) && parts[1].number() >= -2)
+        return acquire_outcome::busy(parts[1].number());
+    if (!parts[0].is_integer(1) || !parts[1].is(reply_kind::string)) return acquire_outcome::failure(r);
+    if (!fences) return acquire_outcome::granted();
+    const auto fence = read_number(parts[1].text());
+    return fence == 0 ? acquire_outcome::failure(r) : acquire_outcome::granted(fence);
+}
+
+}  // namespace distlock::detail

@@ -1,0 +1,247 @@
+// The owner's process is killed (SIGKILL) while eight processes wait in line: the first of them owns the lock once the lease
+// is over, the others after it in the order in which they came; whoever else is killed delays them by a lease at most.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <list>
+#include <memory>
+#include <poll.h>
+#include <random>
+#include <string>
+#include <unistd.h>
+#include <utility>
+
+#include <distlock/distlock.hpp>
+#include <distlock/hiredis.hpp>
+#include <distlock/testing.hpp>
+
+#include "catch.hpp"
+#include "lab/fenced_resource/owners.hpp"
+#include "lab/fenced_resource/store.hpp"
+#include "lab/lateness.hpp"
+#include "support/count.hpp"
+#include "support/slack.hpp"
+#include "support/waiting.hpp"
+
+using namespace std::chrono_literals;
+using clk = distlock::clock;
+using distlock::testing::redis_server;
+
+namespace {
+
+constexpr int waiters = 8;
+
+#ifdef DISTLOCK_TEST_INSTRUMENTED
+constexpr std::chrono::milliseconds lease = 4 * slack;
+constexpr clk::duration bound = slack;
+#else
+constexpr std::chrono::milliseconds lease = 400ms;
+constexpr clk::duration bound = 50ms;
+#endif
+
+double in_ms(clk::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
+
+// What the processes tell the test.
+struct board {
+    std::atomic<bool> held{false};   // by the owner that is to be killed
+    std::atomic<bool> keeps{false};  // the first in line does not unlock, once it owns
+    std::atomic<int> turns{0};
+    std::array<std::atomic<int>, waiters> turn{};  // of each waiter, counted from 1; 0: it had none
+    std::array<std::atomic<clk::time_point>, waiters> owned_at{};
+};
+
+std::string place(const redis_server& server) { return server.uri() + "?command_timeout=150ms"; }
+
+bool own_for_ever(const std::string& uri, board& b) {
+    distlock::hiredis_connection redis{uri};
+    distlock::mutex m{redis, "lock", {.lease = lease}};
+    m.lock();
+    b.held = true;
+    for (;;) ::pause();
+}
+
+bool own_once(const std::string& uri, board& b, std::size_t me) {
+    distlock::hiredis_connection redis{uri};
+    distlock::mutex m{redis, "lock", {.lease = lease}};
+    m.lock();
+    b.owned_at[me] = clk::now();
+    b.turn[me] = ++b.turns;
+    while (me == 0 && b.keeps) ::pause();
+    ::poll(nullptr, 0, 1);
+    m.unlock();
+    return true;
+}
+
+long blocked(const redis_server& server) {
+    const std::string info = server.command({"INFO", "clients"});
+    return std::stol(info.substr(info.find("blocked_clients:") + 16));
+}
+
+// An owner, and the line behind it.
+class line {
+  public:
+    explicit line(const redis_server& server) : server_(server) {
+        const std::string uri = place(server);
+        owner_.emplace_back([&] { return own_for_ever(uri, *said_); });
+        REQUIRE(eventually([&] { return said_->held.load(); }));
+        for (int i = 0; i < waiters; ++i) {
+            waiting_.emplace_back([&] { return own_once(uri, *said_, static_cast<std::size_t>(i)); });
+            REQUIRE(eventually([&] { return blocked(server) == i + 1; }));
+        }
+        REQUIRE(server.command({"GET", "{lock}:distlock:waiters"}) == std::to_string(waiters));
+        probe_ = std::make_unique<lateness_probe>();  // a thread: no child is made after it
+    }
+
+    /// Effects: kills the owner, and asks until when the server keeps its lock.
+    void kill_owner() {
+        owner_.clear();
+        killed_at_ = clk::now();
+        server_.command({"PING"});  // what the dead one sent has been read then
+        const auto ttl = std::stol(server_.command({"PTTL", "lock"}));
+        lease_end_ = clk::now() + std::chrono::milliseconds(ttl);
+    }
+    void kill_waiter(int which) {
+        waiting_.erase(std::next(waiting_.begin(), which));
+        dead_ = which;
+    }
+
+    board& said() { return *said_; }
+    clk::duration machine() const { return probe_->worst(); }
+    clk::time_point killed_at() const { return killed_at_; }
+    clk::time_point lease_end() const { return lease_end_; }
+    int dead() const { return dead_; }
+
+    /// Returns: whether all who still live have had the lock, and ended well.
+    bool come_to_the_end() {
+        return eventually([&] {
+            return std::all_of(waiting_.begin(), waiting_.end(),
+                               [](owner_process& w) { return w.ended_well(); });
+        });
+    }
+
+  private:
+    const redis_server& server_;
+    shared_object<board> said_;
+    std::list<owner_process> owner_;
+    std::list<owner_process> waiting_;
+    std::unique_ptr<lateness_probe> probe_;
+    clk::time_point killed_at_{};
+    clk::time_point lease_end_{};
+    int dead_ = -1;  // a waiter
+};
+
+struct tally {
+    int out_of_order = 0;
+    int left = 0;             // rounds after which something was left at the server for longer than a lease
+    spread first;             // to own, after the end of the dead owner's lease
+    spread longest;           // from the death of the owner until the first owned
+    spread all;               // from the first to the last of them
+    clk::duration machine{};  // how late it was itself
+
+    void add(line& l, const redis_server& server) {
+        REQUIRE(l.come_to_the_end());
+        const auto ended = clk::now();
+        clk::time_point begin{};
+        clk::time_point end{};
+        int last = 0;
+        for (int i = 0; i < waiters; ++i) {
+            if (i == l.dead()) continue;
+            const auto who = static_cast<std::size_t>(i);
+            out_of_order += l.said().turn[who] <= std::exchange(last, l.said().turn[who]);
+            end = l.said().owned_at[who];
+            if (begin == clk::time_point{}) begin = end;
+        }
+        first.add(begin - l.lease_end());
+        longest.add(begin - l.killed_at());
+        all.add(end - begin);
+        const auto gone = [&] {
+            return server.command({"EXISTS", "lock", "{lock}:distlock:offers", "{lock}:distlock:waiters"}) ==
+                   "0";
+        };
+        left += !eventually(gone) || clk::now() - ended > lease + bound + l.machine();
+        machine = std::max(machine, l.machine());
+    }
+    void judge(const char* what, int count) const {
+        figure(
+            "killed %s, %d times, lease %d ms: the next owned %.2f to %.2f ms after the end of the dead "
+            "owner's lease",
+            what, count, static_cast<int>(lease.count()), first.least(), first.most());
+        figure(
+            "  the others within %.2f to %.2f ms more; out of order: %d; something left: %d; the machine was "
+            "up to "
+            "%.2f ms late",
+            all.least(), all.most(), out_of_order, left, in_ms(machine));
+        CHECK(out_of_order == 0);
+        CHECK(left == 0);
+        CHECK(first.least() >= -1.0);  // nobody owned it before; a TTL is in whole milliseconds
+    }
+};
+
+void pass(clk::duration span) {
+    const auto end = clk::now() + span;
+    REQUIRE(eventually([&] { return clk::now() >= end; }));
+}
+
+// Any moment of a lease that is renewed.
+clk::duration any_moment() {
+    static std::mt19937 random;
+    return std::chrono::microseconds(random() % static_cast<std::uint64_t>(lease / 2us));
+}
+
+}  // namespace
+
+// A machine that has no time for a thread is not held against the library.
+
+TEST_CASE(
+    "when an owner is killed, the first in line owns within the lease and 50 ms, the others in their order") {
+    redis_server server;
+    const int count = injections(5);
+    tally seen;
+    for (int i = 0; i < count; ++i) {
+        line l(server);
+        pass(any_moment());
+        l.kill_owner();
+        seen.add(l, server);
+    }
+    seen.judge("owner", count);
+    CHECK(seen.first.most() <= in_ms(bound + seen.machine));
+}
+
+// Half of the time it is in line still when it is killed, else it has just got the lock.
+TEST_CASE("when an owner and the first in line are killed, the second owns within two leases") {
+    redis_server server;
+    const int count = injections(6);
+    tally seen;
+    for (int i = 0; i < count; ++i) {
+        line l(server);
+        const bool owns = i % 2 == 0;
+        l.said().keeps = owns;
+        pass(any_moment());
+        l.kill_owner();
+        if (owns) REQUIRE(eventually([&] { return l.said().turns == 1; }));
+        l.kill_waiter(0);
+        seen.add(l, server);
+    }
+    seen.judge("owner and first in line", count);
+    CHECK(seen.longest.most() <= in_ms(2 * lease + 2 * bound + seen.machine));
+}
+
+TEST_CASE("when an owner and one in the middle of the line are killed, the others keep their order") {
+    redis_server server;
+    const int count = injections(5);
+    tally seen;
+    for (int i = 0; i < count; ++i) {
+        line l(server);
+        pass(any_moment());
+        l.kill_waiter(1 + i % (waiters - 2));
+        if (i % 2 == 0) pass(any_moment());
+        l.kill_owner();
+        seen.add(l, server);
+    }
+    seen.judge("owner and one in the middle of the line", count);
+    CHECK(seen.first.most() <= in_ms(bound + seen.machine));
+}

@@ -1,0 +1,229 @@
+// Waiting, and giving it up, where the server or the way to it fails.
+#include <chrono>
+#include <future>
+#include <stop_token>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include <distlock/hiredis.hpp>
+#include <distlock/mutex.hpp>
+#include <distlock/testing.hpp>
+
+#include "catch.hpp"
+#include "support/cutting_proxy.hpp"
+#include "support/lock_on_server.hpp"
+#include "support/slack.hpp"
+#include "support/waiting.hpp"
+
+using namespace std::chrono_literals;
+using distlock::errc;
+using distlock::hiredis_connection;
+using distlock::lock_options;
+using distlock::testing::redis_server;
+using clk = distlock::clock;
+using locker = distlock::mutex<hiredis_connection>;
+
+namespace {
+
+constexpr lock_options no_looks{.recheck = 1h};
+
+/// One who waits for a lock of a server that is its own, on a thread of its own.
+struct waiter {
+    waiter(const std::string& uri, const lock_options& options)
+        : redis(uri), lock(redis, "orders", options) {}
+    void wait(std::chrono::milliseconds timeout = 20s) {
+        served = std::async(std::launch::async, [this, timeout] {
+            got = lock.try_lock_for(timeout, stop.get_token(), ec);
+            return clk::now();
+        });
+    }
+    std::chrono::milliseconds ends_after(clk::time_point since) {
+        return std::chrono::duration_cast<std::chrono::milliseconds>(served.get() - since);
+    }
+
+    hiredis_connection redis;
+    locker lock;
+    std::stop_source stop;
+    std::error_code ec;
+    bool got = false;
+    std::future<clk::time_point> served;
+};
+
+/// A server with an owner.
+struct owned {
+    explicit owned(const lock_options& options = no_looks)
+        : redis(server.uri()), owner(redis, "orders", options), seen(server, "orders") {
+        owner.lock();
+    }
+    redis_server server;
+    hiredis_connection redis;
+    locker owner;
+    lock_on_server seen;
+};
+
+// Returns: the URI of a user who may ask for its number, but not end a wait.
+std::string limited_user(const redis_server& server) {
+    server.command({"ACL", "SETUSER", "limited", "on", ">secret", "~*", "+@all", "-client", "+client|id"});
+    return "unix://limited:secret@" + server.socket_path();
+}
+
+void kill_who_waits(const redis_server& server) {
+    const std::string list = server.command({"CLIENT", "LIST"});
+    const auto line = list.rfind("id=", list.find("cmd=blpop"));
+    const auto id = list.substr(line + 3, list.find(' ', line) - line - 3);
+    REQUIRE(server.command({"CLIENT", "KILL", "ID", id}) == "1");
+}
+
+}  // namespace
+
+// ---- no permission to end a wait ----------------------------------------------------------------------------
+
+TEST_CASE("who may not end a wait on the server is served at once all the same") {
+    owned it;
+    waiter one(limited_user(it.server), no_looks);
+    one.wait();
+    REQUIRE(it.seen.gets(1));
+    const auto released = clk::now();
+    it.owner.unlock();
+    CHECK(one.ends_after(released) < slack);
+    CHECK(one.got);
+    one.lock.unlock();
+    CHECK(eventually([&] { return it.seen.untouched(); }));
+}
+
+TEST_CASE("who may not end a wait on the server gives it up soon, on time or by a stop, and is not counted") {
+    owned it;
+    waiter one(limited_user(it.server), no_looks);
+    CHECK(time_of([&] { CHECK_FALSE(one.lock.try_lock_for(250ms, one.ec)); }) < 250ms + slack);
+    CHECK_FALSE(one.ec);
+    CHECK(it.seen.counted() == 0);
+    one.wait();
+    REQUIRE(it.seen.gets(1));
+    const auto stopped = clk::now();
+    one.stop.request_stop();
+    CHECK(one.ends_after(stopped) < 100ms + slack);
+    CHECK(one.ec == errc::cancelled);
+    CHECK(it.seen.counted() == 0);
+}
+
+TEST_CASE("a grant that comes while one who may not end a wait gives up is not lost") {
+    owned it;
+    waiter one(limited_user(it.server), no_looks);
+    for (int i = 0; i < 40; ++i) {
+        one.stop = {};
+        one.wait();
+        REQUIRE(it.seen.gets(1));
+        {
+            const std::jthread releasing([&] { it.owner.unlock(); });
+            one.stop.request_stop();
+        }
+        one.ends_after(clk::now());
+        if (one.got) one.lock.unlock();
+        const auto begun = clk::now();
+        REQUIRE(it.owner.try_lock_for(10s));
+        CHECK(clk::now() - begun < slack);
+        CHECK(it.seen.counted() == 0);
+    }
+}
+
+// ---- a server that hangs --------------------------------------------------------------------------------------
+
+namespace {
+
+// Who left unheard may still be counted: what is handed to nobody goes to who comes.
+void check_that_the_next_is_served(owned& it) {
+    waiter next(it.server.uri(), no_looks);
+    const auto released = clk::now();
+    it.owner.unlock();
+    next.wait();
+    CHECK(next.ends_after(released) < slack);
+    CHECK(next.got);
+    CHECK(it.seen.counted() == 0);
+}
+
+}  // namespace
+
+TEST_CASE("a wait at a server that hangs ends on time, and not with somebody else having the lock") {
+    owned it;
+    waiter one(it.server.uri(), no_looks);
+    const auto begun = clk::now();
+    one.wait(300ms);
+    REQUIRE(it.seen.gets(1));
+    it.server.pause();
+    const auto took = one.ends_after(begun);
+    it.server.resume();
+    CHECK(took >= 300ms);
+    CHECK(took < 300ms + slack);
+    CHECK_FALSE(one.got);
+    CHECK(one.ec == errc::no_reply);
+    check_that_the_next_is_served(it);
+}
+
+TEST_CASE("a stop request ends a wait at a server that hangs") {
+    owned it;
+    waiter one(it.server.uri(), no_looks);
+    one.wait();
+    REQUIRE(it.seen.gets(1));
+    it.server.pause();
+    const auto stopped = clk::now();
+    one.stop.request_stop();
+    const auto took = one.ends_after(stopped);
+    it.server.resume();
+    CHECK(took < slack);
+    CHECK(one.ec == errc::cancelled);
+    check_that_the_next_is_served(it);
+}
+
+TEST_CASE("a wait survives a server that hangs for a while") {
+    owned it;
+    waiter one(it.server.uri(), {.recheck = 50ms});
+    one.wait();
+    REQUIRE(it.seen.gets(1));
+    it.server.pause();
+    CHECK(one.served.wait_for(400ms) == std::future_status::timeout);
+    it.server.resume();
+    it.owner.unlock();
+    CHECK(one.ends_after(clk::now()) < slack);
+    CHECK(one.got);
+}
+
+// ---- sockets that are killed ----------------------------------------------------------------------------------
+
+TEST_CASE("a wait whose socket is killed goes on in line, and is served") {
+    owned it;
+    waiter one(it.server.uri(), no_looks);
+    one.wait();
+    for (int i = 0; i < 3; ++i) {
+        REQUIRE(it.seen.gets(1));
+        kill_who_waits(it.server);
+        REQUIRE(eventually([&] { return it.seen.blocked() == 0; }));
+    }
+    REQUIRE(it.seen.gets(1));
+    const auto released = clk::now();
+    it.owner.unlock();
+    CHECK(one.ends_after(released) < slack);
+    CHECK(one.got);
+    one.lock.unlock();
+    CHECK(eventually([&] { return it.seen.untouched(); }));
+}
+
+TEST_CASE("a grant that is lost with its socket keeps others waiting for no longer than its lease") {
+    owned it({.lease = 600ms, .recheck = 1h});
+    cutting_proxy proxy(it.server.socket_path());
+    waiter one(proxy.uri(), {.lease = 600ms, .recheck = 1h});
+    one.wait();
+    REQUIRE(it.seen.gets(1));
+    proxy.cut({.of = cutting_proxy::part::reply,
+               .command = [](const cutting_proxy::words& w) { return w[0] == "BLPOP"; },
+               .after = 0});
+    const auto released = clk::now();
+    it.owner.unlock();
+    const auto took = one.ends_after(released);
+    CHECK(one.got);
+    CHECK(took > 300ms);  // or nothing was lost
+    CHECK(took < 600ms + slack);
+    CHECK(proxy.cuts().size() == 1);
+    one.lock.unlock();
+    CHECK(eventually([&] { return it.seen.untouched(); }));
+}
