@@ -28,7 +28,7 @@ void fulfil(const char* where) {
     }  // released here, exception or not
 
     if (order.try_lock_for(200ms)) {  // what you know of std::timed_mutex works
-        if (order.unlock() != distlock::release_outcome::released) std::puts("the lease had run out");
+        if (order.unlock() == distlock::release_outcome::expired) std::puts("the lease had run out");
     } else {
         std::puts("somebody else has it");
     }

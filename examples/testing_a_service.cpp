@@ -19,7 +19,7 @@ void expect(bool holds, const char* what) {
 void over_a_real_server() {
     distlock::testing::redis_server server;  // its own folder and socket, gone with the object
     distlock::hiredis_connection redis{server.uri()};
-    distlock::mutex orders{redis, "orders:42", {.patience = 0ms}};
+    distlock::mutex orders{redis, "orders:42", {.patience = 0ms, .release = distlock::confirmed}};
 
     expect(orders.try_lock(), "a free lock is taken");
     server.pause();  // the server hangs

@@ -26,7 +26,7 @@ set(standard
   utility valarray variant vector version
   cassert cctype cerrno cfenv cfloat cinttypes climits clocale cmath csetjmp csignal cstdarg cstddef cstdint cstdio cstdlib
   cstring ctime cuchar cwchar cwctype)
-set(system dirent.h errno.h fcntl.h limits.h linux/limits.h pthread.h sched.h signal.h spawn.h stdlib.h string.h sys/auxv.h
+set(system dirent.h errno.h fcntl.h limits.h linux/futex.h linux/limits.h pthread.h sched.h signal.h spawn.h stdlib.h string.h sys/auxv.h
   sys/eventfd.h sys/mman.h sys/prctl.h sys/random.h sys/resource.h sys/stat.h sys/syscall.h sys/time.h sys/timerfd.h
   sys/types.h sys/uio.h sys/utsname.h sys/wait.h syscall.h time.h unistd.h)
 # Decisions stand where no socket is.

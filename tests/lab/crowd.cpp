@@ -1,0 +1,296 @@
+// A crowd of clients that join and leave the line at random: nobody owns beside another, nobody is passed over, nobody is
+// stuck, and nothing is left.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <poll.h>
+#include <random>
+#include <stop_token>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <distlock/distlock.hpp>
+#include <distlock/hiredis.hpp>
+#include <distlock/testing.hpp>
+
+#include "catch.hpp"
+#include "lab/fenced_resource/owners.hpp"
+#include "lab/fenced_resource/store.hpp"
+#include "lab/lateness.hpp"
+#include "support/count.hpp"
+#include "support/history.hpp"
+#include "support/slack.hpp"
+#include "support/waiting.hpp"
+
+using namespace std::chrono_literals;
+using clk = distlock::clock;
+using distlock::testing::redis_server;
+
+namespace {
+
+constexpr std::chrono::milliseconds lease = 20 * slack;
+constexpr std::size_t threads_each = 10;  // of a process, over one connection
+constexpr std::size_t most_visits = 2'000'000;
+
+double in_ms(clk::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
+
+// A call of try_lock_for, and what came of it.
+struct visit {
+    int who;
+    std::uint64_t fence;  // 0: it did not get the lock
+    clk::time_point called;
+    clk::time_point returned;
+    clk::time_point latest;  // that it may return: its deadline, or when it was told to stop
+    clk::time_point unlocked;
+};
+
+// What the processes tell the test.
+struct book {
+    std::atomic<clk::time_point> closes{};
+    std::atomic<std::size_t> count{0};
+    std::atomic<int> troubles{0};
+    std::array<visit, most_visits> visits;
+
+    void add(const visit& v) {
+        const auto i = count++;
+        if (i < most_visits) visits[i] = v;
+    }
+};
+
+// Tells some of a process's threads to stop waiting.
+class stopper {
+  public:
+    /// Effects: that will be stopped at `when`.
+    void stop_at(clk::time_point when, std::stop_source what) {
+        const std::lock_guard guard(lock_);
+        due_.emplace_back(when, std::move(what));
+    }
+
+  private:
+    void run(const std::stop_token& end) {
+        while (!end.stop_requested()) {
+            ::poll(nullptr, 0, 1);
+            std::vector<std::stop_source> now;
+            {
+                const std::lock_guard guard(lock_);
+                const auto is_due = [at = clk::now()](const auto& one) { return one.first <= at; };
+                for (const auto& one : due_) {
+                    if (is_due(one)) now.push_back(one.second);
+                }
+                std::erase_if(due_, is_due);
+            }
+            for (auto& one : now) one.request_stop();
+        }
+    }
+
+    std::mutex lock_;
+    std::vector<std::pair<clk::time_point, std::stop_source>> due_;
+    std::jthread thread_{[this](const std::stop_token& end) { run(end); }};
+};
+
+class client {
+  public:
+    client(distlock::hiredis_connection& redis, stopper& stops, book& notes, int who)
+        : stops_(stops),
+          notes_(notes),
+          who_(who),
+          random_(static_cast<std::uint32_t>(who + 1)),
+          lock_(redis, "lock", {.lease = lease, .fencing = true}) {}
+
+    void come_and_go() {
+        const auto end = notes_.closes.load();
+        while (clk::now() < end) {
+            visit();
+            ::poll(nullptr, 0, static_cast<int>(random_() % 4));
+        }
+    }
+
+  private:
+    // A short time mostly, and now and then one that suffices.
+    clk::duration time_out() {
+        const auto most = random_() % 4 == 0 ? 5'000'000U : 200'000U;
+        return std::chrono::microseconds(random_() % most);
+    }
+
+    void visit() {
+        const auto patience = time_out();
+        std::stop_source stop;
+        ::visit v{who_, 0, clk::now(), {}, {}, {}};
+        v.latest = v.called + patience;
+        if (random_() % 3 == 0) {
+            v.latest = v.called + patience / 2;
+            stops_.stop_at(v.latest, stop);
+        }
+        std::error_code trouble;
+        const bool got = lock_.try_lock_for(patience, stop.get_token(), trouble);
+        v.returned = clk::now();
+        if (got) {
+            v.fence = lock_.fencing_token();
+            ::poll(nullptr, 0, static_cast<int>(random_() % 4));
+            v.unlocked = std::min(clk::now(), lock_.valid_until());
+            lock_.unlock();
+        } else if (trouble && trouble != distlock::errc::cancelled) {
+            ++notes_.troubles;
+        }
+        notes_.add(v);
+    }
+
+    stopper& stops_;
+    book& notes_;
+    int who_;
+    std::mt19937 random_;
+    distlock::mutex<distlock::hiredis_connection> lock_;
+};
+
+bool some_of_the_crowd(const std::string& uri, book& notes, std::size_t process) {
+    distlock::hiredis_connection redis{uri};
+    stopper stops;
+    std::deque<client> clients;
+    for (std::size_t i = 0; i < threads_each; ++i)
+        clients.emplace_back(redis, stops, notes, static_cast<int>(process * threads_each + i));
+    std::vector<std::jthread> running;
+    for (client& c : clients) running.emplace_back([&c] { c.come_and_go(); });
+    return true;
+}
+
+// What came of the visits.
+struct result {
+    std::size_t visits = 0;
+    std::size_t served = 0;
+    std::string overlaps;
+    int backwards = 0;              // fences that are not in the order of time
+    clk::duration handover{};       // the mean time from an unlock to the next owner, while somebody waited
+    clk::duration longest{};        // wait
+    clk::duration latest_return{};  // after the latest that it was to
+    double worst_share = 0;         // of a wait in what its queue allows
+    int unfair = 0;
+};
+
+// How long a wait may be. The ideal queue of a visit that was served is what those before it in line held the lock, from
+// the moment that it called, and a hand-over, of mean length, after each of them and one more. Before it are the one
+// who held the lock then, and all who called earlier, or so little later that the machine's own lateness may have turned
+// their order round on the way to the server.
+class fairness {
+  public:
+    fairness(const std::vector<visit>& served, clk::duration machine) : served_(served), machine_(machine) {
+        clk::duration sum{};
+        for (std::size_t i = 1; i < served.size(); ++i) {
+            if (served[i].called > served[i - 1].unlocked) continue;  // nobody waited for this one
+            sum += served[i].returned - served[i - 1].unlocked;
+            ++handovers_;
+        }
+        if (handovers_ > 0) handover_ = sum / handovers_;
+    }
+
+    clk::duration handover() const { return handover_; }
+
+    /// Returns: the wait of the visit that was served as the i-th, as a share of what it may be: 1.5 times the ideal queue,
+    /// and what the machine was late by itself.
+    double share(std::size_t i) const {
+        const visit& mine = served_[i];
+        clk::duration ideal = handover_;
+        for (std::size_t k = i; k > 0 && served_[k - 1].unlocked > mine.called; --k) {
+            const visit& other = served_[k - 1];
+            if (other.returned > mine.called && other.called > mine.called + machine_) continue;  // passed me
+            ideal += other.unlocked - std::max(other.returned, mine.called) + handover_;
+        }
+        return std::chrono::duration<double>(mine.returned - mine.called) / (ideal * 3 / 2 + machine_);
+    }
+
+  private:
+    const std::vector<visit>& served_;
+    clk::duration machine_;
+    clk::duration handover_{};
+    long handovers_ = 0;
+};
+
+result judge(const book& notes, clk::duration machine) {
+    result r;
+    r.visits = std::min(notes.count.load(), most_visits);
+    std::vector<visit> served;
+    for (std::size_t i = 0; i < r.visits; ++i) {
+        const visit& v = notes.visits[i];
+        if (v.fence != 0) served.push_back(v);
+        if (v.fence == 0) r.latest_return = std::max(r.latest_return, v.returned - v.latest);
+    }
+    r.served = served.size();
+    std::sort(served.begin(), served.end(), [](const visit& a, const visit& b) { return a.fence < b.fence; });
+    history record;
+    for (std::size_t i = 0; i < served.size(); ++i) {
+        const visit& v = served[i];
+        record.add({v.who, v.returned, v.unlocked});
+        r.longest = std::max(r.longest, v.returned - v.called);
+        if (i > 0) r.backwards += v.fence == served[i - 1].fence || v.returned < served[i - 1].unlocked;
+    }
+    r.overlaps = record.overlaps();
+    const fairness line(served, machine);
+    r.handover = line.handover();
+    for (std::size_t i = 0; i < served.size(); ++i) {
+        const double share = line.share(i);
+        r.worst_share = std::max(r.worst_share, share);
+        r.unfair += share > 1;
+    }
+    return r;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "in a crowd that comes and goes at random, nobody is passed over, nobody is stuck, and nothing is left") {
+    const std::size_t processes = little_or_all<std::size_t>(4, 20);
+    const clk::duration span = std::max<clk::duration>(10s, lab_count() * 3s);
+    shared_object<book> notes;
+    const redis_server server{{.arguments = {"--maxclients", "2000"}}};
+    const std::string uri = server.uri() + "?command_timeout=1s&max_idle=40";
+    notes->closes = clk::now() + span;
+    std::list<owner_process> crowd;
+    for (std::size_t i = 0; i < processes; ++i)
+        crowd.emplace_back([&, i] { return some_of_the_crowd(uri, *notes, i); });
+
+    lateness_probe probe;
+    const auto all_ended = [&] {
+        return std::all_of(crowd.begin(), crowd.end(), [](owner_process& p) { return p.ended_well(); });
+    };
+    while (clk::now() < notes->closes.load()) ::poll(nullptr, 0, 100);
+    REQUIRE(eventually(all_ended));  // nobody's time-out is longer than five seconds
+    const auto ended = clk::now();
+    const auto gone = [&] {
+        return server.command({"EXISTS", "lock", "{lock}:distlock:offers", "{lock}:distlock:waiters"}) == "0";
+    };
+    CHECK(eventually(gone));
+    const auto left_for = clk::now() - ended;
+
+    const clk::duration machine = probe.worst();
+    const result r = judge(*notes, machine);
+    figure("crowd of %zu: %zu visits in %.0f s, %zu were served; a hand-over takes %.2f ms",
+           processes * threads_each, r.visits, std::chrono::duration<double>(span).count(), r.served,
+           in_ms(r.handover));
+    figure(
+        "  the longest wait was %.1f ms; in shares of 1.5 times the ideal queue and the machine's %.1f ms: "
+        "at most %.2f, more "
+        "than 1: %d",
+        in_ms(r.longest), in_ms(machine), r.worst_share, r.unfair);
+    figure("  who was not served returned %.1f ms late at most; troubles: %d; something was left for %.1f ms",
+           in_ms(r.latest_return), notes->troubles.load(), in_ms(left_for));
+    CHECK(r.visits < most_visits);
+    CHECK(r.served > r.visits / 20);
+    CHECK(r.served < r.visits);
+    CHECK(r.overlaps.empty());
+    CHECK(r.backwards == 0);
+    CHECK(r.unfair == 0);
+    CHECK(r.latest_return <= clk::duration(slack) + machine);
+    CHECK(notes->troubles == 0);
+    CHECK(left_for <= lease + slack);
+}
