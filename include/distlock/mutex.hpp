@@ -49,6 +49,11 @@ struct guard_access;
 
 /// A lock on a name, shared by all processes that use the same server and name.
 ///
+/// Processes that wait are served in order, where the connection is a waiting_connection: who unlocks hands the lock to the
+/// first in line. Else they ask again and again, in jittered pauses of up to lock_options::recheck. The threads that share an
+/// object queue within the process, first come, first served; one of them waits on the server for all, and unlock() passes the
+/// lock on to the next without the server, for lock_options::local_budget at most.
+///
 /// One object may be shared by the threads of a process, like a std::mutex; an acquisition may be released by
 /// another thread than the one that took it. It meets the standard's TimedLockable requirements, so
 /// std::lock_guard, std::unique_lock, std::scoped_lock and std::lock work. What it adds is the lease: a grant
@@ -95,7 +100,8 @@ class mutex {
     /// Postconditions: owns_lock().
     /// Throws: error, with what cannot be waited out; errc::no_thread when nobody could renew the lease, and then the
     /// lock was given back.
-    /// Round trips: one when the lock is free.
+    /// Round trips: one when the lock is free; in line, two and the wait, or one and the wait when it was found taken the last
+    /// time; none when a thread of ours passes it on.
     void lock() { lock(std::stop_token{}); }
     void lock(std::stop_token stop) { must(core_.acquire(clock::time_point::max(), {}, stop)); }
     bool lock(std::error_code& ec) noexcept { return lock(std::stop_token{}, ec); }
@@ -160,14 +166,16 @@ class mutex {
         return quietly(ec, [&] { return acquire_until(deadline, stop); });
     }
 
-    /// Effects: frees the lock if it is still ours, by compare-and-delete; nobody else's lock is ever
-    /// touched. It ends the acquisition of the calling thread if that has the lock; else one whose lease ran
+    /// Effects: if the lock is still ours, hands it to who is next, or frees it; nobody else's lock is ever
+    /// touched. With release_mode::posted, over a posting_connection and while the lease lasts, the server's answer is not
+    /// waited for: it is read by and by, and the release repeated in the background if need be. What the object asks
+    /// the server next comes after it. It ends the acquisition of the calling thread if that has the lock; else one whose lease ran
     /// out and that was not unlocked yet; else the present one, taken by another thread.
     /// Postconditions: that acquisition is over for this object, whatever the outcome.
     /// Returns: what happened; may be ignored. After `unreachable` and `refused` the release is tried again in the
     /// background until the lease is over; see residual(). That ends with the connection, or with its last mutex where
     /// the connection is no hosting_connection.
-    /// Round trips: one; two when the answer is lost. When the lease is just being renewed, that is waited for.
+    /// Round trips: none when posted or passed on to a thread of ours; else one, two when the answer is lost. When the lease is just being renewed, that is waited for.
     release_outcome unlock() noexcept { return core_.unlock(); }
 
     /// Returns: whether a lock is held through this object and not lost. Local and cheap.

@@ -51,7 +51,8 @@ class posted_release {
                 const std::lock_guard guard(state_);
                 hear();
                 // One whose answer may still come must not be taken for the next one's.
-                if (!receipt_ || open_) receipt_ = std::make_shared<receipt>();
+                if (!receipt_ || !heard_) receipt_ = std::make_shared<receipt>();
+                heard_ = false;
                 receipt_->expect();
                 owner_ = owner;
                 gone_by_ = gone_by;
@@ -129,7 +130,9 @@ class posted_release {
     void hear() noexcept {
         if (!open_ || !receipt_) return;
         const auto answer = receipt_->answer();
-        if (answer) judge(*answer);
+        if (!answer) return;
+        heard_ = true;
+        judge(*answer);
     }
 
     void judge(const reply& answer) noexcept {
@@ -192,6 +195,7 @@ class posted_release {
     time_point gone_by_{};
     time_point posted_at_{};
     bool open_ = false;     // not confirmed
+    bool heard_ = false;    // the receipt has had its answer
     bool failed_ = false;   // it was answered, or will not be
     bool refused_ = false;  // by the server
     bool known_ = false;    // the server has the script

@@ -58,7 +58,8 @@ class channel {
         bool in_time = ended_ == io::timed_out || ended_ == io::stopped;
         while (!first.answered() && in_time && unblock(give_up_at)) {
             reply late = next_answer(std::min(give_up_at, clock::now() + between_tries), -1);
-            if (late.answered()) return late.is(reply_kind::nil) ? first : late;
+            if (late.is(reply_kind::nil)) return first;
+            if (late.answered()) return late;
             in_time = ended_ == io::timed_out && clock::now() < give_up_at;
         }
         return first;

@@ -211,7 +211,8 @@ class hiredis_connection {
         }
         reply answer = use(*mine);
         if (!mine->broken()) keep(std::move(mine));
-        return answer.answered() ? answer : named(answer);
+        if (answer.answered()) return answer;
+        return named(answer);
     }
 
     reply named(const reply& failure) const {
