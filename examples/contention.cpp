@@ -98,8 +98,7 @@ history take_turns_with_lock(const job& mine, counter_file& counter, std::stop_t
     history turns;
     workload load{mine.process};
     distlock::hiredis_connection redis{std::getenv(uri_variable)};
-    // Turns are short here, so waiters look again after 4 ms at the latest.
-    distlock::mutex counter_lock{redis, mine.lock_name, {.lease = 5s, .recheck = 4ms}};
+    distlock::mutex counter_lock{redis, mine.lock_name, {.lease = 5s}};
     sleep_until(mine.begin);
     while (!stop.stop_requested()) {
         const nanoseconds asked = now();

@@ -65,7 +65,9 @@ TEMPLATE_LIST_TEST_CASE("a try right after unlock() is never told that somebody 
     CHECK(refused == 0);
 }
 
-TEMPLATE_LIST_TEST_CASE("nor when other threads use the connection and its sockets meanwhile", "", posting) {
+TEMPLATE_LIST_TEST_CASE(
+    "a try right after unlock() gets the lock although other threads use the connection and its sockets", "",
+    posting) {
     TestType rig;
     distlock::mutex m{rig.connection, rigs::fresh_name(), no_looks};
     int refused = 0;
@@ -90,7 +92,7 @@ TEMPLATE_LIST_TEST_CASE("nor when other threads use the connection and its socke
     CHECK(refused == 0);
 }
 
-TEMPLATE_LIST_TEST_CASE("nor when another thread unlocks", "", posting) {
+TEMPLATE_LIST_TEST_CASE("a try right after an unlock() by another thread gets the lock", "", posting) {
     TestType rig;
     distlock::mutex m{rig.connection, rigs::fresh_name(), no_looks};
     std::atomic<int> round{0};  // even: to be taken; odd: to be released

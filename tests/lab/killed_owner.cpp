@@ -47,8 +47,9 @@ double in_ms(clk::duration d) { return std::chrono::duration<double, std::milli>
 
 // What the processes tell the test.
 struct board {
-    std::atomic<bool> held{false};   // by the owner that is to be killed
-    std::atomic<bool> keeps{false};  // the first in line does not unlock, once it owns
+    std::atomic<bool> held{false};               // by the owner that is to be killed
+    std::atomic<clk::time_point> valid_until{};  // of that one, as it saw it last
+    std::atomic<bool> keeps{false};              // the first in line does not unlock, once it owns
     std::atomic<int> turns{0};
     std::array<std::atomic<int>, waiters> turn{};  // of each waiter, counted from 1; 0: it had none
     std::array<std::atomic<clk::time_point>, waiters> owned_at{};
@@ -60,8 +61,10 @@ bool own_for_ever(const std::string& uri, board& b) {
     distlock::hiredis_connection redis{uri};
     distlock::mutex m{redis, "lock", {.lease = lease}};
     m.lock();
-    b.held = true;
-    for (;;) ::pause();
+    for (;; ::poll(nullptr, 0, 1)) {
+        b.valid_until = m.valid_until();
+        b.held = true;
+    }
 }
 
 bool own_once(const std::string& uri, board& b, std::size_t me) {
@@ -88,6 +91,7 @@ class line {
         const std::string uri = place(server);
         owner_.emplace_back([&] { return own_for_ever(uri, *said_); });
         REQUIRE(eventually([&] { return said_->held.load(); }));
+        token_ = server.command({"GET", "lock"});
         for (int i = 0; i < waiters; ++i) {
             waiting_.emplace_back([&] { return own_once(uri, *said_, static_cast<std::size_t>(i)); });
             REQUIRE(eventually([&] { return blocked(server) == i + 1; }));
@@ -101,8 +105,10 @@ class line {
         owner_.clear();
         killed_at_ = clk::now();
         server_.command({"PING"});  // what the dead one sent has been read then
+        const auto asked = clk::now();
         const auto ttl = std::stol(server_.command({"PTTL", "lock"}));
-        lease_end_ = clk::now() + std::chrono::milliseconds(ttl);
+        lease_end_ = asked + std::chrono::milliseconds(ttl);
+        late_ = server_.command({"GET", "lock"}) != token_;
     }
     void kill_waiter(int which) {
         waiting_.erase(std::next(waiting_.begin(), which));
@@ -114,6 +120,8 @@ class line {
     clk::time_point killed_at() const { return killed_at_; }
     clk::time_point lease_end() const { return lease_end_; }
     int dead() const { return dead_; }
+    /// Returns: whether the lease was over when we asked: somebody had no time to renew, or to ask.
+    bool late() const { return late_; }
 
     /// Returns: whether all who still live have had the lock, and ended well.
     bool come_to_the_end() {
@@ -129,12 +137,17 @@ class line {
     std::list<owner_process> owner_;
     std::list<owner_process> waiting_;
     std::unique_ptr<lateness_probe> probe_;
+    std::string token_;  // of the owner that is killed
     clk::time_point killed_at_{};
     clk::time_point lease_end_{};
     int dead_ = -1;  // a waiter
+    bool late_ = false;
 };
 
 struct tally {
+    int rounds = 0;
+    int late = 0;    // more rounds, which say nothing of how long it takes
+    int beside = 0;  // owners while the first was valid
     int out_of_order = 0;
     int left = 0;             // rounds after which something was left at the server for longer than a lease
     spread first;             // to own, after the end of the dead owner's lease
@@ -155,28 +168,34 @@ struct tally {
             end = l.said().owned_at[who];
             if (begin == clk::time_point{}) begin = end;
         }
-        first.add(begin - l.lease_end());
-        longest.add(begin - l.killed_at());
-        all.add(end - begin);
         const auto gone = [&] {
             return server.command({"EXISTS", "lock", "{lock}:distlock:offers", "{lock}:distlock:waiters"}) ==
                    "0";
         };
+        beside += begin < l.said().valid_until.load();
         left += !eventually(gone) || clk::now() - ended > lease + bound + l.machine();
         machine = std::max(machine, l.machine());
+        late += l.late();
+        if (l.late()) return;
+        ++rounds;
+        first.add(begin - l.lease_end());
+        longest.add(begin - l.killed_at());
+        all.add(end - begin);
     }
     void judge(const char* what, int count) const {
+        CHECK(rounds == count);
         figure(
             "killed %s, %d times, lease %d ms: the next owned %.2f to %.2f ms after the end of the dead "
             "owner's lease",
-            what, count, static_cast<int>(lease.count()), first.least(), first.most());
+            what, rounds, static_cast<int>(lease.count()), first.least(), first.most());
         figure(
-            "  the others within %.2f to %.2f ms more; out of order: %d; something left: %d; the machine was "
-            "up to "
-            "%.2f ms late",
-            all.least(), all.most(), out_of_order, left, in_ms(machine));
+            "  the others within %.2f to %.2f ms more; out of order: %d; left behind: %d; machine: %.2f ms "
+            "late; %d more rounds were too late",
+            all.least(), all.most(), out_of_order, left, in_ms(machine), late);
+        CHECK(beside == 0);
         CHECK(out_of_order == 0);
         CHECK(left == 0);
+        CHECK(all.most() <= in_ms(2 * bound + waiters * machine));  // handed over, not found
         CHECK(first.least() >= -1.0);  // nobody owned it before; a TTL is in whole milliseconds
     }
 };
@@ -194,21 +213,23 @@ clk::duration any_moment() {
 
 }  // namespace
 
-// A machine that has no time for a thread is not held against the library.
+// A machine that has no time for a thread is not held against the library: who looks, the server and who is served may each be
+// late.
+constexpr int chain = 3;
 
 TEST_CASE(
     "when an owner is killed, the first in line owns within the lease and 50 ms, the others in their order") {
     redis_server server;
     const int count = injections(5);
     tally seen;
-    for (int i = 0; i < count; ++i) {
+    for (int i = 0; seen.rounds < count && i < 2 * count; ++i) {
         line l(server);
         pass(any_moment());
         l.kill_owner();
         seen.add(l, server);
     }
     seen.judge("owner", count);
-    CHECK(seen.first.most() <= in_ms(bound + seen.machine));
+    CHECK(seen.first.most() <= in_ms(bound + chain * seen.machine));
 }
 
 // Half of the time it is in line still when it is killed, else it has just got the lock.
@@ -216,7 +237,7 @@ TEST_CASE("when an owner and the first in line are killed, the second owns withi
     redis_server server;
     const int count = injections(6);
     tally seen;
-    for (int i = 0; i < count; ++i) {
+    for (int i = 0; seen.rounds < count && i < 2 * count; ++i) {
         line l(server);
         const bool owns = i % 2 == 0;
         l.said().keeps = owns;
@@ -227,14 +248,14 @@ TEST_CASE("when an owner and the first in line are killed, the second owns withi
         seen.add(l, server);
     }
     seen.judge("owner and first in line", count);
-    CHECK(seen.longest.most() <= in_ms(2 * lease + 2 * bound + seen.machine));
+    CHECK(seen.longest.most() <= in_ms(2 * lease + 2 * (bound + chain * seen.machine)));
 }
 
 TEST_CASE("when an owner and one in the middle of the line are killed, the others keep their order") {
     redis_server server;
     const int count = injections(5);
     tally seen;
-    for (int i = 0; i < count; ++i) {
+    for (int i = 0; seen.rounds < count && i < 2 * count; ++i) {
         line l(server);
         pass(any_moment());
         l.kill_waiter(1 + i % (waiters - 2));
@@ -243,5 +264,5 @@ TEST_CASE("when an owner and one in the middle of the line are killed, the other
         seen.add(l, server);
     }
     seen.judge("owner and one in the middle of the line", count);
-    CHECK(seen.first.most() <= in_ms(bound + seen.machine));
+    CHECK(seen.first.most() <= in_ms(bound + chain * seen.machine));
 }

@@ -67,7 +67,7 @@ search() {
     shift 3
     rm -f pan pan.*
     spin "$@" -a "$root/tests/model/handoff.pml" >"$said" 2>&1 &&
-        gcc -O2 -w "$checker" "-DMEMLIM=$memory" -o pan pan.c >>"$said" 2>&1 || {
+        gcc -O1 -w "$checker" "-DMEMLIM=$memory" -o pan pan.c >>"$said" 2>&1 || {
         cat "$said" >&2
         exit 1
     }

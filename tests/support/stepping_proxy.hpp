@@ -2,7 +2,7 @@
 //
 //   class stepping_proxy {
 //     explicit stepping_proxy(std::string socket_path);    // of the server
-//     std::string uri(options) const;
+//     std::string uri(options, login) const;
 //     void at(step, action);        // the next time this step comes, the action runs first, once; many may wait
 //     std::set<step> forget();                             // the steps that came, and the actions that did not
 //   };
@@ -22,9 +22,8 @@
 #include <utility>
 #include <vector>
 
-#include <distlock/wire/handoff_scripts.hpp>
-
 #include "support/fake_server.hpp"
+#include "support/handoff_names.hpp"
 
 /// A step is what a command is called, and "request" or "reply": "join request" is a command to get in line that comes from
 /// the client and did not reach the server yet, "join reply" its reply that comes from the server.
@@ -36,7 +35,9 @@ class stepping_proxy {
     explicit stepping_proxy(std::string socket_path)
         : socket_path_(std::move(socket_path)), front_([this](fake_server::peer& p) { relay(p); }) {}
 
-    std::string uri(const std::string& options = "") const { return front_.uri("", options); }
+    std::string uri(const std::string& options = "", const std::string& login = "") const {
+        return front_.uri(login, options);
+    }
 
     void at(const step& when, action what) {
         const std::lock_guard guard(lock_);
@@ -48,25 +49,6 @@ class stepping_proxy {
         const std::lock_guard guard(lock_);
         actions_.clear();
         return std::exchange(steps_, {});
-    }
-
-    /// Returns: what the hand-off calls it: try, join, stay, quit, adopt, release, look, leave; permission: may we UNBLOCK; else
-    /// its name.
-    static std::string name_of(const fake_server::words& command) {
-        using namespace distlock::detail;
-        const auto is = [&](const distlock::script& s) {
-            return command.size() > 2 && (command[1] == s.sha1() || command[1] == s.text());
-        };
-        const auto argument = [&](std::size_t at) {
-            const auto first = 3 + std::stoul(command[2]);
-            return first + at < command.size() ? command[first + at] : "";
-        };
-        if (command[0] == "CLIENT") return command.back() == "0" ? "permission" : command.at(1);
-        if (!command[0].starts_with("EVAL")) return command[0];
-        if (is(handoff_enter)) return argument(2);
-        if (is(handoff_leave)) return "leave";
-        if (is(handoff_pass)) return argument(3).empty() ? "release" : argument(3);
-        return "another script";
     }
 
   private:
@@ -83,7 +65,7 @@ class stepping_proxy {
     // One command, one reply, small enough for one packet of a unix socket.
     void converse(fake_server::peer& p, int upstream) {
         while (const auto command = p.next_command()) {
-            const auto name = name_of(*command);
+            const auto name = handoff_name_of(*command);
             come(name + " request");
             std::string request = "*" + std::to_string(command->size()) + "\r\n";
             for (const std::string& word : *command)

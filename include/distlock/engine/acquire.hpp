@@ -190,12 +190,15 @@ class acquire {
             line_ = place::none;
             return give_up();
         }
+        const bool was_offered = line_ == place::adopt;
         // A confirmation that was not answered may still take the lock for the token that was offered.
-        const bool offer_open = line_ == place::adopt && open_;
+        const bool offer_open = was_offered && open_;
         line_ = place::none;
         if (offer_open) open_ = false;
         acquire_step next = on_taken(over, outcome.ttl);
-        if (offer_open) next.release_first = next.fresh_token = true;
+        next.release_first = next.release_first || offer_open;
+        // The token before the offer may be owed: to be held by it again would be to be released by it.
+        next.fresh_token = was_offered && next.what == kind::send_enter;
         return next;
     }
 

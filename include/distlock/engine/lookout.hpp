@@ -49,11 +49,12 @@ class lookout {
         waiting_ = true;
         uncounted_ = false;
         next_ = Clock::now() + until_next(ttl);
-        if (listed_ && look_.at() <= next_) return true;
+        if (listed_ && listed_for_ <= next_) return true;
         try {
             if (!keeper_) keeper_ = keeper_of<Clock>(connection_);
             if (fresh_.empty()) fresh_ = token::generate();
             keeper_->list(look_, next_);
+            listed_for_ = next_;
             return listed_ = true;
         } catch (...) {
             return waiting_ = false;
@@ -97,7 +98,7 @@ class lookout {
             listed_ = false;
             return {{}, time_point::max()};
         }
-        if (now < next_) return {{}, next_};
+        if (now < next_) return {{}, listed_for_ = next_};
         looking_ = true;
         return {uncounted_ ? dialect_.revive(fresh_) : dialect_.watch(fresh_), {}};
     }
@@ -110,7 +111,7 @@ class lookout {
         uncounted_ = seen.uncounted;
         next_ = seen.uncounted ? now : now + until_next(seen.ttl);
         listed_ = waiting_;
-        return waiting_ ? next_ : time_point::max();
+        return waiting_ ? listed_for_ = next_ : time_point::max();
     }
 
     Conn& connection_;
@@ -125,6 +126,7 @@ class lookout {
     bool looking_ = false;    // a look is on its way
     bool uncounted_ = false;  // the server has lost the count of those who wait
     time_point next_{};
+    time_point listed_for_{};  // when the keeper begins, at the latest
     look look_{*this};
 };
 

@@ -46,13 +46,24 @@ class channel {
     }
 
     /// Effects: as run(), of a command that blocks on the server: when its time is up, `unblock()` is to end it there, and
-    /// the reply is read all the same, for a little while.
+    /// the reply is read all the same, for a little while. Every few seconds `blocked()` is to say whether the server still
+    /// knows of the wait: a socket whose other end is gone can be silent for ever.
     /// Returns: what the server gave; else why the wait ended.
-    template <class Unblock>
-    reply wait(const command& cmd, clock::time_point deadline, int stop_fd, Unblock unblock) {
+    template <class Unblock, class Blocked>
+    reply wait(const command& cmd, clock::time_point deadline, int stop_fd, Unblock unblock,
+               Blocked blocked) {
+        constexpr std::chrono::seconds few_seconds{3};
         constexpr std::chrono::milliseconds little_while{50};
         constexpr std::chrono::milliseconds between_tries{10};  // it may overtake what it is to end
         if (auto failure = send(cmd, deadline)) return *std::move(failure);
+        for (bool known = true;;) {
+            const auto until = clock::now() + (known ? clock::duration(few_seconds) : little_while);
+            if (until >= deadline) break;
+            reply answer = next_answer(until, stop_fd);
+            if (!answer.answered() && ended_ == io::stopped) break;
+            if (answer.answered() || ended_ != io::timed_out || !known) return answer;
+            known = blocked();
+        }
         reply first = next_answer(deadline, stop_fd);
         const auto give_up_at = clock::now() + little_while;
         bool in_time = ended_ == io::timed_out || ended_ == io::stopped;

@@ -131,7 +131,8 @@ class hiredis_connection {
     /// Effects: executes one command that may block on the server, until it answers, `deadline` passes or
     /// `stop` is requested. The wait is then ended on the server, by CLIENT UNBLOCK on another socket, and what it gave by
     /// then is returned all the same; where that is not permitted, the command is sent with time-outs of a tenth of a
-    /// second, again and again. A server that does not answer that either is given 50 ms.
+    /// second, again and again. A server that does not answer that either is given 50 ms. Every three seconds the server is asked on another
+    /// socket whether it still knows of the wait (CLIENT LIST), if that is permitted.
     /// Preconditions: the last argument of a command that begins with B is its time-out.
     /// Round trips: one; one more for the first wait on a socket, and two when the wait is ended.
     reply wait(const command& cmd, clock::time_point deadline, std::stop_token stop) {
@@ -146,8 +147,9 @@ class hiredis_connection {
                 if (auto failure = introduce(c, deadline)) return *std::move(failure);
                 if (*c.id() == 0 && cmd.argv()[0].starts_with('B'))
                     return wait_in_turns(c, cmd, deadline, stop);
-                return c.wait(cmd, deadline, waker.fd(),
-                              [&](clock::time_point by) { return unblock(*c.id(), by); });
+                return c.wait(
+                    cmd, deadline, waker.fd(), [&](clock::time_point by) { return unblock(*c.id(), by); },
+                    [&] { return blocked(*c.id()); });
             },
             waker.fd());
         if (!answer.is(reply_kind::not_sent) || !stop.stop_requested()) return answer;
@@ -187,6 +189,18 @@ class hiredis_connection {
         if (id == 0) return false;
         const std::string who = std::to_string(id);
         return execute(command{"CLIENT", "UNBLOCK", who}.until(by)).is(reply_kind::integer);
+    }
+
+    // Returns: whether the server has somebody of that number who waits; also when it does not say.
+    bool blocked(std::int64_t id) {
+        if (id == 0) return true;
+        const std::string who = std::to_string(id);
+        const reply answer = execute({"CLIENT", "LIST", "ID", who});
+        if (!answer.is(reply_kind::string)) return true;
+        const std::string& line = answer.text();
+        const auto flags = line.find(" flags=");
+        return flags != std::string::npos &&
+               line.substr(flags, line.find(' ', flags + 1) - flags).find('b') != std::string::npos;
     }
 
     reply wait_in_turns(detail::channel& c, const command& cmd, clock::time_point deadline,

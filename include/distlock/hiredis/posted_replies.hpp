@@ -34,8 +34,10 @@ class posted_replies {
     /// Preconditions: count() > 0.
     void settle(reply answer) noexcept {
         if (const auto who = std::move(to_come_[first_++])) who->settle(std::move(answer));
-        if (first_ < to_come_.size()) return;
-        to_come_.clear();
+        // What came is forgotten when nothing is left, or when it is the larger part.
+        constexpr std::size_t few = 64;
+        if (first_ < to_come_.size() && (first_ < few || 2 * first_ < to_come_.size())) return;
+        to_come_.erase(to_come_.begin(), to_come_.begin() + static_cast<std::ptrdiff_t>(first_));
         first_ = 0;
     }
 

@@ -1,0 +1,44 @@
+// Threads that are known to sleep: so that others can be sent to queue behind them.
+#pragma once
+
+#include <atomic>
+#include <fstream>
+#include <string>
+#include <sys/syscall.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+#include "support/waiting.hpp"
+
+/// A thread that runs `what`, which blocks before long.
+class sleeper {
+  public:
+    template <class What>
+    explicit sleeper(What what)
+        : thread_([this, what = std::move(what)]() mutable {
+              id_ = static_cast<int>(::syscall(SYS_gettid));
+              what();
+              done_ = true;
+          }) {}
+
+    /// Returns: whether it sleeps by and by, or has come to its end.
+    bool sleeps() const {
+        return eventually([this] { return done_ || (id_ != 0 && state() == 'S' && state() == 'S'); });
+    }
+    bool done() const { return done_; }
+    void join() { thread_.join(); }
+
+  private:
+    char state() const {
+        std::ifstream stat("/proc/self/task/" + std::to_string(id_) + "/stat");
+        std::string text;
+        std::getline(stat, text);
+        const auto name_end = text.rfind(')');
+        return name_end == std::string::npos ? '?' : text[name_end + 2];
+    }
+
+    std::atomic<int> id_{0};
+    std::atomic<bool> done_{false};
+    std::jthread thread_;
+};
