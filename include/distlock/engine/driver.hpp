@@ -262,12 +262,24 @@ class attempt {
         result_.sent = entered_;
     }
 
+    // A server in trouble is not waited for again.
+    bool posted(const command& cmd) noexcept {
+        if constexpr (posting_connection<Conn>) {
+            try {
+                return connection_.post(cmd);
+            } catch (...) {  // of a user's client: as good as not posted
+            }
+        }
+        return false;
+    }
+
     void leave() noexcept {
         if constexpr (handing_dialect<Dialect>) {
             constexpr std::chrono::milliseconds shortly{50};
             watch_.settle();
             command cmd = dialect_.leave();
             cmd.until(Clock::now() + shortly);
+            if (trouble_ != errc{} && trouble_ != errc::cancelled && posted(cmd.with_body())) return;
             const reply answer = distlock::execute(connection_, cmd);
             static_cast<void>(answer);  // if it was not heard, the count ends with our lease
         }

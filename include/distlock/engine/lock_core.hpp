@@ -287,10 +287,14 @@ class lock_core {
         using kind = acquire_step::kind;
         acquisition got;
         try {
+            // A release of ours that was posted on another socket may come too late for a single try, even if it is
+            // heard of before the try's own answer.
+            const bool on_its_way = limits.once && releaser_.posted_open();
             got = ask(limits, stop);
-            // A release of ours that was posted on another socket may have come too late for a single try.
-            if (limits.once && got.end.what == kind::gave_up && releaser_.settle_posted())
+            if (on_its_way && got.end.what == kind::gave_up) {
+                releaser_.settle_posted();
                 got = ask(limits, stop);
+            }
             if (got.end.what == kind::granted) begin_hold(got, guarded);
         } catch (...) {
             open_gate();

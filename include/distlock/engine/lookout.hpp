@@ -69,7 +69,7 @@ class lookout {
     /// Effects: as end(), and waits for a look that is on its way, for a little while: done after we left the line, it
     /// would hand the lock to nobody.
     void settle() noexcept {
-        constexpr std::chrono::milliseconds little_while{50};
+        constexpr std::chrono::milliseconds little_while{20};
         std::unique_lock guard(state_);
         waiting_ = false;
         settled_.get().wait_for(guard, little_while, [&] { return !looking_; });

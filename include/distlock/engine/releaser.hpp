@@ -5,7 +5,8 @@
 //     release_outcome give_back(owner, until, gone_by) noexcept;   // what nobody held, and the thread waits
 //     void owe(owner) noexcept;                                // what the server may still get
 //     void on_grant(const acquisition&) noexcept;
-//     bool settle_posted() noexcept;                           // waits until the last posted release is done
+//     bool posted_open() noexcept;                             // the last posted release is not confirmed
+//     void settle_posted() noexcept;                           // waits until it is
 //     time_point gone_by() const noexcept;                     // until when something of ours may keep others out
 //     void retire() noexcept;
 //   };
@@ -76,12 +77,13 @@ class releaser {
         late_until_ = got.open ? got.came + answer_time_ : time_point{};
     }
 
-    /// Returns: whether there was one.
-    bool settle_posted() noexcept {
-        if (!posted_.open()) return false;
+    /// Returns: whether the server has not said yet that a posted release is done.
+    bool posted_open() noexcept { return posted_.open(); }
+    /// Effects: waits until it has.
+    void settle_posted() noexcept {
+        if (!posted_.open()) return;
         give_back(posted_.owner(), Clock::now(), posted_.gone_by());
         posted_.settle();
-        return true;
     }
 
     time_point gone_by() const noexcept {
