@@ -179,10 +179,11 @@ struct figures {
     figure late_to_median;
     figure allocated;
     figure to_raw;
+    figure to_ideal;
     std::size_t fewest = 0;
     std::size_t most = 0;
 
-    void add(const outcome& o, double our_rate, double raw_rate) {
+    void add(const outcome& o, double our_rate, double raw_rate, double ideal_rate) {
         rate.add(o.rate);
         to_ours.add(o.rate / our_rate);
         commands.add(o.commands);
@@ -193,6 +194,7 @@ struct figures {
         late_to_median.add(o.median.count() > 0 ? in_us(o.late) / in_us(o.median) : 0);
         allocated.add(o.allocated);
         to_raw.add(o.rate / raw_rate);
+        to_ideal.add(o.rate / ideal_rate);
         fewest = o.fewest;
         most = o.most;
     }
@@ -211,10 +213,12 @@ by_way compare(const load& l, const redis_server& server, int rounds) {
         double our_rate = 0;
         for (std::size_t w = 0; w < ways.size(); ++w) {
             const double raw_rate = rate_of(3'000, raw);
+            auto work = [&] { pause(l.inside); };
+            const double ideal_rate = l.inside.count() > 0 ? rate_of(100, work) : raw_rate;
             const std::string name = "lock:" + std::to_string(round) + ":" + std::to_string(w) + l.name();
             const outcome o = run_once(l, *ways[w], server, name);
             if (w == 0) our_rate = o.rate;
-            found[w].add(o, our_rate, raw_rate);
+            found[w].add(o, our_rate, raw_rate, ideal_rate);
         }
     }
     for (std::size_t w = 0; w < ways.size(); ++w) {
@@ -248,6 +252,7 @@ void hold(bars& held, const load& l, const figures& f, const figures& of_eight) 
         figure late_ms;
         for (const double share : {0.5, 0.0, 1.0}) late_ms.add(f.late.at(share) / 1e6);
         held.at_least(l.name() + ": acquisitions/s", f.rate, 465);
+        held.at_least(l.name() + ": x ideal, the work alone in the same run", f.to_ideal, 0.97);
         held.at_most(l.name() + ": 99 % wait, ms", late_ms, 17);
         fairness(held, l.name() + ": fewest / most", f, 0.98);
     } else {
