@@ -81,6 +81,16 @@ TEST_CASE("an owed release that was not done is asked again, in pauses that grow
     }
 }
 
+// What got lost may have been that the server lacks the script; then it would be asked by its digest for ever.
+TEST_CASE("an owed release whose answer was lost is asked again with its script") {
+    owing o;
+    CHECK(o.chore.begin(start).send->argv()[0] == "EVALSHA");
+    o.chore.end(reply::no_answer(errc::no_reply, "x"), start, start);
+    CHECK(o.chore.begin(start).send->argv()[0] == "EVAL");
+    o.chore.end(reply::error("OOM x"), start, start);
+    CHECK(o.chore.begin(start).send->argv()[0] == "EVALSHA");
+}
+
 TEST_CASE("an owed release ends with its lease, whatever the server does") {
     owing o;
     CHECK(o.chore.end(reply::error("NOPERM x"), start, start + 10s - 1ms) == start + 10s);

@@ -70,7 +70,8 @@ struct release {
         if (!eventually([&] { return redis.inner.commands().size() >= count; })) return all;
         for (const auto& one : redis.inner.commands()) {
             const auto& script = one.argv.at(1);
-            const bool frees = script == distlock::detail::plain_release.sha1();
+            const auto& free = distlock::detail::plain_release;
+            const bool frees = script == free.sha1() || script == free.text();
             all.push_back((frees ? "free " : "release ") + one.argv.at(frees ? 4 : 6));
         }
         return all;

@@ -47,10 +47,12 @@ class owed_release final : public lease_keeper<Conn, Clock>::chore {
   private:
     typename chore::step begin(clock::time_point now) noexcept override {
         if (now >= owed_->gone_by() || done_already()) return {{}, clock::time_point::max()};
-        return {plainly_ ? dialect_.free(owner_) : dialect_.release(owner_), {}};
+        const command release = plainly_ ? dialect_.free(owner_) : dialect_.release(owner_);
+        return {unheard_ ? release.with_body() : release, {}};
     }
 
     clock::time_point end(const reply& answer, clock::time_point, clock::time_point now) noexcept override {
+        unheard_ = !answer.answered();
         switch (dialect_.read_release(answer).what) {
             case release_outcome::refused:
                 plainly_ = !plainly_;
@@ -78,6 +80,7 @@ class owed_release final : public lease_keeper<Conn, Clock>::chore {
     const std::shared_ptr<debt> owed_;
     const std::shared_ptr<receipt> posted_;
     clock::duration pause_ = std::chrono::milliseconds{25};
+    bool unheard_ = false;  // the answer that was lost may have been that the server lacks the script
     bool plainly_ = false;  // what was refused may be granted to the command that needs least
 };
 

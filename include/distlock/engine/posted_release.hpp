@@ -167,7 +167,9 @@ class posted_release {
         if (confirming_connection<Conn> && !failed_ && now < posted_at_ + answer_time_)
             return {{}, now + shortly};
         confirmation_.owner = owner_;
-        return {refused_ ? dialect_.free(confirmation_.owner) : dialect_.release(confirmation_.owner), {}};
+        const token& owner = confirmation_.owner;
+        const command release = refused_ ? dialect_.free(owner) : dialect_.release(owner);
+        return {known_ ? release : release.with_body(), {}};
     }
 
     time_point end_asking(const reply& answer, time_point now) noexcept {

@@ -69,10 +69,10 @@ class command {
     /// Returns: whether this is EVALSHA of a script, which answers NOSCRIPT when the server does not have it.
     constexpr bool is_script() const noexcept { return script_ != nullptr; }
 
-    /// Preconditions: is_script().
-    /// Returns: the same as EVAL, with the script's body: what to send after NOSCRIPT.
+    /// Returns: a script as EVAL, with its body: what to send after NOSCRIPT. Any other command is the same.
     constexpr command with_body() const noexcept {
         command full = *this;
+        if (script_ == nullptr) return full;
         full.argv_[0] = "EVAL";
         full.argv_[1] = script_->text();
         return full;
