@@ -205,8 +205,15 @@ class hiredis_connection {
 
     reply wait_in_turns(detail::channel& c, const command& cmd, clock::time_point deadline,
                         const std::stop_token& stop) {
+        constexpr std::chrono::milliseconds shortest{1};
+        constexpr std::chrono::milliseconds longest{100};
         for (;;) {
-            reply answer = c.run(cmd.with_last("0.1"), clock::now() + where_.command_timeout, -1);
+            const auto now = clock::now();
+            const auto left = detail::saturating_cast<std::chrono::milliseconds, detail::rounding::up>(
+                std::max(deadline - now, clock::duration::zero()));
+            const auto turn = std::clamp(left, shortest, longest);
+            const std::string seconds = "0." + std::to_string(1000 + turn.count()).substr(1);
+            reply answer = c.run(cmd.with_last(seconds), now + turn + where_.command_timeout, -1);
             if (!answer.is(reply_kind::nil)) return answer;
             if (stop.stop_requested()) return reply::no_answer(errc::cancelled, "stopped");
             if (clock::now() >= deadline) return reply::no_answer(errc::no_reply, "no reply in time");
