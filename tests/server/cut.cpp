@@ -299,7 +299,7 @@ constexpr auto lease = 5s;
 
 // Whoever waits for what he left behind himself waits for the lease.
 constexpr auto soon = 2 * command_timeout + slack + 500ms;
-static_assert(2 * soon < lease && soon + distlock::detail::default_look < lease / 2);
+static_assert(2 * soon < lease && soon + distlock::detail::default_look < lease);
 
 bool thorough() {
     const char* const wanted = std::getenv("DISTLOCK_TEST_THOROUGH");
