@@ -8,8 +8,9 @@ namespace distlock::detail {
 // An offer is "<token>:<lease in ms>:<server time in microseconds>:<fence or ''>"; a token has 32 digits. It is open while
 // the lock holds its token and it is still in the list: nobody has taken it yet. Who takes one without having been in line
 // gives its count back, for the waiter it was meant for. But a waiter that died while it was counted must not be handed
-// the lock again and again: a count given back lasts two seconds unless a waiter looks meanwhile, and what is offered
-// for such a count says time 0, and is not given back again.
+// the lock again and again: a count given back lasts two seconds, or half a lease, from the first time on, unless a
+// waiter looks or joins meanwhile; what is offered for one of which less than half is left says time 0, and is not
+// given back again. Twice in a row would be too soon: who is on its way to its wait may be overtaken many times.
 //
 // A new token is made of the old owner's 128 random bits and the server's clock, which names it anew each time: unlock()
 // need not ask the system for random bits it seldom needs.
@@ -75,8 +76,11 @@ if holder ~= ARGV[1] then
     local since = tonumber(string.match(offer, '^%x+:%d+:(%d+):') or 0)
     if since > 0 and now - since > 1000000 then
       redis.call('del', KEYS[3])
-    elseif since > 0 and redis.call('incr', KEYS[3]) == 1 then
-      redis.call('pexpire', KEYS[3], 2000)
+    elseif since > 0 then
+      redis.call('incr', KEYS[3])
+      if redis.call('pttl', KEYS[3]) < 0 then
+        redis.call('pexpire', KEYS[3], math.ceil(math.min(2000, ARGV[2] / 2)))
+      end
     end
   elseif not open and in_line and waiters then
     leave()
@@ -84,7 +88,7 @@ if holder ~= ARGV[1] then
 end
 if offer then redis.call('del', KEYS[2]) end
 return {1, fence})",
-    "b9016ba746deb10967d02cf031fb082a567d70c8"};
+    "0a2b3f370ec5b9f28a6001ff3cc3f2036e7b9f28"};
 
 inline constexpr script handoff_pass{
     R"(-- KEYS: lock, offers, waiters, and fence, owner where they are kept. ARGV: token, lease in ms; life of the fence in ms or 0,
@@ -128,9 +132,15 @@ if KEYS[4] and ARGV[3] ~= '0' then
   fence = redis.call('get', KEYS[4])
 end
 local token = string.sub(redis.sha1hex(ARGV[1] .. since), 1, 32)
-if redis.call('pttl', KEYS[3]) <= 2000 then since = '0' end
+local given_back = math.ceil(math.min(2000, ARGV[2] / 2))
+local left = redis.call('pttl', KEYS[3])
+if left <= given_back / 2 then since = '0' end
 redis.call('set', KEYS[1], token, 'PX', ARGV[2])
-if waiters > 1 then redis.call('decr', KEYS[3]) else redis.call('del', KEYS[3]) end
+if waiters > 1 or (waiters == 1 and left > 0 and left <= given_back) then
+  redis.call('decr', KEYS[3])
+else
+  redis.call('del', KEYS[3])
+end
 if KEYS[5] then redis.call('del', KEYS[5]) end
 local offer = token .. ':' .. ARGV[2] .. ':' .. since .. ':' .. fence
 if redis.call('rpush', KEYS[2], offer) > 1 then
@@ -140,7 +150,7 @@ end
 redis.call('pexpire', KEYS[2], ARGV[2])
 if what then return tonumber(ARGV[2]) end
 return 2)",
-    "c50f0c7f43de126a6e58c9d18a413a62220dbafe"};
+    "225176b095dfda290ab404e5ac9f66136cf02f35"};
 
 // To decrement first would take the wake-up from somebody who has registered and is about to wait. Where the count was
 // lost, somebody else's is taken; who waits uncounted finds the lock by looking.
