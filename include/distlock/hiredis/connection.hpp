@@ -223,17 +223,22 @@ class hiredis_connection {
     template <class Use>
     reply on_a_channel(clock::time_point deadline, Use use, int stop_fd = -1) {
         if (detail::current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
-        auto mine = take_idle();
-        if (!mine) {
-            const auto connected_by = std::min(deadline, clock::now() + where_.connect_timeout);
-            auto opened = detail::handshake::open(where_, names_, secure_.get(), connected_by, stop_fd);
-            if (!opened.made) return named(opened.failure);
-            mine = std::move(opened.made);
+        for (;;) {
+            auto mine = take_idle();
+            const bool kept = mine != nullptr;
+            if (!kept) {
+                const auto connected_by = std::min(deadline, clock::now() + where_.connect_timeout);
+                auto opened = detail::handshake::open(where_, names_, secure_.get(), connected_by, stop_fd);
+                if (!opened.made) return named(opened.failure);
+                mine = std::move(opened.made);
+            }
+            reply answer = use(*mine);
+            // A socket that was kept may have ended unnoticed; nothing was sent on it then.
+            if (kept && mine->broken() && answer.is(reply_kind::not_sent)) continue;
+            if (!mine->broken()) keep(std::move(mine));
+            if (answer.answered()) return answer;
+            return named(answer);
         }
-        reply answer = use(*mine);
-        if (!mine->broken()) keep(std::move(mine));
-        if (answer.answered()) return answer;
-        return named(answer);
     }
 
     reply named(const reply& failure) const {
