@@ -5,17 +5,13 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <charconv>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <optional>
 #include <stop_token>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -26,6 +22,7 @@
 #include <distlock/detail/saturate.hpp>
 #include <distlock/engine/acquire.hpp>
 #include <distlock/net/connection.hpp>
+#include <distlock/wire/blocking_time.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/place.hpp>
@@ -66,12 +63,7 @@ bool disown(Conn& connection, const Dialect& dialect, const token& owner) noexce
     constexpr std::chrono::milliseconds shortly{30};
     command release = dialect.release(owner).with_body();
     release.until(Clock::now() + shortly);
-    if constexpr (posting_connection<Conn>) {
-        try {
-            if (connection.post(release)) return false;
-        } catch (...) {  // of a user's client: as good as not posted
-        }
-    }
+    if (distlock::post(connection, release)) return false;
     return dialect.read_release(distlock::execute(connection, release)).what == release_outcome::released;
 }
 
@@ -85,29 +77,6 @@ struct nobody_watches {
     bool begin(std::optional<std::chrono::milliseconds>) noexcept { return false; }
     void end() noexcept {}
     void settle() noexcept {}
-};
-
-// How long the server may block: a decimal number of seconds, "0" for ever.
-class blocking_time {
-  public:
-    blocking_time(clock::time_point deadline, clock::time_point now) noexcept {
-        if (deadline == clock::time_point::max()) return;
-        using std::chrono::milliseconds;
-        constexpr milliseconds shortest{1};
-        constexpr milliseconds longest = std::chrono::hours{24};
-        const auto left = std::chrono::ceil<milliseconds>(std::max(deadline - now, clock::duration::zero()));
-        const auto ms = std::clamp(left, shortest, longest).count();
-        auto end = std::to_chars(text_.data(), text_.data() + text_.size(), ms / 1000).ptr;
-        *end++ = '.';
-        for (auto digit = 100; digit > 0; digit /= 10)
-            *end++ = static_cast<char>('0' + ms % 1000 / digit % 10);
-        size_ = static_cast<std::size_t>(end - text_.data());
-    }
-    std::string_view view() const noexcept { return {text_.data(), size_}; }
-
-  private:
-    std::array<char, 16> text_{'0'};
-    std::size_t size_ = 1;
 };
 
 // The server ends a wait by itself; a little later we do.
@@ -241,7 +210,9 @@ class attempt {
             // Where nobody looks after it, we leave the line to do it.
             if (!watch_.begin(ttl_))
                 deadline = std::min(deadline, Clock::now() + std::chrono::milliseconds{500});
-            const detail::blocking_time seconds(deadline, Clock::now());
+            const blocking_time seconds = deadline == clock::time_point::max()
+                                              ? blocking_time()
+                                              : blocking_time(deadline - Clock::now());
             const reply answer = distlock::wait(connection_, dialect_.wait(seconds.view()),
                                                 detail::patience_with_server(deadline), stop_);
             watch_.end();
@@ -262,24 +233,15 @@ class attempt {
         result_.sent = entered_;
     }
 
-    // A server in trouble is not waited for again.
-    bool posted(const command& cmd) noexcept {
-        if constexpr (posting_connection<Conn>) {
-            try {
-                return connection_.post(cmd);
-            } catch (...) {  // of a user's client: as good as not posted
-            }
-        }
-        return false;
-    }
-
     void leave() noexcept {
         if constexpr (handing_dialect<Dialect>) {
             constexpr std::chrono::milliseconds shortly{50};
             watch_.settle();
             command cmd = dialect_.leave();
             cmd.until(Clock::now() + shortly);
-            if (trouble_ != errc{} && trouble_ != errc::cancelled && posted(cmd.with_body())) return;
+            // A server in trouble is not waited for again.
+            const bool in_trouble = trouble_ != errc{} && trouble_ != errc::cancelled;
+            if (in_trouble && distlock::post(connection_, cmd.with_body())) return;
             const reply answer = distlock::execute(connection_, cmd);
             static_cast<void>(answer);  // if it was not heard, the count ends with our lease
         }

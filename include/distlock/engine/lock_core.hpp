@@ -109,7 +109,7 @@ class lock_core {
             trouble_ = errc{};
         }
         return acquire_from_server({.lease = dialect_.lease(),
-                                    .recheck = recheck(),
+                                    .recheck = recheck_or(distlock::detail::default_recheck),
                                     .patience = options_.patience,
                                     .deadline = deadline,
                                     .once = how.once,
@@ -190,15 +190,14 @@ class lock_core {
         return {errc::no_thread, "lock " + distlock::detail::printable(name(), 100) + ": " + why.what()};
     }
 
-    std::chrono::milliseconds recheck() const noexcept {
-        return options_.recheck.given() ? options_.recheck.get() : distlock::detail::default_recheck;
+    std::chrono::milliseconds recheck_or(std::chrono::milliseconds unless_given) const noexcept {
+        return options_.recheck.given() ? options_.recheck.get() : unless_given;
     }
 
     // Every look lengthens the life of the count of those who wait, which is a lease.
     std::chrono::milliseconds look_interval() const noexcept {
-        const auto most = options_.lease.get() / 2;
-        return std::min(options_.recheck.given() ? options_.recheck.get() : distlock::detail::default_look,
-                        most);
+        const std::chrono::milliseconds half = options_.lease.get() / 2;
+        return std::min(recheck_or(distlock::detail::default_look), half);
     }
 
     // Whether a thread of ours may ask the server. The clock is only read when it matters.
@@ -214,7 +213,7 @@ class lock_core {
         return trouble == errc{} ? result{} : failed(trouble);
     }
 
-    // Preconditions: `guard` holds state_, before and after.
+    // Preconditions: `guard` holds state_; and afterwards, unless the thread was given the lock.
     // Returns: what became of it; none when it is for this thread to ask the server.
     std::optional<result> queue_up(std::unique_lock<std::mutex>& guard, time_point deadline, bool guarded,
                                    const std::stop_token& stop) {
@@ -239,7 +238,7 @@ class lock_core {
         return done;
     }
 
-    // Returns: as queue_up(); when the thread was given the lock, `guard` does not hold state_.
+    // As queue_up().
     std::optional<result> wait_for_turn(local_queue::seat& mine, std::unique_lock<std::mutex>& guard,
                                         time_point deadline, const std::stop_token& stop) {
         const auto failures = failures_;

@@ -120,10 +120,9 @@ class posted_release {
     bool send(const command& release) {
         if constexpr (confirming_connection<Conn>) {
             return connection_.post(release, receipt_);
-        } else if constexpr (posting_connection<Conn>) {
-            return connection_.post(release);
+        } else {
+            return distlock::post(connection_, release);
         }
-        return false;
     }
 
     // Effects: notes what was answered, if it was.

@@ -33,7 +33,6 @@
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
 #include <distlock/detail/process.hpp>
-#include <distlock/detail/saturate.hpp>
 #include <distlock/hiredis/channel.hpp>
 #include <distlock/hiredis/handshake.hpp>
 #include <distlock/hiredis/resolve.hpp>
@@ -42,6 +41,7 @@
 #include <distlock/net/connection.hpp>
 #include <distlock/net/receipt.hpp>
 #include <distlock/net/uri.hpp>
+#include <distlock/wire/blocking_time.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 
@@ -209,11 +209,9 @@ class hiredis_connection {
         constexpr std::chrono::milliseconds longest{100};
         for (;;) {
             const auto now = clock::now();
-            const auto left = detail::saturating_cast<std::chrono::milliseconds, detail::rounding::up>(
-                std::max(deadline - now, clock::duration::zero()));
-            const auto turn = std::clamp(left, shortest, longest);
-            const std::string seconds = "0." + std::to_string(1000 + turn.count()).substr(1);
-            reply answer = c.run(cmd.with_last(seconds), now + turn + where_.command_timeout, -1);
+            const auto turn = std::clamp<clock::duration>(deadline - now, shortest, longest);
+            const blocking_time seconds(turn);
+            reply answer = c.run(cmd.with_last(seconds.view()), now + turn + where_.command_timeout, -1);
             if (!answer.is(reply_kind::nil)) return answer;
             if (stop.stop_requested()) return reply::no_answer(errc::cancelled, "stopped");
             if (clock::now() >= deadline) return reply::no_answer(errc::no_reply, "no reply in time");

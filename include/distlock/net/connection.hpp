@@ -10,6 +10,7 @@
 //   concept identified_connection    and c.identity() -> string_view
 //   check_connection<C>()            says in a sentence what a type lacks
 //   reply execute(C&, const command&)  one command, with a script's body sent when the server lacks it
+//   bool post(C&, const command&)                 without waiting for its reply, where the connection can
 //   reply wait(C&, const command&, deadline, stop)   one that may block on the server
 //   void execute_all(C&, commands, replies)   the same for many, in one go where the connection can
 #pragma once
@@ -238,6 +239,20 @@ reply execute(C& c, const command& cmd) noexcept {
     reply first = detail::call(c, cmd);
     if (!detail::lacks_script(cmd, first)) return first;
     return detail::call(c, cmd.with_body());
+}
+
+/// Effects: posts `cmd` where the connection can.
+/// Returns: whether it was handed to the system. An exception counts as not.
+template <connection C>
+bool post(C& c, const command& cmd) noexcept {
+    if constexpr (posting_connection<C>) {
+        try {
+            return c.post(cmd);
+        } catch (...) {
+            return false;
+        }
+    }
+    return false;
 }
 
 /// Effects: executes `cmd`, which may block on the server, until it answers, `deadline` passes or `stop` is requested.
