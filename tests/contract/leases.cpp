@@ -547,12 +547,12 @@ TEMPLATE_LIST_TEST_CASE("a lost lock can be taken again through the same mutex, 
 }
 
 TEMPLATE_LIST_TEST_CASE("a loss lets in at once who waits for the same mutex object", "", rigs::all) {
+    std::atomic<clk::time_point> entered{};
     TestType rig;
     const auto name = rigs::fresh_name();
     distlock::mutex m{rig.connection, name, {.lease = lease}};
     m.lock();
     const auto end = m.valid_until();
-    std::atomic<clk::time_point> entered{};
     auto outcome = release_outcome::not_held;
     std::jthread next([&] {
         m.lock();
@@ -567,13 +567,13 @@ TEMPLATE_LIST_TEST_CASE("a loss lets in at once who waits for the same mutex obj
 }
 
 TEMPLATE_LIST_TEST_CASE("a mutex can be destroyed by what is told of its loss", "", rigs::all) {
+    std::atomic<bool> gone{false};
     TestType rig;
     using mutex_type = distlock::mutex<decltype(rig.connection)>;
     const bool at_a_renewal = GENERATE(true, false);
     const bool by_the_observer = GENERATE(true, false);
     const auto name = rigs::fresh_name();
     std::unique_ptr<mutex_type> m;
-    std::atomic<bool> gone{false};
     const std::function<void()> destroy = [&] {
         m.reset();
         gone = true;
@@ -595,10 +595,10 @@ TEMPLATE_LIST_TEST_CASE("a mutex can be destroyed by what is told of its loss", 
 }
 
 TEMPLATE_LIST_TEST_CASE("an observer may unlock what was lost", "", rigs::all) {
-    TestType rig;
-    const auto name = rigs::fresh_name();
     std::atomic<release_outcome> outcome{release_outcome::not_held};
     std::atomic<bool> done{false};
+    TestType rig;
+    const auto name = rigs::fresh_name();
     distlock::mutex<decltype(rig.connection)>* lost = nullptr;
     const auto unlocking = std::make_shared<doer>([&] {
         outcome = lost->unlock();
@@ -614,8 +614,8 @@ TEMPLATE_LIST_TEST_CASE("an observer may unlock what was lost", "", rigs::all) {
 }
 
 TEMPLATE_LIST_TEST_CASE("an observer that throws keeps nobody from being told", "", rigs::all) {
-    TestType rig;
     std::atomic<int> told{0};
+    TestType rig;
     const auto throwing = std::make_shared<doer>([&] {
         ++told;
         throw std::runtime_error("by the observer");
@@ -636,8 +636,8 @@ TEMPLATE_LIST_TEST_CASE("an observer that throws keeps nobody from being told", 
 
 TEMPLATE_LIST_TEST_CASE("an observer that blocks delays neither stop tokens nor what others are told", "",
                         rigs::all) {
-    TestType rig;
     std::latch go_on{1};
+    TestType rig;
     const auto blocking = std::make_shared<doer>([&] { go_on.wait(); });
     const auto told = std::make_shared<witness>();
     distlock::mutex m{rig.connection, rigs::fresh_name(), {.max_hold = 30ms}, blocking};

@@ -134,6 +134,7 @@ TEMPLATE_LIST_TEST_CASE("without a budget no thread passes the lock on to anothe
 }
 
 TEMPLATE_LIST_TEST_CASE("another process gets its turn within twice the budget", "", rigs::all) {
+    std::atomic<int> turns{0};
     TestType rig;
     const auto name = rigs::fresh_name();
     constexpr auto budget = 50ms;
@@ -141,7 +142,6 @@ TEMPLATE_LIST_TEST_CASE("another process gets its turn within twice the budget",
     TestType elsewhere;
     distlock::mutex alone{elsewhere.connection, name, {.recheck = 5ms}};
     std::vector<std::jthread> threads;
-    std::atomic<int> turns{0};
     for (int i = 0; i < 4; ++i) {
         threads.emplace_back([&](const std::stop_token& over) {
             while (!over.stop_requested()) {
@@ -193,11 +193,11 @@ TEMPLATE_LIST_TEST_CASE("a pass does not stop the token of the loss, and the nex
 
 TEMPLATE_LIST_TEST_CASE("a guard whose lock was passed on does nothing to the next thread when it ends", "",
                         rigs::all) {
+    std::atomic<bool> had{false};
+    std::atomic<bool> enough{false};
     TestType rig;
     const auto name = rigs::fresh_name();
     distlock::mutex m{rig.connection, name, among_us};
-    std::atomic<bool> had{false};
-    std::atomic<bool> enough{false};
     std::unique_ptr<sleeper> next;
     {
         distlock::scoped_lock guard{m};
@@ -221,11 +221,11 @@ TEMPLATE_LIST_TEST_CASE("a guard whose lock was passed on does nothing to the ne
 
 TEMPLATE_LIST_TEST_CASE("a thread leaves the queue on time, by its time-out or by a stop request", "",
                         rigs::all) {
+    std::atomic<bool> served{false};
     TestType rig;
     const auto name = rigs::fresh_name();
     distlock::mutex m{rig.connection, name, among_us};
     m.lock();
-    std::atomic<bool> served{false};
     std::stop_source stop;
     std::error_code why;
     sleeper first([&] { static_cast<void>(m.lock(stop.get_token(), why)); });
@@ -276,6 +276,8 @@ TEMPLATE_LIST_TEST_CASE("the longest hold counts anew for each thread", "", rigs
 }
 
 TEMPLATE_LIST_TEST_CASE("a lease is renewed through many passes", "", rigs::all) {
+    std::atomic<int> passes{0};
+    std::atomic<bool> other{false};
     TestType rig;
     const auto name = rigs::fresh_name();
     const lock_on_server seen(rig.server(), name);
@@ -283,8 +285,6 @@ TEMPLATE_LIST_TEST_CASE("a lease is renewed through many passes", "", rigs::all)
     m.lock();
     const auto holder = seen.holder();
     const auto end = clk::now() + 1s;
-    std::atomic<int> passes{0};
-    std::atomic<bool> other{false};
     std::vector<std::unique_ptr<sleeper>> threads;
     for (int i = 0; i < 3; ++i) {
         threads.push_back(std::make_unique<sleeper>([&] {

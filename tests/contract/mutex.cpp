@@ -87,15 +87,16 @@ TEMPLATE_LIST_TEST_CASE("a name may hold any bytes", "", rigs::all) {
 }
 
 TEMPLATE_LIST_TEST_CASE("lock() waits for another owner's release", "", rigs::all) {
+    std::atomic<bool> released{false};
+    bool had_after_it = false;
     TestType rig;
     const auto name = rigs::fresh_name();
     distlock::mutex first{rig.connection, name};
     distlock::mutex second{rig.connection, name};
     first.lock();
-    std::atomic<bool> released{false};
     std::jthread waiter([&] {
         second.lock();
-        CHECK(released);
+        had_after_it = released;
         second.unlock();
     });
     CHECK(eventually([&] {
@@ -103,6 +104,8 @@ TEMPLATE_LIST_TEST_CASE("lock() waits for another owner's release", "", rigs::al
     }));
     released = true;
     first.unlock();
+    waiter.join();
+    CHECK(had_after_it);
 }
 
 TEMPLATE_LIST_TEST_CASE("try_lock_for gives up when the time is up, and not before", "", rigs::all) {
@@ -186,13 +189,13 @@ TEMPLATE_LIST_TEST_CASE("nobody's key but our own is ever deleted", "", rigs::al
 }
 
 TEMPLATE_LIST_TEST_CASE("a stop request ends the wait with errc::cancelled", "", rigs::all) {
+    std::latch started{1};
     TestType rig;
     const auto name = rigs::fresh_name();
     distlock::mutex first{rig.connection, name};
     distlock::mutex second{rig.connection, name, {.recheck = 10s}};
     first.lock();
     std::stop_source stop;
-    std::latch started{1};
     clk::time_point stopped_at;
     std::jthread stopper([&] {
         started.wait();
@@ -258,12 +261,12 @@ TEMPLATE_LIST_TEST_CASE("an acquisition may be released by another thread", "", 
 // redis-plus-plus: a stale owner's unlock frees the next owner's lock when threads share one mutex object.
 TEMPLATE_LIST_TEST_CASE("a late unlock by a thread whose lease ran out leaves the next thread's lock alone",
                         "", rigs::all) {
+    std::latch taken{1};
+    std::latch looked{1};
     TestType rig;
     const auto name = rigs::fresh_name();
     distlock::mutex m{rig.connection, name, short_lease};
     m.lock();
-    std::latch taken{1};
-    std::latch looked{1};
     std::jthread next([&] {
         m.lock();  // through the same object, after the lease of the first has run out
         taken.count_down();

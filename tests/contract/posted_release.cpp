@@ -93,9 +93,9 @@ TEMPLATE_LIST_TEST_CASE(
 }
 
 TEMPLATE_LIST_TEST_CASE("a try right after an unlock() by another thread gets the lock", "", posting) {
+    std::atomic<int> round{0};  // even: to be taken; odd: to be released
     TestType rig;
     distlock::mutex m{rig.connection, rigs::fresh_name(), no_looks};
-    std::atomic<int> round{0};  // even: to be taken; odd: to be released
     constexpr int rounds = 2'000;
     std::jthread other([&] {
         for (int i = 0; i < rounds; ++i) {

@@ -111,11 +111,11 @@ TEMPLATE_LIST_TEST_CASE("several locks are taken all or none", "", rigs::all) {
 TEMPLATE_LIST_TEST_CASE(
     "guards that name the same locks in another order do not wait for each other in a circle", "",
     rigs::all) {
+    std::atomic<int> owned{0};
     TestType rig;
     const auto one = rigs::fresh_name();
     const auto two = rigs::fresh_name();
     history record;
-    std::atomic<int> owned{0};
     take_turns(record, 2, 20, [&](int who, auto inside) {
         distlock::mutex a{rig.connection, one, {.recheck = 2ms}};
         distlock::mutex b{rig.connection, two, {.recheck = 2ms}};

@@ -105,10 +105,10 @@ TEMPLATE_LIST_TEST_CASE("who waits is served in the order of coming, and each at
 TEMPLATE_LIST_TEST_CASE(
     "a lock that is handed on belongs to one: threads and processes in line exclude each other", "",
     in_line) {
-    TestType rig;
-    const auto name = rigs::fresh_name();
     std::atomic<int> inside{0};
     std::atomic<bool> two{false};
+    TestType rig;
+    const auto name = rigs::fresh_name();
     {
         std::vector<std::jthread> threads;
         for (int i = 0; i < 6; ++i) {

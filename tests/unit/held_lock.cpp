@@ -343,17 +343,17 @@ TEST_CASE("an acquisition that follows another is renewed by its own token and i
 }
 
 TEST_CASE("an unlock waits for a renewal on its way, and none is sent after it") {
+    door hold;
+    std::atomic<release_outcome> outcome{release_outcome::not_held};
     setting s;
     lock m{s.server, "orders"};
     m.lock();
-    door hold;
     s.server.instead([&](const std::string& what) -> std::optional<reply> {
         if (what == "renew") hold.pass();
         return {};
     });
     manual_clock::advance(10s);
     REQUIRE(eventually([&] { return hold.reached(); }));
-    std::atomic<release_outcome> outcome{release_outcome::not_held};
     std::jthread unlocker([&] { outcome = m.unlock(); });
     a_while();
     CHECK(s.server.count("release") == 0);
@@ -368,13 +368,13 @@ TEST_CASE("an unlock waits for a renewal on its way, and none is sent after it")
 }
 
 TEST_CASE("one dropped connection does not lose a lock with most of its lease left") {
+    std::atomic<int> failures{0};
     setting s;
     lock m{s.server, "orders", {}, s.seen};
     m.lock();
     const auto lost = m.lost();
     const auto until = m.valid_until();
     const auto token = s.server.owner();
-    std::atomic<int> failures{0};
     s.server.instead([&](const std::string& what) -> std::optional<reply> {
         if (what == "renew" && ++failures <= 3) return failures % 2 == 1 ? no_answer : unreachable;
         return {};
@@ -413,8 +413,9 @@ TEST_CASE("the lock is at risk once for a series of failures, and again after a 
 }
 
 TEST_CASE("an unlock does not wait for the renewal of an acquisition that was lost before") {
-    setting s;
     door hold;
+    std::atomic<int> outcome{-1};
+    setting s;
     lock m{s.server, "orders", {.recheck = 1ms}};
     m.lock();
     s.server.instead([&](const std::string& what) -> std::optional<reply> {
@@ -424,7 +425,6 @@ TEST_CASE("an unlock does not wait for the renewal of an acquisition that was lo
     manual_clock::advance(10s);
     REQUIRE(eventually([&] { return hold.reached(); }));
     manual_clock::advance(20s);
-    std::atomic<int> outcome{-1};
     std::jthread next([&] {
         m.lock();
         outcome = static_cast<int>(m.unlock());
@@ -435,9 +435,9 @@ TEST_CASE("an unlock does not wait for the renewal of an acquisition that was lo
 
 TEST_CASE("a renewal that finds the key of a lost acquisition gone releases nothing") {
     for (const int answered : {0, -1}) {
-        setting s;
-        door hold;
         std::atomic<bool> answering{false};
+        door hold;
+        setting s;
         lock m{s.server, "orders", {.recheck = 1ms}};
         m.lock();
         s.server.instead([&](const std::string& what) -> std::optional<reply> {
@@ -576,8 +576,8 @@ TEST_CASE("a failed renewal does not leave owns_lock true past the lease") {
 }
 
 TEST_CASE("the loss signal fires when the server hangs") {
-    setting s;
     door hold;
+    setting s;
     lock m{s.server, "orders", {}, s.seen};
     m.lock();
     const auto lost = m.lost();
@@ -640,8 +640,8 @@ TEST_CASE("a mark that names another owner is not about us, and one that cannot 
 }
 
 TEST_CASE("the stop token does not wait for the answer to why") {
-    setting s;
     door hold;
+    setting s;
     lock m{s.server, "orders", {}, s.seen};
     m.lock();
     const auto lost = m.lost();
@@ -659,8 +659,8 @@ TEST_CASE("the stop token does not wait for the answer to why") {
 }
 
 TEST_CASE("an observer does not wait longer than a second for the answer to why") {
-    setting s;
     door hold;
+    setting s;
     lock m{s.server, "orders", {}, s.seen};
     m.lock();
     s.server.delete_key();
@@ -685,8 +685,9 @@ TEST_CASE("an observer does not wait longer than a second for the answer to why"
 }
 
 TEST_CASE("a mutex that ends before the server could be asked why tells its observer all the same") {
-    setting s;
     door hold;
+    std::atomic<int> renewals{0};
+    setting s;
     std::optional<lock> m(std::in_place, s.server, "orders", lock_options{}, s.seen);
     m->lock();
     const auto lost = m->lost();
@@ -694,7 +695,6 @@ TEST_CASE("a mutex that ends before the server could be asked why tells its obse
     lock other{s.server, "others"};
     s.server.delete_key();
     other.lock();
-    std::atomic<int> renewals{0};
     s.server.instead([&](const std::string& what) -> std::optional<reply> {
         if (what != "renew") return {};
         if (++renewals == 1) return reply::integer(0);
@@ -710,11 +710,11 @@ TEST_CASE("a mutex that ends before the server could be asked why tells its obse
 }
 
 TEST_CASE("a mutex that ends while it is asked why tells its observer all the same") {
+    std::atomic<bool> asked{false};
     setting s;
     std::optional<lock> m(std::in_place, s.server, "orders", lock_options{}, s.seen);
     m->lock();
     s.server.force_release();
-    std::atomic<bool> asked{false};
     s.server.instead([&](const std::string& what) -> std::optional<reply> {
         if (what == "mark") asked = true;
         return {};
@@ -727,8 +727,8 @@ TEST_CASE("a mutex that ends while it is asked why tells its observer all the sa
 }
 
 TEST_CASE("a renewal that succeeds too late is released in the background and revives nothing") {
-    setting s;
     door hold;
+    setting s;
     lock m{s.server, "orders", {}, s.seen};
     m.lock();
     const auto lost = m.lost();
@@ -755,12 +755,12 @@ TEST_CASE("a renewal that succeeds too late is released in the background and re
 
 TEST_CASE(
     "a renewal that succeeds when another acquisition has followed is released, and not taken for its own") {
-    setting s;
     door hold;
+    std::atomic<int> renewals{0};
+    setting s;
     lock m{s.server, "orders", {.recheck = 1ms}};
     m.lock();
     const auto first = s.server.owner();
-    std::atomic<int> renewals{0};
     s.server.instead([&](const std::string& what) -> std::optional<reply> {
         if (what == "renew" && ++renewals == 1) {
             hold.pass();
@@ -785,8 +785,9 @@ TEST_CASE(
 }
 
 TEST_CASE("a renewal that may have been applied when another thread wants the lock is released") {
-    setting s;
     door hold;
+    std::atomic<bool> taken{false};
+    setting s;
     lock m{s.server, "orders", {.recheck = 1ms}};
     m.lock();
     const auto first = s.server.owner();
@@ -799,7 +800,6 @@ TEST_CASE("a renewal that may have been applied when another thread wants the lo
     manual_clock::advance(10s);
     REQUIRE(eventually([&] { return hold.reached(); }));
     manual_clock::advance(m.remaining());
-    std::atomic<bool> taken{false};
     std::jthread second([&] {
         m.lock();
         taken = true;
@@ -837,10 +837,10 @@ TEST_CASE("a hold is over at its longest, however well it is renewed") {
 }
 
 TEST_CASE("a thread that waits for the lock takes it as soon as the renewal finds it lost") {
+    std::atomic<bool> taken{false};
     setting s;
     lock m{s.server, "orders"};
     m.lock();
-    std::atomic<bool> taken{false};
     std::jthread waiter([&] {
         m.lock();
         taken = true;
@@ -978,13 +978,13 @@ TEST_CASE(
 // ---- callbacks -------------------------------------------------------------------------------------------
 
 TEST_CASE("unlock in the lost callback does not deadlock") {
-    setting s;
     std::atomic<int> outcome{-1};
+    std::atomic<int> stopped{-1};
+    setting s;
     std::optional<lock> m;
     s.seen->on_loss = [&] { outcome = static_cast<int>(m->unlock()); };
     m.emplace(s.server, "orders", lock_options{}, s.seen);
     m->lock();
-    std::atomic<int> stopped{-1};
     const std::stop_callback on_stop(m->lost(), [&] { stopped = static_cast<int>(m->unlock()); });
     s.server.give_to("somebody");
     manual_clock::advance(10s);
@@ -997,8 +997,8 @@ TEST_CASE("unlock in the lost callback does not deadlock") {
 }
 
 TEST_CASE("the lost callback may take the lock again, and ask what it likes") {
-    setting s;
     std::atomic<bool> again{false};
+    setting s;
     std::optional<lock> m;
     s.seen->on_loss = [&] {
         m->unlock();
@@ -1014,8 +1014,8 @@ TEST_CASE("the lost callback may take the lock again, and ask what it likes") {
 }
 
 TEST_CASE("a callback that blocks or throws delays neither other locks nor the loss token") {
-    setting s;
     door hold;
+    setting s;
     s.seen->on_loss = [&] { hold.pass(); };
     s.seen->on_risk = [&] { throw std::runtime_error("of the user"); };
     lock blocked{s.server, "orders", {.renew = false}, s.seen};
@@ -1166,10 +1166,10 @@ TEST_CASE("what is owed is released although the mutex is gone") {
 }
 
 TEST_CASE("a clean-up is sent although the caller has been cancelled") {
+    std::atomic<int> takes{0};
     setting s;
     lock m{s.server, "orders"};
     std::stop_source stop;
-    std::atomic<int> takes{0};
     s.server.instead([&](const std::string& what) -> std::optional<reply> {
         if (what == "take" && ++takes == 1) {
             stop.request_stop();
@@ -1219,10 +1219,10 @@ TEST_CASE("the fencing token is the grant's, and outlives a loss until the unloc
 }
 
 TEST_CASE("one thread of a process asks the server at a time, also while the lock is released") {
-    setting s;
     for (const std::string asked : {"take", "release"}) {
         door hold;
         std::atomic<bool> blocking{true};
+        setting s;
         lock m{s.server, "orders"};
         s.server.instead([&](const std::string& what) -> std::optional<reply> {
             if (what == asked && blocking.exchange(false)) hold.pass();
@@ -1298,11 +1298,12 @@ TEST_CASE("a child of a process whose lock is renewed and watched leaves it alon
 }
 
 TEST_CASE("an unlock that waited for a renewal while its lease ran out swallows no later unlock") {
-    setting s;
     door hold;
+    std::atomic<int> renewals{0};
+    std::atomic<bool> second_has_it{false};
+    setting s;
     lock m{s.server, "orders", {.recheck = 1ms}};
     m.lock();
-    std::atomic<int> renewals{0};
     s.server.instead([&](const std::string& what) -> std::optional<reply> {
         if (what == "renew" && ++renewals == 1) {
             hold.pass();
@@ -1312,7 +1313,6 @@ TEST_CASE("an unlock that waited for a renewal while its lease ran out swallows 
     });
     manual_clock::advance(10s);
     REQUIRE(eventually([&] { return hold.reached(); }));
-    std::atomic<bool> second_has_it{false};
     std::jthread second([&] {
         m.lock();
         second_has_it = true;

@@ -201,9 +201,9 @@ TEST_CASE("an alarm that was cancelled does not ring") {
 
 TEST_CASE("cancelling waits for an alarm that rings just now, and for no other") {
     manual_clock::reset();
-    manual_timer timer;
     door hold;
     std::atomic<bool> ringing{false};
+    manual_timer timer;
     bell<manual_timer> slow([&](time_point) {
         ringing = true;
         hold.pass();
@@ -230,9 +230,9 @@ TEST_CASE("cancelling waits for an alarm that rings just now, and for no other")
 
 TEST_CASE("an alarm that is set while it rings rings again") {
     manual_clock::reset();
-    manual_timer timer;
     door hold;
     std::atomic<bool> ringing{false};
+    manual_timer timer;
     bell<manual_timer> b([&](time_point) {
         ringing = true;
         hold.pass();
@@ -251,10 +251,10 @@ TEST_CASE("an alarm that is set while it rings rings again") {
 // ---- jobs ------------------------------------------------------------------------------------------------
 
 TEST_CASE("a job runs on a thread that neither rings alarms nor called for it") {
+    std::atomic<std::thread::id> ran{};
     real_timer timer;
     bell<real_timer> b;
     timer.set(b, clock::now());
-    std::atomic<std::thread::id> ran{};
     call(timer, [&] { ran = std::this_thread::get_id(); });
     REQUIRE(eventually([&] { return b.rings == 1 && ran.load() != std::thread::id{}; }));
     CHECK(ran.load() != std::this_thread::get_id());
@@ -263,19 +263,19 @@ TEST_CASE("a job runs on a thread that neither rings alarms nor called for it") 
 }
 
 TEST_CASE("a job that blocks delays no alarm and no other job") {
+    door hold;
+    std::atomic<int> in{0};
+    std::atomic<bool> ran{false};
     real_timer timer;
     bell<real_timer> first;
     timer.set(first, clock::now() + 1h);
-    door hold;
     constexpr int blocked = 8;
-    std::atomic<int> in{0};
     for (int i = 0; i < blocked; ++i) {
         call(timer, [&] {
             ++in;
             hold.pass();
         });
     }
-    std::atomic<bool> ran{false};
     const auto start = clock::now();
     call(timer, [&] { ran = true; });
     CHECK(eventually([&] { return ran.load(); }));
@@ -292,10 +292,10 @@ TEST_CASE("a job that blocks delays no alarm and no other job") {
 }
 
 TEST_CASE("a job that throws ends nothing but itself") {
+    std::atomic<int> ran{0};
     real_timer timer;
     bell<real_timer> b;
     timer.set(b, clock::now() + 1h);
-    std::atomic<int> ran{0};
     call(timer, [&] { throw std::runtime_error("of the user"); });
     call(timer, [&] { throw 1; });
     call(timer, [&] { ++ran; });
@@ -304,10 +304,10 @@ TEST_CASE("a job that throws ends nothing but itself") {
 }
 
 TEST_CASE("a job may call for jobs and set and cancel alarms") {
+    std::atomic<bool> ran{false};
     real_timer timer;
     bell<real_timer> b;
     timer.set(b, clock::now() + 1h);
-    std::atomic<bool> ran{false};
     call(timer, [&] {
         timer.set(b, clock::now());
         while (b.rings == 0) std::this_thread::yield();
@@ -381,6 +381,8 @@ TEST_CASE("a job may end the timer, and the jobs behind it are run") {
 TEST_CASE("what a job leaves to the end of its thread delays neither alarms nor calls") {
     door hold;
     std::atomic<bool> ending{false};
+    std::atomic<int> ran{0};
+    std::atomic<bool> called{false};
     real_timer timer;
     bell<real_timer> b;
     timer.set(b, clock::now() + 1h);
@@ -389,8 +391,6 @@ TEST_CASE("what a job leaves to the end of its thread delays neither alarms nor 
         at_the_end.hold = &hold;
     });
     REQUIRE(eventually([&] { return ending.load(); }));
-    std::atomic<int> ran{0};
-    std::atomic<bool> called{false};
     std::jthread caller([&] {
         call(timer, [&] { ++ran; });
         called = true;
@@ -422,9 +422,9 @@ TEST_CASE("many jobs, one after the other, leave no threads behind meanwhile") {
 // ---- stress, and fork ------------------------------------------------------------------------------------
 
 TEST_CASE("alarms that are set, moved and cancelled by many threads neither hang nor ring when cancelled") {
-    real_timer timer;
     std::atomic<int> wrong{0};
     std::atomic<int> rung{0};
+    real_timer timer;
     {
         std::vector<std::jthread> threads;
         for (int t = 0; t < 4; ++t) {
@@ -450,11 +450,11 @@ TEST_CASE("alarms that are set, moved and cancelled by many threads neither hang
 }
 
 TEST_CASE("a child of a process whose timer rings and runs jobs ends it, and comes back") {
+    door hold;
+    std::atomic<bool> in{false};
     std::optional<real_timer> timer(std::in_place);
     bell<real_timer> b;
     timer->set(b, clock::now() + 1h);
-    door hold;
-    std::atomic<bool> in{false};
     call(*timer, [&] {
         in = true;
         hold.pass();

@@ -121,17 +121,20 @@ TEST_CASE("a lock handed to another thread and lost there is not taken for the o
     let_the_lease_run_out();
     std::latch taken{1};
     std::latch done{1};
+    auto outcome = release_outcome::not_held;
     std::jthread next([&] {
         m.lock();
         taken.count_down();
         done.wait();
-        CHECK(m.unlock() == release_outcome::released);
+        outcome = m.unlock();
     });
     taken.wait();
     const auto present = server.owner();
     elsewhere([&, mine = std::move(handed_over)]() mutable { mine.unlock(); });
     CHECK(server.owner() == present);
     done.count_down();
+    next.join();
+    CHECK(outcome == release_outcome::released);
 }
 
 TEST_CASE("a thread that waits while another asks sees the end of the lease that one got") {
@@ -188,9 +191,10 @@ TEST_CASE("a child destroys a mutex on which threads of its parent wait") {
                             distlock::lock_options{.lease = 10s, .renew = false});
     m->lock();
     std::latch started{1};
+    bool had = false;
     std::jthread waiter([&] {
         started.count_down();
-        CHECK(m->try_lock_for(1h));
+        had = m->try_lock_for(1h);
         m->unlock();
     });
     started.wait();
@@ -210,6 +214,7 @@ TEST_CASE("a child destroys a mutex on which threads of its parent wait") {
     if (status == -1) ::kill(child, SIGKILL);
     CHECK(m->unlock() == release_outcome::released);
     waiter.join();
+    CHECK(had);
 }
 
 TEST_CASE("a guard that was moved from may outlive its mutex") {
