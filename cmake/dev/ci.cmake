@@ -43,7 +43,7 @@ function(sanitized name flags without)
     "-DCMAKE_CXX_FLAGS_DEBUG=-g1" "-DCMAKE_CXX_FLAGS=-fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS ${flags}"
     # The tests count allocations with an operator new of their own; it stands before the sanitizer's.
     -DCMAKE_EXE_LINKER_FLAGS=-Wl,-z,muldefs
-    -DDISTLOCK_WERROR=ON -DDISTLOCK_BUILD_EXAMPLES=OFF)
+    -DDISTLOCK_WERROR=ON -DDISTLOCK_PRECOMPILE=ON -DDISTLOCK_BUILD_EXAMPLES=OFF)
   run("${CMAKE_COMMAND}" --build "${build}" --parallel ${processors}
     --target distlock_unit distlock_server distlock_contract)
   run(${ARGN} "${CMAKE_CTEST_COMMAND}" --test-dir "${build}" --output-on-failure --no-tests=error
