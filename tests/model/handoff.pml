@@ -15,15 +15,15 @@
      LOSE     a request or its answer is lost, or it comes late    FOREIGN  somebody deletes K
      EVICT    the server evicts W or B                             REFUSE   releases are refused: K is freed without a hand-off
      OLD      an offer may be older than a second                  PLAIN    the last client uses SET NX and compare-and-delete
-     BRIEF    leases of two seconds at most: every offer is made for a count that may be nobody's
      EXPIRE   any lease may end but that of an owner who is sure of it; owners may see theirs end and release too late
    CRASH, DIE, SOCKET, LOSE, FOREIGN and EVICT share FAULTS faults.
 
    What must hold: one owner at a time, those aside who were robbed by FOREIGN; nobody waits for ever (no invalid end
    state); a popped offer was made after its taker got in line. While nothing is lost (EXACT): W plus offers not yet taken
    is the number of those in line, and at the end nothing is left on the server. And with DIE PLAIN: after a counted waiter
-   died, the lock is offered to nobody at most twice, so who uses it twice leaves it free for a plain client; but who lives
-   and joins or looks meanwhile cannot know that the count is of the dead, and it begins anew. */
+   died, and half of the time is over for which its count lasts once it was given back, the lock is offered to nobody at most
+   twice, so who uses it twice leaves it free for a plain client; but who lives and joins or looks meanwhile cannot know that
+   the count is of the dead, and it begins anew. */
 #ifndef N
 #define N 3
 #endif

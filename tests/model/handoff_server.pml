@@ -5,6 +5,7 @@
 #define NONE 0
 #define TOKENS 15
 mtype = { try, join, stay, quit, adopt };
+mtype = { GONE, SURE, YOUNG, AGED }; /* the key of W: not there, for a lease, given back, half of that time is over */
 
 #if N == 2
 #define any(a, x) (a[0] == (x) || a[1] == (x))
@@ -18,8 +19,8 @@ mtype = { try, join, stay, quit, adopt };
 
 /* The server. */
 byte K, B, W;
-bool doubt;    /* W was given back and may be nobody's: it lasts two seconds, unless somebody looks or joins */
-bool timeless; /* B was made for such a count, or for none: it is not given back */
+mtype life = GONE; /* what was given back may be nobody's: it lasts two seconds, unless somebody looks or joins */
+bool timeless;     /* B was made for a count that is AGED or GONE: it is not given back */
 #define PLACES (N + FAULTS)
 byte q[PLACES]; /* i + 1: client i; N + 1: a socket nobody reads any more */
 byte q_size;
@@ -39,7 +40,7 @@ mtype lost_place; /* a request that comes late */
 byte lost_token;
 short robbed, late; /* ghosts, sets of tokens: deleted by somebody else; the lease has ended */
 bool dropped;  /* ghost: a count was not given back, or ended: somebody in line is not counted */
-byte phantoms; /* ghost: how often nobody was handed the lock since a living one joined, looked or revived */
+byte phantoms; /* ghost: how often nobody was handed the lock since W became AGED */
 /* Process 0's threads. */
 bool local_busy, local_waiter;
 byte local_turn, passes;
@@ -106,12 +107,16 @@ inline find_place(i) {
 inline drop_offer() { B = NONE; timeless = false }
 inline uncount() {
     if
-    :: W > 0 -> W--
-    :: else
-    fi;
+    :: W > 1 -> W--
+    :: else -> W = 0; life = GONE
+    fi
+}
+/* Who is handed the lock may not be there: what was given back keeps its age. */
+inline uncount_next() {
     if
-    :: W == 0 -> doubt = false
-    :: else
+    :: W == 1 && life == SURE -> W = 0; life = GONE
+    :: W == 0 -> life = GONE
+    :: else -> W--
     fi
 }
 inline drop() {
@@ -121,7 +126,13 @@ inline drop() {
     skip
 #endif
 }
-inline lengthen() { doubt = false; phantoms = 0 }
+inline lengthen() {
+    if
+    :: life != GONE -> life = SURE
+    :: else
+    fi;
+    phantoms = 0
+}
 
 inline unblock(i) { find_place(i); remove_place(g); g = 0 }
 inline abandon(i) { find_place(i); q[g] = N + 1; g = 0 }
@@ -145,19 +156,15 @@ inline hand_on() {
 #endif
 #ifdef PHANTOMS
     if
-    :: !any(waiting, true) -> phantoms++; assert(phantoms <= 2)
+    :: !any(waiting, true) && life == AGED -> phantoms++; assert(phantoms <= 2)
     :: else
     fi;
 #endif
 #ifndef M_TIMED
-#ifdef BRIEF
-    timeless = true;
-#else
-    timeless = W == 0 || doubt;
-#endif
+    timeless = life == GONE || life == AGED;
 #endif
 #ifndef M_OFFER_COUNTED
-    uncount();
+    uncount_next();
 #endif
     B = K;
     if
@@ -203,10 +210,10 @@ inline enter(t, place, old, won) {
     if
     :: K != NONE && K != t && !open ->
         if
-        :: place == join -> W++; lengthen()
-        :: place == stay && W > 0 -> lengthen()
+        :: place == join -> W++; life = SURE; lengthen()
+        :: place == stay -> lengthen()
 #ifndef M_QUIT_COUNTED
-        :: place == quit -> uncount()
+        :: place == quit && life != GONE -> uncount()
 #endif
         :: else
         fi;
@@ -225,24 +232,24 @@ inline enter(t, place, old, won) {
         :: K != t && open && place != stay && place != quit ->
             if
             :: timeless -> drop()
-            :: !timeless && old -> W = 0; doubt = false
+            :: !timeless && old -> W = 0; life = GONE
             :: else ->
                 W++;
-#ifdef LOOK
                 if
-                :: W == 1 -> doubt = true
+#ifdef LOOK
+                :: life == GONE -> life = YOUNG
+#else
+                :: life == GONE -> life = SURE
+#endif
                 :: else
                 fi
-#else
-                skip
-#endif
             fi
 #endif
 #ifdef M_GIVE_BACK_IN_LINE
-        :: K != t && open && (place == stay || place == quit) -> W++
+        :: K != t && open && (place == stay || place == quit) -> W++; life = SURE
 #endif
 #ifndef M_TAKEN_COUNTED
-        :: K != t && !open && (place == stay || place == quit) -> uncount()
+        :: K != t && !open && (place == stay || place == quit) && life != GONE -> uncount()
 #endif
         :: else
         fi;
@@ -319,7 +326,7 @@ end:
         :: W > 0 -> lengthen(); hand_on()
         :: else -> reviving[me] = true
         fi }
-    :: d_step { waiting[me] && K != NONE && W > 0 && (doubt || phantoms > 0) -> lengthen() }
+    :: d_step { waiting[me] && K != NONE && W > 0 && (life != SURE || phantoms > 0) -> lengthen() }
 #ifndef M_NO_REVIVE
     :: d_step {
         reviving[me] ->
@@ -361,7 +368,8 @@ end:
         K = NONE }
 #endif
 #ifdef LOOK
-    :: d_step { doubt -> W = 0; doubt = false; drop() }
+    :: d_step { life == YOUNG -> life = AGED; phantoms = 0 }
+    :: d_step { life == AGED -> W = 0; life = GONE; drop() }
 #endif
 #ifdef LOSE
     :: d_step {
@@ -383,7 +391,7 @@ end:
         W + B > 0 && faults < FAULTS ->
         faults++;
         if
-        :: W > 0 -> W = 0; doubt = false
+        :: W > 0 -> W = 0; life = GONE
         :: B != NONE -> drop_offer()
         fi }
 #endif
