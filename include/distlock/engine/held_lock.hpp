@@ -344,7 +344,7 @@ class held_lock {
     void ask_why(time_point now) noexcept {
         if (!hold_->loss) return;
         try {
-            if (!inspector_) inspector_.emplace(dialect_.name());
+            if (!inspector_) inspector_ = inspector_of(dialect_.name());
             ask_until_ = now + std::chrono::seconds{1};
             keeper_->timer().set(watcher_, ask_until_);
         } catch (...) {
@@ -352,6 +352,15 @@ class held_lock {
         }
         hold_->loss->why = *hold_->lease.lost(hold_->lease.until());
         asking_ = std::move(hold_->loss);
+    }
+
+    static typename Dialect::inspector inspector_of(const std::string& key) {
+        using inspector = typename Dialect::inspector;
+        if constexpr (requires { inspector::of_key(key); }) {
+            return inspector::of_key(key);
+        } else {
+            return inspector(key);
+        }
     }
 
     Conn& connection_;

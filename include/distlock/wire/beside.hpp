@@ -1,4 +1,5 @@
-// What may be kept beside a lock, in its cluster slot: the fencing token, and who the owner is.
+// What may be kept beside a lock, in its cluster slot: the fencing token, and who the owner is. And the answers that the scripts of
+// several dialects share.
 #pragma once
 
 #include <charconv>
@@ -7,11 +8,13 @@
 #include <string>
 #include <system_error>
 
+#include <distlock/base/error.hpp>
 #include <distlock/base/key.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/base/owner.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/reply.hpp>
+#include <distlock/wire/server_error.hpp>
 
 namespace distlock::detail {
 
@@ -47,16 +50,37 @@ inline std::uint64_t read_number(std::string_view digits) noexcept {
     return problem == std::errc{} && stop == end ? fence : 0;
 }
 
-/// Returns: what `{1, fence or ''}` and `{0, TTL left in ms}` mean.
+/// Returns: what `{1, fence or ''}` and `{0, TTL left in ms}` mean, of which `which` and `what` are the first two parts.
+inline acquire_outcome read_taken(const reply& which, const reply& what, bool fences, const reply& whole) {
+    if (which.is_integer(0) && what.is(reply_kind::integer) && what.number() >= -2)
+        return acquire_outcome::busy(what.number());
+    if (!which.is_integer(1) || !what.is(reply_kind::string)) return acquire_outcome::failure(whole);
+    if (!fences) return acquire_outcome::granted();
+    const auto fence = read_number(what.text());
+    return fence == 0 ? acquire_outcome::failure(whole) : acquire_outcome::granted(fence);
+}
 inline acquire_outcome read_taken(const reply& r, bool fences) {
     const auto& parts = r.elements();
-    if (parts.size() != 2) return acquire_outcome::failure(r);
-    if (parts[0].is_integer(0) && parts[1].is(reply_kind::integer) && parts[1].number() >= -2)
-        return acquire_outcome::busy(parts[1].number());
-    if (!parts[0].is_integer(1) || !parts[1].is(reply_kind::string)) return acquire_outcome::failure(r);
-    if (!fences) return acquire_outcome::granted();
-    const auto fence = read_number(parts[1].text());
-    return fence == 0 ? acquire_outcome::failure(r) : acquire_outcome::granted(fence);
+    return parts.size() == 2 ? read_taken(parts[0], parts[1], fences, r) : acquire_outcome::failure(r);
+}
+
+/// Returns: what 1, 0 and -1 mean of a renewal: kept, gone, somebody else's.
+inline renew_outcome read_renewed(const reply& r) {
+    using kind = renew_outcome::kind;
+    if (r.is_integer(1)) return {kind::kept};
+    if (r.is_integer(0)) return {kind::gone};
+    if (r.is_integer(-1)) return {kind::taken};
+    // A key of another type holds none of our tokens any more.
+    if (r.is(reply_kind::error) && classify_error(r.text()).cause == errc::wrong_type) return {kind::taken};
+    return {kind::later};
+}
+
+/// Returns: what 1, 0 and -1 mean of a release: released, nothing there, somebody else's.
+inline release_verdict read_released(const reply& r) {
+    if (r.is_integer(1)) return {release_outcome::released};
+    if (r.is_integer(0)) return {release_outcome::expired};
+    if (r.is_integer(-1)) return {release_outcome::taken};
+    return release_verdict::failure(r);
 }
 
 }  // namespace distlock::detail

@@ -55,6 +55,9 @@ class handoff {
     /// What people ask about locks in this dialect.
     using inspector = plain_inspector;
 
+    /// The type of the lock's key, as the server names it.
+    static constexpr std::string_view stored_as = "string";
+
     /// Preconditions: the options are checked.
     /// Throws: error(errc::invalid_name), as `plain`.
     handoff(std::string name, const lock_options& options)

@@ -12,8 +12,8 @@
 
 namespace distlock {
 
-/// What became of a release. Every value but `posted`, `unreachable` and `refused` means that this owner's key is
-/// gone; with those three it is gone at the latest when its lease ends.
+/// What became of a release. Every value but `posted`, `unreachable`, `refused` and `nested` means that this owner's key is
+/// gone; with the first three it is gone at the latest when its lease ends.
 enum class release_outcome {
     released,       ///< it was ours, and is free now, or passed on
     posted,         ///< on its way to the server, which is asked in the background what became of it
@@ -23,6 +23,7 @@ enum class release_outcome {
     refused,        ///< the server answered that it will not
     not_held,       ///< unlock() without owning: nothing was sent
     wrong_process,  ///< unlock() in a child after fork(): nothing was sent
+    nested,         ///< of a recursive_mutex: the thread has the lock still, having taken it more often
 };
 
 /// A lock that its last owner, or a waiter who found it free, handed on.
@@ -48,6 +49,7 @@ struct acquire_outcome {
         {};                             ///< of busy: what is left; -1 when the holder's key has no TTL
     std::uint64_t fence = 0;            ///< of granted: the fencing token; 0: none was asked for
     std::optional<offer> offered = {};  ///< of granted, when it was waited for: under a token of its own
+    bool awaited = false;               ///< of granted: somebody is to be told of its release
 
     static acquire_outcome granted(std::uint64_t fence = 0) { return {kind::granted, {}, {}, fence}; }
     static acquire_outcome granted(const offer& by) { return {kind::granted, {}, {}, by.fence, by}; }

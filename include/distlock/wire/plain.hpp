@@ -132,14 +132,13 @@ class plain {
     /// What people ask about locks in this dialect.
     using inspector = plain_inspector;
 
+    /// The type of the lock's key, as the server names it.
+    static constexpr std::string_view stored_as = "string";
+
     /// Preconditions: the options are checked.
     /// Throws: error(errc::invalid_name), also for a name that cannot have a key beside it where one is needed.
     plain(std::string name, const lock_options& options)
-        : key_(std::move(name)),
-          lease_(options.lease),
-          lease_text_(std::to_string(options.lease.get().count())) {
-        if (detail::beside::wanted(options)) beside_.emplace(key_, options);
-    }
+        : plain(std::move(name), options, options.lease.get()) {}
 
     const std::string& name() const noexcept { return key_.name(); }
     std::chrono::milliseconds lease() const noexcept { return lease_; }
@@ -193,28 +192,24 @@ class plain {
         return acquire_outcome::failure(r);
     }
 
-    renew_outcome read_renew(const reply& r) const {
-        using kind = renew_outcome::kind;
-        if (r.is_integer(1)) return {kind::kept};
-        if (r.is_integer(0)) return {kind::gone};
-        if (r.is_integer(-1)) return {kind::taken};
-        // What is no string any more is not our token.
-        if (r.is(reply_kind::error) && classify_error(r.text()).cause == errc::wrong_type)
-            return {kind::taken};
-        return {kind::later};
-    }
+    renew_outcome read_renew(const reply& r) const { return detail::read_renewed(r); }
+    release_verdict read_release(const reply& r) const { return detail::read_released(r); }
 
-    release_verdict read_release(const reply& r) const {
-        if (r.is_integer(1)) return {release_outcome::released};
-        if (r.is_integer(0)) return {release_outcome::expired};
-        if (r.is_integer(-1)) return {release_outcome::taken};
-        return release_verdict::failure(r);
+  protected:
+    /// `ttl`: of the key, as long as the lease or longer.
+    plain(std::string name, const lock_options& options, std::chrono::milliseconds ttl)
+        : key_(std::move(name)), lease_(options.lease), lease_text_(std::to_string(ttl.count())) {
+        if (detail::beside::wanted(options)) beside_.emplace(key_, options);
+    }
+    /// Returns: the key that says who the owner is; null when there is none.
+    const std::string* owner_key() const noexcept {
+        return beside_ && !beside_->who.empty() ? &beside_->owner : nullptr;
     }
 
   private:
     key key_;
     std::chrono::milliseconds lease_;
-    std::string lease_text_;
+    std::string lease_text_;  // of the key
     std::optional<detail::beside> beside_;
 };
 

@@ -113,6 +113,11 @@ class plain_inspector {
         return !mark_.empty() && r.is_string(owner.view());
     }
 
+  protected:
+    const std::string& fence_key() const noexcept { return fence_; }
+    const std::string& owner_key() const noexcept { return owner_; }
+    const std::string& mark_key() const noexcept { return mark_; }
+
   private:
     template <class Number>
     static std::optional<Number> number(std::string_view digits) {

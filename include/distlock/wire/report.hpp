@@ -16,7 +16,8 @@ struct lock_holder {
         token;  ///< the value of the key: for distlock 32 hexadecimal digits, else whatever that client writes
     std::string host;  ///< empty unless the holder set lock_options::owner_info
     std::int64_t pid = 0;
-    std::string label;  ///< the text of lock_options::owner_info
+    std::string label;        ///< the text of lock_options::owner_info
+    std::uint64_t holds = 1;  ///< how often it was taken by a holder that may take it again
 };
 
 /// A moment of a lock's life; it may be over when it is read.

@@ -1,0 +1,19 @@
+// Locks shared with other clients, in C++ or any other language: what to write as the second argument of distlock::mutex.
+//
+//   plain                  redis_cpp, redsync (Go), redis-py's Lock, node-redlock, Medallion (.NET), redis-plus-plus
+//   prefixed<"prefix">     the same with something before the name
+//   redigo                 garyburd/redigo with the RedisLock written on it (Go): "lock->"
+//   redis_semaphore        redis-semaphore's Mutex (Node): "mutex:"
+//   pottery                pottery's Redlock on one server (Python): "redlock:"
+//   python_redis_lock      python-redis-lock (Python): "lock:", and a list that wakes
+//   go_zero                go-zero's RedisLock (Go)
+//   getset                 SETNX and GETSET of a time stamp (Jedis and others, Java)
+//   redisson               Redisson's RLock and RFencedLock (Java)
+#pragma once
+
+#include <distlock/wire/getset.hpp>
+#include <distlock/wire/go_zero.hpp>
+#include <distlock/wire/plain.hpp>
+#include <distlock/wire/prefixed.hpp>
+#include <distlock/wire/python_redis_lock.hpp>
+#include <distlock/wire/redisson.hpp>

@@ -1,0 +1,172 @@
+// The SETNX/GETSET dialect: the lock's key holds the time at which it may be taken over.
+//
+//   class getset {
+//     getset(std::string name, const lock_options&);
+//     command acquire(const token&) const;   // one script; may be repeated
+//     command look(const token&) const;      // the same
+//     command renew(const token&) const;
+//     command release(const token&) const;
+//     command free(const token&) const;      // the same
+//     and what the replies mean: read_acquire, read_look, read_renew, read_release
+//   };
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <distlock/base/error.hpp>
+#include <distlock/base/key.hpp>
+#include <distlock/base/options.hpp>
+#include <distlock/base/token.hpp>
+#include <distlock/wire/beside.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/getset_inspector.hpp>
+#include <distlock/wire/outcome.hpp>
+#include <distlock/wire/reply.hpp>
+#include <distlock/wire/script.hpp>
+#include <distlock/wire/server_error.hpp>
+
+namespace distlock {
+
+namespace detail {
+
+// The stamp is made by the server's clock, and says nothing of who made it: that stands beside it, as "<token>:<stamp>". What is
+// ours is told by both, so that a stamp that somebody shifted, or made anew, is never taken for ours.
+
+inline constexpr script getset_enter{
+    R"(-- KEYS: lock, mine, fence, owner. ARGV: token, lease in ms, life of the fence in ms or 0, owner or ''.
+-- Returns {1, fence or ''}: ours. {0, ms until it may be taken over}: somebody else's.
+local stamp = redis.call('get', KEYS[1])
+local ours = stamp and redis.call('get', KEYS[2]) == ARGV[1] .. ':' .. stamp
+local time = redis.call('time')
+local now = time[1] * 1000000 + time[2]
+local ms = math.floor(now / 1000)
+if stamp and not ours then
+  if not string.match(stamp, '^%d+$') then return redis.error_reply('WRONGTYPE a string that is no time stamp') end
+  if tonumber(stamp) >= ms then
+    local no = redis.pcall('set', KEYS[1], '', 'NX')
+    if no and string.find(no.err, 'READONLY', 1, true) then return redis.error_reply('READONLY replica') end
+    return {0, math.min(tonumber(stamp) - ms + 1, 4611686018427387904)}
+  end
+end
+local fence = ''
+if ARGV[3] ~= '0' then
+  fence = redis.call('get', KEYS[3])
+  local last = fence and string.match(fence, '^[1-9]%d*$')
+  if not ours or not last then
+    if last and tonumber(last) >= now then
+      redis.call('incrby', KEYS[3], 1000000)
+      redis.call('pexpire', KEYS[3], ARGV[3])
+    else
+      redis.call('set', KEYS[3], string.format('%.0f', now), 'PX', ARGV[3])
+    end
+    fence = redis.call('get', KEYS[3])
+  end
+end
+stamp = string.format('%.0f', ms + ARGV[2] + 1)
+redis.call('set', KEYS[2], ARGV[1] .. ':' .. stamp, 'PX', ARGV[2])
+redis.call('set', KEYS[1], stamp)
+if ARGV[4] ~= '' then redis.call('set', KEYS[4], ARGV[1] .. '\n' .. ARGV[4], 'PX', ARGV[2]) end
+return {1, fence})",
+    "919635b8ba1ba5725c6e16150582b86ec26948c3"};
+
+inline constexpr script getset_renew{
+    R"(-- KEYS: lock, mine, fence, owner. ARGV: token, lease in ms, life of the fence in ms or 0.
+-- Returns 1: renewed. 0: nothing there. -1: somebody else's, or shifted by somebody: left alone.
+local stamp = redis.call('get', KEYS[1])
+if not stamp then return redis.call('del', KEYS[1]) end
+if redis.call('get', KEYS[2]) ~= ARGV[1] .. ':' .. stamp then
+  local no = redis.pcall('set', KEYS[1], '', 'NX')
+  if no and string.find(no.err, 'READONLY', 1, true) then return redis.error_reply('READONLY replica') end
+  return -1
+end
+local time = redis.call('time')
+stamp = string.format('%.0f', math.floor(time[1] * 1000 + time[2] / 1000) + ARGV[2] + 1)
+redis.call('set', KEYS[2], ARGV[1] .. ':' .. stamp, 'PX', ARGV[2])
+redis.call('set', KEYS[1], stamp)
+if ARGV[3] ~= '0' then redis.call('pexpire', KEYS[3], ARGV[3]) end
+redis.call('pexpire', KEYS[4], ARGV[2])
+return 1)",
+    "1d15f659b946bd76096c51950b688a945b8cb8db"};
+
+inline constexpr script getset_release{
+    R"(-- KEYS: lock, mine, owner. ARGV: token.
+-- Returns 1: released. 0: nothing there. -1: somebody else's, or shifted by somebody: left alone.
+local stamp = redis.call('get', KEYS[1])
+if stamp and redis.call('get', KEYS[2]) ~= ARGV[1] .. ':' .. stamp then
+  local no = redis.pcall('set', KEYS[1], '', 'NX')
+  if no and string.find(no.err, 'READONLY', 1, true) then return redis.error_reply('READONLY replica') end
+  return -1
+end
+redis.call('del', KEYS[2], KEYS[3])
+return redis.call('del', KEYS[1]))",
+    "7ea4e65d3e0a8e424bf0ac0b7bf9d4b14413ac49"};
+
+}  // namespace detail
+
+/// Interoperates with clients that take a lock by `SETNX name stamp`, or by GETSET when the stamp is past, and free it by DEL;
+/// the stamp is Unix milliseconds: now, the lease and 1. What they do in several commands our scripts do in one, with the
+/// same values. Beside the lock, in its cluster slot, `...:distlock:mine` says which acquisition of ours made the stamp; fence and
+/// owner as in `plain`.
+///
+/// The protocol has weaknesses that one side alone cannot mend:
+/// - clocks: they compare stamps to their own clock, we make and compare them by the server's. Who is fast by more than the
+///   rest of a lease takes over what is still held; valid_until() counts on clocks that agree.
+/// - a loser's GETSET shifts the winner's stamp. When that is ours, we hear at the next renewal that the lock is lost, and it is
+///   free when the shifted stamp is past. It takes two who find the same stamp past at the same moment.
+/// - they read, then delete: one that is slow between the two may delete our lock. That is heard at the next renewal.
+/// - the key has no TTL: what nobody wants any more stays on the server for ever.
+/// Fencing tokens hold against all of these, where the resource checks them.
+class getset {
+  public:
+    using inspector = getset_inspector;
+
+    /// The type of the lock's key, as the server names it.
+    static constexpr std::string_view stored_as = "string";
+
+    /// Preconditions: the options are checked.
+    /// Throws: error(errc::invalid_name), also for a name that cannot have a key beside it.
+    getset(std::string name, const lock_options& options)
+        : key_(std::move(name)),
+          lease_(options.lease),
+          lease_text_(std::to_string(options.lease.get().count())),
+          mine_(key_.sibling("mine")),
+          beside_(key_, options) {}
+
+    const std::string& name() const noexcept { return key_.name(); }
+    std::chrono::milliseconds lease() const noexcept { return lease_; }
+    bool looks_at_once() const noexcept { return true; }
+
+    command acquire(const token& owner) const { return look(owner); }
+    command look(const token& owner) const {
+        return {detail::getset_enter,
+                {key_.name(), mine_, beside_.fence, beside_.owner},
+                {owner.view(), lease_text_, beside_.fence_life, beside_.who}};
+    }
+    command renew(const token& owner) const {
+        return {detail::getset_renew,
+                {key_.name(), mine_, beside_.fence, beside_.owner},
+                {owner.view(), lease_text_, beside_.fence_life}};
+    }
+    command release(const token& owner) const {
+        return {detail::getset_release, {key_.name(), mine_, beside_.owner}, {owner.view()}};
+    }
+    command free(const token& owner) const { return release(owner); }
+
+    acquire_outcome read_acquire(const reply& r) const { return read_look(r); }
+    acquire_outcome read_look(const reply& r) const { return detail::read_taken(r, beside_.fences); }
+    renew_outcome read_renew(const reply& r) const { return detail::read_renewed(r); }
+    release_verdict read_release(const reply& r) const { return detail::read_released(r); }
+
+  private:
+    key key_;
+    std::chrono::milliseconds lease_;
+    std::string lease_text_;
+    std::string mine_;
+    detail::beside beside_;
+};
+
+}  // namespace distlock

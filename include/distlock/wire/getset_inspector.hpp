@@ -1,0 +1,63 @@
+// What people ask about locks of the SETNX/GETSET dialect, and how they take one away.
+//
+//   class getset_inspector : public plain_inspector;
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <distlock/base/key.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/plain_inspector.hpp>
+
+namespace distlock {
+
+namespace detail {
+
+// Who made the stamp is known of ours only; of others the stamp is all there is.
+inline constexpr std::string_view getset_inspect =
+    R"(-- KEYS: lock, mine, fence, owner.
+-- Returns {token or stamp, ms until it may be taken over, fence, owner}, with '' for what is not there; -2 ms: it is free.
+local function text(key) return redis.call('get', key) or '' end
+local stamp = text(KEYS[1])
+local time = redis.call('time')
+local left = (tonumber(stamp) or 0) - math.floor(time[1] * 1000 + time[2] / 1000)
+if left < 0 then left = -2 end
+local mine = text(KEYS[2])
+local token = string.sub(mine, 33) == ':' .. stamp and string.sub(mine, 1, 32)
+return {token or stamp, left, text(KEYS[3]), text(KEYS[4])})";
+
+inline constexpr std::string_view getset_force_release =
+    R"(-- KEYS: lock, mine, mark, owner.
+-- Returns 1: taken from its owner. 0: nobody had it.
+local stamp = redis.call('get', KEYS[1])
+if not stamp then return redis.call('del', KEYS[1]) end
+local mine = redis.call('get', KEYS[2]) or ''
+local token = string.sub(mine, 33) == ':' .. stamp and string.sub(mine, 1, 32)
+local life = math.min(math.max(redis.call('pttl', KEYS[2]), 1000), 86400000)
+redis.call('del', KEYS[2], KEYS[4])
+if token then redis.call('set', KEYS[3], token, 'PX', life) end
+return redis.call('del', KEYS[1]))";
+
+}  // namespace detail
+
+/// As plain_inspector. The token of a holder that is not ours is its stamp; a stamp that is past is nobody's.
+class getset_inspector : public plain_inspector {
+  public:
+    /// Throws: error(errc::invalid_name), also for a name that cannot have a key beside it.
+    explicit getset_inspector(std::string name)
+        : plain_inspector(std::move(name)), mine_(key(this->name()).sibling("mine")) {}
+
+    command inspect() const {
+        return {{"EVAL", detail::getset_inspect, "4", name(), mine_, fence_key(), owner_key()}, name()};
+    }
+    command force_release() const {
+        return {{"EVAL", detail::getset_force_release, "4", name(), mine_, mark_key(), owner_key()}, name()};
+    }
+
+  private:
+    std::string mine_;
+};
+
+}  // namespace distlock

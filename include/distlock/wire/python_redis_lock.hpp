@@ -1,0 +1,71 @@
+// The dialect of python-redis-lock: plain, and a list that wakes who waits in Python.
+//
+//   class python_redis_lock : public plain;
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <distlock/base/options.hpp>
+#include <distlock/base/token.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/outcome.hpp>
+#include <distlock/wire/prefixed.hpp>
+#include <distlock/wire/reply.hpp>
+#include <distlock/wire/script.hpp>
+
+namespace distlock {
+
+namespace detail {
+
+// Its waiters block on the list without looking again: a release that leaves nothing there leaves them asleep. The signal is
+// made anew and ends after a second, as theirs does.
+inline constexpr script python_redis_lock_release{
+    R"(-- KEYS: lock, signal, then what goes with the lock. ARGV: token.
+-- Returns 1: released. 0: nothing there. -1: somebody else's, left alone.
+local holder = redis.call('get', KEYS[1])
+if holder and holder ~= ARGV[1] then
+  local no = redis.pcall('set', KEYS[1], '', 'NX', 'PX', 1)
+  if no and string.find(no.err, 'READONLY', 1, true) then return redis.error_reply('READONLY replica') end
+  return -1
+end
+if not holder then return redis.call('del', KEYS[1]) end
+redis.call('del', KEYS[2])
+redis.call('rpush', KEYS[2], '1')
+redis.call('pexpire', KEYS[2], 1000)
+for i = 3, #KEYS do redis.call('del', KEYS[i]) end
+return redis.call('del', KEYS[1]))",
+    "df4b45bdbe7705a891ecf01db88b30ecf85c5484"};
+
+}  // namespace detail
+
+/// Interoperates with the PyPI package python-redis-lock: the key is "lock:" + name, the list that wakes its waiters
+/// "lock-signal:" + name. We wake them, and find their releases by asking, every lock_options::recheck: to take a signal without
+/// taking the lock would leave one of them asleep. Two keys in two slots: as that package, not for a Cluster.
+class python_redis_lock : public prefixed<"lock:"> {
+  public:
+    /// Preconditions: the options are checked.
+    /// Throws: error(errc::invalid_name), as `prefixed`.
+    python_redis_lock(const std::string& name, const lock_options& options)
+        : prefixed(name, options), signal_("lock-signal:" + name) {}
+
+    command release(const token& owner) const {
+        if (const std::string* who = owner_key()) {
+            return {detail::python_redis_lock_release, {this->name(), signal_, *who}, {owner.view()}};
+        }
+        return {detail::python_redis_lock_release, {this->name(), signal_}, {owner.view()}};
+    }
+
+    release_verdict read_release(const reply& r) const {
+        release_verdict verdict = prefixed::read_release(r);
+        // The signal needs memory; free() does without it.
+        if (r.is(reply_kind::error)) verdict.again = true;
+        return verdict;
+    }
+
+  private:
+    std::string signal_;
+};
+
+}  // namespace distlock

@@ -1,0 +1,111 @@
+// What people ask about Redisson's locks, and how they take one away.
+//
+//   class redisson_inspector {
+//     explicit redisson_inspector(std::string name);
+//     command inspect() const;           std::optional<lock_report> read_inspect(const reply&) const;
+//     command force_release() const;     std::optional<bool> read_force_release(const reply&) const;
+//     command forced() const;            bool was_forced(const reply&, const token& owner) const;
+//   };
+//   std::string redisson_key(prefix, name)    // as Redisson makes the keys beside a lock
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <distlock/base/key.hpp>
+#include <distlock/base/token.hpp>
+#include <distlock/wire/beside.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/reply.hpp>
+#include <distlock/wire/report.hpp>
+
+namespace distlock {
+
+namespace detail {
+
+/// Returns: the key, or channel, of that kind beside a lock: the name in braces, unless it has an opening one.
+inline std::string redisson_key(std::string_view kind, std::string_view name) {
+    std::string made(kind);
+    made += ':';
+    if (name.find('{') != std::string_view::npos) return made.append(name);
+    return made.append("{").append(name).append("}");
+}
+
+inline constexpr std::string_view redisson_inspect =
+    R"(-- KEYS: lock, counter of fences.
+-- Returns {holder, holds, TTL left in ms, fence}, with '' for what is not there.
+local held = redis.call('hgetall', KEYS[1])
+return {held[1] or '', held[2] or '', redis.call('pttl', KEYS[1]), redis.call('get', KEYS[2]) or ''})";
+
+inline constexpr std::string_view redisson_force_release =
+    R"(-- KEYS: lock. ARGV: channel.
+-- Returns 1: taken from its owner. 0: nobody had it.
+redis.call('hlen', KEYS[1])
+local freed = redis.call('del', KEYS[1])
+if freed == 1 then
+  redis.pcall('publish', ARGV[1], '0')
+  redis.pcall('spublish', ARGV[1], '0')
+end
+return freed)";
+
+}  // namespace detail
+
+/// All functions are pure; commands are views into this object.
+class redisson_inspector {
+  public:
+    /// Throws: error(errc::invalid_name).
+    explicit redisson_inspector(std::string name)
+        : key_(std::move(name)),
+          channel_(detail::redisson_key("redisson_lock__channel", key_.name())),
+          counter_(detail::redisson_key("redisson_lock_token", key_.name())) {}
+
+    const std::string& name() const noexcept { return key_.name(); }
+
+    /// Changes nothing; any replica may answer it.
+    command inspect() const {
+        return {{"EVAL", detail::redisson_inspect, "2", key_.name(), counter_}, key_.name()};
+    }
+    /// Deletes the lock, whoever holds it, and wakes who waits, as RLock.forceUnlock().
+    command force_release() const {
+        return {{"EVAL", detail::redisson_force_release, "1", key_.name(), channel_}, key_.name()};
+    }
+    /// Nobody notes whom a lock of Redisson's was taken from: it asks for nothing of use.
+    command forced() const { return {{"EXISTS", key_.name()}, key_.name()}; }
+
+    /// Returns: the report; none for a reply that is none.
+    std::optional<lock_report> read_inspect(const reply& r) const {
+        const auto& parts = r.elements();
+        if (parts.size() != 4 || !parts[0].is(reply_kind::string) || !parts[1].is(reply_kind::string) ||
+            !parts[2].is(reply_kind::integer) || !parts[3].is(reply_kind::string) || parts[2].number() < -2)
+            return std::nullopt;
+        lock_report report;
+        if (const auto fence = detail::read_number(parts[3].text())) report.fence = fence;
+        if (parts[2].number() == -2) return report;
+        lock_holder holder;
+        holder.token = parts[0].text();
+        holder.holds = detail::read_number(parts[1].text());
+        report.holder = std::move(holder);
+        if (parts[2].number() >= 0) report.remaining = std::chrono::milliseconds(parts[2].number());
+        return report;
+    }
+
+    /// Returns: whether somebody lost the lock; none for a reply that says neither.
+    std::optional<bool> read_force_release(const reply& r) const {
+        if (r.is_integer(1)) return true;
+        if (r.is_integer(0)) return false;
+        return std::nullopt;
+    }
+
+    bool was_forced(const reply&, const token&) const { return false; }
+
+  private:
+    key key_;
+    std::string channel_;
+    std::string counter_;
+};
+
+}  // namespace distlock
