@@ -34,6 +34,7 @@ struct acquire_limits {
         clock::time_point::max();  ///< of the whole attempt, every round trip included
     bool once = false;             ///< do not wait for another owner
     bool in_line = false;          ///< waits in line, to be served; else by asking again and again
+    bool woken = false;            ///< pauses end when there is something to see: they need not be short
 };
 
 struct acquire_step {
@@ -257,7 +258,9 @@ class acquire {
 
     acquire_step pause(std::optional<std::chrono::milliseconds> ttl) noexcept {
         using namespace std::chrono_literals;
-        clock::duration span = std::min<clock::duration>(backoff_, limits_.recheck);
+        const bool sleeps_well = limits_.woken && !in_trouble_;
+        clock::duration span =
+            sleeps_well ? limits_.recheck : std::min<clock::duration>(backoff_, limits_.recheck);
         backoff_ = std::min<clock::duration>(backoff_ * 2, limits_.recheck);
         span = span / 2 + clock::duration(static_cast<clock::rep>(
                               next_random() % static_cast<std::uint64_t>(span.count() / 2 + 1)));

@@ -7,11 +7,15 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <cstring>
+#include <exception>
+#include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -22,6 +26,7 @@
 #include <distlock/detail/saturate.hpp>
 #include <distlock/engine/acquire.hpp>
 #include <distlock/net/connection.hpp>
+#include <distlock/net/subscription.hpp>
 #include <distlock/wire/blocking_time.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/outcome.hpp>
@@ -93,6 +98,16 @@ concept handing_dialect = requires(const D& dialect, const token& owner) {
     dialect.hands_over();
 };
 
+/// A dialect whose releases are told on a channel.
+template <class D>
+concept telling_dialect = requires(const D& dialect) {
+    { dialect.channel() } -> std::convertible_to<std::string_view>;
+};
+
+/// Whether waiters are woken over this connection, instead of asking again and again.
+template <class Conn, class Dialect>
+inline constexpr bool wakes_waiters = subscribing_connection<Conn>&& telling_dialect<Dialect>;
+
 /// Returns: whether waiters are served in line over this connection.
 template <class Conn, class Dialect>
 bool serves_in_line(const Dialect& dialect) noexcept {
@@ -146,12 +161,13 @@ class attempt {
                     step = wait(step.at);
                     break;
                 case kind::pause:
-                    distlock::detail::pause_until<Clock>(stop_, step.at);
+                    pause(step.at);
                     step = machine_.on_wake(Clock::now());
                     break;
                 case kind::granted:
                 case kind::gave_up:
                 case kind::failed:
+                    if (step.what == kind::failed && step.cause == errc::wrong_type) name_types();
                     result_.end = step;
                     result_.open = machine_.open();
                     return std::move(result_);
@@ -188,9 +204,18 @@ class attempt {
 
     void note(const acquire_outcome& outcome, const reply& answer) {
         const bool busy = outcome.what == outcome_kind::busy;
-        result_.contended = result_.contended || busy;
+        result_.contended = result_.contended || busy || outcome.awaited;
         trouble_ = outcome.cause;
         if (outcome.what != outcome_kind::granted && !busy) result_.trouble = answer.text();
+    }
+
+    // Effects: says what the key holds, and what it should.
+    void name_types() {
+        const reply type =
+            distlock::execute(connection_, command{{"TYPE", dialect_.name()}, dialect_.name()});
+        if (!type.is(reply_kind::status)) return;
+        result_.trouble = "the key holds a " + type.text() + " where this lock needs a " +
+                          std::string(Dialect::stored_as) + " (" + result_.trouble + ")";
     }
 
     acquire_step enter(const acquire_step& step) {
@@ -203,6 +228,32 @@ class attempt {
             return next;
         }
         return machine_.on_stop();
+    }
+
+    // The first time the subscription is made, which is over when the server has confirmed it: what happened until then is seen
+    // by the look that follows.
+    void pause(clock::time_point until) {
+        if constexpr (wakes_waiters<Conn, Dialect>) {
+            try {
+                if (!bell_) bell_ = connection_.subscribe(dialect_.channel());
+            } catch (const std::exception&) {
+                // Then we find out by asking.
+            }
+            if (bell_) {
+                const bool told = bell_->template wait<Clock>(rung_, until, stop_) && rung_ != 0;
+                if (told)
+                    distlock::detail::pause_until<Clock>(stop_, std::min(until, Clock::now() + scatter()));
+                rung_ = bell_->count();
+                return;
+            }
+        }
+        distlock::detail::pause_until<Clock>(stop_, until);
+    }
+
+    // All who wait are told at once; who is slower, in another language or behind a longer way, is to have its turn, too.
+    clock::duration scatter() const noexcept {
+        constexpr std::uint64_t longest = 1000;
+        return std::chrono::microseconds((detail::seed_from(own_) + rung_ * 7919) % longest);
     }
 
     acquire_step wait(clock::time_point deadline) {
@@ -258,6 +309,8 @@ class attempt {
     acquisition result_;
     std::optional<std::chrono::milliseconds> ttl_;  // of the lock, when it was last seen taken
     clock::time_point entered_{};                   // before the sending that got us in line
+    std::shared_ptr<subscription> bell_;            // where we are told of releases
+    std::uint64_t rung_ = 0;                        // its count, before the last look
 };
 
 /// Effects: tries to take the lock within `limits` and until `stop` is requested. `trouble` says at any time

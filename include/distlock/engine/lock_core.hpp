@@ -27,6 +27,7 @@
 #include <distlock/base/observer.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
+#include <distlock/detail/pause.hpp>
 #include <distlock/detail/printable.hpp>
 #include <distlock/detail/process.hpp>
 #include <distlock/engine/driver.hpp>
@@ -108,13 +109,16 @@ class lock_core {
             busy_ = true;
             trouble_ = errc{};
         }
-        return acquire_from_server({.lease = dialect_.lease(),
-                                    .recheck = recheck_or(distlock::detail::default_recheck),
-                                    .patience = options_.patience,
-                                    .deadline = deadline,
-                                    .once = how.once,
-                                    .in_line = !how.once && serves_in_line<Conn>(dialect_)},
-                                   how.guarded, stop);
+        return acquire_from_server(
+            {.lease = dialect_.lease(),
+             .recheck = recheck_or(wakes_waiters<Conn, Dialect> ? distlock::detail::default_look
+                                                                : distlock::detail::default_recheck),
+             .patience = options_.patience,
+             .deadline = deadline,
+             .once = how.once,
+             .in_line = !how.once && serves_in_line<Conn>(dialect_),
+             .woken = wakes_waiters<Conn, Dialect>},
+            how.guarded, stop);
     }
 
     /// As mutex::unlock().
@@ -285,6 +289,12 @@ class lock_core {
     result acquire_from_server(const acquire_limits& limits, bool guarded, const std::stop_token& stop) {
         using kind = acquire_step::kind;
         acquisition got;
+        if constexpr (wakes_waiters<Conn, Dialect>) {
+            // They have been told, and are on their way; we would be first every time.
+            constexpr std::chrono::milliseconds their_way{2};
+            if (contended_ && !limits.once)
+                distlock::detail::pause_until<Clock>(stop, std::min(limits.deadline, released_ + their_way));
+        }
         try {
             // A release of ours that was posted on another socket may come too late for a single try, even if it is
             // heard of before the try's own answer.
@@ -352,6 +362,7 @@ class lock_core {
         }
         const auto last = held_.end(guard);
         if (!last) return release_outcome::expired;
+        released_ = Clock::now();
         busy_ = true;  // a thread of ours that tried now would only find the key still there
         trouble_ = errc{};
         guard.unlock();
@@ -372,6 +383,9 @@ class lock_core {
         auto& next = *queue_.first();
         next.fence = held.fence;
         if (held.fence != 0) {
+            if constexpr (requires { dialect_.leaves_room(); }) {
+                if (!dialect_.leaves_room()) return nullptr;
+            }
             // The server makes fences of its clock, or far beyond the last one: those in between are ours.
             constexpr std::uint64_t room = 1'000'000;
             const auto used = ++next.fence - first_fence_;
@@ -403,6 +417,7 @@ class lock_core {
     errc last_failure_{};            // of the last of them
     std::atomic<errc> trouble_{};    // of the thread that is busy: why the server does not answer it
     time_point granted_{};           // when the server gave us what we hold
+    time_point released_{};          // when we gave it back the last time
     std::uint64_t first_fence_ = 0;  // that it gave us then
     mutable held_type held_;         // the last three: their threads use the others until they end
     releaser<Conn, Dialect, Clock> releaser_;

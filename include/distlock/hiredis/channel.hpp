@@ -120,6 +120,30 @@ class channel {
         return true;
     }
 
+    /// Effects: sends `cmd`, whose answer is one of those that listen() gives.
+    /// Returns: whether it was handed to the system.
+    bool say(const command& cmd, clock::time_point deadline) {
+        if (send(cmd, deadline)) return false;
+        broken_ = false;
+        return true;
+    }
+
+    /// Effects: waits for whatever the server says next, until `deadline` or until `stop_fd` can be read.
+    /// Returns: that; none when it said nothing; reply::no_answer when it never will.
+    std::optional<reply> listen(clock::time_point deadline, int stop_fd) {
+        std::array<char, 16384> buffer;
+        std::string_view bytes;
+        for (;;) {
+            if (auto said = reader_.next()) return said;
+            if (session_over_) return session_lost();
+            auto failure = hear(buffer, bytes, deadline, stop_fd);
+            if (!failure) continue;
+            if (ended_ == io::timed_out || ended_ == io::stopped) return std::nullopt;
+            broken_ = true;
+            return failure;
+        }
+    }
+
     enum class state { ready, owing, over };
 
     /// Effects: reads replies to posted commands that have come.

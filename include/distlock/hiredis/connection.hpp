@@ -8,6 +8,7 @@
 //     bool post(const command&, std::shared_ptr<receipt> = nullptr);
 //     void collect();
 //     reply wait(const command&, clock::time_point deadline, std::stop_token);
+//     std::shared_ptr<subscription> subscribe(std::string_view channel);
 //     companion& host() noexcept;
 //     std::chrono::milliseconds command_timeout() const noexcept;
 //     std::string_view identity() const noexcept;
@@ -37,9 +38,11 @@
 #include <distlock/hiredis/handshake.hpp>
 #include <distlock/hiredis/resolve.hpp>
 #include <distlock/hiredis/secure.hpp>
+#include <distlock/hiredis/subscriber.hpp>
 #include <distlock/net/companion.hpp>
 #include <distlock/net/connection.hpp>
 #include <distlock/net/receipt.hpp>
+#include <distlock/net/subscription.hpp>
 #include <distlock/net/uri.hpp>
 #include <distlock/wire/blocking_time.hpp>
 #include <distlock/wire/command.hpp>
@@ -154,6 +157,21 @@ class hiredis_connection {
             waker.fd());
         if (!answer.is(reply_kind::not_sent) || !stop.stop_requested()) return answer;
         return reply::not_sent(errc::cancelled, answer.text());
+    }
+
+    /// Effects: from now on hears what is published on `channel`, and to its shard: on one more socket, which is there, with
+    /// a thread, as long as there are subscriptions. Waits for nothing.
+    /// Throws: error(errc::wrong_process), std::system_error when there is no thread to be had, std::bad_alloc.
+    std::shared_ptr<subscription> subscribe(std::string_view channel) {
+        if (detail::current_process() != process_) throw error(errc::wrong_process, shown_);
+        const auto open = [this](clock::time_point by, int stop_fd) {
+            return detail::handshake::open(where_, names_, secure_.get(), by, stop_fd).made;
+        };
+        using subscriber = detail::subscriber<decltype(open)>;
+        const auto make = [&] {
+            return std::make_shared<subscriber>(open, where_.connect_timeout, where_.command_timeout);
+        };
+        return companion_.get<subscriber>(make)->subscribe(channel);
     }
 
     /// Returns: a place for what uses this connection until it ends.
@@ -282,6 +300,7 @@ class hiredis_connection {
 
 static_assert(check_connection<hiredis_connection>());
 static_assert(pipelining_connection<hiredis_connection> && hosting_connection<hiredis_connection> &&
-              waiting_connection<hiredis_connection> && confirming_connection<hiredis_connection>);
+              waiting_connection<hiredis_connection> && confirming_connection<hiredis_connection> &&
+              subscribing_connection<hiredis_connection>);
 
 }  // namespace distlock

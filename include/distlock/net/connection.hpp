@@ -5,6 +5,7 @@
 //   concept waiting_connection       and c.wait(cmd, deadline, stop) -> reply
 //   concept posting_connection       and c.post(cmd) -> bool
 //   concept confirming_connection    and c.post(cmd, receipt) -> bool, c.collect()
+//   concept subscribing_connection   and c.subscribe(channel) -> std::shared_ptr<subscription>
 //   concept hosting_connection       and c.host() -> companion&
 //   concept timed_connection         and c.command_timeout() -> milliseconds
 //   concept identified_connection    and c.identity() -> string_view
@@ -33,6 +34,7 @@
 #include <distlock/detail/printable.hpp>
 #include <distlock/net/companion.hpp>
 #include <distlock/net/receipt.hpp>
+#include <distlock/net/subscription.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 
@@ -92,6 +94,13 @@ concept confirming_connection = posting_connection<C> &&
     requires(C& c, const command& cmd, std::shared_ptr<receipt> wanted) {
     { c.post(cmd, wanted) } -> std::same_as<bool>;
     { c.collect() } -> std::same_as<void>;
+};
+
+/// Hears what is published on any number of channels, on one socket beside those of the commands. A connection that broke is
+/// made again by itself, as long as somebody has the subscription; equal channels may share one. Does not wait for the server.
+template <class C>
+concept subscribing_connection = connection<C> && requires(C& c, std::string_view channel) {
+    { c.subscribe(channel) } -> std::same_as<std::shared_ptr<subscription>>;
 };
 
 /// Has a place for what must live as long as the connection: a companion, its last member.
@@ -156,6 +165,9 @@ consteval bool check_connection() {
             waiting_connection<C>,
         "wait must be `distlock::reply wait(const distlock::command&, distlock::clock::time_point, "
         "std::stop_token)`");
+    static_assert(
+        !requires(C & c) { c.subscribe(std::string_view{}); } || subscribing_connection<C>,
+        "subscribe must be `std::shared_ptr<distlock::subscription> subscribe(std::string_view channel)`");
     static_assert(
         !requires(const C& c) { c.command_timeout(); } || timed_connection<C>,
         "command_timeout must return something that converts to std::chrono::milliseconds");
