@@ -5,4 +5,5 @@
 #include <distlock/inspect.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/net/uri.hpp>
+#include <distlock/recursive_mutex.hpp>
 #include <distlock/scoped_lock.hpp>

@@ -46,6 +46,8 @@ namespace distlock {
 namespace detail {
 struct guard_access;
 }
+template <connection Conn, class Dialect, class Clock>
+class recursive_mutex;
 
 /// A lock on a name, shared by all processes that use the same server and name.
 ///
@@ -211,6 +213,7 @@ class mutex {
 
   private:
     friend detail::guard_access;
+    friend recursive_mutex<Conn, Dialect, Clock>;
     using core = engine::lock_core<Conn, Dialect, Clock>;
     using result = typename core::result;
 
@@ -228,9 +231,10 @@ class mutex {
     }
 
     template <class Other, class Duration>
-    result acquire_until(std::chrono::time_point<Other, Duration> deadline, const std::stop_token& stop) {
+    result acquire_until(std::chrono::time_point<Other, Duration> deadline, const std::stop_token& stop,
+                         typename core::manner how = {}) {
         for (;;) {
-            result o = core_.acquire(after(time_left(deadline)), {}, stop);
+            result o = core_.acquire(after(time_left(deadline)), how, stop);
             if (o.serial != 0 || o.cause != errc{} || time_left(deadline).count() <= 0) return o;
         }
     }
@@ -242,7 +246,7 @@ class mutex {
     static bool may(result o) { return must(std::move(o)).serial != 0; }
 
     template <class Attempt>
-    bool quietly(std::error_code& ec, Attempt attempt) noexcept {
+    static bool quietly(std::error_code& ec, Attempt attempt) noexcept {
         ec.clear();
         try {
             const result o = attempt();

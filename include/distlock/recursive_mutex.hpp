@@ -1,0 +1,216 @@
+// distlock::recursive_mutex: a distlock::mutex that the thread which has it may lock again.
+//
+//   template <connection Conn, class Dialect = handoff, class Clock = clock>
+//   class recursive_mutex {
+//     recursive_mutex(Conn&, std::string name, lock_options = {}, std::shared_ptr<lease_observer> = {});
+//     the functions of mutex that lock, with the same overloads
+//     release_outcome unlock() noexcept;          // nested: the thread has it still
+//     std::size_t hold_count() const noexcept;    // of the calling thread
+//     and what there is to know: owns_lock, valid_until, remaining, lost, fencing_token, residual, name
+//   };
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
+#include <distlock/base/observer.hpp>
+#include <distlock/base/options.hpp>
+#include <distlock/detail/printable.hpp>
+#include <distlock/mutex.hpp>
+#include <distlock/net/connection.hpp>
+#include <distlock/wire/handoff.hpp>
+#include <distlock/wire/outcome.hpp>
+
+namespace distlock {
+
+/// As `mutex`, and as std::recursive_mutex: it is owned by a thread, which may lock it again and must unlock it as often. The
+/// holds of a thread are counted in the process, so an inner lock() or unlock() asks no server; whoever else looks at the
+/// lock sees one hold. Only the thread that locked it may unlock it: an unlock() by another says `not_held`.
+///
+/// When the lease is lost, the holds stay to be unlocked, but no hold is added: to lock again throws errc::lease_expired,
+/// since the caller would believe in a protection that somewhere outside has ended. Other threads may lock it meanwhile.
+template <connection Conn, class Dialect = handoff, class Clock = clock>
+class recursive_mutex {
+  public:
+    using connection_type = Conn;
+    using clock_type = Clock;
+    using time_point = clock::time_point;
+    using duration = clock::duration;
+
+    /// As mutex.
+    recursive_mutex(Conn& connection, std::string name, lock_options options = {},
+                    std::shared_ptr<lease_observer> observer = {})
+        : mutex_(connection, std::move(name), options, std::move(observer)) {}
+    recursive_mutex(const recursive_mutex&) = delete;
+    recursive_mutex& operator=(const recursive_mutex&) = delete;
+    ~recursive_mutex() = default;
+
+    /// Effects: as mutex::lock(); when this thread has the lock, adds a hold instead.
+    /// Throws: error: what mutex::lock() throws; errc::lease_expired when this thread had the lock and lost it.
+    /// Round trips: as mutex::lock(); none for a further hold.
+    void lock() { lock(std::stop_token{}); }
+    void lock(std::stop_token stop) { base::must(acquire(time_point::max(), {}, stop)); }
+    bool lock(std::error_code& ec) noexcept { return lock(std::stop_token{}, ec); }
+    bool lock(std::stop_token stop, std::error_code& ec) noexcept {
+        return base::quietly(ec, [&] { return acquire(time_point::max(), {}, stop); });
+    }
+
+    /// Effects: as mutex::try_lock(); when this thread has the lock, adds a hold.
+    /// Returns: whether the thread has it, by one hold more.
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock() {
+        return try_lock(std::stop_token{});
+    }
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(std::stop_token stop) {
+        return base::may(acquire(time_point::max(), {.once = true}, stop));
+    }
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(
+        std::error_code& ec) noexcept {
+        return try_lock(std::stop_token{}, ec);
+    }
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(
+        std::stop_token stop, std::error_code& ec) noexcept {
+        return base::quietly(ec, [&] { return acquire(time_point::max(), {.once = true}, stop); });
+    }
+
+    /// As mutex::try_lock_for() and mutex::try_lock_until(), likewise.
+    template <class Rep, class Period>
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
+        std::chrono::duration<Rep, Period> timeout, std::stop_token stop = {}) {
+        return base::may(acquire(base::after(timeout), {}, stop));
+    }
+    template <class Rep, class Period>
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
+        std::chrono::duration<Rep, Period> timeout, std::error_code& ec) noexcept {
+        return try_lock_for(timeout, std::stop_token{}, ec);
+    }
+    template <class Rep, class Period>
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
+        std::chrono::duration<Rep, Period> timeout, std::stop_token stop, std::error_code& ec) noexcept {
+        return base::quietly(ec, [&] { return acquire(base::after(timeout), {}, stop); });
+    }
+    template <class Other, class Duration>
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
+        std::chrono::time_point<Other, Duration> deadline, std::stop_token stop = {}) {
+        return base::may(acquire_until(deadline, stop));
+    }
+    template <class Other, class Duration>
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
+        std::chrono::time_point<Other, Duration> deadline, std::error_code& ec) noexcept {
+        return try_lock_until(deadline, std::stop_token{}, ec);
+    }
+    template <class Other, class Duration>
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
+        std::chrono::time_point<Other, Duration> deadline, std::stop_token stop,
+        std::error_code& ec) noexcept {
+        return base::quietly(ec, [&] { return acquire_until(deadline, stop); });
+    }
+
+    /// Effects: takes one hold of this thread away; with the last, as mutex::unlock().
+    /// Returns: `nested` while it has more; `not_held` when it had none; else as mutex::unlock().
+    release_outcome unlock() noexcept {
+        std::uint64_t last = 0;
+        {
+            const std::lock_guard guard(state_);
+            const auto mine = find();
+            if (mine == holds_.end()) return release_outcome::not_held;
+            if (--mine->count > 0) return release_outcome::nested;
+            last = mine->serial;
+            *mine = holds_.back();
+            holds_.pop_back();
+        }
+        return mutex_.core_.unlock(last);
+    }
+
+    /// Returns: how often the calling thread has it and is still to unlock it, lost or not.
+    std::size_t hold_count() const noexcept {
+        const std::lock_guard guard(state_);
+        const auto mine = find();
+        return mine == holds_.end() ? 0 : mine->count;
+    }
+
+    /// As mutex.
+    bool owns_lock() const noexcept { return mutex_.owns_lock(); }
+    time_point valid_until() const noexcept { return mutex_.valid_until(); }
+    duration remaining() const noexcept { return mutex_.remaining(); }
+    std::stop_token lost() const { return mutex_.lost(); }
+    std::uint64_t fencing_token() const noexcept { return mutex_.fencing_token(); }
+    duration residual() const noexcept { return mutex_.residual(); }
+    const std::string& name() const noexcept { return mutex_.name(); }
+
+  private:
+    using base = mutex<Conn, Dialect, Clock>;
+    using core = typename base::core;
+    using result = typename base::result;
+
+    // Of one thread. More than one thread has holds only when leases were lost.
+    struct holds {
+        std::thread::id thread;
+        std::uint64_t serial;  // of the acquisition
+        std::size_t count;
+    };
+
+    // Preconditions: state_ is held.
+    auto find() const noexcept { return std::find_if(holds_.begin(), holds_.end(), is_mine()); }
+    auto find() noexcept { return std::find_if(holds_.begin(), holds_.end(), is_mine()); }
+    static auto is_mine() noexcept {
+        return [me = std::this_thread::get_id()](const holds& one) { return one.thread == me; };
+    }
+
+    // Returns: what to tell the caller; none when the server is to be asked.
+    std::optional<result> again() {
+        const std::lock_guard guard(state_);
+        const auto mine = find();
+        if (mine == holds_.end()) return std::nullopt;
+        if (Clock::now() < mutex_.core_.valid_until(mine->serial)) {
+            ++mine->count;
+            return result{.serial = mine->serial};
+        }
+        return result{
+            .cause = errc::lease_expired,
+            .detail = "lock " + detail::printable(name(), 100) +
+                      ": this thread had it and lost it; unlock() it first, as often as it was locked"};
+    }
+
+    template <class Take>
+    result enter(Take take) {
+        if (auto known = again()) return *std::move(known);
+        result taken = take();
+        if (taken.serial == 0) return taken;
+        try {
+            const std::lock_guard guard(state_);
+            holds_.push_back({std::this_thread::get_id(), taken.serial, 1});
+        } catch (...) {
+            mutex_.core_.unlock(taken.serial);
+            throw;
+        }
+        return taken;
+    }
+
+    result acquire(time_point deadline, typename core::manner how, const std::stop_token& stop) {
+        how.guarded = true;  // unlock() names the acquisition it means
+        return enter([&] { return mutex_.core_.acquire(deadline, how, stop); });
+    }
+    template <class Other, class Duration>
+    result acquire_until(std::chrono::time_point<Other, Duration> deadline, const std::stop_token& stop) {
+        return enter([&] { return mutex_.acquire_until(deadline, stop, {.guarded = true}); });
+    }
+
+    base mutex_;
+    mutable std::mutex state_;
+    std::vector<holds> holds_;
+};
+
+}  // namespace distlock
