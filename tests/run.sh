@@ -16,6 +16,7 @@ errors under build/, and runs them. Without arguments all of them; else only tho
   compile_fail  what must not compile, beside what must
   consume       FetchContent, add_subdirectory, find_package, pkg-config, plain -I
   text          floors, README blocks, and the words that must not occur
+  interop       beside the real clients of Java, Go, Python and Node, which are fetched; not part of all
 Environment:
   CXX                   the compiler; its build folder is build/tests-<compiler>
   DISTLOCK_TEST_SERVER  redis-server (the default where it is installed) or valkey-server
@@ -27,7 +28,7 @@ labels=
 for argument in "$@"; do
     case "$argument" in
         -h | --help) usage; exit 0 ;;
-        unit | server | contract | headers | compile_fail | consume | text) labels="$labels $argument" ;;
+        unit | server | contract | headers | compile_fail | consume | text | interop) labels="$labels $argument" ;;
         *) echo "run.sh: no such label: $argument" >&2; usage >&2; exit 2 ;;
     esac
 done
@@ -40,17 +41,25 @@ sh "$root/cmake/dev/packages.sh" $compiler cmake ninja-build pkg-config libhired
 build="$root/build/tests${CXX:+-$(basename "$CXX")}"
 jobs=${DISTLOCK_JOBS:-$(nproc 2>/dev/null || echo 2)}
 
+interop=
+case "$labels " in
+    *" interop "*)
+        sh "$root/tests/interop/build.sh" "$root/build/interop"
+        interop=-DDISTLOCK_INTEROP=$root/build/interop
+        ;;
+esac
+
 echo "== configuring in $build"
 generator=
 if [ ! -e "$build/CMakeCache.txt" ] && command -v ninja >/dev/null 2>&1; then generator="-G Ninja"; fi
 # shellcheck disable=SC2086
-cmake -S "$root" -B "$build" $generator -DCMAKE_BUILD_TYPE=Debug -DDISTLOCK_WERROR=ON
+cmake -S "$root" -B "$build" $generator -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-g1 -DDISTLOCK_WERROR=ON ${interop:+"$interop"}
 
 targets=
 match=
 for label in $labels; do
     case "$label" in
-        unit | server | contract | headers) targets="$targets distlock_$label" ;;
+        unit | server | contract | headers | interop) targets="$targets distlock_$label" ;;
     esac
     match="${match:+$match|}$label"
 done

@@ -174,12 +174,12 @@ if(left)
   fault("${header}:1" "is part of an include cycle, ${cycle}: move what they share into a header of its own")
 endif()
 
-# The umbrella reaches everything but the annexes and their doors.
+# The umbrella and the door to other clients' dialects, which few need, reach everything but the annexes and their doors.
 if(NOT "distlock.hpp" IN_LIST headers)
   fault("distlock.hpp:1" "does not exist: the umbrella is missing")
 else()
-  set(reached distlock.hpp)
-  set(open distlock.hpp)
+  set(reached distlock.hpp interop.hpp)
+  set(open ${reached})
   while(open)
     list(POP_FRONT open header)
     foreach(other IN LISTS includes_${header})
