@@ -299,12 +299,14 @@ TEST_CASE("a refusal ends an attempt with its cause and what the server said") {
     CHECK(what_was_sent(c) == words{"SET"});
 }
 
-TEST_CASE("a key of another type is told from a lock by the look") {
-    scripted_connection c{taken, reply::error("WRONGTYPE Operation against a key")};
+TEST_CASE("a key of another type is told from a lock by the look, and both types are named") {
+    scripted_connection c{taken, reply::error("WRONGTYPE Operation against a key"), reply::status("hash")};
     const auto got = take(c, one_try());
     CHECK(got.end.what == kind::failed);
     CHECK(got.end.cause == errc::wrong_type);
-    CHECK(what_was_sent(c) == words{"SET", "look"});
+    CHECK(got.trouble ==
+          "the key holds a hash where this lock needs a string (WRONGTYPE Operation against a key)");
+    CHECK(what_was_sent(c) == words{"SET", "look", "something else"});
 }
 
 TEST_CASE("an unreachable server fails a try at once, with nothing to clean up") {

@@ -1,0 +1,128 @@
+// Locks on a real Cluster of three masters, through connections to each of them.
+#include <array>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include <distlock/distlock.hpp>
+#include <distlock/hiredis.hpp>
+#include <distlock/interop.hpp>
+#include <distlock/testing.hpp>
+
+#include "catch.hpp"
+#include "support/waiting.hpp"
+
+using namespace std::chrono_literals;
+using distlock::errc;
+using distlock::hiredis_connection;
+using distlock::release_outcome;
+using distlock::testing::redis_server;
+using clk = distlock::clock;
+
+namespace {
+
+class cluster {
+  public:
+    cluster() {
+        constexpr int slots = 16384;
+        for (std::size_t i = 0; i < nodes_.size(); ++i) {
+            const auto bus = std::to_string(distlock::testing::impl::unused_port());
+            nodes_[i] = std::make_unique<redis_server>(distlock::testing::redis_server_options{
+                .tcp = true, .arguments = {"--cluster-enabled", "yes", "--cluster-port", bus}});
+            std::vector<std::string> numbers;
+            for (int slot = 0; slot < slots; ++slot) {
+                if (static_cast<std::size_t>(slot) * nodes_.size() / slots == i)
+                    numbers.push_back(std::to_string(slot));
+            }
+            std::vector<std::string_view> words{"CLUSTER", "ADDSLOTS"};
+            words.insert(words.end(), numbers.begin(), numbers.end());
+            REQUIRE(nodes_[i]->command(words) == "OK");
+            if (i > 0) {
+                const auto port = std::to_string(nodes_[i]->port());
+                REQUIRE(nodes_[0]->command({"CLUSTER", "MEET", "127.0.0.1", port, bus}) == "OK");
+            }
+        }
+        for (const auto& one : nodes_) {
+            REQUIRE(eventually([&] {
+                const auto info = one->command({"CLUSTER", "INFO"});
+                return info.find("cluster_state:ok") != std::string::npos &&
+                       info.find("cluster_known_nodes:3") != std::string::npos;
+            }));
+        }
+    }
+
+    const auto& nodes() const { return nodes_; }
+    redis_server& owner_of(const std::string& key) const {
+        const auto slot = std::stoul(nodes_[0]->command({"CLUSTER", "KEYSLOT", key}));
+        return *nodes_[slot * nodes_.size() / 16384];
+    }
+
+  private:
+    std::array<std::unique_ptr<redis_server>, 3> nodes_;
+};
+
+const cluster& three_masters() {
+    static const cluster one;
+    return one;
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("on a Cluster a lock works through its node, whatever it is called, with all it may have",
+                   "", distlock::handoff, distlock::plain, distlock::getset, distlock::redisson,
+                   distlock::redigo, distlock::go_zero) {
+    using lock = distlock::mutex<hiredis_connection, TestType>;
+    for (const std::string name : {"orders", "{tag}orders", "a{t}b", "orders:42", "x"}) {
+        hiredis_connection anywhere{three_masters().nodes()[0]->uri()};
+        const std::string key = lock(anywhere, name).name();
+        hiredis_connection redis{three_masters().owner_of(key).uri()};
+        lock m{redis, name, {.lease = 500ms, .fencing = true, .release = distlock::confirmed}};
+        m.lock();
+        const auto fence = m.fencing_token();
+        CHECK(fence > 0);
+        const auto until = m.valid_until();
+        CHECK_FALSE(lock(redis, name).try_lock());
+        CHECK(eventually([&] { return m.valid_until() > until; }));
+        CHECK(m.unlock() == release_outcome::released);
+        m.lock();
+        CHECK(m.fencing_token() > fence);
+        CHECK(m.unlock() == release_outcome::released);
+    }
+}
+
+TEMPLATE_TEST_CASE("on a Cluster, another node says at once that it is the wrong one", "", distlock::handoff,
+                   distlock::getset, distlock::redisson) {
+    const auto& right = three_masters().owner_of("orders");
+    for (const auto& node : three_masters().nodes()) {
+        if (node.get() == &right) continue;
+        hiredis_connection redis{node->uri()};
+        distlock::mutex<hiredis_connection, TestType> m{redis, "orders"};
+        std::error_code ec;
+        const auto start = clk::now();
+        CHECK_FALSE(m.lock(ec));
+        CHECK(ec == errc::wrong_node);
+        CHECK(clk::now() - start < 2s);
+    }
+}
+
+TEST_CASE("on a Cluster, who waits for a Redisson lock is woken through its shard") {
+    auto& node = three_masters().owner_of("orders");
+    hiredis_connection redis{node.uri()};
+    hiredis_connection other{node.uri()};
+    distlock::mutex<hiredis_connection, distlock::redisson> first{redis, "orders", {.lease = 1h}};
+    distlock::mutex<hiredis_connection, distlock::redisson> second{
+        other, "orders", {.lease = 1h, .recheck = 1h}};
+    first.lock();
+    bool had = false;
+    std::jthread waiter([&] { had = second.try_lock_for(20s); });
+    REQUIRE(eventually([&] {
+        return node.command({"PUBSUB", "SHARDNUMSUB", "redisson_lock__channel:{orders}"}).ends_with("\n1");
+    }));
+    first.unlock();
+    waiter.join();
+    CHECK(had);
+}
