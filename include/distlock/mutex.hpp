@@ -214,8 +214,15 @@ class mutex {
   private:
     friend detail::guard_access;
     friend recursive_mutex<Conn, Dialect, Clock>;
-    using core = engine::lock_core<Conn, Dialect, Clock>;
-    using result = typename core::result;
+    using core_type = engine::lock_core<Conn, Dialect, Clock>;
+    using result = typename core_type::result;
+
+    const core_type& core() const noexcept { return core_; }
+    core_type& core() noexcept { return core_; }
+    result acquire_guarded(const std::stop_token& stop) {
+        return must(core_.acquire(clock::time_point::max(), {.guarded = true}, stop));
+    }
+    void end_guarded(std::uint64_t serial) noexcept { core_.unlock(serial); }
 
     template <class Rep, class Period>
     static time_point after(std::chrono::duration<Rep, Period> timeout) {
@@ -232,7 +239,7 @@ class mutex {
 
     template <class Other, class Duration>
     result acquire_until(std::chrono::time_point<Other, Duration> deadline, const std::stop_token& stop,
-                         typename core::manner how = {}) {
+                         typename core_type::manner how = {}) {
         for (;;) {
             result o = core_.acquire(after(time_left(deadline)), how, stop);
             if (o.serial != 0 || o.cause != errc{} || time_left(deadline).count() <= 0) return o;
@@ -261,7 +268,7 @@ class mutex {
         return false;
     }
 
-    core core_;
+    core_type core_;
 };
 
 template <connection Conn>

@@ -41,7 +41,8 @@ namespace distlock {
 /// lock sees one hold. Only the thread that locked it may unlock it: an unlock() by another says `not_held`.
 ///
 /// When the lease is lost, the holds stay to be unlocked, but no hold is added: to lock again throws errc::lease_expired,
-/// since the caller would believe in a protection that somewhere outside has ended. Other threads may lock it meanwhile.
+/// since the caller would believe in a protection that somewhere outside has ended. Other threads may lock it meanwhile. A thread
+/// must not end before it has unlocked: the next may be known by the same std::thread::id.
 template <connection Conn, class Dialect = handoff, class Clock = clock>
 class recursive_mutex {
   public:
@@ -121,6 +122,7 @@ class recursive_mutex {
     /// Effects: takes one hold of this thread away; with the last, as mutex::unlock().
     /// Returns: `nested` while it has more; `not_held` when it had none; else as mutex::unlock().
     release_outcome unlock() noexcept {
+        if (mutex_.core_.foreign()) return release_outcome::wrong_process;
         std::uint64_t last = 0;
         {
             const std::lock_guard guard(state_);
@@ -136,6 +138,7 @@ class recursive_mutex {
 
     /// Returns: how often the calling thread has it and is still to unlock it, lost or not.
     std::size_t hold_count() const noexcept {
+        if (mutex_.core_.foreign()) return 0;
         const std::lock_guard guard(state_);
         const auto mine = find();
         return mine == holds_.end() ? 0 : mine->count;
@@ -151,9 +154,16 @@ class recursive_mutex {
     const std::string& name() const noexcept { return mutex_.name(); }
 
   private:
+    friend detail::guard_access;
     using base = mutex<Conn, Dialect, Clock>;
-    using core = typename base::core;
+    using core_type = typename base::core_type;
     using result = typename base::result;
+
+    const core_type& core() const noexcept { return mutex_.core_; }
+    result acquire_guarded(const std::stop_token& stop) {
+        return base::must(acquire(time_point::max(), {}, stop));
+    }
+    void end_guarded(std::uint64_t) noexcept { unlock(); }
 
     // Of one thread. More than one thread has holds only when leases were lost.
     struct holds {
@@ -171,6 +181,7 @@ class recursive_mutex {
 
     // Returns: what to tell the caller; none when the server is to be asked.
     std::optional<result> again() {
+        if (mutex_.core_.foreign()) return std::nullopt;  // which says so
         const std::lock_guard guard(state_);
         const auto mine = find();
         if (mine == holds_.end()) return std::nullopt;
@@ -199,7 +210,7 @@ class recursive_mutex {
         return taken;
     }
 
-    result acquire(time_point deadline, typename core::manner how, const std::stop_token& stop) {
+    result acquire(time_point deadline, typename core_type::manner how, const std::stop_token& stop) {
         how.guarded = true;  // unlock() names the acquisition it means
         return enter([&] { return mutex_.core_.acquire(deadline, how, stop); });
     }

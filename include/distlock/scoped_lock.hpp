@@ -55,25 +55,25 @@ struct lock_place {
 struct guard_access {
     template <class M>
     static auto lock(M& m, const std::stop_token& stop) {
-        return m.must(m.core_.acquire(clock::time_point::max(), {.guarded = true}, stop));
+        return m.acquire_guarded(stop);
     }
     template <class M>
     static std::stop_token lost(const M& m, std::uint64_t serial) {
-        return m.core_.lost(serial);
+        return m.core().lost(serial);
     }
     template <class M>
     static void unlock(M& m, std::uint64_t serial) noexcept {
-        m.core_.unlock(serial);
+        m.end_guarded(serial);
     }
     template <class M>
     static auto valid_until(const M& m, std::uint64_t serial) noexcept {
-        return m.core_.valid_until(serial);
+        return m.core().valid_until(serial);
     }
     template <class M>
     static lock_place place(const M& m) {
-        lock_place where{m.name(), {}, &m.core_.connection()};
+        lock_place where{m.name(), {}, &m.core().connection()};
         if constexpr (identified_connection<typename M::connection_type>)
-            where.server = std::string_view(m.core_.connection().identity());
+            where.server = std::string_view(m.core().connection().identity());
         return where;
     }
 };
@@ -81,7 +81,7 @@ struct guard_access {
 }  // namespace detail
 
 /// Owns its acquisitions and no others: when its lease ran out and the mutex was locked again by somebody
-/// else, its end releases nothing.
+/// else, its end releases nothing. The guard of a recursive_mutex ends on the thread that made it.
 template <class... Mutexes>
 class scoped_lock {
     static_assert(sizeof...(Mutexes) > 0, "a scoped_lock guards at least one mutex");

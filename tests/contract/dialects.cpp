@@ -1,6 +1,7 @@
 // What every dialect promises, beside another client that speaks it: its commands, as they were recorded on the server.
 #include <chrono>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <poll.h>
 #include <stop_token>
@@ -307,6 +308,27 @@ TEMPLATE_LIST_TEST_CASE("processes that share a lock never have it at once", "",
     });
     CHECK(record.holds().size() == 180);
     CHECK(record.overlaps().empty());
+}
+
+TEMPLATE_LIST_TEST_CASE("guards of a recursive mutex nest, and the last one frees it", "", all) {
+    setting<TestType> s;
+    typename setting<TestType>::recursive m{s.redis, s.name, confirmed};
+    {
+        const distlock::scoped_lock outer{m};
+        CHECK(outer.owns_lock());
+        {
+            const distlock::scoped_lock inner{m};
+            CHECK(inner.owns_lock());
+            CHECK(m.hold_count() == 2);
+        }
+        CHECK(outer.owns_lock());
+        CHECK_FALSE(s.take(s.key, 10'000));
+        const std::lock_guard standard{m};
+        CHECK(m.hold_count() == 2);
+    }
+    CHECK(m.hold_count() == 0);
+    CHECK(s.take(s.key, 10'000));
+    CHECK(s.release(s.key));
 }
 
 // Of one dialect.

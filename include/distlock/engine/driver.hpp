@@ -21,6 +21,7 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
+#include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/detail/pause.hpp>
 #include <distlock/detail/saturate.hpp>
@@ -211,9 +212,13 @@ class attempt {
 
     // Effects: says what the key holds, and what it should.
     void name_types() {
-        const reply type =
-            distlock::execute(connection_, command{{"TYPE", dialect_.name()}, dialect_.name()});
-        if (!type.is(reply_kind::status)) return;
+        constexpr std::chrono::milliseconds shortly{50};
+        command question{{"TYPE", dialect_.name()}, dialect_.name()};
+        question.until(Clock::now() + shortly);
+        const reply type = distlock::execute(connection_, question);
+        // Else it was a key beside the lock, or it is gone.
+        if (!type.is(reply_kind::status) || type.text() == Dialect::stored_as || type.text() == "none")
+            return;
         result_.trouble = "the key holds a " + type.text() + " where this lock needs a " +
                           std::string(Dialect::stored_as) + " (" + result_.trouble + ")";
     }
@@ -239,6 +244,9 @@ class attempt {
             } catch (const std::exception&) {
                 // Then we find out by asking.
             }
+            // Until the subscription is in force, and where it never is, we look as those do who are told nothing.
+            if (!bell_ || rung_ == 0)
+                until = std::min(until, Clock::now() + distlock::detail::default_recheck);
             if (bell_) {
                 const bool told = bell_->template wait<Clock>(rung_, until, stop_) && rung_ != 0;
                 if (told)
@@ -342,8 +350,12 @@ given_back give_back(Conn& connection, const Dialect& dialect, const token& owne
     const command release = dialect.release(owner);
     release_verdict verdict = dialect.read_release(distlock::execute(connection, release));
     const bool open = verdict.open;
-    // Asked again by the command that needs least; what was refused may be granted to it.
-    if (verdict.again) verdict = dialect.read_release(distlock::execute(connection, dialect.free(owner)));
+    if (verdict.again) {
+        // What was refused may be granted to the command that needs least.
+        const bool refused = verdict.what == release_outcome::refused;
+        const command again = refused ? dialect.free(owner) : release;
+        verdict = dialect.read_release(distlock::execute(connection, again));
+    }
     switch (verdict.what) {
         case release_outcome::released:
             return {in_time ? release_outcome::released : release_outcome::expired};

@@ -102,12 +102,7 @@ class lock_core {
                 if (how.once) return not_now();
                 if (auto done = queue_up(guard, deadline, how.guarded, stop)) return *std::move(done);
             }
-            // A guard's end needs no book, it names the acquisition it means; nor does an unlock() that has come already.
-            if (const auto* lost = held_.get(); lost != nullptr && !lost->guarded && !lost->ending)
-                strays_.remember(lost->taker);
-            held_.forget();
-            busy_ = true;
-            trouble_ = errc{};
+            begin_to_ask();
         }
         return acquire_from_server(
             {.lease = dialect_.lease(),
@@ -165,9 +160,10 @@ class lock_core {
         return std::max(releaser_.gone_by() - Clock::now(), duration::zero());
     }
 
-  private:
+    /// Returns: whether this is a child after fork(), whose parent the lock belongs to.
     bool foreign() const noexcept { return distlock::detail::current_process() != process_; }
 
+  private:
     bool has(std::uint64_t serial) const noexcept {
         return held_.get() != nullptr && (serial == 0 || held_.get()->serial == serial);
     }
@@ -254,7 +250,7 @@ class lock_core {
                 if (asks || stop.stop_requested() || reached(deadline)) {
                     queue_.leave(mine);
                     if (asks) {
-                        busy_ = true;
+                        begin_to_ask();
                         return std::nullopt;
                     }
                     queue_.nudge_first();
@@ -273,6 +269,17 @@ class lock_core {
                 return failed(last_failure_);
             }
         }
+    }
+
+    // In one step with the decision to: the late unlock() of a hold that is over must not find it any more.
+    // Preconditions: state_ is held, and a thread of ours may ask.
+    void begin_to_ask() {
+        // A guard's end needs no book, it names the acquisition it means; nor does an unlock() that has come already.
+        if (const auto* lost = held_.get(); lost != nullptr && !lost->guarded && !lost->ending)
+            strays_.remember(lost->taker);
+        held_.forget();
+        busy_ = true;
+        trouble_ = errc{};
     }
 
     static bool reached(time_point deadline) {
@@ -362,12 +369,13 @@ class lock_core {
         }
         const auto last = held_.end(guard);
         if (!last) return release_outcome::expired;
-        released_ = Clock::now();
         busy_ = true;  // a thread of ours that tried now would only find the key still there
         trouble_ = errc{};
         guard.unlock();
         const auto done = releaser_.release(*last);
-        open_gate();
+        const std::lock_guard again(state_);
+        released_ = Clock::now();
+        call_next();
         return done;
     }
 

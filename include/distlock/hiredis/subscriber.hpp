@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -16,6 +17,7 @@
 #include <string>
 #include <string_view>
 #include <sys/eventfd.h>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -42,7 +44,8 @@ class subscriber {
     subscriber& operator=(const subscriber&) = delete;
     ~subscriber() {
         over_ = true;
-        wake();
+        ring(ended_);
+        ring(wake_);
         if (thread_.joinable()) thread_.join();
     }
 
@@ -60,7 +63,7 @@ class subscriber {
             interests_.pop_back();
             throw;
         }
-        wake();
+        ring(wake_);
         return made;
     }
 
@@ -82,14 +85,18 @@ class subscriber {
     // Preconditions: lock_ is held, and the last thread has ended or is about to.
     void start() {
         if (thread_.joinable()) thread_.join();
-        if (!wake_) wake_ = file_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+        for (file_descriptor* one : {&wake_, &ended_}) {
+            if (*one) continue;
+            *one = file_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+            if (!*one) throw std::system_error(errno, std::generic_category(), "eventfd");
+        }
         thread_ = quiet_thread([this] { serve(); });
         serving_ = true;
     }
 
-    void wake() noexcept {
+    static void ring(const file_descriptor& event) noexcept {
         const std::uint64_t one = 1;
-        [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
+        [[maybe_unused]] const auto written = ::write(event.get(), &one, sizeof one);
     }
     void woken() noexcept {
         std::uint64_t count = 0;
@@ -99,15 +106,17 @@ class subscriber {
     void serve() noexcept {
         constexpr std::chrono::milliseconds first_pause{10};
         constexpr std::chrono::milliseconds longest_pause{500};
+        constexpr std::chrono::seconds long_enough{1};  // to be no server that hangs up on everybody
         auto pause = first_pause;
         for (;;) {
             woken();
             if (over_) return;
             try {
-                const auto socket = open_(clock::now() + connect_timeout_, wake_.get());
+                const auto socket = open_(clock::now() + connect_timeout_, ended_.get());
                 if (socket != nullptr) {
-                    pause = first_pause;
+                    const auto began = clock::now();
                     if (talk(*socket)) return;
+                    if (clock::now() - began >= long_enough) pause = first_pause;
                 }
             } catch (...) {
                 // Memory, or descriptors: perhaps there is some by and by.
@@ -161,15 +170,12 @@ class subscriber {
     std::vector<request> requests() {
         const std::lock_guard guard(lock_);
         std::vector<request> all;
-        for (interest& one : interests_) {
-            if (one.whose.expired()) {
-                all.push_back({false, one.channel});
-            } else if (!one.said) {
-                all.push_back({true, one.channel});
-                one.said = true;
-            }
-        }
-        std::erase_if(interests_, [](const interest& one) { return one.whose.expired(); });
+        std::erase_if(interests_, [&](interest& one) {
+            const bool gone = one.whose.expired();
+            if (gone || !one.said) all.push_back({!gone, one.channel});
+            one.said = true;
+            return gone;
+        });
         // A channel that was given up and is wanted again.
         std::stable_partition(all.begin(), all.end(), [](const request& one) { return !one.begins; });
         return all;
@@ -209,7 +215,8 @@ class subscriber {
     const std::chrono::milliseconds answer_time_;
     std::mutex lock_;
     std::vector<interest> interests_;
-    file_descriptor wake_;
+    file_descriptor wake_;   // there is something to say to the server
+    file_descriptor ended_;  // for good
     std::thread thread_;
     bool serving_ = false;
     std::atomic<bool> over_{false};

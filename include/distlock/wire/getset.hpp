@@ -34,7 +34,8 @@ namespace distlock {
 namespace detail {
 
 // The stamp is made by the server's clock, and says nothing of who made it: that stands beside it, as "<token>:<stamp>". What is
-// ours is told by both, so that a stamp that somebody shifted, or made anew, is never taken for ours.
+// ours is told by both, so that a stamp that somebody shifted, or made anew, is never taken for ours. What is ours is first
+// given its time: a write that needs no memory, after which the others are not refused.
 
 inline constexpr script getset_enter{
     R"(-- KEYS: lock, mine, fence, owner. ARGV: token, lease in ms, life of the fence in ms or 0, owner or ''.
@@ -52,6 +53,7 @@ if stamp and not ours then
     return {0, math.min(tonumber(stamp) - ms + 1, 4611686018427387904)}
   end
 end
+if ours then redis.call('pexpire', KEYS[2], ARGV[2]) end
 local fence = ''
 if ARGV[3] ~= '0' then
   fence = redis.call('get', KEYS[3])
@@ -71,7 +73,7 @@ redis.call('set', KEYS[2], ARGV[1] .. ':' .. stamp, 'PX', ARGV[2])
 redis.call('set', KEYS[1], stamp)
 if ARGV[4] ~= '' then redis.call('set', KEYS[4], ARGV[1] .. '\n' .. ARGV[4], 'PX', ARGV[2]) end
 return {1, fence})",
-    "919635b8ba1ba5725c6e16150582b86ec26948c3"};
+    "6ddc7c15ed8d26e832b8758572585dd170806801"};
 
 inline constexpr script getset_renew{
     R"(-- KEYS: lock, mine, fence, owner. ARGV: token, lease in ms, life of the fence in ms or 0.
@@ -83,6 +85,7 @@ if redis.call('get', KEYS[2]) ~= ARGV[1] .. ':' .. stamp then
   if no and string.find(no.err, 'READONLY', 1, true) then return redis.error_reply('READONLY replica') end
   return -1
 end
+redis.call('pexpire', KEYS[2], ARGV[2])
 local time = redis.call('time')
 stamp = string.format('%.0f', math.floor(time[1] * 1000 + time[2] / 1000) + ARGV[2] + 1)
 redis.call('set', KEYS[2], ARGV[1] .. ':' .. stamp, 'PX', ARGV[2])
@@ -90,7 +93,7 @@ redis.call('set', KEYS[1], stamp)
 if ARGV[3] ~= '0' then redis.call('pexpire', KEYS[3], ARGV[3]) end
 redis.call('pexpire', KEYS[4], ARGV[2])
 return 1)",
-    "1d15f659b946bd76096c51950b688a945b8cb8db"};
+    "63c591920a5ec64af6d4876213157e3d45afcb97"};
 
 inline constexpr script getset_release{
     R"(-- KEYS: lock, mine, owner. ARGV: token.

@@ -20,9 +20,10 @@ inline constexpr std::string_view getset_inspect =
     R"(-- KEYS: lock, mine, fence, owner.
 -- Returns {token or stamp, ms until it may be taken over, fence, owner}, with '' for what is not there; -2 ms: it is free.
 local function text(key) return redis.call('get', key) or '' end
-local stamp = text(KEYS[1])
+local stamp = redis.call('get', KEYS[1]) or '0'
+if not string.match(stamp, '^%d+$') then return redis.error_reply('WRONGTYPE a string that is no time stamp') end
 local time = redis.call('time')
-local left = (tonumber(stamp) or 0) - math.floor(time[1] * 1000 + time[2] / 1000)
+local left = math.min(tonumber(stamp) - math.floor(time[1] * 1000 + time[2] / 1000), 4611686018427387904)
 if left < 0 then left = -2 end
 local mine = text(KEYS[2])
 local token = string.sub(mine, 33) == ':' .. stamp and string.sub(mine, 1, 32)
@@ -33,12 +34,15 @@ inline constexpr std::string_view getset_force_release =
 -- Returns 1: taken from its owner. 0: nobody had it.
 local stamp = redis.call('get', KEYS[1])
 if not stamp then return redis.call('del', KEYS[1]) end
+local time = redis.call('time')
+local held = (tonumber(stamp) or 0) >= math.floor(time[1] * 1000 + time[2] / 1000)
 local mine = redis.call('get', KEYS[2]) or ''
 local token = string.sub(mine, 33) == ':' .. stamp and string.sub(mine, 1, 32)
 local life = math.min(math.max(redis.call('pttl', KEYS[2]), 1000), 86400000)
 redis.call('del', KEYS[2], KEYS[4])
 if token then redis.call('set', KEYS[3], token, 'PX', life) end
-return redis.call('del', KEYS[1]))";
+redis.call('del', KEYS[1])
+return held and 1 or 0)";
 
 }  // namespace detail
 

@@ -38,6 +38,21 @@ for i = 3, #KEYS do redis.call('del', KEYS[i]) end
 return redis.call('del', KEYS[1]))",
     "df4b45bdbe7705a891ecf01db88b30ecf85c5484"};
 
+inline constexpr std::string_view python_redis_lock_force =
+    R"(-- KEYS: lock, signal; and mark, owner where there may be such.
+-- Returns 1: taken from its owner. 0: nobody had it.
+local holder = redis.call('get', KEYS[1])
+if not holder then return redis.call('del', KEYS[1]) end
+redis.call('del', KEYS[2])
+redis.call('rpush', KEYS[2], '1')
+redis.call('pexpire', KEYS[2], 1000)
+if KEYS[3] then
+  local life = math.min(math.max(redis.call('pttl', KEYS[1]), 1000), 86400000)
+  redis.call('del', KEYS[4])
+  redis.call('set', KEYS[3], holder, 'PX', life)
+end
+return redis.call('del', KEYS[1]))";
+
 }  // namespace detail
 
 /// Interoperates with the PyPI package python-redis-lock: the key is "lock:" + name, the list that wakes its waiters
@@ -45,6 +60,27 @@ return redis.call('del', KEYS[1]))",
 /// taking the lock would leave one of them asleep. Two keys in two slots: as that package, not for a Cluster.
 class python_redis_lock : public prefixed<"lock:"> {
   public:
+    /// As plain_inspector; a lock that is taken away wakes who waits in Python.
+    class inspector : public prefixed<"lock:">::inspector {
+      public:
+        /// Throws: error(errc::invalid_name).
+        explicit inspector(const std::string& name)
+            : prefixed::inspector(name), signal_("lock-signal:" + name) {}
+        static inspector of_key(const std::string& key) {
+            return inspector(key.substr(std::string_view("lock:").size()));
+        }
+
+        command force_release() const {
+            if (mark_key().empty())
+                return {{"EVAL", detail::python_redis_lock_force, "2", name(), signal_}, name()};
+            return {{"EVAL", detail::python_redis_lock_force, "4", name(), signal_, mark_key(), owner_key()},
+                    name()};
+        }
+
+      private:
+        std::string signal_;
+    };
+
     /// Preconditions: the options are checked.
     /// Throws: error(errc::invalid_name), as `prefixed`.
     python_redis_lock(const std::string& name, const lock_options& options)
@@ -59,7 +95,7 @@ class python_redis_lock : public prefixed<"lock:"> {
 
     release_verdict read_release(const reply& r) const {
         release_verdict verdict = prefixed::read_release(r);
-        // The signal needs memory; free() does without it.
+        // Who may not use the list may still free the lock.
         if (r.is(reply_kind::error)) verdict.again = true;
         return verdict;
     }

@@ -59,9 +59,12 @@ if KEYS[2] then
 end
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
-local listen = redis.pcall('pubsub', 'numsub', ARGV[3])
-return {1, fence, listen[2] or 0})",
-    "c2c332db8c356ae6fc9c732d6810c9d1982c3562"};
+local function listen(how)
+  local said = redis.pcall('pubsub', how, ARGV[3])
+  return type(said[2]) == 'number' and said[2] or 0
+end
+return {1, fence, listen('numsub') + listen('shardnumsub')})",
+    "c4ba2cc36f7f1817ca5a123955abc630709bf883"};
 
 inline constexpr script redisson_renew{
     R"(-- KEYS: lock. ARGV: field, lease in ms.

@@ -36,10 +36,11 @@ inline std::string redisson_key(std::string_view kind, std::string_view name) {
 }
 
 inline constexpr std::string_view redisson_inspect =
-    R"(-- KEYS: lock, counter of fences.
+    R"(-- KEYS: lock, and the counter of fences where it is in the same slot.
 -- Returns {holder, holds, TTL left in ms, fence}, with '' for what is not there.
 local held = redis.call('hgetall', KEYS[1])
-return {held[1] or '', held[2] or '', redis.call('pttl', KEYS[1]), redis.call('get', KEYS[2]) or ''})";
+local fence = KEYS[2] and redis.call('get', KEYS[2]) or ''
+return {held[1] or '', held[2] or '', redis.call('pttl', KEYS[1]), fence})";
 
 inline constexpr std::string_view redisson_force_release =
     R"(-- KEYS: lock. ARGV: channel.
@@ -67,6 +68,8 @@ class redisson_inspector {
 
     /// Changes nothing; any replica may answer it.
     command inspect() const {
+        if (hash_tag(counter_) != hash_tag(key_.name()))
+            return {{"EVAL", detail::redisson_inspect, "1", key_.name()}, key_.name()};
         return {{"EVAL", detail::redisson_inspect, "2", key_.name(), counter_}, key_.name()};
     }
     /// Deletes the lock, whoever holds it, and wakes who waits, as RLock.forceUnlock().

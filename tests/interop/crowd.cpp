@@ -1,0 +1,76 @@
+// Four of ours and four of theirs, who want one lock all the time.
+#include <algorithm>
+#include <chrono>
+#include <concepts>
+#include <cstdint>
+#include <poll.h>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <distlock/distlock.hpp>
+#include <distlock/hiredis.hpp>
+
+#include "catch.hpp"
+#include "interop/peer.hpp"
+#include "interop/rows.hpp"
+#include "support/count.hpp"
+#include "support/history.hpp"
+
+using namespace interop;
+
+TEMPLATE_LIST_TEST_CASE(
+    "in a crowd of theirs and ours nobody has the lock beside another, and everybody has it", "", rows) {
+    const auto name = fresh_name();
+    const auto length = std::chrono::seconds(little_or_all(15, 60));
+    constexpr int each = 4;
+    history record;
+    std::vector<int> turns(2 * each);
+    std::vector<peer> theirs;
+    for (int i = 0; i < each; ++i) theirs.push_back(TestType::theirs().start());
+    const auto stamp = [] { return clk::time_point(std::chrono::steady_clock::now().time_since_epoch()); };
+    for (auto& one : theirs) one.say("crowd " + name + " " + std::to_string(length.count()));
+    {
+        std::vector<std::jthread> ours;
+        const auto end = clk::now() + length;
+        for (int i = 0; i < each; ++i) {
+            ours.emplace_back([&, i] {
+                distlock::hiredis_connection redis{server().uri()};
+                auto options = patient<TestType>();
+                options.lease = 5s;
+                lock_of<TestType> m{redis, name, options};
+                while (clk::now() < end) {
+                    m.lock();
+                    const auto began = stamp();
+                    ::poll(nullptr, 0, 1);
+                    record.add({i, began, stamp()});
+                    m.unlock();
+                    ++turns[static_cast<std::size_t>(i)];
+                }
+            });
+        }
+    }
+    for (int i = each; i < 2 * each; ++i) {
+        auto& one = theirs[static_cast<std::size_t>(i - each)];
+        for (auto said = one.line(); said != "done"; said = one.line()) {
+            std::int64_t began = 0;
+            std::int64_t ended = 0;
+            REQUIRE(std::istringstream(said) >> began >> ended);
+            record.add({i, clk::time_point(std::chrono::nanoseconds(began)),
+                        clk::time_point(std::chrono::nanoseconds(ended))});
+            ++turns[static_cast<std::size_t>(i)];
+        }
+    }
+    CHECK(record.overlaps().empty());
+    // Who stands in line hands it to who stands in line.
+    const bool hand_over = std::same_as<typename TestType::dialect, distlock::handoff>;
+    if (!hand_over) CHECK(*std::min_element(turns.begin(), turns.end()) > 0);
+    const auto sum = [&](int from) {
+        int all = 0;
+        for (int i = from; i < from + each; ++i) all += turns[static_cast<std::size_t>(i)];
+        return all;
+    };
+    figure("crowd of %d s: ours %d turns, theirs %d; the fewest of one %d", static_cast<int>(length.count()),
+           sum(0), sum(each), *std::min_element(turns.begin(), turns.end()));
+}
