@@ -107,8 +107,6 @@ void judge(const result& seen, const char* how_often, clk::duration span) {
         "%d",
         how_often, std::chrono::duration<double>(span).count(), seen.kills, seen.renewals, locks, seen.risks,
         seen.losses);
-    // Each lock was renewed more than once, and connections were killed that did so.
-    CHECK(seen.renewals > 2 * locks);
     CHECK(seen.kills > span / 1s);
 }
 
@@ -118,13 +116,14 @@ TEST_CASE("no lock is lost when all connections are killed ten times a second") 
     const clk::duration span = little_or_all<clk::duration>(3s, 60s);
     const result seen = kill_connections(100ms, span);
     judge(seen, "10 times a second", span);
+    CHECK(seen.renewals > 2 * locks);  // connections were killed that did so
     CHECK(seen.losses == 0);
     CHECK(seen.not_owned == 0);
     CHECK(seen.not_there == 0);
     CHECK(seen.released == locks);
 }
 
-// Here every try may fail, and now and then all tries of one lease do.
+// Here every try may fail, and now and then all tries of one lease do; on a machine with little time, of all.
 TEST_CASE("a lock is kept or its loss is told when all connections are killed as often as can be") {
     const clk::duration span = little_or_all<clk::duration>(3s, 20s);
     const result seen = kill_connections(0ms, span);
