@@ -255,6 +255,24 @@ TEMPLATE_LIST_TEST_CASE("a key of another type is an error that names key and ty
     CHECK(ask({"EXISTS", s.key}) == "1");
 }
 
+// A stamp has none, and needs none.
+TEMPLATE_TEST_CASE("a holder without a TTL is reported, and left alone", "", with_plain, with_handoff,
+                   with_go_zero, with_redigo, with_redis_semaphore, with_python_redis_lock, with_redisson) {
+    setting<TestType> s;
+    typename setting<TestType>::lock m{s.redis, s.name};
+    REQUIRE(s.take(s.key, 60'000));
+    REQUIRE(ask({"PERSIST", s.key}) == "1");
+    std::error_code ec;
+    CHECK_FALSE(m.try_lock(ec));
+    CHECK(ec == errc::holder_without_ttl);
+    CHECK_FALSE(m.try_lock_for(20ms, ec));
+    CHECK(ec == errc::holder_without_ttl);
+    CHECK(ask({"PTTL", s.key}) == "-1");
+    CHECK_FALSE(s.report().remaining);
+    CHECK(s.release(s.key));
+    CHECK(m.try_lock());
+}
+
 TEMPLATE_LIST_TEST_CASE("fencing tokens grow over owners, and a lost lock has none that passes", "", all) {
     setting<TestType> s;
     std::uint64_t last = 0;
