@@ -78,9 +78,9 @@ class subscriber {
         std::string channel;
     };
 
-    static constexpr std::chrono::seconds silence{3};  // before the server is asked whether it lives
-    static constexpr std::chrono::seconds idleness{
-        10};  // without a subscription, before the socket is closed
+    // Before the server is asked whether it lives; and without a subscription, before the socket is closed.
+    static constexpr std::chrono::seconds silence{3};
+    static constexpr std::chrono::seconds idleness{10};
 
     // Preconditions: lock_ is held, and the last thread has ended or is about to.
     void start() {
@@ -170,12 +170,12 @@ class subscriber {
     std::vector<request> requests() {
         const std::lock_guard guard(lock_);
         std::vector<request> all;
-        std::erase_if(interests_, [&](interest& one) {
-            const bool gone = one.whose.expired();
-            if (gone || !one.said) all.push_back({!gone, one.channel});
-            one.said = true;
-            return gone;
-        });
+        for (auto one = interests_.begin(); one != interests_.end();) {
+            const bool gone = one->whose.expired();
+            if (gone || !one->said) all.push_back({!gone, one->channel});
+            one->said = true;
+            one = gone ? interests_.erase(one) : one + 1;
+        }
         // A channel that was given up and is wanted again.
         std::stable_partition(all.begin(), all.end(), [](const request& one) { return !one.begins; });
         return all;
