@@ -45,7 +45,7 @@ interop=
 case "$labels " in
     *" interop "*)
         sh "$root/tests/interop/build.sh" "$root/build/interop"
-        interop=-DDISTLOCK_INTEROP=$root/build/interop
+        interop=$root/build/interop
         ;;
 esac
 
@@ -53,7 +53,7 @@ echo "== configuring in $build"
 generator=
 if [ ! -e "$build/CMakeCache.txt" ] && command -v ninja >/dev/null 2>&1; then generator="-G Ninja"; fi
 # shellcheck disable=SC2086
-cmake -S "$root" -B "$build" $generator -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-g1 -DDISTLOCK_WERROR=ON ${interop:+"$interop"}
+cmake -S "$root" -B "$build" $generator -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-g1 -DDISTLOCK_WERROR=ON "-DDISTLOCK_INTEROP=$interop"
 
 targets=
 match=

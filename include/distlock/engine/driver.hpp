@@ -329,7 +329,7 @@ class attempt {
 /// Throws: error(errc::no_entropy), std::bad_alloc; nothing is left on the server then but what a lost reply
 /// can leave.
 /// Round trips: one when the lock is free; two when it is taken and this is a try; in line, two until the wait begins, one
-/// when the lock was found taken the last time.
+/// when the lock was found taken the last time; one more to name the type of a key that is no lock.
 template <class Clock, class Conn, class Dialect, class Owe = detail::nothing_is_owed,
           class Watch = detail::nobody_watches>
 acquisition take(Conn& connection, const Dialect& dialect, const acquire_limits& limits,

@@ -374,7 +374,7 @@ class lock_core {
         guard.unlock();
         const auto done = releaser_.release(*last);
         const std::lock_guard again(state_);
-        released_ = Clock::now();
+        if constexpr (wakes_waiters<Conn, Dialect>) released_ = Clock::now();
         call_next();
         return done;
     }
