@@ -1,6 +1,8 @@
 // The testing annex: what the project tests itself with, for the tests of services. Link distlock::testing.
 #pragma once
 
+#include <distlock/testing/fault_proxy.hpp>
+#include <distlock/testing/history.hpp>
 #include <distlock/testing/manual_clock.hpp>
 #include <distlock/testing/redis_server.hpp>
 #include <distlock/testing/scripted_connection.hpp>

@@ -30,7 +30,7 @@
 #include <distlock/testing.hpp>
 
 #include "catch.hpp"
-#include "support/cutting_proxy.hpp"
+#include "support/byte_client.hpp"
 #include "support/fake_server.hpp"
 #include "support/slack.hpp"
 #include "support/waiting.hpp"
@@ -41,254 +41,15 @@ using distlock::errc;
 using distlock::hiredis_connection;
 using distlock::lock_options;
 using distlock::release_outcome;
+using distlock::testing::fault_proxy;
 using distlock::testing::redis_server;
-using ending = cutting_proxy::ending;
-using part = cutting_proxy::part;
-using words = cutting_proxy::words;
+using ending = fault_proxy::ending;
+using part = fault_proxy::part;
+using words = fault_proxy::words;
 
 namespace {
 
 constexpr std::array all_endings{ending::reset, ending::close, ending::silence};
-
-std::string text(ending how) {
-    if (how == ending::silence || how == ending::delay) return how == ending::delay ? "delay" : "silence";
-    return how == ending::reset ? "RST" : "FIN";
-}
-std::string text(part of) { return of == part::request ? "request" : "reply"; }
-
-std::string wire(const words& command) {
-    std::string out = "*" + std::to_string(command.size()) + "\r\n";
-    for (const std::string& word : command) out += "$" + std::to_string(word.size()) + "\r\n" + word + "\r\n";
-    return out;
-}
-
-// ---- The proxy itself.
-
-/// A client that knows nothing of commands.
-class byte_client {
-  public:
-    explicit byte_client(std::uint16_t port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        address.sin_port = htons(port);
-        if (::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-            throw std::runtime_error("no connection");
-    }
-    byte_client(const byte_client&) = delete;
-    byte_client& operator=(const byte_client&) = delete;
-    ~byte_client() { ::close(fd_); }
-
-    void send(std::string_view bytes) {
-        while (!bytes.empty()) {
-            const auto n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-            if (n < 0) return;
-            bytes.remove_prefix(static_cast<std::size_t>(n));
-        }
-    }
-    void send_no_more() { ::shutdown(fd_, SHUT_WR); }
-
-    /// Returns: `size` bytes; fewer when the connection ends, or for ten seconds no more come.
-    std::string receive(std::size_t size) {
-        std::string out;
-        char chunk[16384];
-        while (out.size() < size) {
-            if (!readable(10'000)) break;
-            const auto n = ::recv(fd_, chunk, std::min(sizeof chunk, size - out.size()), 0);
-            if (n <= 0) break;
-            out.append(chunk, static_cast<std::size_t>(n));
-        }
-        return out;
-    }
-
-    /// Returns: what follows on the connection: its end, how it ends, or nothing.
-    std::string what_follows(ending expected) {
-        if (!readable(expected == ending::silence ? 3 : 10'000)) return text(ending::silence);
-        char byte = 0;
-        const auto n = ::recv(fd_, &byte, 1, 0);
-        if (n == 0) return text(ending::close);
-        return n < 0 && errno == ECONNRESET ? text(ending::reset) : "a byte";
-    }
-
-  private:
-    bool readable(int timeout_ms) const {
-        pollfd p{fd_, POLLIN, 0};
-        return ::poll(&p, 1, timeout_ms) > 0;
-    }
-    int fd_;
-};
-
-cutting_proxy::which word(std::string first) {
-    return [first = std::move(first)](const words& w) { return w.at(0) == first; };
-}
-
-}  // namespace
-
-TEST_CASE("the proxy passes every byte on when it has no rule") {
-    const redis_server real;
-    cutting_proxy proxy(real.socket_path());
-    std::string binary(300'000, '\0');
-    for (std::size_t i = 0; i < binary.size(); ++i) binary[i] = static_cast<char>(i * 7 % 256);
-
-    const std::string stream = wire({"SET", "a", binary}) + wire({"GET", "a"}) + wire({"GET", "none"}) +
-                               wire({"NOSUCH", "\r\n*1\r\n"}) + wire({"SET", "", ""}) + wire({"GET", ""}) +
-                               wire({"EVAL", "return {1, {2, 'three', {}}, {err='E x'}}", "0"}) +
-                               wire({"INCR", "n"});
-    const std::string answer = "+OK\r\n$" + std::to_string(binary.size()) + "\r\n" + binary + "\r\n$-1\r\n";
-    const std::string rest = "+OK\r\n$0\r\n\r\n*3\r\n:1\r\n*3\r\n:2\r\n$5\r\nthree\r\n*0\r\n-E x\r\n:1\r\n";
-
-    byte_client client(proxy.port());
-    std::thread sender([&] { client.send(stream); });  // more than the sockets hold at once
-    const std::string first = client.receive(answer.size());
-    const std::string refusal = client.receive(1);
-    std::string refused;
-    while (!refused.ends_with("\r\n")) {
-        const std::string byte = client.receive(1);
-        if (byte.empty()) break;
-        refused += byte;
-    }
-    const std::string last = client.receive(rest.size());
-    sender.join();
-    CHECK((first == answer));
-    CHECK(refusal == "-");
-    CHECK_THAT(refused, contains_text("unknown command"));
-    CHECK(last == rest);
-    CHECK(proxy.connections() == 1);
-    CHECK(proxy.requests().size() == 8);
-    CHECK(proxy.requests(word("GET")).size() == 3);
-    CHECK(proxy.cuts().empty());
-
-    // What the client sends is the same on the other side, whole commands or not; and so are the ends.
-    client.send("*2\r\n$3\r\nGE");
-    client.send_no_more();
-    CHECK(client.what_follows(ending::close) == "FIN");
-    byte_client inline_client(proxy.port());
-    inline_client.send("PING\r\nINCR n\r\n");
-    CHECK(inline_client.receive(11) == "+PONG\r\n:2\r\n");
-}
-
-TEST_CASE(
-    "bytes reach the server through the proxy as they were sent, also the last ones of a client that goes") {
-    const fake_server server([](fake_server::peer& p) { p.wait_for_end(); });
-    cutting_proxy proxy(server.port());
-    const std::string sent = wire({"SET", "a", std::string("\0\r\n$", 4)}) + "*2\r\n$1\r\n";
-    {
-        byte_client client(proxy.port());
-        client.send(sent);
-        client.send_no_more();
-        CHECK(client.what_follows(ending::close) == "FIN");
-    }
-    CHECK(server.received() == sent);
-}
-
-TEST_CASE("the proxy cuts a request after exactly so many bytes, as it was told") {
-    const fake_server server(scripts::always("+OK\r\n"));
-    cutting_proxy proxy(server.port());
-    const std::string before = wire({"PING"});
-    const std::string request = wire({"SET", "a", "*1\r\n"});
-    std::string expected;
-    int cuts = 0;
-    for (const ending how : all_endings) {
-        for (std::size_t k = 0; k <= request.size(); ++k) {
-            INFO(text(how) << " after " << k << " bytes");
-            proxy.cut({.of = part::request, .command = word("SET"), .after = k, .how = how});
-            byte_client client(proxy.port());
-            client.send(before + request + before);  // the reply to the first still comes
-            REQUIRE(client.receive(5) == "+OK\r\n");
-            REQUIRE(client.what_follows(how) == text(how));
-            expected += before + request.substr(0, k);
-            REQUIRE(eventually([&] { return server.received().size() >= expected.size(); }));
-
-            byte_client next(proxy.port());
-            next.send(request);
-            REQUIRE(next.receive(5) == "+OK\r\n");
-            expected += request;
-            REQUIRE(server.received() == expected);
-
-            const auto made = proxy.cuts();
-            REQUIRE(static_cast<int>(made.size()) == ++cuts);
-            REQUIRE(made.back().command == words{"SET", "a", "*1\r\n"});
-            REQUIRE(made.back().size == request.size());
-            REQUIRE(made.back().passed == k);
-        }
-    }
-}
-
-TEST_CASE("the proxy cuts a reply after exactly so many bytes, as it was told") {
-    const redis_server real;
-    cutting_proxy proxy(real.socket_path());
-    const std::string request = wire({"EVAL", "return {'abc', 7, {}}", "0"});
-    const std::string reply = "*3\r\n$3\r\nabc\r\n:7\r\n*0\r\n";
-    for (const ending how : all_endings) {
-        for (std::size_t k = 0; k <= reply.size(); ++k) {
-            INFO(text(how) << " after " << k << " bytes");
-            proxy.cut({.of = part::reply, .command = word("EVAL"), .after = k, .how = how});
-            byte_client client(proxy.port());
-            client.send(wire({"PING"}) + request + wire({"INCR", "n"}));
-            REQUIRE(client.receive(7 + k) == "+PONG\r\n" + reply.substr(0, k));
-            REQUIRE(client.what_follows(how) == text(how));
-            REQUIRE(proxy.cuts().back().size == reply.size());
-            REQUIRE(proxy.cuts().back().passed == k);
-
-            byte_client next(proxy.port());
-            next.send(request);
-            REQUIRE(next.receive(reply.size()) == reply);
-        }
-    }
-}
-
-TEST_CASE(
-    "the proxy cuts from the one it was told on, as often as it was told, and no more once left alone") {
-    const redis_server real;
-    cutting_proxy proxy(real.socket_path());
-    const auto goes_well = [&](const words& command) {
-        byte_client client(proxy.port());
-        client.send(wire(command));
-        return client.receive(1).size() == 1;
-    };
-    const part of = GENERATE(part::request, part::reply);
-    proxy.cut({.of = of, .command = word("GET"), .first = 2, .times = 2});
-    CHECK(goes_well({"GET", "a"}));
-    CHECK(goes_well({"SET", "a", "b"}));
-    CHECK_FALSE(goes_well({"GET", "a"}));
-    CHECK(goes_well({"SET", "a", "b"}));
-    CHECK_FALSE(goes_well({"GET", "a"}));
-    CHECK(goes_well({"GET", "a"}));
-    proxy.cut({.of = of});
-    proxy.leave_alone();
-    CHECK(goes_well({"GET", "a"}));
-    CHECK(proxy.cuts().size() == 2);
-    CHECK(proxy.connections() == 7);
-}
-
-TEST_CASE("a client that ends a silent connection is let go, and the proxy ends at once whatever goes on") {
-    std::atomic<int> ended{0};
-    const fake_server server([&](fake_server::peer& p) {
-        p.wait_for_end();
-        ++ended;
-    });
-    auto proxy = std::make_unique<cutting_proxy>(server.port());
-    proxy->cut({.after = 3, .how = ending::silence, .times = 2});
-    {
-        byte_client gone(proxy->port());
-        gone.send(wire({"PING"}));
-        CHECK(eventually([&] { return server.received().size() == 3; }));
-    }
-    CHECK(eventually([&] { return ended == 1; }));
-    byte_client silent(proxy->port());
-    silent.send(wire({"PING"}));
-    byte_client passing(proxy->port());
-    passing.send(wire({"PING"}));
-    CHECK(eventually([&] { return server.received().size() == 6 + wire({"PING"}).size(); }));
-    CHECK(time_of([&] { proxy.reset(); }) <= slack);
-    CHECK(silent.what_follows(ending::close) != "silence");
-    CHECK(passing.what_follows(ending::close) != "silence");
-    CHECK(eventually([&] { return ended == 3; }));
-}
-
-// ---- Locks behind it.
-
-namespace {
 
 using lock_type = distlock::mutex<hiredis_connection>;
 using distlock::script;
@@ -334,7 +95,7 @@ class verdict {
 /// A server, and the proxy in front of it.
 struct site {
     redis_server real;
-    cutting_proxy proxy{real.socket_path()};
+    fault_proxy proxy{real.socket_path()};
 
     std::string uri(std::chrono::milliseconds timeout) const {
         return proxy.uri("?command_timeout=" + std::to_string(timeout.count()) + "ms");
@@ -388,7 +149,7 @@ class sites {
 
 /// What is cut.
 struct series {
-    cutting_proxy::which command;
+    fault_proxy::which command;
     int times = 1;            // in a row
     bool takes_time = false;  // an attempt waits most of its time
     std::size_t points = 3;   // about so many within a request, twice as many within a reply
@@ -396,10 +157,10 @@ struct series {
 
 /// Returns: the rules for all cuts, and all ways to cut, of a request or reply of `size` bytes; unless it is to be thorough,
 /// for none, all, all but one, and some bytes between.
-std::vector<cutting_proxy::rule> cuts_of(const series& what, part of, std::size_t size) {
+std::vector<fault_proxy::rule> cuts_of(const series& what, part of, std::size_t size) {
     const std::size_t points = of == part::request ? what.points : 2 * what.points;
     const std::size_t every = thorough() ? 1 : size / points + 1;
-    std::vector<cutting_proxy::rule> cuts;
+    std::vector<fault_proxy::rule> cuts;
     for (const ending how : all_endings) {
         for (std::size_t k = 0; k <= size; ++k) {
             if (k % every != 0 && k + 1 < size) continue;
@@ -409,7 +170,7 @@ std::vector<cutting_proxy::rule> cuts_of(const series& what, part of, std::size_
     return cuts;
 }
 
-using attempt = std::function<void(site&, const cutting_proxy::rule&, verdict&)>;
+using attempt = std::function<void(site&, const fault_proxy::rule&, verdict&)>;
 
 /// Says whether the machine does things in their time: how long a round trip through a proxy takes that cuts nothing.
 class pulse {
@@ -450,8 +211,7 @@ class pulse {
 };
 
 /// Returns: what is wrong.
-std::string attempt_one(std::size_t where, const attempt& run, const cutting_proxy::rule& cut,
-                        pulse& machine) {
+std::string attempt_one(std::size_t where, const attempt& run, const fault_proxy::rule& cut, pulse& machine) {
     for (int tries = 1;; ++tries) {
         site& s = sites::fresh(where);
         verdict found;
@@ -475,18 +235,18 @@ std::string attempt_one(std::size_t where, const attempt& run, const cutting_pro
 /// Returns: what is wrong.
 std::string at_the_cuts(const series& what, const attempt& run) {
     pulse machine;
-    const cutting_proxy::rule first{
+    const fault_proxy::rule first{
         .of = part::reply, .command = what.command, .after = 1'000'000, .times = what.times};
     std::string wrong = attempt_one(0, run, first, machine);
     if (!wrong.empty()) return wrong;
-    const cutting_proxy::made seen = sites::at(0).proxy.cuts().front();
+    const fault_proxy::made seen = sites::at(0).proxy.cuts().front();
     auto cuts = cuts_of(what, part::request, wire(seen.command).size());
     const auto more = cuts_of(what, part::reply, seen.size);
     cuts.insert(cuts.end(), more.begin(), more.end());
 
     constexpr std::size_t enough = 2000;  // of text
     // Those that wait for no time-out keep the machine busy.
-    const auto waiting = std::partition(cuts.begin(), cuts.end(), [&](const cutting_proxy::rule& cut) {
+    const auto waiting = std::partition(cuts.begin(), cuts.end(), [&](const fault_proxy::rule& cut) {
         return cut.how != ending::silence && !what.takes_time;
     });
     std::mutex lock;
@@ -512,10 +272,10 @@ std::string at_the_cuts(const series& what, const attempt& run) {
     return wrong;
 }
 
-cutting_proxy::which body_of(const script& source) {
+fault_proxy::which body_of(const script& source) {
     return [&source](const words& w) { return w.at(0) == "EVAL" && w.at(1) == source.text(); };
 }
-cutting_proxy::which call_of(const script& source) {
+fault_proxy::which call_of(const script& source) {
     return [&source, with_body = body_of(source)](const words& w) {
         return (w.at(0) == "EVALSHA" && w.at(1) == source.sha1()) || with_body(w);
     };
@@ -540,7 +300,7 @@ std::string token_in(const words& w) {
 struct way {
     std::string name;
     lock_options options;
-    cutting_proxy::which command;
+    fault_proxy::which command;
     void (*before)(site&, lock_type&);
 };
 
@@ -645,7 +405,7 @@ void expect_to_be_had_again(site& s, lock_type& m, verdict& v) {
 TEST_CASE("a lock is granted soon wherever one acquire is cut, to the token the server has") {
     for (const way& w : ways_to_take()) {
         INFO(w.name);
-        CHECK(at_the_cuts({w.command}, [&](site& s, const cutting_proxy::rule& cut, verdict& v) {
+        CHECK(at_the_cuts({w.command}, [&](site& s, const fault_proxy::rule& cut, verdict& v) {
                   client c(s, w);
                   s.proxy.cut(cut);
                   v.expect_soon([&] { c.m.lock(); }, "locked");
@@ -658,7 +418,7 @@ TEST_CASE("a lock is granted soon wherever one acquire is cut, to the token the 
 TEST_CASE("a try that has no time to ask again is granted or leaves nothing, wherever its acquire is cut") {
     for (const way& w : ways_to_take()) {
         INFO(w.name);
-        CHECK(at_the_cuts({w.command}, [&](site& s, const cutting_proxy::rule& cut, verdict& v) {
+        CHECK(at_the_cuts({w.command}, [&](site& s, const fault_proxy::rule& cut, verdict& v) {
                   client c(s, w);
                   s.proxy.cut(cut);
                   std::error_code ec;
@@ -681,7 +441,7 @@ TEST_CASE("who gives up after every acquire was cut leaves nothing, and does not
     const bool at_once = GENERATE(true, false);  // tried again
     for (const way& w : ways_to_take()) {
         INFO(w.name << (at_once ? ", tried again at once" : ""));
-        const auto run = [&](site& s, const cutting_proxy::rule& cut, verdict& v) {
+        const auto run = [&](site& s, const fault_proxy::rule& cut, verdict& v) {
             client c(s, w);
             s.proxy.cut(cut);
             std::error_code ec;
@@ -706,7 +466,7 @@ TEST_CASE("who gives up after every acquire was cut leaves nothing, and does not
 TEST_CASE("what somebody else has is never granted, wherever the acquire is cut") {
     for (const way& w : ways_to_take()) {
         INFO(w.name);
-        CHECK(at_the_cuts({w.command}, [&](site& s, const cutting_proxy::rule& cut, verdict& v) {
+        CHECK(at_the_cuts({w.command}, [&](site& s, const fault_proxy::rule& cut, verdict& v) {
                   client c(s, w);
                   s.real.command({"SET", "orders", "somebody", "PX", "60000"});
                   s.proxy.cut(cut);
@@ -722,7 +482,7 @@ TEST_CASE("what somebody else has is never granted, wherever the acquire is cut"
 TEST_CASE("a release that is cut once anywhere is one, and the lock can be had again at once") {
     for (const way& w : ways_to_release()) {
         INFO(w.name);
-        CHECK(at_the_cuts({w.command}, [&](site& s, const cutting_proxy::rule& cut, verdict& v) {
+        CHECK(at_the_cuts({w.command}, [&](site& s, const fault_proxy::rule& cut, verdict& v) {
                   client c(s, w);
                   s.proxy.cut(cut);
                   release_outcome what{};
@@ -740,7 +500,7 @@ TEST_CASE("a release that is cut once anywhere is one, and the lock can be had a
 TEST_CASE("a release that was cut whenever it was tried is settled in the background") {
     for (const way& w : ways_to_release()) {
         INFO(w.name);
-        const auto run = [&](site& s, const cutting_proxy::rule& cut, verdict& v) {
+        const auto run = [&](site& s, const fault_proxy::rule& cut, verdict& v) {
             client c(s, w);
             s.proxy.cut(cut);
             release_outcome what{};
@@ -766,7 +526,7 @@ TEST_CASE("a posted release that is cut, once or twice, is settled in the backgr
     const int times = GENERATE(1, 2);
     for (const way& w : ways_to_release()) {
         INFO(w.name << ", " << times << " times");
-        const auto run = [&](site& s, const cutting_proxy::rule& cut, verdict& v) {
+        const auto run = [&](site& s, const fault_proxy::rule& cut, verdict& v) {
             client c(s, w, posting(w.options));
             s.proxy.cut(cut);
             release_outcome what{};
@@ -792,7 +552,7 @@ TEST_CASE("who locks again does not wait for what his own cut release left behin
     const bool posted = GENERATE(false, true);
     for (const way& w : ways_to_release()) {
         INFO(w.name << (posted ? ", posted" : ""));
-        const auto run = [&](site& s, const cutting_proxy::rule& cut, verdict& v) {
+        const auto run = [&](site& s, const fault_proxy::rule& cut, verdict& v) {
             client c(s, w, posted ? posting(w.options) : w.options);
             s.proxy.cut(cut);
             c.m.unlock();
@@ -812,7 +572,7 @@ TEST_CASE("who locks again does not wait for what his own cut release left behin
 TEST_CASE("an unlock after the lease frees nobody else's lock and says so, wherever it is cut") {
     for (const way& w : ways_to_release()) {
         INFO(w.name);
-        const auto run = [&](site& s, const cutting_proxy::rule& cut, verdict& v) {
+        const auto run = [&](site& s, const fault_proxy::rule& cut, verdict& v) {
             lock_options options = w.options;
             options.lease = 2 * command_timeout;
             options.renew = false;
@@ -848,7 +608,7 @@ constexpr auto short_lease = 3 * (3 * command_timeout + slack) / 2;
 TEST_CASE("a renewal that is cut once anywhere is made good before the lease is over") {
     for (const way& w : ways_to_renew()) {
         INFO(w.name);
-        const auto run = [&](site& s, const cutting_proxy::rule& cut, verdict& v) {
+        const auto run = [&](site& s, const fault_proxy::rule& cut, verdict& v) {
             const auto seen = std::make_shared<counting_observer>();
             lock_options options = w.options;
             options.lease = short_lease;
@@ -875,7 +635,7 @@ TEST_CASE("a renewal that is cut once anywhere is made good before the lease is 
 TEST_CASE("an unlock while a renewal is being cut leaves nothing behind") {
     for (const way& w : ways_to_renew()) {
         INFO(w.name);
-        const auto run = [&](site& s, const cutting_proxy::rule& cut, verdict& v) {
+        const auto run = [&](site& s, const fault_proxy::rule& cut, verdict& v) {
             lock_options options = w.options;
             options.lease = short_lease;
             client c(s, w, options);
@@ -898,7 +658,7 @@ TEST_CASE(
     lock_options options = fenced ? beside : plain;
     options.lease = short_lease;
     client c(s, {"", options, {}, do_nothing});
-    const auto drop = [&](const cutting_proxy::which& these) {
+    const auto drop = [&](const fault_proxy::which& these) {
         s.proxy.cut({.of = part::reply, .command = these, .how = how});
     };
 

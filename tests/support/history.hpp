@@ -2,12 +2,15 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <distlock/base/clock.hpp>
+#include <distlock/testing.hpp>
 
 /// Holds are recorded as the holder believes them: from the return of lock() to the call of unlock(), or to the end of
 /// validity where that comes first.
@@ -31,18 +34,19 @@ class history {
         return holds_;
     }
 
-    /// Returns: the overlaps, a line each; empty when there are none.
+    /// Returns: what the checker of histories says, a line each; empty when all can be true.
     std::string overlaps() const {
-        auto sorted = holds();
-        std::sort(sorted.begin(), sorted.end(), [](const hold& a, const hold& b) { return a.from < b.from; });
-        std::string found;
-        for (std::size_t i = 1; i < sorted.size(); ++i) {
-            const auto overlap = sorted[i - 1].to - sorted[i].from;
-            if (overlap <= overlap.zero()) continue;
-            found += std::to_string(sorted[i - 1].who) + " and " + std::to_string(sorted[i].who) + " for " +
-                     std::to_string(overlap.count()) + " ns\n";
+        std::vector<distlock::testing::history_event> events;
+        for (const hold& h : holds()) {
+            distlock::testing::history_event e;
+            e.what = distlock::testing::history_event::kind::granted;
+            e.process = h.who;
+            e.hold = events.size() + 1;
+            e.from = e.at = h.from;
+            e.until = std::max(h.to, h.from + std::chrono::nanoseconds{1});
+            events.push_back(e);
         }
-        return found;
+        return distlock::testing::check_history(std::move(events)).text();
     }
 
   private:

@@ -1,0 +1,259 @@
+// What a fault proxy is to do to a conversation: the decisions, without a socket.
+//
+//   class fault_plan {
+//     void cut(rule);                                      // from now on, instead of any rule before
+//     void rewrite(which, reply, times);                   // another reply in the place of the server's
+//     void storm(seed, one_in);                            // cuts at random, the same for the same seed
+//     void delay(part, duration);  void hold(part);        // all of one direction
+//     void let_go();                                       // what is held
+//     void slice(bytes, pause);                            // so many at a time
+//     void leave_alone();                                  // none of all that
+//     void forget();                                       // and nothing counted yet
+//     int connections() const;
+//     std::vector<words> requests(which) const;            // whole ones that came, since the beginning
+//     std::vector<made> cuts() const;                      // what was cut, in order
+//   };
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/clock.hpp>
+
+namespace distlock::testing {
+
+/// All members may be called from several threads.
+class fault_plan {
+  public:
+    using words = std::vector<std::string>;
+
+    /// Which commands are meant: whatever can be called with the words of one and says so; none: all. It is called on the
+    /// proxy's thread.
+    class which {
+      public:
+        which() = default;
+        template <class F>
+            requires(!std::is_same_v<std::remove_cvref_t<F>, which>)
+        which(F f) : asked_(std::make_shared<of<F>>(std::move(f))) {}
+        /// Returns: whether there is a condition.
+        explicit operator bool() const noexcept { return asked_ != nullptr; }
+        bool operator()(const words& w) const { return !asked_ || asked_->says(w); }
+
+      private:
+        struct base {
+            virtual ~base() = default;
+            virtual bool says(const words& w) const = 0;
+        };
+        template <class F>
+        struct of final : base {
+            explicit of(F f) : call(std::move(f)) {}
+            bool says(const words& w) const override { return call(w); }
+            F call;
+        };
+        std::shared_ptr<const base> asked_;
+    };
+
+    enum class part { request, reply };
+    enum class ending {
+        reset,    ///< RST to the client
+        close,    ///< FIN to the client
+        silence,  ///< the connection stays open, and nothing passes on it any more in either direction
+        delay,    ///< as silence, but the rest of the request is kept, and reaches the server at deliver()
+    };
+
+    struct rule {
+        part of = part::request;
+        which command = {};     ///< whose request or reply
+        std::size_t after = 0;  ///< so many bytes of it still pass; more than it has: all of it
+        ending how = ending::reset;
+        int first = 1;  ///< of the requests or replies that match from now on, counted from 1
+        int times = 1;  ///< so many in a row, each on whatever connection it comes
+    };
+    struct made {
+        part of;
+        words command;
+        std::size_t size;    ///< of the request or reply, in bytes
+        std::size_t passed;  ///< of them
+    };
+
+    void cut(rule r) {
+        const std::lock_guard guard(lock_);
+        rule_ = std::move(r);
+    }
+    /// Effects: the next `times` replies to `these` are `bytes`, whatever the server answers.
+    void rewrite(which these, std::string bytes, int times = 1) {
+        const std::lock_guard guard(lock_);
+        rewriting_ = {std::move(these), std::move(bytes), times};
+    }
+    /// Effects: cuts one in so many requests and replies, at any byte and in any way but delay. Whether and where depends on
+    /// the seed, on how many connections came before and on how many requests on this one. 0: none.
+    void storm(std::uint64_t seed, std::uint32_t one_in) {
+        const std::lock_guard guard(lock_);
+        storm_seed_ = seed;
+        storm_one_in_ = one_in;
+    }
+    /// Effects: what comes from now on is passed on so much later, in order.
+    void delay(part of, clock::duration by) {
+        const std::lock_guard guard(lock_);
+        (of == part::request ? pace_.request_delay : pace_.reply_delay) = by;
+    }
+    /// Effects: nothing is passed on in this direction until let_go() or leave_alone(). Connections can be made.
+    void hold(part of) {
+        const std::lock_guard guard(lock_);
+        (of == part::request ? pace_.requests_held : pace_.replies_held) = true;
+    }
+    void let_go() {
+        change([this] { pace_.requests_held = pace_.replies_held = false; });
+    }
+    /// Effects: passes no more than `bytes` at a time, in both directions, with a pause in between. 0: all at once.
+    void slice(std::size_t bytes, clock::duration pause = {}) {
+        change([&] {
+            pace_.slice = bytes;
+            pace_.pause = pause;
+        });
+    }
+    void leave_alone() {
+        change([this] { calm(); });
+    }
+
+    void forget() {
+        change([this] {
+            calm();
+            connections_ = 0;
+            requests_.clear();
+            cuts_.clear();
+        });
+    }
+    int connections() const {
+        const std::lock_guard guard(lock_);
+        return connections_;
+    }
+    std::vector<words> requests(const which& these = {}) const {
+        const std::lock_guard guard(lock_);
+        std::vector<words> out;
+        std::copy_if(requests_.begin(), requests_.end(), std::back_inserter(out), these);
+        return out;
+    }
+    std::vector<made> cuts() const {
+        const std::lock_guard guard(lock_);
+        return cuts_;
+    }
+
+  protected:
+    fault_plan() = default;
+    fault_plan(const fault_plan&) = delete;
+    fault_plan& operator=(const fault_plan&) = delete;
+    ~fault_plan() = default;
+
+    /// How everything is to be passed on just now.
+    struct pace {
+        clock::duration request_delay{};
+        clock::duration reply_delay{};
+        bool requests_held = false;
+        bool replies_held = false;
+        std::size_t slice = 0;
+        clock::duration pause{};
+    };
+    struct sentence {
+        std::size_t passes;
+        ending how;
+    };
+
+    pace present() const {
+        const std::lock_guard guard(lock_);
+        return pace_;
+    }
+
+    /// Returns: the number of a connection that came.
+    int count_connection() {
+        const std::lock_guard guard(lock_);
+        return ++connections_;
+    }
+
+    /// `nth`: of the requests, or replies, on that connection. Returns: what is to be cut; none: nothing.
+    std::optional<sentence> judge(int connection, std::uint64_t nth, part of, const words& command,
+                                  std::size_t size) {
+        const std::lock_guard guard(lock_);
+        if (of == part::request) requests_.push_back(command);
+        const auto ruled = by_rule(of, command, size);
+        const auto cut = ruled ? ruled : by_storm(connection, nth * 2 + (of == part::reply ? 1 : 0), size);
+        if (cut) cuts_.push_back({of, command, size, cut->passes});
+        return cut;
+    }
+
+    std::string rewritten(const words& command, std::string bytes) {
+        const std::lock_guard guard(lock_);
+        if (rewriting_.times <= 0 || !rewriting_.command(command)) return bytes;
+        --rewriting_.times;
+        return rewriting_.bytes;
+    }
+
+    // It hears at once that something has changed.
+    virtual void heed() noexcept = 0;
+
+  private:
+    struct rewriting {
+        which command;
+        std::string bytes;
+        int times = 0;
+    };
+
+    template <class F>
+    void change(F f) {
+        {
+            const std::lock_guard guard(lock_);
+            f();
+        }
+        heed();
+    }
+    void calm() {
+        rule_.reset();
+        rewriting_.times = 0;
+        storm_one_in_ = 0;
+        pace_ = {};
+    }
+
+    std::optional<sentence> by_rule(part of, const words& command, std::size_t size) {
+        if (!rule_ || rule_->of != of || !rule_->command(command)) return std::nullopt;
+        if (--rule_->first > 0) return std::nullopt;
+        const sentence passed{std::min(rule_->after, size), rule_->how};
+        if (--rule_->times <= 0) rule_.reset();
+        return passed;
+    }
+    std::optional<sentence> by_storm(int connection, std::uint64_t nth, std::size_t size) const {
+        if (storm_one_in_ == 0) return std::nullopt;
+        const auto drawn = mixed(mixed(storm_seed_ ^ static_cast<std::uint64_t>(connection) << 32U) ^ nth);
+        if (drawn % storm_one_in_ != 0) return std::nullopt;
+        constexpr ending endings[] = {ending::reset, ending::close, ending::silence};
+        const auto again = mixed(drawn);
+        return sentence{static_cast<std::size_t>((again >> 8U) % (size + 1)), endings[again % 3]};
+    }
+    // splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
+    static std::uint64_t mixed(std::uint64_t x) noexcept {
+        x += 0x9e3779b97f4a7c15U;
+        x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;
+        x = (x ^ (x >> 27U)) * 0x94d049bb133111ebU;
+        return x ^ (x >> 31U);
+    }
+
+    mutable std::mutex lock_;
+    std::optional<rule> rule_;
+    rewriting rewriting_;
+    std::uint64_t storm_seed_ = 0;
+    std::uint32_t storm_one_in_ = 0;
+    pace pace_;
+    int connections_ = 0;
+    std::vector<words> requests_;
+    std::vector<made> cuts_;
+};
+
+}  // namespace distlock::testing

@@ -1,0 +1,370 @@
+// A proxy in front of a server that does to a conversation what networks do: cuts it at any byte, delays, holds, slices, rewrites.
+//
+//   class fault_proxy : public fault_plan {                // which says what is done
+//     explicit fault_proxy(std::string socket_path);       // of the server; or its loopback port
+//     std::string uri(options) const;  std::uint16_t port() const;
+//     void deliver();                                      // what a cut delayed: the server gets it, nobody its reply
+//   };
+#pragma once
+
+#include <algorithm>
+#include <arpa/inet.h>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <list>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <optional>
+#include <poll.h>
+#include <string>
+#include <string_view>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
+#include <distlock/testing/fault_plan.hpp>
+#include <distlock/testing/request_framing.hpp>
+
+namespace distlock::testing {
+
+/// One thread does everything. A request, and a reply, is looked at when the whole of it has come; therefore what a rule
+/// cuts, and where, does not depend on how the bytes travel. Bytes that are no array of strings make a connection pass
+/// whatever comes on it. All members may be called from several threads.
+class fault_proxy final : public fault_plan {
+  public:
+    /// Throws: error(errc::no_server) when there is no port or no thread for it.
+    explicit fault_proxy(std::string socket_path) : socket_path_(std::move(socket_path)) { start(); }
+    explicit fault_proxy(std::uint16_t server_port) : server_port_(server_port) { start(); }
+    fault_proxy(const fault_proxy&) = delete;
+    fault_proxy& operator=(const fault_proxy&) = delete;
+    /// Effects: ends every connection.
+    ~fault_proxy() {
+        ending_ = true;
+        heed();
+        thread_.join();
+        ::close(listener_);
+        ::close(bell_);
+    }
+
+    std::uint16_t port() const noexcept { return port_; }
+    std::string uri(const std::string& options = "") const {
+        return "redis://127.0.0.1:" + std::to_string(port_) + options;
+    }
+
+    void deliver() {
+        delivering_ = true;
+        heed();
+    }
+
+  private:
+    using time_point = clock::time_point;
+
+    void heed() noexcept override {
+        const std::uint64_t one = 1;
+        [[maybe_unused]] const auto written = ::write(bell_, &one, sizeof one);
+    }
+
+    // What goes in one direction.
+    struct stream {
+        std::deque<std::pair<time_point, std::string>> later;  // and when
+        std::string ready;
+        time_point next{};  // not before: of the next slice
+        bool empty() const { return later.empty() && ready.empty(); }
+        void clear() {
+            later.clear();
+            ready.clear();
+        }
+    };
+
+    // A conversation: two sockets, and what has come and not gone yet.
+    struct line {
+        int number = 0;
+        int client = -1;
+        int server = -1;
+        std::string request;  // not whole yet
+        std::string reply;    // not whole yet
+        stream to_server;
+        stream to_client;
+        std::string late;  // kept by a cut
+        std::deque<words> unanswered;
+        std::uint64_t requests = 0;  // so far
+        std::uint64_t replies = 0;
+        bool opaque = false;        // passed as it comes
+        bool client_ended = false;  // it will send no more
+        bool server_ended = false;
+        bool told_server = false;   // that the client will send no more
+        std::optional<ending> cut;  // is due as soon as what may still pass has passed
+        bool dead = false;          // it was cut; only the client's end is waited for
+    };
+
+    void start() {
+        listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        sockaddr_in address = loopback(0);
+        socklen_t size = sizeof address;
+        auto* const any = reinterpret_cast<sockaddr*>(&address);
+        bell_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (::bind(listener_, any, size) != 0 || ::getsockname(listener_, any, &size) != 0 ||
+            ::listen(listener_, 128) != 0 || bell_ < 0) {
+            throw error(errc::no_server, "no fault proxy: " + std::generic_category().message(errno));
+        }
+        port_ = ntohs(address.sin_port);
+        thread_ = std::thread([this] { run(); });
+    }
+
+    static sockaddr_in loopback(std::uint16_t port) {
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        address.sin_port = htons(port);
+        return address;
+    }
+
+    void run() {
+        std::vector<pollfd> polled;
+        for (;;) {
+            polled.assign({{bell_, POLLIN, 0}, {listener_, POLLIN, 0}});
+            const auto now = clock::now();
+            const pace now_at = present();
+            time_point next = time_point::max();
+            for (line& l : lines_) {
+                const bool to_client = passable(l.to_client, now, now_at.replies_held, next);
+                const bool to_server = passable(l.to_server, now, now_at.requests_held, next);
+                // What has ended reports that again and again.
+                const bool client_over = l.client_ended && !to_client;
+                polled.push_back({client_over ? -1 : l.client, wanted(!l.client_ended, to_client), 0});
+                const bool server_over = (l.server_ended || l.dead) && !to_server;
+                polled.push_back(
+                    {server_over ? -1 : l.server, wanted(!l.server_ended && !l.dead, to_server), 0});
+            }
+            if (::poll(polled.data(), polled.size(), milliseconds_to(next, now)) < 0) continue;  // EINTR
+            if (polled[0].revents != 0 && !answer_bell()) break;
+            std::size_t at = 2;
+            for (auto l = lines_.begin(); l != lines_.end(); at += 2) {
+                const bool goes_on = step(*l, polled[at].revents != 0, polled[at + 1].revents != 0);
+                if (!goes_on) hang_up(*l, false);
+                l = goes_on ? std::next(l) : lines_.erase(l);
+            }
+            if (polled[1].revents != 0) accept_one();
+        }
+        for (line& l : lines_) hang_up(l, false);
+    }
+
+    // Effects: makes ready what is due. Returns: whether something can be sent now; else `next` says when at the latest to ask again.
+    static bool passable(stream& s, time_point now, bool held, time_point& next) {
+        if (held) return false;
+        while (!s.later.empty() && s.later.front().first <= now) {
+            s.ready += s.later.front().second;
+            s.later.pop_front();
+        }
+        if (!s.ready.empty() && s.next <= now) return true;
+        if (!s.ready.empty()) next = std::min(next, s.next);
+        if (!s.later.empty()) next = std::min(next, s.later.front().first);
+        return false;
+    }
+
+    static int milliseconds_to(time_point when, time_point now) {
+        if (when == time_point::max()) return -1;
+        return static_cast<int>(
+            std::max(std::chrono::ceil<std::chrono::milliseconds>(when - now).count(), std::int64_t{0}));
+    }
+
+    // Returns: false when the end has come.
+    bool answer_bell() {
+        std::uint64_t rung = 0;
+        [[maybe_unused]] const auto read = ::read(bell_, &rung, sizeof rung);
+        if (delivering_.exchange(false)) {
+            for (line& l : lines_) l.to_server.ready += std::exchange(l.late, {});
+        }
+        return !ending_;
+    }
+
+    static short wanted(bool reading, bool writing) {
+        return static_cast<short>((reading ? POLLIN : 0) | (writing ? POLLOUT : 0));
+    }
+
+    void accept_one() {
+        line l;
+        l.client = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (l.client < 0) return;
+        no_delay(l.client);
+        l.server = connect_to_server();
+        l.number = count_connection();
+        if (l.server < 0) return hang_up(l, true);
+        lines_.push_back(std::move(l));
+    }
+
+    int connect_to_server() const {
+        const bool local = !socket_path_.empty();
+        sockaddr_un by_path{};
+        by_path.sun_family = AF_UNIX;
+        std::memcpy(by_path.sun_path, socket_path_.data(),
+                    std::min(socket_path_.size(), sizeof by_path.sun_path - 1));
+        const sockaddr_in by_port = loopback(server_port_);
+        const int fd = ::socket(local ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const auto* const where =
+            local ? reinterpret_cast<const sockaddr*>(&by_path) : reinterpret_cast<const sockaddr*>(&by_port);
+        if (::connect(fd, where, local ? sizeof by_path : sizeof by_port) != 0) {
+            ::close(fd);
+            return -1;
+        }
+        if (!local) no_delay(fd);
+        return fd;
+    }
+
+    static void no_delay(int fd) {
+        const int on = 1;
+        ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    }
+
+    // Returns: false when the conversation is over.
+    bool step(line& l, bool client_ready, bool server_ready) {
+        const pace now_at = present();
+        std::string from_client;
+        std::string from_server;
+        if (client_ready && !l.client_ended) l.client_ended = !receive(l.client, from_client);
+        if (l.dead) {
+            return pass_on(l.server, l.to_server, now_at, now_at.requests_held) &&
+                   !(l.client_ended && l.late.empty() && l.to_server.empty());
+        }
+        if (server_ready && !l.server_ended) l.server_ended = !receive(l.server, from_server);
+        take_requests(l, from_client, now_at.request_delay);
+        take_replies(l, from_server, now_at.reply_delay);
+        // What the server said before it went still passes.
+        if (!pass_on(l.server, l.to_server, now_at, now_at.requests_held)) l.to_server.clear();
+        if (!pass_on(l.client, l.to_client, now_at, now_at.replies_held)) return false;
+        const bool delivered = l.to_server.empty() && l.to_client.empty();
+        if (l.cut && delivered && l.unanswered.empty()) return end(l);
+        if (l.server_ended && l.to_client.empty()) return false;
+        if (l.client_ended && l.to_server.empty() && !std::exchange(l.told_server, true)) {
+            ::shutdown(l.server, SHUT_WR);
+        }
+        return true;
+    }
+
+    // Returns: false when nothing more will come.
+    static bool receive(int fd, std::string& into) {
+        char chunk[16384];
+        const auto n = ::recv(fd, chunk, sizeof chunk, MSG_DONTWAIT);
+        if (n > 0) into.assign(chunk, static_cast<std::size_t>(n));
+        return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
+    }
+
+    // Returns: false when the peer is gone.
+    static bool pass_on(int fd, stream& s, const pace& now_at, bool held) {
+        time_point ignored = time_point::max();
+        while (passable(s, clock::now(), held, ignored)) {
+            const std::size_t size =
+                now_at.slice != 0 ? std::min(now_at.slice, s.ready.size()) : s.ready.size();
+            const auto n = ::send(fd, s.ready.data(), size, MSG_NOSIGNAL | MSG_DONTWAIT);
+            if (n < 0) return errno == EAGAIN || errno == EINTR;
+            s.ready.erase(0, static_cast<std::size_t>(n));
+            s.next = clock::now() + now_at.pause;
+        }
+        return true;
+    }
+
+    static void pass_later(stream& s, std::string bytes, clock::duration by) {
+        if (bytes.empty()) return;
+        if (by == by.zero() && s.later.empty()) {
+            s.ready += bytes;
+        } else {
+            s.later.emplace_back(clock::now() + by, std::move(bytes));
+        }
+    }
+    void take_requests(line& l, std::string_view came, clock::duration later) {
+        l.request += came;
+        while (!l.opaque && !l.request.empty() && !l.cut) {
+            words command;
+            const std::size_t size = impl::framed(l.request, 0, &command);
+            if (size == impl::not_whole) break;
+            l.opaque = size == impl::not_ours || command.empty();
+            if (l.opaque) break;
+            const auto cut = judge(l.number, ++l.requests, part::request, command, size);
+            pass_later(l.to_server, l.request.substr(0, cut ? cut->passes : size), later);
+            if (cut && cut->how == ending::delay) l.late = l.request.substr(cut->passes, size - cut->passes);
+            l.request.erase(0, size);
+            if (cut) {
+                l.cut = cut->how;
+            } else {
+                l.unanswered.push_back(std::move(command));
+            }
+        }
+        if (l.cut) l.request.clear();
+        if (l.opaque || l.client_ended) pass_later(l.to_server, std::exchange(l.request, {}), later);
+    }
+
+    // After a cut of a request, replies to those before it still pass.
+    void take_replies(line& l, std::string_view came, clock::duration later) {
+        l.reply += came;
+        while (!l.opaque && !l.unanswered.empty() && !l.reply.empty()) {
+            const std::size_t size = impl::framed(l.reply, 0, nullptr);
+            if (size == impl::not_whole) break;
+            l.opaque = size == impl::not_ours;
+            if (l.opaque) break;
+            std::string bytes = rewritten(l.unanswered.front(), l.reply.substr(0, size));
+            const auto cut =
+                l.cut ? std::nullopt
+                      : judge(l.number, ++l.replies, part::reply, l.unanswered.front(), bytes.size());
+            if (cut) bytes.resize(cut->passes);
+            pass_later(l.to_client, std::move(bytes), later);
+            l.reply.erase(0, size);
+            l.unanswered.pop_front();
+            if (!cut) continue;
+            l.cut = cut->how;
+            l.unanswered.clear();
+        }
+        if (l.cut && l.unanswered.empty()) l.reply.clear();
+        if (l.opaque || l.unanswered.empty() || l.server_ended)
+            pass_later(l.to_client, std::exchange(l.reply, {}), later);
+    }
+
+    // Returns: whether there is a client left to wait for.
+    static bool end(line& l) {
+        switch (*l.cut) {
+            case ending::reset:
+                hang_up(l, true);
+                return false;
+            case ending::close:
+                ::shutdown(l.client, SHUT_WR);
+                ::close(std::exchange(l.server, -1));
+                break;
+            case ending::silence:
+            case ending::delay:
+                break;
+        }
+        l.dead = true;
+        return !l.client_ended || !l.late.empty();
+    }
+
+    static void hang_up(line& l, bool reset) {
+        const linger at_once{1, 0};
+        if (reset) ::setsockopt(l.client, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+        for (int* const fd : {&l.client, &l.server}) {
+            if (*fd >= 0) ::close(std::exchange(*fd, -1));
+        }
+    }
+
+    const std::string socket_path_;
+    const std::uint16_t server_port_ = 0;
+    int listener_ = -1;
+    int bell_ = -1;
+    std::uint16_t port_ = 0;
+
+    std::list<line> lines_;  // the thread's alone
+    std::atomic<bool> delivering_{false};
+    std::atomic<bool> ending_{false};
+    std::thread thread_;
+};
+
+}  // namespace distlock::testing
