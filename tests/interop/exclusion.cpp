@@ -15,8 +15,8 @@
 #include "catch.hpp"
 #include "interop/peer.hpp"
 #include "interop/rows.hpp"
-#include "lab/fenced_resource/owners.hpp"
 #include "support/count.hpp"
+#include "support/owner_process.hpp"
 #include "support/waiting.hpp"
 
 using namespace interop;

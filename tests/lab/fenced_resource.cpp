@@ -17,9 +17,9 @@
 #include <distlock/testing.hpp>
 
 #include "catch.hpp"
-#include "lab/fenced_resource/owners.hpp"
 #include "lab/fenced_resource/store.hpp"
 #include "support/count.hpp"
+#include "support/owner_process.hpp"
 #include "support/waiting.hpp"
 
 using namespace std::chrono_literals;

@@ -20,10 +20,10 @@
 #include <distlock/testing.hpp>
 
 #include "catch.hpp"
-#include "lab/fenced_resource/owners.hpp"
-#include "lab/fenced_resource/store.hpp"
 #include "lab/lateness.hpp"
 #include "support/count.hpp"
+#include "support/owner_process.hpp"
+#include "support/shared_object.hpp"
 #include "support/slack.hpp"
 #include "support/waiting.hpp"
 

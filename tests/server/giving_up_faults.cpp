@@ -12,7 +12,6 @@
 #include <distlock/testing.hpp>
 
 #include "catch.hpp"
-#include "support/cutting_proxy.hpp"
 #include "support/lock_on_server.hpp"
 #include "support/slack.hpp"
 #include "support/stepping_proxy.hpp"
@@ -22,6 +21,7 @@ using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::hiredis_connection;
 using distlock::lock_options;
+using distlock::testing::fault_proxy;
 using distlock::testing::redis_server;
 using clk = distlock::clock;
 using locker = distlock::mutex<hiredis_connection>;
@@ -211,12 +211,12 @@ TEST_CASE("a wait whose socket is killed goes on in line, and is served") {
 
 TEST_CASE("a grant that is lost with its socket keeps others waiting for no longer than its lease") {
     owned it({.lease = 600ms, .recheck = 1h});
-    cutting_proxy proxy(it.server.socket_path());
+    fault_proxy proxy(it.server.socket_path());
     waiter one(proxy.uri(), {.lease = 600ms, .recheck = 1h});
     one.wait();
     REQUIRE(it.seen.gets(1));
-    proxy.cut({.of = cutting_proxy::part::reply,
-               .command = [](const cutting_proxy::words& w) { return w[0] == "BLPOP"; },
+    proxy.cut({.of = fault_proxy::part::reply,
+               .command = [](const fault_proxy::words& w) { return w[0] == "BLPOP"; },
                .after = 0});
     const auto released = clk::now();
     it.owner.unlock();

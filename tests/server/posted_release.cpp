@@ -9,7 +9,6 @@
 #include <distlock/testing.hpp>
 
 #include "catch.hpp"
-#include "support/cutting_proxy.hpp"
 #include "support/lock_on_server.hpp"
 #include "support/slack.hpp"
 #include "support/waiting.hpp"
@@ -18,6 +17,7 @@ using namespace std::chrono_literals;
 using distlock::hiredis_connection;
 using distlock::lock_options;
 using distlock::release_outcome;
+using distlock::testing::fault_proxy;
 using distlock::testing::redis_server;
 using clk = distlock::clock;
 using locker = distlock::mutex<hiredis_connection>;
@@ -43,13 +43,13 @@ struct place {
     }
 
     redis_server server;
-    cutting_proxy proxy{server.socket_path()};
+    fault_proxy proxy{server.socket_path()};
     hiredis_connection redis{proxy.uri()};
     locker m{redis, "orders", no_looks};
     lock_on_server seen{server, "orders"};
 };
 
-bool is_release(const cutting_proxy::words& w) {
+bool is_release(const fault_proxy::words& w) {
     return w[0].starts_with("EVAL") &&
            (w[1] == distlock::detail::handoff_pass.sha1() || w[1] == distlock::detail::handoff_pass.text());
 }
@@ -100,8 +100,8 @@ TEST_CASE(
 }
 
 TEST_CASE("a posted release whose socket dies before its reply is read is asked for again") {
-    for (const auto how : {cutting_proxy::ending::reset, cutting_proxy::ending::close}) {
-        for (const auto of : {cutting_proxy::part::request, cutting_proxy::part::reply}) {
+    for (const auto how : {fault_proxy::ending::reset, fault_proxy::ending::close}) {
+        for (const auto of : {fault_proxy::part::request, fault_proxy::part::reply}) {
             place it;
             it.m.lock();
             it.proxy.cut({.of = of, .command = is_release, .after = 0, .how = how});
@@ -116,10 +116,10 @@ TEST_CASE("a posted release whose socket dies before its reply is read is asked 
 
 TEST_CASE("a posted release that is never answered is asked for again after the command time-out") {
     constexpr auto command_timeout = 200ms;
-    for (const auto of : {cutting_proxy::part::request, cutting_proxy::part::reply}) {
+    for (const auto of : {fault_proxy::part::request, fault_proxy::part::reply}) {
         place it;
         it.m.lock();
-        it.proxy.cut({.of = of, .command = is_release, .after = 0, .how = cutting_proxy::ending::silence});
+        it.proxy.cut({.of = of, .command = is_release, .after = 0, .how = fault_proxy::ending::silence});
         const auto released = clk::now();
         CHECK(it.m.unlock() == release_outcome::posted);
         CHECK(eventually([&] { return it.m.residual() == 0ms; }));
@@ -133,10 +133,10 @@ TEST_CASE("a mutex takes its lock again although its posted release was lost") {
     for (const bool once : {true, false}) {
         place it;
         it.m.lock();
-        it.proxy.cut({.of = cutting_proxy::part::request,
+        it.proxy.cut({.of = fault_proxy::part::request,
                       .command = is_release,
                       .after = 0,
-                      .how = cutting_proxy::ending::reset});
+                      .how = fault_proxy::ending::reset});
         CHECK(it.m.unlock() == release_outcome::posted);
         const auto begun = clk::now();
         CHECK((once ? it.m.try_lock() : it.m.try_lock_for(10s)));

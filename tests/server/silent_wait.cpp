@@ -7,30 +7,30 @@
 #include <distlock/testing.hpp>
 
 #include "catch.hpp"
-#include "support/cutting_proxy.hpp"
 
 using namespace std::chrono_literals;
 using distlock::hiredis_connection;
+using distlock::testing::fault_proxy;
 using distlock::testing::redis_server;
 
 namespace {
 
-cutting_proxy::which waits() {
-    return [](const cutting_proxy::words& request) { return !request.empty() && request[0] == "BLPOP"; };
+fault_proxy::which waits() {
+    return [](const fault_proxy::words& request) { return !request.empty() && request[0] == "BLPOP"; };
 }
 
 }  // namespace
 
 TEST_CASE("a wait that the server never heard of, or whose answer is lost, does not last for ever") {
-    for (const auto where : {cutting_proxy::part::request, cutting_proxy::part::reply}) {
+    for (const auto where : {fault_proxy::part::request, fault_proxy::part::reply}) {
         redis_server server;
-        cutting_proxy proxy(server.socket_path());
+        fault_proxy proxy(server.socket_path());
         hiredis_connection near(server.uri());
         hiredis_connection far(proxy.uri());
         distlock::mutex theirs(near, "orders", {.lease = 2s, .renew = false});
         distlock::mutex ours(far, "orders", {.lease = 2s});
         theirs.lock();
-        proxy.cut({.of = where, .command = waits(), .how = cutting_proxy::ending::silence});
+        proxy.cut({.of = where, .command = waits(), .how = fault_proxy::ending::silence});
         const auto began = std::chrono::steady_clock::now();
         REQUIRE(ours.try_lock_for(60s));
         // Their lease ends, and ours where the grant was lost; the wait is found to be none every three seconds.

@@ -20,6 +20,8 @@
 #include <distlock/engine/driver.hpp>
 #include <distlock/testing/manual_clock.hpp>
 #include <distlock/testing/scripted_connection.hpp>
+#include <distlock/wire/handoff.hpp>
+#include <distlock/wire/handoff_scripts.hpp>
 #include <distlock/wire/plain.hpp>
 
 #include "catch.hpp"
@@ -681,6 +683,20 @@ TEST_CASE("a release that the server refuses for good is sent once, a passing tr
     CHECK(give_back({reply::error("LOADING x"), reply::integer(1)}).outcome == release_outcome::released);
     CHECK(give_back({reply::error("LOADING x"), reply::error("LOADING x")}).outcome ==
           release_outcome::refused);
+}
+
+// A busy server was asked for a mere delete next: who waited in line was not served.
+TEST_CASE(
+    "a release that a busy server refused is asked again whole, one that wants memory as a mere delete") {
+    const distlock::handoff dialect("orders", {});
+    const auto second = [&](const char* refusal) {
+        scripted_connection redis{reply::error(refusal), reply::integer(1)};
+        distlock::engine::give_back<manual_clock>(redis, dialect, token::generate(),
+                                                  manual_clock::now() + 1s);
+        return redis.commands().at(1).argv.at(1);
+    };
+    CHECK(second("BUSY x") == distlock::detail::handoff_pass.sha1());
+    CHECK(second("OOM x") == distlock::detail::plain_release.sha1());
 }
 
 TEST_CASE("a release is owed when the server may still have the key, and only then") {

@@ -351,9 +351,8 @@ given_back give_back(Conn& connection, const Dialect& dialect, const token& owne
     release_verdict verdict = dialect.read_release(distlock::execute(connection, release));
     const bool open = verdict.open;
     if (verdict.again) {
-        // What was refused may be granted to the command that needs least.
-        const bool refused = verdict.what == release_outcome::refused;
-        const command again = refused ? dialect.free(owner) : release;
+        // Who waits in line is only served by the whole release.
+        const command again = verdict.plainly ? dialect.free(owner) : release;
         verdict = dialect.read_release(distlock::execute(connection, again));
     }
     switch (verdict.what) {

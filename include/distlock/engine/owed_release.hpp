@@ -53,12 +53,14 @@ class owed_release final : public lease_keeper<Conn, Clock>::chore {
 
     clock::time_point end(const reply& answer, clock::time_point, clock::time_point now) noexcept override {
         unheard_ = !answer.answered();
-        switch (dialect_.read_release(answer).what) {
+        const auto verdict = dialect_.read_release(answer);
+        switch (verdict.what) {
             case release_outcome::refused:
-                plainly_ = !plainly_;
+                plainly_ = verdict.plainly && !plainly_;
+                if (plainly_) return now;
                 [[fallthrough]];
             case release_outcome::unreachable:
-                pause_ = std::min<clock::duration>(pause_ * 2, std::chrono::seconds{1});
+                pause_ = std::min<clock::duration>(pause_ * 2, longest_pause);
                 return std::min(now + pause_, owed_->gone_by());
             default:
                 owed_->settle();
@@ -74,6 +76,9 @@ class owed_release final : public lease_keeper<Conn, Clock>::chore {
         owed_->settle();
         return true;
     }
+
+    // Who waits for the lock waits for this, too, once the server is itself again.
+    static constexpr std::chrono::milliseconds longest_pause{100};
 
     const Dialect dialect_;
     const token owner_;

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <string>
+#include <string_view>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <system_error>
@@ -82,6 +83,9 @@ class spawn_plan {
         check(::posix_spawn_file_actions_adddup2(&actions_, STDOUT_FILENO, STDERR_FILENO));
     }
 
+    /// Effects: adds these "NAME=value" to what the child has in its environment; they win.
+    void environment(const std::vector<std::string>& entries) { entries_ = entries; }
+
     /// Throws: std::system_error with what the operating system said, for instance ENOENT.
     pid_t start(const std::string& program, const std::vector<std::string>& arguments) {
 #ifdef __GLIBC__
@@ -93,18 +97,33 @@ class spawn_plan {
         std::vector<char*> argv{const_cast<char*>(program.c_str())};
         for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
         argv.push_back(nullptr);
+        std::vector<char*> variables;
+        for (const std::string& entry : entries_) variables.push_back(const_cast<char*>(entry.c_str()));
+        for (char** inherited = environ; inherited != nullptr && *inherited != nullptr; ++inherited) {
+            if (!is_replaced(*inherited)) variables.push_back(*inherited);
+        }
+        variables.push_back(nullptr);
         pid_t pid = -1;
-        check(::posix_spawnp(&pid, program.c_str(), &actions_, &attributes_, argv.data(), environ));
+        check(::posix_spawnp(&pid, program.c_str(), &actions_, &attributes_, argv.data(), variables.data()));
         return pid;
     }
 
   private:
+    bool is_replaced(std::string_view inherited) const {
+        const auto name = inherited.substr(0, inherited.find('=')).size() + 1;  // with the '='
+        for (const std::string_view entry : entries_) {
+            if (entry.substr(0, name) == inherited.substr(0, name)) return true;
+        }
+        return false;
+    }
+
     static void check(int failed) {
         if (failed != 0) throw std::system_error(failed, std::generic_category());
     }
 
     posix_spawnattr_t attributes_;
     posix_spawn_file_actions_t actions_;
+    std::vector<std::string> entries_;
 };
 
 /// A running program, and beside it a minder: a shell that does nothing but read a pipe whose only write end
@@ -115,10 +134,11 @@ class spawn_plan {
 /// killed parent, so does the program.)
 class child_process {
   public:
-    /// Effects: Runs `program` (looked up on PATH), its output appended to the file `output`.
+    /// Effects: Runs `program` (looked up on PATH), its output appended to the file `output`, with these "NAME=value"
+    /// added to its environment.
     /// Throws: std::system_error if it cannot be run.
     child_process(const std::string& program, const std::vector<std::string>& arguments,
-                  const std::string& output) {
+                  const std::string& output, const std::vector<std::string>& environment = {}) {
         int ends[2];
         if (::pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category());
         const unique_fd read_end{ends[0]};
@@ -135,6 +155,7 @@ class child_process {
             spawn_plan plan{minder_};
             plan.input("/dev/null");
             plan.output(output.c_str());
+            plan.environment(environment);
             pid_ = plan.start(program, arguments);
         } catch (...) {
             kill();

@@ -3,6 +3,7 @@
 //   struct history_event;
 //   class recorder;              // events of many threads and processes, on one clock; survives SIGKILL
 //   history_report check_history(std::vector<history_event>);
+//   std::vector<belief> beliefs_in(std::vector<history_event>);       // who believed to have it, from when to when
 #pragma once
 
 #include <algorithm>
@@ -216,24 +217,33 @@ struct history_report {
     }
 };
 
-namespace impl {
-
-// What the owner of a hold believed, from the grant to the first of: its own release, the end of validity as it was last told,
-// being told that the lock is lost, the end of its process.
+/// What the owner of a hold believed, from the grant to the first of: its own release, the end of validity as it was last told,
+/// being told that the lock is lost, the end of its process.
 struct belief {
     history_event granted;
     clock::time_point to;
-    bool over = false;  // it let go, or was told
+    bool over = false;  ///< it let go, or was told
 };
+
+namespace impl {
 
 class history_check {
     using kind = history_event::kind;
 
   public:
-    history_report run(std::vector<history_event> events) {
+    explicit history_check(std::vector<history_event> events) {
         std::stable_sort(events.begin(), events.end(),
                          [](const auto& a, const auto& b) { return a.at < b.at; });
         for (const history_event& e : events) take(e);
+    }
+
+    std::vector<belief> beliefs() const {
+        std::vector<belief> all;
+        for (const auto& [number, b] : holds_) all.push_back(b);
+        return all;
+    }
+
+    history_report report() && {
         std::map<std::string_view, std::vector<const belief*>> by_lock;
         for (const auto& [number, b] : holds_) {
             if (b.to > b.granted.at) by_lock[b.granted.lock_name()].push_back(&b);
@@ -350,12 +360,17 @@ class history_check {
 
 }  // namespace impl
 
+/// Returns: who believed to have a lock, from when to when, in the order of the grants.
+inline std::vector<belief> beliefs_in(std::vector<history_event> events) {
+    return impl::history_check(std::move(events)).beliefs();
+}
+
 /// Checks that nobody had a lock while somebody else believed to have it, but for the time of declared faults; that no grant was
 /// over when it came, and none was believed in again after its end; that no token was used twice; that a fence is larger than
 /// those of all holds that had ended before; and that no resource accepted a write under a smaller fence than the largest before.
 /// It takes O(n log n): tokens are unique and there is one clock, so nothing has to be searched for.
 inline history_report check_history(std::vector<history_event> events) {
-    return impl::history_check().run(std::move(events));
+    return impl::history_check(std::move(events)).report();
 }
 
 }  // namespace distlock::testing

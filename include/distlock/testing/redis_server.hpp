@@ -55,6 +55,8 @@ struct redis_server_options {
     std::chrono::milliseconds startup = std::chrono::seconds{10};
     /// Every write is on disk before it is answered (fsync always): kill() and start() lose nothing.
     bool persistent = false;
+    /// Added to the server's environment, as "NAME=value"; they win over what it inherits.
+    std::vector<std::string> environment{};
 };
 
 /// A server of one's own, in a temporary folder of its own (mode 0700), which nobody else can reach by
@@ -314,7 +316,7 @@ inline redis_server::launch redis_server::launch_once(const std::string& program
     std::vector<std::string> arguments{folder_ + "/server.conf"};
     arguments.insert(arguments.end(), options_.arguments.begin(), options_.arguments.end());
     try {
-        process_.emplace(program, arguments, log_path());
+        process_.emplace(program, arguments, log_path(), options_.environment);
     } catch (const std::system_error& failed) {
         throw error(errc::no_server, "cannot run " + program + " (" + failed.code().message() + ")");
     }

@@ -41,6 +41,7 @@
 #include <distlock/wire/plain.hpp>
 #include <distlock/wire/plain_inspector.hpp>
 #include <distlock/wire/reply.hpp>
+#include <distlock/wire/server_error.hpp>
 
 namespace distlock {
 
@@ -162,7 +163,10 @@ class handoff {
         if (hands_over() && r.is_integer(2)) return {release_outcome::released};
         release_verdict verdict = plain_.read_release(r);
         // What needs several keys, or memory, may be refused where free() is not.
-        if (r.is(reply_kind::error)) verdict.again = verdict.again || hands_over();
+        if (r.is(reply_kind::error) && hands_over()) {
+            verdict.again = true;
+            verdict.plainly = refused_for_its_size(r.text());
+        }
         return verdict;
     }
 

@@ -94,8 +94,9 @@ struct renew_outcome {
 /// Answers to "I am done with it".
 struct release_verdict {
     release_outcome what = release_outcome::unreachable;
-    bool again = false;  ///< the key may still be ours: worth asking again while the lease lasts
-    bool open = false;   ///< it may have been applied all the same, or may still be
+    bool again = false;    ///< the key may still be ours: worth asking again while the lease lasts
+    bool open = false;     ///< it may have been applied all the same, or may still be
+    bool plainly = false;  ///< what was refused may be granted to the command that needs least
 
     static release_verdict failure(const reply& r) {
         switch (r.kind()) {

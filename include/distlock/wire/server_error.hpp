@@ -85,4 +85,20 @@ constexpr server_error classify_error(std::string_view text) noexcept {
     return {errc::server_error, false};
 }
 
+/// Returns: whether a server that refuses a script of several keys and writes may still do what one key and a delete need; else
+/// it refuses everybody everything for a while.
+constexpr bool refused_for_its_size(std::string_view text) noexcept {
+    switch (classify_error(text).cause) {
+        case errc::out_of_memory:
+        case errc::permission_denied:
+        case errc::wrong_type:
+        case errc::wrong_node:
+        case errc::unsupported_command:
+        case errc::server_error:
+            return true;
+        default:
+            return detail::first_word(detail::unwrap_script_error(text)) == "TRYAGAIN";
+    }
+}
+
 }  // namespace distlock

@@ -3,59 +3,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
-#include <new>
-#include <pthread.h>
 #include <span>
-#include <sys/mman.h>
-#include <system_error>
 
 #include <distlock/base/clock.hpp>
 
-/// An object in memory that is shared with every child made after it.
-template <class T>
-class shared_object {
-  public:
-    shared_object() {
-        void* const memory = ::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE,
-                                    MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (memory == MAP_FAILED) throw std::system_error(errno, std::generic_category());
-        object_ = new (memory) T;
-    }
-    shared_object(const shared_object&) = delete;
-    shared_object& operator=(const shared_object&) = delete;
-    ~shared_object() {
-        object_->~T();
-        ::munmap(object_, sizeof(T));
-    }
-    T* operator->() noexcept { return object_; }
-    T& operator*() noexcept { return *object_; }
-
-  private:
-    T* object_;
-};
-
-class shared_mutex {
-  public:
-    shared_mutex() {
-        pthread_mutexattr_t attributes;
-        ::pthread_mutexattr_init(&attributes);
-        ::pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-        ::pthread_mutex_init(&mutex_, &attributes);
-        ::pthread_mutexattr_destroy(&attributes);
-    }
-    shared_mutex(const shared_mutex&) = delete;
-    shared_mutex& operator=(const shared_mutex&) = delete;
-    ~shared_mutex() { ::pthread_mutex_destroy(&mutex_); }
-    void lock() { ::pthread_mutex_lock(&mutex_); }
-    void unlock() { ::pthread_mutex_unlock(&mutex_); }
-
-  private:
-    pthread_mutex_t mutex_;
-};
+#include "support/shared_object.hpp"
 
 /// One attempt to write, by an owner that held the lock when it last looked.
 struct attempt {

@@ -45,6 +45,8 @@ class owner_process {
     }
     bool stopped() const { return stopped_; }
 
+    pid_t pid() const { return pid_; }
+
     /// Returns: whether it has ended, and well.
     bool ended_well() {
         if (pid_ > 0) wait(WEXITED | WNOHANG);

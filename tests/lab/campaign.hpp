@@ -1,0 +1,162 @@
+// A row of the table of faults: a crew that locks all the time, a server, a proxy where one is wanted, and one fault made
+// again and again.
+//
+//   class campaign;
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <distlock/distlock.hpp>
+#include <distlock/testing.hpp>
+
+#include "catch.hpp"
+#include "lab/crew.hpp"
+#include "lab/lateness.hpp"
+#include "lab/row.hpp"
+#include "support/count.hpp"
+#include "support/slack.hpp"
+#include "support/waiting.hpp"
+
+class campaign {
+  public:
+    using clk = distlock::clock;
+
+    struct options {
+        crew_options people{};
+        distlock::testing::redis_server_options server{};
+        bool behind_proxy = false;
+        std::string uri_options = "?command_timeout=100ms&connect_timeout=100ms";
+        std::string login{};  ///< "user:password@", where the crew is to have one
+    };
+
+    /// `bound`: of how long it may take after the end of the fault until every lock was granted again.
+    campaign(const std::string& id, clk::duration bound, options how)
+        : people(how.people), server(how.server), line_(id, bound) {
+        if (how.behind_proxy) proxy.emplace(server.socket_path());
+        std::string uri = proxy ? proxy->uri() : server.uri();
+        if (!how.login.empty()) uri.insert(uri.find("//") + 2, how.login);
+        people.begin(uri + how.uri_options);
+        all_is_well();
+    }
+
+    /// Effects: `fault(n)` some twenty times, or as often as the environment says, each time while all is well; afterwards the
+    /// fault is over.
+    template <class Fault>
+    void repeat(Fault fault, int few = 20) {
+        const int count = injections(few);
+        for (int n = 0; n < count; ++n) {
+            INFO("injection " << n);
+            all_is_well();
+            machine_.reset();
+            fault(n);
+            ends_.push_back({clk::now(), {}});
+            people.expect_grants();
+            line_.injected();
+            clk::duration took{};
+            const bool granted = people.granted_since(ends_.back().at, took);
+            ends_.back().machine = machine_.worst();
+            CHECK(granted);
+            if (!granted) break;
+        }
+    }
+
+    /// Effects: notes that the server lost what it had, or time, since `from`: two may believe to own a lock until their leases end.
+    void lost_since(clk::time_point from) { people.book().fault(from, clk::now() + people.options().lease); }
+
+    /// Effects: ends the crew, and checks what it did: no overlaps, no crashes, no call that returned late, nobody who waited for
+    /// long while nobody had the lock, and no key left.
+    void end() {
+        all_is_well();
+        CHECK(people.end());
+        const auto told = distlock::testing::check_history(people.book().events());
+        line_.overlapped(told.violations.size());
+        INFO(told.text().substr(0, 2000));
+        CHECK(told.violations.empty());
+        excused = told.excused;
+        judge_waits();
+        CHECK(static_cast<int>(told.grants) > line_.injections());
+        CHECK(in_ms(people.latest()) <= in_ms(allowance));
+        std::string left;
+        CHECK(eventually([&] { return (left = keys_left()).empty(); }));
+        UNSCOPED_INFO(left);
+    }
+
+    /// Returns: whether the time is over, or `condition` holds.
+    template <class Condition>
+    static void wait_for(clk::duration span, Condition condition) {
+        const auto until = clk::now() + span;
+        CHECK(eventually([&] { return clk::now() >= until || condition(); }));
+    }
+    static void wait_for(clk::duration span) {
+        wait_for(span, [] { return false; });
+    }
+
+    crew people;  // first: it is made while there is one thread
+    distlock::testing::redis_server server;
+    std::optional<distlock::testing::fault_proxy> proxy;
+    std::size_t excused = 0;
+    // Of a call after its deadline: the last question, and the taking back.
+    clk::duration allowance = 100ms + 200ms + slack;
+
+  private:
+    static double in_ms(clk::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
+
+    void all_is_well() {
+        people.expect_grants();
+        clk::duration took{};
+        REQUIRE(people.granted_since(clk::now(), took));
+    }
+
+    struct fault_end {
+        clk::time_point at;
+        clk::duration machine;  // how late that was itself, afterwards
+    };
+
+    // How long each lock was nobody's after a fault, although the one who then got it wanted it already.
+    void judge_waits() {
+        const auto all = distlock::testing::beliefs_in(people.book().events());
+        for (int n = 0; n < people.options().names; ++n) {
+            std::vector<const distlock::testing::belief*> holds;
+            for (const auto& b : all) {
+                if (b.granted.lock_name() == crew::name(n)) holds.push_back(&b);
+            }
+            std::sort(holds.begin(), holds.end(),
+                      [](const auto* a, const auto* b) { return a->granted.at < b->granted.at; });
+            std::size_t next = 0;
+            auto free_since = clk::time_point{};
+            for (const fault_end& end : ends_) {
+                while (next < holds.size() && holds[next]->granted.at <= end.at)
+                    free_since = std::max(free_since, holds[next++]->to);
+                if (next == holds.size()) break;
+                const auto wanted_since = holds[next]->granted.from;
+                const auto took = holds[next]->granted.at - std::max({free_since, end.at, wanted_since});
+                line_.took(std::max(took, took.zero()));
+                // A machine that has no time for a thread is not held against the library.
+                CHECK(in_ms(took) <= in_ms(line_.bound() + end.machine));
+            }
+        }
+    }
+
+    // All but the fences, which outlive their locks.
+    std::string keys_left() const {
+        std::string all = server.command({"KEYS", "*"});
+        std::string left;
+        for (std::string_view rest = all; !rest.empty();) {
+            const auto one = rest.substr(0, rest.find('\n'));
+            rest.remove_prefix(std::min(rest.size(), one.size() + 1));
+            if (!one.ends_with(":distlock:fence") && one != "(empty)") left += std::string(one) + ' ';
+        }
+        return left;
+    }
+
+    lateness_probe machine_;
+    std::vector<fault_end> ends_;
+    row line_;
+};

@@ -1,0 +1,215 @@
+// Processes that lock, work, look and unlock all the time, write down what they believe, and go on whatever happens.
+//
+//   struct crew_options;
+//   class crew;
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <list>
+#include <memory>
+#include <poll.h>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include <distlock/distlock.hpp>
+#include <distlock/hiredis.hpp>
+#include <distlock/testing.hpp>
+
+#include "support/owner_process.hpp"
+#include "support/shared_object.hpp"
+#include "support/waiting.hpp"
+
+using namespace std::chrono_literals;
+
+struct crew_options {
+    int processes = 2;
+    int threads = 3;  // of each; the first two share their mutex objects
+    int names = 2;
+    std::chrono::milliseconds lease = 500ms;
+    std::chrono::milliseconds longest_work = 20ms;
+    std::chrono::milliseconds patience = 300ms;  ///< of one attempt
+    bool renew = true;
+    distlock::release_mode release = distlock::confirmed;
+};
+
+/// Made while the process has one thread; the processes wait for begin().
+class crew {
+  public:
+    using clk = distlock::clock;
+
+    explicit crew(const crew_options& options) : options_(options) {
+        for (int i = 0; i < options.processes; ++i) workers_.emplace_back([this, i] { return work(i); });
+    }
+    crew(const crew&) = delete;
+    crew& operator=(const crew&) = delete;
+
+    const crew_options& options() const { return options_; }
+
+    /// Effects: all of them lock over `uri` from now on.
+    void begin(const std::string& uri) {
+        if (uri.size() >= board_->uri.size()) throw std::length_error("crew: a long URI");
+        std::copy(uri.begin(), uri.end(), board_->uri.begin());
+        board_->now = phase::working;
+    }
+
+    /// Returns: whether every lock was granted to somebody after `from`, within ten seconds; `took` says how long after, the
+    /// longest of them.
+    bool granted_since(clk::time_point from, clk::duration& took) const {
+        took = {};
+        for (int n = 0; n < options_.names; ++n) {
+            const auto& first = board_->first[static_cast<std::size_t>(n)];
+            if (!eventually([&] { return first.load() > from.time_since_epoch().count(); })) return false;
+            took = std::max(took, clk::duration(first.load()) - from.time_since_epoch());
+        }
+        return true;
+    }
+    /// Effects: the next grants are the first again.
+    void expect_grants() {
+        for (auto& first : board_->first) first = 0;
+    }
+    /// Returns: how many grants there were.
+    int grants() const { return board_->grants; }
+    /// Returns: how many calls ended with this error.
+    int errors(distlock::errc what) const {
+        return board_->errors[static_cast<std::size_t>(what) % most_errors];
+    }
+    int all_errors() const {
+        int all = 0;
+        for (const auto& n : board_->errors) all += n;
+        return all;
+    }
+    int outcomes(distlock::release_outcome what) const {
+        return board_->outcomes[static_cast<std::size_t>(what)];
+    }
+    /// Returns: how much longer than its patience the slowest attempt took.
+    clk::duration latest() const { return clk::duration(board_->latest.load()); }
+    distlock::testing::recorder& book() { return book_; }
+
+    std::list<owner_process>& processes() { return workers_; }
+    static std::string name(int i) { return "crew:" + std::to_string(i); }
+
+    /// Effects: no attempt begins any more.
+    /// Returns: whether all processes ended well.
+    bool end() {
+        board_->now = phase::over;
+        for (owner_process& w : workers_) w.go_on();
+        return eventually([&] {
+            return std::all_of(workers_.begin(), workers_.end(),
+                               [](owner_process& w) { return w.ended_well(); });
+        });
+    }
+
+  private:
+    enum class phase { waiting, working, over };
+    static constexpr std::size_t most_errors = 64;
+    static constexpr std::size_t most_names = 8;
+
+    struct board {
+        std::array<char, 200> uri{};
+        std::atomic<phase> now{phase::waiting};
+        std::array<std::atomic<std::int64_t>, most_names>
+            first{};  // grant of each name since expect_grants()
+        std::atomic<std::int64_t> latest{0};
+        std::atomic<int> grants{0};
+        std::array<std::atomic<int>, most_errors> errors{};
+        std::array<std::atomic<int>, 16> outcomes{};
+        shared_mutex resource;
+        std::array<std::uint64_t, most_names> written{};  // the largest fence of each name
+    };
+
+    static void raise(std::atomic<std::int64_t>& most, std::int64_t to) {
+        for (auto now = most.load(); now < to && !most.compare_exchange_weak(now, to);) continue;
+    }
+
+    bool work(int process) {
+        while (board_->now == phase::waiting) ::poll(nullptr, 0, 1);
+        distlock::hiredis_connection redis{std::string(board_->uri.data())};
+        using lock = distlock::mutex<distlock::hiredis_connection>;
+        std::list<std::vector<std::unique_ptr<lock>>> sets;
+        const auto a_set = [&] {
+            std::vector<std::unique_ptr<lock>> locks;
+            for (int n = 0; n < options_.names; ++n) {
+                locks.push_back(std::make_unique<lock>(redis, name(n),
+                                                       distlock::lock_options{.lease = options_.lease,
+                                                                              .renew = options_.renew,
+                                                                              .fencing = true,
+                                                                              .release = options_.release}));
+            }
+            return locks;
+        };
+        std::vector<std::jthread> threads;
+        for (int t = 0; t < options_.threads; ++t) {
+            if (t != 1) sets.push_back(a_set());
+            threads.emplace_back([this, &locks = sets.back(), seed = process * 100 + t] {
+                std::mt19937 random(static_cast<std::uint32_t>(seed));
+                while (board_->now == phase::working) turn(locks, random);
+            });
+        }
+        return true;
+    }
+
+    template <class Locks>
+    void turn(Locks& locks, std::mt19937& random) {
+        const auto which = random() % locks.size();
+        auto& m = *locks[which];
+        const auto called = clk::now();
+        std::error_code trouble;
+        const bool got = m.try_lock_for(options_.patience, trouble);
+        const auto came = clk::now();
+        raise(board_->latest, (came - called - options_.patience).count());
+        if (trouble) {
+            ++board_->errors[static_cast<std::size_t>(trouble.value()) % most_errors];
+            ::poll(nullptr, 0, static_cast<int>(random() % 10));
+        }
+        if (!got) return;
+        const auto until = m.valid_until();
+        if (until <= came) {  // it was over before we could look
+            ++board_->outcomes[static_cast<std::size_t>(m.unlock())];
+            return;
+        }
+        const auto fence = m.fencing_token();
+        const auto hold = book_.granted(name(static_cast<int>(which)), called, until, fence);
+        std::int64_t none = 0;
+        board_->first[which].compare_exchange_strong(none, came.time_since_epoch().count());
+        ++board_->grants;
+        use(m, which, hold, fence, random);
+        const auto letting_go = clk::now();
+        book_.released(hold, letting_go);
+        ++board_->outcomes[static_cast<std::size_t>(m.unlock())];
+        ::poll(nullptr, 0, static_cast<int>(random() % 3));
+    }
+
+    template <class Lock>
+    void use(Lock& m, std::size_t which, std::uint64_t hold, std::uint64_t fence, std::mt19937& random) {
+        const auto span = static_cast<std::uint64_t>(options_.longest_work.count()) + 1;
+        const auto end = clk::now() + std::chrono::milliseconds(random() % span);
+        for (;;) {
+            const auto until = m.valid_until();
+            book_.looked(hold, until);
+            if (until <= clk::now()) return;
+            if (clk::now() >= end) break;
+            ::poll(nullptr, 0, 1);
+        }
+        board_->resource.lock();
+        auto& largest = board_->written[which];
+        const bool accepted = fence >= largest;
+        if (accepted) largest = fence;
+        book_.wrote(name(static_cast<int>(which)), fence, accepted);
+        board_->resource.unlock();
+    }
+
+    const crew_options options_;
+    distlock::testing::recorder book_;
+    shared_object<board> board_;
+    std::list<owner_process> workers_;  // last: they use the others
+};
