@@ -33,12 +33,18 @@ class campaign {
         distlock::testing::redis_server_options server{};
         bool behind_proxy = false;
         std::string uri_options = "?command_timeout=100ms&connect_timeout=100ms";
+        std::vector<std::vector<std::string_view>> users{};  ///< as ACL SETUSER has them
         std::string login{};  ///< "user:password@", where the crew is to have one
     };
 
     /// `bound`: of how long it may take after the end of the fault until every lock was granted again.
     campaign(const std::string& id, clk::duration bound, options how)
         : people(how.people), server(how.server), line_(id, bound) {
+        for (const auto& user : how.users) {
+            std::vector<std::string_view> words{"ACL", "SETUSER"};
+            words.insert(words.end(), user.begin(), user.end());
+            server.command(words);
+        }
         if (how.behind_proxy) proxy.emplace(server.socket_path());
         std::string uri = proxy ? proxy->uri() : server.uri();
         if (!how.login.empty()) uri.insert(uri.find("//") + 2, how.login);
@@ -62,6 +68,7 @@ class campaign {
             clk::duration took{};
             const bool granted = people.granted_since(ends_.back().at, took);
             ends_.back().machine = machine_.worst();
+            if (!granted) UNSCOPED_INFO(state());
             CHECK(granted);
             if (!granted) break;
         }
@@ -142,6 +149,19 @@ class campaign {
                 CHECK(in_ms(took) <= in_ms(line_.bound() + end.machine));
             }
         }
+    }
+
+    // What the server has, and who is connected.
+    std::string state() const {
+        std::string all;
+        for (int n = 0; n < people.options().names; ++n) {
+            const std::string name = crew::name(n);
+            const std::string beside = "{" + name + "}:distlock:";
+            all += name + ": " + server.command({"GET", name}) + " for " + server.command({"PTTL", name}) +
+                   " ms, offers " + server.command({"LRANGE", beside + "offers", "0", "-1"}) + ", waiters " +
+                   server.command({"GET", beside + "waiters"}) + "\n";
+        }
+        return all + server.command({"CLIENT", "LIST"});
     }
 
     // All but the fences, which outlive their locks.

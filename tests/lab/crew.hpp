@@ -64,11 +64,17 @@ class crew {
 
     /// Returns: whether every lock was granted to somebody after `from`, within ten seconds; `took` says how long after, the
     /// longest of them.
-    bool granted_since(clk::time_point from, clk::duration& took) const {
+    bool granted_since(clk::time_point from, clk::duration& took) {
         took = {};
         for (int n = 0; n < options_.names; ++n) {
-            const auto& first = board_->first[static_cast<std::size_t>(n)];
-            if (!eventually([&] { return first.load() > from.time_since_epoch().count(); })) return false;
+            auto& first = board_->first[static_cast<std::size_t>(n)];
+            const auto came = [&] {
+                auto seen = first.load();
+                if (seen > from.time_since_epoch().count()) return true;
+                if (seen != 0) first.compare_exchange_strong(seen, 0);  // it was on its way before
+                return false;
+            };
+            if (!eventually(came)) return false;
             took = std::max(took, clk::duration(first.load()) - from.time_since_epoch());
         }
         return true;

@@ -234,7 +234,8 @@ TEST_CASE("what is held does not pass until it is let go, and connections can be
 TEST_CASE("slices are as small as was told, and the whole is the same") {
     const fake_server server(scripts::always("+OK\r\n"));
     fault_proxy proxy(server.port());
-    proxy.slice(1, 2ms);
+    proxy.slice(part::request, 1, 2ms);
+    proxy.slice(part::reply, 1, 2ms);
     byte_client client(proxy.port());
     const std::string request = wire({"SET", "a", "b"});
     const auto took = time_of([&] {
@@ -243,7 +244,8 @@ TEST_CASE("slices are as small as was told, and the whole is the same") {
     });
     CHECK(server.received() == request);
     CHECK(took >= 2ms * (request.size() + 5 - 2));
-    proxy.slice(0);
+    proxy.slice(part::request, 0);
+    proxy.slice(part::reply, 0);
     client.send(request);
     CHECK(client.receive(5) == "+OK\r\n");
 }
@@ -286,7 +288,8 @@ TEST_CASE("a storm cuts the same for the same seed, and something else for anoth
 TEST_CASE("locks work behind one-byte segments, as they do without") {
     const redis_server real;
     fault_proxy proxy(real.socket_path());
-    proxy.slice(1);
+    proxy.slice(part::request, 1);
+    proxy.slice(part::reply, 1);
     distlock::hiredis_connection redis{proxy.uri()};
     distlock::mutex m{redis, "sliced", {.lease = 5s, .fencing = true, .release = distlock::confirmed}};
     for (int i = 0; i < 5; ++i) {

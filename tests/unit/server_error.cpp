@@ -51,6 +51,9 @@ const std::vector<sample> plain_texts{
     {errc::writes_refused, final, "MISCONF Errors writing to the AOF file: No space left on device"},
     {errc::writes_refused, final, "NOREPLICAS Not enough good replicas to write."},
     {errc::authentication_failed, final, "NOAUTH Authentication required."},
+    // To a script of many arguments, or of a long body, before it says what it is.
+    {errc::authentication_failed, final, "ERR Protocol error: unauthenticated multibulk length"},
+    {errc::authentication_failed, final, "ERR Protocol error: unauthenticated bulk length"},
     {errc::authentication_failed, final,
      "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH "
      "<user> <pass> option can be used to authenticate the client and select the RESP protocol version at "

@@ -6,7 +6,7 @@
 //     void storm(seed, one_in);                            // cuts at random, the same for the same seed
 //     void delay(part, duration);  void hold(part);        // all of one direction
 //     void let_go();                                       // what is held
-//     void slice(bytes, pause);                            // so many at a time
+//     void slice(part, bytes, pause);                      // so many at a time
 //     void leave_alone();                                  // none of all that
 //     void forget();                                       // and nothing counted yet
 //     int connections() const;
@@ -104,22 +104,19 @@ class fault_plan {
     /// Effects: what comes from now on is passed on so much later, in order.
     void delay(part of, clock::duration by) {
         const std::lock_guard guard(lock_);
-        (of == part::request ? pace_.request_delay : pace_.reply_delay) = by;
+        (of == part::request ? pace_.requests : pace_.replies).delay = by;
     }
     /// Effects: nothing is passed on in this direction until let_go() or leave_alone(). Connections can be made.
     void hold(part of) {
         const std::lock_guard guard(lock_);
-        (of == part::request ? pace_.requests_held : pace_.replies_held) = true;
+        (of == part::request ? pace_.requests : pace_.replies).held = true;
     }
     void let_go() {
-        change([this] { pace_.requests_held = pace_.replies_held = false; });
+        change([this] { pace_.requests.held = pace_.replies.held = false; });
     }
-    /// Effects: passes no more than `bytes` at a time, in both directions, with a pause in between. 0: all at once.
-    void slice(std::size_t bytes, clock::duration pause = {}) {
-        change([&] {
-            pace_.slice = bytes;
-            pace_.pause = pause;
-        });
+    /// Effects: passes no more than `bytes` at a time in this direction, with a pause in between. 0: all at once.
+    void slice(part of, std::size_t bytes, clock::duration pause = {}) {
+        change([&] { (of == part::request ? pace_.requests : pace_.replies).slice = {bytes, pause}; });
     }
     void leave_alone() {
         change([this] { calm(); });
@@ -156,12 +153,17 @@ class fault_plan {
 
     /// How everything is to be passed on just now.
     struct pace {
-        clock::duration request_delay{};
-        clock::duration reply_delay{};
-        bool requests_held = false;
-        bool replies_held = false;
-        std::size_t slice = 0;
-        clock::duration pause{};
+        struct direction {
+            struct slices {
+                std::size_t bytes = 0;
+                clock::duration pause{};
+            };
+            clock::duration delay{};
+            bool held = false;
+            slices slice{};
+        };
+        direction requests{};
+        direction replies{};
     };
     struct sentence {
         std::size_t passes;

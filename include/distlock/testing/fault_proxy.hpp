@@ -138,8 +138,8 @@ class fault_proxy final : public fault_plan {
             const pace now_at = present();
             time_point next = time_point::max();
             for (line& l : lines_) {
-                const bool to_client = passable(l.to_client, now, now_at.replies_held, next);
-                const bool to_server = passable(l.to_server, now, now_at.requests_held, next);
+                const bool to_client = passable(l.to_client, now, now_at.replies.held, next);
+                const bool to_server = passable(l.to_server, now, now_at.requests.held, next);
                 // What has ended reports that again and again.
                 const bool client_over = l.client_ended && !to_client;
                 polled.push_back({client_over ? -1 : l.client, wanted(!l.client_ended, to_client), 0});
@@ -234,15 +234,15 @@ class fault_proxy final : public fault_plan {
         std::string from_server;
         if (client_ready && !l.client_ended) l.client_ended = !receive(l.client, from_client);
         if (l.dead) {
-            return pass_on(l.server, l.to_server, now_at, now_at.requests_held) &&
+            return pass_on(l.server, l.to_server, now_at.requests) &&
                    !(l.client_ended && l.late.empty() && l.to_server.empty());
         }
         if (server_ready && !l.server_ended) l.server_ended = !receive(l.server, from_server);
-        take_requests(l, from_client, now_at.request_delay);
-        take_replies(l, from_server, now_at.reply_delay);
+        take_requests(l, from_client, now_at.requests.delay);
+        take_replies(l, from_server, now_at.replies.delay);
         // What the server said before it went still passes.
-        if (!pass_on(l.server, l.to_server, now_at, now_at.requests_held)) l.to_server.clear();
-        if (!pass_on(l.client, l.to_client, now_at, now_at.replies_held)) return false;
+        if (!pass_on(l.server, l.to_server, now_at.requests)) l.to_server.clear();
+        if (!pass_on(l.client, l.to_client, now_at.replies)) return false;
         const bool delivered = l.to_server.empty() && l.to_client.empty();
         if (l.cut && delivered && l.unanswered.empty()) return end(l);
         if (l.server_ended && l.to_client.empty()) return false;
@@ -261,15 +261,15 @@ class fault_proxy final : public fault_plan {
     }
 
     // Returns: false when the peer is gone.
-    static bool pass_on(int fd, stream& s, const pace& now_at, bool held) {
+    static bool pass_on(int fd, stream& s, const pace::direction& how) {
         time_point ignored = time_point::max();
-        while (passable(s, clock::now(), held, ignored)) {
+        while (passable(s, clock::now(), how.held, ignored)) {
             const std::size_t size =
-                now_at.slice != 0 ? std::min(now_at.slice, s.ready.size()) : s.ready.size();
+                how.slice.bytes != 0 ? std::min(how.slice.bytes, s.ready.size()) : s.ready.size();
             const auto n = ::send(fd, s.ready.data(), size, MSG_NOSIGNAL | MSG_DONTWAIT);
             if (n < 0) return errno == EAGAIN || errno == EINTR;
             s.ready.erase(0, static_cast<std::size_t>(n));
-            s.next = clock::now() + now_at.pause;
+            s.next = clock::now() + how.slice.pause;
         }
         return true;
     }

@@ -1,0 +1,115 @@
+// The table of faults, part C: what the server does not permit, and roles. Names begin with the row's number in rows.txt.
+#include <chrono>
+#include <string>
+#include <string_view>
+
+#include <distlock/distlock.hpp>
+#include <distlock/hiredis.hpp>
+#include <distlock/testing.hpp>
+
+#include "catch.hpp"
+#include "lab/campaign.hpp"
+
+using distlock::errc;
+using distlock::release_outcome;
+
+namespace {
+
+constexpr auto lease = crew_options{}.lease;
+const crew_options at_work{.longest_work = 300ms, .patience = 700ms};
+
+int lost(const campaign& c) {
+    return c.people.outcomes(release_outcome::expired) + c.people.outcomes(release_outcome::taken);
+}
+
+}  // namespace
+
+TEST_CASE("C1: a server that asks for a password is an error that says so, and nobody storms it") {
+    campaign c("C1", slack + lease / 2, {.people = at_work});
+    distlock::hiredis_connection admin{c.server.uri()};
+    const auto set = [&](std::string_view password) {
+        const auto answer =
+            distlock::execute(admin, distlock::command{{"CONFIG", "SET", "requirepass", password}});
+        CHECK(answer.text() == "OK");
+    };
+    c.repeat([&](int) {
+        set("secret");
+        const auto killed = distlock::execute(
+            admin, distlock::command{{"CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"}});
+        CHECK(killed.number() > 0);
+        campaign::wait_for(150ms);
+        set("");
+    });
+    c.end();
+    CHECK(c.people.errors(errc::authentication_failed) > 0);
+}
+
+TEST_CASE("C2: a user who is removed is told, and owns nothing for longer than a lease") {
+    campaign::options how{.people = at_work,
+                          .users = {{"worker", "on", ">secret", "~*", "&*", "+@all"}},
+                          .login = "worker:secret@"};
+    campaign c("C2", lease / 2 + slack, how);
+    c.repeat([&](int) {
+        c.server.command({"ACL", "DELUSER", "worker"});
+        campaign::wait_for(200ms);
+        c.server.command({"ACL", "SETUSER", "worker", "on", ">secret", "~*", "&*", "+@all"});
+    });
+    c.end();
+    CHECK(c.people.errors(errc::authentication_failed) > 0);
+}
+
+TEST_CASE("C3: a permission that is taken away is an error that says so, and comes back without a trace") {
+    campaign::options how{.people = at_work,
+                          .users = {{"worker", "on", ">secret", "~*", "&*", "+@all"}},
+                          .login = "worker:secret@"};
+    campaign c("C3", lease / 2 + slack, how);
+    constexpr const char* taken[] = {"evalsha", "blpop", "set", "pexpire", "rpush", "incr", "del", "time"};
+    c.repeat([&](int n) {
+        const std::string what = taken[n % 8];
+        c.server.command({"ACL", "SETUSER", "worker", "-" + what});
+        campaign::wait_for(200ms);
+        c.server.command({"ACL", "SETUSER", "worker", "+" + what});
+    });
+    c.end();
+    CHECK(c.people.errors(errc::permission_denied) > 0);
+}
+
+TEST_CASE(
+    "C5: a server that becomes a replica says nothing of who owns what, and owners keep their locks when it "
+    "is a master again") {
+    campaign c("C5", lease + slack, {.people = {.lease = 2s, .longest_work = 300ms, .patience = 700ms}});
+    c.repeat([&](int) {
+        c.server.command({"REPLICAOF", "127.0.0.1", "1"});
+        campaign::wait_for(150ms);
+        c.server.command({"REPLICAOF", "NO", "ONE"});
+    });
+    c.end();
+    CHECK(c.people.errors(errc::read_only) > 0);
+    CHECK(lost(c) == 0);
+}
+
+TEST_CASE("C6: a replica without its master is waited for") {
+    campaign c("C6", slack,
+               {.people = {.lease = 2s, .longest_work = 300ms, .patience = 700ms},
+                .server = {.arguments = {"--replica-serve-stale-data", "no"}}});
+    c.repeat([&](int) {
+        c.server.command({"REPLICAOF", "127.0.0.1", "1"});
+        campaign::wait_for(150ms);
+        c.server.command({"REPLICAOF", "NO", "ONE"});
+    });
+    c.end();
+    CHECK(lost(c) == 0);
+}
+
+TEST_CASE(
+    "C7: a server that wants replicas it has not refuses, says so, and its locks end with their leases") {
+    campaign c("C7", lease + slack, {.people = at_work});
+    c.repeat([&](int) {
+        c.server.command({"CONFIG", "SET", "min-replicas-to-write", "1"});
+        campaign::wait_for(200ms);
+        c.server.command({"CONFIG", "SET", "min-replicas-to-write", "0"});
+    });
+    c.end();
+    CHECK(c.people.errors(errc::writes_refused) > 0);
+    CHECK(c.people.outcomes(release_outcome::refused) > 0);
+}
