@@ -453,6 +453,26 @@ TEST_CASE("a second reply to the handshake is never taken as the answer to a com
     if (!login.empty()) CHECK_THAT(r.text(), !contains_text("secret"));
 }
 
+// Only the answers to AUTH and SELECT were dropped.
+TEST_CASE("a password that a server repeats in any later error is not shown, and the error is still known") {
+    const fake_server server([](fake_server::peer& p) {
+        while (const auto cmd = p.next_command()) {
+            const bool log_in = cmd->at(0) == "AUTH";
+            if (!p.send(log_in ? "+OK\r\n" : "-NOPERM secret who sent 'secretsecret' may not\r\n")) return;
+        }
+    });
+    hiredis_connection redis(server.uri(":secret@", patient));
+    const reply r = redis.execute({"SET", "a", "1", "NX"});
+    CHECK(r.text() == "NOPERM *** who sent '******' may not");
+    distlock::mutex m{redis, "orders"};
+    try {
+        m.lock();
+    } catch (const distlock::error& e) {
+        CHECK(e.code() == errc::permission_denied);
+        CHECK_THAT(e.what(), !contains_text("secret"));
+    }
+}
+
 TEST_CASE("a second reply to a posted command is never taken as the answer to the next command") {
     std::atomic<int> answered{0};
     const fake_server server([&](fake_server::peer& p) {

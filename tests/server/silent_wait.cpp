@@ -7,6 +7,7 @@
 #include <distlock/testing.hpp>
 
 #include "catch.hpp"
+#include "support/slack.hpp"
 
 using namespace std::chrono_literals;
 using distlock::hiredis_connection;
@@ -38,4 +39,18 @@ TEST_CASE("a wait that the server never heard of, or whose answer is lost, does 
         CHECK(proxy.cuts().size() == 1);
         ours.unlock();
     }
+}
+
+// To ask whether the server knows of the wait took a whole command's time-out, whatever was left of the wait.
+TEST_CASE("a wait over a link that fell silent ends at its deadline") {
+    redis_server server;
+    fault_proxy proxy(server.socket_path());
+    hiredis_connection redis(proxy.uri("?command_timeout=3s"));
+    CHECK(redis.execute({"SET", "a", "1"}).is_status("OK"));
+    proxy.hold(fault_proxy::part::reply);
+    const auto deadline = distlock::clock::now() + 3200ms;  // the question comes after three seconds
+    redis.wait({"BLPOP", "orders", "0"}, deadline, {});
+    const auto late =
+        std::chrono::duration_cast<std::chrono::milliseconds>(distlock::clock::now() - deadline);
+    CHECK(late <= 100ms + slack);
 }

@@ -40,7 +40,7 @@ const reply granted = reply::array({reply::integer(1), reply::string("")});
 const reply busy = reply::array({reply::integer(0), reply::integer(20'000)});
 const reply lost = reply::no_answer(errc::no_reply, "the answer was lost");
 reply offered(const std::string& lease = "30000") {
-    return reply::array({reply::string("orders:distlock:offers"),
+    return reply::array({reply::string("{orders}:distlock:offers"),
                          reply::string(std::string(theirs.view()) + ":" + lease + ":1700000000000000:")});
 }
 

@@ -215,6 +215,8 @@ TEST_CASE("a wait is answered by a pair of strings or nil, and by nothing else")
     others.insert(others.end(), {reply::string(text), reply::array({reply::string(text)}),
                                  reply::array({reply::string(offers_key), reply::status(text)}),
                                  reply::array({reply::string(text), reply::string(offers_key)}),
+                                 reply::array({reply::nil(), reply::string(text)}),
+                                 reply::array({reply::string("orders:43"), reply::string(text)}),
                                  reply::array({reply::string(offers_key), reply::nil()}),
                                  reply::array({reply::string(offers_key), reply::integer(1)}),
                                  reply::array({reply::string(offers_key), reply::string(text), reply::nil()}),

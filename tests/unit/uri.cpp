@@ -201,6 +201,7 @@ TEST_CASE("a URI that is wrong is refused with a message that names the part") {
         {"redis://[fe80::1%25]", "%25eth0"},
         {"redis://[fe80::1%25a/b]", "never closed"},
         {"redis://[fe80::1%25a%00]", "%25eth0"},
+        {"redis://[fe80::1%25aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa]", "%25eth0"},
         // Database.
         {"redis://h/x", "database"},
         {"redis://h/-1", "database"},

@@ -207,7 +207,10 @@ class attempt {
         const bool busy = outcome.what == outcome_kind::busy;
         result_.contended = result_.contended || busy || outcome.awaited;
         trouble_ = outcome.cause;
-        if (outcome.what != outcome_kind::granted && !busy) result_.trouble = answer.text();
+        if (outcome.what == outcome_kind::granted || busy) return;
+        // What else a reply holds is nobody's message.
+        const bool says_why = answer.is(reply_kind::error) || !answer.answered();
+        result_.trouble = says_why ? answer.text() : "the reply makes no sense";
     }
 
     // Effects: says what the key holds, and what it should.

@@ -46,8 +46,8 @@ class channel {
     }
 
     /// Effects: as run(), of a command that blocks on the server: when its time is up, `unblock()` is to end it there, and
-    /// the reply is read all the same, for a little while. Every few seconds `blocked()` is to say whether the server still
-    /// knows of the wait: a socket whose other end is gone can be silent for ever.
+    /// the reply is read all the same, for a little while. Every few seconds `blocked(by)` is to say, until then, whether the
+    /// server still knows of the wait: a socket whose other end is gone can be silent for ever.
     /// Returns: what the server gave; else why the wait ended.
     template <class Unblock, class Blocked>
     reply wait(const command& cmd, clock::time_point deadline, int stop_fd, Unblock unblock,
@@ -62,7 +62,7 @@ class channel {
             reply answer = next_answer(until, stop_fd);
             if (!answer.answered() && ended_ == io::stopped) break;
             if (answer.answered() || ended_ != io::timed_out || !known) return answer;
-            known = blocked();
+            known = blocked(std::min(deadline, clock::now() + little_while));
         }
         reply first = next_answer(deadline, stop_fd);
         const auto give_up_at = clock::now() + little_while;

@@ -152,7 +152,7 @@ class hiredis_connection {
                     return wait_in_turns(c, cmd, deadline, stop);
                 return c.wait(
                     cmd, deadline, waker.fd(), [&](clock::time_point by) { return unblock(*c.id(), by); },
-                    [&] { return blocked(*c.id()); });
+                    [&](clock::time_point by) { return blocked(*c.id(), by); });
             },
             waker.fd());
         if (!answer.is(reply_kind::not_sent) || !stop.stop_requested()) return answer;
@@ -210,10 +210,10 @@ class hiredis_connection {
     }
 
     // Returns: whether the server has somebody of that number who waits; also when it does not say.
-    bool blocked(std::int64_t id) {
+    bool blocked(std::int64_t id, clock::time_point by) {
         if (id == 0) return true;
         const std::string who = std::to_string(id);
-        const reply answer = execute({"CLIENT", "LIST", "ID", who});
+        const reply answer = execute(command{"CLIENT", "LIST", "ID", who}.until(by));
         if (!answer.is(reply_kind::string)) return true;
         const std::string& line = answer.text();
         const auto flags = line.find(" flags=");

@@ -46,6 +46,7 @@ class handshake {
             }
         }
         if (!server.password.empty()) {
+            made->reader_.hide(server.password);
             const command auth = server.user.empty() ? command{"AUTH", server.password}
                                                      : command{"AUTH", server.user, server.password};
             // Servers echo the arguments of what they refuse: nothing of the answer's text may be shown.

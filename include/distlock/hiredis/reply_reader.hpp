@@ -64,6 +64,10 @@ class reply_reader {
     /// Returns: whether bytes beyond the last reply are there.
     bool has_leftover() const noexcept { return reader_->pos != reader_->len; }
 
+    /// Effects: from now on no error shows this text, if a server repeats it. The first word stays as it is, by which
+    /// errors are told apart; so does what is shorter than four bytes, which nobody can keep secret.
+    void hide(std::string_view secret) { secret_ = secret.size() < 4 ? std::string_view() : secret; }
+
     /// Returns: what broke the stream; errc{} when nothing did.
     errc failure() const noexcept { return failure_; }
 
@@ -71,6 +75,17 @@ class reply_reader {
     struct free_reader {
         void operator()(redisReader* r) const noexcept { ::redisReaderFree(r); }
     };
+
+    std::string shown(std::string_view text) const {
+        std::string out(text);
+        if (!secret_.empty()) {
+            constexpr std::string_view instead = "***";
+            for (auto at = out.find(' '); (at = out.find(secret_, at)) != std::string::npos;
+                 at += instead.size())
+                out.replace(at, secret_.size(), instead);
+        }
+        return out;
+    }
 
     bool fail(errc why) noexcept {
         if (failure_ == errc{}) failure_ = why;
@@ -115,10 +130,10 @@ class reply_reader {
         static redisReplyObjectFunctions table = [] {
             redisReplyObjectFunctions f{};
             f.createString = [](const redisReadTask* task, char* text, std::size_t size) -> void* {
-                return place(task, [&](reply_reader&, reply& slot) {
+                return place(task, [&](reply_reader& self, reply& slot) {
                     switch (task->type) {
                         case REDIS_REPLY_ERROR:
-                            slot.become(reply_kind::error, printable({text, size}));
+                            slot.become(reply_kind::error, printable(self.shown({text, size})));
                             break;
                         case REDIS_REPLY_STATUS:
                             slot.become(reply_kind::status, {text, size});
@@ -154,6 +169,7 @@ class reply_reader {
 
     std::unique_ptr<redisReader, free_reader> reader_;
     reply root_;
+    std::string secret_;
     std::size_t unread_ = 0;  // bytes fed and not yet part of a returned reply
     errc failure_{};
 };

@@ -152,7 +152,7 @@ inline std::string parse_uri_ipv6(std::string_view text) {
     }
     if (percent == std::string_view::npos) return out;
     const std::string_view zone = text.substr(percent);
-    if (!zone.starts_with("%25") || zone.size() == 3 ||
+    if (!zone.starts_with("%25") || zone.size() == 3 || zone.size() > 64 ||
         !std::all_of(zone.begin() + 3, zone.end(),
                      [](char c) { return is_ascii_alnum(c) || c == '-' || c == '.' || c == '_'; })) {
         refuse_uri(

@@ -12,13 +12,14 @@
 
 namespace distlock {
 
-/// A decimal number of seconds from a millisecond to a day, rounded up to whole milliseconds; or "0": for ever.
+/// A decimal number of seconds from two milliseconds to a day, rounded up to whole milliseconds; or "0": for ever.
 class blocking_time {
   public:
     blocking_time() = default;
     explicit blocking_time(clock::duration left) noexcept {
         using std::chrono::milliseconds;
-        constexpr milliseconds shortest{1};
+        // Redis 6.2 makes 0 of 0.001, which is for ever.
+        constexpr milliseconds shortest{2};
         constexpr milliseconds longest = std::chrono::hours{24};
         const auto whole = std::chrono::ceil<milliseconds>(std::max(left, clock::duration::zero()));
         const auto ms = std::clamp(whole, shortest, longest).count();

@@ -141,7 +141,8 @@ class handoff {
     acquire_outcome read_wait(const reply& r) const {
         if (r.is(reply_kind::nil)) return acquire_outcome::busy();
         const auto& parts = r.elements();
-        if (parts.size() != 2 || !parts[1].is(reply_kind::string)) return acquire_outcome::failure(r);
+        if (parts.size() != 2 || !parts[0].is_string(line_->offers) || !parts[1].is(reply_kind::string))
+            return acquire_outcome::failure(r);
         const auto made = read_offer(parts[1].text());
         return made ? acquire_outcome::granted(*made) : acquire_outcome::failure(r);
     }
