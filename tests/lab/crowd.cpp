@@ -24,6 +24,7 @@
 
 #include "catch.hpp"
 #include "lab/lateness.hpp"
+#include "lab/row.hpp"
 #include "support/count.hpp"
 #include "support/history.hpp"
 #include "support/owner_process.hpp"
@@ -284,6 +285,8 @@ TEST_CASE(
         "at most %.2f, more "
         "than 1: %d",
         in_ms(r.longest), in_ms(machine), r.worst_share, r.unfair);
+    show_row("F19", static_cast<long>(r.served), static_cast<std::size_t>(r.unfair), in_ms(r.longest), 0);
+    show_row("F13", static_cast<long>(r.visits - r.served), 0, in_ms(r.latest_return), 0);
     figure(
         "  nobody returned later than %.1f ms after its time was up; unanswered: %d, other troubles: %d; "
         "something "

@@ -18,6 +18,7 @@
 
 #include "catch.hpp"
 #include "lab/fenced_resource/store.hpp"
+#include "lab/row.hpp"
 #include "support/count.hpp"
 #include "support/owner_process.hpp"
 #include "support/waiting.hpp"
@@ -154,6 +155,7 @@ TEST_CASE(
         careless.by_stopped_owners, attempts, fault.stops(), static_cast<int>(lease.count()),
         all->failures.load(), fenced.stale, careless.stale);
 
+    show_row("E7", static_cast<long>(careless.by_stopped_owners), fenced.stale, 0, 0);
     CHECK(attempts < store::most);
     CHECK(fenced.stale == 0);
     CHECK(fenced.stale_by_fence == 0);

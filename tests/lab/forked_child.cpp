@@ -20,6 +20,7 @@
 
 #include "catch.hpp"
 #include "lab/monitor.hpp"
+#include "lab/row.hpp"
 #include "support/count.hpp"
 #include "support/in_child.hpp"
 #include "support/slack.hpp"
@@ -216,6 +217,7 @@ TEST_CASE("a child after fork() has none of its parent's locks and says nothing 
     }
     figure("forked children: %d; wrong: %d; commands they sent: %d; parent shaken: %d; its renewals: %d",
            count, wrong, foreign, shaken, renewals);
+    show_row("F4", count, static_cast<std::size_t>(wrong + foreign + shaken), 0, 0);
     CHECK(wrong == 0);
     CHECK(foreign == 0);
     CHECK(shaken == 0);

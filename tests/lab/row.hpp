@@ -1,6 +1,7 @@
 // One line of the table of faults: which fault, how often, how many overlaps, and how long until somebody had the lock again.
 //
-//   class row;            // printed at its end, and appended to the file that DISTLOCK_LAB_TABLE names
+//   void show_row(...);   // prints one, and appends it to the file that DISTLOCK_LAB_TABLE names
+//   class row;            // one that is counted together
 #pragma once
 
 #include <algorithm>
@@ -13,6 +14,20 @@
 
 #include "support/count.hpp"
 
+/// Effects: shows a line; "0.0" for a time or bound there is none of. `wrong`: how often two owned a lock at once, or what the row's
+/// test says of it.
+inline void show_row(const char* id, long injections, std::size_t wrong, double worst_ms, double bound_ms) {
+    char line[200];
+    std::snprintf(line, sizeof line, "ROW %s %ld %zu %.1f %.1f", id, injections, wrong, worst_ms, bound_ms);
+    figure("%s", line);
+    const char* const file = std::getenv("DISTLOCK_LAB_TABLE");
+    if (file == nullptr) return;
+    if (std::FILE* const table = std::fopen(file, "a")) {
+        std::fprintf(table, "%s\n", line);
+        std::fclose(table);
+    }
+}
+
 class row {
   public:
     using span = std::chrono::nanoseconds;
@@ -21,18 +36,7 @@ class row {
     explicit row(std::string id, span bound = {}) : id_(std::move(id)), bound_(bound) {}
     row(const row&) = delete;
     row& operator=(const row&) = delete;
-    ~row() {
-        char line[200];
-        std::snprintf(line, sizeof line, "ROW %s %d %zu %.1f %.1f", id_.c_str(), injections_, overlaps_,
-                      in_ms(worst_), in_ms(bound_));
-        figure("%s", line);
-        const char* const file = std::getenv("DISTLOCK_LAB_TABLE");
-        if (file == nullptr) return;
-        if (std::FILE* const table = std::fopen(file, "a")) {
-            std::fprintf(table, "%s\n", line);
-            std::fclose(table);
-        }
-    }
+    ~row() { show_row(id_.c_str(), injections_, overlaps_, in_ms(worst_), in_ms(bound_)); }
 
     void injected(int times = 1) { injections_ += times; }
     /// Effects: notes how long it took; the longest is shown.

@@ -20,6 +20,7 @@
 
 #include "catch.hpp"
 #include "lab/lateness.hpp"
+#include "lab/row.hpp"
 #include "support/count.hpp"
 #include "support/slack.hpp"
 #include "support/waiting.hpp"
@@ -189,6 +190,7 @@ TEST_CASE(
     figure("  lost() fired %d times, %.2f to %.2f ms after the process went on; over %.0f ms: %d",
            count - untold, delay.least(), delay.most(), in_ms(bound), late);
     figure("  beside it a thread that only waits was up to %.2f ms late", in_ms(machine));
+    show_row("F1", count, static_cast<std::size_t>(owned), delay.most(), in_ms(bound));
     CHECK(owned == 0);
     CHECK(unstopped == 0);
     CHECK(untold == 0);

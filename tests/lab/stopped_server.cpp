@@ -18,6 +18,7 @@
 
 #include "catch.hpp"
 #include "lab/lateness.hpp"
+#include "lab/row.hpp"
 #include "support/count.hpp"
 #include "support/slack.hpp"
 #include "support/waiting.hpp"
@@ -124,6 +125,7 @@ struct tally {
         figure(
             "  at least %.2f ms before the server's key was gone (%d asked); after it could be (%.0f ms): %d",
             ahead.least(), asked, in_ms(drift_margin(lease)), endangered);
+        show_row("A1", count, static_cast<std::size_t>(endangered), after.most(), in_ms(bound));
         figure("  beside it a thread that only waits was up to %.2f ms late", in_ms(machine));
     }
 

@@ -1,4 +1,4 @@
-// Counts calls of operator new. In a file of its own: a compiler that sees both halves of a replaced pair warns.
+// Counts calls of operator new, and fails them when it is told. In a file of its own: a compiler that sees both halves of a replaced pair warns.
 #include "allocations.hpp"
 
 #include <atomic>
@@ -7,12 +7,17 @@
 
 namespace {
 std::atomic<std::size_t> calls{0};
-}
+thread_local long until_failure = -1;  // below zero: none fails
+}  // namespace
 
 std::size_t allocations() noexcept { return calls.load(); }
 
+void fail_allocation(long nth) noexcept { until_failure = nth; }
+bool allocation_failed() noexcept { return until_failure == 0; }
+
 void* operator new(std::size_t size) {
     ++calls;
+    if (until_failure > 0 && --until_failure == 0) throw std::bad_alloc();
     if (void* p = std::malloc(size == 0 ? 1 : size)) return p;
     throw std::bad_alloc();
 }

@@ -1,6 +1,12 @@
-// How often operator new was called in this program. Link allocations.cpp, which replaces it.
+// How often operator new was called in this program, and one call of this thread's that fails. Link allocations.cpp, which
+// replaces it.
 #pragma once
 
 #include <cstddef>
 
 std::size_t allocations() noexcept;
+
+/// Effects: of the calls of this thread from now on, the nth fails; none when it is zero or less.
+void fail_allocation(long nth) noexcept;
+/// Returns: whether it did.
+bool allocation_failed() noexcept;

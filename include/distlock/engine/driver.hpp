@@ -270,6 +270,7 @@ class attempt {
     acquire_step wait(clock::time_point deadline) {
         if constexpr (waiting_connection<Conn> && handing_dialect<Dialect>) {
             // Where nobody looks after it, we leave the line to do it.
+            const auto whole = deadline;
             if (!watch_.begin(ttl_))
                 deadline = std::min(deadline, Clock::now() + std::chrono::milliseconds{500});
             const blocking_time seconds = deadline == clock::time_point::max()
@@ -278,7 +279,10 @@ class attempt {
             const reply answer = distlock::wait(connection_, dialect_.wait(seconds.view()),
                                                 detail::patience_with_server(deadline), stop_);
             watch_.end();
-            const acquire_outcome outcome = dialect_.read_wait(answer);
+            acquire_outcome outcome = dialect_.read_wait(answer);
+            // That we go and look is no trouble of the server's.
+            if (deadline < whole && outcome.what == outcome_kind::unknown && outcome.cause == errc::no_reply)
+                outcome = acquire_outcome::busy();
             note(outcome, answer);
             if (outcome.offered) accept(*outcome.offered);
             result_.came = Clock::now();

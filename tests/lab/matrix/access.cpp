@@ -8,7 +8,7 @@
 #include <distlock/testing.hpp>
 
 #include "catch.hpp"
-#include "lab/campaign.hpp"
+#include "lab/matrix/campaign.hpp"
 
 using distlock::errc;
 using distlock::release_outcome;

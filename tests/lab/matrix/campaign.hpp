@@ -17,8 +17,8 @@
 #include <distlock/testing.hpp>
 
 #include "catch.hpp"
-#include "lab/crew.hpp"
 #include "lab/lateness.hpp"
+#include "lab/matrix/crew.hpp"
 #include "lab/row.hpp"
 #include "support/count.hpp"
 #include "support/slack.hpp"
