@@ -12,6 +12,7 @@ errors under build/, and runs them. Without arguments all of them; else only tho
   unit          decisions and data, without a server
   server        against a private redis-server or valkey-server
   contract      one suite over every connection
+  lab           the quick part of the laboratory: each fault three times, 2 million simulated events (sh tests/lab/run.sh: all)
   headers       each header alone, twice, and all in one program
   compile_fail  what must not compile, beside what must
   consume       FetchContent, add_subdirectory, find_package, pkg-config, plain -I
@@ -28,7 +29,7 @@ labels=
 for argument in "$@"; do
     case "$argument" in
         -h | --help) usage; exit 0 ;;
-        unit | server | contract | headers | compile_fail | consume | text | interop) labels="$labels $argument" ;;
+        unit | server | contract | lab | headers | compile_fail | consume | text | interop) labels="$labels $argument" ;;
         *) echo "run.sh: no such label: $argument" >&2; usage >&2; exit 2 ;;
     esac
 done
@@ -59,7 +60,7 @@ targets=
 match=
 for label in $labels; do
     case "$label" in
-        unit | server | contract | headers | interop) targets="$targets distlock_$label" ;;
+        unit | server | contract | lab | headers | interop) targets="$targets distlock_$label" ;;
     esac
     match="${match:+$match|}$label"
 done

@@ -15,12 +15,16 @@ set(about_tsan "clang++-14 with the thread sanitizer; labels unit, server, contr
 set(about_clang "clang++-14, warnings as errors; labels headers, compile_fail (the job asan runs the others)")
 set(about_format "clang-format-14 finds nothing to change")
 set(about_floors "the floors, READMEs and forbidden words (label text), without building anything")
+set(about_lab "every row of the table of faults that can be injected, 20 times (sh tests/lab/run.sh faults)")
+set(about_fuzz "seven targets, 60 seconds each (sh tests/fuzz/run.sh)")
+set(about_mutants "faults planted in our headers: each is found by a test (python3 tests/mutants/run.py)")
+set(about_coverage "which lines of include/ the labels unit, server and contract reach")
 set(about_model "spin searches the model of the hand-off, and finds every mutant (sh tests/model/run.sh)")
 set(about_interop "beside the real clients of Java, Go, Python and Node (sh tests/run.sh interop), where their tools are")
 set(about_example "sh examples/run.sh, plain text, into build/example.log")
 set(about_matrix "all labels in a Debian 13 chroot (root only), then server and contract on valkey-server")
 set(about_all "tests, asan, tsan, clang, format")
-set(jobs tests asan tsan clang format floors model interop example matrix all)
+set(jobs tests asan tsan clang format floors model lab fuzz mutants coverage interop example matrix all)
 
 # run(command...): the output goes where ours goes; a failure ends the job.
 function(run)
@@ -44,7 +48,7 @@ function(sanitized name flags without)
     "-DCMAKE_CXX_FLAGS_DEBUG=-g1" "-DCMAKE_CXX_FLAGS=-fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS ${flags}"
     # The tests count allocations with an operator new of their own; it stands before the sanitizer's.
     -DCMAKE_EXE_LINKER_FLAGS=-Wl,-z,muldefs
-    -DDISTLOCK_WERROR=ON -DDISTLOCK_PRECOMPILE=ON -DDISTLOCK_BUILD_EXAMPLES=OFF)
+    -DDISTLOCK_WERROR=ON -DDISTLOCK_PRECOMPILE=ON -DDISTLOCK_TESTS_TOGETHER=ON -DDISTLOCK_BUILD_EXAMPLES=OFF)
   run("${CMAKE_COMMAND}" --build "${build}" --parallel ${processors}
     --target distlock_unit distlock_server distlock_contract)
   run(${ARGN} "${CMAKE_CTEST_COMMAND}" --test-dir "${build}" --output-on-failure --no-tests=error
@@ -105,6 +109,32 @@ endfunction()
 function(job_model)
   packages(g++ spin)
   run(sh tests/model/run.sh)
+endfunction()
+
+function(job_lab)
+  run(sh tests/lab/run.sh faults)
+endfunction()
+
+function(job_fuzz)
+  run(sh tests/fuzz/run.sh)
+endfunction()
+
+function(job_mutants)
+  run(python3 tests/mutants/run.py)
+endfunction()
+
+function(job_coverage)
+  packages(g++ gcovr ${needs})
+  set(build "${root}/build/coverage")
+  run("${CMAKE_COMMAND}" -S . -B "${build}" -G Ninja -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-O0 --coverage"
+    -DDISTLOCK_BUILD_EXAMPLES=OFF)
+  run("${CMAKE_COMMAND}" --build "${build}" --parallel ${processors}
+    --target distlock_unit distlock_server distlock_contract)
+  # What is killed in the middle writes no counts: that is no failure here.
+  execute_process(COMMAND "${CMAKE_CTEST_COMMAND}" --test-dir "${build}" --no-tests=error --parallel ${processors}
+    -L "^(unit|server|contract)$" -E "^lab[.](crowd|killed_owner)$" WORKING_DIRECTORY "${root}")
+  run(gcovr --root . --object-directory "${build}" --filter include/ --exclude-throw-branches --merge-mode-functions=merge-use-line-0
+    --gcov-ignore-parse-errors --print-summary)
 endfunction()
 
 function(job_interop)

@@ -41,10 +41,11 @@ TEMPLATE_LIST_TEST_CASE(
                 options.lease = 5s;
                 lock_of<TestType> m{redis, name, options};
                 while (clk::now() < end) {
+                    const auto asked = stamp();
                     m.lock();
                     const auto began = stamp();
                     ::poll(nullptr, 0, 1);
-                    record.add({i, began, stamp()});
+                    record.add({i, began, stamp(), asked});
                     m.unlock();
                     ++turns[static_cast<std::size_t>(i)];
                 }
@@ -62,6 +63,7 @@ TEMPLATE_LIST_TEST_CASE(
             ++turns[static_cast<std::size_t>(i)];
         }
     }
+    CHECK(record.contended() > 0);
     CHECK(record.overlaps().empty());
     // Who stands in line hands it to who stands in line.
     const bool hand_over = std::same_as<typename TestType::dialect, distlock::handoff>;

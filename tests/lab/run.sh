@@ -58,8 +58,8 @@ faults() {
     programs || return 1
     export DISTLOCK_LAB_COUNT="$count" DISTLOCK_LAB_TABLE="$results/table"
     rows=0
-    ctest --test-dir "$build" --output-on-failure -j "$(($(nproc) * 2))" -L '^lab$' -E 'lab[.](simulate|model_server)' || rows=1
-    ctest --test-dir "$build" --output-on-failure -R '^lab[.][a-z]' -E 'lab[.](simulate|model_server)' || rows=1
+    ctest --test-dir "$build" --output-on-failure -j "$(($(nproc) * 2))" -L '^lab$' -E 'lab[.](simulate|model)' || rows=1
+    ctest --test-dir "$build" --output-on-failure -R '^lab[.][a-z]' -E 'lab[.](simulate|model)' || rows=1
     return $rows
 }
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -22,6 +24,7 @@ class history {
         int who;
         time_point from;
         time_point to;
+        time_point asked = {};  ///< when lock() was called
     };
 
     void add(hold h) {
@@ -49,25 +52,44 @@ class history {
         return distlock::testing::check_history(std::move(events)).text();
     }
 
+    /// Returns: how many asked while another had the lock. Where nobody did, there was nothing to exclude.
+    int contended() const {
+        auto in_order = holds();
+        std::sort(in_order.begin(), in_order.end(),
+                  [](const hold& a, const hold& b) { return a.from < b.from; });
+        int count = 0;
+        for (std::size_t i = 1; i < in_order.size(); ++i) {
+            const hold& before = in_order[i - 1];
+            count += in_order[i].who != before.who && in_order[i].asked < before.to;
+        }
+        return count;
+    }
+
   private:
     mutable std::mutex lock_;
     std::vector<hold> holds_;
 };
 
 /// Effects: `threads` threads take `turns` turns each and record them. `turn(who, inside)` takes the lock, calls inside() and
-/// releases it.
+/// releases it. The first to be inside waits until another one asks, so that a run without contention cannot be.
 template <class Turn>
 void take_turns(history& record, int threads, int turns, Turn turn) {
+    std::atomic<int> asked{0};  // threads that have called turn() at least once
     std::vector<std::jthread> running;
     for (int who = 0; who < threads; ++who) {
-        running.emplace_back([&record, turns, turn, who]() mutable {
+        running.emplace_back([&record, &asked, turns, turn, who]() mutable {
             history::hold mine{who, {}, {}};
             const auto inside = [&] {
                 mine.from = distlock::clock::now();
-                std::this_thread::yield();
+                const auto longest = mine.from + std::chrono::seconds{5};
+                do {
+                    std::this_thread::yield();
+                } while (asked < 2 && distlock::clock::now() < longest);
                 mine.to = distlock::clock::now();
             };
             for (int i = 0; i < turns; ++i) {
+                mine.asked = distlock::clock::now();
+                if (i == 0) ++asked;
                 turn(who, inside);
                 record.add(mine);
             }

@@ -77,7 +77,7 @@ TEST_CASE(
         campaign::wait_for(lease / 3);
     });
     c.end();
-    CHECK(lost(c) > 0);
+    c.expect_some("lost", lost(c));
 }
 
 TEST_CASE("E2: when the server's clock is set back, owners who live go on as before") {
@@ -115,7 +115,7 @@ TEST_CASE("E3: a server's clock that is one per cent too fast or too slow lets n
         campaign::wait_for(lease);
     });
     c.end();
-    CHECK(lost(c) > 0);
+    c.expect_some("lost", lost(c));
 }
 
 TEST_CASE("client: locks and unlocks until its server is gone", "[.]") {
@@ -136,7 +136,7 @@ TEST_CASE("E4: a client's wall clock that jumps changes nothing for its locks") 
     shifted_clock clock;
     const redis_server server;
     const shifted_client client(server, clock, "client: locks and unlocks until its server is gone");
-    const int count = injections(20);
+    const int count = injections(3);
     for (int n = 0; n < count; ++n) {
         clock.jump_wall(n % 2 == 0 ? 3600s * (n + 1) : -3600s * (n + 2));
         INFO(client.text());
@@ -170,7 +170,7 @@ TEST_CASE(
     shifted_clock clock;
     const redis_server server;
     const shifted_client client(server, clock, looks_after_jumps);
-    const int count = injections(20);
+    const int count = injections(3);
     for (int n = 1; n <= count; ++n) {
         INFO(client.text());
         REQUIRE(eventually([&] { return client.said("round " + std::to_string(n) + "\n"); }));
