@@ -192,6 +192,21 @@ TEMPLATE_LIST_TEST_CASE("a lock is lost when max_hold is over, renewed or not, a
     CHECK(rig.server().command({"EXISTS", name}) == "0");
 }
 
+// The key of the hold that was over stayed until its lease ended: a process waited for itself.
+TEMPLATE_LIST_TEST_CASE("a thread that follows a hold at its longest does not wait for the rest of its lease",
+                        "", rigs::all) {
+    TestType rig;
+    const auto name = rigs::fresh_name();
+    distlock::mutex m{rig.connection, name, {.lease = 30s, .max_hold = 50ms}};
+    m.lock();
+    const stop_time lost(m.lost());
+    REQUIRE(lost.wait());
+    bool got = false;
+    std::jthread([&] { got = m.try_lock_for(10s) && m.unlock() != release_outcome::expired; }).join();
+    CHECK(got);
+    CHECK(m.unlock() == release_outcome::expired);
+}
+
 TEMPLATE_LIST_TEST_CASE("a lock whose key was deleted is lost at the next renewal, as expired", "",
                         rigs::all) {
     TestType rig;

@@ -262,6 +262,42 @@ TEST_CASE("threads that queue for a lock lose patience with a silent server toge
     CHECK(distlock::clock::now() - start < 2 * 200ms + slack);  // a late comer may have a patience of its own
 }
 
+// It was told that its call was cancelled, which nobody had asked for.
+TEST_CASE(
+    "a thread whose time is up while another one's wait is cancelled hears that somebody else has the lock") {
+    struct one_in_line {
+        reply execute(const command& cmd) {
+            const bool leaves = cmd.argv()[1] == distlock::detail::handoff_leave.sha1();
+            if (!leaves) return reply::array({reply::integer(0), reply::integer(20'000)});
+            leaving.count_down();
+            told.wait();
+            return reply::integer(0);
+        }
+        reply wait(const command&, distlock::clock::time_point, const std::stop_token& stop) {
+            waiting.count_down();
+            while (!stop.stop_requested()) std::this_thread::yield();
+            return reply::no_answer(errc::cancelled, "stopped");
+        }
+        std::latch waiting{1};
+        std::latch leaving{1};
+        std::latch told{1};
+    };
+    one_in_line server;
+    distlock::mutex m{server, "orders"};
+    std::error_code ec;
+    std::error_code cancelled;
+    {
+        std::jthread first([&](const std::stop_token& stop) { m.lock(stop, cancelled); });
+        server.waiting.wait();
+        first.request_stop();
+        server.leaving.wait();
+        CHECK_FALSE(m.try_lock_for(1ms, ec));
+        server.told.count_down();
+    }
+    CHECK_FALSE(ec);
+    CHECK(cancelled == errc::cancelled);
+}
+
 TEST_CASE("guards order locks by what their connections say of their server, text or view") {
     struct named_by_value : one_key {
         std::string where;

@@ -21,7 +21,8 @@ using enum release_mode;
 /// std::chrono unit.
 struct lock_options {
     /// How long the server keeps the lock after it was granted: its TTL. It is over then, whether released or
-    /// not. 10 ms to 24 h, and longer than the connection's command time-out.
+    /// not. 10 ms to 24 h, and longer than the connection's command time-out. Those who share a lock should have leases of about
+    /// the same length: whose lease is less than a quarter of the owner's may lose its place in line, and is served by looking.
     time_span lease = std::chrono::seconds{30};
 
     /// Whether the lease is renewed, at a third of it, for as long as the lock is held. One thread does it for
@@ -38,7 +39,7 @@ struct lock_options {
 
     /// The longest time between two looks at a lock that somebody else holds; none is later than the end of its TTL. In line,
     /// where the lock is handed over, looks only find what nobody handed over: a lock that expired, or that another
-    /// kind of client deleted; at least every half of a lease. Over a connection that cannot wait, they are all there is: pauses
+    /// kind of client deleted; at least four times in a lease. Over a connection that cannot wait, they are all there is: pauses
     /// start at 1 ms, double up to this and are jittered. 1 ms to 1 h; `{}` stands for 1 s in line, else for 50 ms.
     time_span recheck = {};
 

@@ -207,6 +207,16 @@ class held_lock {
         hold_.reset();
     }
 
+    /// Preconditions: it is lost, if there is an acquisition. Effects: as forget(); what its owner would have released, is: after
+    /// the longest hold the key has much of a lease before it.
+    void abandon() noexcept {
+        if (hold_ && !hold_->ending) {
+            const auto gone_by = hold_->lease.gone_by();
+            if (gone_by - Clock::now() > clock::duration(terms_.lease) / 8) owe(hold_->owner, {}, gone_by);
+        }
+        forget();
+    }
+
     /// Effects: releases by `owner` in the background, beginning after `delay`, until `gone_by`; where there is no
     /// memory or no thread for it, the lease ends it.
     /// Returns: what is owed; null without memory.
@@ -289,8 +299,10 @@ class held_lock {
         return {renew, {}};
     }
 
-    time_point end_renewal(const reply& answer, time_point sent, time_point now) noexcept {
+    time_point end_renewal(const reply& answer, time_point sent, time_point came) noexcept {
         const std::lock_guard guard(state_);
+        // The loss may have been told since the answer came.
+        const auto now = std::max(came, Clock::now());
         if (std::exchange(asked_, false)) {
             if (asking_ && inspector_->was_forced(answer, renewer_.owner)) asking_->why = loss_reason::forced;
             if (asking_) keeper_->timer().call(std::move(asking_));

@@ -194,10 +194,11 @@ class lock_core {
         return options_.recheck.given() ? options_.recheck.get() : unless_given;
     }
 
-    // Every look lengthens the life of the count of those who wait, which is a lease.
+    // Every look lengthens the life of the count of those who wait, which is a lease; of a count that was given back, it is half
+    // of one (handoff_enter).
     std::chrono::milliseconds look_interval() const noexcept {
-        const std::chrono::milliseconds half = options_.lease.get() / 2;
-        return std::min(recheck_or(distlock::detail::default_look), half);
+        const std::chrono::milliseconds quarter = options_.lease.get() / 4;
+        return std::min(recheck_or(distlock::detail::default_look), quarter);
     }
 
     // Whether a thread of ours may ask the server. The clock is only read when it matters.
@@ -210,7 +211,8 @@ class lock_core {
     // would be true.
     result not_now() const {
         const errc trouble = busy_ ? trouble_.load() : errc{};
-        return trouble == errc{} ? result{} : failed(trouble);
+        // That thread's own stop is no trouble of anybody else's.
+        return trouble == errc{} || trouble == errc::cancelled ? result{} : failed(trouble);
     }
 
     // Preconditions: `guard` holds state_; and afterwards, unless the thread was given the lock.
@@ -277,7 +279,7 @@ class lock_core {
         // A guard's end needs no book, it names the acquisition it means; nor does an unlock() that has come already.
         if (const auto* lost = held_.get(); lost != nullptr && !lost->guarded && !lost->ending)
             strays_.remember(lost->taker);
-        held_.forget();
+        held_.abandon();
         busy_ = true;
         trouble_ = errc{};
     }
