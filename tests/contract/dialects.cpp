@@ -325,6 +325,7 @@ TEMPLATE_LIST_TEST_CASE("processes that share a lock never have it at once", "",
         m.unlock();
     });
     CHECK(record.holds().size() == 180);
+    CHECK(record.contended() > 0);
     CHECK(record.overlaps().empty());
 }
 

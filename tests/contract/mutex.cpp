@@ -228,6 +228,7 @@ TEMPLATE_LIST_TEST_CASE("threads that share one mutex exclude each other", "", r
         inside();
     });
     CHECK(record.holds().size() == 100);
+    CHECK(record.contended() > 0);
     CHECK(record.overlaps() == "");
 }
 
@@ -241,6 +242,7 @@ TEMPLATE_LIST_TEST_CASE("mutexes in different threads on one name exclude each o
         inside();
     });
     CHECK(record.holds().size() == 60);
+    CHECK(record.contended() > 0);
     CHECK(record.overlaps() == "");
 }
 

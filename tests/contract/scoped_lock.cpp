@@ -1,6 +1,7 @@
 // What distlock::scoped_lock promises, over every kind of connection and a real server.
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <stop_token>
@@ -128,6 +129,7 @@ TEMPLATE_LIST_TEST_CASE(
     });
     CHECK(owned == 40);
     CHECK(record.holds().size() == 40);
+    CHECK(record.contended() > 0);
     CHECK(record.overlaps() == "");
 }
 
@@ -192,6 +194,23 @@ TEST_CASE("a guard can be moved and not copied, and neither moving nor ending it
     STATIC_REQUIRE_FALSE(std::is_copy_assignable_v<guard>);
 }
 
+TEST_CASE("guards that end when the server is gone end quietly") {
+    const auto how = GENERATE(distlock::posted, distlock::confirmed);
+    distlock::testing::redis_server server;
+    distlock::hiredis_connection redis{server.uri()};
+    distlock::mutex a{redis, "a", {.release = how}};
+    distlock::mutex b{redis, "b", {.release = how}};
+    {
+        const distlock::scoped_lock ours{a};
+        const std::lock_guard standard{b};
+        server.stop();
+    }
+    CHECK_FALSE(a.owns_lock());
+    CHECK_FALSE(b.owns_lock());
+    CHECK(a.residual() > 0s);
+    CHECK(b.residual() > 0s);
+}
+
 TEST_CASE("one lock behind two connections to the same server is the same lock") {
     distlock::hiredis_connection one{rigs::unix_server().uri()};
     distlock::hiredis_connection two{rigs::unix_server().uri()};
@@ -219,5 +238,6 @@ TEST_CASE("one name on two servers is two locks, which every guard takes in one 
     });
     CHECK(owned == 40);
     CHECK(record.holds().size() == 40);
+    CHECK(record.contended() > 0);
     CHECK(record.overlaps() == "");
 }

@@ -1,15 +1,15 @@
 // What is promised to those who wait for a lock, over every kind of connection and a real server.
 #include "support/waiting.hpp"
 
-#include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <deque>
 #include <future>
 #include <memory>
 #include <mutex>
 #include <stop_token>
 #include <string>
 #include <system_error>
-#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -18,6 +18,7 @@
 #include <distlock/mutex.hpp>
 
 #include "catch.hpp"
+#include "support/history.hpp"
 #include "support/lock_on_server.hpp"
 #include "support/rigs.hpp"
 #include "support/slack.hpp"
@@ -105,24 +106,20 @@ TEMPLATE_LIST_TEST_CASE("who waits is served in the order of coming, and each at
 TEMPLATE_LIST_TEST_CASE(
     "a lock that is handed on belongs to one: threads and processes in line exclude each other", "",
     in_line) {
-    std::atomic<int> inside{0};
-    std::atomic<bool> two{false};
     TestType rig;
     const auto name = rigs::fresh_name();
+    history record;
     {
-        std::vector<std::jthread> threads;
-        for (int i = 0; i < 6; ++i) {
-            threads.emplace_back([&] {
-                distlock::mutex m{rig.connection, name, no_looks};
-                for (int turn = 0; turn < 50; ++turn) {
-                    const std::lock_guard guard{m};
-                    if (++inside != 1) two = true;
-                    --inside;
-                }
-            });
-        }
+        std::deque<mutex_over<TestType>> one_each;
+        for (int i = 0; i < 6; ++i) one_each.emplace_back(rig.connection, name, no_looks);
+        take_turns(record, 6, 50, [&](int who, auto inside) {
+            const std::lock_guard guard{one_each[static_cast<std::size_t>(who)]};
+            inside();
+        });
     }
-    CHECK_FALSE(two);
+    CHECK(record.holds().size() == 300);
+    CHECK(record.contended() > 0);
+    CHECK(record.overlaps() == "");
     CHECK(eventually([&] { return lock_on_server(rig.server(), name).untouched(); }));
 }
 
