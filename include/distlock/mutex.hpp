@@ -180,7 +180,8 @@ class mutex {
     /// Round trips: none when posted or passed on to a thread of ours; else one, two when the answer is lost. When the lease is just being renewed, that is waited for.
     release_outcome unlock() noexcept { return core_.unlock(); }
 
-    /// Returns: whether a lock is held through this object and not lost. Local and cheap.
+    /// Returns: whether a lock is held through this object and not lost. To a thread that lost the lock and has not called unlock()
+    /// since, false, whoever has it now. Local and cheap.
     bool owns_lock() const noexcept { return Clock::now() < valid_until(); }
 
     /// Returns: the end of the present acquisition's validity, as far as it is renewed; it never goes back, but by a

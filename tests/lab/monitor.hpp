@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <poll.h>
 #include <stdexcept>
@@ -25,6 +27,10 @@
 class monitor {
   public:
     using words = std::vector<std::string>;
+    struct entry {
+        std::chrono::microseconds at;  // by the server's wall clock
+        words command;                 // inside a script "lua" stands before it
+    };
 
     /// Effects: watches `server`, until it is destroyed.
     explicit monitor(const distlock::testing::redis_server& server) : server_(server) {
@@ -63,15 +69,20 @@ class monitor {
     /// Effects: ends the watching, once all commands until now have come.
     /// Returns: the commands; those inside scripts have "lua" before their first word.
     std::vector<words> end() {
+        std::vector<words> commands;
+        for (entry& e : end_timed()) commands.push_back(std::move(e.command));
+        return commands;
+    }
+    std::vector<entry> end_timed() {
         mark(last_);
         // Only the reader looks for it: it ends by itself.
         reader_.join();
-        std::vector<words> commands;
+        std::vector<entry> commands;
         std::string_view rest = text_;
         while (!rest.empty()) {
             const auto line = rest.substr(0, rest.find("\r\n"));
             rest.remove_prefix(std::min(rest.size(), line.size() + 2));
-            if (auto one = parse(line); !one.empty()) commands.push_back(std::move(one));
+            if (auto one = parse(line); !one.empty()) commands.push_back({time_of(line), std::move(one)});
         }
         return commands;
     }
@@ -88,6 +99,12 @@ class monitor {
             received_ = text_.size();
             if (text_.ends_with(last)) return;
         }
+    }
+
+    static std::chrono::microseconds time_of(std::string_view line) {
+        std::string digits(line.substr(1, line.find(' ') - 1));
+        std::erase(digits, '.');
+        return std::chrono::microseconds(std::strtoll(digits.c_str(), nullptr, 10));
     }
 
     // +1700000000.123456 [0 unix:/path] "EVALSHA" "sha" "1" "name"

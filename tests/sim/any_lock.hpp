@@ -46,6 +46,7 @@ class any_lock : public lock_view {
 
     /// Serials count up; each is found by one thread.
     std::uint64_t find_serial() {
+        if (valid_until(0) == nanos(0)) return 0;
         constexpr std::uint64_t few = 64;
         for (std::uint64_t s = last_found_ + 1; s <= last_found_ + few; ++s) {
             if (valid_until(s) != nanos(0)) return last_found_ = s;

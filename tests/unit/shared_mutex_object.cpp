@@ -244,6 +244,29 @@ TEST_CASE("a guard whose lease ran out does not swallow another thread's unlock"
     m.unlock();
 }
 
+// It saw the next thread's acquisition, and took it for its own: two threads were in at once.
+TEST_CASE(
+    "a thread whose acquisition was lost owns nothing when another thread of its process has the lock") {
+    manual_clock::reset();
+    one_key server;
+    shared m{server, "orders", {.lease = 10s, .renew = false}};
+    m.lock();
+    CHECK(m.owns_lock());
+    let_the_lease_run_out();
+    elsewhere([&] {
+        m.lock();
+        CHECK(m.owns_lock());
+    });
+    CHECK_FALSE(m.owns_lock());
+    CHECK(m.valid_until() == manual_clock::time_point{});
+    CHECK(m.remaining() == 0ns);
+    CHECK(m.lost().stop_requested());
+    elsewhere([&] { CHECK(m.owns_lock()); });  // who has lost nothing asks about the lock
+    CHECK(m.unlock() == release_outcome::expired);
+    CHECK(m.owns_lock());
+    elsewhere([&] { CHECK(m.unlock() == release_outcome::released); });
+}
+
 TEST_CASE("threads that queue for a lock lose patience with a silent server together") {
     const auto gone = [](const command&) { return reply::not_sent(errc::unreachable, "gone"); };
     distlock::mutex m{gone, "orders", {.patience = 200ms}};

@@ -164,8 +164,12 @@ class lock_core {
     bool foreign() const noexcept { return distlock::detail::current_process() != process_; }
 
   private:
+    // 0: the present acquisition; but a thread that lost its own, and has not unlocked since, asks about that one.
     bool has(std::uint64_t serial) const noexcept {
-        return held_.get() != nullptr && (serial == 0 || held_.get()->serial == serial);
+        const auto* const held = held_.get();
+        if (held == nullptr || serial != 0) return held != nullptr && held->serial == serial;
+        const auto me = std::this_thread::get_id();
+        return held->taker == me || !strays_.owes(me);
     }
 
     static void check(const lock_options& options, const Conn& connection) {

@@ -3,6 +3,7 @@
 //   class strays {
 //     void remember(std::thread::id taker);
 //     bool forget(std::thread::id caller) noexcept;
+//     bool owes(std::thread::id caller) const noexcept;
 //   };
 #pragma once
 
@@ -41,6 +42,11 @@ class strays {
         if (found == takers_.end()) return false;
         takers_.erase(found);
         return true;
+    }
+
+    /// Returns: whether an unlock() is still to come from that thread.
+    bool owes(std::thread::id caller) const noexcept {
+        return std::find(takers_.begin(), takers_.end(), caller) != takers_.end();
     }
 
   private:
