@@ -70,8 +70,8 @@ class history {
     std::vector<hold> holds_;
 };
 
-/// Effects: `threads` threads take `turns` turns each and record them. `turn(who, inside)` takes the lock, calls inside() and
-/// releases it. The first to be inside waits until another one asks, so that a run without contention cannot be.
+/// Effects: `threads` threads, two or more, take `turns` turns each and record them. `turn(who, inside)` takes the lock, calls
+/// inside() and releases it. The first to be inside waits until another one asks, so that a run without contention cannot be.
 template <class Turn>
 void take_turns(history& record, int threads, int turns, Turn turn) {
     std::atomic<int> asked{0};  // threads that have called turn() at least once
