@@ -133,7 +133,7 @@ function(job_coverage)
   # What is killed in the middle writes no counts: that is no failure here.
   execute_process(COMMAND "${CMAKE_CTEST_COMMAND}" --test-dir "${build}" --no-tests=error --parallel ${processors}
     -L "^(unit|server|contract)$" -E "^lab[.](crowd|killed_owner)$" WORKING_DIRECTORY "${root}")
-  run(gcovr --root . --object-directory "${build}" --filter include/ --exclude-throw-branches --merge-mode-functions=merge-use-line-0
+  run(gcovr --root . --object-directory "${build}" --filter include/ --exclude-throw-branches
     --gcov-ignore-parse-errors --print-summary)
 endfunction()
 
