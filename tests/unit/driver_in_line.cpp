@@ -219,4 +219,12 @@ TEST_CASE("no look is on its way when the line is left") {
     CHECK(a.take().end.what == kind::gave_up);
     CHECK(a.sent() == words{"join", "BLPOP", "quit"});
     CHECK(a.watch.said == "begin(20000) end settle ");
+
+    attempt stopped{busy};
+    stopped.redis.inner.then([&] { stopped.stop.request_stop(); },
+                             reply::no_answer(errc::cancelled, "stopped"));
+    stopped.redis.inner.then(reply::integer(0));
+    CHECK(stopped.take().end.cause == errc::cancelled);
+    CHECK(stopped.sent() == words{"join", "BLPOP", "leave"});
+    CHECK(stopped.watch.said == "begin(20000) end settle ");
 }
