@@ -688,10 +688,10 @@ TEST_CASE("a release that the server refuses for good is sent once, a passing tr
 // A busy server was asked for a mere delete next: who waited in line was not served.
 TEST_CASE(
     "a release that a busy server refused is asked again whole, one that wants memory as a mere delete") {
-    const distlock::handoff dialect("orders", {});
+    const distlock::handoff in_line("orders", {});
     const auto second = [&](const char* refusal) {
         scripted_connection redis{reply::error(refusal), reply::integer(1)};
-        distlock::engine::give_back<manual_clock>(redis, dialect, token::generate(),
+        distlock::engine::give_back<manual_clock>(redis, in_line, token::generate(),
                                                   manual_clock::now() + 1s);
         return redis.commands().at(1).argv.at(1);
     };
