@@ -66,9 +66,10 @@ function(job_asan)
   # The tests count allocations with an operator new of their own, on malloc: not a mismatch to report.
   set(ENV{ASAN_OPTIONS} "detect_stack_use_after_return=1:strict_string_checks=1:alloc_dealloc_mismatch=0")
   set(ENV{UBSAN_OPTIONS} "print_stacktrace=1")
-  # What is done to processes and servers from outside says little here, and takes long.
+  # What is done to processes and servers from outside says little here, and takes long; without descriptors or memory a
+  # sanitizer cannot do its own work.
   sanitized(asan "-fsanitize=address,undefined -fno-sanitize-recover=all"
-    "distlock_unit;distlock_server_tests;distlock_tls_tests;distlock_contract" "^(lab|examples)[.]")
+    "distlock_unit;distlock_server_tests;distlock_tls_tests;distlock_contract" "^(lab|examples)[.]|^server[.]exhausted$")
 endfunction()
 
 function(job_tsan)
@@ -80,7 +81,7 @@ function(job_tsan)
     set(prefix setarch -R)
   endif()
   # What one thread does, the address sanitizer has seen; what is killed says nothing.
-  set(single "^(server[.](bad_|cut|handoff_|plain_scripts|redis_server|warm_cycle)|tls[.]|lab[.](fenced|forked|crowd|killed_owner))")
+  set(single "^(server[.](bad_|cut|exhausted|handoff_|plain_scripts|redis_server|warm_cycle)|tls[.]|lab[.](fenced|forked|crowd|killed_owner))")
   sanitized(tsan "-fsanitize=thread" "distlock_unit;distlock_server;distlock_contract" "${single}" ${prefix})
 endfunction()
 
