@@ -23,7 +23,7 @@ using namespace interop;
 TEMPLATE_LIST_TEST_CASE(
     "in a crowd of theirs and ours nobody has the lock beside another, and everybody has it", "", rows) {
     const auto name = fresh_name();
-    const auto length = std::chrono::seconds(little_or_all(15, 60));
+    const auto length = std::chrono::seconds(little_or_all(10, 60));
     constexpr int each = 4;
     history record;
     std::vector<int> turns(2 * each);

@@ -119,7 +119,9 @@ class saboteur {
 };
 
 // How many writes by owners that were stopped: the figure is made of 3,000.
-std::size_t wanted() { return static_cast<std::size_t>(std::max({60, injections(60), little_or_all(0, 3000)})); }
+std::size_t wanted() {
+    return static_cast<std::size_t>(std::max({60, injections(60), little_or_all(0, 3000)}));
+}
 
 }  // namespace
 

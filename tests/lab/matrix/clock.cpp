@@ -153,11 +153,10 @@ TEST_CASE(looks_after_jumps, "[.]") {
     distlock::mutex m{redis, "shifted", {.lease = 600ms}};
     for (int round = 1;; ++round) {
         m.lock();
+        auto before = clk::now();  // the jump comes after the next line
         figure("round %d", round);
-        bool owns = true;
-        auto before = clk::now();
-        for (auto now = before; now - before < 600ms; now = clk::now()) before = now;
-        owns = m.owns_lock();
+        for (auto now = clk::now(); now - before < 600ms; now = clk::now()) before = now;
+        const bool owns = m.owns_lock();
         figure("%s %d", owns ? "still" : "lost", round);
         m.unlock();
     }

@@ -105,13 +105,12 @@ TEST_CASE("B8: a link that falls silent in both directions is given up in the ti
 TEST_CASE("B9: while requests are lost nothing is applied late, and afterwards the lock is had again") {
     campaign c("B9", lease + slack, behind_a_proxy(at_work));
     c.repeat([&](int) {
-        const auto before = c.proxy->cuts().size();
         c.proxy->cut({.of = part::request, .how = ending::silence, .times = 1'000'000});
         campaign::wait_for(250ms);
         c.proxy->leave_alone();
-        CHECK(c.proxy->cuts().size() > before);
     });
     c.end();
+    c.expect_some("cuts", static_cast<int>(c.proxy->cuts().size()));
 }
 
 TEST_CASE("B10: when replies are lost nobody waits for what he left behind himself") {
@@ -154,9 +153,9 @@ TEST_CASE("B13: in a storm that breaks every twentieth request or reply there is
         const auto before = c.proxy->cuts().size();
         campaign::wait_for(500ms, [&] { return c.proxy->cuts().size() > before + 10; });
         c.proxy->leave_alone();
-        CHECK(c.proxy->cuts().size() > before);
     });
     c.end();
+    c.expect_some("cuts", static_cast<int>(c.proxy->cuts().size()));
 }
 
 TEST_CASE("B16: a link that comes and goes is not stormed with connections, and no two own a lock") {
