@@ -59,6 +59,11 @@ void check_meaning(const std::string& text) {
              "an error is told by its first word", text);
         return;
     }
+    if (text.starts_with("ERR Protocol error: unauthenticated")) {
+        must(said.cause == errc::authentication_failed && !said.transient,
+             "a long command is refused for want of a password", text);
+        return;
+    }
     const bool full = text.starts_with("ERR max number of clients");
     must(said.transient == (full && said.cause == errc::unavailable), "what is not known is not asked again",
          text);
