@@ -52,10 +52,10 @@ class campaign {
         all_is_well();
     }
 
-    /// Effects: `fault(n)` three times, or as often as the environment says, each time while all is well; afterwards the
+    /// Effects: `fault(n)` twice, or as often as the environment says, each time while all is well; afterwards the
     /// fault is over.
     template <class Fault>
-    void repeat(Fault fault, int few = 3) {
+    void repeat(Fault fault, int few = 2) {
         const int count = injections(few);
         for (int n = 0; n < count; ++n) {
             INFO("injection " << n);
