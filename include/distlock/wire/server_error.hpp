@@ -71,6 +71,8 @@ constexpr server_error classify_error(std::string_view text) noexcept {
     for (const row& r : table) {
         if (word == r.word) return {r.cause, r.transient};
     }
+    // What is long is refused before the server knows what it says.
+    if (inner.starts_with("ERR Protocol error: unauthenticated")) return {errc::authentication_failed, false};
     // A permission missing inside a script is a plain ERR.
     if (inner.find("can't run this command") != std::string_view::npos ||
         inner.find("ACL failure in script") != std::string_view::npos ||
@@ -81,8 +83,6 @@ constexpr server_error classify_error(std::string_view text) noexcept {
         inner.find("nknown command called from") != std::string_view::npos ||
         inner.find("nknown Redis command called from") != std::string_view::npos)
         return {errc::unsupported_command, false};
-    // What is long is refused before the server knows what it says.
-    if (inner.starts_with("ERR Protocol error: unauthenticated")) return {errc::authentication_failed, false};
     if (inner.starts_with("ERR max number of clients")) return {errc::unavailable, true};
     return {errc::server_error, false};
 }
