@@ -44,7 +44,6 @@ class row {
     void overlapped(std::size_t times) { overlaps_ += times; }
 
     int injections() const { return injections_; }
-    span worst() const { return worst_; }
     span bound() const { return bound_; }
 
   private:

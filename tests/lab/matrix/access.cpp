@@ -18,10 +18,6 @@ namespace {
 constexpr auto lease = crew_options{}.lease;
 const crew_options at_work{.longest_work = 300ms, .patience = 700ms};
 
-int lost(const campaign& c) {
-    return c.people.outcomes(release_outcome::expired) + c.people.outcomes(release_outcome::taken);
-}
-
 }  // namespace
 
 TEST_CASE("C1: a server that asks for a password is an error that says so, and nobody storms it") {
@@ -86,7 +82,7 @@ TEST_CASE(
     });
     c.end();
     c.expect_some("read_only", c.people.errors(errc::read_only));
-    CHECK(lost(c) == 0);
+    CHECK(c.people.lost() == 0);
 }
 
 TEST_CASE("C6: a replica without its master is waited for") {
@@ -99,7 +95,7 @@ TEST_CASE("C6: a replica without its master is waited for") {
         c.server.command({"REPLICAOF", "NO", "ONE"});
     });
     c.end();
-    CHECK(lost(c) == 0);
+    CHECK(c.people.lost() == 0);
 }
 
 TEST_CASE(

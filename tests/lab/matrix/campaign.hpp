@@ -86,7 +86,6 @@ class campaign {
         line_.overlapped(told.violations.size());
         INFO(told.text().substr(0, 2000));
         CHECK(told.violations.empty());
-        excused = told.excused;
         judge_waits();
         CHECK(static_cast<int>(told.grants) > line_.injections());
         CHECK(in_ms(people.latest()) <= in_ms(allowance));
@@ -115,7 +114,6 @@ class campaign {
     crew people;  // first: it is made while there is one thread
     distlock::testing::redis_server server;
     std::optional<distlock::testing::fault_proxy> proxy;
-    std::size_t excused = 0;
     // Of a call after its deadline: the last question, and the taking back.
     clk::duration allowance = 100ms + 200ms + slack;
 

@@ -97,6 +97,10 @@ class crew {
     int outcomes(distlock::release_outcome what) const {
         return board_->outcomes[static_cast<std::size_t>(what)];
     }
+    /// Returns: how many unlocks came after the lock had been lost.
+    int lost() const {
+        return outcomes(distlock::release_outcome::expired) + outcomes(distlock::release_outcome::taken);
+    }
     /// Returns: how much longer than its patience the slowest attempt took.
     clk::duration latest() const { return clk::duration(board_->latest.load()); }
     distlock::testing::recorder& book() { return book_; }

@@ -10,15 +10,9 @@
 #include "lab/matrix/campaign.hpp"
 #include "support/owner_process.hpp"
 
-using distlock::release_outcome;
-
 namespace {
 
 constexpr auto lease = crew_options{}.lease;
-
-int lost(const campaign& c) {
-    return c.people.outcomes(release_outcome::expired) + c.people.outcomes(release_outcome::taken);
-}
 
 }  // namespace
 
@@ -36,7 +30,7 @@ TEST_CASE(
     first.go_on();
     c.allowance = 1h;  // it was stopped
     c.end();
-    c.expect_some("lost", lost(c));
+    c.expect_some("lost", c.people.lost());
 }
 
 TEST_CASE("F17: a process that is stopped while it is served owns nothing when it goes on after the lease") {

@@ -25,10 +25,6 @@ const crew_options at_work{.longest_work = 300ms, .patience = 700ms};
 // Work that lasts longer than leases: owners lose them in the middle.
 const crew_options at_long_work{.longest_work = 900ms, .patience = 1500ms};
 
-int lost(const campaign& c) {
-    return c.people.outcomes(release_outcome::expired) + c.people.outcomes(release_outcome::taken);
-}
-
 }  // namespace
 
 TEST_CASE(
@@ -44,7 +40,7 @@ TEST_CASE(
         3);
     c.end();
     c.expect_some("unreachable", c.people.errors(errc::unreachable) + c.people.errors(errc::no_reply));
-    c.expect_some("lost", lost(c));
+    c.expect_some("lost", c.people.lost());
 }
 
 TEST_CASE("A2: a server that dies and is back in time has its locks, and owners keep them") {
@@ -56,7 +52,7 @@ TEST_CASE("A2: a server that dies and is back in time has its locks, and owners 
         c.server.start();
     });
     c.end();
-    CHECK(lost(c) == 0);
+    CHECK(c.people.lost() == 0);
 }
 
 TEST_CASE(
@@ -70,7 +66,7 @@ TEST_CASE(
         c.lost_since(from);
     });
     c.end();
-    c.expect_some("lost", lost(c));
+    c.expect_some("lost", c.people.lost());
 }
 
 TEST_CASE("A5: a server that loads its data is waited for") {
@@ -83,7 +79,7 @@ TEST_CASE("A5: a server that loads its data is waited for") {
     c.server.command(
         {"EVAL", "for _, k in ipairs(redis.call('keys', 'filler*')) do redis.call('del', k) end", "0"});
     c.end();
-    CHECK(lost(c) == 0);
+    CHECK(c.people.lost() == 0);
 }
 
 TEST_CASE("A6: no lock is lost to a server that stands still for less than a lease") {
@@ -94,7 +90,7 @@ TEST_CASE("A6: no lock is lost to a server that stands still for less than a lea
         c.server.resume();
     });
     c.end();
-    CHECK(lost(c) == 0);
+    CHECK(c.people.lost() == 0);
 }
 
 TEST_CASE(
@@ -107,7 +103,7 @@ TEST_CASE(
         c.server.resume();
     });
     c.end();
-    c.expect_some("lost", lost(c));
+    c.expect_some("lost", c.people.lost());
 }
 
 TEST_CASE("A8: a slow server loses no lock while a renewal comes through in a third of the lease") {
@@ -119,7 +115,7 @@ TEST_CASE("A8: a slow server loses no lock while a renewal comes through in a th
         c.proxy->leave_alone();
     });
     c.end();
-    CHECK(lost(c) == 0);
+    CHECK(c.people.lost() == 0);
 }
 
 TEST_CASE("A9: a server that is busy with somebody's script is waited for") {
@@ -136,7 +132,7 @@ TEST_CASE("A9: a server that is busy with somebody's script is waited for") {
         CHECK(eventually([&] { return c.server.command({"SCRIPT", "KILL"}) == "OK"; }));
     });
     c.end();
-    CHECK(lost(c) == 0);
+    CHECK(c.people.lost() == 0);
 }
 
 TEST_CASE(
@@ -189,7 +185,7 @@ TEST_CASE("A12: a server without memory refuses locks, and lets owners renew and
     c.end();
     c.expect_some("out_of_memory", c.people.errors(errc::out_of_memory));
     CHECK(c.people.outcomes(release_outcome::refused) == 0);
-    CHECK(lost(c) == 0);
+    CHECK(c.people.lost() == 0);
 }
 
 TEST_CASE("A13: where keys are evicted, owners are told, and no late write is accepted") {
@@ -208,7 +204,7 @@ TEST_CASE("A13: where keys are evicted, owners are told, and no late write is ac
         c.lost_since(from);
     });
     c.end();
-    c.expect_some("lost", lost(c));
+    c.expect_some("lost", c.people.lost());
 }
 
 TEST_CASE(
@@ -222,7 +218,7 @@ TEST_CASE(
         campaign::wait_for(lease / 3);
     });
     c.end();
-    c.expect_some("lost", lost(c));
+    c.expect_some("lost", c.people.lost());
 }
 
 TEST_CASE("A15: scripts that the server forgets are sent again, and nobody sees it") {
@@ -236,7 +232,7 @@ TEST_CASE("A15: scripts that the server forgets are sent again, and nobody sees 
     });
     c.end();
     CHECK(c.people.all_errors() == 0);
-    CHECK(lost(c) == 0);
+    CHECK(c.people.lost() == 0);
 }
 
 TEST_CASE("A16: a server that takes no more clients is waited for") {
@@ -252,5 +248,5 @@ TEST_CASE("A16: a server that takes no more clients is waited for") {
         set("1000");
     });
     c.end();
-    CHECK(lost(c) == 0);
+    CHECK(c.people.lost() == 0);
 }
