@@ -109,6 +109,36 @@ TEST_CASE("who may not end a wait on the server gives it up soon, on time or by 
     CHECK(it.seen.counted() == 0);
 }
 
+TEST_CASE("a grant that a slow server has sent to one who gives up is not lost") {
+    // 50 ms after the end nobody listened any more, and the lock was nobody's for the rest of the lease.
+    owned it;
+    fault_proxy proxy(it.server.socket_path());
+    waiter one(proxy.uri(), no_looks);
+    one.wait();
+    REQUIRE(it.seen.gets(1));
+    proxy.delay(fault_proxy::part::reply, 120ms);
+    it.owner.unlock();
+    const auto stopped = clk::now();
+    one.stop.request_stop();
+    CHECK(one.ends_after(stopped) < slack);
+    CHECK(one.ec == errc::cancelled);
+    const bool in_line = GENERATE(false, true);
+    if (!in_line) CHECK(eventually([&] { return it.seen.untouched(); }));
+    CHECK(it.owner.try_lock_for(10s));
+    CHECK(clk::now() - stopped < 120ms + 2 * slack);
+    CHECK(it.seen.counted() == 0);
+}
+
+TEST_CASE("of a lock that somebody has, a slow server says so after the deadline, too") {
+    owned it;
+    fault_proxy proxy(it.server.socket_path());
+    proxy.delay(fault_proxy::part::reply, 80ms);
+    waiter one(proxy.uri(), no_looks);
+    CHECK_FALSE(one.lock.try_lock_for(400ms, one.ec));
+    CHECK_FALSE(one.ec);
+    CHECK(eventually([&] { return it.seen.counted() == 0; }));
+}
+
 TEST_CASE("a grant that is on its way to one who may not end a wait and gives up is not lost") {
     owned it;
     limited_user(it.server);

@@ -1,5 +1,7 @@
 // A wait in line whose connection falls silent: the other end is gone, and nobody says so.
 #include <chrono>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include <distlock/distlock.hpp>
@@ -8,6 +10,7 @@
 
 #include "catch.hpp"
 #include "support/slack.hpp"
+#include "support/waiting.hpp"
 
 using namespace std::chrono_literals;
 using distlock::hiredis_connection;
@@ -53,4 +56,73 @@ TEST_CASE("a wait over a link that fell silent ends at its deadline") {
     const auto late =
         std::chrono::duration_cast<std::chrono::milliseconds>(distlock::clock::now() - deadline);
     CHECK(late <= 100ms + slack);
+}
+
+namespace {
+
+// A wait of 50 ms over a link on which replies are held.
+struct given_up {
+    given_up() {
+        CHECK(redis.execute({"SET", "a", "1"}).is_status("OK"));
+        CHECK(redis.wait({"BLPOP", "orders", "0.01"}, distlock::clock::time_point::max(), {}).answered());
+        proxy.hold(fault_proxy::part::reply);
+        const auto answer = redis.wait({"BLPOP", "orders", "0"}, distlock::clock::now() + 50ms, {}, late);
+        CHECK_FALSE(answer.answered());
+        CHECK(late != nullptr);
+    }
+    std::optional<distlock::reply> heard() {
+        std::optional<distlock::reply> answer;
+        eventually([&] {
+            redis.collect();
+            return (answer = late->answer()).has_value();
+        });
+        return answer;
+    }
+    redis_server server;
+    fault_proxy proxy{server.socket_path()};
+    hiredis_connection redis{proxy.uri()};
+    std::shared_ptr<distlock::receipt> late;
+};
+
+}  // namespace
+
+TEST_CASE("what comes after a wait was given up is heard") {
+    given_up it;
+    it.proxy.let_go();
+    const auto answer = it.heard();
+    REQUIRE(answer);
+    CHECK(answer->is(distlock::reply_kind::nil));
+    CHECK(it.redis.execute({"GET", "a"}).is_string("1"));
+}
+
+TEST_CASE("a wait that could not be ended on the server keeps no other command waiting") {
+    redis_server server;
+    fault_proxy proxy(server.socket_path());
+    hiredis_connection redis(proxy.uri());
+    CHECK(redis.wait({"BLPOP", "orders", "0.01"}, distlock::clock::time_point::max(), {}).answered());
+    const auto ending = [](const fault_proxy::words& w) { return w.size() > 1 && w[1] == "UNBLOCK"; };
+    proxy.cut({.command = ending, .how = fault_proxy::ending::silence});
+    std::shared_ptr<distlock::receipt> late;
+    redis.wait({"BLPOP", "orders", "0"}, distlock::clock::now() + 50ms, {}, late);
+    REQUIRE(late);
+    for (int i = 0; i < 3; ++i) CHECK(redis.execute({"SET", "a", "1"}).is_status("OK"));
+    server.command({"RPUSH", "orders", "offer"});
+    CHECK(eventually([&] {
+        redis.collect();
+        const auto answer = late->answer();
+        return answer && answer->elements().size() == 2 && answer->elements()[1].is_string("offer");
+    }));
+}
+
+TEST_CASE(
+    "who does not hear of a wait that was given up is told so after two seconds, and leaves no socket") {
+    given_up it;
+    const auto began = distlock::clock::now();
+    const auto answer = it.heard();
+    REQUIRE(answer);
+    CHECK_FALSE(answer->answered());
+    CHECK(distlock::clock::now() - began > 1900ms);
+    CHECK(distlock::clock::now() - began < 2s + slack);
+    const auto blocked = [&] { return it.server.command({"INFO", "clients"}).find("blocked_clients:0"); };
+    CHECK(eventually([&] { return blocked() != std::string::npos; }));
 }

@@ -98,6 +98,7 @@ class acquire {
                 line_ = place::none;
                 return on_granted(sent, limits_.lease);
             case acquire_outcome::kind::busy:
+                slowest_ = std::max(slowest_, now - sent);
                 return on_busy(outcome, sent);
             case acquire_outcome::kind::later:
                 return on_trouble(outcome.cause);
@@ -250,9 +251,10 @@ class acquire {
         looked_ = looked_ || how != kind::send_acquire;
         // Even a caller without time gets one honest answer: less than a round trip would make every try
         // fail.
-        constexpr std::chrono::milliseconds shortest{50};
-        const auto answer_by =
-            std::max(limits_.deadline, detail::saturating_add(now_, clock::duration(shortest)));
+        constexpr clock::duration shortest = std::chrono::milliseconds{50};
+        constexpr clock::duration longest = std::chrono::seconds{2};
+        const auto answer_time = std::clamp(2 * std::min(slowest_, longest), shortest, longest);
+        const auto answer_by = std::max(limits_.deadline, detail::saturating_add(now_, answer_time));
         return {.what = how, .at = answer_by};
     }
 
@@ -294,6 +296,7 @@ class acquire {
     clock::time_point now_;
     std::uint64_t random_;
     clock::duration backoff_ = std::chrono::milliseconds{1};
+    clock::duration slowest_{};  // of the answers so far
     clock::time_point trouble_since_{};
     clock::time_point entered_{};  // before the sending that got us in line
     place line_ = place::none;     // what the last sending about the line was; stay: we are in it

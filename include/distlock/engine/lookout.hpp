@@ -4,6 +4,7 @@
 //     bool begin(std::optional<milliseconds> ttl) noexcept;   // the thread waits now
 //     void end() noexcept;                                    // it does not any more
 //     void settle() noexcept;                                 // and no look of ours is on its way
+//     void pass_on(std::shared_ptr<receipt>) noexcept;        // what the thread is offered when it has gone
 //   };
 #pragma once
 
@@ -20,6 +21,9 @@
 #include <distlock/detail/parent_only.hpp>
 #include <distlock/engine/driver.hpp>
 #include <distlock/engine/lease_keeper.hpp>
+#include <distlock/engine/owed_release.hpp>
+#include <distlock/net/connection.hpp>
+#include <distlock/net/receipt.hpp>
 #include <distlock/wire/reply.hpp>
 
 namespace distlock::engine {
@@ -75,8 +79,53 @@ class lookout {
         settled_.get().wait_for(guard, little_while, [&] { return !looking_; });
     }
 
+    /// Effects: a lock that is offered after the thread gave up goes to the next in line, or is freed; where there is no
+    /// thread or no memory for that, its lease ends it.
+    void pass_on(std::shared_ptr<receipt> late) noexcept {
+        try {
+            if (!keeper_) keeper_ = keeper_of<Clock>(connection_);
+            keeper_->owe(std::make_unique<late_offer>(connection_, *keeper_, dialect_, std::move(late)),
+                         Clock::now() + late_offer::shortly);
+        } catch (...) {}
+    }
+
   private:
     using chore = typename keeper_type::chore;
+
+    // Owns all it needs, but for the keeper, which owns it: the mutex may be gone.
+    class late_offer final : public chore {
+      public:
+        static constexpr std::chrono::milliseconds shortly{10};
+
+        late_offer(Conn& connection, keeper_type& keeper, const Dialect& dialect,
+                   std::shared_ptr<receipt> late)
+            : connection_(connection), keeper_(keeper), dialect_(dialect), late_(std::move(late)) {}
+
+      private:
+        typename chore::step begin(time_point now) noexcept override {
+            constexpr std::chrono::milliseconds longest{100};
+            try {
+                if constexpr (confirming_connection<Conn>) connection_.collect();
+                const auto answer = late_->answer();
+                if (!answer) return {{}, now + (pause_ = std::min(2 * pause_, longest))};
+                if (const auto offered = dialect_.read_wait(*answer).offered) {
+                    auto owed = std::make_shared<debt>(now + clock::duration(offered->lease));
+                    keeper_.owe(std::make_unique<owed_release<Conn, Dialect, Clock>>(dialect_, offered->owner,
+                                                                                     std::move(owed)),
+                                now);
+                }
+            } catch (...) {}
+            return {{}, time_point::max()};
+        }
+        time_point end(const reply&, time_point, time_point) noexcept override { return time_point::max(); }
+
+        Conn& connection_;
+        keeper_type& keeper_;
+        const Dialect dialect_;
+        const std::shared_ptr<receipt> late_;
+        std::chrono::milliseconds pause_ = shortly;
+    };
+
     struct look final : chore {
         explicit look(lookout& of) : mine(of) {}
         typename chore::step begin(time_point now) noexcept override { return mine.begin_look(now); }

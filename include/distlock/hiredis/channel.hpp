@@ -76,6 +76,17 @@ class channel {
         return first;
     }
 
+    /// Returns: whether the answer that run() or wait() waited for in vain may still come.
+    bool may_hear() const noexcept { return broken_ && (ended_ == io::timed_out || ended_ == io::stopped); }
+    /// Preconditions: may_hear().
+    /// Effects: that answer is noted in `wanted` when look() or collect() reads it; nothing else is sent until then, and at
+    /// `until` the socket is to be closed.
+    void hear_later(std::shared_ptr<receipt> wanted, clock::time_point until) {
+        posted_.expect(std::move(wanted));
+        engaged_until_ = until;
+        broken_ = false;
+    }
+
     /// By which a server knows this conversation, once it was asked; 0: it does not say, or may not be told to end a wait.
     std::optional<std::int64_t> id() const noexcept { return id_; }
     void id(std::int64_t known) noexcept { id_ = known; }
@@ -153,7 +164,8 @@ class channel {
         if (posted_.count() == 0) return socket_.peek() == io::timed_out ? state::ready : state::over;
         // What was posted a moment ago is not answered yet.
         const auto now = clock::now();
-        if (now - posted_at_ < std::chrono::milliseconds{1} && posted_.count() < max_unanswered)
+        const bool engaged = engaged_until_ != clock::time_point{};
+        if (!engaged && now - posted_at_ < std::chrono::milliseconds{1} && posted_.count() < max_unanswered)
             return state::ready;
         std::array<char, 16384> buffer;
         std::string_view bytes;
@@ -168,6 +180,8 @@ class channel {
             if (reader_.failure() != errc{} || session_over_) return state::over;
         }
         if (posted_.count() == 0 && reader_.has_leftover()) return state::over;
+        if (engaged && posted_.count() > 0) return now < engaged_until_ ? state::owing : state::over;
+        engaged_until_ = {};
         return posted_.count() < max_unanswered ? state::ready : state::owing;
     }
 
@@ -224,6 +238,7 @@ class channel {
     // Returns: done, or why not; closed when the TLS session is.
     io hand_over(clock::time_point deadline, std::size_t& sent) {
         broken_ = true;  // until the exchange is complete
+        ended_ = io::done;
         if (!session_) return socket_.send(plain_, deadline, sent);
         sealed_.clear();
         return session_->seal(plain_, sealed_) ? socket_.send(sealed_, deadline, sent) : io::closed;
@@ -364,8 +379,9 @@ class channel {
     posted_replies posted_;
     std::optional<std::int64_t> id_;
     clock::time_point posted_at_{};
-    io ended_ = io::done;        // how the last attempt to hear something went
-    bool session_over_ = false;  // of TLS; what came before the end is still good
+    clock::time_point engaged_until_{};  // with an answer that nobody waits for any more
+    io ended_ = io::done;                // how the last attempt to hear something went
+    bool session_over_ = false;          // of TLS; what came before the end is still good
     bool broken_ = false;
 };
 

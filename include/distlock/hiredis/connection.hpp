@@ -8,6 +8,7 @@
 //     bool post(const command&, std::shared_ptr<receipt> = nullptr);
 //     void collect();
 //     reply wait(const command&, clock::time_point deadline, std::stop_token);
+//     reply wait(const command&, clock::time_point deadline, std::stop_token, std::shared_ptr<receipt>& late);
 //     std::shared_ptr<subscription> subscribe(std::string_view channel);
 //     companion& host() noexcept;
 //     std::chrono::milliseconds command_timeout() const noexcept;
@@ -134,29 +135,18 @@ class hiredis_connection {
     /// Effects: executes one command that may block on the server, until it answers, `deadline` passes or
     /// `stop` is requested. The wait is then ended on the server, by CLIENT UNBLOCK on another socket, and what it gave by
     /// then is returned all the same; where that is not permitted, the command is sent with time-outs of a tenth of a
-    /// second, again and again. A server that does not answer that either is given 50 ms. Every three seconds the server is asked on another
-    /// socket whether it still knows of the wait (CLIENT LIST), if that is permitted.
+    /// second, again and again. A server that does not answer that either is given 50 ms. Every three seconds the server is
+    /// asked on another socket whether it still knows of the wait (CLIENT LIST), if that is permitted.
     /// Preconditions: the last argument of a command that begins with B is its time-out.
     /// Round trips: one; one more for the first wait on a socket, and two when the wait is ended.
     reply wait(const command& cmd, clock::time_point deadline, std::stop_token stop) {
-        if (stop.stop_requested()) return reply::not_sent(errc::cancelled, shown_);
-        const detail::stop_waker waker(stop);
-        if (stop.stop_possible() && waker.fd() < 0) {
-            return reply::not_sent(errc::unreachable, shown_ + ": no descriptor to be stopped by");
-        }
-        reply answer = on_a_channel(
-            deadline,
-            [&](detail::channel& c) {
-                if (auto failure = introduce(c, deadline)) return *std::move(failure);
-                if (*c.id() == 0 && cmd.argv()[0].starts_with('B'))
-                    return wait_in_turns(c, cmd, deadline, stop);
-                return c.wait(
-                    cmd, deadline, waker.fd(), [&](clock::time_point by) { return unblock(*c.id(), by); },
-                    [&](clock::time_point by) { return blocked(*c.id(), by); });
-            },
-            waker.fd());
-        if (!answer.is(reply_kind::not_sent) || !stop.stop_requested()) return answer;
-        return reply::not_sent(errc::cancelled, answer.text());
+        return wait_and_hear(cmd, deadline, stop, nullptr);
+    }
+    /// Effects: as above; but where an answer may still come after that, `late` becomes a receipt for it. The socket is kept
+    /// for it for two seconds, or ten command time-outs where that is longer.
+    reply wait(const command& cmd, clock::time_point deadline, std::stop_token stop,
+               std::shared_ptr<receipt>& late) {
+        return wait_and_hear(cmd, deadline, stop, &late);
     }
 
     /// Effects: from now on hears what is published on `channel`, and to its shard: on one more socket, which is there, with
@@ -186,6 +176,36 @@ class hiredis_connection {
   private:
     clock::time_point answer_by(clock::time_point deadline) const noexcept {
         return std::min(deadline, clock::now() + where_.command_timeout);
+    }
+    clock::duration hearing_time() const noexcept {
+        return std::max<clock::duration>(std::chrono::seconds{2}, 10 * where_.command_timeout);
+    }
+
+    reply wait_and_hear(const command& cmd, clock::time_point deadline, const std::stop_token& stop,
+                        std::shared_ptr<receipt>* late) {
+        if (stop.stop_requested()) return reply::not_sent(errc::cancelled, shown_);
+        const detail::stop_waker waker(stop);
+        if (stop.stop_possible() && waker.fd() < 0) {
+            return reply::not_sent(errc::unreachable, shown_ + ": no descriptor to be stopped by");
+        }
+        reply answer = on_a_channel(
+            deadline,
+            [&](detail::channel& c) {
+                if (auto failure = introduce(c, deadline)) return *std::move(failure);
+                if (*c.id() == 0 && cmd.argv()[0].starts_with('B'))
+                    return wait_in_turns(c, cmd, deadline, stop);
+                reply given = c.wait(
+                    cmd, deadline, waker.fd(), [&](clock::time_point by) { return unblock(*c.id(), by); },
+                    [&](clock::time_point by) { return blocked(*c.id(), by); });
+                if (late != nullptr && c.may_hear()) {
+                    *late = std::make_shared<receipt>();
+                    c.hear_later(*late, clock::now() + hearing_time());
+                }
+                return given;
+            },
+            waker.fd());
+        if (!answer.is(reply_kind::not_sent) || !stop.stop_requested()) return answer;
+        return reply::not_sent(errc::cancelled, answer.text());
     }
 
     // Effects: learns by which number the server knows the channel, and whether we may end its waits by it.

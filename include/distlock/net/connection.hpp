@@ -103,6 +103,15 @@ concept subscribing_connection = connection<C> && requires(C& c, std::string_vie
     { c.subscribe(channel) } -> std::same_as<std::shared_ptr<subscription>>;
 };
 
+/// Goes on listening to a wait that was given up: where its answer may still come, `late` becomes a receipt for that. Who is
+/// handed a lock while giving up can pass it on then.
+template <class C>
+concept attentive_connection = waiting_connection<C> && confirming_connection<C> &&
+    requires(C& c, const command& cmd, clock::time_point deadline, std::stop_token stop,
+             std::shared_ptr<receipt>& late) {
+    { c.wait(cmd, deadline, stop, late) } -> std::same_as<reply>;
+};
+
 /// Has a place for what must live as long as the connection: a companion, its last member.
 template <class C>
 concept hosting_connection = connection<C> && requires(C& c) {
@@ -268,11 +277,17 @@ bool post(C& c, const command& cmd) noexcept {
 }
 
 /// Effects: executes `cmd`, which may block on the server, until it answers, `deadline` passes or `stop` is requested.
+/// `late` becomes a receipt where the connection can hear what comes after that, and it may.
 template <waiting_connection C>
-reply wait(C& c, const command& cmd, clock::time_point deadline, const std::stop_token& stop) noexcept {
+reply wait(C& c, const command& cmd, clock::time_point deadline, const std::stop_token& stop,
+           [[maybe_unused]] std::shared_ptr<receipt>& late) noexcept {
     try {
         try {
-            return c.wait(cmd, deadline, stop);
+            if constexpr (attentive_connection<C>) {
+                return c.wait(cmd, deadline, stop, late);
+            } else {
+                return c.wait(cmd, deadline, stop);
+            }
         } catch (const std::exception& e) {
             return reply::no_answer(errc::no_reply, detail::printable(e.what()));
         }
