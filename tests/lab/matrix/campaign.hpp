@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,6 +33,7 @@ class campaign {
         crew_options people{};
         distlock::testing::redis_server_options server{};
         bool behind_proxy = false;
+        bool by_address = false;  ///< the crew finds the server by an address that can be moved to another
         std::string uri_options = "?command_timeout=100ms&connect_timeout=100ms";
         std::vector<std::vector<std::string_view>> users{};  ///< as ACL SETUSER has them
         std::string login{};  ///< "user:password@", where the crew is to have one
@@ -46,7 +48,8 @@ class campaign {
             server.command(words);
         }
         if (how.behind_proxy) proxy.emplace(server.socket_path());
-        std::string uri = proxy ? proxy->uri() : server.uri();
+        if (how.by_address) move_to(server);
+        std::string uri = proxy ? proxy->uri() : how.by_address ? "unix://" + address() : server.uri();
         if (!how.login.empty()) uri.insert(uri.find("//") + 2, how.login);
         people.begin(uri + how.uri_options);
         all_is_well();
@@ -76,6 +79,20 @@ class campaign {
 
     /// Effects: notes that the server lost what it had, or time, since `from`: two may believe to own a lock until their leases end.
     void lost_since(clk::time_point from) { people.book().fault(from, clk::now() + people.options().lease); }
+
+    /// Effects: who connects from now on reaches `other`.
+    void move_to(const distlock::testing::redis_server& other) const {
+        const std::string next = address() + ".next";
+        std::filesystem::create_symlink(other.socket_path(), next);
+        std::filesystem::rename(next, address());
+    }
+
+    /// Effects: waits until every lock was granted once more.
+    void all_is_well() {
+        people.expect_grants();
+        clk::duration took{};
+        REQUIRE(people.granted_since(clk::now(), took));
+    }
 
     /// Effects: ends the crew, and checks what it did: no overlaps, no crashes, no call that returned late, nobody who waited for
     /// long while nobody had the lock, and no key left.
@@ -120,11 +137,7 @@ class campaign {
   private:
     static double in_ms(clk::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
 
-    void all_is_well() {
-        people.expect_grants();
-        clk::duration took{};
-        REQUIRE(people.granted_since(clk::now(), took));
-    }
+    std::string address() const { return server.folder() + "/address"; }
 
     struct fault_end {
         clk::time_point at;
