@@ -282,7 +282,9 @@ class attempt {
             const reply answer = distlock::wait(connection_, dialect_.wait(seconds.view()),
                                                 detail::patience_with_server(deadline), stop_, late);
             watch_.end();
-            if (late) watch_.pass_on(std::move(late));
+            if constexpr (attentive_connection<Conn>) {
+                if (late) watch_.pass_on(std::move(late));
+            }
             acquire_outcome outcome = dialect_.read_wait(answer);
             // That we go and look is no trouble of the server's.
             if (deadline < whole && outcome.what == outcome_kind::unknown && outcome.cause == errc::no_reply)
@@ -336,8 +338,8 @@ class attempt {
 /// what keeps the server from answering; errc{} when it does. `owe(owner)`, which does not throw, is called for
 /// every token under which the server may have, or may still get, a lock that nobody wants. While the attempt
 /// waits in line, between watch.begin(TTL of the lock) and watch.end() somebody should look whether the lock expired;
-/// begin says whether somebody does, and after settle() nobody does. watch.pass_on(receipt) is called for a wait whose answer
-/// may still come, and be an offer. None of them throws.
+/// begin says whether somebody does, and after settle() nobody does. Where the connection is attentive,
+/// watch.pass_on(receipt) is called for a wait whose answer may still come, and be an offer. None of them throws.
 /// Throws: error(errc::no_entropy), std::bad_alloc; nothing is left on the server then but what a lost reply
 /// can leave.
 /// Round trips: one when the lock is free; two when it is taken and this is a try; in line, two until the wait begins, one
