@@ -21,7 +21,7 @@ const crew_options at_work{.longest_work = 300ms, .patience = 700ms};
 }  // namespace
 
 TEST_CASE("C1: a server that asks for a password is an error that says so, and nobody storms it") {
-    campaign c("C1", slack + lease / 2, {.people = at_work});
+    campaign c("C1", lease / 4 + slack, {.people = at_work});
     distlock::hiredis_connection admin{c.server.uri()};
     const auto set = [&](std::string_view password) {
         const auto answer =
@@ -44,7 +44,7 @@ TEST_CASE("C2: a user who is removed is told, and owns nothing for longer than a
     campaign::options how{.people = at_work,
                           .users = {{"worker", "on", ">secret", "~*", "&*", "+@all"}},
                           .login = "worker:secret@"};
-    campaign c("C2", lease / 2 + slack, how);
+    campaign c("C2", lease / 4 + slack, how);
     c.repeat([&](int) {
         c.server.command({"ACL", "DELUSER", "worker"});
         campaign::wait_for(200ms);

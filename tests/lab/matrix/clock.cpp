@@ -65,7 +65,7 @@ TEST_CASE(
     "E1: when the server's clock is set forward, owners are told in a third of the lease, and no late write "
     "is accepted") {
     shifted_clock clock;
-    campaign c("E1", lease / 2 + slack, {.people = at_work, .server = {.environment = clock.environment()}});
+    campaign c("E1", lease / 4 + slack, {.people = at_work, .server = {.environment = clock.environment()}});
     c.repeat([&](int) {
         const auto from = clk::now();
         clock.jump_wall(1h);

@@ -19,7 +19,7 @@ constexpr auto lease = crew_options{}.lease;
 TEST_CASE(
     "F1: when a process is stopped past its lease, others have its locks, and no late write is accepted") {
     // One thread each: who is stopped is an owner or the next, not both.
-    campaign c("F1", lease + lease / 2 + slack,
+    campaign c("F1", lease + lease / 4 + slack,
                {.people = {.processes = 4, .threads = 1, .longest_work = 300ms, .patience = 1500ms}});
     auto& first = c.people.processes().front();
     c.repeat([&](int) {
@@ -34,7 +34,7 @@ TEST_CASE(
 }
 
 TEST_CASE("F17: a process that is stopped while it is served owns nothing when it goes on after the lease") {
-    campaign c("F17", lease + lease / 2 + slack,
+    campaign c("F17", lease + lease / 4 + slack,
                {.people = {.processes = 3, .threads = 2, .names = 1, .longest_work = 2ms}});
     auto& first = c.people.processes().front();
     c.repeat([&](int n) {

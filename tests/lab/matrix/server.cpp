@@ -87,7 +87,7 @@ TEST_CASE(
 TEST_CASE(
     "A4: when a server comes back empty, owners overlap for the rest of a lease at most, and no late write "
     "is accepted") {
-    campaign c("A4", lease / 2 + slack, {.people = at_work});
+    campaign c("A4", lease / 4 + slack, {.people = at_work});
     c.repeat([&](int) {
         const auto from = clk::now();
         c.server.kill();
@@ -205,7 +205,7 @@ TEST_CASE(
 }
 
 TEST_CASE("A12: a server without memory refuses locks, and lets owners renew and release") {
-    campaign c("A12", lease / 2 + slack, {.people = at_work});
+    campaign c("A12", lease / 4 + slack, {.people = at_work});
     c.repeat([&](int) {
         c.server.command({"CONFIG", "SET", "maxmemory", "1"});
         campaign::wait_for(250ms);
@@ -218,7 +218,7 @@ TEST_CASE("A12: a server without memory refuses locks, and lets owners renew and
 }
 
 TEST_CASE("A13: where keys are evicted, owners are told, and no late write is accepted") {
-    campaign c("A13", lease / 2 + slack, {.people = at_work});
+    campaign c("A13", lease / 4 + slack, {.people = at_work});
     constexpr std::array<const char*, 6> policies{"volatile-lru", "volatile-ttl", "volatile-random",
                                                   "allkeys-lru",  "allkeys-lfu",  "allkeys-random"};
     c.repeat([&](int n) {
@@ -239,7 +239,7 @@ TEST_CASE("A13: where keys are evicted, owners are told, and no late write is ac
 TEST_CASE(
     "A14: when somebody deletes all keys, owners are told in a third of the lease, and no late write is "
     "accepted") {
-    campaign c("A14", lease / 2 + slack, {.people = at_work});
+    campaign c("A14", lease / 4 + slack, {.people = at_work});
     c.repeat([&](int) {
         const auto from = clk::now();
         c.server.command({"FLUSHALL"});
