@@ -126,3 +126,17 @@ TEST_CASE(
     const auto blocked = [&] { return it.server.command({"INFO", "clients"}).find("blocked_clients:0"); };
     CHECK(eventually([&] { return blocked() != std::string::npos; }));
 }
+
+TEST_CASE("who may not end a wait any more leaves the line by closing the socket") {
+    redis_server server;
+    server.command({"ACL", "SETUSER", "worker", "on", ">secret", "~*", "+@all"});
+    hiredis_connection redis("unix://worker:secret@" + server.socket_path());
+    CHECK(redis.wait({"BLPOP", "orders", "0.01"}, distlock::clock::time_point::max(), {}).answered());
+    server.command({"ACL", "SETUSER", "worker", "-client|unblock"});
+    std::shared_ptr<distlock::receipt> late;
+    redis.wait({"BLPOP", "orders", "0"}, distlock::clock::now() + 50ms, {}, late);
+    CHECK_FALSE(late);
+    CHECK(eventually([&] {
+        return server.command({"INFO", "clients"}).find("blocked_clients:0") != std::string::npos;
+    }));
+}

@@ -81,6 +81,7 @@ class attempt {
         now_ = std::max(now_, step_.at);
         return step_ = machine_.on_wake(now_);
     }
+    void left() { machine_.on_left(); }
     const acquire_step& stop() { return step_ = machine_.on_stop(); }
 
   private:

@@ -46,7 +46,7 @@ TEST_CASE("an answer to the entering that comes after the deadline leads out of 
     attempt a(with(start + 1s));
     a.answer(busy, 1s);
     CHECK(a.enters(place::quit));
-    CHECK(a.step().at == a.now() + 50ms);
+    CHECK(a.step().at == a.now() + 200ms);
 }
 
 // ---- offers -----------------------------------------------------------------------------------------------

@@ -179,3 +179,22 @@ TEST_CASE("in trouble and in no line, the plain command is tried, which needs on
     b.answer(taken);
     CHECK(b.enters(place::join));
 }
+
+TEST_CASE("whose place somebody else leaves asks once more at the deadline, and leaves nothing itself") {
+    attempt a = in_line(with(start + 1s));
+    a.left();
+    a.waited(lost(), 1s);
+    CHECK(a.enters(place::none));
+    CHECK(a.answer(busy).what == kind::gave_up);
+    CHECK_NOTHING_FIRST(a.step());
+    attempt b = in_line();
+    b.left();
+    b.waited(lost(errc::cancelled), 1s);
+    b.stop();
+    CHECK_FAILED(b.step(), errc::cancelled, false, false);
+    attempt c = in_line();
+    c.left();
+    c.waited(busy, 1s);
+    c.sleep();
+    CHECK(c.enters(place::join));
+}

@@ -7,6 +7,7 @@
 //     acquire_step on_outcome(const acquire_outcome&, clock::time_point sent, clock::time_point now);
 //     acquire_step on_wake(clock::time_point now);      // the pause is over
 //     acquire_step on_waited(const acquire_outcome&, bool complete, clock::time_point now);   // the wait in line is over
+//     void on_left();                                   // before that: somebody else leaves the line in our place
 //     acquire_step on_stop();                           // the caller's stop_token fired
 //   };
 #pragma once
@@ -148,7 +149,7 @@ class acquire {
             }
             case acquire_outcome::kind::busy:
                 // A wait that ends before its time must not become a busy loop.
-                return over ? enter(place::quit) : pause({});
+                return over ? quit() : pause({});
             case acquire_outcome::kind::refused: {
                 // Who may not wait in line asks again and again.
                 limits_.in_line = false;
@@ -158,10 +159,12 @@ class acquire {
                 return next;
             }
             default:
-                return over && outcome.cause == errc::no_reply ? enter(place::quit)
-                                                               : on_trouble(outcome.cause);
+                return over && outcome.cause == errc::no_reply ? quit() : on_trouble(outcome.cause);
         }
     }
+
+    /// Effects: before on_waited(): somebody else leaves the line in our place.
+    void on_left() noexcept { line_ = place::none; }
 
     acquire_step on_stop() noexcept { return fail(errc::cancelled); }
 
@@ -240,6 +243,8 @@ class acquire {
         }
     }
 
+    acquire_step quit() noexcept { return enter(line_ == place::none ? place::none : place::quit); }
+
     acquire_step enter(place where) noexcept {
         line_ = where;
         acquire_step next = send(kind::send_enter);
@@ -252,7 +257,7 @@ class acquire {
         // Even a caller without time gets one honest answer: less than a round trip would make every try
         // fail.
         constexpr clock::duration shortest = std::chrono::milliseconds{50};
-        constexpr clock::duration longest = std::chrono::seconds{2};
+        constexpr clock::duration longest = std::chrono::milliseconds{200};
         const auto answer_time = std::clamp(2 * std::min(slowest_, longest), shortest, longest);
         const auto answer_by = std::max(limits_.deadline, detail::saturating_add(now_, answer_time));
         return {.what = how, .at = answer_by};
@@ -296,7 +301,7 @@ class acquire {
     clock::time_point now_;
     std::uint64_t random_;
     clock::duration backoff_ = std::chrono::milliseconds{1};
-    clock::duration slowest_{};  // of the answers so far
+    clock::duration slowest_{};  // of the answers that somebody else has it
     clock::time_point trouble_since_{};
     clock::time_point entered_{};  // before the sending that got us in line
     place line_ = place::none;     // what the last sending about the line was; stay: we are in it

@@ -84,7 +84,7 @@ struct nobody_watches {
     bool begin(std::optional<std::chrono::milliseconds>) noexcept { return false; }
     void end() noexcept {}
     void settle() noexcept {}
-    void pass_on(std::shared_ptr<receipt>) noexcept {}
+    bool pass_on(std::shared_ptr<receipt>) noexcept { return false; }
 };
 
 // The server ends a wait by itself; a little later we do.
@@ -282,9 +282,8 @@ class attempt {
             const reply answer = distlock::wait(connection_, dialect_.wait(seconds.view()),
                                                 detail::patience_with_server(deadline), stop_, late);
             watch_.end();
-            if constexpr (attentive_connection<Conn>) {
-                if (late) watch_.pass_on(std::move(late));
-            }
+            bool left = false;
+            if constexpr (attentive_connection<Conn>) left = late && watch_.pass_on(std::move(late));
             acquire_outcome outcome = dialect_.read_wait(answer);
             // That we go and look is no trouble of the server's.
             if (deadline < whole && outcome.what == outcome_kind::unknown && outcome.cause == errc::no_reply)
@@ -292,6 +291,7 @@ class attempt {
             note(outcome, answer);
             if (outcome.offered) accept(*outcome.offered);
             result_.came = Clock::now();
+            if (left) machine_.on_left();
             return machine_.on_waited(outcome, outcome.offered && dialect_.complete(*outcome.offered),
                                       result_.came);
         }
@@ -339,7 +339,8 @@ class attempt {
 /// every token under which the server may have, or may still get, a lock that nobody wants. While the attempt
 /// waits in line, between watch.begin(TTL of the lock) and watch.end() somebody should look whether the lock expired;
 /// begin says whether somebody does, and after settle() nobody does. Where the connection is attentive,
-/// watch.pass_on(receipt) is called for a wait whose answer may still come, and be an offer. None of them throws.
+/// watch.pass_on(receipt) is called for a wait whose answer may still come, and be an offer; it says whether it looks after that,
+/// and after the place in line. None of them throws.
 /// Throws: error(errc::no_entropy), std::bad_alloc; nothing is left on the server then but what a lost reply
 /// can leave.
 /// Round trips: one when the lock is free; two when it is taken and this is a try; in line, two until the wait begins, one

@@ -4,7 +4,7 @@
 //     bool begin(std::optional<milliseconds> ttl) noexcept;   // the thread waits now
 //     void end() noexcept;                                    // it does not any more
 //     void settle() noexcept;                                 // and no look of ours is on its way
-//     void pass_on(std::shared_ptr<receipt>) noexcept;        // what the thread is offered when it has gone
+//     bool pass_on(std::shared_ptr<receipt>) noexcept;        // what the thread is offered when it has gone
 //   };
 #pragma once
 
@@ -79,14 +79,18 @@ class lookout {
         settled_.get().wait_for(guard, little_while, [&] { return !looking_; });
     }
 
-    /// Effects: a lock that is offered after the thread gave up goes to the next in line, or is freed; where there is no
-    /// thread or no memory for that, its lease ends it.
-    void pass_on(std::shared_ptr<receipt> late) noexcept {
+    /// Effects: the thread's place in line is left when it is known what the server gave for it: a lock that it was offered
+    /// goes to the next in line.
+    /// Returns: false when there is no thread or no memory for that.
+    bool pass_on(std::shared_ptr<receipt> late) noexcept {
         try {
             if (!keeper_) keeper_ = keeper_of<Clock>(connection_);
-            keeper_->owe(std::make_unique<late_offer>(connection_, *keeper_, dialect_, std::move(late)),
-                         Clock::now() + late_offer::shortly);
-        } catch (...) {}
+            return keeper_->owe(
+                std::make_unique<late_offer>(connection_, *keeper_, dialect_, std::move(late)),
+                Clock::now() + late_offer::shortly);
+        } catch (...) {
+            return false;
+        }
     }
 
   private:
@@ -104,20 +108,31 @@ class lookout {
       private:
         typename chore::step begin(time_point now) noexcept override {
             constexpr std::chrono::milliseconds longest{100};
+            collect();
+            const auto answer = late_->answer();
+            if (!answer) return {{}, now + (pause_ = std::min(2 * pause_, longest))};
+            const auto offered = dialect_.read_wait(*answer).offered;
+            if (!offered) return {dialect_.leave(), {}};
             try {
-                if constexpr (confirming_connection<Conn>) connection_.collect();
-                const auto answer = late_->answer();
-                if (!answer) return {{}, now + (pause_ = std::min(2 * pause_, longest))};
-                if (const auto offered = dialect_.read_wait(*answer).offered) {
-                    auto owed = std::make_shared<debt>(now + clock::duration(offered->lease));
-                    keeper_.owe(std::make_unique<owed_release<Conn, Dialect, Clock>>(dialect_, offered->owner,
-                                                                                     std::move(owed)),
-                                now);
-                }
+                // Its place in line went with the offer.
+                auto owed = std::make_shared<debt>(now + clock::duration(offered->lease));
+                keeper_.owe(std::make_unique<owed_release<Conn, Dialect, Clock>>(dialect_, offered->owner,
+                                                                                 std::move(owed)),
+                            now);
             } catch (...) {}
             return {{}, time_point::max()};
         }
         time_point end(const reply&, time_point, time_point) noexcept override { return time_point::max(); }
+
+        void collect() noexcept {
+            if constexpr (confirming_connection<Conn>) {
+                try {
+                    connection_.collect();
+                } catch (...) {
+                    // Another time, perhaps.
+                }
+            }
+        }
 
         Conn& connection_;
         keeper_type& keeper_;

@@ -32,10 +32,11 @@ class channel {
   public:
     channel(const channel&) = delete;
     channel& operator=(const channel&) = delete;
-    /// Effects: closes the socket. A broken one is aborted, so that what was sent is not applied later; but
-    /// not when it carries what was posted, which is to be applied.
+    /// Effects: closes the socket. A broken one, and one that carries a wait that was given up, is aborted, so that what was
+    /// sent is not applied later; but not when it carries what was posted, which is to be applied.
     ~channel() {
-        if (broken_ && posted_.count() == 0) socket_.abort();
+        const std::size_t given_up = engaged_ ? 1 : 0;
+        if ((broken_ || engaged_) && posted_.count() <= given_up) socket_.abort();
     }
 
     /// Effects: sends `cmd` and waits for its reply until `deadline`, or until `stop_fd` can be read (none:
@@ -45,7 +46,10 @@ class channel {
         return next_answer(deadline, stop_fd);
     }
 
-    /// Effects: as run(), of a command that blocks on the server: when its time is up, `unblock()` is to end it there, and
+    /// What became of the attempt to end a wait on the server.
+    enum class ending { heard, refused, unknown };
+
+    /// Effects: as run(), of a command that blocks on the server: when its time is up, `unblock(by)` is to end it there, and
     /// the reply is read all the same, for a little while. Every few seconds `blocked(by)` is to say, until then, whether the
     /// server still knows of the wait: a socket whose other end is gone can be silent for ever.
     /// Returns: what the server gave; else why the wait ended.
@@ -66,26 +70,31 @@ class channel {
         }
         reply first = next_answer(deadline, stop_fd);
         const auto give_up_at = clock::now() + little_while;
-        bool in_time = ended_ == io::timed_out || ended_ == io::stopped;
-        while (!first.answered() && in_time && unblock(give_up_at)) {
-            reply late = next_answer(std::min(give_up_at, clock::now() + between_tries), -1);
+        while (!first.answered() && (ended_ == io::timed_out || ended_ == io::stopped)) {
+            const ending ended = unblock(give_up_at);
+            const auto until = ended == ending::heard ? std::min(give_up_at, clock::now() + between_tries)
+                                                      : clock::time_point{};
+            reply late = next_answer(until, -1);
             if (late.is(reply_kind::nil)) return first;
             if (late.answered()) return late;
-            in_time = ended_ == io::timed_out && clock::now() < give_up_at;
+            may_hear_ = ended_ == io::timed_out && ended != ending::refused;
+            if (ended != ending::heard || clock::now() >= give_up_at) break;
         }
         return first;
     }
 
-    /// Returns: whether the answer that run() or wait() waited for in vain may still come.
-    bool may_hear() const noexcept { return broken_ && (ended_ == io::timed_out || ended_ == io::stopped); }
+    /// Returns: whether wait() was given up, although the server was told to end it, and its answer may still come.
+    bool may_hear() const noexcept { return may_hear_; }
     /// Preconditions: may_hear().
-    /// Effects: that answer is noted in `wanted` when look() or collect() reads it; nothing else is sent until then, and at
-    /// `until` the socket is to be closed.
-    void hear_later(std::shared_ptr<receipt> wanted, clock::time_point until) {
+    /// Effects: the answer is noted in `wanted` when collect() reads it. Nothing else is to be sent.
+    void hear_later(std::shared_ptr<receipt> wanted) {
         posted_.expect(std::move(wanted));
-        engaged_until_ = until;
+        engaged_ = true;
         broken_ = false;
     }
+    bool engaged() const noexcept { return engaged_; }
+    /// Returns: whether what was posted, or given up, was not answered yet, and can be.
+    bool waits_for_answers() const noexcept { return !broken_ && posted_.count() > 0; }
 
     /// By which a server knows this conversation, once it was asked; 0: it does not say, or may not be told to end a wait.
     std::optional<std::int64_t> id() const noexcept { return id_; }
@@ -164,8 +173,7 @@ class channel {
         if (posted_.count() == 0) return socket_.peek() == io::timed_out ? state::ready : state::over;
         // What was posted a moment ago is not answered yet.
         const auto now = clock::now();
-        const bool engaged = engaged_until_ != clock::time_point{};
-        if (!engaged && now - posted_at_ < std::chrono::milliseconds{1} && posted_.count() < max_unanswered)
+        if (now - posted_at_ < std::chrono::milliseconds{1} && posted_.count() < max_unanswered)
             return state::ready;
         std::array<char, 16384> buffer;
         std::string_view bytes;
@@ -180,8 +188,6 @@ class channel {
             if (reader_.failure() != errc{} || session_over_) return state::over;
         }
         if (posted_.count() == 0 && reader_.has_leftover()) return state::over;
-        if (engaged && posted_.count() > 0) return now < engaged_until_ ? state::owing : state::over;
-        engaged_until_ = {};
         return posted_.count() < max_unanswered ? state::ready : state::owing;
     }
 
@@ -238,7 +244,7 @@ class channel {
     // Returns: done, or why not; closed when the TLS session is.
     io hand_over(clock::time_point deadline, std::size_t& sent) {
         broken_ = true;  // until the exchange is complete
-        ended_ = io::done;
+        may_hear_ = false;
         if (!session_) return socket_.send(plain_, deadline, sent);
         sealed_.clear();
         return session_->seal(plain_, sealed_) ? socket_.send(sealed_, deadline, sent) : io::closed;
@@ -379,10 +385,11 @@ class channel {
     posted_replies posted_;
     std::optional<std::int64_t> id_;
     clock::time_point posted_at_{};
-    clock::time_point engaged_until_{};  // with an answer that nobody waits for any more
-    io ended_ = io::done;                // how the last attempt to hear something went
-    bool session_over_ = false;          // of TLS; what came before the end is still good
+    io ended_ = io::done;        // how the last attempt to hear something went
+    bool session_over_ = false;  // of TLS; what came before the end is still good
     bool broken_ = false;
+    bool may_hear_ = false;  // the answer to a wait that was given up
+    bool engaged_ = false;   // with that: the last command that was sent
 };
 
 }  // namespace distlock::detail

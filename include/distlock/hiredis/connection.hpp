@@ -130,6 +130,8 @@ class hiredis_connection {
         const std::lock_guard guard(idle_lock_);
         for (auto& one : idle_) one->collect();
         std::erase_if(idle_, [](const auto& one) { return one->broken(); });
+        for (auto& one : engaged_) one.on->collect();
+        forget_engaged();
     }
 
     /// Effects: executes one command that may block on the server, until it answers, `deadline` passes or
@@ -142,8 +144,8 @@ class hiredis_connection {
     reply wait(const command& cmd, clock::time_point deadline, std::stop_token stop) {
         return wait_and_hear(cmd, deadline, stop, nullptr);
     }
-    /// Effects: as above; but where an answer may still come after that, `late` becomes a receipt for it. The socket is kept
-    /// for it for two seconds, or ten command time-outs where that is longer.
+    /// Effects: as above; but where the server was told to end the wait, and did not answer in time, `late` becomes a receipt
+    /// for what it gave: of sixteen such waits at a time, for two seconds, or a command time-out where that is longer.
     reply wait(const command& cmd, clock::time_point deadline, std::stop_token stop,
                std::shared_ptr<receipt>& late) {
         return wait_and_hear(cmd, deadline, stop, &late);
@@ -177,10 +179,6 @@ class hiredis_connection {
     clock::time_point answer_by(clock::time_point deadline) const noexcept {
         return std::min(deadline, clock::now() + where_.command_timeout);
     }
-    clock::duration hearing_time() const noexcept {
-        return std::max<clock::duration>(std::chrono::seconds{2}, 10 * where_.command_timeout);
-    }
-
     reply wait_and_hear(const command& cmd, clock::time_point deadline, const std::stop_token& stop,
                         std::shared_ptr<receipt>* late) {
         if (stop.stop_requested()) return reply::not_sent(errc::cancelled, shown_);
@@ -198,8 +196,9 @@ class hiredis_connection {
                     cmd, deadline, waker.fd(), [&](clock::time_point by) { return unblock(*c.id(), by); },
                     [&](clock::time_point by) { return blocked(*c.id(), by); });
                 if (late != nullptr && c.may_hear()) {
-                    *late = std::make_shared<receipt>();
-                    c.hear_later(*late, clock::now() + hearing_time());
+                    auto wanted = std::make_shared<receipt>();
+                    c.hear_later(wanted);
+                    *late = std::move(wanted);
                 }
                 return given;
             },
@@ -222,11 +221,14 @@ class hiredis_connection {
         return std::nullopt;
     }
 
-    // Returns: whether the server heard that nobody waits any more.
-    bool unblock(std::int64_t id, clock::time_point by) {
-        if (id == 0) return false;
+    // Effects: tells the server that nobody waits any more.
+    detail::channel::ending unblock(std::int64_t id, clock::time_point by) {
+        using ending = detail::channel::ending;
+        if (id == 0) return ending::refused;
         const std::string who = std::to_string(id);
-        return execute(command{"CLIENT", "UNBLOCK", who}.until(by)).is(reply_kind::integer);
+        const reply answer = execute(command{"CLIENT", "UNBLOCK", who}.until(by));
+        if (answer.is(reply_kind::integer)) return ending::heard;
+        return answer.is(reply_kind::no_answer) ? ending::unknown : ending::refused;
     }
 
     // Returns: whether the server has somebody of that number who waits; also when it does not say.
@@ -305,8 +307,29 @@ class hiredis_connection {
 
     void keep(std::unique_ptr<detail::channel> mine) {
         const std::lock_guard guard(idle_lock_);
+        if (mine->engaged()) {
+            constexpr std::size_t most = 16;
+            constexpr clock::duration long_enough = std::chrono::seconds{2};
+            forget_engaged();
+            const auto until = clock::now() + std::max<clock::duration>(long_enough, where_.command_timeout);
+            if (engaged_.size() < most) engaged_.push_back({std::move(mine), until});
+            return;
+        }
         if (idle_.size() < where_.max_idle) idle_.push_back(std::move(mine));
     }
+
+    // Who had its answer is not used again: the word that was to end its wait may still be on its way.
+    void forget_engaged() noexcept {
+        const auto now = clock::now();
+        std::erase_if(engaged_,
+                      [&](const auto& one) { return !one.on->waits_for_answers() || now >= one.until; });
+    }
+
+    // With the answer to a wait that was given up.
+    struct engagement {
+        std::unique_ptr<detail::channel> on;
+        clock::time_point until;
+    };
 
     const uri where_;
     const std::string shown_;  // the URI, fit for messages
@@ -315,12 +338,12 @@ class hiredis_connection {
     detail::resolver names_{where_.host, where_.port};
     std::mutex idle_lock_;
     std::vector<std::unique_ptr<detail::channel>> idle_;
+    std::vector<engagement> engaged_;
     companion companion_;  // last: what lives there uses the others until it ends
 };
 
 static_assert(check_connection<hiredis_connection>());
 static_assert(pipelining_connection<hiredis_connection> && hosting_connection<hiredis_connection> &&
-              waiting_connection<hiredis_connection> && confirming_connection<hiredis_connection> &&
-              subscribing_connection<hiredis_connection>);
+              attentive_connection<hiredis_connection> && subscribing_connection<hiredis_connection>);
 
 }  // namespace distlock
