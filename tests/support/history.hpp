@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -22,8 +23,15 @@ inline std::size_t contended(std::vector<distlock::testing::history_event> event
     return count;
 }
 
+/// Returns: how many grants had a fencing token.
+inline std::size_t fenced(const std::vector<distlock::testing::history_event>& events) {
+    return static_cast<std::size_t>(
+        std::count_if(events.begin(), events.end(), [](const auto& e) { return e.fence != 0; }));
+}
+
 struct turns_taken : distlock::testing::history_report {
     std::size_t contended = 0;
+    std::size_t fenced = 0;
 };
 
 /// Effects: `threads` threads, two or more, take `turns` turns each. `turn(who, inside)` takes the lock, calls inside(m), with
@@ -40,7 +48,9 @@ turns_taken take_turns(int threads, int turns, Turn turn) {
             running.emplace_back([&book, &asked, turns, turn, who]() mutable {
                 clock::time_point called{};
                 const auto inside = [&](const auto& m) {
-                    const auto hold = book.granted("lock", called, m.valid_until());
+                    std::uint64_t fence = 0;
+                    if constexpr (requires { m.fencing_token(); }) fence = m.fencing_token();
+                    const auto hold = book.granted("lock", called, m.valid_until(), fence);
                     const auto longest = clock::now() + std::chrono::seconds{5};
                     do {
                         std::this_thread::yield();
@@ -55,5 +65,6 @@ turns_taken take_turns(int threads, int turns, Turn turn) {
             });
         }
     }
-    return {distlock::testing::check_history(book.events()), contended(book.events())};
+    const auto events = book.events();
+    return {distlock::testing::check_history(events), contended(events), fenced(events)};
 }
