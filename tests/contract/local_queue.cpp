@@ -2,7 +2,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -14,8 +13,10 @@
 
 #include <distlock/mutex.hpp>
 #include <distlock/scoped_lock.hpp>
+#include <distlock/testing.hpp>
 
 #include "catch.hpp"
+#include "support/history.hpp"
 #include "support/lock_on_server.hpp"
 #include "support/rigs.hpp"
 #include "support/slack.hpp"
@@ -39,21 +40,22 @@ bool until(clk::time_point when) {
 
 /// What each acquisition was, in order.
 struct book {
-    void write(int who, std::string token, std::uint64_t fence) {
-        const std::lock_guard guard(lock);
-        order.push_back(who);
-        tokens.insert(std::move(token));
-        fences.push_back(fence);
+    template <class Mutex>
+    void write(int who, const lock_on_server& seen, const Mutex& m) {
+        const auto hold = grants.granted("lock", clk::now(), m.valid_until(), m.fencing_token());
+        {
+            const std::lock_guard guard(lock);
+            order.push_back(who);
+            tokens.insert(seen.holder());
+        }
+        grants.released(hold, clk::now());
     }
-    bool fences_grow() const {
-        for (std::size_t i = 1; i < fences.size(); ++i)
-            if (fences[i] <= fences[i - 1]) return false;
-        return !fences.empty() && fences.front() > 0;
-    }
+    std::string wrong() const { return distlock::testing::check_history(grants.events()).text(); }
+
+    distlock::testing::recorder grants;
     std::mutex lock;
     std::vector<int> order;
     std::set<std::string> tokens;
-    std::vector<std::uint64_t> fences;
 };
 
 }  // namespace
@@ -68,12 +70,12 @@ TEMPLATE_LIST_TEST_CASE(
     distlock::mutex m{rig.connection, name, options};
     m.lock();
     book all;
-    all.write(-1, seen.holder(), m.fencing_token());
+    all.write(-1, seen, m);
     std::vector<std::unique_ptr<sleeper>> threads;
     for (int i = 0; i < 16; ++i) {
         threads.push_back(std::make_unique<sleeper>([&, i] {
             m.lock();
-            all.write(i, seen.holder(), m.fencing_token());
+            all.write(i, seen, m);
             m.unlock();
         }));
         REQUIRE(threads.back()->sleeps());
@@ -84,7 +86,8 @@ TEMPLATE_LIST_TEST_CASE(
     REQUIRE(all.order.size() == 17);
     for (int i = 0; i < 17; ++i) CHECK(all.order[static_cast<std::size_t>(i)] == i - 1);
     CHECK(all.tokens.size() == 1);
-    CHECK(all.fences_grow());
+    CHECK(fenced(all.grants.events()) == 17);
+    CHECK(all.wrong() == "");
     CHECK(eventually([&] { return seen.untouched(); }));
 }
 
@@ -92,24 +95,15 @@ TEMPLATE_LIST_TEST_CASE("fencing tokens grow strictly over passes among threads 
                         rigs::all) {
     TestType rig;
     const auto name = rigs::fresh_name();
-    book all;
-    {
-        const lock_options options{.fencing = true, .recheck = 5ms, .local_budget = 1ms};
-        distlock::mutex one{rig.connection, name, options};
-        distlock::mutex two{rig.connection, name, options};
-        std::vector<std::jthread> threads;
-        for (int i = 0; i < 8; ++i) {
-            threads.emplace_back([&, i] {
-                auto& m = i % 2 == 0 ? one : two;
-                for (int turn = 0; turn < 40; ++turn) {
-                    const distlock::scoped_lock guard{m};
-                    all.write(i, "", guard.fencing_token());
-                }
-            });
-        }
-    }
-    CHECK(all.order.size() == 320);
-    CHECK(all.fences_grow());
+    const lock_options options{.fencing = true, .recheck = 5ms, .local_budget = 1ms};
+    distlock::mutex one{rig.connection, name, options};
+    distlock::mutex two{rig.connection, name, options};
+    const auto told = take_turns(8, 40, [&](int who, auto inside) {
+        const distlock::scoped_lock guard{who % 2 == 0 ? one : two};
+        inside(guard);
+    });
+    CHECK(told.fenced == 320);
+    CHECK(told.text() == "");
 }
 
 TEMPLATE_LIST_TEST_CASE("without a budget no thread passes the lock on to another", "", rigs::all) {
@@ -123,7 +117,7 @@ TEMPLATE_LIST_TEST_CASE("without a budget no thread passes the lock on to anothe
     for (int i = 0; i < 8; ++i) {
         threads.push_back(std::make_unique<sleeper>([&, i] {
             m.lock();
-            all.write(i, seen.holder(), 1);
+            all.write(i, seen, m);
             m.unlock();
         }));
         REQUIRE(threads.back()->sleeps());
@@ -131,6 +125,7 @@ TEMPLATE_LIST_TEST_CASE("without a budget no thread passes the lock on to anothe
     m.unlock();
     for (auto& one : threads) one->join();
     CHECK(all.tokens.size() == 8);
+    CHECK(all.wrong() == "");
 }
 
 TEMPLATE_LIST_TEST_CASE("another process gets its turn within twice the budget", "", rigs::all) {

@@ -108,18 +108,19 @@ TEMPLATE_LIST_TEST_CASE(
     in_line) {
     TestType rig;
     const auto name = rigs::fresh_name();
-    history record;
+    turns_taken told;
     {
         std::deque<mutex_over<TestType>> one_each;
         for (int i = 0; i < 6; ++i) one_each.emplace_back(rig.connection, name, no_looks);
-        take_turns(record, 6, 50, [&](int who, auto inside) {
-            const std::lock_guard guard{one_each[static_cast<std::size_t>(who)]};
-            inside();
+        told = take_turns(6, 50, [&](int who, auto inside) {
+            auto& m = one_each[static_cast<std::size_t>(who)];
+            const std::lock_guard guard{m};
+            inside(m);
         });
     }
-    CHECK(record.holds().size() == 300);
-    CHECK(record.contended() > 0);
-    CHECK(record.overlaps() == "");
+    CHECK(told.grants == 300);
+    CHECK(told.contended > 0);
+    CHECK(told.text() == "");
     CHECK(eventually([&] { return lock_on_server(rig.server(), name).untouched(); }));
 }
 

@@ -259,6 +259,15 @@ TEST_CASE(
     std::filesystem::remove(file);
 }
 
+TEST_CASE("a grant that is written down late is not taken for one that came late") {
+    recorder book(10);
+    const auto came = clk::now() - 2s;
+    book.released(book.granted("orders", came, came + 1s, 0, {}, came), clk::now());
+    CHECK(said(book.events()) == "");
+    book.granted("orders", came, came + 1s);
+    CHECK(says(book.events(), "was over when it was granted"));
+}
+
 TEST_CASE("a history that is full says so, and is not taken for a clean one") {
     recorder small(2);
     for (int i = 0; i < 3; ++i) small.lost(1);

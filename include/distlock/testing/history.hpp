@@ -89,13 +89,15 @@ class recorder {
     recorder& operator=(const recorder&) = delete;
     ~recorder() { ::munmap(book_, size_of(capacity_)); }
 
-    /// Effects: notes a grant, asked for since `called`, that is valid until `until`.
+    /// Effects: notes a grant, asked for since `called`, that is valid until `until`. Who may be stopped between the grant
+    /// and this call says when it `came`.
     /// Returns: the number of the hold, never 0.
     std::uint64_t granted(std::string_view lock, time_point called, time_point until, std::uint64_t fence = 0,
-                          std::string_view owner = {}) noexcept {
+                          std::string_view owner = {}, time_point came = {}) noexcept {
         const auto hold = book_->holds.fetch_add(1, std::memory_order_relaxed) + 1;
         history_event e = of_hold(kind::granted, hold);
         e.from = called;
+        if (came != time_point{}) e.at = came;
         e.until = until;
         e.fence = fence;
         copy(lock, e.lock);

@@ -9,6 +9,7 @@
 #include <span>
 
 #include <distlock/base/clock.hpp>
+#include <distlock/testing/history.hpp>
 
 #include "support/shared_object.hpp"
 
@@ -21,46 +22,38 @@ struct attempt {
     bool released = false;  ///< whether unlock(), afterwards, said that the lock had been its own
 };
 
-/// Accepts a write, or refuses it for its fencing token. Every accepted write is kept, in order.
-class store {
+/// Two stores that are written the same. One looks at fencing tokens, and the recorder has what it accepts; a careless one
+/// accepts every write, and keeps it, in order.
+class twin_stores {
   public:
     static constexpr std::size_t most = std::size_t{1} << 17U;
 
-    explicit store(bool looks_at_fences) : looks_(looks_at_fences) {}
-
-    /// Returns: the accepted write, for the writer to complete; null for one that was refused.
-    attempt* write(const attempt& a) {
-        if ((looks_ && a.fence < highest_) || count_ == most) return nullptr;
+    /// Returns: what the careless one keeps, for the writer to complete; null when it is full.
+    attempt* write(const attempt& a, distlock::testing::recorder& book) {
+        const std::lock_guard guard(lock_);
+        const bool accepted = a.fence >= highest_;
         highest_ = std::max(highest_, a.fence);
-        attempt& kept = accepted_[count_++];
+        refused_ += !accepted;
+        book.wrote("fenced", a.fence, accepted);
+        if (count_ == most) return nullptr;
+        attempt& kept = careless_[count_++];
         kept = a;
         return &kept;
     }
 
-    std::span<const attempt> accepted() const { return {accepted_.data(), count_}; }
+    std::span<const attempt> careless() const { return {careless_.data(), count_}; }
+    /// Returns: how many writes the one that looks did not accept.
+    std::size_t refused() const { return refused_; }
 
   private:
-    const bool looks_;
+    shared_mutex lock_;
     std::uint64_t highest_ = 0;
+    std::size_t refused_ = 0;
     std::size_t count_ = 0;
-    std::array<attempt, most> accepted_;
+    std::array<attempt, most> careless_;
 };
 
-/// Two stores that are written the same.
-struct twin_stores {
-    store fenced{true};
-    store careless{false};
-    shared_mutex lock;
-
-    /// Returns: what the careless one keeps; null when it is full.
-    attempt* write(const attempt& a) {
-        const std::lock_guard guard(lock);
-        fenced.write(a);
-        return careless.write(a);
-    }
-};
-
-/// What is wrong with the writes a store accepted. A write is stale when an owner that was granted the lock later has
+/// What is wrong with the writes the careless store accepted. A write is stale when an owner that was granted the lock later has
 /// written before it: found once by the times at which the owners had the lock, which owes nothing to fencing tokens,
 /// and once by the tokens.
 struct verdict {

@@ -188,7 +188,7 @@ class crew {
             return;
         }
         const auto fence = m.fencing_token();
-        const auto hold = book_.granted(name(static_cast<int>(which)), called, until, fence);
+        const auto hold = book_.granted(name(static_cast<int>(which)), called, until, fence, {}, came);
         std::int64_t none = 0;
         board_->first[which].compare_exchange_strong(none, came.time_since_epoch().count());
         ++board_->grants;
