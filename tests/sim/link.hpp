@@ -45,7 +45,8 @@ class line_to_server {
     line_to_server(const line_to_server&) = delete;
     line_to_server& operator=(const line_to_server&) = delete;
     ~line_to_server() {
-        peer_.close(end_, broken_ && posted_.empty());
+        const std::size_t given_up = engaged_ ? 1 : 0;
+        peer_.close(end_, (broken_ || engaged_) && posted_.size() <= given_up);
         while (!posted_.empty()) settle(lost("the connection broke"));
     }
 
@@ -82,6 +83,8 @@ class line_to_server {
         return true;
     }
 
+    enum class word { heard, refused, unknown };
+
     /// As detail::channel::wait.
     template <class Unblock, class Blocked>
     reply wait(const command& cmd, clock::time_point deadline, const stop_flag& stop, Unblock unblock,
@@ -97,15 +100,27 @@ class line_to_server {
         }
         reply first = next_answer(deadline, &stop);
         const auto give_up_at = clock::now() + 50ms;
-        bool in_time = how_ == ending::timed_out || how_ == ending::stopped;
-        while (!first.answered() && in_time && unblock(give_up_at)) {
-            reply late = next_answer(std::min<clock::time_point>(give_up_at, clock::now() + 10ms), nullptr);
+        while (!first.answered() && (how_ == ending::timed_out || how_ == ending::stopped)) {
+            const word ended = unblock(give_up_at);
+            const auto until = ended == word::heard
+                                   ? std::min<clock::time_point>(give_up_at, clock::now() + 10ms)
+                                   : clock::time_point{};
+            reply late = next_answer(until, nullptr);
             if (late.is(distlock::reply_kind::nil)) return first;
             if (late.answered()) return late;
-            in_time = how_ == ending::timed_out && clock::now() < give_up_at;
+            may_hear_ = how_ == ending::timed_out && ended != word::refused;
+            if (ended != word::heard || clock::now() >= give_up_at) break;
         }
         return first;
     }
+    bool may_hear() const { return may_hear_; }
+    void hear_later(std::shared_ptr<distlock::receipt> wanted) {
+        posted_.push_back(std::move(wanted));
+        engaged_ = true;
+        broken_ = false;
+    }
+    bool engaged() const { return engaged_; }
+    bool waits_for_answers() const { return !broken_ && !posted_.empty(); }
     /// Effects: whoever reads looks whether it is to stop.
     void nudge() {
         if (end_->reader != nullptr) scheduler_.wake(*end_->reader);
@@ -141,6 +156,7 @@ class line_to_server {
     // Returns: false when the end of the connection has come already, and nothing can be sent.
     bool send(std::span<const command> commands) {
         broken_ = true;  // until the exchange is complete
+        may_hear_ = false;
         scheduler_.stray();
         if (end_->ended) return false;
         for (const command& one : commands) peer_.send(end_, one);
@@ -195,6 +211,8 @@ class line_to_server {
     clock::time_point posted_at_{};
     ending how_ = ending::done;
     bool broken_ = false;
+    bool may_hear_ = false;
+    bool engaged_ = false;
 };
 
 /// Of one virtual process. In a dead one every call fails at once.
@@ -244,9 +262,16 @@ class link {
         const std::lock_guard guard(idle_lock_);
         for (auto& one : idle_) one->collect();
         std::erase_if(idle_, [](const auto& one) { return one->broken(); });
+        for (auto& one : engaged_) one.on->collect();
+        forget_engaged();
     }
 
     reply wait(const command& cmd, clock::time_point deadline, std::stop_token stop) {
+        std::shared_ptr<distlock::receipt> late;
+        return wait(cmd, deadline, std::move(stop), late);
+    }
+    reply wait(const command& cmd, clock::time_point deadline, std::stop_token stop,
+               std::shared_ptr<distlock::receipt>& late) {
         if (stop.stop_requested()) return reply::not_sent(errc::cancelled, "stopped");
         line_to_server::stop_flag flag;
         line_to_server* reading = nullptr;
@@ -263,6 +288,7 @@ class link {
                 cmd, deadline, flag, [&](clock::time_point by) { return unblock(*l.id, by); },
                 [&](clock::time_point by) { return blocked(*l.id, by); });
             reading = nullptr;
+            if (l.may_hear()) l.hear_later(late = std::make_shared<distlock::receipt>());
             return got;
         });
         if (!answer.is(distlock::reply_kind::not_sent) || !stop.stop_requested()) return answer;
@@ -292,10 +318,12 @@ class link {
         l.id = answers[0].is(integer) && answers[1].is(integer) ? answers[0].number() : 0;
         return std::nullopt;
     }
-    bool unblock(std::int64_t id, clock::time_point by) {
-        if (id == 0) return false;
+    line_to_server::word unblock(std::int64_t id, clock::time_point by) {
+        using word = line_to_server::word;
         const std::string who = std::to_string(id);
-        return execute(command{"CLIENT", "UNBLOCK", who}.until(by)).is(distlock::reply_kind::integer);
+        const reply answer = execute(command{"CLIENT", "UNBLOCK", who}.until(by));
+        if (answer.is(distlock::reply_kind::integer)) return word::heard;
+        return answer.is(distlock::reply_kind::no_answer) ? word::unknown : word::refused;
     }
     bool blocked(std::int64_t id, clock::time_point by) {
         const std::string who = std::to_string(id);
@@ -363,8 +391,24 @@ class link {
     void keep(std::unique_ptr<line_to_server> mine) {
         constexpr std::size_t most_idle = 16;
         const std::lock_guard guard(idle_lock_);
+        if (mine->engaged()) {
+            forget_engaged();
+            if (engaged_.size() < most_idle) engaged_.push_back({std::move(mine), clock::now() + 2s});
+            return;
+        }
         if (idle_.size() < most_idle) idle_.push_back(std::move(mine));
     }
+
+    void forget_engaged() {
+        std::erase_if(engaged_, [now = clock::now()](const auto& one) {
+            return !one.on->waits_for_answers() || now >= one.until;
+        });
+    }
+
+    struct engagement {
+        std::unique_ptr<line_to_server> on;
+        clock::time_point until;
+    };
 
     server& peer_;
     scheduler& scheduler_;
@@ -372,11 +416,12 @@ class link {
     const std::chrono::milliseconds timeout_;
     std::mutex idle_lock_;
     std::vector<std::unique_ptr<line_to_server>> idle_;
+    std::vector<engagement> engaged_;
     distlock::companion companion_;  // last: what lives there uses the others until it ends
 };
 
 static_assert(distlock::check_connection<link>());
-static_assert(distlock::pipelining_connection<link> && distlock::waiting_connection<link> &&
-              distlock::confirming_connection<link> && distlock::hosting_connection<link>);
+static_assert(distlock::pipelining_connection<link> && distlock::attentive_connection<link> &&
+              distlock::hosting_connection<link>);
 
 }  // namespace sim
