@@ -85,7 +85,7 @@ struct scene {
     void check(bool got, locker& quitter) {
         if (got) CHECK(quitter.owns_lock());
         if (!got) CHECK_FALSE(quitter.owns_lock());
-        if (another_waits() && !got && !released) CHECK(seen.counted() == 1);
+        if (another_waits() && !got && !released) CHECK(eventually([&] { return seen.counted() == 1; }));
         release();
         if (got) quitter.unlock();
         if (another) {

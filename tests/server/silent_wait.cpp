@@ -10,6 +10,7 @@
 
 #include "catch.hpp"
 #include "support/slack.hpp"
+#include "support/stepping_proxy.hpp"
 #include "support/waiting.hpp"
 
 using namespace std::chrono_literals;
@@ -93,6 +94,21 @@ TEST_CASE("what comes after a wait was given up is heard") {
     REQUIRE(answer);
     CHECK(answer->is(distlock::reply_kind::nil));
     CHECK(it.redis.execute({"GET", "a"}).is_string("1"));
+}
+
+TEST_CASE("a wait whose end is answered a moment later is not late") {
+    // Its answer was waited for once more, and its place in line kept for five seconds.
+    redis_server server;
+    stepping_proxy proxy(server.socket_path());
+    hiredis_connection redis(proxy.uri());
+    CHECK(redis.wait({"BLPOP", "orders", "0.01"}, distlock::clock::time_point::max(), {}).answered());
+    proxy.at("BLPOP reply", [] {
+        const auto until = distlock::clock::now() + 25ms;
+        CHECK(eventually([&] { return distlock::clock::now() >= until; }));
+    });
+    std::shared_ptr<distlock::receipt> late;
+    redis.wait({"BLPOP", "orders", "0"}, distlock::clock::now() + 50ms, {}, late);
+    CHECK_FALSE(late);
 }
 
 TEST_CASE("a wait that could not be ended on the server keeps no other command waiting") {

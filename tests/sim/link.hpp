@@ -106,9 +106,9 @@ class line_to_server {
                                    ? std::min<clock::time_point>(give_up_at, clock::now() + 10ms)
                                    : clock::time_point{};
             reply late = next_answer(until, nullptr);
+            may_hear_ = !late.answered() && how_ == ending::timed_out && ended != word::refused;
             if (late.is(distlock::reply_kind::nil)) return first;
             if (late.answered()) return late;
-            may_hear_ = how_ == ending::timed_out && ended != word::refused;
             if (ended != word::heard || clock::now() >= give_up_at) break;
         }
         return first;

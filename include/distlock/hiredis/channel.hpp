@@ -75,9 +75,9 @@ class channel {
             const auto until = ended == ending::heard ? std::min(give_up_at, clock::now() + between_tries)
                                                       : clock::time_point{};
             reply late = next_answer(until, -1);
+            may_hear_ = !late.answered() && ended_ == io::timed_out && ended != ending::refused;
             if (late.is(reply_kind::nil)) return first;
             if (late.answered()) return late;
-            may_hear_ = ended_ == io::timed_out && ended != ending::refused;
             if (ended != ending::heard || clock::now() >= give_up_at) break;
         }
         return first;
