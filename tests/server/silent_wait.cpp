@@ -103,7 +103,7 @@ TEST_CASE("a wait whose end is answered a moment later is not late") {
     hiredis_connection redis(proxy.uri());
     CHECK(redis.wait({"BLPOP", "orders", "0.01"}, distlock::clock::time_point::max(), {}).answered());
     proxy.at("BLPOP reply", [] {
-        const auto until = distlock::clock::now() + 25ms;
+        const auto until = distlock::clock::now() + 12ms;
         CHECK(eventually([&] { return distlock::clock::now() >= until; }));
     });
     std::shared_ptr<distlock::receipt> late;
@@ -132,13 +132,13 @@ TEST_CASE("a wait that could not be ended on the server keeps no other command w
 
 TEST_CASE(
     "who does not hear of a wait that was given up is told so after two seconds, and leaves no socket") {
-    given_up it;
     const auto began = distlock::clock::now();
+    given_up it;
     const auto answer = it.heard();
     REQUIRE(answer);
     CHECK_FALSE(answer->answered());
-    CHECK(distlock::clock::now() - began > 1900ms);
-    CHECK(distlock::clock::now() - began < 2s + slack);
+    CHECK(distlock::clock::now() - began > 2s);
+    CHECK(distlock::clock::now() - began < 2s + 2 * slack);
     const auto blocked = [&] { return it.server.command({"INFO", "clients"}).find("blocked_clients:0"); };
     CHECK(eventually([&] { return blocked() != std::string::npos; }));
 }

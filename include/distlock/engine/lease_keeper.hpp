@@ -5,7 +5,7 @@
 //     explicit lease_keeper(Conn&);
 //     void list(chore&, time_point at);
 //     void strike(chore&) noexcept;
-//     bool owe(std::unique_ptr<chore>, time_point at) noexcept;
+//     void owe(std::unique_ptr<chore>, time_point at) noexcept;
 //     loss_timer<Clock>& timer() noexcept;
 //   };
 //   std::shared_ptr<lease_keeper<Conn, Clock>> keeper_of(Conn&);
@@ -112,24 +112,23 @@ class lease_keeper {
         c.struck_ = false;
     }
 
-    /// Effects: takes over `c`, begins it at `at`, and destroys it when it is not to begin any more.
-    /// Returns: false when it gives it up: there is no thread, no memory, or more of the kind than anybody can be waiting for.
-    bool owe(std::unique_ptr<chore> c, time_point at) noexcept {
+    /// Effects: takes over `c`, begins it at `at`, and destroys it when it is not to begin any more. Gives it up, when
+    /// there is no thread, no memory, or more of the kind than anybody can be waiting for.
+    void owe(std::unique_ptr<chore> c, time_point at) noexcept {
         constexpr std::size_t most = 4096;
         work& w = work_.get();
         const std::lock_guard guard(w.lock);
         try {
-            if (w.owed.size() >= most) return false;
+            if (w.owed.size() >= most) return;
             start(w);
             w.owed.reserve(w.owed.size() + 1);
             w.chores.put(*c, at);
         } catch (...) {
-            return false;
+            return;
         }
         c->owed_ = true;
         w.owed.push_back(std::move(c));
         if (at < w.wake_at) w.wake.notify_one();
-        return true;
     }
 
     loss_timer<Clock>& timer() noexcept { return timer_; }

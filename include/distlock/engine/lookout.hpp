@@ -81,13 +81,14 @@ class lookout {
 
     /// Effects: the thread's place in line is left when it is known what the server gave for it: a lock that it was offered
     /// goes to the next in line.
-    /// Returns: false when there is no thread or no memory for that.
+    /// Returns: false when there is no memory for that.
     bool pass_on(std::shared_ptr<receipt> late) noexcept {
         try {
             if (!keeper_) keeper_ = keeper_of<Clock>(connection_);
-            return keeper_->owe(
-                std::make_unique<late_offer>(connection_, *keeper_, dialect_, std::move(late)),
-                Clock::now() + late_offer::shortly);
+            const auto now = Clock::now();
+            keeper_->owe(std::make_unique<late_offer>(*this, std::move(late), now),
+                         now + late_offer::shortly);
+            return true;
         } catch (...) {
             return false;
         }
@@ -101,29 +102,59 @@ class lookout {
       public:
         static constexpr std::chrono::milliseconds shortly{10};
 
-        late_offer(Conn& connection, keeper_type& keeper, const Dialect& dialect,
-                   std::shared_ptr<receipt> late)
-            : connection_(connection), keeper_(keeper), dialect_(dialect), late_(std::move(late)) {}
+        late_offer(const lookout& of, std::shared_ptr<receipt> late, time_point now)
+            : connection_(of.connection_),
+              keeper_(*of.keeper_),
+              dialect_(of.dialect_),
+              late_(std::move(late)),
+              gone_by_(now + clock::duration(dialect_.lease())) {}
+        // It is given up, perhaps with the connection.
+        ~late_offer() override {
+            if (!done_) done_ = leave_unheard();
+        }
 
       private:
+        static constexpr std::chrono::milliseconds longest{100};
+
         typename chore::step begin(time_point now) noexcept override {
-            constexpr std::chrono::milliseconds longest{100};
-            collect();
-            const auto answer = late_->answer();
-            if (!answer) return {{}, now + (pause_ = std::min(2 * pause_, longest))};
-            const auto offered = dialect_.read_wait(*answer).offered;
-            if (!offered) return {dialect_.leave(), {}};
+            if (!leaving_) {
+                collect();
+                const auto answer = late_->answer();
+                if (!answer) return {{}, now + (pause_ = std::min(2 * pause_, longest))};
+                if (const auto offered = dialect_.read_wait(*answer).offered) {
+                    release(*offered, now);  // its place in line went with the offer
+                    done_ = true;
+                } else {
+                    leaving_ = true;
+                    done_ = !answer->answered() && leave_unheard();
+                }
+            }
+            if (now >= gone_by_) done_ = true;
+            if (done_) return {{}, time_point::max()};
+            return {dialect_.leave(), {}};
+        }
+        time_point end(const reply& answer, time_point, time_point now) noexcept override {
+            // An answer that was lost may have been of a place that was left.
+            done_ = !answer.is(reply_kind::not_sent);
+            return done_ ? time_point::max() : now + longest;
+        }
+
+        void release(const offer& offered, time_point now) noexcept {
             try {
-                // Its place in line went with the offer.
-                auto owed = std::make_shared<debt>(now + clock::duration(offered->lease));
-                keeper_.owe(std::make_unique<owed_release<Conn, Dialect, Clock>>(dialect_, offered->owner,
+                auto owed = std::make_shared<debt>(now + clock::duration(offered.lease));
+                keeper_.owe(std::make_unique<owed_release<Conn, Dialect, Clock>>(dialect_, offered.owner,
                                                                                  std::move(owed)),
                             now);
-            } catch (...) {}
-            return {{}, time_point::max()};
+            } catch (...) {
+                // Its lease ends it.
+            }
         }
-        time_point end(const reply&, time_point, time_point) noexcept override { return time_point::max(); }
-
+        // A server that hangs is told all the same, and not waited for.
+        bool leave_unheard() noexcept {
+            command cmd = dialect_.leave().with_body();
+            cmd.until(Clock::now() + shortly);
+            return distlock::post(connection_, cmd);
+        }
         void collect() noexcept {
             if constexpr (confirming_connection<Conn>) {
                 try {
@@ -138,7 +169,10 @@ class lookout {
         keeper_type& keeper_;
         const Dialect dialect_;
         const std::shared_ptr<receipt> late_;
+        const time_point gone_by_;  // the place in line, whatever becomes of this
         std::chrono::milliseconds pause_ = shortly;
+        bool leaving_ = false;  // what the wait gave is known, and was no offer
+        bool done_ = false;
     };
 
     struct look final : chore {

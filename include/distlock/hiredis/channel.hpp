@@ -83,7 +83,7 @@ class channel {
         return first;
     }
 
-    /// Returns: whether wait() was given up, although the server was told to end it, and its answer may still come.
+    /// Returns: whether wait() was given up, although the server was asked to end it, and its answer may still come.
     bool may_hear() const noexcept { return may_hear_; }
     /// Preconditions: may_hear().
     /// Effects: the answer is noted in `wanted` when collect() reads it. Nothing else is to be sent.

@@ -144,7 +144,7 @@ class hiredis_connection {
     reply wait(const command& cmd, clock::time_point deadline, std::stop_token stop) {
         return wait_and_hear(cmd, deadline, stop, nullptr);
     }
-    /// Effects: as above; but where the server was told to end the wait, and did not answer in time, `late` becomes a receipt
+    /// Effects: as above; but where the server was asked to end the wait, and did not answer in time, `late` becomes a receipt
     /// for what it gave: of sixteen such waits at a time, for two seconds, or a command time-out where that is longer.
     reply wait(const command& cmd, clock::time_point deadline, std::stop_token stop,
                std::shared_ptr<receipt>& late) {
@@ -299,6 +299,7 @@ class hiredis_connection {
 
     std::unique_ptr<detail::channel> last_idle() {
         const std::lock_guard guard(idle_lock_);
+        if (!engaged_.empty()) forget_engaged();
         if (idle_.empty()) return nullptr;
         auto last = std::move(idle_.back());
         idle_.pop_back();

@@ -76,7 +76,7 @@ TEST_CASE(
         c.server.kill();
         const std::string log = written_last(c.server.folder());
         const auto size = std::filesystem::file_size(log);
-        std::filesystem::resize_file(log, size - std::min<std::uintmax_t>(size, 37 + 211 * (n % 20)));
+        std::filesystem::resize_file(log, size - std::min<std::uintmax_t>(size, 37 + 211 * ((n + 5) % 20)));
         c.server.start();
         c.lost_since(from);
     });
