@@ -2,6 +2,7 @@
 """Plants the faults of mutants.txt into copies of our headers, one at a time, and expects each test beside it to find it.
 
     python3 tests/mutants/run.py [name...]      all of them without a name; DISTLOCK_JOBS at a time (as many as processors)
+    python3 tests/mutants/run.py --check        only looks whether each fault has its place in the headers: a second
 
 Prints `killed <name> by <file: test case>` or `SURVIVED <name>` for each, and `mutants: K of N killed`. Fails when one survives.
 A test that does not pass on the headers as they are, and a mutant that does not compile, are errors of the list: they fail, too.
@@ -34,9 +35,9 @@ class Mutant:
     def __init__(self, name, breaks):
         self.name, self.breaks, self.header, self.killers, self.hunks = name, breaks, None, [], []
 
-    def text(self):
-        """The header with the fault in it. Spaces and line breaks between words do not matter for finding the place."""
-        text = (BUILD / "include/distlock" / self.header).read_text()
+    def text(self, tree=BUILD):
+        """The header of `tree` with the fault in it. Spaces and line breaks between words do not matter for finding the place."""
+        text = (tree / "include/distlock" / self.header).read_text()
         for old, new in self.hunks:
             # Words may be joined by the formatter: f(a, b) and f(a,<new line>b) are the same.
             found = list(re.finditer(r"\s+".join(re.escape(word) for word in old.split()), text))
@@ -207,6 +208,11 @@ def prepare():
 
 def main(names):
     mutants = read_list()
+    if names == ["--check"]:
+        for m in mutants:
+            m.text(ROOT)
+        print(f"mutants: each of {len(mutants)} has its place")
+        return 0
     unknown = set(names) - {m.name for m in mutants}
     if unknown:
         raise Wrong(f"no such mutant: {', '.join(sorted(unknown))}")
