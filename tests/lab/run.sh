@@ -117,8 +117,8 @@ echo "== what was found"
 case "$parts" in *faults* | *proofs*) show_faults ;; esac
 for one in $parts; do
     case "$one" in
-        simulator) echo "simulator: $(said simulator 'events per second')"; echo "  its server: $(said simulator 'commands')" ;;
-        model) echo "model: $(grep -c ' holds' "$results/model.log") variants hold; $(said model 'mutants')" ;;
+        simulator) echo "simulator: $(said simulator '^seeds')"; echo "  its server: $(said simulator 'commands')" ;;
+        model) echo "model: $(grep -c ' holds' "$results/model.log") variants hold, $(grep -c '^M_' "$results/model.log") mutants found" ;;
         mutants) said mutants '^mutants:' ;;
         fuzz) echo "fuzz:"; sed -n '/^target/,$p' "$results/fuzz.log" ;;
         coverage) echo "coverage: $(said coverage '^lines')" ;;
