@@ -9,6 +9,7 @@
 #include <distlock/testing.hpp>
 
 #include "catch.hpp"
+#include "support/lock_on_server.hpp"
 #include "support/slack.hpp"
 #include "support/stepping_proxy.hpp"
 #include "support/waiting.hpp"
@@ -139,8 +140,7 @@ TEST_CASE(
     CHECK_FALSE(answer->answered());
     CHECK(distlock::clock::now() - began > 2s);
     CHECK(distlock::clock::now() - began < 2s + 2 * slack);
-    const auto blocked = [&] { return it.server.command({"INFO", "clients"}).find("blocked_clients:0"); };
-    CHECK(eventually([&] { return blocked() != std::string::npos; }));
+    CHECK(eventually([&] { return lock_on_server(it.server, "orders").blocked() == 0; }));
 }
 
 TEST_CASE("who may not end a wait any more leaves the line by closing the socket") {
@@ -152,7 +152,5 @@ TEST_CASE("who may not end a wait any more leaves the line by closing the socket
     std::shared_ptr<distlock::receipt> late;
     redis.wait({"BLPOP", "orders", "0"}, distlock::clock::now() + 50ms, {}, late);
     CHECK_FALSE(late);
-    CHECK(eventually([&] {
-        return server.command({"INFO", "clients"}).find("blocked_clients:0") != std::string::npos;
-    }));
+    CHECK(eventually([&] { return lock_on_server(server, "orders").blocked() == 0; }));
 }

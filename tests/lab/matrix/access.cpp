@@ -13,13 +13,6 @@
 using distlock::errc;
 using distlock::release_outcome;
 
-namespace {
-
-constexpr auto lease = crew_options{}.lease;
-const crew_options at_work{.longest_work = 300ms, .patience = 700ms};
-
-}  // namespace
-
 TEST_CASE("C1: a server that asks for a password is an error that says so, and nobody storms it") {
     campaign c("C1", lease / 4 + slack, {.people = at_work});
     distlock::hiredis_connection admin{c.server.uri()};

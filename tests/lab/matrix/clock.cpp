@@ -23,9 +23,6 @@ using clk = distlock::clock;
 
 namespace {
 
-constexpr auto lease = crew_options{}.lease;
-const crew_options at_work{.longest_work = 300ms, .patience = 700ms};
-
 // Another process of this program, which runs one hidden test case under a clock of its own.
 class shifted_client {
   public:

@@ -42,6 +42,10 @@ struct crew_options {
     distlock::release_mode release = distlock::confirmed;
 };
 
+inline constexpr auto lease = crew_options{}.lease;
+/// Work that lasts longer than most faults, so that owners are in it.
+inline constexpr crew_options at_work{.longest_work = 300ms, .patience = 700ms};
+
 /// Made while the process has one thread; the processes wait for begin().
 class crew {
   public:

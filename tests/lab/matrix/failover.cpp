@@ -17,9 +17,6 @@ using clk = distlock::clock;
 
 namespace {
 
-constexpr auto lease = crew_options{}.lease;
-const crew_options at_work{.longest_work = 300ms, .patience = 700ms};
-
 // A campaign whose server fails over to another, and comes back empty before the next time.
 struct pair {
     explicit pair(const std::string& id, const std::vector<std::string>& first_clock = {},

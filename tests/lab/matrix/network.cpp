@@ -17,14 +17,13 @@ using part = fault_proxy::part;
 
 namespace {
 
-constexpr auto lease = crew_options{}.lease;
 constexpr std::chrono::milliseconds time_out = 100ms;  // of a command, in campaign
 
 campaign::options behind_a_proxy(const crew_options& people) {
     return {.people = people, .behind_proxy = true};
 }
 
-const crew_options at_work{.longest_work = 200ms, .patience = 700ms};
+const crew_options at_short_work{.longest_work = 200ms, .patience = 700ms};
 const crew_options patient{.lease = 2s, .longest_work = 300ms, .patience = 1500ms};
 
 // Each time three of them, after so many bytes: `further` each time, up to `most`.
@@ -46,7 +45,7 @@ void cut_at_any_byte(campaign& c, part of, std::size_t further, std::size_t most
 TEST_CASE(
     "B4: requests cut at any byte by a reset, an end or silence leave one owner at a time, and nothing for "
     "longer than a lease") {
-    campaign c("B4", lease + slack, behind_a_proxy(at_work));
+    campaign c("B4", lease + slack, behind_a_proxy(at_short_work));
     cut_at_any_byte(c, part::request, 37, 400);
     c.end();
 }
@@ -54,13 +53,13 @@ TEST_CASE(
 TEST_CASE(
     "B5: replies cut at any byte by a reset, an end or silence leave one owner at a time, and nothing for "
     "longer than a lease") {
-    campaign c("B5", lease + slack, behind_a_proxy(at_work));
+    campaign c("B5", lease + slack, behind_a_proxy(at_short_work));
     cut_at_any_byte(c, part::reply, 5, 40);
     c.end();
 }
 
 TEST_CASE("B6: replies that come later than anybody waits for them are taken for no other command's") {
-    campaign c("B6", lease + slack, behind_a_proxy(at_work));
+    campaign c("B6", lease + slack, behind_a_proxy(at_short_work));
     c.repeat([&](int n) {
         c.proxy->delay(part::reply, time_out + 20ms * (n % 20 + 1));
         campaign::wait_for(300ms);
@@ -73,7 +72,7 @@ TEST_CASE("B6: replies that come later than anybody waits for them are taken for
 TEST_CASE(
     "B7: requests that the server executes after their senders gave up leave no lock behind for longer than "
     "a lease") {
-    campaign c("B7", lease + slack, behind_a_proxy(at_work));
+    campaign c("B7", lease + slack, behind_a_proxy(at_short_work));
     c.repeat([&](int n) {
         c.proxy->hold(part::request);
         campaign::wait_for(time_out + 20ms * (n % 20));
@@ -83,7 +82,7 @@ TEST_CASE(
 }
 
 TEST_CASE("B8: a link that falls silent in both directions is given up in the time of a command") {
-    campaign c("B8", time_out + lease + slack, behind_a_proxy(at_work));
+    campaign c("B8", time_out + lease + slack, behind_a_proxy(at_short_work));
     c.repeat([&](int) {
         c.proxy->hold(part::request);
         c.proxy->hold(part::reply);
@@ -94,7 +93,7 @@ TEST_CASE("B8: a link that falls silent in both directions is given up in the ti
 }
 
 TEST_CASE("B9: while requests are lost nothing is applied late, and afterwards the lock is had again") {
-    campaign c("B9", lease + slack, behind_a_proxy(at_work));
+    campaign c("B9", lease + slack, behind_a_proxy(at_short_work));
     c.repeat([&](int) {
         c.proxy->cut({.of = part::request, .how = ending::silence, .times = 1'000'000});
         campaign::wait_for(250ms);
@@ -117,7 +116,7 @@ TEST_CASE("B10: when replies are lost nobody waits for what he left behind himse
 }
 
 TEST_CASE("B11: replies that drip are given up in the time of a command") {
-    campaign c("B11", time_out + slack + lease / 2, behind_a_proxy(at_work));
+    campaign c("B11", time_out + slack + lease / 2, behind_a_proxy(at_short_work));
     c.repeat([&](int) {
         c.proxy->slice(part::reply, 1, 20ms);
         campaign::wait_for(400ms);
@@ -138,7 +137,7 @@ TEST_CASE("B12: one-byte segments change nothing") {
 }
 
 TEST_CASE("B13: in a storm that breaks every twentieth request or reply there is one owner at a time") {
-    campaign c("B13", lease + slack, behind_a_proxy(at_work));
+    campaign c("B13", lease + slack, behind_a_proxy(at_short_work));
     c.repeat([&](int n) {
         c.proxy->storm(static_cast<std::uint64_t>(n + 1), 20);
         const auto before = c.proxy->cuts().size();
@@ -150,7 +149,7 @@ TEST_CASE("B13: in a storm that breaks every twentieth request or reply there is
 }
 
 TEST_CASE("B16: a link that comes and goes is not stormed with connections, and no two own a lock") {
-    campaign c("B16", lease + slack, behind_a_proxy(at_work));
+    campaign c("B16", lease + slack, behind_a_proxy(at_short_work));
     c.repeat([&](int) {
         for (int i = 0; i < 2; ++i) {
             c.proxy->hold(part::request);

@@ -68,7 +68,7 @@ TEST_CASE("order: what only an owner may do is found when somebody else does it"
 TEST_CASE(
     "order: in the server's own order nobody touches what is not theirs, and it knows every fence that was "
     "granted") {
-    campaign c("order", crew_options{}.lease + slack,
+    campaign c("order", lease + slack,
                {.people = {.processes = 4, .threads = 1, .longest_work = 10ms}, .behind_proxy = true});
     monitor watch(c.server);
     c.repeat([&](int n) {

@@ -10,12 +10,6 @@
 #include "lab/matrix/campaign.hpp"
 #include "support/owner_process.hpp"
 
-namespace {
-
-constexpr auto lease = crew_options{}.lease;
-
-}  // namespace
-
 TEST_CASE(
     "F1: when a process is stopped past its lease, others have its locks, and no late write is accepted") {
     // One thread each: who is stopped is an owner or the next, not both.

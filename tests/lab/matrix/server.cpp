@@ -21,10 +21,6 @@ using clk = distlock::clock;
 
 namespace {
 
-constexpr auto lease = crew_options{}.lease;
-// Work that lasts longer than most faults, so that owners are in it.
-const crew_options at_work{.longest_work = 300ms, .patience = 700ms};
-
 // Work that lasts longer than leases: owners lose them in the middle.
 const crew_options at_long_work{.longest_work = 900ms, .patience = 1500ms};
 
