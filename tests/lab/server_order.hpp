@@ -120,7 +120,7 @@ class server_order {
         fences_[fence_] = token_;
     }
 
-    void own(const std::string& token, const std::string& lease) {
+    void own(const std::string& token, const std::string& ttl) {
         if (token != owner_ && std::find(tokens_.begin(), tokens_.end(), token) != tokens_.end())
             say("is owned by a token that has been used before");
         if (token != owner_) {
@@ -129,7 +129,7 @@ class server_order {
         }
         known_ = true;
         owner_ = token;
-        gone_by_ = now_ + std::chrono::milliseconds(number(lease));
+        gone_by_ = now_ + std::chrono::milliseconds(number(ttl));
     }
 
     // The time of a command is that of its beginning, and an expiry is in whole milliseconds.
