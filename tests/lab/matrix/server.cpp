@@ -72,7 +72,8 @@ TEST_CASE(
         c.server.kill();
         const std::string log = written_last(c.server.folder());
         const auto size = std::filesystem::file_size(log);
-        std::filesystem::resize_file(log, size - std::min<std::uintmax_t>(size, 37 + 211 * ((n + 5) % 20)));
+        const auto cut = static_cast<std::uintmax_t>(37 + 211 * ((n + 5) % 20));
+        std::filesystem::resize_file(log, size - std::min(size, cut));
         c.server.start();
         c.lost_since(from);
     });
