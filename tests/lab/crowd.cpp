@@ -200,7 +200,7 @@ class fairness {
             if (other.at > mine.from && other.from > mine.from + machine_) continue;  // passed me
             ideal += served_[k - 1].to - std::max(other.at, mine.from) + handover_;
         }
-        return std::chrono::duration<double>(mine.at - mine.from) / (ideal * 3 / 2 + machine_);
+        return std::chrono::duration<double>(mine.at - mine.from) / (ideal * 3 / 2 + chain * machine_);
     }
 
   private:
@@ -263,10 +263,10 @@ TEST_CASE(
            processes * threads_each, visits, std::chrono::duration<double>(span).count(), r.served,
            in_ms(r.handover));
     figure(
-        "  the longest wait was %.1f ms; in shares of 1.5 times the ideal queue and the machine's %.1f ms: "
-        "at most %.2f, more "
-        "than 1: %d",
-        in_ms(r.longest), in_ms(machine), r.worst_share, r.unfair);
+        "  the longest wait was %.1f ms; in shares of 1.5 times the ideal queue and %d * the machine's %.1f "
+        "ms: "
+        "at most %.2f, more than 1: %d",
+        in_ms(r.longest), chain, in_ms(machine), r.worst_share, r.unfair);
     show_row("F19", static_cast<long>(r.served), static_cast<std::size_t>(r.unfair), in_ms(r.longest), 0);
     show_row("F13", static_cast<long>(visits - r.served), 0, in_ms(notes->latest_return), 0);
     figure(

@@ -221,10 +221,7 @@ clk::duration any_moment() {
 
 }  // namespace
 
-// A machine that has no time for a thread is not held against the library: who looks, the server and who is served may each be
-// late.
-constexpr int chain = 3;
-
+// A machine that has no time for a thread is not held against the library.
 TEST_CASE(
     "when an owner is killed, the first in line owns within the lease and 50 ms, the others in their order") {
     redis_server server;

@@ -10,6 +10,9 @@
 
 #include <distlock/base/clock.hpp>
 
+/// Of a hand-over, who looks, the server and who is served may each be late.
+inline constexpr int chain = 3;
+
 class lateness_probe {
     using clk = distlock::clock;
 
