@@ -263,9 +263,8 @@ TEST_CASE(
            processes * threads_each, visits, std::chrono::duration<double>(span).count(), r.served,
            in_ms(r.handover));
     figure(
-        "  the longest wait was %.1f ms; in shares of 1.5 times the ideal queue and %d * the machine's %.1f "
-        "ms: "
-        "at most %.2f, more than 1: %d",
+        "  the longest wait was %.1f ms; in shares of 1.5 times the ideal queue and %d * the machine's "
+        "%.1f ms: at most %.2f, more than 1: %d",
         in_ms(r.longest), chain, in_ms(machine), r.worst_share, r.unfair);
     show_row("F19", static_cast<long>(r.served), static_cast<std::size_t>(r.unfair), in_ms(r.longest), 0);
     show_row("F13", static_cast<long>(visits - r.served), 0, in_ms(notes->latest_return), 0);
