@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <signal.h>
+#include <string>
 #include <sys/prctl.h>
 #include <sys/types.h>
 #include <sys/wait.h>
@@ -50,7 +51,13 @@ class owner_process {
     /// Returns: whether it has ended, and well.
     bool ended_well() {
         if (pid_ > 0) wait(WEXITED | WNOHANG);
-        return pid_ <= 0 && well_;
+        return pid_ <= 0 && last_.si_code == CLD_EXITED && last_.si_status == 0;
+    }
+    /// Returns: how it ended, for a person to read.
+    std::string end() const {
+        if (pid_ > 0) return "process " + std::to_string(pid_) + " goes on";
+        const auto what = last_.si_code == CLD_EXITED ? "exit code " : "signal ";
+        return what + std::to_string(last_.si_status);
     }
 
   private:
@@ -58,7 +65,7 @@ class owner_process {
         siginfo_t seen{};
         while (::waitid(P_PID, static_cast<id_t>(pid_), &seen, events) < 0 && errno == EINTR) continue;
         if (seen.si_pid == pid_ && seen.si_code != CLD_STOPPED) {
-            well_ = seen.si_code == CLD_EXITED && seen.si_status == 0;
+            last_ = seen;
             pid_ = -1;
         }
         return seen;
@@ -66,5 +73,5 @@ class owner_process {
 
     pid_t pid_ = -1;
     bool stopped_ = false;
-    bool well_ = false;
+    siginfo_t last_{};
 };

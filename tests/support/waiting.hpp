@@ -4,10 +4,11 @@
 #include <chrono>
 #include <poll.h>
 
-/// Returns: whether `condition` came true; it is asked again and again for at most ten seconds.
+/// Returns: whether `condition` came true; it is asked again and again for `patience`, which only
+/// a failure takes.
 template <class Condition>
-bool eventually(Condition condition) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{10};
+bool eventually(Condition condition, std::chrono::seconds patience = std::chrono::seconds{10}) {
+    const auto deadline = std::chrono::steady_clock::now() + patience;
     while (!condition()) {
         if (std::chrono::steady_clock::now() >= deadline) return false;
         ::poll(nullptr, 0, 1);

@@ -105,9 +105,9 @@ class redis_server {
     /// Returns: the reply as text: "-ERR ..." for an error, "(nil)", an array as one element a line.
     /// Throws: error(errc::unreachable), or error(errc::no_reply) after `patience`.
     std::string command(std::span<const std::string_view> words,
-                        std::chrono::milliseconds patience = std::chrono::seconds{5}) const;
+                        std::chrono::milliseconds patience = std::chrono::seconds{30}) const;
     std::string command(std::initializer_list<std::string_view> words,
-                        std::chrono::milliseconds patience = std::chrono::seconds{5}) const {
+                        std::chrono::milliseconds patience = std::chrono::seconds{30}) const {
         return command(std::span<const std::string_view>(words.begin(), words.size()), patience);
     }
 

@@ -98,7 +98,9 @@ class campaign {
     /// long while nobody had the lock, and no key left.
     void end() {
         all_is_well();
-        CHECK(people.end());
+        const bool ended = people.end();
+        if (!ended) UNSCOPED_INFO(people.ends());
+        CHECK(ended);
         const auto told = distlock::testing::check_history(people.book().events());
         line_.overlapped(told.violations.size());
         INFO(told.text().substr(0, 2000));

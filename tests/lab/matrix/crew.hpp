@@ -117,10 +117,18 @@ class crew {
     bool end() {
         board_->now = phase::over;
         for (owner_process& w : workers_) w.go_on();
-        return eventually([&] {
+        const auto all_ended = [&] {
             return std::all_of(workers_.begin(), workers_.end(),
                                [](owner_process& w) { return w.ended_well(); });
-        });
+        };
+        // A kernel that reclaims memory beside busy programs was seen to keep processes in _exit() for ten seconds.
+        return eventually(all_ended, 60s);
+    }
+    /// Returns: how each process ended, for a person to read.
+    std::string ends() const {
+        std::string all;
+        for (const owner_process& w : workers_) all += w.end() + "; ";
+        return all;
     }
 
   private:
