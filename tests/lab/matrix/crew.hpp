@@ -67,12 +67,14 @@ class crew {
     }
 
     /// Returns: whether every lock was granted to somebody after `from`, within ten seconds; `took` says how long after, the
-    /// longest of them.
-    bool granted_since(clk::time_point from, clk::duration& took) {
+    /// longest of them. `meanwhile` is called again and again.
+    template <class Call>
+    bool granted_since(clk::time_point from, clk::duration& took, Call meanwhile) {
         took = {};
         for (int n = 0; n < options_.names; ++n) {
             auto& first = board_->first[static_cast<std::size_t>(n)];
             const auto came = [&] {
+                meanwhile();
                 auto seen = first.load();
                 if (seen > from.time_since_epoch().count()) return true;
                 if (seen != 0) first.compare_exchange_strong(seen, 0);  // it was on its way before
@@ -101,10 +103,8 @@ class crew {
     int outcomes(distlock::release_outcome what) const {
         return board_->outcomes[static_cast<std::size_t>(what)];
     }
-    /// Returns: how many unlocks came after the lock had been lost.
-    int lost() const {
-        return outcomes(distlock::release_outcome::expired) + outcomes(distlock::release_outcome::taken);
-    }
+    /// Returns: how many owners found that they were none any more, at work or by the unlock.
+    int lost() const { return board_->lost; }
     /// Returns: how much longer than its patience the slowest attempt took.
     clk::duration latest() const { return clk::duration(board_->latest.load()); }
     distlock::testing::recorder& book() { return book_; }
@@ -145,6 +145,7 @@ class crew {
         std::atomic<int> grants{0};
         std::array<std::atomic<int>, most_errors> errors{};
         std::array<std::atomic<int>, 16> outcomes{};
+        std::atomic<int> lost{0};
         shared_mutex resource;
         std::array<std::uint64_t, most_names> written{};  // the largest fence of each name
     };
@@ -204,21 +205,25 @@ class crew {
         std::int64_t none = 0;
         board_->first[which].compare_exchange_strong(none, came.time_since_epoch().count());
         ++board_->grants;
-        use(m, which, hold, fence, random);
+        const bool owned = use(m, which, hold, fence, random);
         const auto letting_go = clk::now();
         book_.released(hold, letting_go);
-        ++board_->outcomes[static_cast<std::size_t>(m.unlock())];
+        const auto what = m.unlock();
+        ++board_->outcomes[static_cast<std::size_t>(what)];
+        using enum distlock::release_outcome;
+        board_->lost += !owned || what == expired || what == taken;
         ::poll(nullptr, 0, static_cast<int>(random() % 3));
     }
 
+    // Returns: whether it was the owner to the end.
     template <class Lock>
-    void use(Lock& m, std::size_t which, std::uint64_t hold, std::uint64_t fence, std::mt19937& random) {
+    bool use(Lock& m, std::size_t which, std::uint64_t hold, std::uint64_t fence, std::mt19937& random) {
         const auto span = static_cast<std::uint64_t>(options_.longest_work.count()) + 1;
         const auto end = clk::now() + std::chrono::milliseconds(random() % span);
         for (;;) {
             const auto until = m.valid_until();
             book_.looked(hold, until);
-            if (until <= clk::now()) return;
+            if (until <= clk::now()) return false;
             if (clk::now() >= end) break;
             ::poll(nullptr, 0, 1);
         }
@@ -228,6 +233,7 @@ class crew {
         if (accepted) largest = fence;
         book_.wrote(name(static_cast<int>(which)), fence, accepted);
         board_->resource.unlock();
+        return true;
     }
 
     const crew_options options_;

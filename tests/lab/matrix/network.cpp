@@ -17,7 +17,7 @@ using part = fault_proxy::part;
 
 namespace {
 
-constexpr std::chrono::milliseconds time_out = 100ms;  // of a command, in campaign
+constexpr auto time_out = campaign::time_out;
 
 campaign::options behind_a_proxy(const crew_options& people) {
     return {.people = people, .behind_proxy = true};
