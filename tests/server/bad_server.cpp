@@ -535,7 +535,7 @@ TEST_CASE("a storm of signals prolongs no deadline and breaks no command") {
     CHECK_FALSE(popped.answered());
     CHECK(took >= 299ms);
     CHECK(took <= 300ms + slack);
-    CHECK(signal_storm::signals() > 1);
+    CHECK(signal_storm::signals() > 100);
 }
 
 TEST_CASE("writing to peers that are gone raises no SIGPIPE") {

@@ -84,8 +84,8 @@ TEST_CASE(
         const server_order order(crew::name(n), commands);
         INFO(order.violations().substr(0, 2000));
         CHECK(order.violations().empty());
-        CHECK(order.grants() > 0);
-        CHECK(order.releases() > 0);
+        CHECK(order.grants() > 20);
+        CHECK(order.releases() > 20);
         int unknown = 0;
         for (const auto& e : events) {
             const bool grant = e.what == distlock::testing::history_event::kind::granted;
