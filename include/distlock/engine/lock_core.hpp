@@ -30,6 +30,7 @@
 #include <distlock/detail/pause.hpp>
 #include <distlock/detail/printable.hpp>
 #include <distlock/detail/process.hpp>
+#include <distlock/engine/courtesy.hpp>
 #include <distlock/engine/driver.hpp>
 #include <distlock/engine/held_lock.hpp>
 #include <distlock/engine/local_queue.hpp>
@@ -71,6 +72,7 @@ class lock_core {
         : connection_(connection),
           options_((check(options, connection), options)),
           dialect_(std::move(name), options_),
+          courtesy_(others()),
           held_(connection_, dialect_, {options.lease, options.renew, options.max_hold}, std::move(observer),
                 state_, queue_),
           releaser_(connection_, dialect_, options_, held_, state_, answer_time()),
@@ -176,6 +178,11 @@ class lock_core {
         std::chrono::milliseconds command_timeout{0};
         if constexpr (timed_connection<Conn>) command_timeout = connection.command_timeout();
         distlock::detail::check_options(options, command_timeout);
+    }
+
+    courtesy::others others() const noexcept {
+        if (wakes_waiters<Conn, Dialect>) return courtesy::others::are_told;
+        return serves_in_line<Conn>(dialect_) ? courtesy::others::stand_in_line : courtesy::others::poll;
     }
 
     // How long an answer may be on its way.
@@ -302,12 +309,8 @@ class lock_core {
     result acquire_from_server(const acquire_limits& limits, bool guarded, const std::stop_token& stop) {
         using kind = acquire_step::kind;
         acquisition got;
-        if constexpr (wakes_waiters<Conn, Dialect>) {
-            // They have been told, and are on their way; we would be first every time.
-            constexpr std::chrono::milliseconds their_way{2};
-            if (contended_ && !limits.once)
-                distlock::detail::pause_until<Clock>(stop, std::min(limits.deadline, released_ + their_way));
-        }
+        if (!limits.once && !limits.in_line)
+            distlock::detail::pause_until<Clock>(stop, std::min(limits.deadline, courtesy_.until()));
         try {
             // A release of ours that was posted on another socket may come too late for a single try, even if it is
             // heard of before the try's own answer.
@@ -324,6 +327,7 @@ class lock_core {
         }
         const std::lock_guard guard(state_);
         contended_ = got.contended;
+        if (!serves_in_line<Conn>(dialect_)) courtesy_.on_attempt(got.contended, Clock::now());
         if (got.end.what == kind::granted) {
             busy_ = false;
             // Who waits must hear when this lease ends.
@@ -380,7 +384,7 @@ class lock_core {
         guard.unlock();
         const auto done = releaser_.release(*last);
         const std::lock_guard again(state_);
-        if constexpr (wakes_waiters<Conn, Dialect>) released_ = Clock::now();
+        if (courtesy_.due()) courtesy_.on_release(Clock::now());
         call_next();
         return done;
     }
@@ -427,11 +431,11 @@ class lock_core {
     bool contended_ = false;  // the lock was found taken the last time
     std::uint64_t serial_ = 0;
     engine::strays strays_;
+    courtesy courtesy_;
     std::uint64_t failures_ = 0;     // attempts that ended in trouble
     errc last_failure_{};            // of the last of them
     std::atomic<errc> trouble_{};    // of the thread that is busy: why the server does not answer it
     time_point granted_{};           // when the server gave us what we hold
-    time_point released_{};          // when we gave it back the last time
     std::uint64_t first_fence_ = 0;  // that it gave us then
     mutable held_type held_;         // the last three: their threads use the others until they end
     releaser<Conn, Dialect, Clock> releaser_;
