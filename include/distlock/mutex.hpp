@@ -52,7 +52,9 @@ class recursive_mutex;
 /// A lock on a name, shared by all processes that use the same server and name.
 ///
 /// Processes that wait are served in order, where the connection is a waiting_connection: who unlocks hands the lock to the
-/// first in line. Else they ask again and again, in jittered pauses of up to lock_options::recheck. The threads that share an
+/// first in line. Else they ask again and again, in jittered pauses of up to lock_options::recheck; and who unlocked, and had
+/// lately seen that others want the lock, leaves it to them for a tenth of the time it was held, 50 ms and half of a time-out at
+/// most, before it is asked for again, unless by try_lock(). The threads that share an
 /// object queue within the process, first come, first served; one of them waits on the server for all, and unlock() passes the
 /// lock on to the next without the server, for lock_options::local_budget at most.
 ///

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <netdb.h>
 #include <new>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <sys/resource.h>
@@ -17,6 +18,7 @@
 
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
+#include <distlock/interop.hpp>
 #include <distlock/testing.hpp>
 
 #include "catch.hpp"
@@ -124,6 +126,39 @@ TEST_CASE(
         CHECK(failures > 5);
         CHECK_FALSE(failed);  // else there are more
     }
+}
+
+// The n-th call of operator new fails, for every n, while a lock is left to others.
+TEST_CASE("without memory to wait with, a lock fails, and can be taken later") {
+    const redis_server server;
+    bool failed = true;
+    int failures = 0;
+    for (long n = 1; failed && n < 100; ++n) {
+        INFO("allocation " << n);
+        hiredis_connection redis(server.uri());
+        distlock::mutex<hiredis_connection, distlock::plain> m{
+            redis, "orders", {.lease = 2s, .patience = 0ms, .release = distlock::confirmed}};
+        server.command({"SET", "orders", "somebody else's", "PX", "5"});
+        m.lock();
+        const auto since = distlock::clock::now();
+        CHECK(eventually([&] { return distlock::clock::now() - since >= 20ms; }));
+        m.unlock();
+        const std::stop_source stop;
+        bool held = false;
+        fail_allocation(n);
+        try {
+            m.lock(stop.get_token());
+            held = true;
+        } catch (const std::bad_alloc&) {
+        } catch (const std::system_error&) {}
+        failed = allocation_failed();
+        fail_allocation(0);
+        failures += failed;
+        if (held) m.unlock();
+        CHECK(m.try_lock_for(10s));
+    }
+    CHECK(failures > 0);
+    CHECK_FALSE(failed);
 }
 
 namespace {

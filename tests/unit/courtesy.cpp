@@ -1,5 +1,9 @@
 // When a lock that was given back may be asked for again, where others want it.
 #include <chrono>
+#include <functional>
+#include <stop_token>
+#include <system_error>
+#include <utility>
 
 #include <distlock/engine/courtesy.hpp>
 #include <distlock/interop.hpp>
@@ -29,15 +33,18 @@ std::chrono::nanoseconds left_alone(others what, std::chrono::nanoseconds held,
     ours.on_attempt(seen_before == 0s, start);
     if (!ours.due()) return 0ns;
     ours.on_release(start + held);
-    return ours.until() - (start + held);
+    return *ours.until() - (start + held);
 }
 
 // Moves a millisecond with each reading, so that who waits by it comes to an end.
 struct ticking_clock : manual_clock {
     static time_point now() noexcept {
         advance(1ms);
+        if (then && manual_clock::now() >= at) std::exchange(then, nullptr)();
         return manual_clock::now();
     }
+    static inline std::function<void()> then;  // what is done
+    static inline time_point at;               // when
 };
 
 // Knows when it was asked the last time.
@@ -80,9 +87,28 @@ TEST_CASE("a lock that others poll for is left alone for a tenth of the time it 
     CHECK(left_alone(others::poll, 24h) == 50ms);
 }
 
-TEST_CASE("that others want it is remembered for ten seconds") {
-    CHECK(left_alone(others::poll, 100ms, 10s) == 10ms);
-    CHECK(left_alone(others::poll, 100ms, 11s) == 0ms);
+TEST_CASE("that others want it is remembered for ten seconds and ten acquisitions") {
+    courtesy ours(others::poll);
+    ours.on_attempt(true, start);
+    for (int later = 1; later <= 100; ++later) {
+        ours.on_attempt(false, start + later * 1min);
+        CHECK(ours.due() == (later <= 10));
+    }
+    ours.on_attempt(true, start);
+    for (int later = 1; later <= 100; ++later) {
+        ours.on_attempt(false, start + later * 200ms);
+        CHECK(ours.due() == (later <= 50));
+    }
+}
+
+TEST_CASE("what was left alone once may be asked for at once when it was asked for") {
+    courtesy ours(others::poll);
+    CHECK_FALSE(ours.until());
+    ours.on_attempt(true, start);
+    ours.on_release(start + 1s);
+    CHECK(ours.until() == start + 1s + 50ms);
+    ours.on_attempt(false, start + 2s);
+    CHECK_FALSE(ours.until());
 }
 
 TEST_CASE(
@@ -122,10 +148,47 @@ TEST_CASE("a single try does not wait for others") {
     CHECK(one.server.asked - had_until < 5ms);
 }
 
-TEST_CASE("who has less time than the courtesy takes still asks, at the end of it") {
+TEST_CASE("who has little time leaves a lock alone for half of it, and asks in the other") {
     polled_lock one;
     const auto had_until = one.seen_taken_and_had_for(300ms);
-    CHECK(one.m.try_lock_for(10ms));
+    CHECK(one.m.try_lock_for(20ms));
     CHECK(one.server.asked - had_until >= 10ms);
-    CHECK(one.server.asked - had_until < 20ms);
+    CHECK(one.server.asked - had_until < 18ms);
+}
+
+TEST_CASE("who is told to stop while it leaves a lock alone has not asked, and the next one may") {
+    polled_lock one;
+    const auto had_until = one.seen_taken_and_had_for(1min);
+    std::stop_source stop;
+    ticking_clock::at = had_until + 20ms;
+    ticking_clock::then = [&] { stop.request_stop(); };
+    std::error_code ec;
+    CHECK_FALSE(one.m.lock(stop.get_token(), ec));
+    CHECK(ec == distlock::errc::cancelled);
+    CHECK(one.server.asked <= had_until);
+    CHECK(one.m.try_lock());
+}
+
+TEST_CASE("a Redisson lock that others wait for is left to those who are on their way") {
+    manual_clock::reset();
+    const auto mine = [](int waiters) {
+        return reply::array({reply::integer(1), reply::string(""), reply::integer(waiters)});
+    };
+    timed_connection server{mine(1), released, mine(0), released, mine(0), released};
+    distlock::mutex<timed_connection, distlock::redisson, ticking_clock> m{
+        server, "orders", {.renew = false}};
+    // Held for so long that a tenth of it would be longer.
+    const auto left_for = [&] {
+        manual_clock::advance(1s);
+        m.unlock();
+        const auto had_until = manual_clock::now();
+        m.lock();
+        return server.asked - had_until;
+    };
+    m.lock();
+    const auto on_their_way = left_for();
+    CHECK(on_their_way >= 2ms);
+    CHECK(on_their_way < 10ms);
+    CHECK(left_for() < on_their_way);
+    m.unlock();
 }

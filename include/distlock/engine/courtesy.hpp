@@ -2,10 +2,10 @@
 //
 //   class courtesy {
 //     courtesy(others);
-//     void on_attempt(bool contended, time_point at) noexcept;
+//     void on_attempt(bool contended, time_point sent) noexcept;
 //     bool due() const noexcept;
 //     void on_release(time_point at) noexcept;
-//     time_point until() const noexcept;
+//     std::optional<time_point> until() const noexcept;
 //   };
 #pragma once
 
@@ -32,39 +32,48 @@ class courtesy {
 
     explicit courtesy(others what) noexcept : others_(what) {}
 
-    /// Effects: an attempt to take the lock ended. `contended`: somebody else was found to have it.
-    void on_attempt(bool contended, time_point at) noexcept {
-        attempt_ = at;
-        if (contended) seen_ = at;
+    /// Effects: an attempt to take the lock ended, whose last command was sent at `sent`; nothing is left alone any more.
+    /// `contended`: somebody else was found to have it.
+    void on_attempt(bool contended, time_point sent) noexcept {
+        sent_ = sent;
+        until_.reset();
+        if (contended) {
+            seen_ = sent;
+            since_ = 0;
+        } else {
+            ++since_;
+        }
     }
 
-    /// Returns: whether the lock is to be left alone when the present acquisition, which is the last attempt, is released.
+    /// Returns: whether the lock is to be left alone when the acquisition that the last attempt got is released.
     bool due() const noexcept {
-        // Those who poll are seen only when they had it: ten seconds are forty looks even of clients that pause for 250 ms.
+        // Those who poll are seen only when they had it, and some pause for 250 ms.
         constexpr std::chrono::seconds remembered{10};
+        constexpr unsigned at_least = 10;
         if (!seen_ || others_ == others::stand_in_line) return false;
-        return others_ == others::are_told ? *seen_ == attempt_ : attempt_ - *seen_ <= remembered;
+        if (others_ == others::are_told) return since_ == 0;
+        return since_ <= at_least || sent_ - *seen_ <= remembered;
     }
 
     /// Preconditions: due(). Effects: the lock was released.
     void on_release(time_point at) noexcept {
-        // Who polls finds it free once in eleven looks, and next to nothing of its time is lost: beside real clients of other
-        // languages a tenth gave everybody more turns than a quarter or all of it.
+        // The server saw it held for as long as from the request to the release. With a tenth of that, who polls finds a lock
+        // free once in eleven looks; more gave nobody more turns beside real clients of other languages.
         constexpr std::chrono::milliseconds longest{50};
         constexpr std::chrono::milliseconds their_way{2};
-        until_ =
-            at + (others_ == others::are_told ? their_way
-                                              : std::min<clock::duration>((at - attempt_) / 10, longest));
+        until_ = at + (others_ == others::are_told ? their_way
+                                                   : std::min<clock::duration>((at - sent_) / 10, longest));
     }
 
-    /// Returns: when the lock may be asked for again, by one who waits for it.
-    time_point until() const noexcept { return until_; }
+    /// Returns: when the lock may be asked for again, by one who waits for it; none: at once.
+    std::optional<time_point> until() const noexcept { return until_; }
 
   private:
     others others_;
-    time_point attempt_{};
-    std::optional<time_point> seen_;
-    time_point until_{};
+    time_point sent_{};               // the last attempt
+    std::optional<time_point> seen_;  // the last attempt that was contended
+    unsigned since_ = 0;              // attempts since then
+    std::optional<time_point> until_;
 };
 
 }  // namespace distlock::engine

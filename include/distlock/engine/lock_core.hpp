@@ -181,7 +181,7 @@ class lock_core {
     }
 
     courtesy::others others() const noexcept {
-        if (wakes_waiters<Conn, Dialect>) return courtesy::others::are_told;
+        if (telling_dialect<Dialect>) return courtesy::others::are_told;
         return serves_in_line<Conn>(dialect_) ? courtesy::others::stand_in_line : courtesy::others::poll;
     }
 
@@ -309,9 +309,8 @@ class lock_core {
     result acquire_from_server(const acquire_limits& limits, bool guarded, const std::stop_token& stop) {
         using kind = acquire_step::kind;
         acquisition got;
-        if (!limits.once && !limits.in_line)
-            distlock::detail::pause_until<Clock>(stop, std::min(limits.deadline, courtesy_.until()));
         try {
+            if (!limits.once) leave_to_others(limits.deadline, stop);
             // A release of ours that was posted on another socket may come too late for a single try, even if it is
             // heard of before the try's own answer.
             const bool on_its_way = limits.once && releaser_.posted_open();
@@ -327,7 +326,7 @@ class lock_core {
         }
         const std::lock_guard guard(state_);
         contended_ = got.contended;
-        if (!serves_in_line<Conn>(dialect_)) courtesy_.on_attempt(got.contended, Clock::now());
+        courtesy_.on_attempt(got.contended, got.sent);
         if (got.end.what == kind::granted) {
             busy_ = false;
             // Who waits must hear when this lease ends.
@@ -341,6 +340,15 @@ class lock_core {
         call_next();
         if (got.end.what == kind::failed) return failed(got.end.cause, got.trouble);
         return {.without_ttl = got.end.without_ttl};
+    }
+
+    // Half of the time is left to ask in.
+    void leave_to_others(time_point deadline, const std::stop_token& stop) const {
+        const auto until = courtesy_.until();
+        if (!until) return;
+        const auto now = Clock::now();
+        if (now < *until && now < deadline)
+            distlock::detail::pause_until<Clock>(stop, std::min(*until, now + (deadline - now) / 2));
     }
 
     acquisition ask(const acquire_limits& limits, const std::stop_token& stop) {
