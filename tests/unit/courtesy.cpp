@@ -101,7 +101,7 @@ TEST_CASE("that others want it is remembered for ten seconds and ten acquisition
     }
 }
 
-TEST_CASE("what was left alone once may be asked for at once when it was asked for") {
+TEST_CASE("who has asked again owes no more courtesy until the next release") {
     courtesy ours(others::poll);
     CHECK_FALSE(ours.until());
     ours.on_attempt(true, start);
