@@ -16,12 +16,13 @@ errors under build/, and runs them. Without arguments all of them; else only tho
   headers       each header alone, twice, and all in one program
   compile_fail  what must not compile, beside what must
   consume       FetchContent, add_subdirectory, find_package, pkg-config, plain -I
-  text          floors, README blocks, and the words that must not occur
+  text          floors, blocks and links of the guides, and the words that must not occur
   interop       beside the real clients of Java, Go, Python and Node, which are fetched; not part of all
 Environment:
-  CXX                   the compiler; its build folder is build/tests-<compiler>
-  DISTLOCK_TEST_SERVER  redis-server (the default where it is installed) or valkey-server
-  DISTLOCK_JOBS         how many things at a time (default: the number of processors)
+  CXX                       the compiler; its build folder is build/tests-<compiler>
+  DISTLOCK_TEST_SERVER      redis-server (the default where it is installed) or valkey-server
+  DISTLOCK_TEST_ROUND_TRIP  how far away the servers of the label contract are, as 80ms (default: no farther than they are)
+  DISTLOCK_JOBS             how many things at a time (default: the number of processors)
 TEXT
 }
 
@@ -54,7 +55,7 @@ echo "== configuring in $build"
 generator=
 if [ ! -e "$build/CMakeCache.txt" ] && command -v ninja >/dev/null 2>&1; then generator="-G Ninja"; fi
 # shellcheck disable=SC2086
-cmake -S "$root" -B "$build" $generator -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-g1 -DDISTLOCK_WERROR=ON "-DDISTLOCK_INTEROP=$interop"
+cmake -S "$root" -B "$build" $generator -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-g1 -DDISTLOCK_WERROR=ON -DDISTLOCK_PRECOMPILE=ON "-DDISTLOCK_INTEROP=$interop"
 
 targets=
 match=

@@ -18,6 +18,7 @@ endfunction()
 
 function(distlock_header_units name folder)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE "${folder}" "${folder}/distlock/*.hpp")
+  list(REMOVE_ITEM headers distlock/src.hpp)  # of the other form
   if(NOT headers)
     message(FATAL_ERROR "no header found under ${folder}/distlock")
   endif()

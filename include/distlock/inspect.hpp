@@ -15,6 +15,7 @@
 #include <distlock/base/error.hpp>
 #include <distlock/detail/printable.hpp>
 #include <distlock/net/connection.hpp>
+#include <distlock/wire/dialect.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/plain.hpp>
 #include <distlock/wire/plain_inspector.hpp>
@@ -55,20 +56,21 @@ auto without_throwing(std::error_code& ec, Ask ask) noexcept -> decltype(ask()) 
 /// Throws: error; errc::invalid_name for what can be no lock's name, before anything is sent;
 /// errc::wrong_type for a key that is no lock.
 /// Round trips: one.
-template <class Dialect = plain, connection Conn>
+template <dialect Dialect = plain, connection Conn>
 lock_report inspect(Conn& connection, std::string name) {
     const typename Dialect::inspector about(std::move(name));
     const reply answer = distlock::execute(connection, about.inspect());
     return detail::must_say(about.read_inspect(answer), answer, "inspect ", about.name());
 }
-template <class Dialect = plain, connection Conn>
+template <dialect Dialect = plain, connection Conn>
 lock_report inspect(Conn& connection, std::string name, std::error_code& ec) noexcept {
     return detail::without_throwing(ec,
                                     [&] { return distlock::inspect<Dialect>(connection, std::move(name)); });
 }
 
-/// Effects: frees the lock, whoever holds it: the next in line takes it at once. Its owner is not stopped: it
-/// learns of it at its next renewal, as loss_reason::forced, or when it releases, as
+/// Effects: takes the lock from whoever holds it and hands it to the first waiter of the queue at once; frees it when
+/// nobody is queued. A waiter that is gone without a word keeps the others out for two seconds at most. The owner is
+/// not stopped: it learns of it at its next renewal, as loss_reason::forced, or when it releases, as
 /// release_outcome::expired or release_outcome::taken, and works on until then. So stop the owner first, or
 /// be sure that it is dead. Fencing tokens go on growing.
 /// Returns: whether somebody had it.
@@ -76,13 +78,13 @@ lock_report inspect(Conn& connection, std::string name, std::error_code& ec) noe
 /// again, for that could free the lock of the next owner. errc::wrong_type for a key that is no lock, which
 /// stays.
 /// Round trips: one.
-template <class Dialect = plain, connection Conn>
+template <dialect Dialect = plain, connection Conn>
 bool force_release(Conn& connection, std::string name) {
     const typename Dialect::inspector about(std::move(name));
     const reply answer = distlock::execute(connection, about.force_release());
     return detail::must_say(about.read_force_release(answer), answer, "force_release ", about.name());
 }
-template <class Dialect = plain, connection Conn>
+template <dialect Dialect = plain, connection Conn>
 bool force_release(Conn& connection, std::string name, std::error_code& ec) noexcept {
     return detail::without_throwing(
         ec, [&] { return distlock::force_release<Dialect>(connection, std::move(name)); });

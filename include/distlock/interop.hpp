@@ -7,8 +7,9 @@
 //   pottery                pottery's Redlock on one server (Python): "redlock:"
 //   python_redis_lock      python-redis-lock (Python): "lock:", and a list that wakes
 //   go_zero                go-zero's RedisLock (Go)
-//   getset                 SETNX and GETSET of a time stamp (Jedis and others, Java)
-//   redisson               Redisson's RLock and RFencedLock (Java)
+//   getset                 SETNX and GETSET of a time stamp (Jedis and others, Java). Weak: a client of theirs that
+//                          overran its lease deletes, at its unlock, the lock that we hold by then
+//   redisson               Redisson's RLock and RFencedLock (Java), from 3.2 or 2.7 on; not its RReadWriteLock
 #pragma once
 
 #include <distlock/wire/getset.hpp>

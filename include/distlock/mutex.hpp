@@ -1,6 +1,6 @@
 // distlock::mutex: a std::mutex for a fleet of processes.
 //
-//   template <connection Conn, class Dialect = handoff, class Clock = clock>
+//   template <connection Conn, dialect Dialect = handoff, class Clock = clock>
 //   class mutex {
 //     mutex(Conn&, std::string name, lock_options = {}, std::shared_ptr<lease_observer> = {});
 //     ~mutex();                                   // releases
@@ -38,7 +38,11 @@
 #include <distlock/base/options.hpp>
 #include <distlock/detail/saturate.hpp>
 #include <distlock/engine/lock_core.hpp>
+#ifndef DISTLOCK_SEPARATE_COMPILATION
+#include <distlock/engine/lock_core_impl.hpp>
+#endif
 #include <distlock/net/connection.hpp>
+#include <distlock/wire/dialect.hpp>
 #include <distlock/wire/handoff.hpp>
 
 namespace distlock {
@@ -46,15 +50,15 @@ namespace distlock {
 namespace detail {
 struct guard_access;
 }
-template <connection Conn, class Dialect, class Clock>
+template <connection Conn, dialect Dialect, class Clock>
 class recursive_mutex;
 
 /// A lock on a name, shared by all processes that use the same server and name.
 ///
-/// Processes that wait are served in order, where the connection is a waiting_connection: who unlocks hands the lock to the
-/// first in line. Else they ask again and again, in jittered pauses of up to lock_options::recheck; and who unlocked, and had
-/// lately seen that others want the lock, leaves it to them for a tenth of the time it was held, 50 ms and half of a time-out at
-/// most, before it is asked for again, unless by try_lock(). The threads that share an
+/// Processes that wait are served in order, where the connection is a subscribing_connection: unlock() hands the lock to the
+/// first waiter in the queue. Else they poll, in jittered pauses of up to lock_options::recheck; and a previous owner that lately
+/// saw others want the lock leaves it to them for a tenth of the time it was held, 50 ms and half of a time-out at most, before it
+/// asks again, unless by try_lock(). The threads that share an
 /// object queue within the process, first come, first served; one of them waits on the server for all, and unlock() passes the
 /// lock on to the next without the server, for lock_options::local_budget at most.
 ///
@@ -69,11 +73,12 @@ class recursive_mutex;
 /// because somebody else has the lock, and throw when the server is the trouble. The overloads with a
 /// `std::error_code&` throw nothing, clear it on success and when somebody else has the lock, and return
 /// whether the lock was taken; beside false they may say errc::holder_without_ttl. The overloads with a
-/// `std::stop_token` fail with errc::cancelled when it is requested. A time-out bounds the whole call, round
-/// trips included.
+/// `std::stop_token` fail with errc::cancelled when it is requested: at once, whatever the server does, over a connection that
+/// honours the stop request of a command (hiredis_connection does). What may have been sent is released in the background. A
+/// time-out bounds the whole call, round trips included.
 ///
 /// `Conn` must outlive the mutex. `Clock` is for tests; its time points are those of distlock::clock.
-template <connection Conn, class Dialect = handoff, class Clock = clock>
+template <connection Conn, dialect Dialect = handoff, class Clock = clock>
 class mutex {
     static_assert(std::same_as<typename Clock::time_point, clock::time_point>,
                   "Clock must use the time points of distlock::clock");
@@ -89,14 +94,16 @@ class mutex {
     /// Throws: error with errc::invalid_name, errc::invalid_lease or errc::invalid_option.
     mutex(Conn& connection, std::string name, lock_options options = {},
           std::shared_ptr<lease_observer> observer = {})
-        : core_(connection, std::move(name), options, std::move(observer)) {}
+        : connection_(connection),
+          core_(engine::lock_core_of<Dialect, Clock>(connection, std::move(name), options,
+                                                     std::move(observer))) {}
 
     mutex(const mutex&) = delete;
     mutex& operator=(const mutex&) = delete;
 
     /// Preconditions: no thread is in a member function.
     /// Effects: unlock(), if a thread forgot. In a child after fork(): none. The last mutex of a connection that is no
-    /// hosting_connection waits for callbacks that run; else the connection's destructor does.
+    /// service_hosting_connection waits for callbacks that run; else the connection's destructor does.
     ~mutex() = default;
 
     /// Effects: waits until the lock is taken. A server that is unreachable, loading or silent is ridden out
@@ -104,16 +111,17 @@ class mutex {
     /// Postconditions: owns_lock().
     /// Throws: error, with what cannot be waited out; errc::no_thread when nobody could renew the lease, and then the
     /// lock was given back.
-    /// Round trips: one when the lock is free; in line, two and the wait, or one and the wait when it was found taken the last
+    /// Round trips: one when the lock is free; in the queue, two and the wait, or one and the wait when it was found taken the last
     /// time; none when a thread of ours passes it on.
     void lock() { lock(std::stop_token{}); }
-    void lock(std::stop_token stop) { must(core_.acquire(clock::time_point::max(), {}, stop)); }
+    void lock(std::stop_token stop) { must(core_->acquire(clock::time_point::max(), {}, stop)); }
     bool lock(std::error_code& ec) noexcept { return lock(std::stop_token{}, ec); }
     bool lock(std::stop_token stop, std::error_code& ec) noexcept {
-        return quietly(ec, [&] { return core_.acquire(clock::time_point::max(), {}, stop); });
+        return quietly(ec, [&] { return core_->acquire(clock::time_point::max(), {}, stop); });
     }
 
-    /// Effects: tries once, without waiting for another owner.
+    /// Effects: tries once, without waiting for another owner. While another thread of this object has asked the server and
+    /// was not answered yet, waits for that answer, for as long as a command may take.
     /// Returns: whether the lock was taken; false only when somebody else has it.
     /// Throws: error.
     /// Round trips: one; two when the lock was found taken.
@@ -121,7 +129,7 @@ class mutex {
         return try_lock(std::stop_token{});
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(std::stop_token stop) {
-        return may(core_.acquire(clock::time_point::max(), {.once = true}, stop));
+        return may(core_->acquire(clock::time_point::max(), {.once = true}, stop));
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(
         std::error_code& ec) noexcept {
@@ -129,7 +137,7 @@ class mutex {
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(
         std::stop_token stop, std::error_code& ec) noexcept {
-        return quietly(ec, [&] { return core_.acquire(clock::time_point::max(), {.once = true}, stop); });
+        return quietly(ec, [&] { return core_->acquire(clock::time_point::max(), {.once = true}, stop); });
     }
 
     /// Effects: as lock(), for at most `timeout`; zero or less tries once.
@@ -138,7 +146,7 @@ class mutex {
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
         std::chrono::duration<Rep, Period> timeout, std::stop_token stop = {}) {
-        return may(core_.acquire(after(timeout), {}, stop));
+        return may(core_->acquire(after(timeout), {}, stop));
     }
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
@@ -148,22 +156,22 @@ class mutex {
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
         std::chrono::duration<Rep, Period> timeout, std::stop_token stop, std::error_code& ec) noexcept {
-        return quietly(ec, [&] { return core_.acquire(after(timeout), {}, stop); });
+        return quietly(ec, [&] { return core_->acquire(after(timeout), {}, stop); });
     }
 
     /// Effects: as try_lock_for, until `Other`, any clock, reaches `deadline`. A clock that is set back
     /// meanwhile prolongs the wait.
-    template <class Other, class Duration>
+    template <detail::any_clock Other, class Duration>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
         std::chrono::time_point<Other, Duration> deadline, std::stop_token stop = {}) {
         return may(acquire_until(deadline, stop));
     }
-    template <class Other, class Duration>
+    template <detail::any_clock Other, class Duration>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
         std::chrono::time_point<Other, Duration> deadline, std::error_code& ec) noexcept {
         return try_lock_until(deadline, std::stop_token{}, ec);
     }
-    template <class Other, class Duration>
+    template <detail::any_clock Other, class Duration>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
         std::chrono::time_point<Other, Duration> deadline, std::stop_token stop,
         std::error_code& ec) noexcept {
@@ -178,9 +186,10 @@ class mutex {
     /// Postconditions: that acquisition is over for this object, whatever the outcome.
     /// Returns: what happened; may be ignored. After `unreachable` and `refused` the release is tried again in the
     /// background until the lease is over; see residual(). That ends with the connection, or with its last mutex where
-    /// the connection is no hosting_connection.
-    /// Round trips: none when posted or passed on to a thread of ours; else one, two when the answer is lost. When the lease is just being renewed, that is waited for.
-    release_outcome unlock() noexcept { return core_.unlock(); }
+    /// the connection is no service_hosting_connection.
+    /// Round trips: none when posted or passed on to a thread of ours; else one, two when the answer is lost.
+    /// A renewal that is on its way is not waited for.
+    release_outcome unlock() noexcept { return core_->unlock(); }
 
     /// Returns: whether a lock is held through this object and not lost. To a thread that lost the lock and has not called unlock()
     /// since, false, whoever has it now. Local and cheap.
@@ -188,7 +197,7 @@ class mutex {
 
     /// Returns: the end of the present acquisition's validity, as far as it is renewed; it never goes back, but by a
     /// loss. time_point{} when there is none.
-    time_point valid_until() const noexcept { return core_.valid_until(); }
+    time_point valid_until() const noexcept { return core_->valid_until(); }
 
     /// Returns: how long the lock may still be believed held; zero when it is not.
     duration remaining() const noexcept {
@@ -202,30 +211,31 @@ class mutex {
     /// one that is stopped. Callbacks run on a thread of the library that holds no lock: they may block and call
     /// anything, and must not throw, which ends the program, as the standard has it.
     /// Throws: error(errc::no_thread), std::bad_alloc, on the first call for an acquisition.
-    std::stop_token lost() const { return core_.lost(); }
+    std::stop_token lost() const { return core_->lost(); }
 
     /// Returns: the fencing token of the present acquisition, lost or not: larger than any before it under this name.
     /// 0 when there is none, or without lock_options::fencing.
-    std::uint64_t fencing_token() const noexcept { return core_.fence(); }
+    std::uint64_t fencing_token() const noexcept { return core_->fence(); }
 
-    /// Returns: how long the last unlock() that the server did not confirm may keep others from the lock; zero when
-    /// none does, or when it was confirmed meanwhile.
-    duration residual() const noexcept { return core_.residual(); }
+    /// Returns: how long the last unlock() that the server did not confirm may keep others from the lock, or a request for it
+    /// that was given up and may still arrive; zero when neither does, or when it was confirmed meanwhile.
+    duration residual() const noexcept { return core_->residual(); }
 
-    const std::string& name() const noexcept { return core_.name(); }
+    const std::string& name() const noexcept { return core_->name(); }
 
   private:
     friend detail::guard_access;
     friend recursive_mutex<Conn, Dialect, Clock>;
-    using core_type = engine::lock_core<Conn, Dialect, Clock>;
-    using result = typename core_type::result;
+    using result = engine::lock_core::result;
+    using manner = engine::lock_core::manner;
 
-    const core_type& core() const noexcept { return core_; }
-    core_type& core() noexcept { return core_; }
+    const engine::lock_core& core() const noexcept { return *core_; }
+    engine::lock_core& core() noexcept { return *core_; }
+    const Conn& connection() const noexcept { return connection_; }
     result acquire_guarded(const std::stop_token& stop) {
-        return must(core_.acquire(clock::time_point::max(), {.guarded = true}, stop));
+        return must(core_->acquire(clock::time_point::max(), {.guarded = true}, stop));
     }
-    void end_guarded(std::uint64_t serial) noexcept { core_.unlock(serial); }
+    void end_guarded(std::uint64_t serial) noexcept { core_->unlock(serial); }
 
     template <class Rep, class Period>
     static time_point after(std::chrono::duration<Rep, Period> timeout) {
@@ -234,17 +244,17 @@ class mutex {
     }
 
     // In long double, which neither the ends of a clock's range nor a coarser unit can overflow.
-    template <class Other, class Duration>
+    template <detail::any_clock Other, class Duration>
     static auto time_left(std::chrono::time_point<Other, Duration> deadline) {
         using wide = std::chrono::duration<long double, std::nano>;
         return wide(deadline.time_since_epoch()) - wide(Other::now().time_since_epoch());
     }
 
-    template <class Other, class Duration>
+    template <detail::any_clock Other, class Duration>
     result acquire_until(std::chrono::time_point<Other, Duration> deadline, const std::stop_token& stop,
-                         typename core_type::manner how = {}) {
+                         manner how = {}) {
         for (;;) {
-            result o = core_.acquire(after(time_left(deadline)), how, stop);
+            result o = core_->acquire(after(time_left(deadline)), how, stop);
             if (o.serial != 0 || o.cause != errc{} || time_left(deadline).count() <= 0) return o;
         }
     }
@@ -271,7 +281,8 @@ class mutex {
         return false;
     }
 
-    core_type core_;
+    Conn& connection_;
+    const std::unique_ptr<engine::lock_core> core_;
 };
 
 template <connection Conn>

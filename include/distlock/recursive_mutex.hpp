@@ -1,6 +1,6 @@
 // distlock::recursive_mutex: a distlock::mutex that the thread which has it may lock again.
 //
-//   template <connection Conn, class Dialect = handoff, class Clock = clock>
+//   template <connection Conn, dialect Dialect = handoff, class Clock = clock>
 //   class recursive_mutex {
 //     recursive_mutex(Conn&, std::string name, lock_options = {}, std::shared_ptr<lease_observer> = {});
 //     the functions of mutex that lock, with the same overloads
@@ -31,6 +31,7 @@
 #include <distlock/detail/printable.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/net/connection.hpp>
+#include <distlock/wire/dialect.hpp>
 #include <distlock/wire/handoff.hpp>
 #include <distlock/wire/outcome.hpp>
 
@@ -43,7 +44,7 @@ namespace distlock {
 /// When the lease is lost, the holds stay to be unlocked, but no hold is added: to lock again throws errc::lease_expired,
 /// since the caller would believe in a protection that somewhere outside has ended. Other threads may lock it meanwhile. A thread
 /// must not end before it has unlocked: the next may be known by the same std::thread::id.
-template <connection Conn, class Dialect = handoff, class Clock = clock>
+template <connection Conn, dialect Dialect = handoff, class Clock = clock>
 class recursive_mutex {
   public:
     using connection_type = Conn;
@@ -102,17 +103,17 @@ class recursive_mutex {
         std::chrono::duration<Rep, Period> timeout, std::stop_token stop, std::error_code& ec) noexcept {
         return base::quietly(ec, [&] { return acquire(base::after(timeout), {}, stop); });
     }
-    template <class Other, class Duration>
+    template <detail::any_clock Other, class Duration>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
         std::chrono::time_point<Other, Duration> deadline, std::stop_token stop = {}) {
         return base::may(acquire_until(deadline, stop));
     }
-    template <class Other, class Duration>
+    template <detail::any_clock Other, class Duration>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
         std::chrono::time_point<Other, Duration> deadline, std::error_code& ec) noexcept {
         return try_lock_until(deadline, std::stop_token{}, ec);
     }
-    template <class Other, class Duration>
+    template <detail::any_clock Other, class Duration>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
         std::chrono::time_point<Other, Duration> deadline, std::stop_token stop,
         std::error_code& ec) noexcept {
@@ -122,7 +123,7 @@ class recursive_mutex {
     /// Effects: takes one hold of this thread away; with the last, as mutex::unlock().
     /// Returns: `nested` while it has more; `not_held` when it had none; else as mutex::unlock().
     release_outcome unlock() noexcept {
-        if (mutex_.core_.foreign()) return release_outcome::wrong_process;
+        if (mutex_.core_->in_forked_child()) return release_outcome::wrong_process;
         std::uint64_t last = 0;
         {
             const std::lock_guard guard(state_);
@@ -133,12 +134,12 @@ class recursive_mutex {
             *mine = holds_.back();
             holds_.pop_back();
         }
-        return mutex_.core_.unlock(last);
+        return mutex_.core_->unlock(last);
     }
 
     /// Returns: how often the calling thread has it and is still to unlock it, lost or not.
     std::size_t hold_count() const noexcept {
-        if (mutex_.core_.foreign()) return 0;
+        if (mutex_.core_->in_forked_child()) return 0;
         const std::lock_guard guard(state_);
         const auto mine = find();
         return mine == holds_.end() ? 0 : mine->count;
@@ -156,10 +157,11 @@ class recursive_mutex {
   private:
     friend detail::guard_access;
     using base = mutex<Conn, Dialect, Clock>;
-    using core_type = typename base::core_type;
     using result = typename base::result;
 
-    const core_type& core() const noexcept { return mutex_.core_; }
+    const engine::lock_core& core() const noexcept { return mutex_.core(); }
+    engine::lock_core& core() noexcept { return mutex_.core(); }
+    const Conn& connection() const noexcept { return mutex_.connection(); }
     result acquire_guarded(const std::stop_token& stop) {
         return base::must(acquire(time_point::max(), {}, stop));
     }
@@ -169,6 +171,7 @@ class recursive_mutex {
     struct holds {
         std::thread::id thread;
         std::uint64_t serial;  // of the acquisition
+        std::uint64_t fence;
         std::size_t count;
     };
 
@@ -181,13 +184,13 @@ class recursive_mutex {
 
     // Returns: what to tell the caller; none when the server is to be asked.
     std::optional<result> again() {
-        if (mutex_.core_.foreign()) return std::nullopt;  // which says so
+        if (mutex_.core_->in_forked_child()) return std::nullopt;  // which says so
         const std::lock_guard guard(state_);
         const auto mine = find();
         if (mine == holds_.end()) return std::nullopt;
-        if (Clock::now() < mutex_.core_.valid_until(mine->serial)) {
+        if (Clock::now() < mutex_.core_->valid_until(mine->serial)) {
             ++mine->count;
-            return result{.serial = mine->serial};
+            return result{.serial = mine->serial, .fence = mine->fence};
         }
         return result{
             .cause = errc::lease_expired,
@@ -202,19 +205,19 @@ class recursive_mutex {
         if (taken.serial == 0) return taken;
         try {
             const std::lock_guard guard(state_);
-            holds_.push_back({std::this_thread::get_id(), taken.serial, 1});
+            holds_.push_back({std::this_thread::get_id(), taken.serial, taken.fence, 1});
         } catch (...) {
-            mutex_.core_.unlock(taken.serial);
+            mutex_.core_->unlock(taken.serial);
             throw;
         }
         return taken;
     }
 
-    result acquire(time_point deadline, typename core_type::manner how, const std::stop_token& stop) {
+    result acquire(time_point deadline, engine::lock_core::manner how, const std::stop_token& stop) {
         how.guarded = true;  // unlock() names the acquisition it means
-        return enter([&] { return mutex_.core_.acquire(deadline, how, stop); });
+        return enter([&] { return mutex_.core_->acquire(deadline, how, stop); });
     }
-    template <class Other, class Duration>
+    template <detail::any_clock Other, class Duration>
     result acquire_until(std::chrono::time_point<Other, Duration> deadline, const std::stop_token& stop) {
         return enter([&] { return mutex_.acquire_until(deadline, stop, {.guarded = true}); });
     }

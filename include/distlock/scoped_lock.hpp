@@ -21,7 +21,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -29,7 +28,8 @@
 
 #include <distlock/base/error.hpp>
 #include <distlock/detail/printable.hpp>
-#include <distlock/engine/held_lock.hpp>
+#include <distlock/detail/stop_token.hpp>
+#include <distlock/engine/lock_core.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/net/connection.hpp>
 
@@ -71,9 +71,9 @@ struct guard_access {
     }
     template <class M>
     static lock_place place(const M& m) {
-        lock_place where{m.name(), {}, &m.core().connection()};
+        lock_place where{m.name(), {}, &m.connection()};
         if constexpr (identified_connection<typename M::connection_type>)
-            where.server = std::string_view(m.core().connection().identity());
+            where.server = std::string_view(m.connection().identity());
         return where;
     }
 };
@@ -174,7 +174,7 @@ class scoped_lock {
 
     template <class M>
     static std::stop_token lost_of(const M& m, std::uint64_t serial) {
-        return serial == 0 ? engine::stopped_token() : detail::guard_access::lost(m, serial);
+        return serial == 0 ? detail::stopped_token() : detail::guard_access::lost(m, serial);
     }
 
     // One token for several locks.

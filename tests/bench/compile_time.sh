@@ -30,3 +30,10 @@ ours=$(sort -n "$work/ours" | head -n 1)
 echo "| compile time, $compiler | standard headers alone | with distlock.hpp | ratio |"
 echo "|---|---|---|---|"
 awk -v a="$standard" -v b="$ours" 'BEGIN { printf "| processor seconds | %.2f | %.2f | %.2f |\n", a, b, b / a }'
+echo
+echo "### Bars"
+echo
+echo "| what | median (range) | bar |  |"
+echo "|---|---|---|---|"
+awk -v a="$standard" -v b="$ours" -v by="$compiler $("$compiler" -dumpversion)" 'BEGIN {
+    printf "| compile time of the umbrella / of its standard headers, %s | %.2f | <= 1.30 | %s |\n", by, b / a, (b <= 1.3 * a ? "met" : "**not met**") }'

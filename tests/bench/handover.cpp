@@ -151,7 +151,7 @@ void measure(const settings& set) {
     bars held;
     print_head("Hand-over; " + std::to_string(set.rounds(5)) + " rounds, alternating; median of each round",
                {"over", "way", "hand-over, us (range)", "PING, us (range)", "ratio (range)"});
-    compare({"TCP loopback", server.uri(), 0ms, 2.2}, set, chart, held);
+    compare({"TCP loopback", server.uri(), 0ms, 2.0}, set, chart, held);
     compare({"0.4 ms round trip", far.uri(), 400us, 1.1}, set, chart, held);
     held.print();
     chart.save(set.chart("handover"));

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Prints the figures as one Markdown document, with charts in build/bench/charts: sh tests/bench/run.sh [quick]
 # Or draws the picture of waiting: sh tests/bench/run.sh picture file.svg
-# Starts its own servers; nothing else should run meanwhile. About nine minutes, with `quick` a fifth of that.
+# Starts its own servers; nothing else should run meanwhile. About eleven minutes, with `quick` a quarter of that.
 set -eu
 root=$(CDPATH= cd -- "$(dirname -- "$0")/../.." && pwd)
 
@@ -40,13 +40,24 @@ echo "# Figures"
 echo
 echo "Clients, threads and server share one core. What is compared alternates; a ratio is taken in each round, and its median"
 echo "stands before its range."
-for part in uncontended contended handover threads; do
+figures="$root/build/bench.md"
+: >"$figures"
+for part in uncontended contended handover threads waiters; do
     echo
     echo "## $part"
     # shellcheck disable=SC2086
-    "$build/tests/distlock_bench_$part" $quick "$build/charts"
+    { "$build/tests/distlock_bench_$part" $quick "$build/charts" || echo "**$part failed**"; } | tee -a "$figures"
 done
 echo
-echo "## compile time"
+echo "## compile time" | tee -a "$figures"
 echo
-sh "$root/tests/bench/compile_time.sh"
+sh "$root/tests/bench/compile_time.sh" | tee -a "$figures"
+
+# The rows of all parts beside their bars.
+echo
+echo "## All bars"
+echo
+echo "| what | median (range) | bar |  |"
+echo "|---|---|---|---|"
+awk '/^#/ { bars = /^### Bars/; next } bars && /^\|/ && !/^\| what/ && !/^\| *---/' "$figures"
+! grep -q '^\*\*.* failed\*\*$' "$figures"

@@ -1,7 +1,9 @@
 // What is no connection, and that the compiler says which part is missing.
 #include <chrono>
+#include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <distlock/distlock.hpp>
@@ -121,36 +123,52 @@ static_assert(distlock::check_connection<client>());
 static_assert(!distlock::pipelining_connection<client>);
 #endif
 
-// CASE_host_by_pointer: host must be .distlock::companion& host
-#if defined(CASE_host_by_pointer)
+// CASE_services_by_pointer: services must be .distlock::service_registry& services
+#if defined(CASE_services_by_pointer)
 struct client {
     distlock::reply execute(const distlock::command&) { return {}; }
-    distlock::companion* host() { return &companion_; }
-    distlock::companion companion_;
+    distlock::service_registry* services() { return &services_; }
+    distlock::service_registry services_;
 };
 static_assert(distlock::check_connection<client>());
-#elif defined(CASE_host_by_pointer_ok)
+#elif defined(CASE_services_by_pointer_ok)
 struct client {
     distlock::reply execute(const distlock::command&) { return {}; }
-    distlock::companion& host() { return companion_; }
-    distlock::companion companion_;
+    distlock::service_registry& services() { return services_; }
+    distlock::service_registry services_;
 };
 static_assert(distlock::check_connection<client>());
-static_assert(distlock::hosting_connection<client>);
+static_assert(distlock::service_hosting_connection<client>);
 #endif
 
-// CASE_host_anew: and return the same one at every call
-#if defined(CASE_host_anew)
+// CASE_services_anew: and return the same one at every call
+#if defined(CASE_services_anew)
 struct client {
     distlock::reply execute(const distlock::command&) { return {}; }
-    distlock::companion host() { return {}; }
+    distlock::service_registry services() { return {}; }
 };
 static_assert(distlock::check_connection<client>());
-#elif defined(CASE_host_anew_ok)
+#elif defined(CASE_services_anew_ok)
 struct client {
     distlock::reply execute(const distlock::command&) { return {}; }
-    std::string host() const { return "db1"; }  // a name is nothing to complain about
+    std::string services() const { return "db1"; }  // a text is nothing to complain about
 };
 static_assert(distlock::check_connection<client>());
-static_assert(!distlock::hosting_connection<client>);
+static_assert(!distlock::service_hosting_connection<client>);
+#endif
+
+// CASE_subscribe_by_value: subscribe must be .std::shared_ptr<distlock::subscription> subscribe
+#if defined(CASE_subscribe_by_value)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    bool subscribe(std::string_view) { return true; }
+};
+static_assert(distlock::check_connection<client>());
+#elif defined(CASE_subscribe_by_value_ok)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    std::shared_ptr<distlock::subscription> subscribe(std::string_view) { return nullptr; }
+};
+static_assert(distlock::check_connection<client>());
+static_assert(distlock::subscribing_connection<client>);
 #endif

@@ -1,5 +1,7 @@
 // What a mutex must refuse to do, or to be ignored at. (How cases are written: cmake/dev/compile_fail.cmake.)
 #include <chrono>
+#include <stop_token>
+#include <system_error>
 #include <utility>
 
 #include <distlock/distlock.hpp>
@@ -51,6 +53,44 @@ bool look() { return orders.try_lock(); }
 void hope() { orders.try_lock_for(std::chrono::seconds{1}); }
 #elif defined(CASE_try_lock_for_ignored_ok)
 bool look() { return orders.try_lock_for(std::chrono::seconds{1}); }
+#endif
+
+// What is no clock by the standard's rules (is_steady is missing) may tell another time than it is waited by.
+struct no_clock {
+    using duration = std::chrono::milliseconds;
+    using rep = duration::rep;
+    using period = duration::period;
+    using time_point = std::chrono::time_point<no_clock>;
+    static time_point now() { return {}; }
+};
+
+// CASE_until_of_no_clock: no matching (member )?function
+#if defined(CASE_until_of_no_clock)
+bool wait(no_clock::time_point end) { return orders.try_lock_until(end); }
+#elif defined(CASE_until_of_no_clock_ok)
+bool wait(std::chrono::system_clock::time_point end) { return orders.try_lock_until(end); }
+#endif
+
+// CASE_recursive_until_of_no_clock: no matching (member )?function
+#if defined(CASE_recursive_until_of_no_clock)
+bool wait(distlock::recursive_mutex<silent_server>& m, no_clock::time_point end) {
+    return m.try_lock_until(end);
+}
+#elif defined(CASE_recursive_until_of_no_clock_ok)
+bool wait(distlock::recursive_mutex<silent_server>& m, std::chrono::steady_clock::time_point end) {
+    return m.try_lock_until(end);
+}
+#endif
+
+// CASE_until_of_no_clock_by_code: no matching (member )?function
+#if defined(CASE_until_of_no_clock_by_code)
+bool wait(no_clock::time_point end, std::error_code& ec) {
+    return orders.try_lock_until(end, ec) || orders.try_lock_until(end, std::stop_token{}, ec);
+}
+#elif defined(CASE_until_of_no_clock_by_code_ok)
+bool wait(distlock::clock::time_point end, std::error_code& ec) {
+    return orders.try_lock_until(end, ec) || orders.try_lock_until(end, std::stop_token{}, ec);
+}
 #endif
 
 // CASE_unnamed_guard: an unnamed guard releases the lock at once

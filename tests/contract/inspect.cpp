@@ -13,8 +13,8 @@
 #include <distlock/mutex.hpp>
 
 #include "catch.hpp"
+#include "support/connection_fixtures.hpp"
 #include "support/in_child.hpp"
-#include "support/rigs.hpp"
 
 using namespace std::chrono_literals;
 using distlock::errc;
@@ -55,14 +55,14 @@ static_assert(quiet_forms_throw_nothing<scripted_connection>);
 }  // namespace
 
 TEMPLATE_LIST_TEST_CASE("inspect says who holds a lock, where, for how long, and under which fence", "",
-                        rigs::all) {
-    TestType rig;
-    const auto name = rigs::fresh_name();
-    distlock::mutex m{rig.connection, name, told};
+                        connection_fixtures::all) {
+    TestType fixture;
+    const auto name = connection_fixtures::fresh_name();
+    distlock::mutex m{fixture.connection, name, told};
     m.lock();
-    const lock_report report = inspect(rig.connection, name);
+    const lock_report report = inspect(fixture.connection, name);
     REQUIRE(report.holder);
-    CHECK(report.holder->token == rig.server().command({"GET", name}));
+    CHECK(report.holder->token == fixture.server().command({"GET", name}));
     const std::string owner = distlock::describe_owner("night job");
     CHECK(report.holder->host == owner.substr(0, owner.find('\n')));
     CHECK(report.holder->pid == ::getpid());
@@ -73,26 +73,28 @@ TEMPLATE_LIST_TEST_CASE("inspect says who holds a lock, where, for how long, and
     REQUIRE(report.fence);
     CHECK(*report.fence > 0);
     CHECK(*report.fence == m.fencing_token());
-    CHECK_FALSE(report.waiters);
+    CHECK(report.waiters == 0U);
+    CHECK(report.queue.empty());
 
-    CHECK(m.unlock() == rigs::said<TestType>());
-    CHECK(rigs::gone(rig, {name}));
-    const lock_report after = inspect(rig.connection, name);
+    CHECK(m.unlock() == connection_fixtures::said<TestType>());
+    CHECK(connection_fixtures::gone(fixture, {name}));
+    const lock_report after = inspect(fixture.connection, name);
     CHECK_FALSE(after.holder);
     CHECK_FALSE(after.remaining);
     CHECK(after.fence == report.fence);
 }
 
-TEMPLATE_LIST_TEST_CASE("inspect shows the next owner as soon as there is one", "", rigs::all) {
-    TestType rig;
-    const auto name = rigs::fresh_name();
-    distlock::mutex first{rig.connection, name, told};
-    distlock::mutex second{rig.connection, name, {.lease = 20s}};
+TEMPLATE_LIST_TEST_CASE("inspect shows the next owner as soon as there is one", "",
+                        connection_fixtures::all) {
+    TestType fixture;
+    const auto name = connection_fixtures::fresh_name();
+    distlock::mutex first{fixture.connection, name, told};
+    distlock::mutex second{fixture.connection, name, {.lease = 20s}};
     first.lock();
-    const auto before = inspect(rig.connection, name);
+    const auto before = inspect(fixture.connection, name);
     first.unlock();
     second.lock();
-    const auto report = inspect(rig.connection, name);
+    const auto report = inspect(fixture.connection, name);
     REQUIRE(before.holder);
     REQUIRE(report.holder);
     CHECK(report.holder->token != before.holder->token);
@@ -103,85 +105,87 @@ TEMPLATE_LIST_TEST_CASE("inspect shows the next owner as soon as there is one", 
 }
 
 TEMPLATE_LIST_TEST_CASE("inspect changes nothing: not of a free lock, nor of one that is held", "",
-                        rigs::all) {
-    TestType rig;
-    const auto name = rigs::fresh_name();
+                        connection_fixtures::all) {
+    TestType fixture;
+    const auto name = connection_fixtures::fresh_name();
     std::error_code ec = errc::no_reply;
-    CHECK_FALSE(inspect(rig.connection, name).holder);
-    CHECK_FALSE(inspect(rig.connection, name, ec).holder);
+    CHECK_FALSE(inspect(fixture.connection, name).holder);
+    CHECK_FALSE(inspect(fixture.connection, name, ec).holder);
     CHECK_FALSE(ec);
-    CHECK(rig.server().command(
+    CHECK(fixture.server().command(
               {"EXISTS", name, "{" + name + "}:distlock:fence", "{" + name + "}:distlock:owner"}) == "0");
-    rig.server().command({"SET", name, "somebody"});
-    const auto report = inspect<distlock::plain>(rig.connection, name);
+    fixture.server().command({"SET", name, "somebody"});
+    const auto report = inspect<distlock::plain>(fixture.connection, name);
     REQUIRE(report.holder);
     CHECK(report.holder->token == "somebody");
     CHECK_FALSE(report.remaining);
-    CHECK(rig.server().command({"GET", name}) == "somebody");
-    CHECK(rig.server().command({"PTTL", name}) == "-1");
+    CHECK(fixture.server().command({"GET", name}) == "somebody");
+    CHECK(fixture.server().command({"PTTL", name}) == "-1");
 }
 
 TEMPLATE_LIST_TEST_CASE("force_release frees a lock for the next, and its owner's unlock() says so", "",
-                        rigs::all) {
-    TestType rig;
-    const auto name = rigs::fresh_name();
+                        connection_fixtures::all) {
+    TestType fixture;
+    const auto name = connection_fixtures::fresh_name();
     lock_options confirming = told;
     confirming.release = distlock::confirmed;
-    distlock::mutex owner{rig.connection, name, confirming};
-    distlock::mutex next{rig.connection, name, told};
+    distlock::mutex owner{fixture.connection, name, confirming};
+    distlock::mutex next{fixture.connection, name, told};
     owner.lock();
-    const auto before = inspect(rig.connection, name).fence;
+    const auto before = inspect(fixture.connection, name).fence;
     std::error_code ec = errc::no_reply;
-    SECTION("and throws") { CHECK(force_release(rig.connection, name)); }
-    SECTION("with the plain dialect named") { CHECK(force_release<distlock::plain>(rig.connection, name)); }
+    SECTION("and throws") { CHECK(force_release(fixture.connection, name)); }
+    SECTION("with the plain dialect named") {
+        CHECK(force_release<distlock::plain>(fixture.connection, name));
+    }
     SECTION("and throws nothing") {
-        CHECK(force_release(rig.connection, name, ec));
+        CHECK(force_release(fixture.connection, name, ec));
         CHECK_FALSE(ec);
     }
-    CHECK(rig.server().command({"EXISTS", name, "{" + name + "}:distlock:owner"}) == "0");
+    CHECK(fixture.server().command({"EXISTS", name, "{" + name + "}:distlock:owner"}) == "0");
     REQUIRE(next.try_lock());
-    CHECK(inspect(rig.connection, name).fence > before);
+    CHECK(inspect(fixture.connection, name).fence > before);
     CHECK(owner.unlock() == release_outcome::taken);
     CHECK(next.owns_lock());
-    CHECK(inspect(rig.connection, name).holder);
-    CHECK(next.unlock() == rigs::said<TestType>());
+    CHECK(inspect(fixture.connection, name).holder);
+    CHECK(next.unlock() == connection_fixtures::said<TestType>());
 }
 
-TEMPLATE_LIST_TEST_CASE("force_release of a free lock is false, and no error", "", rigs::all) {
-    TestType rig;
-    const auto name = rigs::fresh_name();
+TEMPLATE_LIST_TEST_CASE("force_release of a free lock is false, and no error", "", connection_fixtures::all) {
+    TestType fixture;
+    const auto name = connection_fixtures::fresh_name();
     std::error_code ec = errc::no_reply;
-    CHECK_FALSE(force_release(rig.connection, name));
-    CHECK_FALSE(force_release(rig.connection, name, ec));
+    CHECK_FALSE(force_release(fixture.connection, name));
+    CHECK_FALSE(force_release(fixture.connection, name, ec));
     CHECK_FALSE(ec);
-    CHECK(rig.server().command({"EXISTS", "{" + name + "}:distlock:forced"}) == "0");
+    CHECK(fixture.server().command({"EXISTS", "{" + name + "}:distlock:forced"}) == "0");
 }
 
 TEMPLATE_LIST_TEST_CASE("a key that is no lock is an error to inspect and force_release, and stays", "",
-                        rigs::all) {
-    TestType rig;
-    const auto name = rigs::fresh_name();
-    rig.server().command({"RPUSH", name, "x"});
+                        connection_fixtures::all) {
+    TestType fixture;
+    const auto name = connection_fixtures::fresh_name();
+    fixture.server().command({"RPUSH", name, "x"});
     std::error_code ec;
-    CHECK_FALSE(inspect(rig.connection, name, ec).holder);
+    CHECK_FALSE(inspect(fixture.connection, name, ec).holder);
     CHECK(ec == errc::wrong_type);
-    CHECK_FALSE(force_release(rig.connection, name, ec));
+    CHECK_FALSE(force_release(fixture.connection, name, ec));
     CHECK(ec == errc::wrong_type);
-    CHECK_THROWS_AS(inspect(rig.connection, name), distlock::error);
-    CHECK_THROWS_AS(force_release(rig.connection, name), distlock::error);
-    CHECK(rig.server().command({"LRANGE", name, "0", "-1"}) == "x");
+    CHECK_THROWS_AS(inspect(fixture.connection, name), distlock::error);
+    CHECK_THROWS_AS(force_release(fixture.connection, name), distlock::error);
+    CHECK(fixture.server().command({"LRANGE", name, "0", "-1"}) == "x");
 }
 
-TEMPLATE_LIST_TEST_CASE("what can be no lock's name cannot be inspected", "", rigs::all) {
-    TestType rig;
+TEMPLATE_LIST_TEST_CASE("what can be no lock's name cannot be inspected", "", connection_fixtures::all) {
+    TestType fixture;
     std::error_code ec;
     for (const auto& name : {std::string(), std::string(4097, 'x'), std::string("{a}:distlock:fence")}) {
-        CHECK_FALSE(inspect(rig.connection, name, ec).holder);
+        CHECK_FALSE(inspect(fixture.connection, name, ec).holder);
         CHECK(ec == errc::invalid_name);
-        CHECK_FALSE(force_release(rig.connection, name, ec));
+        CHECK_FALSE(force_release(fixture.connection, name, ec));
         CHECK(ec == errc::invalid_name);
-        CHECK_THROWS_AS(inspect(rig.connection, name), distlock::error);
-        CHECK_THROWS_AS(force_release(rig.connection, name), distlock::error);
+        CHECK_THROWS_AS(inspect(fixture.connection, name), distlock::error);
+        CHECK_THROWS_AS(force_release(fixture.connection, name), distlock::error);
     }
 }
 

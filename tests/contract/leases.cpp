@@ -18,8 +18,8 @@
 #include <distlock/distlock.hpp>
 
 #include "catch.hpp"
-#include "support/rigs.hpp"
-#include "support/slack.hpp"
+#include "support/connection_fixtures.hpp"
+#include "support/round_trip.hpp"
 #include "support/waiting.hpp"
 
 using namespace std::chrono_literals;
@@ -36,7 +36,7 @@ constexpr auto lease = 450ms;
 constexpr auto short_lease = 300ms;
 
 // What a thread tells may wait for other threads of a busy machine.
-constexpr auto late = slack + 1s;
+const auto late = round_trip_tolerance + 1s;
 
 // Keeps what it is told.
 class witness : public distlock::lease_observer {
@@ -104,15 +104,16 @@ std::string fence_key(const std::string& name) { return distlock::key(name).sibl
 
 }  // namespace
 
-TEMPLATE_LIST_TEST_CASE("a lock is kept for longer than its lease, by renewal", "", rigs::all) {
-    TestType rig;
+TEMPLATE_LIST_TEST_CASE("a lock is kept for longer than its lease, by renewal", "",
+                        connection_fixtures::all) {
+    TestType fixture;
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
-    const auto name = rigs::fresh_name();
+    const auto name = connection_fixtures::fresh_name();
     const auto told = std::make_shared<witness>();
-    distlock::mutex m{rig.connection, name, {.lease = 600ms, .release = how}, told};
+    distlock::mutex m{fixture.connection, name, {.lease = 600ms, .release = how}, told};
     m.lock();
     const auto lost = m.lost();
-    const auto token = rig.server().command({"GET", name});
+    const auto token = fixture.server().command({"GET", name});
     auto until = m.valid_until();
     const auto end = until + 700ms;
     bool held = true;
@@ -121,7 +122,7 @@ TEMPLATE_LIST_TEST_CASE("a lock is kept for longer than its lease, by renewal", 
     bool bounded = true;
     while (until < end && held && same) {
         held = m.owns_lock();
-        same = rig.server().command({"GET", name}) == token;
+        same = fixture.server().command({"GET", name}) == token;
         const auto next = m.valid_until();
         forward = forward && next >= until;
         bounded = bounded && next < clk::now() + 600ms;
@@ -132,29 +133,30 @@ TEMPLATE_LIST_TEST_CASE("a lock is kept for longer than its lease, by renewal", 
     CHECK(forward);
     CHECK(bounded);  // what is believed is never more than one lease
     CHECK_FALSE(lost.stop_requested());
-    CHECK(m.unlock() == rigs::said<TestType>(how));
-    CHECK(rigs::gone(rig, {name}, how));
+    CHECK(m.unlock() == connection_fixtures::said<TestType>(how));
+    CHECK(connection_fixtures::gone(fixture, {name}, how));
     CHECK(told->losses().empty());
 }
 
-TEMPLATE_LIST_TEST_CASE("a renewal whose script the server has forgotten is sent with it", "", rigs::all) {
-    TestType rig;
-    distlock::mutex m{rig.connection, rigs::fresh_name(), {.lease = lease}};
+TEMPLATE_LIST_TEST_CASE("a renewal whose script the server has forgotten is sent with it", "",
+                        connection_fixtures::all) {
+    TestType fixture;
+    distlock::mutex m{fixture.connection, connection_fixtures::fresh_name(), {.lease = lease}};
     m.lock();
     for (int i = 0; i < 2; ++i) {
-        rig.server().command({"SCRIPT", "FLUSH"});
+        fixture.server().command({"SCRIPT", "FLUSH"});
         const auto until = m.valid_until();
         CHECK(eventually([&] { return m.valid_until() > until || !m.owns_lock(); }));
     }
-    CHECK(m.unlock() == rigs::said<TestType>());
+    CHECK(m.unlock() == connection_fixtures::said<TestType>());
 }
 
 TEMPLATE_LIST_TEST_CASE("without renewal a lock is lost when its validity ends, and not before", "",
-                        rigs::all) {
-    TestType rig;
-    const auto name = rigs::fresh_name();
+                        connection_fixtures::all) {
+    TestType fixture;
+    const auto name = connection_fixtures::fresh_name();
     const auto told = std::make_shared<witness>();
-    distlock::mutex m{rig.connection, name, {.lease = short_lease, .renew = false}, told};
+    distlock::mutex m{fixture.connection, name, {.lease = short_lease, .renew = false}, told};
     m.lock();
     const auto end = m.valid_until();
     const stop_time lost(m.lost());
@@ -166,19 +168,19 @@ TEMPLATE_LIST_TEST_CASE("without renewal a lock is lost when its validity ends, 
     CHECK(eventually([&] { return told->losses() == reasons{loss_reason::expired}; }));
     CHECK(told->names() == std::vector{name});
     CHECK(told->risks().empty());
-    CHECK(eventually([&] { return rig.server().command({"EXISTS", name}) == "0"; }));
+    CHECK(eventually([&] { return fixture.server().command({"EXISTS", name}) == "0"; }));
     CHECK(m.unlock() == release_outcome::expired);
 }
 
 TEMPLATE_LIST_TEST_CASE("a lock is lost when max_hold is over, renewed or not, and unlock() frees it then",
-                        "", rigs::all) {
-    TestType rig;
-    const auto name = rigs::fresh_name();
+                        "", connection_fixtures::all) {
+    TestType fixture;
+    const auto name = connection_fixtures::fresh_name();
     const auto options = GENERATE(lock_options{.lease = short_lease, .max_hold = 350ms},
                                   lock_options{.lease = 30s, .max_hold = 50ms},
                                   lock_options{.lease = 30s, .renew = false, .max_hold = 50ms});
     const auto told = std::make_shared<witness>();
-    distlock::mutex m{rig.connection, name, options, told};
+    distlock::mutex m{fixture.connection, name, options, told};
     const auto before = clk::now();
     m.lock();
     const auto after = clk::now();
@@ -189,15 +191,15 @@ TEMPLATE_LIST_TEST_CASE("a lock is lost when max_hold is over, renewed or not, a
     CHECK_FALSE(m.owns_lock());
     CHECK(eventually([&] { return told->losses() == reasons{loss_reason::max_hold}; }));
     CHECK(m.unlock() == release_outcome::expired);
-    CHECK(rig.server().command({"EXISTS", name}) == "0");
+    CHECK(fixture.server().command({"EXISTS", name}) == "0");
 }
 
 // The key of the hold that was over stayed until its lease ended: a process waited for itself.
 TEMPLATE_LIST_TEST_CASE("a thread that follows a hold at its longest does not wait for the rest of its lease",
-                        "", rigs::all) {
-    TestType rig;
-    const auto name = rigs::fresh_name();
-    distlock::mutex m{rig.connection, name, {.lease = 30s, .max_hold = 50ms}};
+                        "", connection_fixtures::all) {
+    TestType fixture;
+    const auto name = connection_fixtures::fresh_name();
+    distlock::mutex m{fixture.connection, name, {.lease = 30s, .max_hold = 50ms}};
     m.lock();
     const stop_time lost(m.lost());
     REQUIRE(lost.wait());
@@ -208,51 +210,51 @@ TEMPLATE_LIST_TEST_CASE("a thread that follows a hold at its longest does not wa
 }
 
 TEMPLATE_LIST_TEST_CASE("a lock whose key was deleted is lost at the next renewal, as expired", "",
-                        rigs::all) {
-    TestType rig;
-    const auto name = rigs::fresh_name();
+                        connection_fixtures::all) {
+    TestType fixture;
+    const auto name = connection_fixtures::fresh_name();
     const auto told = std::make_shared<witness>();
-    distlock::mutex m{rig.connection, name, {.lease = lease}, told};
+    distlock::mutex m{fixture.connection, name, {.lease = lease}, told};
     m.lock();
     const stop_time lost(m.lost());
     const auto end = m.valid_until();
-    rig.server().command({"DEL", name});
+    fixture.server().command({"DEL", name});
     REQUIRE(lost.wait());
     CHECK(lost.at() < end);
     CHECK_FALSE(m.owns_lock());
     CHECK(m.valid_until() < end);
     CHECK(eventually([&] { return told->losses() == reasons{loss_reason::expired}; }));
-    rig.server().command({"SET", name, "somebody else"});
+    fixture.server().command({"SET", name, "somebody else"});
     CHECK(m.unlock() == release_outcome::taken);
-    CHECK(rig.server().command({"GET", name}) == "somebody else");
+    CHECK(fixture.server().command({"GET", name}) == "somebody else");
 }
 
 TEMPLATE_LIST_TEST_CASE("a lock in whose place is another token is lost at the next renewal, as taken", "",
-                        rigs::all) {
-    TestType rig;
-    const auto name = rigs::fresh_name();
+                        connection_fixtures::all) {
+    TestType fixture;
+    const auto name = connection_fixtures::fresh_name();
     const auto told = std::make_shared<witness>();
-    distlock::mutex m{rig.connection, name, {.lease = lease}, told};
+    distlock::mutex m{fixture.connection, name, {.lease = lease}, told};
     m.lock();
     const stop_time lost(m.lost());
     const auto end = m.valid_until();
-    rig.server().command({"SET", name, "somebody else"});
+    fixture.server().command({"SET", name, "somebody else"});
     REQUIRE(lost.wait());
     CHECK(lost.at() < end);
     CHECK_FALSE(m.owns_lock());
     CHECK(eventually([&] { return told->losses() == reasons{loss_reason::taken}; }));
-    CHECK(rig.server().command({"PTTL", name}) == "-1");  // nor was it renewed
+    CHECK(fixture.server().command({"PTTL", name}) == "-1");  // nor was it renewed
     CHECK(m.unlock() == release_outcome::taken);
-    CHECK(rig.server().command({"GET", name}) == "somebody else");
+    CHECK(fixture.server().command({"GET", name}) == "somebody else");
 }
 
 TEMPLATE_LIST_TEST_CASE("a lock that an operator took away is lost at the next renewal, as forced", "",
-                        rigs::all) {
-    TestType rig;
+                        connection_fixtures::all) {
+    TestType fixture;
     TestType operators;
-    const auto name = rigs::fresh_name();
+    const auto name = connection_fixtures::fresh_name();
     const auto told = std::make_shared<witness>();
-    distlock::mutex m{rig.connection, name, {.lease = lease}, told};
+    distlock::mutex m{fixture.connection, name, {.lease = lease}, told};
     CHECK_FALSE(distlock::force_release(operators.connection, name));
     m.lock();
     const stop_time lost(m.lost());
@@ -264,24 +266,24 @@ TEMPLATE_LIST_TEST_CASE("a lock that an operator took away is lost at the next r
     CHECK(lost.at() < end);
     CHECK(eventually([&] { return told->losses() == reasons{loss_reason::forced}; }));
     CHECK(m.unlock() == release_outcome::taken);
-    CHECK(next.unlock() == rigs::said<TestType>());
+    CHECK(next.unlock() == connection_fixtures::said<TestType>());
 }
 
 TEMPLATE_LIST_TEST_CASE("a server that hangs is told as a risk, and as a loss when validity ends", "",
-                        rigs::all) {
-    TestType rig;
-    const auto name = rigs::fresh_name();
+                        connection_fixtures::all) {
+    TestType fixture;
+    const auto name = connection_fixtures::fresh_name();
     const auto told = std::make_shared<witness>();
-    distlock::mutex m{rig.connection, name, {.lease = 600ms}, told};
+    distlock::mutex m{fixture.connection, name, {.lease = 600ms}, told};
     m.lock();
     const stop_time lost(m.lost());
     struct pause {
-        explicit pause(rigs::redis_server& which) : server(which) { server.pause(); }
+        explicit pause(connection_fixtures::redis_server& which) : server(which) { server.pause(); }
         ~pause() { server.resume(); }
-        rigs::redis_server& server;
+        connection_fixtures::redis_server& server;
     };
     {
-        const pause hanging(rig.server());
+        const pause hanging(fixture.server());
         const auto end = m.valid_until();
         REQUIRE(lost.wait());
         CHECK(lost.at() >= end);
@@ -294,17 +296,17 @@ TEMPLATE_LIST_TEST_CASE("a server that hangs is told as a risk, and as a loss wh
     }
     CHECK_FALSE(m.owns_lock());  // it hears now what was sent meanwhile: that revives nothing
     CHECK(m.unlock() == release_outcome::expired);
-    CHECK(rig.server().command({"EXISTS", name}) == "0");
+    CHECK(fixture.server().command({"EXISTS", name}) == "0");
     CHECK(told->losses().size() == 1);
 }
 
 TEMPLATE_LIST_TEST_CASE("renewals that fail for a while are told as a risk, once, and the lock is kept", "",
-                        rigs::all) {
-    TestType rig;
+                        connection_fixtures::all) {
+    TestType fixture;
     const auto told = std::make_shared<witness>();
-    distlock::mutex m{rig.connection, rigs::fresh_name(), {.lease = lease}, told};
+    distlock::mutex m{fixture.connection, connection_fixtures::fresh_name(), {.lease = lease}, told};
     const auto need_replicas = [&](const char* count) {
-        rig.server().command({"CONFIG", "SET", "min-replicas-to-write", count});
+        fixture.server().command({"CONFIG", "SET", "min-replicas-to-write", count});
     };
     m.lock();
     for (std::size_t i = 1; i <= 2; ++i) {
@@ -316,13 +318,14 @@ TEMPLATE_LIST_TEST_CASE("renewals that fail for a while are told as a risk, once
         CHECK(eventually([&] { return m.valid_until() > until || !m.owns_lock(); }));
         CHECK(told->risks().size() == i);
     }
-    CHECK(m.unlock() == rigs::said<TestType>());
+    CHECK(m.unlock() == connection_fixtures::said<TestType>());
     CHECK(told->losses().empty());
 }
 
-TEMPLATE_LIST_TEST_CASE("lost() is one token per acquisition, stopped without one", "", rigs::all) {
-    TestType rig;
-    distlock::mutex m{rig.connection, rigs::fresh_name(), {.max_hold = 50ms}};
+TEMPLATE_LIST_TEST_CASE("lost() is one token per acquisition, stopped without one", "",
+                        connection_fixtures::all) {
+    TestType fixture;
+    distlock::mutex m{fixture.connection, connection_fixtures::fresh_name(), {.max_hold = 50ms}};
     CHECK(m.lost().stop_requested());
     m.lock();
     const auto first = m.lost();
@@ -343,11 +346,16 @@ TEMPLATE_LIST_TEST_CASE("lost() is one token per acquisition, stopped without on
     CHECK(m.lost().stop_requested());  // asked for when it is too late
 }
 
-TEMPLATE_LIST_TEST_CASE("a lock that was released in time is never told as lost", "", rigs::all) {
-    TestType rig;
+TEMPLATE_LIST_TEST_CASE("a lock that was released in time is never told as lost", "",
+                        connection_fixtures::all) {
+    TestType fixture;
     const auto told = std::make_shared<witness>();
-    distlock::mutex m{rig.connection, rigs::fresh_name(), {.lease = short_lease, .max_hold = 250ms}, told};
-    distlock::mutex n{rig.connection, rigs::fresh_name(), {.lease = short_lease, .renew = false}, told};
+    distlock::mutex m{fixture.connection,
+                      connection_fixtures::fresh_name(),
+                      {.lease = short_lease, .max_hold = 250ms},
+                      told};
+    distlock::mutex n{
+        fixture.connection, connection_fixtures::fresh_name(), {.lease = short_lease, .renew = false}, told};
     std::stop_token of_mutex;
     std::stop_token of_guard;
     std::stop_token of_both;
@@ -370,10 +378,10 @@ TEMPLATE_LIST_TEST_CASE("a lock that was released in time is never told as lost"
 }
 
 TEMPLATE_LIST_TEST_CASE("a guard's lost() is the token of its acquisition, and stopped after a move", "",
-                        rigs::all) {
-    TestType rig;
-    const auto name = rigs::fresh_name();
-    distlock::mutex m{rig.connection, name, {.lease = lease}};
+                        connection_fixtures::all) {
+    TestType fixture;
+    const auto name = connection_fixtures::fresh_name();
+    distlock::mutex m{fixture.connection, name, {.lease = lease}};
     distlock::scoped_lock guard{m};
     const auto lost = guard.lost();
     CHECK_FALSE(lost.stop_requested());
@@ -385,7 +393,7 @@ TEMPLATE_LIST_TEST_CASE("a guard's lost() is the token of its acquisition, and s
     CHECK_FALSE(lost.stop_requested());
     const auto end = second.valid_until();
     const stop_time told(lost);
-    rig.server().command({"DEL", name});
+    fixture.server().command({"DEL", name});
     REQUIRE(told.wait());
     CHECK(told.at() < end);
     CHECK_FALSE(second.owns_lock());
@@ -394,12 +402,13 @@ TEMPLATE_LIST_TEST_CASE("a guard's lost() is the token of its acquisition, and s
     CHECK_FALSE(m.lost().stop_requested());
 }
 
-TEMPLATE_LIST_TEST_CASE("the lost() of a guard of two locks is stopped when either is lost", "", rigs::all) {
-    TestType rig;
-    const std::vector names{rigs::fresh_name(), rigs::fresh_name()};
+TEMPLATE_LIST_TEST_CASE("the lost() of a guard of two locks is stopped when either is lost", "",
+                        connection_fixtures::all) {
+    TestType fixture;
+    const std::vector names{connection_fixtures::fresh_name(), connection_fixtures::fresh_name()};
     const std::size_t which = GENERATE(0U, 1U);
-    distlock::mutex a{rig.connection, names[0], {.lease = lease}};
-    distlock::mutex b{rig.connection, names[1], {.lease = lease}};
+    distlock::mutex a{fixture.connection, names[0], {.lease = lease}};
+    distlock::mutex b{fixture.connection, names[1], {.lease = lease}};
     {
         distlock::scoped_lock first{a, b};
         const auto lost = first.lost();
@@ -410,15 +419,15 @@ TEMPLATE_LIST_TEST_CASE("the lost() of a guard of two locks is stopped when eith
         CHECK_FALSE(lost.stop_requested());
         const stop_time told(lost);
         const auto end = both.valid_until();
-        rig.server().command({"DEL", names[which]});
+        fixture.server().command({"DEL", names[which]});
         REQUIRE(told.wait());
         CHECK(told.at() < end);
         CHECK_FALSE(both.owns_lock());
-        CHECK(rig.server().command({"EXISTS", names[1 - which]}) == "1");
+        CHECK(fixture.server().command({"EXISTS", names[1 - which]}) == "1");
     }
-    CHECK(rigs::gone(rig, names));
-    distlock::mutex brief{rig.connection, names[which], {.max_hold = 30ms}};
-    distlock::mutex other{rig.connection, names[1 - which]};
+    CHECK(connection_fixtures::gone(fixture, names));
+    distlock::mutex brief{fixture.connection, names[which], {.max_hold = 30ms + 4 * round_trip()}};
+    distlock::mutex other{fixture.connection, names[1 - which]};
     const distlock::scoped_lock late_asked{brief, other};
     REQUIRE(eventually([&] { return !late_asked.owns_lock(); }));
     CHECK(late_asked.lost().stop_requested());
@@ -426,13 +435,13 @@ TEMPLATE_LIST_TEST_CASE("the lost() of a guard of two locks is stopped when eith
 
 TEMPLATE_LIST_TEST_CASE(
     "fencing tokens grow over acquisitions, mutexes, connections, and the loss of the counter", "",
-    rigs::all) {
-    TestType rig;
+    connection_fixtures::all) {
+    TestType fixture;
     TestType other;
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
-    const auto name = rigs::fresh_name();
+    const auto name = connection_fixtures::fresh_name();
     const lock_options fenced{.lease = lease, .fencing = true, .release = how};
-    distlock::mutex m{rig.connection, name, fenced};
+    distlock::mutex m{fixture.connection, name, fenced};
     distlock::mutex n{other.connection, name, fenced};
     std::uint64_t last = 0;
     bool growing = true;
@@ -441,24 +450,24 @@ TEMPLATE_LIST_TEST_CASE(
         m.lock();
         next(m.fencing_token());
         CHECK(m.fencing_token() == last);
-        if (i == 5) rig.server().command({"DEL", fence_key(name)});
+        if (i == 5) fixture.server().command({"DEL", fence_key(name)});
         m.unlock();
         CHECK(m.fencing_token() == 0);
-        if (i == 7) rig.server().command({"DEL", fence_key(name)});
+        if (i == 7) fixture.server().command({"DEL", fence_key(name)});
         {
             const distlock::scoped_lock guard{n};
             next(guard.fencing_token());
             CHECK(n.fencing_token() == last);
         }
-        distlock::mutex fresh{rig.connection, name, fenced};
+        distlock::mutex fresh{fixture.connection, name, fenced};
         CHECK(fresh.fencing_token() == 0);
         // What was posted over another connection may come later than what is asked over this one.
         REQUIRE((how == distlock::posted ? fresh.try_lock_for(10s) : fresh.try_lock()));
         next(fresh.fencing_token());
     }
     CHECK(growing);
-    CHECK(rig.server().command({"GET", fence_key(name)}) == std::to_string(last));
-    CHECK(rigs::gone(rig, {name}, how));
+    CHECK(fixture.server().command({"GET", fence_key(name)}) == std::to_string(last));
+    CHECK(connection_fixtures::gone(fixture, {name}, how));
     CHECK_FALSE(distlock::force_release(other.connection, name));
     m.lock();
     next(m.fencing_token());
@@ -468,17 +477,17 @@ TEMPLATE_LIST_TEST_CASE(
     CHECK(growing);
 }
 
-TEMPLATE_LIST_TEST_CASE("a fencing token stays what it was after a loss", "", rigs::all) {
-    TestType rig;
-    const auto name = rigs::fresh_name();
-    distlock::mutex m{rig.connection, name, {.lease = lease, .fencing = true}};
+TEMPLATE_LIST_TEST_CASE("a fencing token stays what it was after a loss", "", connection_fixtures::all) {
+    TestType fixture;
+    const auto name = connection_fixtures::fresh_name();
+    distlock::mutex m{fixture.connection, name, {.lease = lease, .fencing = true}};
     distlock::scoped_lock guard{m};
     const auto fence = guard.fencing_token();
     CHECK(fence > 0);
     const auto until = guard.valid_until();
     CHECK(eventually([&] { return guard.valid_until() > until; }));
     CHECK(guard.fencing_token() == fence);  // nor does a renewal change it
-    rig.server().command({"DEL", name});
+    fixture.server().command({"DEL", name});
     REQUIRE(eventually([&] { return !guard.owns_lock(); }));
     CHECK(guard.fencing_token() == fence);
     CHECK(m.fencing_token() == fence);
@@ -491,13 +500,15 @@ TEMPLATE_LIST_TEST_CASE("a fencing token stays what it was after a loss", "", ri
 }
 
 TEMPLATE_LIST_TEST_CASE("without fencing the token is 0, and no key but the lock's is on the server", "",
-                        rigs::all) {
-    TestType rig;
-    const auto name = rigs::fresh_name("alone") + ".";
-    const auto fenced = rigs::fresh_name("fenced") + ".";
-    const auto keys = [&](const std::string& of) { return rig.server().command({"KEYS", "*" + of + "*"}); };
+                        connection_fixtures::all) {
+    TestType fixture;
+    const auto name = connection_fixtures::fresh_name("alone") + ".";
+    const auto fenced = connection_fixtures::fresh_name("fenced") + ".";
+    const auto keys = [&](const std::string& of) {
+        return fixture.server().command({"KEYS", "*" + of + "*"});
+    };
     {
-        distlock::mutex m{rig.connection, name, {.lease = lease}};
+        distlock::mutex m{fixture.connection, name, {.lease = lease}};
         const distlock::scoped_lock guard{m};
         CHECK(m.fencing_token() == 0);
         CHECK(guard.fencing_token() == 0);
@@ -508,37 +519,38 @@ TEMPLATE_LIST_TEST_CASE("without fencing the token is 0, and no key but the lock
     }
     CHECK(eventually([&] { return keys(name).empty(); }));
     {
-        distlock::mutex m{rig.connection, fenced, {.lease = lease, .fencing = true}};
+        distlock::mutex m{fixture.connection, fenced, {.lease = lease, .fencing = true}};
         const distlock::scoped_lock guard{m};
-        CHECK(rig.server().command({"EXISTS", fenced, fence_key(fenced)}) == "2");
+        CHECK(fixture.server().command({"EXISTS", fenced, fence_key(fenced)}) == "2");
     }
     CHECK(eventually([&] { return keys(fenced) == fence_key(fenced); }));  // it outlives the lock
 }
 
-TEMPLATE_LIST_TEST_CASE("a guard that ends after a loss leaves the next owner's lock alone", "", rigs::all) {
-    TestType rig;
-    const auto name = rigs::fresh_name();
+TEMPLATE_LIST_TEST_CASE("a guard that ends after a loss leaves the next owner's lock alone", "",
+                        connection_fixtures::all) {
+    TestType fixture;
+    const auto name = connection_fixtures::fresh_name();
     const bool same_object = GENERATE(false, true);
-    distlock::mutex m{rig.connection, name, {.lease = lease}};
-    distlock::mutex n{rig.connection, name, {.lease = lease}};
+    distlock::mutex m{fixture.connection, name, {.lease = lease}};
+    distlock::mutex n{fixture.connection, name, {.lease = lease}};
     auto guard = std::make_optional<distlock::scoped_lock<decltype(m)>>(m);
-    rig.server().command({"DEL", name});
+    fixture.server().command({"DEL", name});
     REQUIRE(eventually([&] { return !guard->owns_lock(); }));
     auto& next = same_object ? m : n;
     next.lock();
-    const auto token = rig.server().command({"GET", name});
+    const auto token = fixture.server().command({"GET", name});
     guard.reset();
-    CHECK(rig.server().command({"GET", name}) == token);
+    CHECK(fixture.server().command({"GET", name}) == token);
     CHECK(next.owns_lock());
-    CHECK(next.unlock() == rigs::said<TestType>());
+    CHECK(next.unlock() == connection_fixtures::said<TestType>());
 }
 
 TEMPLATE_LIST_TEST_CASE("a lost lock can be taken again through the same mutex, and is told as lost again",
-                        "", rigs::all) {
-    TestType rig;
-    const auto name = rigs::fresh_name();
+                        "", connection_fixtures::all) {
+    TestType fixture;
+    const auto name = connection_fixtures::fresh_name();
     const auto told = std::make_shared<witness>();
-    distlock::mutex m{rig.connection, name, {.lease = lease}, told};
+    distlock::mutex m{fixture.connection, name, {.lease = lease}, told};
     std::stop_token before;
     for (std::size_t i = 1; i <= 2; ++i) {
         REQUIRE(m.try_lock());
@@ -548,24 +560,25 @@ TEMPLATE_LIST_TEST_CASE("a lost lock can be taken again through the same mutex, 
         before = lost;
         const stop_time told_lost(lost);
         const auto end = m.valid_until();
-        rig.server().command({"DEL", name});
+        fixture.server().command({"DEL", name});
         REQUIRE(told_lost.wait());
         CHECK(told_lost.at() < end);
         if (i == 1) CHECK(m.unlock() == release_outcome::expired);  // the second time it is left out
         REQUIRE(eventually([&] { return told->losses().size() == i; }));
     }
     REQUIRE(m.try_lock());
-    CHECK(m.unlock() == rigs::said<TestType>());
+    CHECK(m.unlock() == connection_fixtures::said<TestType>());
     CHECK(m.unlock() == release_outcome::expired);  // the one that was left out
     CHECK(m.unlock() == release_outcome::not_held);
     CHECK(told->losses() == reasons(2, loss_reason::expired));
 }
 
-TEMPLATE_LIST_TEST_CASE("a loss lets in at once who waits for the same mutex object", "", rigs::all) {
+TEMPLATE_LIST_TEST_CASE("a loss lets in at once who waits for the same mutex object", "",
+                        connection_fixtures::all) {
     std::atomic<clk::time_point> entered{};
-    TestType rig;
-    const auto name = rigs::fresh_name();
-    distlock::mutex m{rig.connection, name, {.lease = lease}};
+    TestType fixture;
+    const auto name = connection_fixtures::fresh_name();
+    distlock::mutex m{fixture.connection, name, {.lease = lease}};
     m.lock();
     const auto end = m.valid_until();
     auto outcome = release_outcome::not_held;
@@ -574,20 +587,21 @@ TEMPLATE_LIST_TEST_CASE("a loss lets in at once who waits for the same mutex obj
         entered = clk::now();
         outcome = m.unlock();
     });
-    distlock::force_release(rig.connection, name);
+    distlock::force_release(fixture.connection, name);
     next.join();
     CHECK(entered.load() < end);
-    CHECK(outcome == rigs::said<TestType>());
+    CHECK(outcome == connection_fixtures::said<TestType>());
     CHECK(m.unlock() == release_outcome::expired);
 }
 
-TEMPLATE_LIST_TEST_CASE("a mutex can be destroyed by what is told of its loss", "", rigs::all) {
+TEMPLATE_LIST_TEST_CASE("a mutex can be destroyed by what is told of its loss", "",
+                        connection_fixtures::all) {
     std::atomic<bool> gone{false};
-    TestType rig;
-    using mutex_type = distlock::mutex<decltype(rig.connection)>;
+    TestType fixture;
+    using mutex_type = distlock::mutex<decltype(fixture.connection)>;
     const bool at_a_renewal = GENERATE(true, false);
     const bool by_the_observer = GENERATE(true, false);
-    const auto name = rigs::fresh_name();
+    const auto name = connection_fixtures::fresh_name();
     std::unique_ptr<mutex_type> m;
     const std::function<void()> destroy = [&] {
         m.reset();
@@ -596,47 +610,51 @@ TEMPLATE_LIST_TEST_CASE("a mutex can be destroyed by what is told of its loss", 
     lock_options options{.lease = short_lease};
     if (!at_a_renewal) options.max_hold = 30ms;
     const auto observer = by_the_observer ? std::make_shared<doer>(destroy) : nullptr;
-    m = std::make_unique<mutex_type>(rig.connection, name, options, observer);
+    m = std::make_unique<mutex_type>(fixture.connection, name, options, observer);
     m->lock();
     std::optional<std::stop_callback<std::function<void()>>> callback;
     // Where it is lost already, the callback runs here.
     if (!by_the_observer) callback.emplace(m->lost(), destroy);
-    if (at_a_renewal) rig.server().command({"DEL", name});
+    if (at_a_renewal) fixture.server().command({"DEL", name});
     REQUIRE(eventually([&] { return gone.load(); }));
-    CHECK(rig.server().command({"EXISTS", name}) == "0");
-    distlock::mutex next{rig.connection, name, {.max_hold = 30ms}};
+    CHECK(fixture.server().command({"EXISTS", name}) == "0");
+    distlock::mutex next{fixture.connection, name, {.max_hold = 30ms + 4 * round_trip()}};
     REQUIRE(next.try_lock());
     CHECK(eventually([&] { return next.lost().stop_requested(); }));  // others are told all the same
 }
 
-TEMPLATE_LIST_TEST_CASE("an observer may unlock what was lost", "", rigs::all) {
+TEMPLATE_LIST_TEST_CASE("an observer may unlock what was lost", "", connection_fixtures::all) {
     std::atomic<release_outcome> outcome{release_outcome::not_held};
     std::atomic<bool> done{false};
-    TestType rig;
-    const auto name = rigs::fresh_name();
-    distlock::mutex<decltype(rig.connection)>* lost = nullptr;
+    TestType fixture;
+    const auto name = connection_fixtures::fresh_name();
+    distlock::mutex<decltype(fixture.connection)>* lost = nullptr;
     const auto unlocking = std::make_shared<doer>([&] {
         outcome = lost->unlock();
         done = true;
     });
-    distlock::mutex m{rig.connection, name, {.lease = short_lease, .max_hold = 30ms}, unlocking};
+    distlock::mutex m{fixture.connection, name, {.lease = short_lease, .max_hold = 30ms}, unlocking};
     lost = &m;
     m.lock();
     REQUIRE(eventually([&] { return done.load(); }));
     CHECK(outcome.load() == release_outcome::expired);
-    CHECK(rig.server().command({"EXISTS", name}) == "0");
+    CHECK(fixture.server().command({"EXISTS", name}) == "0");
     CHECK(m.unlock() == release_outcome::not_held);
 }
 
-TEMPLATE_LIST_TEST_CASE("an observer that throws keeps nobody from being told", "", rigs::all) {
+TEMPLATE_LIST_TEST_CASE("an observer that throws keeps nobody from being told", "",
+                        connection_fixtures::all) {
     std::atomic<int> told{0};
-    TestType rig;
+    TestType fixture;
     const auto throwing = std::make_shared<doer>([&] {
         ++told;
         throw std::runtime_error("by the observer");
     });
-    distlock::mutex m{rig.connection, rigs::fresh_name(), {.max_hold = 30ms}, throwing};
-    distlock::mutex n{rig.connection, rigs::fresh_name(), {.max_hold = 60ms}, throwing};
+    distlock::mutex m{fixture.connection,
+                      connection_fixtures::fresh_name(),
+                      {.max_hold = 30ms + 4 * round_trip()},
+                      throwing};
+    distlock::mutex n{fixture.connection, connection_fixtures::fresh_name(), {.max_hold = 60ms}, throwing};
     for (int i = 1; i <= 2; ++i) {
         m.lock();
         n.lock();
@@ -650,13 +668,16 @@ TEMPLATE_LIST_TEST_CASE("an observer that throws keeps nobody from being told", 
 }
 
 TEMPLATE_LIST_TEST_CASE("an observer that blocks delays neither stop tokens nor what others are told", "",
-                        rigs::all) {
+                        connection_fixtures::all) {
     std::latch go_on{1};
-    TestType rig;
+    TestType fixture;
     const auto blocking = std::make_shared<doer>([&] { go_on.wait(); });
     const auto told = std::make_shared<witness>();
-    distlock::mutex m{rig.connection, rigs::fresh_name(), {.max_hold = 30ms}, blocking};
-    distlock::mutex n{rig.connection, rigs::fresh_name(), {.max_hold = 60ms}, told};
+    distlock::mutex m{fixture.connection,
+                      connection_fixtures::fresh_name(),
+                      {.max_hold = 30ms + 4 * round_trip()},
+                      blocking};
+    distlock::mutex n{fixture.connection, connection_fixtures::fresh_name(), {.max_hold = 60ms}, told};
     m.lock();
     n.lock();
     const auto m_lost = m.lost();

@@ -14,8 +14,9 @@
 #include <distlock/scoped_lock.hpp>
 
 #include "catch.hpp"
+#include "support/connection_fixtures.hpp"
 #include "support/history.hpp"
-#include "support/rigs.hpp"
+#include "support/round_trip.hpp"
 
 using namespace std::chrono_literals;
 using distlock::errc;
@@ -36,30 +37,30 @@ std::error_code code_of(F f) {
 
 }  // namespace
 
-TEMPLATE_LIST_TEST_CASE("a guard holds the lock as long as it lives", "", rigs::all) {
-    TestType rig;
+TEMPLATE_LIST_TEST_CASE("a guard holds the lock as long as it lives", "", connection_fixtures::all) {
+    TestType fixture;
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
-    const auto name = rigs::fresh_name();
-    distlock::mutex m{rig.connection, name, {.release = how}};
+    const auto name = connection_fixtures::fresh_name();
+    distlock::mutex m{fixture.connection, name, {.release = how}};
     {
         const distlock::scoped_lock guard{m};
         CHECK(guard.owns_lock());
         CHECK(guard.name() == name);
         CHECK(guard.valid_until() == m.valid_until());
         CHECK(guard.remaining() > 29s);
-        CHECK(rig.server().command({"EXISTS", name}) == "1");
+        CHECK(fixture.server().command({"EXISTS", name}) == "1");
     }
-    CHECK(rigs::gone(rig, {name}, how));
+    CHECK(connection_fixtures::gone(fixture, {name}, how));
 }
 
 TEMPLATE_LIST_TEST_CASE("a guard that is moved from owns nothing, and the lock is released once", "",
-                        rigs::all) {
-    TestType rig;
+                        connection_fixtures::all) {
+    TestType fixture;
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
-    const auto name = rigs::fresh_name();
-    const auto other = rigs::fresh_name();
-    distlock::mutex m{rig.connection, name, {.release = how}};
-    distlock::mutex n{rig.connection, other, {.release = how}};
+    const auto name = connection_fixtures::fresh_name();
+    const auto other = connection_fixtures::fresh_name();
+    distlock::mutex m{fixture.connection, name, {.release = how}};
+    distlock::mutex n{fixture.connection, other, {.release = how}};
     {
         distlock::scoped_lock first{m};
         distlock::scoped_lock second{std::move(first)};
@@ -67,58 +68,59 @@ TEMPLATE_LIST_TEST_CASE("a guard that is moved from owns nothing, and the lock i
         CHECK(second.owns_lock());
         distlock::scoped_lock third{n};
         third = std::move(second);  // releases what it held before
-        CHECK(rigs::gone(rig, {other}, how));
+        CHECK(connection_fixtures::gone(fixture, {other}, how));
         CHECK(third.owns_lock());
         CHECK(third.name() == name);
     }
-    CHECK(rigs::gone(rig, {name}, how));
+    CHECK(connection_fixtures::gone(fixture, {name}, how));
 }
 
-TEMPLATE_LIST_TEST_CASE("a guard ends with the exception that ends its scope", "", rigs::all) {
-    TestType rig;
+TEMPLATE_LIST_TEST_CASE("a guard ends with the exception that ends its scope", "", connection_fixtures::all) {
+    TestType fixture;
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
-    const auto name = rigs::fresh_name();
-    distlock::mutex m{rig.connection, name, {.release = how}};
+    const auto name = connection_fixtures::fresh_name();
+    distlock::mutex m{fixture.connection, name, {.release = how}};
     try {
         const distlock::scoped_lock guard{m};
         throw std::runtime_error("the work failed");
     } catch (const std::runtime_error& e) {
         CHECK(std::string(e.what()) == "the work failed");
     }
-    CHECK(rigs::gone(rig, {name}, how));
+    CHECK(connection_fixtures::gone(fixture, {name}, how));
 }
 
-TEMPLATE_LIST_TEST_CASE("several locks are taken all or none", "", rigs::all) {
-    TestType rig;
+TEMPLATE_LIST_TEST_CASE("several locks are taken all or none", "", connection_fixtures::all) {
+    TestType fixture;
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
-    const std::vector<std::string> names{rigs::fresh_name(), rigs::fresh_name(), rigs::fresh_name()};
-    distlock::mutex a{rig.connection, names[0], {.release = how}};
-    distlock::mutex b{rig.connection, names[1], {.release = how}};
-    distlock::mutex c{rig.connection, names[2], {.release = how}};
-    const auto held = [&] { return rig.server().command({"EXISTS", names[0], names[1], names[2]}); };
+    const std::vector<std::string> names{connection_fixtures::fresh_name(), connection_fixtures::fresh_name(),
+                                         connection_fixtures::fresh_name()};
+    distlock::mutex a{fixture.connection, names[0], {.release = how}};
+    distlock::mutex b{fixture.connection, names[1], {.release = how}};
+    distlock::mutex c{fixture.connection, names[2], {.release = how}};
+    const auto held = [&] { return fixture.server().command({"EXISTS", names[0], names[1], names[2]}); };
     {
         const distlock::scoped_lock guard{c, a, b};
         CHECK(guard.owns_lock());
         CHECK(held() == "3");
     }
-    CHECK(rigs::gone(rig, names, how));
+    CHECK(connection_fixtures::gone(fixture, names, how));
 
-    rig.server().command({"HSET", names[2], "not", "a lock"});
+    fixture.server().command({"HSET", names[2], "not", "a lock"});
     CHECK(code_of([&] { distlock::scoped_lock guard{a, b, c}; }) == errc::wrong_type);
-    CHECK(rigs::gone(rig, {names[0], names[1]}, how));
+    CHECK(connection_fixtures::gone(fixture, {names[0], names[1]}, how));
     CHECK(held() == "1");  // the hash
 }
 
 TEMPLATE_LIST_TEST_CASE(
     "guards that name the same locks in another order do not wait for each other in a circle", "",
-    rigs::all) {
+    connection_fixtures::all) {
     std::atomic<int> owned{0};
-    TestType rig;
-    const auto one = rigs::fresh_name();
-    const auto two = rigs::fresh_name();
+    TestType fixture;
+    const auto one = connection_fixtures::fresh_name();
+    const auto two = connection_fixtures::fresh_name();
     const auto told = take_turns(2, 20, [&](int who, auto inside) {
-        distlock::mutex a{rig.connection, one, {.recheck = 2ms}};
-        distlock::mutex b{rig.connection, two, {.recheck = 2ms}};
+        distlock::mutex a{fixture.connection, one, {.recheck = 2ms}};
+        distlock::mutex b{fixture.connection, two, {.recheck = 2ms}};
         const auto work = [&](auto&& guard) {
             inside(guard);
             if (guard.owns_lock()) ++owned;
@@ -133,24 +135,24 @@ TEMPLATE_LIST_TEST_CASE(
 }
 
 TEMPLATE_LIST_TEST_CASE("the same lock twice in one guard is errc::deadlock, and takes nothing", "",
-                        rigs::all) {
-    TestType rig;
-    const auto name = rigs::fresh_name();
-    distlock::mutex m{rig.connection, name};
-    distlock::mutex same{rig.connection, name};
+                        connection_fixtures::all) {
+    TestType fixture;
+    const auto name = connection_fixtures::fresh_name();
+    distlock::mutex m{fixture.connection, name};
+    distlock::mutex same{fixture.connection, name};
     CHECK(code_of([&] { distlock::scoped_lock guard{m, same}; }) == errc::deadlock);
     CHECK(code_of([&] { distlock::scoped_lock guard{m, m}; }) == std::errc::resource_deadlock_would_occur);
-    CHECK(rig.server().command({"EXISTS", name}) == "0");
+    CHECK(fixture.server().command({"EXISTS", name}) == "0");
 }
 
 TEMPLATE_LIST_TEST_CASE("a guard whose token is stopped throws errc::cancelled and holds nothing", "",
-                        rigs::all) {
-    TestType rig;
-    const auto one = rigs::fresh_name();
-    const auto two = rigs::fresh_name();
-    distlock::mutex a{rig.connection, one};
-    distlock::mutex b{rig.connection, two};
-    distlock::mutex owner{rig.connection, two};
+                        connection_fixtures::all) {
+    TestType fixture;
+    const auto one = connection_fixtures::fresh_name();
+    const auto two = connection_fixtures::fresh_name();
+    distlock::mutex a{fixture.connection, one};
+    distlock::mutex b{fixture.connection, two};
+    distlock::mutex owner{fixture.connection, two};
     std::stop_source stop;
     {
         const distlock::scoped_lock guard{a, stop.get_token()};
@@ -158,30 +160,31 @@ TEMPLATE_LIST_TEST_CASE("a guard whose token is stopped throws errc::cancelled a
     }
     owner.lock();
     std::jthread stopper([&] {
-        while (rig.server().command({"EXISTS", one}) == "0") std::this_thread::yield();
+        while (fixture.server().command({"EXISTS", one}) == "0") std::this_thread::yield();
         stop.request_stop();  // the guard has the first lock and waits for the second
     });
     CHECK(code_of([&] { distlock::scoped_lock guard{a, b, stop.get_token()}; }) == errc::cancelled);
-    CHECK(rigs::gone(rig, {one}));
+    CHECK(connection_fixtures::gone(fixture, {one}));
     CHECK(code_of([&] { distlock::scoped_lock guard{a, stop.get_token()}; }) == errc::cancelled);
-    CHECK(owner.unlock() == rigs::said<TestType>());
+    CHECK(owner.unlock() == connection_fixtures::said<TestType>());
 }
 
-TEMPLATE_LIST_TEST_CASE("a guard whose lease ran out does not release the next owner's lock", "", rigs::all) {
-    TestType rig;
-    const auto name = rigs::fresh_name();
-    distlock::mutex m{rig.connection, name, {.lease = 300ms, .renew = false}};
+TEMPLATE_LIST_TEST_CASE("a guard whose lease ran out does not release the next owner's lock", "",
+                        connection_fixtures::all) {
+    TestType fixture;
+    const auto name = connection_fixtures::fresh_name();
+    distlock::mutex m{fixture.connection, name, {.lease = 300ms, .renew = false}};
     {
         std::optional<distlock::scoped_lock<std::remove_cvref_t<decltype(m)>>> stale(std::in_place, m);
         const distlock::scoped_lock next{m};  // the same object, the same thread, after the lease has run out
         CHECK_FALSE(stale->owns_lock());
         CHECK(next.owns_lock());
-        const auto token = rig.server().command({"GET", name});
+        const auto token = fixture.server().command({"GET", name});
         stale.reset();
-        CHECK(rig.server().command({"GET", name}) == token);
+        CHECK(fixture.server().command({"GET", name}) == token);
         CHECK(next.owns_lock());
     }
-    CHECK(rigs::gone(rig, {name}));
+    CHECK(connection_fixtures::gone(fixture, {name}));
 }
 
 TEST_CASE("a guard can be moved and not copied, and neither moving nor ending it throws") {
@@ -211,18 +214,18 @@ TEST_CASE("guards that end when the server is gone end quietly") {
 }
 
 TEST_CASE("one lock behind two connections to the same server is the same lock") {
-    distlock::hiredis_connection one{rigs::unix_server().uri()};
-    distlock::hiredis_connection two{rigs::unix_server().uri()};
-    const auto name = rigs::fresh_name();
+    distlock::hiredis_connection one{uri_of(connection_fixtures::unix_server())};
+    distlock::hiredis_connection two{uri_of(connection_fixtures::unix_server())};
+    const auto name = connection_fixtures::fresh_name();
     distlock::mutex a{one, name};
     distlock::mutex b{two, name};
     CHECK(code_of([&] { distlock::scoped_lock guard{a, b}; }) == errc::deadlock);
 }
 
 TEST_CASE("one name on two servers is two locks, which every guard takes in one order") {
-    distlock::hiredis_connection one{rigs::unix_server().uri()};
-    distlock::hiredis_connection two{rigs::tcp_server().uri()};
-    const auto name = rigs::fresh_name();
+    distlock::hiredis_connection one{uri_of(connection_fixtures::unix_server())};
+    distlock::hiredis_connection two{uri_of(connection_fixtures::tcp_server())};
+    const auto name = connection_fixtures::fresh_name();
     std::atomic<int> owned{0};
     const auto told = take_turns(2, 20, [&](int who, auto inside) {
         distlock::mutex a{one, name, {.recheck = 2ms}};

@@ -3,7 +3,8 @@
 //
 // Checks: every call returns by its deadline, whatever comes; a command arrives byte for byte, and once; no reply is given to
 // a command that answers another; what is called not sent was not; a lock is granted by "+OK" only; every message is fit to
-// be shown, and none holds the password. Memory: -malloc_limit_mb of run.sh. Subscriptions are not in here.
+// be shown, and none holds the password; a listener is given what was published for its token on its channel, and nothing
+// else; a subscription is in force after the server heard of it. Memory: -malloc_limit_mb of run.sh.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -11,6 +12,7 @@
 #include <memory>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -66,7 +68,7 @@ class caller {
 
     // Returns: a command with a tag, which the peer is told to expect.
     words tagged(words argv, manner how) {
-        const std::string& tag = argv[argv[0] == "BLPOP" ? 1 : argv.size() - 1];
+        const std::string& tag = argv.back();
         peer_.expect(tag, argv, how);
         return argv;
     }
@@ -90,19 +92,8 @@ class caller {
                 return post(tag);
             case 5:
             case 6:
-                return wait(tag, began + param * 400ms, {});
-            case 7: {
-                std::stop_source stop;
-                const auto at = peer_.now() + param * 300ms;
-                peer_.stop_at(at, [&] { stop.request_stop(); });
-                wait(tag, began + 60s, stop.get_token());
-                // Where waits cannot be ended on the server, a turn of a tenth of a second is waited for; and
-                // before the first on a socket, the answer to the question whether they can.
-                if (stop.stop_requested())
-                    in_time(began, clock::time_point(at) + given_up + 100ms + 2 * command_time_,
-                            "a stopped wait");
-                return peer_.stop_at(fuzz::nanoseconds::max(), nullptr);
-            }
+            case 7:
+                return pipeline(1 + static_cast<std::size_t>(param % 3));
             case 8:
                 return peer_.pass(std::chrono::milliseconds(param * param));
             case 9:
@@ -118,13 +109,17 @@ class caller {
             }
             case 11:
                 return lock(tag);
-            default:
+            case 12:
+                return listen(static_cast<std::size_t>(param));
+            case 13:
+                return wait(static_cast<std::size_t>(param));
+            case 14:
+                if (!listeners_.empty()) listeners_.erase(listeners_.begin() + param % count());
                 return;
+            default:
+                if (!listeners_.empty()) listener_at(static_cast<std::size_t>(param)).on->reconnect();
         }
     }
-
-    // Ends a wait on the server.
-    static constexpr auto given_up = 60ms;
 
     clock::time_point whole_time(clock::time_point from) const {
         return from + where_.connect_timeout + command_time_;
@@ -187,17 +182,6 @@ class caller {
         in_time(began, whole_time(began), "post");
     }
 
-    void wait(const std::string& tag, clock::time_point deadline, const std::stop_token& stop) {
-        const auto began = clock::now();
-        const words argv = tagged({"BLPOP", tag, "0"}, manner::blocking);
-        const reply r = redis_.wait({argv[0], argv[1], argv[2]}, deadline, stop);
-        check_text(r);
-        check_tags(r, tag);
-        // Where waits cannot be ended on the server, the last turn is waited for.
-        const auto turn = std::max<clock::duration>(given_up, command_time_ + 1ms);
-        in_time(began, std::max(began, deadline) + turn, "a wait");
-    }
-
     void lock(const std::string& tag) {
         const distlock::plain dialect("lock", {});
         const words argv = tagged({"SET", "lock", "NX", "PX", "30000", tag}, manner::waited_for);
@@ -207,6 +191,53 @@ class caller {
         check_tags(r, tag);
         const bool granted = dialect.read_acquire(r).what == distlock::acquire_outcome::kind::granted;
         must(!granted || peer_.said_ok(), "a lock is granted by OK only");
+    }
+
+    struct listening {
+        std::string token;
+        std::shared_ptr<distlock::subscription> on;
+        distlock::listener ear{on, token};
+    };
+    std::ptrdiff_t count() const { return static_cast<std::ptrdiff_t>(listeners_.size()); }
+    listening& listener_at(std::size_t number) { return *listeners_[number % listeners_.size()]; }
+
+    void listen(std::size_t number) {
+        if (listeners_.size() == 8) return;
+        const std::string channel = "distlock:" + std::to_string(number % 4);
+        std::string token(32, 'a');
+        token.replace(0, 2, std::to_string(10 + ++tokens_ % 90));
+        peer_.listens(channel, token);
+        auto on = redis_.subscribe(channel);
+        on->on_unclaimed([this, channel](std::string_view text) {
+            const bool claimed = std::any_of(listeners_.begin(), listeners_.end(), [&](const auto& one) {
+                return one->on->channel() == channel && text.starts_with(one->token);
+            });
+            must(!claimed, "what is for a listener is not unclaimed", text);
+        });
+        listeners_.emplace_back(new listening{std::move(token), std::move(on)});
+    }
+
+    void wait(std::size_t number) {
+        if (listeners_.empty()) return;
+        auto& mine = listener_at(number);
+        const auto began = clock::now();
+        const auto time = in_.byte() * in_.byte() * 1ms;
+        std::stop_source stop;
+        if (number % 2 != 0) peer_.stop_at(began.time_since_epoch() + time / 2, [&] { stop.request_stop(); });
+        using woken = distlock::listener::woken;
+        const auto what = mine.ear.wait(began + time, stop.get_token());
+        peer_.stop_at(fuzz::nanoseconds::max(), nullptr);
+        in_time(began, began + time, "a wait");
+        const std::string& channel = mine.on->channel();
+        const auto text = mine.ear.message();
+        must(what != woken::by_time || clock::now() >= began + time, "a wait ends when the time is over");
+        must(what != woken::by_stop || stop.stop_requested(), "a wait ends by a stop that was requested");
+        must(what != woken::by_confirmation || peer_.knows_channel(channel),
+             "what is confirmed was asked for", channel);
+        must(what != woken::by_message ||
+                 (text.starts_with(mine.token) && peer_.may_have_published(channel, text)),
+             "a message is what was published for the token", text);
+        must(!mine.on->in_force() || peer_.knows_channel(channel), "what is in force was asked for", channel);
     }
 
     void check_receipts() {
@@ -225,6 +256,8 @@ class caller {
     distlock::hiredis_connection redis_;
     const std::chrono::milliseconds command_time_;
     int last_ = 0;
+    int tokens_ = 0;
+    std::vector<std::unique_ptr<listening>> listeners_;
     std::vector<std::pair<std::string, std::shared_ptr<distlock::receipt>>> receipts_;
 };
 

@@ -67,13 +67,11 @@ keys keys_of(const std::string& name, const distlock::lock_options& options) {
         collect(lock.look(owner), all);
         collect(lock.renew(owner), all);
         collect(lock.release(owner), all);
-        collect(lock.free(owner), all);
+        collect(lock.release_minimal(owner), all);
         if constexpr (requires { lock.hands_over(); }) {
             if (lock.hands_over()) {
-                collect(lock.enter(owner, distlock::place::join), all);
-                collect(lock.wait("1"), all);
-                collect(lock.watch(owner), all);
-                collect(lock.leave(), all);
+                collect(lock.enter(owner, distlock::enter_mode::join), all);
+                collect(lock.leave_unknown(owner), all);
             }
         }
         const typename Dialect::inspector about(name);
@@ -132,8 +130,7 @@ void check(const std::string& one, const std::string& other, const std::string& 
 
 // A name that is like another one.
 std::string made_of(const std::string& name, std::uint8_t how) {
-    static constexpr std::array<const char*, 7> kinds{"fence",  "owner", "offers", "waiters",
-                                                      "forced", "mine",  ""};
+    static constexpr std::array<const char*, 7> kinds{"fence", "owner", "queue", "q", "forced", "mine", ""};
     const std::string kind = kinds[how / 8 % kinds.size()];
     switch (how % 8) {
         case 0:

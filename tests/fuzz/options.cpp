@@ -2,9 +2,10 @@
 // server answers. Time passes with every look at the clock.
 //
 // Checks: options are refused exactly when a rule of this file says so (counted in long double); no duration, infinite or not
-// a number included, is undefined behaviour; no command ever carries a TTL that is not within its bounds; every call returns;
-// while the time-out is not over, a lock is given up for an error only.
+// a number included, is undefined behaviour; no command ever carries a TTL but those that follow from the options; every call
+// returns; a lock is ours only when an answer or a message says so of the very token.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <charconv>
@@ -12,9 +13,13 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include <distlock/distlock.hpp>
 #include <distlock/interop.hpp>
@@ -49,46 +54,139 @@ struct hasty_clock {
 };
 
 constexpr long double day = 86'400'000;
+constexpr long double hour = 3'600'000;
 
-// A TTL is decimal and in its bounds; `slack`: what a dialect rounds up by.
-void check_ttl(std::string_view digits, long double slack) {
-    std::int64_t ttl = 0;
-    const auto [stop, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), ttl);
+std::int64_t number(std::string_view digits) {
+    std::int64_t value = 0;
+    const auto [stop, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     must(problem == std::errc{} && stop == digits.data() + digits.size(), "a TTL is a number", digits);
-    must(ttl >= 10 && static_cast<long double>(ttl) <= day + slack, "a TTL is from 10 ms to 24 h", digits);
+    return value;
 }
 
-// Answers as it is told, and looks at every command.
-struct server {
-    std::string script;  // one letter an answer; then it grants
-    std::atomic<std::size_t> next{0};
-    std::atomic<int> asked{0};
+// Looks at every command: each TTL in it is what the options say.
+class command_check {
+  public:
+    explicit command_check(long double lease) : lease_(lease) {}
 
-    reply execute(const distlock::command& cmd) {
-        ++asked;
-        hasty_clock::calm_down();
-        const auto argv = cmd.argv();
+    void look_at(std::span<const std::string_view> argv) const {
+        using namespace distlock::detail;
         if (argv[0] == "SET") {
             must(argv.size() == 6 && argv[3] == "NX" && argv[4] == "PX", "a lock is set with a TTL", argv[1]);
-            check_ttl(argv[5], 1500);
+            check_lease(argv[5]);
         } else if (argv[0] == "EVALSHA" || argv[0] == "EVAL") {
-            const auto keys = static_cast<std::size_t>(argv[2][0] - '0');
-            // ARGV: token, lease, and the life of the fence, which outlives it by an hour and ten leases.
-            if (argv.size() > 3 + keys + 1) check_ttl(argv[3 + keys + 1], 10 * day + 3'600'000);
+            const auto count = static_cast<std::size_t>(number(argv[2]));
+            const auto keys = argv.subspan(3, count);
+            const auto args = argv.subspan(3 + count);
+            must(args[0].size() == 32, "a script is told the token", args[0]);
+            if (is(argv, handoff_enter)) {
+                check_enter(args);
+            } else if (is(argv, handoff_leave)) {
+                check_needs(args[1]);
+                if (args.size() > 2) check_fence(args.subspan(2));
+            } else if (is(argv, plain_release)) {
+                if (args.size() > 1) check_fence(args.subspan(1));
+            } else if (is(argv, plain_renew)) {
+                check_renewal(keys, args);
+            } else if (!is(argv, getset_release)) {
+                check_lease(args[1]);
+                if (args.size() > 2) check_fence_life(args[2]);
+            }
         } else {
             must(argv[0] == "TYPE" || argv[0] == "GET" || argv[0] == "EXISTS", "nothing else is sent",
                  argv[0]);
         }
-        const auto at = next++;
-        const char what = at < script.size() ? script[at] : 'G';
-        // Above 0x7f: slowly.
+    }
+
+    static bool is(std::span<const std::string_view> argv, const distlock::script& one) {
+        return argv[0].starts_with("EVAL") && (argv[1] == one.sha1() || argv[1] == one.text());
+    }
+
+  private:
+    // A dialect may round it up.
+    void check_lease(std::string_view digits) const {
+        const auto ttl = static_cast<long double>(number(digits));
+        must(ttl >= 10 && ttl <= day + 1500, "a TTL is from 10 ms to 24 h", digits);
+        must(ttl >= lease_ && ttl <= lease_ + 1500, "a TTL is the lease", digits);
+    }
+    // It outlives the lock by an hour and ten leases.
+    void check_fence_life(std::string_view digits) const {
+        if (digits == "0") return;
+        must(static_cast<long double>(number(digits)) == hour + 10 * lease_, "a fence outlives the lock",
+             digits);
+    }
+    // The largest that was used, and its life.
+    void check_fence(std::span<const std::string_view> args) const {
+        must(args.size() == 2 && number(args[0]) > 0 && args[1] != "0", "a fence is told with its life",
+             args[0]);
+        check_fence_life(args[1]);
+    }
+    void check_renewal(std::span<const std::string_view> keys, std::span<const std::string_view> args) const {
+        must(args.size() > keys.size(), "each key is renewed", keys[0]);
+        for (std::size_t i = 0; i < keys.size(); ++i) {
+            if (keys[i].ends_with("fence")) {
+                check_fence_life(args[i + 1]);
+            } else {
+                check_lease(args[i + 1]);
+            }
+        }
+        if (args.size() > keys.size() + 1) must(number(args[keys.size() + 1]) > 0, "a fence is a number");
+    }
+    void check_enter(std::span<const std::string_view> args) const {
+        must(args.size() == 4, "a ticket is told with its mode and the queue's life", args[0]);
+        check_needs(args[1]);
+        must(args[2] == "try" || args[2] == "join" || args[2] == "last", "an enter has a mode", args[2]);
+        const auto life = static_cast<long double>(number(args[3]));
+        must(life >= lease_ && life >= 90'000 && life <= day, "a queue outlives the lease and the looks",
+             args[3]);
+    }
+    // " <lease> <life of the fence> <p or s><length of the channel> <channel><owner info>"
+    void check_needs(std::string_view needs) const {
+        const auto word = [&needs] {
+            must(needs.starts_with(' '), "a ticket has four words", needs);
+            needs.remove_prefix(1);
+            const auto one = needs.substr(0, needs.find(' '));
+            needs.remove_prefix(one.size());
+            return one;
+        };
+        const auto lease = word();
+        check_lease(lease);
+        must(static_cast<long double>(number(lease)) == lease_, "a ticket asks for the lease", lease);
+        check_fence_life(word());
+        const auto way = word();
+        must(way.starts_with('p') && needs.starts_with(' ') &&
+                 static_cast<std::size_t>(number(way.substr(1))) < needs.size(),
+             "a ticket names its channel", way);
+    }
+
+    long double lease_;
+};
+
+// Answers as it is told, and looks at every command. Other threads ask, too: those that renew, and that give back what nobody
+// waits for.
+class server {
+  public:
+    server(std::string script, long double lease) : check_(lease), script_(std::move(script)) {}
+
+    reply execute(const distlock::command& cmd) {
+        using namespace distlock::detail;
+        const auto argv = cmd.argv();
+        check_.look_at(argv);
+        hasty_clock::calm_down();
+        const char what = next();
         if (what < 0) hasty_clock::ticks += (std::int64_t{1} << (what & 0x3f) % 56);
-        const bool is_script = argv[0] != "SET";
-        const bool pair = is_script && argv.size() > 8;
+        const auto is = [&](const distlock::script& one) { return command_check::is(argv, one); };
+        const bool enters = is(handoff_enter);
+        const bool asks =
+            argv[0] == "SET" || enters || is(plain_look) || is(plain_look_beside) || is(getset_enter);
+        if (asks) ask(argv[argv[0] == "SET" ? 2 : 3 + static_cast<std::size_t>(number(argv[2]))]);
+        if ((what & 0x40) != 0) publish();  // a message overtakes the answer
         switch (what & 7) {
             case 0:
-                if (!is_script) return reply::nil();
-                return pair ? reply::array({reply::integer(0), reply::integer(what)}) : reply::integer(what);
+                if (argv[0] == "SET") return reply::nil();
+                if (enters) return queued(what);
+                if (is(plain_look_beside) || is(getset_enter))
+                    return reply::array({reply::integer(0), reply::integer(what)});
+                return reply::integer(what);
             case 1:
                 return reply::error("LOADING");
             case 2:
@@ -98,23 +196,163 @@ struct server {
             case 4:
                 return reply::error("WRONGTYPE");
             case 5:
-                return reply::array({reply::integer(0), reply::integer(INT64_MAX)});
+                return nonsense(what >> 3);
             default:
-                return granted(argv[1], is_script);
+                break;
+        }
+        if (asks) grant();
+        if (argv[0] == "SET" || is(plain_look)) return reply::status("OK");
+        if (enters)
+            return reply::array(
+                {reply::integer(1), reply::string("17"), reply::integer(ttls[what >> 3 & 3])});
+        if (is(plain_look_beside) || is(getset_enter))
+            return reply::array({reply::integer(1), reply::string("17")});
+        return reply::integer(1);
+    }
+
+    /// Returns: whether the token that was sent last was ever given the lock.
+    bool gave() const {
+        const std::lock_guard guard(lock_);
+        return given_;
+    }
+    bool was_asked() const { return asked_; }
+
+  protected:
+    ~server() = default;
+
+    static constexpr std::array<std::int64_t, 4> ttls{2000, 10, 30'000, 1};
+
+    virtual void publish() {}
+
+    /// The token that was sent last, and its ticket.
+    std::string token() const {
+        const std::lock_guard guard(lock_);
+        return token_;
+    }
+    std::int64_t ticket() const { return ticket_; }
+    void grant() {
+        const std::lock_guard guard(lock_);
+        given_ = true;
+    }
+
+  private:
+    char next() {
+        asked_ = true;
+        const auto at = next_++;
+        return at < script_.size() ? script_[at] : 'G';
+    }
+    void ask(std::string_view token) {
+        const std::lock_guard guard(lock_);
+        given_ = given_ && token_ == token;
+        token_ = token;
+    }
+    // {0, TTL left, number, tickets before it, 1 if it is new}
+    reply queued(char what) {
+        const bool appended = (what & 8) != 0;
+        if (appended) ++ticket_;
+        return reply::array({reply::integer(0), reply::integer(ttls[what >> 4 & 3]), reply::integer(ticket_),
+                             reply::integer(what >> 4 & 3), reply::integer(appended ? 1 : 0)});
+    }
+    reply nonsense(int which) {
+        const auto taken = [](std::int64_t ttl, std::int64_t ticket, std::int64_t before,
+                              std::int64_t appended) {
+            return reply::array({reply::integer(0), reply::integer(ttl), reply::integer(ticket),
+                                 reply::integer(before), reply::integer(appended)});
+        };
+        const auto given = [](std::int64_t ttl) {
+            return reply::array({reply::integer(1), reply::string("17"), reply::integer(ttl)});
+        };
+        switch (which & 7) {
+            case 0:
+                return reply::array({reply::integer(0), reply::integer(INT64_MAX)});
+            case 1:
+                return taken(INT64_MAX, INT64_MAX, UINT32_MAX, 1);
+            case 2:
+                return taken(INT64_MIN, 7, 0, 0);
+            case 3:
+                return taken(5, -1, 0, 0);
+            case 4:
+                return taken(5, 7, std::int64_t{UINT32_MAX} + 1, 2);
+            case 5:
+                return given(-1);
+            case 6:
+                return reply::array({reply::integer(1), reply::string(""), reply::string("2000")});
+            default:
+                // That much, but granted.
+                grant();
+                return given(INT64_MAX);
         }
     }
 
-    static reply granted(std::string_view script, bool is_script) {
-        using namespace distlock::detail;
-        const auto is = [&](const distlock::script& one) {
-            return script == one.sha1() || script == one.text();
-        };
-        if (!is_script || is(plain_look)) return reply::status("OK");
-        const bool enters = is(plain_look_beside) || is(handoff_enter) || is(getset_enter);
-        return enters ? reply::array({reply::integer(1), reply::string("17")}) : reply::integer(1);
-    }
+    const command_check check_;
+    const std::string script_;  // one letter an answer; then it grants
+    std::atomic<std::size_t> next_{0};
+    std::atomic<bool> asked_{false};
+    std::atomic<std::int64_t> ticket_{1};
+    mutable std::mutex lock_;
+    std::string token_;
+    bool given_ = false;
 };
-static_assert(distlock::check_connection<server>());
+
+struct silent_server final : server {
+    using server::server;
+};
+
+// Publishes, too, as it is told.
+class hearing_server final : public server, public distlock::message_reader {
+  public:
+    hearing_server(std::string script, long double lease, std::string news)
+        : server(std::move(script), lease), news_(std::move(news)) {}
+
+    std::shared_ptr<distlock::subscription> subscribe(std::string_view channel) {
+        const auto made = std::make_shared<distlock::subscription>(
+            std::string(channel), std::make_shared<distlock::message_hub>(this));
+        source_ = made;
+        return made;
+    }
+
+  private:
+    void read(distlock::clock::time_point) noexcept override { publish(); }
+    void interrupt() noexcept override {}
+    void reconnect() noexcept override { publish(); }
+
+    void publish() override {
+        const auto source = source_.lock();
+        if (!source || next_ >= news_.size()) return;
+        hasty_clock::calm_down();
+        const char what = news_[next_++];
+        const auto which = static_cast<std::size_t>(what >> 3 & 31);
+        const std::string head = token() + ' ' + std::to_string(ticket()) + ' ' +
+                                 std::to_string(ttls[which & 3]) + ((which & 4) != 0 ? " 0 " : " 18 ");
+        switch (what & 7) {
+            case 0:
+                return source->confirm();
+            case 1:
+                return source->lapse();
+            case 2:
+                if (ttls[which & 3] <= 2000) grant();
+                return source->deliver(head + "orders");
+            case 3:
+                // The name of the lock may be cut, and nothing else.
+                if (which < 4 && ttls[which] <= 2000) grant();
+                return source->deliver((which < 4 ? head : head.substr(0, head.size() - which)) + 'o');
+            case 4:
+                return source->deliver(std::string(32, 'f') + head.substr(32) + "orders");
+            case 5:
+                return source->deliver(token() + " 18446744073709551616 2000 18 orders");
+            case 6:
+                return source->deliver(token() + " 7 18446744073709551615 18 orders");
+            default:
+                return source->deliver(news_.substr(next_, which));
+        }
+    }
+
+    const std::string news_;
+    std::atomic<std::size_t> next_{0};
+    std::weak_ptr<distlock::subscription> source_;
+};
+static_assert(distlock::check_connection<silent_server>());
+static_assert(distlock::subscribing_connection<hearing_server>);
 
 // Any number, in any unit.
 template <class Use>
@@ -200,7 +438,7 @@ wanted read_options(fuzz::input& in, std::string& label) {
 }
 
 template <class Lock>
-void use_lock(fuzz::input& in, Lock& m) {
+void use_lock(fuzz::input& in, Lock& m, const server& redis) {
     std::error_code ec;
     for (int call = in.byte() % 4; call >= 0; --call) {
         bool locked = false;
@@ -221,6 +459,7 @@ void use_lock(fuzz::input& in, Lock& m) {
         }
         must(!locked || !ec, "a lock that is taken is no error", ec.message());
         if (!locked) continue;
+        must(redis.gave(), "a lock is ours when the server says so only");
         must(m.remaining() >= hasty_clock::duration::zero(), "what is left of a lease is not negative");
         static_cast<void>(m.owns_lock());
         static_cast<void>(m.unlock());
@@ -228,20 +467,28 @@ void use_lock(fuzz::input& in, Lock& m) {
     }
 }
 
-template <class Dialect>
-void run(fuzz::input& in, const wanted& w) {
-    server redis;
-    redis.script = in.text(in.byte() % 16U);
+template <class Dialect, class Server>
+void run(fuzz::input& in, const wanted& w, Server& redis) {
     try {
-        distlock::mutex<server, Dialect, hasty_clock> m(redis, "orders", w.options);
+        distlock::mutex<Server, Dialect, hasty_clock> m(redis, "orders", w.options);
         must(w.usable(), "what is out of its range is refused");
-        use_lock(in, m);
+        use_lock(in, m, redis);
     } catch (const distlock::error& e) {
         must(!w.usable() && (e.code() == errc::invalid_lease || e.code() == errc::invalid_option),
              "what is in its range is taken", e.what());
         fuzz::fit_for_a_message(e.what(), 300);
-        must(redis.asked == 0, "what is refused sends nothing");
+        must(!redis.was_asked(), "what is refused sends nothing");
     }
+}
+template <class Dialect>
+void run(fuzz::input& in, const wanted& w) {
+    silent_server redis(in.text(in.byte() % 16U), w.lease);
+    run<Dialect>(in, w, redis);
+}
+void run_hearing(fuzz::input& in, const wanted& w) {
+    std::string script = in.text(in.byte() % 16U);
+    hearing_server redis(std::move(script), w.lease, in.text(in.byte() % 16U));
+    run<distlock::handoff>(in, w, redis);
 }
 
 }  // namespace
@@ -253,7 +500,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     hasty_clock::calm_down();
     std::string label;
     const wanted w = read_options(in, label);
-    switch (how % 4) {
+    switch (how % 5) {
         case 0:
             run<distlock::plain>(in, w);
             break;
@@ -263,8 +510,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         case 2:
             run<distlock::getset>(in, w);
             break;
-        default:
+        case 3:
             run<distlock::handoff>(in, w);
+            break;
+        default:
+            run_hearing(in, w);
     }
     return 0;
 }

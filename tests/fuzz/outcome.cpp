@@ -3,6 +3,7 @@
 // Checks, by a table of this file of what the server's commands and scripts can answer: a lock is granted, kept or
 // released only for an answer that says so; that somebody else has it likewise; an inspector's report likewise. Nothing else is
 // a success. It says which lease and fence it was granted with.
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <chrono>
@@ -46,13 +47,13 @@ const std::array<std::string, 24> pieces{"OK",
                                          "WRONGTYPE Operation against a key",
                                          "NOSCRIPT No matching script",
                                          "READONLY",
-                                         "{orders}:distlock:offers",
+                                         " ",
                                          "orders",
                                          "QUEUED",
                                          "PONG",
                                          "\n",
-                                         digits + ":30000:1700000000000000:17",
-                                         digits + ":30000:0:",
+                                         digits + " 1700000000000000 2000 17 orders",
+                                         digits + " 30000 0 p4 herebox\n1\nme",
                                          "LOADING"};
 
 std::string made_text(fuzz::input& in) {
@@ -84,7 +85,7 @@ reply made_reply(fuzz::input& in, int depth) {
             return reply::no_answer(static_cast<distlock::errc>(in.byte()), made_text(in));
         default: {
             std::vector<reply> elements;
-            for (int count = in.byte() % 6; count > 0 && depth > 0; --count)
+            for (int count = in.byte() % 8; count > 0 && depth > 0; --count)
                 elements.push_back(made_reply(in, depth - 1));
             return reply::array(std::move(elements));
         }
@@ -135,6 +136,16 @@ may_say of_script(const reply& r, bool fences, std::size_t size = 2) {
     const bool granted = takes(r, fences, size);
     return {granted, finds_taken(r), granted && fences ? *number(r.elements()[1].text()) : 0};
 }
+// {1, fence or '', TTL} and {0, TTL left, ticket, tickets before it, 0 or 1}.
+may_say of_enter(const reply& r, bool fences) {
+    const auto& parts = r.elements();
+    const bool granted = takes(r, fences, 3) && is_number(parts[2], 1);
+    const bool busy = is_pair(r, 5) && parts[0].is_integer(0) && is_number(parts[1], -2) &&
+                      is_number(parts[2], 0) && is_number(parts[3], 0) &&
+                      parts[3].number() < (std::int64_t{1} << 32) && is_number(parts[4], 0) &&
+                      parts[4].number() <= 1;
+    return {granted, busy, granted && fences ? *number(parts[1].text()) : 0};
+}
 may_say of_redisson(const reply& r, bool fences) {
     auto said = of_script(r, fences, 3);
     const bool listens = is_pair(r, 3) && r.elements()[2].is(reply_kind::integer);
@@ -172,30 +183,40 @@ void check_released(const distlock::release_verdict& got, const reply& r, bool h
          "what is no answer settles nothing", dialect);
 }
 
-// BLPOP: the list and an offer, "<token>:<lease in ms>:<time>:<fence or ''>".
-bool is_offer(const reply& r, distlock::offer& out) {
-    if (!is_pair(r) || !r.elements()[0].is_string("{orders}:distlock:offers") ||
-        !r.elements()[1].is(reply_kind::string))
-        return false;
-    const std::string& text = r.elements()[1].text();
+// "<token> <ticket> <TTL> <fence or 0> <lock's name>"; the parts of one, the name last; none for another text.
+std::vector<std::string> parts_of_message(const std::string& text) {
     std::vector<std::string> parts{""};
     for (const char c : text) {
-        if (c == ':') {
+        if (c == ' ' && parts.size() < 5) {
             parts.emplace_back();
         } else {
             parts.back() += c;
         }
     }
-    if (parts.size() != 4 || parts[0].size() != 32 ||
+    if (parts.size() != 5 || parts[0].size() != 32 ||
         parts[0].find_first_not_of("0123456789abcdef") != std::string::npos)
-        return false;
-    const auto lease = number(parts[1]);
-    const auto fence = number(parts[3]);
-    if (!lease || *lease > 86'400'000 || (parts[2] != "0" && !number(parts[2])) ||
-        (!fence && !parts[3].empty()))
-        return false;
-    out = {distlock::token::from(parts[0]), std::chrono::milliseconds(*lease), fence.value_or(0)};
-    return true;
+        return {};
+    const auto ttl = number(parts[2]);
+    if (!number(parts[1]) || !ttl || *ttl > 2000 || (parts[3] != "0" && !number(parts[3])) ||
+        parts[4].empty())
+        return {};
+    return parts;
+}
+
+void check_message(const std::string& text) {
+    const auto parts = parts_of_message(text);
+    const auto heard = distlock::handoff::read_message(text);
+    must(heard.has_value() == !parts.empty(), "a hand-over is what says so only", text);
+    must(distlock::handoff::name_in(text) == (parts.empty() ? "" : parts[4]), "a message names one lock",
+         text);
+    must(!heard || (heard->owner.view() == parts[0] && heard->ticket == number(parts[1]) &&
+                    heard->ttl.count() == static_cast<std::int64_t>(*number(parts[2])) &&
+                    heard->fence == number(parts[3]).value_or(0)),
+         "a hand-over is what the message says", text);
+    const auto ticket = distlock::detail::ticket::read(text);
+    must(!ticket || ticket->owner.view() == text.substr(0, 32), "a ticket is its token's", text);
+    must(!ticket || text.ends_with(std::string(ticket->channel) + std::string(ticket->owner_info)),
+         "a ticket ends with its channel and its owner", text);
 }
 
 const distlock::lock_options bare{};
@@ -205,26 +226,25 @@ const distlock::lock_options both{.fencing = true, .owner_info = "me"};
 
 void check_handoff(const reply& r, const distlock::lock_options& options, const char* name) {
     const distlock::handoff lock(name, options);
-    const bool in_line = lock.hands_over();
+    const bool queued = lock.hands_over();
     const bool beside = options.fencing || !options.owner_info.empty();
-    const auto script = in_line || beside ? of_script(r, options.fencing) : of_plain_script(r);
+    const auto script = queued   ? of_enter(r, options.fencing)
+                        : beside ? of_script(r, options.fencing)
+                                 : of_plain_script(r);
     check_taken(lock.read_acquire(r), beside ? script : of_set(r), "handoff, acquire");
     check_taken(lock.read_look(r), script, "handoff, look");
     check_renewed(lock.read_renew(r), r, "handoff");
-    check_released(lock.read_release(r), r, in_line, "handoff");
-    if (!in_line) return;
-    check_taken(lock.read_enter(r), script, "handoff, enter");
-    const auto waited = lock.read_wait(r);
-    distlock::offer offered;
-    const bool made = is_offer(r, offered);
-    must((waited.what == acquired::granted) == made, "what is offered is an offer of BLPOP only", r.text());
-    must((waited.what == acquired::busy) == r.is(reply_kind::nil), "a wait that ended is nil only");
-    must(!made || (waited.offered && waited.offered->owner == offered.owner &&
-                   waited.offered->lease == offered.lease && waited.offered->fence == offered.fence),
-         "an offer is what it says");
-    const auto seen = lock.read_watch(r);
-    must(seen.uncounted == r.is_integer(-2), "nobody is counted by -2 only");
-    must(seen.ttl.has_value() == is_number(r, -1), "a watch sees a TTL or nothing");
+    check_released(lock.read_release(r), r, queued, "handoff");
+    if (!queued) return;
+    const auto entered = lock.read_enter(r);
+    check_taken(entered, script, "handoff, enter");
+    must(entered.granted_for.has_value() == script.granted, "a script that grants says for how long");
+    must(!script.granted || entered.granted_for->count() ==
+                                std::min(r.elements()[2].number(), std::int64_t{lock.lease().count()}),
+         "a TTL is the server's, and the lease at most");
+    must(entered.what != acquired::busy ||
+             static_cast<std::int64_t>(entered.queued.ticket) == r.elements()[2].number(),
+         "a ticket's number is the server's");
 }
 
 template <class Dialect>
@@ -248,13 +268,21 @@ void check_script(const reply& r, const distlock::lock_options& options, const m
     check_released(lock.read_release(r), r, false, dialect);
 }
 
-// {token, TTL left, fence, owner}; of Redisson {holder, holds, TTL left, fence}.
+// {token, TTL left, fence, owner}, perhaps {..., time, size, {tickets}}; of Redisson {holder, holds, TTL left, fence}.
 template <class Dialect>
 void check_inspector(const reply& r, std::size_t ttl_at, const char* dialect) {
     const typename Dialect::inspector about("orders");
-    bool can = is_pair(r, 4);
+    const bool with_queue = ttl_at == 1 && is_pair(r, 7);
+    bool can = is_pair(r, 4) || with_queue;
     for (std::size_t i = 0; can && i < 4; ++i)
         can = i == ttl_at ? is_number(r.elements()[i], -2) : r.elements()[i].is(reply_kind::string);
+    if (can && with_queue) {
+        const auto& tickets = r.elements()[6].elements();
+        can = is_number(r.elements()[4], 0) && is_number(r.elements()[5], -1) &&
+              r.elements()[6].is(reply_kind::array) && tickets.size() % 2 == 0;
+        // One that is no ticket is left out, but all of them are texts.
+        for (const reply& each : tickets) can = can && each.is(reply_kind::string);
+    }
     const auto report = about.read_inspect(r);
     must(report.has_value() == can, "a report is made of what says so only", dialect);
     if (report) {
@@ -291,6 +319,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             check_script<distlock::redisson>(r, *options, of_redisson(r, options->fencing), "redisson");
     }
     check_handoff(r, bare, "a}b");
+    check_message(r.text());
     check_inspector<distlock::plain>(r, 1, "plain");
     check_inspector<distlock::getset>(r, 1, "getset");
     check_inspector<distlock::python_redis_lock>(r, 1, "python_redis_lock");

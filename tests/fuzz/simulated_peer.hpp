@@ -6,6 +6,9 @@
 //     expect(tag, argv, manner)         // what the connection is about to send
 //     heard(tag)                        // how often the whole command came
 //     said_ok()                         // whether a "+OK" was sent since forget_ok()
+//     listens(channel, token)           // there may be messages for that token
+//     knows_channel(channel)            // whether somebody subscribed to it
+//     may_have_published(channel, text) // whether a message that begins so was sent
 //     stop_at(time, action)             // what happens meanwhile
 #pragma once
 
@@ -18,10 +21,12 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <map>
 #include <optional>
 #include <poll.h>
+#include <set>
 #include <string>
 #include <string_view>
 #include <sys/eventfd.h>
@@ -40,7 +45,7 @@ using words = std::vector<std::string>;
 
 class world {
   public:
-    enum class manner { waited_for, posted, blocking };
+    enum class manner { waited_for, posted };
 
     explicit world(input& script) : script_(script) { current() = this; }
     world(const world&) = delete;
@@ -66,12 +71,21 @@ class world {
     bool said_ok() const noexcept { return said_ok_; }
     void forget_ok() noexcept { said_ok_ = false; }
 
+    void listens(std::string channel, std::string token) {
+        listeners_.push_back({std::move(channel), std::move(token)});
+    }
+    bool knows_channel(const std::string& channel) const { return garbled_ || channels_.count(channel) != 0; }
+    bool may_have_published(std::string_view channel, std::string_view text) const {
+        return garbled_ || std::any_of(published_.begin(), published_.end(), [&](const message& one) {
+                   return one.channel == channel && one.text.starts_with(text);
+               });
+    }
+
     // The system calls.
 
     int open() {
         const int fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (fd >= 0) sockets_[fd] = {};
-        if (fd >= 0) sockets_[fd].number = ++opened_;
         return fd;
     }
     void close(int fd) { sockets_.erase(fd); }
@@ -144,14 +158,16 @@ class world {
         ending end = ending::none;
     };
     struct socket_state {
-        int number = 0;
         std::string heard;  // and not a whole command yet
         std::deque<event> coming;
         nanoseconds timeout = nanoseconds::max() / 4;
         nanoseconds full_until{};
         bool reset = false;
-        bool untold = false;   // nobody could tell any more which reply is whose: no more tags
-        bool blocked = false;  // in a command that blocks
+        bool untold = false;  // nobody could tell any more which reply is whose: no more tags
+    };
+    struct message {
+        std::string channel;
+        std::string text;
     };
     struct sent {
         words argv;
@@ -223,24 +239,96 @@ class world {
         return "$" + std::to_string(text.size()) + "\r\n" + std::string(text) + "\r\n";
     }
 
-    std::string right_reply(socket_state& s, const words& argv, const std::string& tag) {
-        if (argv[0] == "CLIENT" && argv[1] == "ID") return ":" + std::to_string(s.number) + "\r\n";
-        if (argv[0] == "CLIENT" && argv[1] == "UNBLOCK") return unblock(argv[2]);
-        if (argv[0] == "CLIENT") return bulk("id=" + argv[3] + " flags=b cmd=blpop\n");
-        if (argv[0] == "BLPOP") return "*2\r\n" + bulk(argv[1]) + bulk(tag);
-        if (argv[0] == "AUTH" || argv[0] == "SELECT") return "+OK\r\n";
-        if (argv[0] == "SET") return "+OK\r\n";
+    static std::string array(std::initializer_list<std::string_view> texts, char mark = '*') {
+        std::string made = mark + std::to_string(texts.size()) + "\r\n";
+        for (const auto text : texts) made += bulk(text);
+        return made;
+    }
+
+    static std::string right_reply(const words& argv, const std::string& tag) {
+        if (says_channel(argv)) {
+            std::string what = argv[0];
+            std::transform(what.begin(), what.end(), what.begin(),
+                           [](char c) { return static_cast<char>(c - 'A' + 'a'); });
+            return "*3\r\n" + bulk(what) + bulk(argv[1]) + ":1\r\n";
+        }
+        if (argv == words{"PING", ""}) return array({"pong", ""});
+        if (argv[0] == "AUTH" || argv[0] == "SELECT" || argv[0] == "SET") return "+OK\r\n";
         return bulk(tag);
     }
 
-    std::string unblock(const std::string& who) {
-        for (auto& [fd, s] : sockets_) {
-            if (!s.blocked || std::to_string(s.number) != who) continue;
-            s.blocked = false;
-            push(s, "*-1\r\n");
-            return ":1\r\n";
+    static bool says_channel(const words& argv) {
+        return argv.size() == 2 && (argv[0] == "SUBSCRIBE" || argv[0] == "UNSUBSCRIBE" ||
+                                    argv[0] == "SSUBSCRIBE" || argv[0] == "SUNSUBSCRIBE");
+    }
+
+    // Sends a few messages, or what looks like some, for listeners and for others.
+    void publish(socket_state& s) {
+        if (listeners_.empty()) return;
+        for (int count = script_.byte() % 4; count > 0; --count) {
+            const auto what = script_.byte();
+            const std::chrono::milliseconds some{what / 16 * 100};
+            const auto& [channel, token] =
+                listeners_[static_cast<std::size_t>(what / 16) % listeners_.size()];
+            const auto note = [&, &channel = channel](std::string text) -> const std::string& {
+                return published_.push_back({channel, std::move(text)}), published_.back().text;
+            };
+            const std::string right = token + " 7 2000 0 orders";
+            switch (what % 16) {
+                case 0:
+                    push(s, array({"message", channel, note(right)}));
+                    break;
+                case 1:
+                    push(s, array({"smessage", channel, note(right)}), some);
+                    break;
+                case 2:
+                    for (const char c : array({"message", channel, note(right)})) push(s, {c}, some / 16);
+                    break;
+                case 3:
+                    push(s, array({"message", channel, note(std::string(32, 'f') + " 7 2000 0 orders")}));
+                    break;
+                case 4:
+                    push(s, array({"message", channel, note(right + std::string(300, 'x'))}), some);
+                    break;
+                case 5:
+                    push(s, array({"message", channel, note(token.substr(0, 31))}));
+                    break;
+                case 6:  // RESP3
+                    push(s, array({"message", channel, note(right)}, '>'));
+                    break;
+                case 7:
+                    push(s, array({"message", channel + "0", right}));
+                    break;
+                case 8:
+                    push(s, array({"pmessage", channel, channel, right}));
+                    break;
+                case 9:
+                    push(s, "*3\r\n" + bulk("message") + bulk(channel) + array({right}));
+                    break;
+                case 10:
+                    push(s, "*3\r\n" + bulk("message") + bulk(channel) + "$9223372036854775807\r\n" + right);
+                    break;
+                case 11:
+                    push(s, "*4294967299\r\n" + bulk("message") + bulk(channel) + bulk(right));
+                    break;
+                case 12: {  // what comes next completes it
+                    const std::string whole = array({"message", channel, right});
+                    push(s, whole.substr(0, static_cast<std::size_t>(what / 16) * whole.size() / 16));
+                    garbled_ = true;
+                    break;
+                }
+                case 13:
+                    if (knows_channel(channel))
+                        push(s, "*3\r\n" + bulk("subscribe") + bulk(channel) + ":1\r\n", some);
+                    break;
+                case 14:
+                    push(s, {}, some, ending::closed);
+                    break;
+                default:
+                    push(s, raw(token), some);
+                    garbled_ = true;
+            }
         }
-        return ":0\r\n";
     }
 
     static std::string echo(const words& argv) {
@@ -271,17 +359,17 @@ class world {
     void answer(socket_state& s, const words& argv) {
         const auto own = std::find_if(argv.rbegin(), argv.rend(),
                                       [](const std::string& word) { return word.starts_with("tag-"); });
-        must(own != argv.rend() || argv[0] == "AUTH" || argv[0] == "SELECT" || argv[0] == "CLIENT",
+        must(own != argv.rend() || argv[0] == "AUTH" || argv[0] == "SELECT" || argv == words{"PING", ""} ||
+                 says_channel(argv),
              "nothing is sent but what was asked for", argv[0]);
+        const bool listener = own == argv.rend() && (argv[0] == "PING" || says_channel(argv));
+        if (listener) publish(s);
         if (argv[0] == "AUTH") auth_ = argv;
         auto how = manner::waited_for;
         if (own != argv.rend()) {
             auto& mine = expected_[*own];
-            const bool blocks = argv[0] == "BLPOP";
-            must(mine.argv.size() == argv.size() &&
-                     std::equal(argv.begin(), argv.end() - (blocks ? 1 : 0), mine.argv.begin()),
-                 "a command arrives byte for byte", *own);
-            must(++mine.heard == 1 || blocks, "a command is sent once", *own);
+            must(mine.argv == argv, "a command arrives byte for byte", *own);
+            must(++mine.heard == 1, "a command is sent once", *own);
             how = mine.how;
         }
         std::string tag = own == argv.rend() || s.untold ? "x" : *own;
@@ -298,11 +386,14 @@ class world {
                 shown.begin(), shown.end(), [](const std::string& word) { return word.starts_with("tag-"); },
                 "x");
         act(s, shown, tag, what);
+        if (!listener) return;
+        if (argv[0] == "SUBSCRIBE" || argv[0] == "SSUBSCRIBE") channels_.insert(argv[1]);
+        publish(s);
     }
 
     void act(socket_state& s, const words& argv, const std::string& tag, int what) {
         const auto reply = [&] {
-            const std::string made = right_reply(s, argv, tag);
+            const std::string made = right_reply(argv, tag);
             if (made == "+OK\r\n" && argv[0] == "SET") said_ok_ = true;
             return made;
         };
@@ -314,7 +405,7 @@ class world {
         };
         switch (what % 16) {
             case 5:  // twice
-                return push(s, reply() + right_reply(s, argv, tag));
+                return push(s, reply() + right_reply(argv, tag));
             case 6:
                 return push(s, reply(), some);
             case 7:
@@ -327,7 +418,6 @@ class world {
             case 10:
                 return push(s, auth_.empty() ? "-ERR\r\n" : echo(auth_));
             case 11:
-                s.blocked = argv[0] == "BLPOP";
                 return;
             case 12:
                 return push(s, {}, some, ending::closed);
@@ -355,7 +445,10 @@ class world {
     std::map<int, socket_state> sockets_;
     std::map<std::string, sent> expected_;
     words auth_;
-    int opened_ = 0;
+    std::vector<message> listeners_;  // tokens
+    std::vector<message> published_;
+    std::set<std::string> channels_;
+    bool garbled_ = false;  // anything may have been published or confirmed
     bool said_ok_ = false;
 };
 

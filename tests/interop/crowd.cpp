@@ -17,8 +17,8 @@
 #include "catch.hpp"
 #include "interop/peer.hpp"
 #include "interop/rows.hpp"
-#include "support/count.hpp"
 #include "support/history.hpp"
+#include "support/lab_figures.hpp"
 
 using namespace interop;
 
@@ -79,7 +79,7 @@ TEMPLATE_LIST_TEST_CASE(
     }
     CHECK(contended(holds) > 0);
     CHECK(distlock::testing::check_history(holds).text() == "");
-    // Who stands in line hands it to who stands in line.
+    // Queued waiters hand it to each other.
     const bool hand_over = std::same_as<typename TestType::dialect, distlock::handoff>;
     if (!hand_over) CHECK(*std::min_element(turns.begin(), turns.end()) > 0);
     const auto sum = [&](int from) {

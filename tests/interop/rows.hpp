@@ -1,4 +1,4 @@
-// Every dialect and the real client it is for: the rows of the table in README.md.
+// Every dialect and the real client it is for: the rows of the table in examples/interop.md.
 #pragma once
 
 #include <chrono>
@@ -110,7 +110,7 @@ inline constexpr auto lease = 2s;
 inline constexpr auto soon = 150ms;
 inline constexpr lock_options unrenewed{.lease = lease, .renew = false};
 
-// Who stands in line looks every second, unless told otherwise; theirs tell nobody.
+// A queued waiter looks every second, unless told otherwise; their releases tell nobody.
 template <class Row>
 lock_options patient() {
     if (std::same_as<typename Row::dialect, distlock::handoff>) return {.recheck = 50ms};

@@ -24,10 +24,10 @@
 #include "catch.hpp"
 #include "lab/lateness.hpp"
 #include "lab/row.hpp"
-#include "support/count.hpp"
+#include "support/lab_figures.hpp"
 #include "support/owner_process.hpp"
 #include "support/shared_object.hpp"
-#include "support/slack.hpp"
+#include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
 using namespace std::chrono_literals;
@@ -38,7 +38,7 @@ using distlock::testing::redis_server;
 
 namespace {
 
-constexpr std::chrono::milliseconds lease = 20 * slack;
+constexpr std::chrono::milliseconds lease = 20 * timing_tolerance;
 constexpr std::size_t threads_each = 10;  // of a process, over one connection
 constexpr std::size_t most_events = 2'000'000;
 
@@ -172,7 +172,7 @@ struct result {
     int unfair = 0;
 };
 
-// How long a wait may be. The ideal queue of a visit that was served is what those before it in line held the lock, from
+// How long a wait may be. The ideal queue of a visit that was served is what those before it in the queue held the lock, from
 // the moment that it called, and a hand-over, of mean length, after each of them and one more. Before it are the one
 // who held the lock then, and all who called earlier, or so little later that the machine's own lateness may have turned
 // their order round on the way to the server.
@@ -250,9 +250,7 @@ TEST_CASE(
     while (clk::now() < notes->closes.load()) ::poll(nullptr, 0, 100);
     REQUIRE(eventually(all_ended));  // nobody's time-out is longer than five seconds
     const auto ended = clk::now();
-    const auto gone = [&] {
-        return server.command({"EXISTS", "lock", "{lock}:distlock:offers", "{lock}:distlock:waiters"}) == "0";
-    };
+    const auto gone = [&] { return server.command({"EXISTS", "lock", "{lock}:distlock:queue"}) == "0"; };
     CHECK(eventually(gone));
     const auto left_for = clk::now() - ended;
 
@@ -277,7 +275,7 @@ TEST_CASE(
     CHECK(r.served < visits);
     CHECK(r.wrong == "");
     CHECK(r.unfair == 0);
-    CHECK(notes->latest_return.load() <= clk::duration(slack) + machine);
+    CHECK(notes->latest_return.load() <= clk::duration(timing_tolerance) + machine);
     CHECK(notes->troubles == 0);
-    CHECK(left_for <= lease + slack);
+    CHECK(left_for <= lease + timing_tolerance);
 }

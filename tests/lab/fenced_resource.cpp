@@ -19,7 +19,7 @@
 #include "catch.hpp"
 #include "lab/fenced_resource/store.hpp"
 #include "lab/row.hpp"
-#include "support/count.hpp"
+#include "support/lab_figures.hpp"
 #include "support/owner_process.hpp"
 #include "support/waiting.hpp"
 

@@ -16,7 +16,7 @@
 
 #include "catch.hpp"
 #include "lab/row.hpp"
-#include "support/count.hpp"
+#include "support/lab_figures.hpp"
 #include "support/waiting.hpp"
 
 using namespace std::chrono_literals;

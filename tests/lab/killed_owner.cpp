@@ -1,4 +1,4 @@
-// The owner's process is killed (SIGKILL) while eight processes wait in line: the first of them owns the lock once the lease
+// The owner's process is killed (SIGKILL) while eight processes are queued: the first of them owns the lock once the lease
 // is over, the others after it in the order in which they came; whoever else is killed delays them by a lease at most.
 #include <algorithm>
 #include <atomic>
@@ -22,10 +22,10 @@
 #include "catch.hpp"
 #include "lab/lateness.hpp"
 #include "lab/row.hpp"
-#include "support/count.hpp"
+#include "support/lab_figures.hpp"
 #include "support/owner_process.hpp"
 #include "support/shared_object.hpp"
-#include "support/slack.hpp"
+#include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
 using namespace std::chrono_literals;
@@ -37,8 +37,8 @@ namespace {
 constexpr int waiters = 8;
 
 #ifdef DISTLOCK_TEST_INSTRUMENTED
-constexpr std::chrono::milliseconds lease = 4 * slack;
-constexpr clk::duration bound = slack;
+constexpr std::chrono::milliseconds lease = 4 * timing_tolerance;
+constexpr clk::duration bound = timing_tolerance;
 #else
 constexpr std::chrono::milliseconds lease = 400ms;
 constexpr clk::duration bound = 50ms;
@@ -50,7 +50,7 @@ double in_ms(clk::duration d) { return std::chrono::duration<double, std::milli>
 // last look, nobody else may have it.
 struct board {
     distlock::testing::recorder grants;
-    std::atomic<bool> keeps{false};  // the first in line does not unlock, once it owns
+    std::atomic<bool> keeps{false};  // the first of the queue does not unlock, once it owns
 };
 
 std::string place(const redis_server& server) { return server.uri() + "?command_timeout=150ms"; }
@@ -77,9 +77,8 @@ bool own_once(const std::string& uri, board& b, bool first) {
     return true;
 }
 
-long blocked(const redis_server& server) {
-    const std::string info = server.command({"INFO", "clients"});
-    return std::stol(info.substr(info.find("blocked_clients:") + 16));
+int queued(const redis_server& server) {
+    return std::stoi(server.command({"ZCARD", "{lock}:distlock:queue"}));
 }
 
 // An owner, and the line behind it.
@@ -92,10 +91,9 @@ class line {
         token_ = server.command({"GET", "lock"});
         for (int i = 0; i < waiters; ++i) {
             waiting_.emplace_back([&] { return own_once(uri, *said_, i == 0); });
-            in_line_.push_back(waiting_.back().pid());
-            REQUIRE(eventually([&] { return blocked(server) == i + 1; }));
+            queued_.push_back(waiting_.back().pid());
+            REQUIRE(eventually([&] { return queued(server) == i + 1; }));
         }
-        REQUIRE(server.command({"GET", "{lock}:distlock:waiters"}) == std::to_string(waiters));
         probe_ = std::make_unique<lateness_probe>();  // a thread: no child is made after it
     }
 
@@ -111,7 +109,7 @@ class line {
     }
     void kill_waiter(int which) {
         waiting_.erase(std::next(waiting_.begin(), which));
-        in_line_.erase(in_line_.begin() + which);
+        queued_.erase(queued_.begin() + which);
     }
 
     board& said() { return *said_; }
@@ -120,7 +118,7 @@ class line {
     clk::time_point lease_end() const { return lease_end_; }
     std::size_t grants() const { return distlock::testing::check_history(said_->grants.events()).grants; }
     /// Returns: the processes that still live, in the order of the line.
-    const std::vector<pid_t>& in_line() const { return in_line_; }
+    const std::vector<pid_t>& in_order() const { return queued_; }
     /// Returns: whether the lease was over when we asked: somebody had no time to renew, or to ask.
     bool late() const { return late_; }
 
@@ -137,7 +135,7 @@ class line {
     shared_object<board> said_;
     std::list<owner_process> owner_;
     std::list<owner_process> waiting_;
-    std::vector<pid_t> in_line_;
+    std::vector<pid_t> queued_;
     std::unique_ptr<lateness_probe> probe_;
     std::string token_;  // of the owner that is killed
     clk::time_point killed_at_{};
@@ -167,16 +165,13 @@ struct tally {
         clk::time_point end{};
         for (const auto& b : distlock::testing::beliefs_in(l.said().grants.events())) {
             const auto who = b.granted.process;
-            if (std::find(l.in_line().begin(), l.in_line().end(), who) == l.in_line().end()) continue;
+            if (std::find(l.in_order().begin(), l.in_order().end(), who) == l.in_order().end()) continue;
             end = b.granted.at;
             if (served.empty()) begin = end;
             served.push_back(who);
         }
-        out_of_order += served != l.in_line();
-        const auto gone = [&] {
-            return server.command({"EXISTS", "lock", "{lock}:distlock:offers", "{lock}:distlock:waiters"}) ==
-                   "0";
-        };
+        out_of_order += served != l.in_order();
+        const auto gone = [&] { return server.command({"EXISTS", "lock", "{lock}:distlock:queue"}) == "0"; };
         left += !eventually(gone) || clk::now() - ended > lease + bound + l.machine();
         machine = std::max(machine, l.machine());
         late += l.late();
@@ -223,7 +218,8 @@ clk::duration any_moment() {
 
 // A machine that has no time for a thread is not held against the library.
 TEST_CASE(
-    "when an owner is killed, the first in line owns within the lease and 50 ms, the others in their order") {
+    "when an owner is killed, the first of the queue owns within the lease and 50 ms, the others in their "
+    "order") {
     redis_server server;
     const int count = injections(5);
     tally seen;
@@ -237,8 +233,8 @@ TEST_CASE(
     CHECK(seen.first.most() <= in_ms(bound + chain * seen.machine));
 }
 
-// Half of the time it is in line still when it is killed, else it has just got the lock.
-TEST_CASE("when an owner and the first in line are killed, the second owns within two leases") {
+// Half of the time it is queued still when it is killed, else it has just got the lock.
+TEST_CASE("when an owner and the first of the queue are killed, the second owns within two leases") {
     redis_server server;
     const int count = injections(6);
     tally seen;
@@ -252,7 +248,7 @@ TEST_CASE("when an owner and the first in line are killed, the second owns withi
         l.kill_waiter(0);
         seen.add(l, server);
     }
-    seen.judge("F16", "owner and first in line", count);
+    seen.judge("F16", "owner and first of the queue", count);
     CHECK(seen.longest.most() <= in_ms(2 * lease + 2 * (bound + chain * seen.machine)));
 }
 

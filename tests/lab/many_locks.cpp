@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <deque>
+#include <hiredis/hiredis.h>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -17,7 +18,7 @@
 #include <distlock/testing.hpp>
 
 #include "catch.hpp"
-#include "support/count.hpp"
+#include "support/lab_figures.hpp"
 #include "support/waiting.hpp"
 
 using namespace std::chrono_literals;

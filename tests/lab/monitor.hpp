@@ -107,24 +107,35 @@ class monitor {
         return std::chrono::microseconds(std::strtoll(digits.c_str(), nullptr, 10));
     }
 
+    static std::string unescaped(std::string_view word) {
+        std::string text;
+        for (std::size_t i = 0; i < word.size(); ++i) {
+            if (word[i] == '\\' && i + 1 < word.size()) {
+                ++i;
+                text += word[i] == 'n' ? '\n' : word[i];
+            } else {
+                text += word[i];
+            }
+        }
+        return text;
+    }
+
     // +1700000000.123456 [0 unix:/path] "EVALSHA" "sha" "1" "name"
     static words parse(std::string_view line) {
         words found;
         const auto bracket = line.find("] ");
         if (bracket == std::string_view::npos) return found;
         if (line.substr(0, bracket).ends_with(" lua")) found.push_back("lua");
-        for (std::size_t i = bracket + 2; i < line.size(); ++i) {
-            if (line[i] != '"') continue;
-            std::string word;
-            for (++i; i < line.size() && line[i] != '"'; ++i) {
-                if (line[i] != '\\') {
-                    word += line[i];
-                    continue;
-                }
-                ++i;
-                word += line[i] == 'n' ? '\n' : line[i];
-            }
-            found.push_back(std::move(word));
+        // Valkey 8.1 escapes nothing, neither a quote nor a line break: what stands between two words parts them.
+        const bool escaped = line.find('\n') == std::string_view::npos;
+        constexpr std::string_view between = "\" \"";
+        line.remove_prefix(std::min(bracket + 3, line.size()));
+        if (line.ends_with('"')) line.remove_suffix(1);
+        while (true) {
+            const auto size = std::min(line.find(between), line.size());
+            found.push_back(escaped ? unescaped(line.substr(0, size)) : std::string(line.substr(0, size)));
+            if (size == line.size()) break;
+            line.remove_prefix(size + between.size());
         }
         return found;
     }

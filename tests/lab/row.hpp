@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-#include "support/count.hpp"
+#include "support/lab_figures.hpp"
 
 /// Effects: shows a line; "0.0" for a time or bound there is none of. `wrong`: how often two owned a lock at once, or what the row's
 /// test says of it.
@@ -32,7 +32,7 @@ class row {
   public:
     using span = std::chrono::nanoseconds;
 
-    /// `id` is of tests/lab/rows.txt; `bound` of the longest wait, zero where nobody waits.
+    /// `id` is of tests/lab/faults.txt; `bound` of the longest wait, zero where nobody waits.
     explicit row(std::string id, span bound = {}) : id_(std::move(id)), bound_(bound) {}
     row(const row&) = delete;
     row& operator=(const row&) = delete;

@@ -9,10 +9,10 @@ usage: sh tests/lab/run.sh [--count N] [part...]
 
 Installs what is missing (apt-get when root, otherwise prints the one line to run), and shows what the guarantees rest on.
 Without a part, all of them:
-  faults     the rows of tests/lab/rows.txt that are injected into a crew of processes, N times (default 20)
+  faults     the rows of tests/lab/faults.txt that are injected into a crew of processes, N times (default 20)
   proofs     the others of its rows: what is measured alone, as who is served after an owner was killed, N times
   simulator  the library under virtual time, 10^8 events; its server beside a real one, 10^6 commands
-  model      spin searches the model of the hand-off, and finds every mutant of it
+  model      spin searches the model of the queue, all of its variants, and finds every mutant of it
   mutants    faults planted in our own headers: each is found by a test
   fuzz       seven targets, 60 seconds each
   coverage   which lines of include/ the tests reach
@@ -73,7 +73,7 @@ simulator() {
     DISTLOCK_LAB_COUNT=200 "$build/tests/distlock_model_server_tests"
 }
 
-model() { sh "$root/tests/model/run.sh"; }
+model() { sh "$root/tests/model/run.sh" --all; }
 mutants() { python3 "$root/tests/mutants/run.py"; }
 fuzz() { sh "$root/tests/fuzz/run.sh" "${DISTLOCK_FUZZ_SECONDS:-60}"; }
 coverage() { cmake -D JOB=coverage -P "$root/cmake/dev/ci.cmake"; }
@@ -106,7 +106,7 @@ show_faults() {
         END {
             printf "\n%d rows injected, %d overlaps; %d shown by other tests, %d limits, %d not yet; %d not run\n", shown, overlaps,
                 other["test"], other["limi"], other["not "], missing
-        }' "$root/tests/lab/rows.txt"
+        }' "$root/tests/lab/faults.txt"
 }
 
 # The last line of a part that begins so.
@@ -118,7 +118,7 @@ case "$parts" in *faults* | *proofs*) show_faults ;; esac
 for one in $parts; do
     case "$one" in
         simulator) echo "simulator: $(said simulator '^seeds')"; echo "  its server: $(said simulator 'commands')" ;;
-        model) echo "model: $(grep -c ' holds' "$results/model.log") variants hold, $(grep -c '^M_' "$results/model.log") mutants found" ;;
+        model) said model '^model:' ;;
         mutants) said mutants '^mutants:' ;;
         fuzz) echo "fuzz:"; sed -n '/^target/,$p' "$results/fuzz.log" ;;
         coverage) echo "coverage: $(said coverage '^lines')" ;;

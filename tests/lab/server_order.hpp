@@ -34,14 +34,14 @@ class server_order {
 
     /// Returns: what nobody was allowed to do, a line each.
     const std::string& violations() const { return violations_; }
-    /// Returns: the fences that were issued, and the tokens that asked for them.
+    /// Returns: the fences that were issued, and the tokens of those whose script issued them.
     const std::map<std::uint64_t, std::string>& fences() const { return fences_; }
     /// Returns: how often the key was set to a new owner, and freed or handed on by its owner.
     int grants() const { return grants_; }
     int releases() const { return releases_; }
 
   private:
-    enum class call { other, enter, pass, look, leave, free, renew };
+    enum class call { other, enter, leave, free, renew };
 
     void take(const monitor::words& w) {
         if (w[0] == "lua") return inside({w.begin() + 1, w.end()});
@@ -65,7 +65,7 @@ class server_order {
         if (is(handoff_leave)) call_ = call::leave;
         if (is(plain_release)) call_ = call::free;
         if (is(plain_renew)) call_ = call::renew;
-        if (is(handoff_pass)) call_ = first + 3 < w.size() ? call::look : call::pass;
+        may_give_ = call_ == call::enter ? free() : call_ == call::leave && owner_ == token_;
     }
 
     // What was there before the first command is not known: nothing is said until the key was set or deleted once.
@@ -73,11 +73,7 @@ class server_order {
         if (call_ == call::other || w.size() < 2) return;
         const std::string& key = w[1];
         if (key == beside_ + "fence") return fence(w);
-        if (key == beside_ + "offers") {
-            if (w[0] == "rpush") offered_ = w[2].substr(0, 32);
-            if (w[0] == "del") offered_.clear();
-            return;
-        }
+        if (key == beside_ + "queue") return queue(w);
         if (key != lock_) return;
         if (w[0] == "set") return set(w);
         if (w[0] == "del") return remove();
@@ -85,28 +81,49 @@ class server_order {
         if (w[0] == "pexpire") gone_by_ = now_ + std::chrono::milliseconds(number(w[2]));
     }
 
+    // Tickets from before the first command are not known: they are removed once, or never seen.
+    void queue(const monitor::words& w) {
+        if (w[0] == "zadd") {
+            if (!w[4].starts_with(token_)) say("is waited for with somebody else's token");
+            const auto has = [&](const auto& one) { return one.second == w[4]; };
+            if (std::any_of(tickets_.begin(), tickets_.end(), has)) return;  // NX: it joins again
+            const auto score = static_cast<std::uint64_t>(number(w[3]));
+            if (!tickets_.empty() && score <= tickets_.rbegin()->first)
+                say("is waited for by a ticket out of order");
+            tickets_[score] = w[4];
+        } else if (w[0] == "zrem") {
+            const auto at = std::find_if(tickets_.begin(), tickets_.end(),
+                                         [&](const auto& one) { return one.second == w[2]; });
+            if (at == tickets_.end()) return;
+            if (at != tickets_.begin() && !w[2].starts_with(token_))
+                say("loses a ticket that is not the first");
+            tickets_.erase(at);
+        }
+    }
+
     void set(const monitor::words& w) {
         if (w[2].empty()) {  // the question whether this is a replica
             if (free()) say("is free, and is asked for as if it were not");
             return;
         }
-        const bool open = !offered_.empty() && offered_ == owner_;
-        if (call_ == call::enter && !free() && !open && owner_ != token_)
-            say("is taken although it is owned");
-        if (call_ == call::enter && w[2] != token_) say("is taken for somebody else's token");
-        if (call_ == call::pass && owner_ != token_) say("is handed on by another than its owner");
-        if (call_ == call::look && !free()) say("is handed on although it is owned");
-        if (call_ == call::leave || call_ == call::free || call_ == call::renew)
-            say("is set by a script that must not");
-        releases_ += call_ == call::pass;
+        if (call_ == call::free || call_ == call::renew) say("is set by a script that must not");
+        if (call_ == call::enter && !may_give_) say("is given away although it is owned");
+        if (call_ == call::leave && !may_give_) say("is handed on by another than its owner");
+        if (call_ == call::leave && w[2] == token_) say("is taken by a release");
+        // Known tickets stand behind those that are not.
+        const bool waits = std::any_of(tickets_.begin(), tickets_.end(),
+                                       [&](const auto& one) { return one.second.starts_with(w[2]); });
+        const bool first = !tickets_.empty() && tickets_.begin()->second.starts_with(w[2]);
+        if (!first && (waits || (w[2] == token_ && !tickets_.empty())))
+            say("is given to one who is not the first");
+        releases_ += call_ == call::leave;
         own(w[2], w[4]);
     }
 
     void remove() {
-        const bool open = !offered_.empty() && offered_ == owner_;
-        const bool may = call_ == call::leave ? open : owner_ == token_;
-        if (!free() && !may) say("is freed by another than its owner");
-        releases_ += !free() && call_ != call::leave;
+        if (!free() && owner_ != token_) say("is freed by another than its owner");
+        if (call_ == call::leave && !tickets_.empty()) say("is freed although somebody waits");
+        releases_ += !free();
         known_ = true;
         owner_.clear();
     }
@@ -151,7 +168,8 @@ class server_order {
     std::uint64_t fence_ = 0;
     std::string owner_;
     time gone_by_{};
-    std::string offered_;
+    bool may_give_ = false;                         // the script that runs
+    std::map<std::uint64_t, std::string> tickets_;  // by their numbers
     std::uint64_t last_fence_ = 0;
     std::vector<std::string> tokens_;
     std::map<std::uint64_t, std::string> fences_;

@@ -21,8 +21,8 @@
 #include "catch.hpp"
 #include "lab/lateness.hpp"
 #include "lab/row.hpp"
-#include "support/count.hpp"
-#include "support/slack.hpp"
+#include "support/lab_figures.hpp"
+#include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
 using namespace std::chrono_literals;
@@ -35,7 +35,7 @@ namespace {
 constexpr std::chrono::milliseconds lease = 300ms;
 
 #ifdef DISTLOCK_TEST_INSTRUMENTED
-constexpr clk::duration bound = slack;
+constexpr clk::duration bound = timing_tolerance;
 #else
 constexpr clk::duration bound = 50ms;
 #endif

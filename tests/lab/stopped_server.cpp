@@ -19,8 +19,8 @@
 #include "catch.hpp"
 #include "lab/lateness.hpp"
 #include "lab/row.hpp"
-#include "support/count.hpp"
-#include "support/slack.hpp"
+#include "support/lab_figures.hpp"
+#include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
 using namespace std::chrono_literals;
@@ -33,7 +33,7 @@ using distlock::testing::redis_server;
 namespace {
 
 #ifdef DISTLOCK_TEST_INSTRUMENTED
-constexpr clk::duration bound = slack;
+constexpr clk::duration bound = timing_tolerance;
 #else
 constexpr clk::duration bound = 20ms;
 #endif

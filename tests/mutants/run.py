@@ -2,13 +2,14 @@
 """Plants the faults of mutants.txt into copies of our headers, one at a time, and expects each test beside it to find it.
 
     python3 tests/mutants/run.py [name...]      all of them without a name; DISTLOCK_JOBS at a time (as many as processors)
-    python3 tests/mutants/run.py --check        only looks whether each fault has its place in the headers: a second
+    python3 tests/mutants/run.py --check        only looks whether each fault has its place, and each test its name: a second
 
 Prints `killed <name> by <file: test case>` or `SURVIVED <name>` for each, and `mutants: K of N killed`. Fails when one survives.
 A test that does not pass on the headers as they are, and a mutant that does not compile, are errors of the list: they fail, too.
 Works in build/mutants, which begins empty: nothing is kept from run to run.
 """
 import concurrent.futures
+import fnmatch
 import html
 import os
 import pathlib
@@ -74,6 +75,18 @@ def read_list():
     if len({m.name for m in mutants}) != len(mutants):
         raise Wrong("mutants.txt: two mutants have the same name")
     return mutants
+
+
+def check_names(mutant, killer):
+    """A pattern that names no test case of its file would only be found when the mutant runs."""
+    file, *patterns = shlex.split(killer)
+    if not file.endswith(".cpp"):
+        return
+    text = re.sub(r'"\s*\n\s*"', "", (ROOT / "tests" / file).read_text())  # literals that the formatter parted
+    cases = re.findall(r'TEST_CASE\(\s*"((?:[^"\\]|\\.)*)"', text)
+    for pattern in patterns:
+        if "," in pattern or not fnmatch.filter(cases, pattern):
+            raise Wrong(f"{mutant.name}: {file} has no test case '{pattern}', or the pattern has a comma")
 
 
 def flags(killer):
@@ -211,6 +224,8 @@ def main(names):
     if names == ["--check"]:
         for m in mutants:
             m.text(ROOT)
+            for killer in m.killers:
+                check_names(m, killer)
         print(f"mutants: each of {len(mutants)} has its place")
         return 0
     unknown = set(names) - {m.name for m in mutants}

@@ -14,117 +14,84 @@ using namespace handoff_test;
 
 // Out of memory.
 
-TEST_CASE("out of memory, no lock is taken and nobody gets in line") {
+TEST_CASE("out of memory, no lock is taken nor handed over by a waiter, and nobody joins the queue") {
     private_place here;
     for (const lock_options* options : every_kind) {
         for (const char* last : {"", "17", "9007199254740993"}) {
-            auto it = here.fresh(*options);
-            if (*last != '\0') it.set(it.fence, last, "3900000");
-            it.count(1);
-            here.memory("1");
-            for (const place where : everywhere) {
-                CHECK(changes_nothing(here.server,
-                                      [&] { CHECK(refused(enter(it, where), errc::out_of_memory)); }));
+            for (const int waiters : {0, 1}) {
+                auto it = here.fresh(*options);
+                if (*last != '\0') it.set(it.fence, last, "3900000");
+                queue_others(it, waiters);
+                here.memory("1");
+                for (const enter_mode mode : everywhere) {
+                    CHECK(changes_nothing(here.server,
+                                          [&] { CHECK(refused(enter(it, mode), errc::out_of_memory)); }));
+                }
+                here.memory("0");
+                held_by_other(it, waiters);
+                here.memory("1");
+                const auto join = [&] { CHECK(refused(enter(it, enter_mode::join), errc::out_of_memory)); };
+                CHECK(changes_nothing(here.server, join));
+                here.memory("0");
             }
-            here.memory("0");
-            held_by_other(it, 1);
-            here.memory("1");
-            const auto join = [&] { CHECK(refused(enter(it, place::join), errc::out_of_memory)); };
-            CHECK(changes_nothing(here.server, join));
-            here.memory("0");
         }
     }
 }
 
-TEST_CASE("out of memory, who is in line or in none learns that a lock is taken") {
+TEST_CASE("out of memory, a waiter that is queued, or does not want to be, learns that a lock is taken") {
     private_place here;
     auto it = here.fresh(all);
     held_by_other(it, 1);
+    CHECK(it.enter(enter_mode::join).queued.appended);
     here.memory("1");
-    for (const place where : {place::none, place::stay, place::adopt})
-        CHECK(it.enter(where).what == got::busy);
-    CHECK(just_set(it.watch().number(), 20'000));
-    CHECK(it.waiters() == 1);
-    CHECK(just_set(it.ttl(it.W), lease));
+    for (const enter_mode mode : everywhere) CHECK(it.enter(mode).what == got::busy);
+    CHECK_FALSE(it.is_queued());
+    CHECK(it.queued() == 1);
 }
 
-TEST_CASE("out of memory, a lock of ours is freed when nobody waits") {
-    private_place here;
-    for (const lock_options* options : every_kind) {
-        auto it = here.fresh(*options);
-        held_by_us(it, 0);
-        here.memory("1");
-        CHECK(it.release().is_integer(1));
-        CHECK_FALSE(it.exists(it.K));
-        CHECK_FALSE(it.exists(it.who));
-        here.memory("0");
-    }
-}
-
-TEST_CASE(
-    "out of memory, a lock of ours is not handed on, but can be freed, and is handed on when there is "
-    "memory") {
+TEST_CASE("out of memory, a lock of ours is handed over or freed all the same") {
     private_place here;
     for (const lock_options* options : every_kind) {
         for (const char* last : {"", "17", "9007199254740993"}) {
-            for (const int waiters : {1, 2}) {
+            for (const int waiters : {0, 1, 2}) {
                 auto it = here.fresh(*options);
                 if (*last != '\0') it.set(it.fence, last, "3900000");
                 held_by_us(it, waiters);
                 here.memory("1");
-                CHECK(
-                    changes_nothing(here.server, [&] { CHECK(refused(it.release(), errc::out_of_memory)); }));
-                CHECK(it.is_ours());
-                CHECK(it.free().is_integer(1));
-                CHECK_FALSE(it.exists(it.K));
-                CHECK(it.waiters() == waiters);
-                const auto looks = [&] {
-                    CHECK(refused(it.watch(), errc::out_of_memory));
-                    CHECK(refused(it.revive(), errc::out_of_memory));
-                };
-                here.server.command({"PEXPIRE", it.W, "60000"});
-                CHECK(changes_nothing(here.server, looks));
+                CHECK(it.release().is_integer(waiters > 0 ? 2 : 1));
+                CHECK(it.exists(it.K) == (waiters > 0));
+                CHECK_FALSE(it.is_ours());
+                CHECK(it.exists(it.who) == (waiters > 0));
+                CHECK(it.queued() == (waiters > 0 ? waiters - 1 : 0));
                 here.memory("0");
-                CHECK(it.watch().is_integer(lease));
-                CHECK(it.is_offered());
             }
         }
     }
 }
 
-TEST_CASE("out of memory, who leaves alone frees the lock that was offered") {
+TEST_CASE("out of memory, a lock is taken away by force, and is then the first waiter's or free") {
     private_place here;
-    auto it = here.fresh(all);
-    it.enter(place::none);
-    it.count(1);
-    CHECK(it.release().is_integer(2));
-    here.memory("1");
-    CHECK(it.leave().is_integer(1));
-    CHECK_FALSE(it.exists(it.K));
-    CHECK_FALSE(it.exists(it.B));
-}
-
-TEST_CASE("out of memory, who is counted and leaves is refused, and counted on") {
-    private_place here;
-    auto it = here.fresh(all);
-    held_by_other(it, 2);
-    here.memory("1");
-    const auto leave = [&] {
-        CHECK(refused(it.leave(), errc::out_of_memory));
-        CHECK(refused(enter(it, place::quit), errc::out_of_memory));
-    };
-    CHECK(changes_nothing(here.server, leave));
+    for (const lock_options* options : every_kind) {
+        for (const int waiters : {0, 1, 2}) {
+            auto it = here.fresh(*options);
+            held_by_us(it, waiters);
+            here.memory("1");
+            CHECK(it.force().is_integer(1));
+            CHECK(it.get(it.mark) == it.owner.view());
+            CHECK_FALSE(it.is_ours());
+            CHECK(it.exists(it.K) == (waiters > 0));
+            here.memory("0");
+        }
+    }
 }
 
 TEST_CASE("out of memory, a lock of ours is ours when we ask again") {
     private_place here;
     for (const lock_options* options : every_kind) {
         auto it = here.fresh(*options);
-        it.enter(place::none);
+        it.enter(enter_mode::join);
         here.memory("1");
-        for (const place where : {place::none, place::join, place::stay, place::quit}) {
-            CHECK(it.enter(where).what == got::granted);
-        }
+        for (const enter_mode mode : everywhere) CHECK(it.enter(mode).what == got::granted);
         here.memory("0");
     }
 }
@@ -139,128 +106,133 @@ TEST_CASE("a replica never says of a lock that it is somebody else's, or gone") 
             auto free = here.fresh(*options);
             auto ours = here.fresh(*options);
             auto theirs = here.fresh(*options);
-            auto offered = here.fresh(*options);
-            free.count(waiters);
+            auto queued = here.fresh(*options);
+            queue_others(free, waiters);
             held_by_us(ours, waiters);
             held_by_other(theirs, waiters);
-            held_by_other(offered, waiters);
-            offered.offer(token::from(offered.get(offered.K)), 0);
+            held_by_other(queued, waiters);
+            queued.enter(enter_mode::join);
+            here.server.command({"PEXPIRE", queued.Q, "1000000"});
             here.server.command({"REPLICAOF", "127.0.0.1", "1"});
-            for (handoff_lock* it : {&free, &ours, &theirs, &offered}) {
+            for (handoff_lock* it : {&free, &ours, &theirs, &queued}) {
                 INFO((it == &free     ? "free"
                       : it == &ours   ? "ours"
                       : it == &theirs ? "theirs"
-                                      : "offered")
+                                      : "queued")
                      << ", " << waiters << " waiting, fencing " << options->fencing);
                 const auto before = contents(*it);
-                for (const place where : everywhere) {
-                    INFO(static_cast<int>(where));
-                    CHECK(refused(enter(*it, where), errc::read_only));
+                for (const enter_mode mode : everywhere) {
+                    INFO(static_cast<int>(mode));
+                    CHECK(refused(enter(*it, mode), errc::read_only));
                 }
                 CHECK(refused(it->release(), errc::read_only));
-                if (it == &free) CHECK(refused(it->revive(), errc::read_only));
-                if (waiters > 0) {
-                    CHECK(refused(it->watch(), errc::read_only));
-                    CHECK(refused(it->leave(), errc::read_only));
-                }
+                CHECK(refused(it->force(), errc::read_only));
                 CHECK(contents(*it) == before);
             }
-            CHECK(refused(waiters == 0 ? offered.leave() : theirs.leave(), errc::read_only));
         }
     }
-}
-
-TEST_CASE("a replica does not say busy to who is in line, however long the count of those who wait lasts") {
-    private_place here;
-    auto it = here.fresh(bare);
-    held_by_other(it, 1);
-    here.server.command({"PEXPIRE", it.W, "60000"});
-    here.server.command({"REPLICAOF", "127.0.0.1", "1"});
-    CHECK(refused(enter(it, place::stay), errc::read_only));
 }
 
 // Keys of other types.
 
-namespace {
-
-// Every step, whatever is found, with a hash at one of the keys: it may answer, or be refused before anything is written.
-void refuses_or_answers(std::string handoff_lock::*spoilt) {
-    private_place here;
-    for (const lock_options* options : {&bare, &all}) {
-        for (const layer& lay : layers) {
-            for (const int waiters : {0, 1, 2}) {
-                for (const step& step : every_step) {
-                    auto it = here.fresh(*options);
-                    lay(it, waiters);
-                    make_hash(it, it.*spoilt);
-                    const auto before = contents(it);
-                    const auto answer = step.run(it);
-                    INFO(step.name << ", " << waiters << " waiting: " << answer.text());
-                    if (!answer.is(reply_kind::error)) continue;
-                    CHECK(refused(answer, errc::wrong_type));
-                    CHECK(contents(it) == before);
-                }
-            }
-        }
-    }
-}
-
-}  // namespace
-
-TEST_CASE("another type at the lock's key is an error to every step but to leave, and stays") {
+TEST_CASE("another type at the lock's key is an error to every step, and stays") {
     private_place here;
     for (const lock_options* options : every_kind) {
         for (const int waiters : {0, 1}) {
             auto it = here.fresh(*options);
             make_hash(it, it.K);
-            it.count(waiters, "60000");
+            queue_others(it, waiters);
             for (const step& step : every_step) {
                 INFO(step.name);
-                if (step.name == std::string_view("leave")) continue;
                 CHECK(changes_nothing(here.server, [&] { CHECK(refused(step.run(it), errc::wrong_type)); }));
             }
-            CHECK(it.leave().is_integer(0));
             CHECK(here.server.command({"HGETALL", it.K}) == "a\nb");
         }
     }
 }
 
-TEST_CASE("another type at the fence is an error before anything is written") {
-    refuses_or_answers(&handoff_lock::fence);
-}
-
-TEST_CASE("another type at the offers is an error before anything is written") {
-    refuses_or_answers(&handoff_lock::B);
-}
-
-TEST_CASE("another type at the waiters is an error before anything is written") {
-    refuses_or_answers(&handoff_lock::W);
-}
-
-TEST_CASE("a lock is freed whatever is at the offers and the waiters") {
+TEST_CASE("another type at the queue is an error to those who enter, before anything is written") {
     private_place here;
     for (const lock_options* options : every_kind) {
-        auto it = here.fresh(*options);
-        held_by_us(it, 0);
-        make_hash(it, it.B);
-        make_hash(it, it.W);
-        CHECK(it.release().is_integer(1));
-        CHECK_FALSE(it.exists(it.K));
+        for (const layer& lay : layers) {
+            for (const enter_mode mode : everywhere) {
+                auto it = here.fresh(*options);
+                lay(it, 0);
+                make_hash(it, it.Q);
+                const auto ask = [&] { CHECK(refused(enter(it, mode), errc::wrong_type)); };
+                CHECK(changes_nothing(here.server, ask));
+            }
+        }
     }
 }
 
-TEST_CASE("a fence that cannot grow is an error before anything is written, and the lock can be freed") {
+TEST_CASE("another type at the queue does not keep a lock, and stays") {
     private_place here;
-    for (const char* last : {"9223372036854775807", "9223372036854000000", "99999999999999999999999"}) {
-        INFO(last);
-        auto it = here.fresh(all);
-        held_by_us(it, 1);
-        it.set(it.fence, last, "3900000");
-        CHECK(changes_nothing(here.server, [&] { CHECK(it.release().is(reply_kind::error)); }));
-        CHECK(it.free().is_integer(1));
-        for (const place where : everywhere) {
-            INFO(static_cast<int>(where));
-            CHECK(changes_nothing(here.server, [&] { CHECK(enter(it, where).is(reply_kind::error)); }));
+    for (const lock_options* options : every_kind) {
+        for (const bool by_force : {false, true}) {
+            auto it = here.fresh(*options);
+            held_by_us(it, 0);
+            make_hash(it, it.Q);
+            CHECK((by_force ? it.force() : it.release()).is_integer(1));
+            CHECK_FALSE(it.exists(it.K));
+            CHECK_FALSE(it.exists(it.who));
+            CHECK(here.server.command({"HGETALL", it.Q}) == "a\nb");
+        }
+    }
+}
+
+TEST_CASE("another type at the fence is an error to those who want one, before anything is written") {
+    private_place here;
+    for (const lock_options* options : every_kind) {
+        for (const layer& lay : {layers[0], layers[1]}) {
+            for (const enter_mode mode : everywhere) {
+                auto it = here.fresh(*options);
+                lay(it, 0);
+                make_hash(it, it.fence);
+                const auto before = contents(it);
+                const auto answer = enter(it, mode);
+                if (options->fencing) {
+                    CHECK(refused(answer, errc::wrong_type));
+                    CHECK(contents(it) == before);
+                } else {
+                    CHECK(it.dialect.read_enter(answer).what == got::granted);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("a fence that cannot grow does not keep a lock: waiters without one are served") {
+    private_place here;
+    for (const char* last :
+         {"a hash", "9223372036854775807", "9223372036854000000", "99999999999999999999999"}) {
+        for (const int way : {0, 1, 2}) {
+            INFO(last << ", " << way);
+            auto it = here.fresh(all);
+            held_by_us(it, 2);
+            if (*last == 'a') {
+                make_hash(it, it.fence);
+            } else {
+                it.set(it.fence, last, "3900000");
+            }
+            handoff_lock next(here.server, here.redis, it.K, labelled);
+            it.queue_up(next.ticket());
+            if (way == 2) here.server.command({"DEL", it.K});
+            if (way == 2) {
+                CHECK(next.enter(enter_mode::join).what == got::granted);
+            } else {
+                CHECK((way == 0 ? it.release().is_integer(2) : it.force().is_integer(1)));
+            }
+            CHECK(next.is_ours());
+            CHECK(next.get(next.who) == next.owner_text());
+            CHECK(it.queued() == 0);
+            here.server.command({"DEL", it.K, it.who});
+            CHECK(changes_nothing(here.server,
+                                  [&] { CHECK(enter(it, enter_mode::join).is(reply_kind::error)); }));
+            queue_others(it, 1);
+            CHECK(enter(it, enter_mode::join).is(reply_kind::error));
+            CHECK_FALSE(it.exists(it.K));
+            CHECK_FALSE(it.exists(it.who));
         }
     }
 }

@@ -1,6 +1,7 @@
 // hiredis_connection over real servers: what it carries, how it keeps its sockets, and where it stops waiting.
 #include <algorithm>
 #include <arpa/inet.h>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <fcntl.h>
@@ -9,7 +10,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <set>
-#include <stop_token>
 #include <string>
 #include <sys/socket.h>
 #include <thread>
@@ -23,7 +23,7 @@
 #include "support/descriptors.hpp"
 #include "support/fake_server.hpp"
 #include "support/in_child.hpp"
-#include "support/slack.hpp"
+#include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
 using namespace std::chrono_literals;
@@ -217,7 +217,7 @@ TEST_CASE("the socket used last is used first") {
     const auto id = [&] { return redis.execute({"CLIENT", "ID"}).number(); };
     const auto first = id();
     reply popped;
-    std::thread waiter([&] { popped = redis.wait({"BLPOP", "list", "0"}, clock::now() + 20s, {}); });
+    std::thread waiter([&] { popped = redis.execute({"BLPOP", "list", "0"}); });
     const bool waits = eventually([&] { return blocked(server, 1); });
     const auto second = id();
     server.command({"RPUSH", "list", "x"});
@@ -230,22 +230,21 @@ TEST_CASE("the socket used last is used first") {
     CHECK(sockets_at(server) == 2);
 }
 
-TEST_CASE("no more than max_idle sockets stay open") {
+TEST_CASE("no more than max_idle sockets stay open, and the one for pipelines") {
     const redis_server server;
     hiredis_connection redis(server.uri() + patient + "&max_idle=2");
+    std::array<reply, 1> replies;
+    redis.pipeline(std::array<command, 1>{command({"PING"})}, replies);
     std::vector<std::thread> waiters;
-    for (int i = 0; i < 5; ++i) {
-        waiters.emplace_back([&] {
-            static_cast<void>(redis.wait({"BLPOP", "list", "0"}, clock::now() + 20s, {}));
-        });
-    }
+    for (int i = 0; i < 5; ++i)
+        waiters.emplace_back([&] { static_cast<void>(redis.execute({"BLPOP", "list", "0"})); });
     const bool all_wait = eventually([&] { return blocked(server, 5); });
     const auto sockets = sockets_at(server);
     server.command({"RPUSH", "list", "1", "2", "3", "4", "5"});
     for (std::thread& t : waiters) t.join();
     REQUIRE(all_wait);
-    CHECK(sockets == 5);
-    CHECK(eventually([&] { return sockets_at(server) == 2; }));
+    CHECK(sockets == 5 + 1);
+    CHECK(eventually([&] { return sockets_at(server) == 2 + 1; }));
 }
 
 TEST_CASE("eight threads on one connection read their own answers") {
@@ -272,20 +271,16 @@ TEST_CASE("no descriptor of a connection is inherited by a program that is start
     const redis_server server(over_tcp());
     const auto before = open_descriptors();
     hiredis_connection redis(server.uri() + patient);
-    std::stop_source stop;
-    std::thread waiter([&] {
-        static_cast<void>(redis.wait({"BLPOP", "list", "0"}, clock::now() + 20s, stop.get_token()));
-    });
-    const bool waits = eventually([&] { return blocked(server, 1); });
+    REQUIRE(redis.execute({"PING"}).answered());
+    const auto news = redis.subscribe("news");
+    distlock::listener listens(news, "");
+    REQUIRE(listens.wait(clock::now() + 20s, {}) == distlock::listener::woken::by_confirmation);
     const auto opened = opened_since(before);
     std::set<int> inherited;
     for (const int fd : opened) {
         if ((::fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0) inherited.insert(fd);
     }
-    stop.request_stop();
-    waiter.join();
-    REQUIRE(waits);
-    CHECK(opened.size() >= 2);  // the socket, and what a stop request rings
+    CHECK(opened.size() == 3);  // two sockets, and what wakes the thread that reads messages
     CHECK(inherited.empty());
 }
 
@@ -413,68 +408,6 @@ TEST_CASE("a server that was restarted after a post is found again") {
     CHECK(redis.execute({"ECHO", "b"}).is_string("b"));
 }
 
-TEST_CASE("a wait is answered by the push it waits for") {
-    const redis_server server;
-    hiredis_connection redis(server.uri() + patient);
-    reply popped;
-    std::thread waiter([&] { popped = redis.wait({"BLPOP", "list", "0"}, clock::now() + 20s, {}); });
-    const bool waits = eventually([&] { return blocked(server, 1); });
-    server.command({"RPUSH", "list", "x"});
-    waiter.join();
-    REQUIRE(waits);
-    REQUIRE(popped.elements().size() == 2);
-    CHECK(popped.elements()[1].is_string("x"));
-}
-
-TEST_CASE("a wait outlasts the command time-out and ends at its deadline") {
-    const redis_server server;
-    hiredis_connection redis(server.uri() + "?command_timeout=20ms");
-    REQUIRE(eventually([&] { return redis.execute({"PING"}).answered(); }));
-    reply r;
-    const auto took = time_of([&] { r = redis.wait({"BLPOP", "list", "0"}, clock::now() + 300ms, {}); });
-    CHECK(r.is(reply_kind::no_answer));
-    CHECK(r.cause() == errc::no_reply);
-    CHECK(took >= 299ms);
-    CHECK(took <= 300ms + slack);
-    CHECK(eventually([&] { return blocked(server, 0); }));
-}
-
-TEST_CASE("a wait ends at a stop request, on the server too, and its socket is as good as before") {
-    const redis_server server;
-    hiredis_connection redis(server.uri() + patient);
-    const auto id = redis.execute({"CLIENT", "ID"}).number();
-    std::stop_source stop;
-    reply r;
-    clock::time_point ended;
-    std::thread waiter([&] {
-        r = redis.wait({"BLPOP", "list", "0"}, clock::now() + 20s, stop.get_token());
-        ended = clock::now();
-    });
-    const bool waits = eventually([&] { return blocked(server, 1); });
-    const auto asked = clock::now();
-    stop.request_stop();
-    waiter.join();
-    REQUIRE(waits);
-    CHECK(r.is(reply_kind::no_answer));
-    CHECK(r.cause() == errc::cancelled);
-    CHECK(ended - asked <= slack / 3);
-    CHECK(eventually([&] { return blocked(server, 0); }));
-    CHECK(redis.execute({"CLIENT", "ID"}).is_integer(id));
-    CHECK(server.command({"RPUSH", "list", "x"}) == "1");
-    CHECK(redis.execute({"LLEN", "list"}).is_integer(1));
-}
-
-TEST_CASE("a wait that was stopped before it began sends nothing") {
-    const redis_server server;
-    hiredis_connection redis(server.uri() + patient);
-    std::stop_source stop;
-    stop.request_stop();
-    const reply r = redis.wait({"SET", "a", "1"}, clock::now() + 20s, stop.get_token());
-    CHECK(r.is(reply_kind::not_sent));
-    CHECK(r.cause() == errc::cancelled);
-    CHECK(server.command({"EXISTS", "a"}) == "0");
-}
-
 TEST_CASE("half a command is never applied") {
     redis_server_options options;
     options.tcp = GENERATE(false, true);
@@ -487,7 +420,7 @@ TEST_CASE("half a command is never applied") {
     const auto took = time_of([&] { r = redis.execute({"SET", "a", much}); });
     server.resume();
     CHECK_FALSE(r.answered());
-    CHECK(took <= 200ms + slack);
+    CHECK(took <= 200ms + timing_tolerance);
     CHECK(eventually([&] { return sockets_at(server) == 0; }));
     CHECK(server.command({"EXISTS", "a"}) == "0");
 }
@@ -500,7 +433,11 @@ TEST_CASE("a child after fork() is refused") {
         return r.is(reply_kind::not_sent) && r.cause() == errc::wrong_process;
     };
     CHECK(in_child([&] { return refused(redis.execute({"SET", "a", "child"})); }));
-    CHECK(in_child([&] { return refused(redis.wait({"SET", "a", "child"}, clock::now() + 1s, {})); }));
+    CHECK(in_child([&] {
+        std::array<reply, 1> replies;
+        redis.pipeline(std::array<command, 1>{command{"SET", "a", "child"}}, replies);
+        return refused(replies[0]);
+    }));
     CHECK(in_child([&] { return !redis.post({"SET", "a", "child"}); }));
     CHECK(redis.execute({"GET", "a"}).is(reply_kind::nil));
 }

@@ -33,7 +33,7 @@ const std::string set_injected = "*3\r\n$3\r\nSET\r\n$8\r\ninjected\r\n$1\r\n1\r
 
 // Texts that would be commands, or code, if a length were not believed or a text were pasted into another.
 const std::vector<std::string> hostile{
-    "a\r\n*1\r\n$4\r\nPING\r\n",
+    "a\r\n*1\r\n$4\r\nROLE\r\n",
     "a\r\n" + set_injected,
     set_injected,
     "a\n" + set_injected,
@@ -63,7 +63,7 @@ std::string percent_encoded(std::string_view text) {
 
 bool knows_only_ours(const redis_server& server) {
     return server.command({"EXISTS", "injected"}) == "0" &&
-           server.command({"INFO", "commandstats"}).find("cmdstat_ping:") == std::string::npos;
+           server.command({"INFO", "commandstats"}).find("cmdstat_role:") == std::string::npos;
 }
 
 // Taken, found taken, waited for, handed on, looked at, taken away, and released.
@@ -177,7 +177,7 @@ TEST_CASE("no user and no password is a command, whatever it holds") {
 
 namespace {
 
-// What a user of a dialect needs, beside connecting. With the hand-off: what the README says, word for word.
+// What a user of a dialect needs, beside connecting. With the hand-off: what .github/SECURITY.md says, word for word.
 struct permissions {
     std::string commands;
     std::string keys;
@@ -187,9 +187,9 @@ template <class Dialect>
 const permissions least{};
 template <>
 const permissions least<distlock::handoff>{
-    "SET GET MGET DEL PTTL PEXPIRE INCR DECR INCRBY TIME LINDEX RPUSH BLPOP EVAL EVALSHA CLIENT|ID "
-    "CLIENT|UNBLOCK",
-    "~orders:* ~{orders:*}:distlock:*"};
+    "SET GET DEL PTTL PEXPIRE INCRBY TIME ZADD ZCARD ZRANGE ZRANK ZREM ZSCORE PUBSUB|NUMSUB PUBLISH "
+    "SUBSCRIBE UNSUBSCRIBE EVAL EVALSHA",
+    "~orders:* ~{orders:*}:distlock:* &distlock:*"};
 template <>
 const permissions least<distlock::plain>{"SET GET DEL PTTL PEXPIRE INCRBY TIME EVAL EVALSHA",
                                          "~orders:* ~{orders:*}:distlock:*"};
@@ -207,9 +207,8 @@ const permissions least<distlock::getset>{"SET GET DEL PTTL PEXPIRE INCRBY TIME 
                                           "~orders:* ~{orders:*}:distlock:*"};
 template <>
 const permissions least<distlock::redisson>{
-    "EXISTS HEXISTS HKEYS HSETNX HSET HLEN HGETALL GET DEL PTTL PEXPIRE INCR PUBLISH SUBSCRIBE UNSUBSCRIBE "
-    "EVAL "
-    "EVALSHA",
+    "EXISTS HEXISTS HKEYS HSETNX HSET HDEL HLEN HGETALL GET DEL PTTL PEXPIRE INCR PUBLISH SUBSCRIBE "
+    "UNSUBSCRIBE EVAL EVALSHA",
     "~orders:* ~redisson_lock_token:{orders:*} &redisson_lock__channel:{orders:*}"};
 
 void allow(const redis_server& server, const permissions& what) {

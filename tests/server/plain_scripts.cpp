@@ -386,6 +386,80 @@ TEST_CASE("a release takes the owner's text with it and leaves the fence") {
     CHECK(it.release().what == release_outcome::expired);
 }
 
+// The server knew only the fence it had given: with its clock set back a little, it gave one that was used already.
+TEST_CASE("a release and a renewal keep the largest fence that was used since, and the next one is larger") {
+    hiredis_connection redis(shared().uri() + patient);
+    for (const auto& options : {fenced, all}) {
+        for (const bool renews : {false, true}) {
+            for (const char* last : {"", "9", "garbage"}) {
+                INFO((renews ? "renewal, " : "release, ") << last);
+                lock it(shared(), redis, fresh_name(), options);
+                const std::uint64_t used =
+                    it.take().fence + 3'600'000'000;  // of a clock that was an hour ahead
+                if (*last != '\0') it.set(it.fence_key(), last);
+                it.owner.fence(used);
+                if (renews) {
+                    CHECK(it.renew() == renewal::kept);
+                    CHECK(it.is_ours());
+                    CHECK(just_set(it.ttl(it.name()), lease));
+                } else {
+                    CHECK(it.release().what == release_outcome::released);
+                    CHECK_FALSE(it.exists(it.name()));
+                    CHECK_FALSE(it.exists(it.owner_key()));
+                }
+                CHECK(it.get(it.fence_key()) == std::to_string(used));
+                CHECK(just_set(it.ttl(it.fence_key()), fence_life));
+                shared().command({"DEL", it.name()});
+                CHECK(it.take().fence > used);
+            }
+        }
+    }
+}
+
+TEST_CASE("a fence that was used is never put in the place of a larger one, to the last digit") {
+    hiredis_connection redis(shared().uri() + patient);
+    lock it(shared(), redis, fresh_name(), fenced);
+    for (const bool renews : {false, true}) {
+        it.take();
+        it.set(it.fence_key(), past_2_53);
+        for (const std::uint64_t used : {past_2_53_number - 1, std::uint64_t{9}, past_2_53_number}) {
+            it.owner.fence(used);
+            CHECK((renews ? it.renew() == renewal::kept : it.release().what != release_outcome::refused));
+            CHECK(it.get(it.fence_key()) == past_2_53);
+        }
+        shared().command({"DEL", it.name()});
+        it.take();
+        it.set(it.fence_key(), std::to_string(past_2_53_number - 1));
+        it.owner.fence(past_2_53_number);
+        CHECK((renews ? it.renew() == renewal::kept : it.release().what == release_outcome::released));
+        CHECK(it.get(it.fence_key()) == past_2_53);
+        it.release();
+    }
+}
+
+TEST_CASE("what the server cannot keep of a fence is no reason to keep a lock, nor to lose one") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    for (const auto& options : {fenced, all}) {
+        for (const char* trouble : {"out of memory", "another type"}) {
+            INFO(trouble);
+            lock it(server, redis, fresh_name(), options);
+            it.owner.fence(it.take().fence + 3'600'000'000);
+            if (*trouble == 'o') {
+                server.command({"CONFIG", "SET", "maxmemory", "1"});
+            } else {
+                server.command({"DEL", it.fence_key()});
+                server.command({"RPUSH", it.fence_key(), "somebody's"});
+            }
+            CHECK(it.renew() == renewal::kept);
+            CHECK(it.release().what == release_outcome::released);
+            CHECK_FALSE(it.exists(it.name()));
+            if (*trouble == 'a') CHECK(server.command({"LLEN", it.fence_key()}) == "1");
+            server.command({"CONFIG", "SET", "maxmemory", "0"});
+        }
+    }
+}
+
 TEST_CASE("a release leaves alone what somebody else has, and all beside it") {
     const redis_server server;
     hiredis_connection redis(server.uri() + patient);
@@ -878,7 +952,7 @@ TEST_CASE("to inspect changes nothing, and a free lock has no holder") {
     CHECK_FALSE(it.report().holder);
     CHECK_FALSE(it.report().remaining);
     CHECK_FALSE(it.report().fence);
-    CHECK_FALSE(it.report().waiters);
+    CHECK(it.report().waiters.value_or(0) == 0);
     CHECK(server.command({"DBSIZE"}) == "0");
     const auto fence = it.take().fence;
     const auto before = changes(server);

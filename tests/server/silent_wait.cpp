@@ -1,156 +1,124 @@
-// A wait in line whose connection falls silent: the other end is gone, and nobody says so.
+// A subscription whose socket falls silent: the other end is gone, and nobody says so.
 #include <chrono>
+#include <cstddef>
 #include <memory>
-#include <optional>
+#include <poll.h>
+#include <stop_token>
 #include <string>
+#include <thread>
 
-#include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
 
 #include "catch.hpp"
-#include "support/lock_on_server.hpp"
-#include "support/slack.hpp"
-#include "support/stepping_proxy.hpp"
 #include "support/waiting.hpp"
 
 using namespace std::chrono_literals;
 using distlock::hiredis_connection;
+using distlock::listener;
 using distlock::testing::fault_proxy;
 using distlock::testing::redis_server;
+using clk = distlock::clock;
+using woken = listener::woken;
+using channel = std::shared_ptr<distlock::subscription>;
 
 namespace {
 
-fault_proxy::which waits() {
-    return [](const fault_proxy::words& request) { return !request.empty() && request[0] == "BLPOP"; };
+const std::string patient = "?connect_timeout=20s&command_timeout=20s";
+
+// Returns: whether the server has confirmed it; somebody who waits reads that.
+bool in_force(const channel& c) {
+    listener mine(c, "no message");
+    const auto until = clk::now() + 20s;
+    while (c->confirmations() == 0) {
+        if (mine.wait(until, {}) == woken::by_time) return false;
+    }
+    return true;
 }
 
-}  // namespace
-
-TEST_CASE("a wait that the server never heard of, or whose answer is lost, does not last for ever") {
-    for (const auto where : {fault_proxy::part::request, fault_proxy::part::reply}) {
-        redis_server server;
-        fault_proxy proxy(server.socket_path());
-        hiredis_connection near(server.uri());
-        hiredis_connection far(proxy.uri());
-        distlock::mutex theirs(near, "orders", {.lease = 2s, .renew = false});
-        distlock::mutex ours(far, "orders", {.lease = 2s});
-        theirs.lock();
-        proxy.cut({.of = where, .command = waits(), .how = fault_proxy::ending::silence});
-        const auto began = std::chrono::steady_clock::now();
-        REQUIRE(ours.try_lock_for(60s));
-        // Their lease ends, and ours where the grant was lost; the wait is found to be none every three seconds.
-        CHECK(std::chrono::steady_clock::now() - began < 20s);
-        CHECK(proxy.cuts().size() == 1);
-        ours.unlock();
+std::string next_message(const channel& c, const redis_server& server, const std::string& text) {
+    listener mine(c, "");
+    server.command({"PUBLISH", c->channel(), text});
+    for (;;) {
+        const auto got = mine.wait(clk::now() + 20s, {});
+        if (got == woken::by_message) return std::string(mine.message());
+        if (got == woken::by_time) return "no message";
     }
 }
 
-// To ask whether the server knows of the wait took a whole command's time-out, whatever was left of the wait.
-TEST_CASE("a wait over a link that fell silent ends at its deadline") {
-    redis_server server;
-    fault_proxy proxy(server.socket_path());
-    hiredis_connection redis(proxy.uri("?command_timeout=3s"));
-    CHECK(redis.execute({"SET", "a", "1"}).is_status("OK"));
-    proxy.hold(fault_proxy::part::reply);
-    const auto deadline = distlock::clock::now() + 3200ms;  // the question comes after three seconds
-    redis.wait({"BLPOP", "orders", "0"}, deadline, {});
-    const auto late =
-        std::chrono::duration_cast<std::chrono::milliseconds>(distlock::clock::now() - deadline);
-    CHECK(late <= 100ms + slack);
+fault_proxy::which are(const std::string& word) {
+    return [word](const fault_proxy::words& w) { return w.at(0) == word; };
 }
 
-namespace {
+// A thread that waits, for nothing in particular, as long as this lives.
+class reading {
+  public:
+    explicit reading(const channel& on)
+        : mine_(on, "no message"), thread_([this](const std::stop_token& stop) {
+              while (!stop.stop_requested()) mine_.wait(clk::now() + 20s, stop);
+          }) {}
 
-// A wait of 50 ms over a link on which replies are held.
-struct given_up {
-    given_up() {
-        CHECK(redis.execute({"SET", "a", "1"}).is_status("OK"));
-        CHECK(redis.wait({"BLPOP", "orders", "0.01"}, distlock::clock::time_point::max(), {}).answered());
-        proxy.hold(fault_proxy::part::reply);
-        const auto answer = redis.wait({"BLPOP", "orders", "0"}, distlock::clock::now() + 50ms, {}, late);
-        CHECK_FALSE(answer.answered());
-        CHECK(late != nullptr);
-    }
-    std::optional<distlock::reply> heard() {
-        std::optional<distlock::reply> answer;
-        eventually([&] {
-            redis.collect();
-            return (answer = late->answer()).has_value();
-        });
-        return answer;
-    }
-    redis_server server;
-    fault_proxy proxy{server.socket_path()};
-    hiredis_connection redis{proxy.uri()};
-    std::shared_ptr<distlock::receipt> late;
+  private:
+    listener mine_;
+    std::jthread thread_;
 };
 
 }  // namespace
 
-TEST_CASE("what comes after a wait was given up is heard") {
-    given_up it;
-    it.proxy.let_go();
-    const auto answer = it.heard();
-    REQUIRE(answer);
-    CHECK(answer->is(distlock::reply_kind::nil));
-    CHECK(it.redis.execute({"GET", "a"}).is_string("1"));
-}
-
-TEST_CASE("a wait whose end is answered a moment later is not late") {
-    // Its answer was waited for once more, and its place in line kept for five seconds.
-    redis_server server;
-    stepping_proxy proxy(server.socket_path());
-    hiredis_connection redis(proxy.uri());
-    CHECK(redis.wait({"BLPOP", "orders", "0.01"}, distlock::clock::time_point::max(), {}).answered());
-    proxy.at("BLPOP reply", [] {
-        const auto until = distlock::clock::now() + 12ms;
-        CHECK(eventually([&] { return distlock::clock::now() >= until; }));
-    });
-    std::shared_ptr<distlock::receipt> late;
-    redis.wait({"BLPOP", "orders", "0"}, distlock::clock::now() + 50ms, {}, late);
-    CHECK_FALSE(late);
-}
-
-TEST_CASE("a wait that could not be ended on the server keeps no other command waiting") {
-    redis_server server;
+TEST_CASE("a socket that falls silent is asked after three seconds whether it lives, and replaced") {
+    const redis_server server;
     fault_proxy proxy(server.socket_path());
-    hiredis_connection redis(proxy.uri());
-    CHECK(redis.wait({"BLPOP", "orders", "0.01"}, distlock::clock::time_point::max(), {}).answered());
-    const auto ending = [](const fault_proxy::words& w) { return w.size() > 1 && w[1] == "UNBLOCK"; };
-    proxy.cut({.command = ending, .how = fault_proxy::ending::silence});
-    std::shared_ptr<distlock::receipt> late;
-    redis.wait({"BLPOP", "orders", "0"}, distlock::clock::now() + 50ms, {}, late);
-    REQUIRE(late);
-    for (int i = 0; i < 3; ++i) CHECK(redis.execute({"SET", "a", "1"}).is_status("OK"));
-    server.command({"RPUSH", "orders", "offer"});
-    CHECK(eventually([&] {
-        redis.collect();
-        const auto answer = late->answer();
-        return answer && answer->elements().size() == 2 && answer->elements()[1].is_string("offer");
-    }));
+    hiredis_connection redis(proxy.uri("?command_timeout=100ms"));
+    const auto news = redis.subscribe("news");
+    REQUIRE(in_force(news));
+    proxy.cut({.command = are("PING"), .how = fault_proxy::ending::silence});
+    const auto began = clk::now();
+    listener mine(news, "");
+    REQUIRE(mine.wait(clk::now() + 20s, {}) == woken::by_confirmation);
+    CHECK(proxy.cuts().size() == 1);
+    CHECK(proxy.connections() == 2);
+    CHECK(clk::now() - began > 2s);
+    CHECK(next_message(news, server, "text") == "text");
 }
 
-TEST_CASE(
-    "who does not hear of a wait that was given up is told so after two seconds, and leaves no socket") {
-    const auto began = distlock::clock::now();
-    given_up it;
-    const auto answer = it.heard();
-    REQUIRE(answer);
-    CHECK_FALSE(answer->answered());
-    CHECK(distlock::clock::now() - began > 2s);
-    CHECK(distlock::clock::now() - began < 2s + 2 * slack);
-    CHECK(eventually([&] { return lock_on_server(it.server, "orders").blocked() == 0; }));
+TEST_CASE("a socket on which nobody read for three seconds is asked at once, and kept if it answers") {
+    const redis_server server;
+    fault_proxy proxy(server.socket_path());
+    hiredis_connection redis(proxy.uri(patient));
+    const auto news = redis.subscribe("news");
+    REQUIRE(in_force(news));
+    const auto pings = [&] { return proxy.requests(are("PING")).size(); };
+    const auto then = clk::now() + 3s;
+    while (clk::now() < then) ::poll(nullptr, 0, 50);
+    CHECK(pings() == 0);
+    const reading one(news);
+    CHECK(eventually([&] { return pings() == 1; }, 2s));
+    CHECK(next_message(news, server, "text") == "text");
+    CHECK(proxy.connections() == 1);
 }
 
-TEST_CASE("who may not end a wait any more leaves the line by closing the socket") {
-    redis_server server;
-    server.command({"ACL", "SETUSER", "worker", "on", ">secret", "~*", "+@all"});
-    hiredis_connection redis("unix://worker:secret@" + server.socket_path());
-    CHECK(redis.wait({"BLPOP", "orders", "0.01"}, distlock::clock::time_point::max(), {}).answered());
-    server.command({"ACL", "SETUSER", "worker", "-client|unblock"});
-    std::shared_ptr<distlock::receipt> late;
-    redis.wait({"BLPOP", "orders", "0"}, distlock::clock::now() + 50ms, {}, late);
-    CHECK_FALSE(late);
-    CHECK(eventually([&] { return lock_on_server(server, "orders").blocked() == 0; }));
+TEST_CASE("a subscription that is not answered is made on another socket") {
+    const redis_server server;
+    fault_proxy proxy(server.socket_path());
+    proxy.cut({.command = are("SUBSCRIBE"), .how = fault_proxy::ending::silence});
+    hiredis_connection redis(proxy.uri("?command_timeout=100ms"));
+    const auto news = redis.subscribe("news");
+    const auto took = time_of([&] { CHECK(in_force(news)); });
+    CHECK(took < 2s);  // sooner than a socket that owes no answer is asked
+    CHECK(proxy.connections() == 2);
+}
+
+TEST_CASE("a link on which nothing passes is tried again and again, and messages are heard when it is back") {
+    const redis_server server;
+    fault_proxy proxy(server.socket_path());
+    hiredis_connection redis(proxy.uri("?connect_timeout=100ms&command_timeout=50ms"));
+    const auto news = redis.subscribe("news");
+    proxy.hold(fault_proxy::part::request);
+    proxy.hold(fault_proxy::part::reply);
+    const reading one(news);
+    CHECK(eventually([&] { return proxy.connections() > 2; }));
+    CHECK(news->confirmations() == 0);
+    proxy.let_go();
+    CHECK(eventually([&] { return news->confirmations() > 0; }));
+    CHECK(eventually([&] { return next_message(news, server, "text") == "text"; }));
 }

@@ -16,7 +16,7 @@ class actor::watcher final : public distlock::lease_observer {
 
   private:
     void look(const char* what) const {
-        if (!actor_.link_)
+        if (actor_.disconnected_)
             actor_.scenario_.where.fail(std::string(what) + " is told after the connection is gone");
         if (actor_.scenario_.where.random().chance(100'000)) actor_.scenario_.threads.sleep(20ms);
     }
@@ -65,7 +65,8 @@ void actor::main() {
     while (!locks_.empty())
         locks_.erase(locks_.begin() + static_cast<std::ptrdiff_t>(d.index(locks_.size())));
     home.left = true;
-    link_.reset();
+    link_.reset();  // which waits for those who are told
+    disconnected_ = true;
     over_ = true;
 }
 

@@ -1,7 +1,18 @@
 // The checks themselves: checks.hpp.
 #include "sim/checks.hpp"
 
+#include <algorithm>
+#include <utility>
+
 namespace sim {
+
+namespace {
+
+std::string_view token_of(const dataset::member& ticket) {
+    return std::string_view(ticket.second).substr(0, 32);
+}
+
+}  // namespace
 
 // One look at a lock that threads believe they have.
 void checks::look_at(state& n) {
@@ -62,16 +73,18 @@ void checks::see(state& n) {
         n.deadline = ms + ttl;
         n.gone_at = server_.clock().when(std::chrono::milliseconds(n.deadline + 1));
     }
-    n.offered.clear();
-    if (on.list_size(n.offers, wall) > 0) {
-        const auto items = on.list(n.offers, wall);
-        if (items.size() > 1) fail(n, "more than one offer");
-        n.offered = items.front().substr(0, 32);
-    }
-    for (const auto& key : {std::string_view(n.offers), std::string_view(n.waiters)}) {
-        const auto ttl = on.pttl(key, wall);
-        if (ttl == -1 || ttl > n.longest_lease.count())
-            fail(n, std::string(key) + " has a TTL of " + std::to_string(ttl));
+    n.queue = on.sorted_set(n.queue_key, wall);
+    const auto life = on.pttl(n.queue_key, wall);
+    if (life == -1 || life > distlock::handoff::queue_life({}).count())
+        fail(n, "its queue has a TTL of " + std::to_string(life) + " ms");
+    n.queue_until =
+        n.queue.empty() ? nanos(0) : server_.clock().when(std::chrono::milliseconds(ms + life + 1));
+    for (std::size_t i = 0; i < n.queue.size(); ++i) {
+        if (!distlock::detail::ticket::read(n.queue[i].second)) fail(n, "a ticket that cannot be read");
+        if (i > 0 && n.queue[i].first == n.queue[i - 1].first) fail(n, "two tickets have one number");
+        for (std::size_t j = 0; j < i; ++j) {
+            if (token_of(n.queue[i]) == token_of(n.queue[j])) fail(n, "a token has two tickets");
+        }
     }
     if (const auto fence = on.get(n.fence, wall)) {
         const auto value = std::strtoull(fence->c_str(), nullptr, 10);
@@ -81,25 +94,75 @@ void checks::see(state& n) {
 }
 
 // Whether a command may have done to the lock what it did.
-void checks::judge(const state& n, const std::string& was, std::int64_t deadline, bool was_offered,
+void checks::judge(const state& n, const std::string& was, std::int64_t deadline,
                    std::span<const std::string_view> argv) const {
     if (was.empty() || (n.holder == was && n.deadline == deadline)) return;
     const bool by_owner = std::find(argv.begin(), argv.end(), was) != argv.end();
     if (by_owner) return;
     if (n.holder == was) fail(n, "its lease was changed by who does not own it");
-    // Who finds an open offer may take it over, or free it.
-    if (!was_offered) fail(n, "it was taken from its owner by another");
+    fail(n, "it was taken from its owner by another");
 }
 
-void checks::executed(process& /*by*/, std::span<const std::string_view> argv, const model_server& /*on*/) {
+// Whether a ticket that is gone was removed for no good reason: neither by its own token, nor for a grant, nor because nobody
+// heard of one.
+bool checks::lost_its_turn(const state& n, const dataset::member& one, std::span<const std::string_view> argv,
+                           const model_server& on) {
+    const auto token = token_of(one);
+    if (token == n.holder || std::find(argv.begin(), argv.end(), token) != argv.end()) return false;
+    const auto ticket = *distlock::detail::ticket::read(one.second);
+    return on.listeners(ticket.channel, ticket.kind == distlock::channel_kind::sharded) > 0;
+}
+
+void checks::judge_queue(const state& n, const std::string& holder, const dataset::sorted& was,
+                         std::span<const std::string_view> argv, const model_server& on) {
+    const auto still_there = [&](const dataset::member& one) {
+        return std::find(n.queue.begin(), n.queue.end(), one) != n.queue.end();
+    };
+    // The ticket that was served now, if one was.
+    const auto served = std::find_if(was.begin(), was.end(), [&](const dataset::member& one) {
+        return n.holder != holder && token_of(one) == n.holder && !still_there(one);
+    });
+    for (auto one = was.begin(); one != was.end(); ++one) {
+        const bool before = served != was.end() && one < served;
+        if (still_there(*one) && before) fail(n, "a waiter was served before one that had come earlier");
+        if (still_there(*one)) continue;
+        if (lost_its_turn(n, *one, argv, on)) fail(n, "a waiter has lost its ticket");
+    }
+    for (const dataset::member& one : n.queue) {
+        if (std::find(was.begin(), was.end(), one) != was.end()) continue;
+        if (one != n.queue.back()) fail(n, "a ticket is not the last when it is new");
+        info& t = tokens_[number_of(token_of(one))];
+        // A request of a caller that has stopped may come after the release that followed it.
+        if (t.queued && calm && !t.given_up) fail(n, "a waiter had to queue twice");
+        t.queued = true;
+    }
+}
+
+// A lock that ended although a process had heard that it was its, and could have used or released it.
+void checks::look_unclaimed(state& n) {
+    if (n.holder.empty() || world_.now() < n.gone_at) return;
+    const auto known = tokens_.find(number_of(n.holder));
+    if (known == tokens_.end() || known->second.told == nullptr) return;
+    const process& who = *std::exchange(known->second.told, nullptr);
+    const info& t = known->second;
+    const bool ran = !who.dead && !who.left && !who.stopped() && who.went_on() <= t.told_at &&
+                     server_.works_again() <= t.told_at && t.told_at + 500ms < n.gone_at;
+    const bool used = t.lock != nullptr || t.answered;
+    if (answers && ran && !used && t.told_at >= n.pardoned_until)
+        fail(n, "it ended unused although its process had heard of it");
+}
+
+void checks::executed(process& /*by*/, std::span<const std::string_view> argv, const model_server& on) {
     state* const found = name_of(argv);
     if (found == nullptr) return;
     state& n = *found;
+    look_unclaimed(n);
     const std::string was = world_.now() < n.gone_at ? n.holder : std::string();
     const auto deadline = n.deadline;
-    const bool was_offered = !was.empty() && was == n.offered;
+    const auto queue = world_.now() < n.queue_until ? n.queue : dataset::sorted{};
     see(n);
-    judge(n, was, deadline, was_offered, argv);
+    judge(n, was, deadline, argv);
+    judge_queue(n, was, queue, argv, on);
     std::string_view token;
     const bool freed = role_of(argv, token) == role::frees && !was.empty() && token == was && n.holder != was;
     if (freed) tokens_[number_of(token)].freed = true;
@@ -113,19 +176,20 @@ void checks::sent(process& by, const distlock::command& what) {
     if (t.user == 0) t.user = by.number;
     if (t.user != by.number) world_.fail("a token is used by two processes");
     if (how == role::frees) {
-        t.given_up = true;
+        t.given_up = t.answered = true;
+    } else if (how == role::renews) {
+        t.answered = true;
     } else if (t.given_up) {
         world_.fail("a token by which a release was sent is used again: " + std::string(token));
     }
 }
 
-void checks::delivered(process& to, const distlock::reply& what) {
-    const auto& parts = what.elements();
-    if (parts.size() != 2 || !parts[1].is(distlock::reply_kind::string) || parts[1].text().size() < 33)
-        return;
-    info& t = tokens_[number_of(std::string_view(parts[1].text()).substr(0, 32))];
-    if (t.user != 0 && t.user != to.number) world_.fail("an offer is delivered to two");
-    t.user = to.number;
+void checks::heard(process& by, std::string_view message) {
+    info& t = tokens_[number_of(message.substr(0, 32))];
+    if (t.user != by.number) world_.fail("a process is told of what is not its own");
+    t.told = &by;
+    t.told_at = world_.now();
+    t.answered = false;
 }
 
 checks::role checks::role_of(std::span<const std::string_view> argv, std::string_view& token) {
@@ -142,16 +206,15 @@ checks::role checks::role_of(std::span<const std::string_view> argv, std::string
     if (arguments.empty()) return role::other;
     token = arguments[0];
     if (is(handoff_enter) || is(plain_look) || is(plain_look_beside)) return role::takes;
-    if (is(plain_release)) return role::frees;
-    if (is(handoff_pass)) return arguments.size() == 4 ? role::other : role::frees;
-    return role::other;
+    if (is(plain_release) || is(handoff_leave)) return role::frees;
+    return is(plain_renew) ? role::renews : role::other;
 }
 
 checks::state* checks::name_of(std::span<const std::string_view> argv) {
     const std::size_t place = argv[0].starts_with("EVAL") ? 3 : 1;
     if (argv.size() <= place) return nullptr;
     for (state& n : names_) {
-        if (argv[place] == n.key || argv[place] == n.offers) return &n;
+        if (argv[place] == n.key) return &n;
     }
     return nullptr;
 }

@@ -25,9 +25,11 @@
 
 #include <distlock/base/key.hpp>
 #include <distlock/wire/command.hpp>
+#include <distlock/wire/handoff.hpp>
 #include <distlock/wire/handoff_scripts.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/plain.hpp>
+#include <distlock/wire/ticket.hpp>
 
 #include "sim/server.hpp"
 
@@ -65,11 +67,12 @@ class checks final : public witness {
     }
 
     bool looks_behind = true;  // whether every release is done in the end
+    bool calm = false;         // nothing ever goes wrong
+    bool answers = true;       // whether every process can tell what it does not want
 
     std::size_t add_name(const std::string& name, std::chrono::milliseconds longest_lease) {
         const distlock::key k(name);
-        names_.push_back({name, k.sibling("offers"), k.sibling("waiters"), k.sibling("fence"),
-                          k.sibling("owner"), longest_lease});
+        names_.push_back({name, k.sibling("queue"), k.sibling("fence"), k.sibling("owner"), longest_lease});
         return names_.size() - 1;
     }
     const std::string& name(std::size_t which) const { return names_[which].key; }
@@ -131,6 +134,7 @@ class checks final : public witness {
     void look() {
         for (state& n : names_) {
             if (!n.holds.empty()) look_at(n);
+            look_unclaimed(n);
             if (looks_behind && n.behind.who != nullptr) look_behind(n);
         }
     }
@@ -142,6 +146,12 @@ class checks final : public witness {
         return (n.holder.empty() ? n.last_held : std::min(n.gone_at, world_.now())) >= since;
     }
 
+    /// Effects: the queue is gone, as where the server lacks memory.
+    void evict(std::size_t which) {
+        const std::string_view argv[] = {"DEL", names_[which].queue_key};
+        server_.model().execute(0, argv, server_.wall());
+        see(names_[which]);
+    }
     void forget(std::size_t which) {
         state& n = names_[which];
         const std::string_view argv[] = {"DEL", n.key};
@@ -153,16 +163,14 @@ class checks final : public witness {
     /// Returns: when the last key of a lock is gone by itself at the latest.
     nanos all_gone_by() const {
         nanos last{0};
-        for (const state& n : names_) last = std::max<nanos>(last, std::max<nanos>(n.longest_lease, 2s));
+        for (const state& n : names_)
+            last = std::max<nanos>({last, n.longest_lease, distlock::handoff::queue_life({})});
         return world_.now() + last + last / 50 + 5ms;
     }
     void nothing_left() {
         for (const state& n : names_) {
-            for (const std::string* key : {&n.key, &n.offers, &n.waiters, &n.owner}) {
-                const auto text = server_.model().get(*key, server_.wall());
-                const bool nobody_waits = key == &n.waiters && text == "0";
-                if (server_.model().exists(*key, server_.wall()) && !nobody_waits)
-                    fail(n, "a key is left: " + *key);
+            for (const std::string* key : {&n.key, &n.queue_key, &n.owner}) {
+                if (server_.model().exists(*key, server_.wall())) fail(n, "a key is left: " + *key);
             }
         }
     }
@@ -172,20 +180,20 @@ class checks final : public witness {
     // As a witness.
     void sent(process& by, const distlock::command& what) override;
     void executed(process& by, std::span<const std::string_view> argv, const model_server& on) override;
-    void delivered(process& to, const distlock::reply& what) override;
+    void heard(process& by, std::string_view message) override;
 
   private:
     struct state {
         std::string key;
-        std::string offers;
-        std::string waiters;
+        std::string queue_key;
         std::string fence;
         std::string owner;
         std::chrono::milliseconds longest_lease{};
-        std::string holder = {};    // on the server, as of the last command
-        std::int64_t deadline = 0;  // of its key, in ms of the server's clock
-        nanos gone_at{0};           // the same in true time
-        std::string offered = {};   // the token in the list of offers
+        std::string holder = {};     // on the server, as of the last command
+        std::int64_t deadline = 0;   // of its key, in ms of the server's clock
+        nanos gone_at{0};            // the same in true time
+        dataset::sorted queue = {};  // as of the last command
+        nanos queue_until{0};        // when its key is gone, in true time
         nanos last_held{0};
         nanos pardoned_until{0};
         std::uint64_t last_fence = 0;
@@ -202,10 +210,14 @@ class checks final : public witness {
     struct info {
         std::uint64_t user = 0;  // number of the process
         const lock_view* lock = nullptr;
-        bool given_up = false;  // a release by it was sent
-        bool freed = false;     // a release by it was executed and found it
+        bool given_up = false;    // a release by it was sent
+        bool freed = false;       // a release by it was executed and found it
+        bool answered = false;    // a renewal or a release by it was sent since it was told
+        bool queued = false;      // it has had a ticket
+        process* told = nullptr;  // by a message that it was granted
+        nanos told_at{0};
     };
-    enum class role { other, takes, frees };
+    enum class role { other, takes, frees, renews };
 
     [[noreturn]] void fail(const state& n, const std::string& what) const {
         world_.fail("lock '" + n.key + "': " + what);
@@ -239,8 +251,13 @@ class checks final : public witness {
     void look_at(state& n);
     void look_behind(state& n);
     void see(state& n);
-    void judge(const state& n, const std::string& was, std::int64_t deadline, bool was_offered,
+    void look_unclaimed(state& n);
+    void judge(const state& n, const std::string& was, std::int64_t deadline,
                std::span<const std::string_view> argv) const;
+    void judge_queue(const state& n, const std::string& holder, const dataset::sorted& was,
+                     std::span<const std::string_view> argv, const model_server& on);
+    static bool lost_its_turn(const state& n, const dataset::member& one,
+                              std::span<const std::string_view> argv, const model_server& on);
     static role role_of(std::span<const std::string_view> argv, std::string_view& token);
     state* name_of(std::span<const std::string_view> argv);
 

@@ -1,13 +1,11 @@
 // A connection of the simulated world: what hiredis_connection is on sockets, on the network of this folder. It keeps the
 // promises of net/connection.hpp, and is meant to do what hiredis/connection.hpp and hiredis/channel.hpp do in every case.
 //
-//   class link;    // execute, pipeline, wait, post, collect, host, command_timeout, identity
+//   class link;    // execute, pipeline, post, collect, subscribe, host, command_timeout, identity
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -21,14 +19,15 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
-#include <distlock/net/companion.hpp>
 #include <distlock/net/connection.hpp>
 #include <distlock/net/receipt.hpp>
-#include <distlock/wire/blocking_time.hpp>
+#include <distlock/net/service_registry.hpp>
+#include <distlock/net/subscription.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 
 #include "sim/server.hpp"
+#include "sim/subscriber.hpp"
 
 namespace sim {
 
@@ -45,18 +44,22 @@ class line_to_server {
     line_to_server(const line_to_server&) = delete;
     line_to_server& operator=(const line_to_server&) = delete;
     ~line_to_server() {
-        const std::size_t given_up = engaged_ ? 1 : 0;
-        peer_.close(end_, (broken_ || engaged_) && posted_.size() <= given_up);
+        peer_.close(end_, broken_ && posted_.empty());
         while (!posted_.empty()) settle(lost("the connection broke"));
     }
 
-    struct stop_flag {
-        bool raised = false;
-    };
-
     reply run(const command& cmd, clock::time_point deadline) {
+        if (cmd.stop_requested()) return reply::not_sent(errc::cancelled, "stopped");
         if (!send({&cmd, 1})) return unsent();
-        return next_answer(deadline, nullptr);
+        const auto wake = [this]() noexcept {
+            if (end_->reader != nullptr) scheduler_.wake(*end_->reader);
+        };
+        std::optional<std::stop_callback<decltype(wake)>> on_stop;
+        if (cmd.stop() != nullptr) on_stop.emplace(*cmd.stop(), wake);
+        reply answer = next_answer(deadline, &cmd);
+        on_stop.reset();
+        broken_ = broken_ || cmd.stop_requested();
+        return answer;
     }
     void run_all(std::span<const command> commands, std::span<reply> replies, clock::time_point deadline,
                  std::size_t& answered, reply& failure) {
@@ -66,7 +69,7 @@ class line_to_server {
             return;
         }
         for (; answered < replies.size(); ++answered) {
-            reply next = next_answer(deadline, nullptr);
+            reply next = next_answer(deadline);
             if (!next.answered()) {
                 broken_ = true;
                 failure = std::move(next);
@@ -81,49 +84,6 @@ class line_to_server {
         posted_at_ = clock::now();
         broken_ = false;
         return true;
-    }
-
-    enum class word { heard, refused, unknown };
-
-    /// As detail::channel::wait.
-    template <class Unblock, class Blocked>
-    reply wait(const command& cmd, clock::time_point deadline, const stop_flag& stop, Unblock unblock,
-               Blocked blocked) {
-        if (!send({&cmd, 1})) return unsent();
-        for (bool known = true;;) {
-            const auto until = clock::now() + (known ? clock::duration(3s) : clock::duration(50ms));
-            if (until >= deadline) break;
-            reply answer = next_answer(until, &stop);
-            if (!answer.answered() && how_ == ending::stopped) break;
-            if (answer.answered() || how_ != ending::timed_out || !known) return answer;
-            known = blocked(std::min<clock::time_point>(deadline, clock::now() + 50ms));
-        }
-        reply first = next_answer(deadline, &stop);
-        const auto give_up_at = clock::now() + 50ms;
-        while (!first.answered() && (how_ == ending::timed_out || how_ == ending::stopped)) {
-            const word ended = unblock(give_up_at);
-            const auto until = ended == word::heard
-                                   ? std::min<clock::time_point>(give_up_at, clock::now() + 10ms)
-                                   : clock::time_point{};
-            reply late = next_answer(until, nullptr);
-            may_hear_ = !late.answered() && how_ == ending::timed_out && ended != word::refused;
-            if (late.is(distlock::reply_kind::nil)) return first;
-            if (late.answered()) return late;
-            if (ended != word::heard || clock::now() >= give_up_at) break;
-        }
-        return first;
-    }
-    bool may_hear() const { return may_hear_; }
-    void hear_later(std::shared_ptr<distlock::receipt> wanted) {
-        posted_.push_back(std::move(wanted));
-        engaged_ = true;
-        broken_ = false;
-    }
-    bool engaged() const { return engaged_; }
-    bool waits_for_answers() const { return !broken_ && !posted_.empty(); }
-    /// Effects: whoever reads looks whether it is to stop.
-    void nudge() {
-        if (end_->reader != nullptr) scheduler_.wake(*end_->reader);
     }
 
     enum class state { ready, owing, over };
@@ -144,19 +104,15 @@ class line_to_server {
     }
     bool broken() const { return broken_; }
 
-    std::optional<std::int64_t> id;
-
   private:
     static constexpr std::size_t most_unanswered = 256;
-    enum class ending { done, closed, timed_out, stopped };
 
-    static reply lost(const char* why, errc cause = errc::no_reply) { return reply::no_answer(cause, why); }
+    static reply lost(const char* why) { return reply::no_answer(errc::no_reply, why); }
     static reply unsent() { return reply::not_sent(errc::unreachable, "the connection broke"); }
 
     // Returns: false when the end of the connection has come already, and nothing can be sent.
     bool send(std::span<const command> commands) {
         broken_ = true;  // until the exchange is complete
-        may_hear_ = false;
         scheduler_.stray();
         if (end_->ended) return false;
         for (const command& one : commands) peer_.send(end_, one);
@@ -173,31 +129,23 @@ class line_to_server {
         if (who) who->settle(std::move(answer));
     }
 
-    reply next_answer(clock::time_point deadline, const stop_flag* stop) {
+    // `asked`: its stop request ends the wait.
+    reply next_answer(clock::time_point deadline, const command* asked = nullptr) {
         fiber& me = *scheduler_.running();
         for (;;) {
             while (!end_->inbox.empty()) {
                 reply next = take();
                 if (posted_.empty()) {
                     broken_ = false;
-                    how_ = ending::done;
                     return next;
                 }
                 settle(std::move(next));
             }
-            if (end_->ended) {
-                how_ = ending::closed;
-                return lost("the server closed the connection");
-            }
-            if (stop != nullptr && stop->raised) {
-                how_ = ending::stopped;
-                return lost("stopped", errc::cancelled);
-            }
+            if (end_->ended) return lost("the server closed the connection");
             const auto now = me.home().local(scheduler_.where().now());
-            if (now >= deadline.time_since_epoch()) {
-                how_ = ending::timed_out;
-                return lost("no reply in time");
-            }
+            if (now >= deadline.time_since_epoch()) return lost("no reply in time");
+            if (asked != nullptr && asked->stop_requested())
+                return reply::no_answer(errc::cancelled, "stopped");
             end_->reader = &me;
             scheduler_.park(me.home().when(deadline.time_since_epoch()));
             end_->reader = nullptr;
@@ -209,10 +157,7 @@ class line_to_server {
     const std::shared_ptr<socket> end_;
     std::deque<std::shared_ptr<distlock::receipt>> posted_;
     clock::time_point posted_at_{};
-    ending how_ = ending::done;
     bool broken_ = false;
-    bool may_hear_ = false;
-    bool engaged_ = false;
 };
 
 /// Of one virtual process. In a dead one every call fails at once.
@@ -224,12 +169,12 @@ class link {
 
   public:
     link(server& peer, scheduler& s, process& owner, std::chrono::milliseconds timeout)
-        : peer_(peer), scheduler_(s), owner_(owner), timeout_(timeout) {}
+        : peer_(peer), scheduler_(s), owner_(owner), timeout_(timeout), messages_(peer, s, owner, timeout) {}
     link(const link&) = delete;
     link& operator=(const link&) = delete;
 
     reply execute(const command& cmd) {
-        return on_a_line(cmd.deadline(),
+        return on_a_line(cmd.deadline(), &cmd,
                          [&](line_to_server& l) { return l.run(cmd, answer_by(cmd.deadline())); });
     }
 
@@ -239,7 +184,7 @@ class link {
         for (const command& one : commands) last = std::max(last, one.deadline());
         std::size_t answered = 0;
         reply failure;
-        reply outcome = on_a_line(last, [&](line_to_server& l) {
+        reply outcome = on_a_line(last, nullptr, [&](line_to_server& l) {
             answered = 0;
             l.run_all(commands, replies, answer_by(last), answered, failure);
             return failure;
@@ -251,7 +196,7 @@ class link {
 
     bool post(const command& cmd, std::shared_ptr<distlock::receipt> wanted = nullptr) {
         bool posted = false;
-        on_a_line(cmd.deadline(), [&](line_to_server& l) {
+        on_a_line(cmd.deadline(), &cmd, [&](line_to_server& l) {
             posted = l.post(cmd, std::move(wanted));
             return reply::nil();
         });
@@ -262,40 +207,13 @@ class link {
         const std::lock_guard guard(idle_lock_);
         for (auto& one : idle_) one->collect();
         std::erase_if(idle_, [](const auto& one) { return one->broken(); });
-        for (auto& one : engaged_) one.on->collect();
-        forget_engaged();
     }
 
-    reply wait(const command& cmd, clock::time_point deadline, std::stop_token stop) {
-        std::shared_ptr<distlock::receipt> late;
-        return wait(cmd, deadline, std::move(stop), late);
-    }
-    reply wait(const command& cmd, clock::time_point deadline, std::stop_token stop,
-               std::shared_ptr<distlock::receipt>& late) {
-        if (stop.stop_requested()) return reply::not_sent(errc::cancelled, "stopped");
-        line_to_server::stop_flag flag;
-        line_to_server* reading = nullptr;
-        const auto raise = [&] {
-            flag.raised = true;
-            if (reading != nullptr) reading->nudge();
-        };
-        const std::stop_callback<decltype(raise)> on_stop(stop, raise);
-        reply answer = on_a_line(deadline, [&](line_to_server& l) {
-            if (auto failure = introduce(l, deadline)) return *std::move(failure);
-            if (*l.id == 0) return wait_in_turns(l, cmd, deadline, stop);
-            reading = &l;
-            reply got = l.wait(
-                cmd, deadline, flag, [&](clock::time_point by) { return unblock(*l.id, by); },
-                [&](clock::time_point by) { return blocked(*l.id, by); });
-            reading = nullptr;
-            if (l.may_hear()) l.hear_later(late = std::make_shared<distlock::receipt>());
-            return got;
-        });
-        if (!answer.is(distlock::reply_kind::not_sent) || !stop.stop_requested()) return answer;
-        return reply::not_sent(errc::cancelled, answer.text());
+    std::shared_ptr<distlock::subscription> subscribe(std::string_view channel) {
+        return messages_.subscribe(channel);
     }
 
-    distlock::companion& host() noexcept { return companion_; }
+    distlock::service_registry& services() noexcept { return services_; }
     std::chrono::milliseconds command_timeout() const noexcept { return timeout_; }
     std::string_view identity() const noexcept { return "sim://server"; }
 
@@ -306,55 +224,33 @@ class link {
         return std::min<clock::time_point>(deadline, clock::now() + timeout_);
     }
 
-    std::optional<reply> introduce(line_to_server& l, clock::time_point deadline) {
-        if (l.id) return std::nullopt;
-        const std::array<command, 2> questions{command{"CLIENT", "ID"}, command{"CLIENT", "UNBLOCK", "0"}};
-        std::array<reply, 2> answers;
-        std::size_t answered = 0;
-        reply failure;
-        l.run_all(questions, answers, answer_by(deadline), answered, failure);
-        if (!failure.answered()) return reply::not_sent(failure.cause(), failure.text());
-        const auto integer = distlock::reply_kind::integer;
-        l.id = answers[0].is(integer) && answers[1].is(integer) ? answers[0].number() : 0;
-        return std::nullopt;
-    }
-    line_to_server::word unblock(std::int64_t id, clock::time_point by) {
-        using word = line_to_server::word;
-        const std::string who = std::to_string(id);
-        const reply answer = execute(command{"CLIENT", "UNBLOCK", who}.until(by));
-        if (answer.is(distlock::reply_kind::integer)) return word::heard;
-        return answer.is(distlock::reply_kind::no_answer) ? word::unknown : word::refused;
-    }
-    bool blocked(std::int64_t id, clock::time_point by) {
-        const std::string who = std::to_string(id);
-        const reply answer = execute(command{"CLIENT", "LIST", "ID", who}.until(by));
-        if (!answer.is(distlock::reply_kind::string)) return true;
-        return answer.text().find("flags=b") != std::string::npos;
-    }
-    reply wait_in_turns(line_to_server& l, const command& cmd, clock::time_point deadline,
-                        const std::stop_token& stop) {
-        for (;;) {
-            const auto now = clock::now();
-            const auto turn = std::clamp<clock::duration>(deadline - now, 1ms, 100ms);
-            const distlock::blocking_time seconds(turn);
-            reply answer = l.run(cmd.with_last(seconds.view()), now + turn + timeout_);
-            if (!answer.is(distlock::reply_kind::nil)) return answer;
-            if (stop.stop_requested()) return reply::no_answer(errc::cancelled, "stopped");
-            if (clock::now() >= deadline) return reply::no_answer(errc::no_reply, "no reply in time");
-        }
-    }
-
-    std::unique_ptr<line_to_server> open(clock::time_point by) {
+    // `asked`: its stop request ends it; null: nothing does.
+    std::unique_ptr<line_to_server> open(clock::time_point by, const command* asked) {
         const auto there_and_back = peer_.chances().latency(scheduler_.where().random()) +
                                     peer_.chances().latency(scheduler_.where().random());
-        scheduler_.sleep(there_and_back);
-        if (clock::now() >= by || owner_.dead) return nullptr;
+        connect(there_and_back, asked);
+        if (clock::now() >= by || owner_.dead || (asked != nullptr && asked->stop_requested()))
+            return nullptr;
         auto end = peer_.open(owner_);
         return end ? std::make_unique<line_to_server>(peer_, scheduler_, std::move(end)) : nullptr;
     }
 
+    void connect(nanos takes, const command* asked) {
+        fiber& me = *scheduler_.running();
+        bool sleeps = false;
+        const auto wake = [&]() noexcept {
+            if (sleeps) scheduler_.wake(me);
+        };
+        std::optional<std::stop_callback<decltype(wake)>> on_stop;
+        if (asked != nullptr && asked->stop() != nullptr) on_stop.emplace(*asked->stop(), wake);
+        if (asked != nullptr && asked->stop_requested()) return;
+        sleeps = true;
+        scheduler_.sleep(takes);
+        sleeps = false;
+    }
+
     template <class Use>
-    reply on_a_line(clock::time_point deadline, Use use) {
+    reply on_a_line(clock::time_point deadline, const command* asked, Use use) {
         for (;;) {
             if (owner_.dead) {
                 scheduler_.sleep(10us);
@@ -362,10 +258,14 @@ class link {
             }
             auto mine = take_idle();
             const bool kept = mine != nullptr;
-            if (!kept) mine = open(std::min<clock::time_point>(deadline, clock::now() + connect_timeout));
+            if (!kept)
+                mine = open(std::min<clock::time_point>(deadline, clock::now() + connect_timeout), asked);
+            if (!mine && asked != nullptr && asked->stop_requested())
+                return reply::not_sent(errc::cancelled, "stopped");
             if (!mine) return reply::not_sent(errc::unreachable, "connection refused");
             reply answer = use(*mine);
-            if (kept && mine->broken() && answer.is(distlock::reply_kind::not_sent)) continue;
+            const bool stopped = !answer.answered() && answer.cause() == errc::cancelled;
+            if (kept && mine->broken() && answer.is(distlock::reply_kind::not_sent) && !stopped) continue;
             if (!mine->broken()) keep(std::move(mine));
             return answer;
         }
@@ -391,24 +291,8 @@ class link {
     void keep(std::unique_ptr<line_to_server> mine) {
         constexpr std::size_t most_idle = 16;
         const std::lock_guard guard(idle_lock_);
-        if (mine->engaged()) {
-            forget_engaged();
-            if (engaged_.size() < most_idle) engaged_.push_back({std::move(mine), clock::now() + 2s});
-            return;
-        }
         if (idle_.size() < most_idle) idle_.push_back(std::move(mine));
     }
-
-    void forget_engaged() {
-        std::erase_if(engaged_, [now = clock::now()](const auto& one) {
-            return !one.on->waits_for_answers() || now >= one.until;
-        });
-    }
-
-    struct engagement {
-        std::unique_ptr<line_to_server> on;
-        clock::time_point until;
-    };
 
     server& peer_;
     scheduler& scheduler_;
@@ -416,12 +300,12 @@ class link {
     const std::chrono::milliseconds timeout_;
     std::mutex idle_lock_;
     std::vector<std::unique_ptr<line_to_server>> idle_;
-    std::vector<engagement> engaged_;
-    distlock::companion companion_;  // last: what lives there uses the others until it ends
+    subscriber messages_;
+    distlock::service_registry services_;  // last: what lives there uses the others until it ends
 };
 
 static_assert(distlock::check_connection<link>());
-static_assert(distlock::pipelining_connection<link> && distlock::attentive_connection<link> &&
-              distlock::hosting_connection<link>);
+static_assert(distlock::pipelining_connection<link> && distlock::confirming_connection<link> &&
+              distlock::subscribing_connection<link> && distlock::service_hosting_connection<link>);
 
 }  // namespace sim

@@ -3,7 +3,7 @@
 //   class standing_server;    // the real one; its wall clock stands where it is told
 //   class comparison { comparison(standing_server&, seed); std::string run(); };    // what differs; empty: nothing
 //
-// The clock is moved between batches only. A batch is what one connection sends at once; others may wait in BLPOP meanwhile.
+// The clock is moved between batches only. A batch is what one connection sends at once; others may have subscribed meanwhile.
 #pragma once
 
 #include <array>
@@ -79,6 +79,12 @@ class comparison {
         server_.show(now_);
         ask_control({"FLUSHALL"});
         ask_control({"SCRIPT", "FLUSH"});
+        const bool permitted = !dice_.percent(20);
+        const bool counts = !dice_.percent(20);
+        ask_control({"ACL", "SETUSER", "default", permitted ? "allchannels" : "resetchannels",
+                     counts ? "+pubsub" : "-pubsub"});
+        model_.permit(permitted, permitted, counts);
+        if (server.kind() == server_kind::redis_6) model_.know_no_shards();
         for (std::size_t i = 0; i < connections; ++i) connect(i);
     }
 
@@ -86,13 +92,13 @@ class comparison {
     std::string run() {
         while (difference_.empty() && sent_ < commands_per_seed) {
             if (dice_.percent(45)) move_clock();
-            if (dice_.percent(2)) reconnect(pick(dice_.percent(75) && model_.blocked_count() > 0));
-            batch(pick(false));
+            if (dice_.percent(2)) reconnect(dice_.below(connections));
+            batch(dice_.below(connections));
         }
         return difference_;
     }
     std::size_t sent() const { return sent_; }
-    std::size_t waits() const { return waits_; }
+    std::size_t messages() const { return messages_; }
     std::size_t errors() const { return errors_; }
 
   private:
@@ -108,7 +114,6 @@ class comparison {
         std::unique_ptr<sim::wire_socket> socket;
         std::int64_t id = 0;
         std::deque<expectation> expected;
-        std::size_t waits_since = 0;  // the number of the command that blocked it
     };
 
     static std::vector<std::string_view> views(const words& all) { return {all.begin(), all.end()}; }
@@ -123,69 +128,33 @@ class comparison {
         note("connection " + std::to_string(i) + " is closed and made anew");
         connect(i);
     }
-    // Returns: a connection that waits, or one that does not; there is one.
-    std::size_t pick(bool waits) {
-        for (;;) {
-            const auto i = dice_.below(connections);
-            if (model_.blocked(i) == waits) return i;
-        }
-    }
-
     void move_clock() {
         now_ = random_.move(model_, now_);
         server_.show(now_);
         note("now " + std::to_string(now_.count()));
-        // The server looks after those whose time is over when it comes by, and then answers this.
-        ask_control({"PING"});
-        model_.time_out(now_);
-        take_ready();
-        compare();
     }
 
     void batch(std::size_t who) {
-        auto left = 1 + dice_.below(24);
-        bool goes_on = true;
-        for (; left > 0 && goes_on && sent_ < commands_per_seed; --left)
-            goes_on = send(who, random_.next(model_, now_, model_.blocked_count() + 2 < connections));
+        for (auto left = 1 + dice_.below(24); left > 0 && sent_ < commands_per_seed; --left)
+            send(who, random_.next(model_, now_, who));
         peers_[who].socket->flush();
         compare();
-        // Who waits gets no reply that says it does: what came in before this is done when this is answered.
-        if (!goes_on) ask_control({"PING"});
     }
 
-    // Returns: whether `who` may send another.
-    bool send(std::size_t who, words command) {
-        words real = command;
-        const auto other = dice_.below(connections);
-        for (std::size_t i = 0; i < command.size(); ++i) {
-            if (command[i] != "?") continue;
-            command[i] = std::to_string(model_.id_of(other));
-            real[i] = std::to_string(peers_[other].id);
-        }
+    void send(std::size_t who, const words& command) {
         ++sent_;
-        peers_[who].socket->add(views(real));
+        peers_[who].socket->add(views(command));
         auto answer = model_.execute(who, views(command), now_);
-        if (answer && answer->is(reply_kind::error)) ++errors_;
-        if (answer && answer->is_integer(static_cast<std::int64_t>(model_.id_of(who))) &&
-            command.size() == 2 && sim::same_word(command[0], "client"))
-            answer = reply::integer(peers_[who].id);
-        note(std::to_string(sent_) + ": connection " + std::to_string(who) + ": " + sim::show(real) + "-> " +
-             (answer ? sim::show(*answer) : "blocked"));
-        if (answer) {
-            peers_[who].expected.push_back({sent_, *std::move(answer)});
-        } else {
-            peers_[who].waits_since = sent_;
-            ++waits_;
-        }
-        take_ready();
-        return !model_.blocked(who);
-    }
-
-    void take_ready() {
-        model_.take_ready([&](model_server::client who, reply what) {
-            note("   connection " + std::to_string(who) + " -> " + sim::show(what));
-            peers_[who].expected.push_back({peers_[who].waits_since, std::move(what)});
+        note(std::to_string(sent_) + ": connection " + std::to_string(who) + ": " + sim::show(command) +
+             "-> " + (answer ? sim::show(*answer) : "messages"));
+        model_.take_messages([&](model_server::client to, reply what) {
+            note("   connection " + std::to_string(to) + " -> " + sim::show(what));
+            if (what.is(reply_kind::array)) ++messages_;
+            peers_[to].expected.push_back({sent_, std::move(what)});
         });
+        if (!answer) return;
+        if (answer->is(reply_kind::error)) ++errors_;
+        peers_[who].expected.push_back({sent_, *std::move(answer)});
     }
 
     void compare() {
@@ -198,7 +167,7 @@ class comparison {
                     report(i, number, real ? sim::show(*real) : "no reply", sim::show(model));
             }
             if (difference_.empty() && !one.socket->silent())
-                report(i, one.waits_since, sim::show(one.socket->receive().value_or(reply())), "no reply");
+                report(i, sent_, sim::show(one.socket->receive().value_or(reply())), "no reply");
         }
     }
     bool alike(const reply& real, const reply& model) const {
@@ -236,7 +205,7 @@ class comparison {
     std::deque<std::string> history_;
     std::string difference_;
     std::size_t sent_ = 0;
-    std::size_t waits_ = 0;
+    std::size_t messages_ = 0;
     std::size_t errors_ = 0;
 };
 

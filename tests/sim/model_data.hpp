@@ -1,9 +1,9 @@
-// The keys of the model server, and the commands on them that a script may call too.
+// The keys of the model server, strings and sorted sets, and the commands on them that a script may call too.
 //
 //   class dataset {
 //     reply run(std::span<const std::string_view> argv, std::chrono::microseconds now);
 //     static bool knows(std::string_view command);
-//     get, exists, pttl, list, keys                                      // looks, free of side effects
+//     get, exists, pttl, sorted_set, keys                                // looks, free of side effects
 //   };
 #pragma once
 
@@ -33,6 +33,9 @@ class dataset {
     using reply = distlock::reply;
     using arguments = std::span<const std::string_view>;  // the command's own name first
     using wall = std::chrono::microseconds;
+    /// Of a sorted set: by score, then by name.
+    using member = std::pair<double, std::string>;
+    using sorted = std::vector<member>;
 
     static bool knows(std::string_view command) { return find(command) != nullptr; }
 
@@ -58,20 +61,9 @@ class dataset {
         for (const auto& [key, value] : keys_) note(value.deadline);
     }
 
-    /// Returns: the keys that became lists since the last call, in that order.
-    const std::vector<std::string>& new_lists() const { return new_lists_; }
-    void forget_new_lists() { new_lists_.clear(); }
-    /// Returns: the first element of a list, which is no longer in it; none: it is no list.
-    std::optional<std::string> pop_first(std::string_view key, wall now) {
-        now_ms_ = in_ms(now);
-        entry* const found = look_up(key);
-        if (found == nullptr || !found->is_list) return std::nullopt;
-        return pop(key, *found, true);
-    }
-
     std::optional<std::string> get(std::string_view key, wall now) const {
         const entry* const found = peek(key, now);
-        return found == nullptr || found->is_list ? std::nullopt : std::optional(found->text);
+        return found == nullptr || found->is_set ? std::nullopt : std::optional(found->text);
     }
     bool exists(std::string_view key, wall now) const { return peek(key, now) != nullptr; }
     std::int64_t pttl(std::string_view key, wall now) const {
@@ -79,9 +71,10 @@ class dataset {
         if (found == nullptr) return -2;
         return found->deadline < 0 ? -1 : found->deadline - in_ms(now);
     }
-    std::vector<std::string> list(std::string_view key, wall now) const {
+    /// Returns: the members by rank; empty also for what is no sorted set.
+    sorted sorted_set(std::string_view key, wall now) const {
         const entry* const found = peek(key, now);
-        return found == nullptr ? std::vector<std::string>{} : found->items;
+        return found == nullptr ? sorted{} : found->members;
     }
     std::vector<std::string> keys(wall now) const {
         std::vector<std::string> names;
@@ -94,10 +87,10 @@ class dataset {
 
   private:
     struct entry {
-        bool is_list = false;
+        bool is_set = false;
         std::int64_t deadline = -1;  // ms since the epoch; -1: none
         std::string text;
-        std::vector<std::string> items;
+        sorted members;
     };
     struct hash {
         using is_transparent = void;
@@ -137,12 +130,12 @@ class dataset {
         value.deadline = deadline;
         note(deadline);
     }
-    std::string pop(std::string_view key, entry& from, bool first) {
-        const auto which = first ? from.items.begin() : from.items.end() - 1;
-        std::string item = std::move(*which);
-        from.items.erase(which);
-        if (from.items.empty()) keys_.erase(keys_.find(key));
-        return item;
+    static sorted::iterator find_member(sorted& in, std::string_view name) {
+        return std::find_if(in.begin(), in.end(), [&](const member& one) { return one.second == name; });
+    }
+    static void insert(sorted& into, member one) {
+        const auto place = std::upper_bound(into.begin(), into.end(), one);
+        into.insert(place, std::move(one));
     }
 
     // SET key value [NX|XX] [GET] [EX s|PX ms|KEEPTTL]
@@ -185,13 +178,13 @@ class dataset {
         entry* found = look_up(argv[1]);
         reply before;
         if (get && found != nullptr) {
-            if (found->is_list) return reply::error(error_text::wrong_type);
+            if (found->is_set) return reply::error(error_text::wrong_type);
             before = reply::string(found->text);
         }
         if ((only_new && found != nullptr) || (only_old && found == nullptr)) return before;
         if (found == nullptr) found = &keys_.try_emplace(std::string(argv[1])).first->second;
-        found->is_list = false;
-        found->items.clear();
+        found->is_set = false;
+        found->members.clear();
         found->text.assign(argv[2]);
         if (!keep) expire_at(*found, deadline);
         return get ? before : reply::status("OK");
@@ -199,13 +192,13 @@ class dataset {
     reply get(arguments argv) {
         const entry* const found = look_up(argv[1]);
         if (found == nullptr) return reply::nil();
-        return found->is_list ? reply::error(error_text::wrong_type) : reply::string(found->text);
+        return found->is_set ? reply::error(error_text::wrong_type) : reply::string(found->text);
     }
     reply mget(arguments argv) {
         reply all = reply::array_of(argv.size() - 1);
         for (std::size_t i = 1; i < argv.size(); ++i) {
             const entry* const found = look_up(argv[i]);
-            if (found != nullptr && !found->is_list) {
+            if (found != nullptr && !found->is_set) {
                 all.elements()[i - 1].become(distlock::reply_kind::string, found->text);
             } else {
                 all.elements()[i - 1] = reply::nil();
@@ -225,7 +218,7 @@ class dataset {
     }
     reply type(arguments argv) {
         const entry* const found = look_up(argv[1]);
-        return reply::status(found == nullptr ? "none" : found->is_list ? "list" : "string");
+        return reply::status(found == nullptr ? "none" : found->is_set ? "zset" : "string");
     }
     reply pttl(arguments argv) {
         const entry* const found = look_up(argv[1]);
@@ -257,7 +250,7 @@ class dataset {
         entry* found = look_up(key);
         std::int64_t value = 0;
         if (found != nullptr) {
-            if (found->is_list) return reply::error(error_text::wrong_type);
+            if (found->is_set) return reply::error(error_text::wrong_type);
             const auto old = read_integer(found->text);
             if (!old) return reply::error(error_text::not_an_integer);
             value = *old;
@@ -278,40 +271,62 @@ class dataset {
         return reply::array(
             {reply::string(std::to_string(us / 1'000'000)), reply::string(std::to_string(us % 1'000'000))});
     }
-    reply lindex(arguments argv) {
-        const entry* const found = look_up(argv[1]);
-        if (found == nullptr) return reply::nil();
-        if (!found->is_list) return reply::error(error_text::wrong_type);
-        auto at = read_integer(argv[2]);
-        if (!at) return reply::error(error_text::not_an_integer);
-        const auto size = static_cast<std::int64_t>(found->items.size());
-        if (*at < 0) *at += size;
-        return *at < 0 || *at >= size ? reply::nil()
-                                      : reply::string(found->items[static_cast<std::size_t>(*at)]);
-    }
-    reply llen(arguments argv) {
-        const entry* const found = look_up(argv[1]);
-        if (found == nullptr) return reply::integer(0);
-        if (!found->is_list) return reply::error(error_text::wrong_type);
-        return reply::integer(static_cast<std::int64_t>(found->items.size()));
-    }
-    reply push(arguments argv, bool first) {
-        entry* found = look_up(argv[1]);
-        if (found != nullptr && !found->is_list) return reply::error(error_text::wrong_type);
-        if (found == nullptr) {
-            found = &keys_.try_emplace(std::string(argv[1])).first->second;
-            found->is_list = true;
-            new_lists_.emplace_back(argv[1]);
+    // ZADD key [NX|XX] score member...
+    reply zadd(arguments argv) {
+        bool only_new = false;
+        bool only_old = false;
+        std::size_t first = 2;
+        for (; first < argv.size(); ++first) {
+            if (same_word(argv[first], "nx")) {
+                only_new = true;
+            } else if (same_word(argv[first], "xx")) {
+                only_old = true;
+            } else {
+                break;
+            }
         }
-        for (const auto item : argv.subspan(2))
-            found->items.emplace(first ? found->items.begin() : found->items.end(), item);
-        return reply::integer(static_cast<std::int64_t>(found->items.size()));
+        const auto pairs = argv.subspan(first);
+        if (pairs.empty() || pairs.size() % 2 != 0) return reply::error(error_text::syntax);
+        if (only_new && only_old)
+            return reply::error("ERR XX and NX options at the same time are not compatible");
+        for (std::size_t i = 0; i < pairs.size(); i += 2) {
+            if (!read_score(pairs[i])) return reply::error("ERR value is not a valid float");
+        }
+        entry* found = look_up(argv[1]);
+        if (found != nullptr && !found->is_set) return reply::error(error_text::wrong_type);
+        if (found == nullptr) {
+            if (only_old) return reply::integer(0);
+            found = &keys_.try_emplace(std::string(argv[1])).first->second;
+            found->is_set = true;
+        }
+        std::int64_t added = 0;
+        for (std::size_t i = 0; i < pairs.size(); i += 2) {
+            const auto known = find_member(found->members, pairs[i + 1]);
+            const bool is_new = known == found->members.end();
+            if (is_new ? only_old : only_new) continue;
+            if (!is_new) found->members.erase(known);
+            insert(found->members, {*read_score(pairs[i]), std::string(pairs[i + 1])});
+            if (is_new) ++added;
+        }
+        return reply::integer(added);
     }
-    reply rpush(arguments argv) { return push(argv, false); }
-    reply lpush(arguments argv) { return push(argv, true); }
-    // LPOP key [count]
-    reply pop(arguments argv, std::string_view name, bool first) {
-        if (argv.size() > 3) return wrong_arguments(name);
+    reply zrem(arguments argv) {
+        entry* const found = look_up(argv[1]);
+        if (found == nullptr) return reply::integer(0);
+        if (!found->is_set) return reply::error(error_text::wrong_type);
+        std::int64_t removed = 0;
+        for (const auto name : argv.subspan(2)) {
+            const auto known = find_member(found->members, name);
+            if (known == found->members.end()) continue;
+            found->members.erase(known);
+            ++removed;
+        }
+        if (found->members.empty()) remove(argv[1]);
+        return reply::integer(removed);
+    }
+    // ZPOPMIN key
+    reply zpopmin(arguments argv) {
+        if (argv.size() > 3) return reply::error(error_text::syntax);
         std::int64_t count = 1;
         if (argv.size() == 3) {
             const auto asked = read_integer(argv[2]);
@@ -319,16 +334,66 @@ class dataset {
             count = *asked;
         }
         entry* const found = look_up(argv[1]);
-        if (found == nullptr) return reply::nil();
-        if (!found->is_list) return reply::error(error_text::wrong_type);
-        if (argv.size() == 2) return reply::string(pop(argv[1], *found, first));
+        if (found != nullptr && !found->is_set) return reply::error(error_text::wrong_type);
         std::vector<reply> popped;
-        for (auto left = std::min(count, static_cast<std::int64_t>(found->items.size())); left > 0; --left)
-            popped.push_back(reply::string(pop(argv[1], *found, first)));
+        for (; found != nullptr && count > 0 && !found->members.empty(); --count) {
+            add_scored(popped, found->members.front());
+            found->members.erase(found->members.begin());
+        }
+        if (found != nullptr && found->members.empty()) remove(argv[1]);
         return reply::array(std::move(popped));
     }
-    reply lpop(arguments argv) { return pop(argv, "lpop", true); }
-    reply rpop(arguments argv) { return pop(argv, "rpop", false); }
+    reply zscore(arguments argv) {
+        entry* const found = look_up(argv[1]);
+        if (found == nullptr) return reply::nil();
+        if (!found->is_set) return reply::error(error_text::wrong_type);
+        const auto known = find_member(found->members, argv[2]);
+        return known == found->members.end() ? reply::nil() : reply::string(score_text(known->first));
+    }
+    reply zrank(arguments argv) {
+        entry* const found = look_up(argv[1]);
+        if (found == nullptr) return reply::nil();
+        if (!found->is_set) return reply::error(error_text::wrong_type);
+        const auto known = find_member(found->members, argv[2]);
+        return known == found->members.end() ? reply::nil() : reply::integer(known - found->members.begin());
+    }
+    reply zcard(arguments argv) {
+        const entry* const found = look_up(argv[1]);
+        if (found == nullptr) return reply::integer(0);
+        if (!found->is_set) return reply::error(error_text::wrong_type);
+        return reply::integer(static_cast<std::int64_t>(found->members.size()));
+    }
+    // ZRANGE key first last [WITHSCORES], by rank
+    reply zrange(arguments argv) {
+        const bool scored = argv.size() > 4;
+        for (const auto word : argv.subspan(4)) {
+            if (!same_word(word, "withscores")) return reply::error(error_text::syntax);
+        }
+        auto first = read_integer(argv[2]);
+        auto last = read_integer(argv[3]);
+        if (!first || !last) return reply::error(error_text::not_an_integer);
+        const entry* const found = look_up(argv[1]);
+        if (found == nullptr) return reply::array({});
+        if (!found->is_set) return reply::error(error_text::wrong_type);
+        const auto size = static_cast<std::int64_t>(found->members.size());
+        if (*first < 0) first = std::max<std::int64_t>(*first + size, 0);
+        if (*last < 0) *last += size;
+        last = std::min(*last, size - 1);
+        std::vector<reply> range;
+        for (auto i = *first; i <= *last; ++i) {
+            const member& one = found->members[static_cast<std::size_t>(i)];
+            if (scored) {
+                add_scored(range, one);
+            } else {
+                range.push_back(reply::string(one.second));
+            }
+        }
+        return reply::array(std::move(range));
+    }
+    static void add_scored(std::vector<reply>& to, const member& one) {
+        to.push_back(reply::string(one.second));
+        to.push_back(reply::string(score_text(one.first)));
+    }
     reply flushall(arguments argv) {
         const bool plain = argv.size() == 1;
         if (!plain && (argv.size() > 2 || (!same_word(argv[1], "async") && !same_word(argv[1], "sync"))))
@@ -336,24 +401,29 @@ class dataset {
         clear();
         return reply::status("OK");
     }
-    reply ping(arguments argv) {
-        if (argv.size() > 2) return wrong_arguments("ping");
-        return argv.size() == 2 ? reply::string(std::string(argv[1])) : reply::status("PONG");
-    }
-
     static const verb* find(std::string_view command) {
         static constexpr std::array verbs{
-            verb{"get", 2, &dataset::get},         verb{"set", -3, &dataset::set},
-            verb{"pttl", 2, &dataset::pttl},       verb{"pexpire", -3, &dataset::pexpire},
-            verb{"del", -2, &dataset::del},        verb{"lindex", 3, &dataset::lindex},
-            verb{"mget", -2, &dataset::mget},      verb{"time", 1, &dataset::time},
-            verb{"rpush", -3, &dataset::rpush},    verb{"incr", 2, &dataset::incr},
-            verb{"decr", 2, &dataset::decr},       verb{"incrby", 3, &dataset::incrby},
-            verb{"exists", -2, &dataset::exists},  verb{"type", 2, &dataset::type},
-            verb{"persist", 2, &dataset::persist}, verb{"llen", 2, &dataset::llen},
-            verb{"lpush", -3, &dataset::lpush},    verb{"lpop", -2, &dataset::lpop},
-            verb{"rpop", -2, &dataset::rpop},      verb{"flushall", -1, &dataset::flushall},
-            verb{"ping", -1, &dataset::ping},
+            verb{"get", 2, &dataset::get},
+            verb{"set", -3, &dataset::set},
+            verb{"pttl", 2, &dataset::pttl},
+            verb{"pexpire", -3, &dataset::pexpire},
+            verb{"del", -2, &dataset::del},
+            verb{"zrange", -4, &dataset::zrange},
+            verb{"mget", -2, &dataset::mget},
+            verb{"time", 1, &dataset::time},
+            verb{"zadd", -4, &dataset::zadd},
+            verb{"zrem", -3, &dataset::zrem},
+            verb{"zscore", 3, &dataset::zscore},
+            verb{"zrank", 3, &dataset::zrank},
+            verb{"zcard", 2, &dataset::zcard},
+            verb{"zpopmin", -2, &dataset::zpopmin},
+            verb{"incr", 2, &dataset::incr},
+            verb{"decr", 2, &dataset::decr},
+            verb{"incrby", 3, &dataset::incrby},
+            verb{"exists", -2, &dataset::exists},
+            verb{"type", 2, &dataset::type},
+            verb{"persist", 2, &dataset::persist},
+            verb{"flushall", -1, &dataset::flushall},
         };
         for (const verb& one : verbs) {
             if (same_word(command, one.name)) return &one;
@@ -365,7 +435,6 @@ class dataset {
     wall now_{};
     std::int64_t now_ms_ = 0;
     std::int64_t first_deadline_ = std::numeric_limits<std::int64_t>::max();  // no key's is earlier
-    std::vector<std::string> new_lists_;
 };
 
 }  // namespace sim

@@ -1,6 +1,6 @@
 // Random commands for a server of locks: sensible ones, which reach the depths of the scripts, and absurd ones.
 //
-//   class generator { explicit generator(seed, server_kind); words next(model, now, may_block); wall move(model, now); };
+//   class generator { explicit generator(seed, server_kind); words next(model, now, who); wall move(model, now); };
 #pragma once
 
 #include <algorithm>
@@ -20,9 +20,7 @@
 
 namespace sim {
 
-/// What servers differ in is not asked:
-/// Redis 6.2 knows no SET NX GET, and cuts off the fractions of a millisecond of a wait, down to 0: for ever.
-/// From 7.2 on (and Valkey), BLPOP is run anew when one of its keys has an element, and may find another of a wrong type.
+/// What servers differ in is not asked: Redis 6.2 knows no SET NX GET.
 enum class server_kind { redis_6, redis_7_0, newer };
 
 class generator : private random_words {
@@ -32,16 +30,17 @@ class generator : private random_words {
 
     generator(std::uint64_t seed, server_kind server) : random_words(seed), server_(server) {}
 
-    /// Returns: a command for any connection. `may_block`: it may be one that waits.
-    words next(const model_server& model, wall now, bool may_block) {
+    /// Returns: a command for that connection.
+    words next(const model_server& model, wall now, model_server::client who) {
+        look_at(model, now);
+        if (model.subscribed(who)) return of_subscriber(model.channel_count(who));
         if (!planned_.empty()) {
             words made = std::move(planned_.front());
             planned_.pop_front();
             return made;
         }
-        look_at(model, now);
         if (dice_.percent(3)) plan();
-        words made = choose(may_block);
+        words made = choose();
         if (dice_.percent(2)) break_it(made);
         if (dice_.percent(4)) made[0] = lower(made[0]);
         return made;
@@ -59,9 +58,6 @@ class generator : private random_words {
             const auto left = keys.empty() ? -1 : model.pttl(dice_.of(keys), now);
             if (left >= 0 && left < 100'000'000) then += milliseconds(left);
             then += dice_.of(near);
-        } else if (kind < 55) {
-            then = model.next_timeout().value_or(now);
-            then = then - now > 24h ? now : then + dice_.of(near);
         } else if (kind < 90) {
             then += dice_.of(steps);
         } else {
@@ -71,42 +67,56 @@ class generator : private random_words {
     }
 
   private:
-    // What takes several steps that nothing else may come between: a script where its two branches meet.
+    // What takes several steps that nothing else may come between: a queue, and a script that passes the lock on.
     void plan() {
-        constexpr std::array<std::int64_t, 3> by{-1, 0, 1};
-        const std::string us = "00112233445566778899aabbccddeeff";
-        const std::string them = "ffeeddccbbaa99887766554433221100";
-        const auto ms = static_cast<std::int64_t>(1 + dice_.below(5000));
-        const auto text = std::to_string(ms);
-        const auto counted = std::to_string(dice_.below(3));
-        const auto& enter = known_script(0);
-        const auto& pass = known_script(1);
-        planned_.push_back({"DEL", K(), B(), W(), F(), O()});
-        if (dice_.percent(50)) {  // an offer of about a second
-            const auto since = std::to_string(now().count() - 1'000'000 + dice_.of(by));
-            planned_.push_back({"SET", K(), us, "PX", "60000"});
-            planned_.push_back({"RPUSH", B(), us + ":60000:" + since + ":"});
-            if (dice_.percent(50)) planned_.push_back({"SET", W(), counted, "PX", text});
-            planned_.push_back({"EVAL", std::string(enter.text()), "3", K(), B(), W(), them, text, place()});
-        } else {  // a count that has about a half, or a quarter, of a lease left
-            const auto given_back = std::min<std::int64_t>(2000, (ms + 1) / 2);
-            const auto left =
-                std::max<std::int64_t>(1, given_back / (dice_.percent(50) ? 1 : 2) + dice_.of(by));
-            planned_.push_back({"SET", W(), counted, "PX", std::to_string(left)});
-            if (dice_.percent(70)) planned_.push_back({"SET", K(), us, "PX", "60000"});
-            planned_.push_back({"EVAL", std::string(pass.text()), "3", K(), B(), W(), us, text});
-            if (dice_.percent(30)) planned_.back().insert(planned_.back().end(), {"0", "look"});
+        constexpr std::array<std::string_view, 4> tokens{
+            "00112233445566778899aabbccddeeff", "ffeeddccbbaa99887766554433221100",
+            "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f", "1234567890abcdef1234567890abcdef"};
+        const auto count = 1 + dice_.below(3);
+        std::array<std::string, 4> needs;
+        for (std::size_t i = 0; i < tokens.size(); ++i) {
+            const auto whole = ticket(std::string(tokens[i]));
+            needs[i] = whole.substr(std::min<std::size_t>(32, whole.size()));
         }
-        planned_.push_back({"MGET", K(), W()});
-        planned_.push_back({"PTTL", W()});
-        planned_.push_back({"LINDEX", B(), "0"});
+        const auto enter = [&](std::size_t who, std::string_view how) {
+            const auto text = std::string(known_script(0).text());
+            return words{"EVAL",
+                         text,
+                         "4",
+                         K(),
+                         Q(),
+                         F(),
+                         O(),
+                         std::string(tokens[who]),
+                         needs[who],
+                         std::string(how),
+                         dice_.percent(80) ? "30000" : lease()};
+        };
+        planned_.push_back({"DEL", K(), Q(), F(), O()});
+        if (dice_.percent(20)) planned_.push_back({"SET", F(), fence(), "PX", "60000"});
+        if (dice_.percent(20)) planned_.push_back({"ZADD", Q(), score(), ticket(token())});
+        planned_.push_back({"SET", K(), std::string(tokens[0]), "PX", "60000"});
+        for (std::size_t i = 1; i <= count; ++i) planned_.push_back(enter(i, "join"));
+        if (dice_.percent(30)) planned_.push_back(enter(1 + dice_.below(count), mode()));
+        if (dice_.percent(60)) {
+            planned_.push_back({"EVAL", std::string(known_script(1).text()), "4", K(), Q(), F(), O(),
+                                std::string(tokens[0]), needs[0]});
+            if (dice_.percent(40)) planned_.back().insert(planned_.back().end(), {fence(), "5000"});
+        } else {
+            planned_.push_back({"DEL", K()});
+            planned_.push_back(enter(dice_.below(4), mode()));
+        }
+        planned_.push_back({"MGET", K(), F(), O()});
+        planned_.push_back({"ZRANGE", Q(), "0", "-1", "WITHSCORES"});
+        for (const auto& one : {K(), Q(), O()}) planned_.push_back({"PTTL", one});
+        if (dice_.percent(50)) planned_.push_back(enter(1, mode()));
     }
 
-    words choose(bool may_block) {
+    words choose() {
         const auto kind = dice_.below(1000);
         if (kind < 480) return script();
         if (kind < 560) return prepared();
-        if (kind < 600 && may_block) return blocking();
+        if (kind < 600) return subscribing();
         if (kind < 640) return about();
         if (kind < 645) return {"FLUSHALL"};
         if (kind < 648) return {"NOSUCH", token(), number()};
@@ -119,22 +129,18 @@ class generator : private random_words {
             case 0:
                 return {"SET", K(), token(), "PX", lease()};
             case 1:
-                return {"SET", W(), number(), "PX", lease()};
-            case 2:
-                return {"SET", W(), number()};
-            case 3:
                 return {"SET", F(), fence(), "PX", lease()};
-            case 4:
-                return {"PEXPIRE", dice_.percent(50) ? W() : any_key(), lease()};
-            case 5:
-                return {"DEL", B()};
+            case 2:
+                return {"PEXPIRE", dice_.percent(50) ? Q() : any_key(), lease()};
+            case 3:
+                return {"DEL", dice_.percent(50) ? Q() : K()};
             default:
-                return {dice_.percent(80) ? "RPUSH" : "LPUSH", B(), offer()};
+                return {"ZADD", Q(), score(), ticket(token())};
         }
     }
 
     words simple() {
-        switch (dice_.below(25)) {
+        switch (dice_.below(26)) {
             case 0:
                 return {"SET", dice_.percent(75) ? K() : any_key(), token(), "NX", "PX", lease()};
             case 1:
@@ -160,33 +166,39 @@ class generator : private random_words {
             case 11:
                 return {"PERSIST", any_key()};
             case 12:
-                return {"INCR", mostly(W())};
+                return {"INCR", mostly(F())};
             case 13:
-                return {"DECR", mostly(W())};
+                return {"DECR", mostly(F())};
             case 14:
                 return {"INCRBY", mostly(F()), number()};
             case 15:
                 return {"TIME"};
             case 16:
-                return {"LINDEX", mostly(B()), dice_.percent(40) ? "-1" : number()};
+                return {"ZADD", mostly(Q()), dice_.percent(50) ? "NX" : "xx", score(), ticket(token())};
             case 17:
-                return {"LLEN", mostly(B())};
+                return {"ZADD", mostly(Q()), score(), ticket(token()), score(), any_value()};
             case 18:
-                return {"RPUSH", mostly(B()), offer()};
+                return {"ZREM", mostly(Q()), member()};
             case 19:
-                return {"LPUSH", mostly(B()), offer(), any_value()};
+                return {"ZREM", mostly(Q()), member(), member()};
             case 20:
-                return {"LPOP", mostly(B())};
+                return {dice_.percent(50) ? "ZSCORE" : "ZRANK", mostly(Q()), member()};
             case 21:
-                return {"RPOP", mostly(B())};
+                return {"ZCARD", mostly(Q())};
             case 22:
-                return {dice_.percent(50) ? "LPOP" : "RPOP", mostly(B()),
-                        server_ != server_kind::redis_6 ? number() : "2"};
+                return {"ZPOPMIN", mostly(Q())};
             case 23:
-                return {"RPUSH", mostly(B()), any_value(), any_value()};
+                return {"ZRANGE", mostly(Q()), number(), dice_.percent(50) ? "-1" : number()};
+            case 24:
+                if (dice_.percent(50)) return {"ZRANGE", mostly(Q()), "0", "-1", "WITHSCORES"};
+                return {"ZRANGE", mostly(Q()), number(), number(), "withscores"};
             default:
                 return dice_.percent(50) ? words{"PING"} : words{"PING", token()};
         }
+    }
+    std::string member() {
+        const auto there = waiting();
+        return there.empty() || dice_.percent(20) ? ticket(token()) : dice_.of(there).second;
     }
     words set_anyhow() {
         words made{"SET", any_key(), any_value()};
@@ -200,25 +212,44 @@ class generator : private random_words {
         return made;
     }
 
-    words blocking() {
-        constexpr std::array<std::string_view, 6> exact{"0", "0.125", "0.5", "1", "2.0", "5"};
-        constexpr std::array<std::string_view, 5> inexact{"0.001", "0.002", "0.0001", "0.01", "1e-2"};
-        constexpr std::array<std::string_view, 12> absurd{
-            "-1", "abc", "", "inf", "-inf", "nan", "1e30", " 1", "1 ", "9223370000000000", "0x1p-3", "-0.01"};
-        words made{"BLPOP", mostly(B())};
-        if (dice_.percent(20) && server_ != server_kind::newer) made.push_back(any_key());
-        if (dice_.percent(10)) {
-            made.emplace_back(dice_.of(absurd));
-        } else {
-            made.emplace_back(server_ != server_kind::redis_6 && dice_.percent(60) ? dice_.of(inexact)
-                                                                                   : dice_.of(exact));
+    // (S)PUBLISH too: it is for those who have subscribed.
+    words subscribing() {
+        const bool shard = server_ != server_kind::redis_6 && dice_.percent(30);
+        const std::string s = shard ? "S" : "";
+        switch (dice_.below(9)) {
+            case 8:
+                return {"PUBSUB", (shard ? "SHARD" : "") + std::string("NUMSUB"), channel()};
+            case 0:
+                return {s + "UNSUBSCRIBE"};
+            case 1:
+                return {s + "UNSUBSCRIBE", channel()};
+            case 2:
+            case 3:
+            case 4:
+                return {s + "PUBLISH", channel(), any_value()};
+            case 5:
+                return {s + "SUBSCRIBE", channel(), channel()};
+            default:
+                return {s + "SUBSCRIBE", channel()};
         }
+    }
+    // In which order the server leaves several channels, nobody says.
+    words of_subscriber(std::size_t count) {
+        const auto kind = dice_.below(10);
+        if (kind < 3) return {"PING"};
+        if (kind < 4) return {"PING", token()};
+        if (kind < 5) return {"GET", any_key()};
+        if (kind < 6) return {"publish", channel(), token()};
+        words made;
+        do {
+            made = subscribing();
+        } while (made[0].ends_with("PUBLISH") || made[0] == "PUBSUB" || (made.size() == 1 && count > 1));
         return made;
     }
 
     words about() {
         const auto& which = known_script(dice_.below(script_count));
-        switch (dice_.below(16)) {
+        switch (dice_.below(5)) {
             case 0:
                 if (dice_.percent(20)) return {"SCRIPT", "FLUSH"};
                 [[fallthrough]];
@@ -228,66 +259,46 @@ class generator : private random_words {
                 return {"SCRIPT", "EXISTS", std::string(which.sha1()), std::string(known_script(0).sha1()),
                         "x"};
             case 3:
-                return {"CLIENT", "ID"};
-            case 4:
-                return {"CLIENT", "UNBLOCK", "abc"};
-            case 5:
-                return {"CLIENT", "UNBLOCK", "0"};
-            case 6:
                 return {"EVALSHA", token(), "0"};
-            case 7:
+            default:
                 return {"SCRIPT", "FLUSH", dice_.percent(20) ? "SYNC" : "NOW"};
-            default:  // the comparison puts the number of a client for the place of "?"
-                if (dice_.percent(70)) return {"CLIENT", "UNBLOCK", "?"};
-                return {"CLIENT", "UNBLOCK", "?", dice_.percent(80) ? "ERROR" : "TIMEOUT"};
         }
     }
 
     words script() {
-        const auto which = dice_.below(script_count + 4) % script_count;  // enter and pass twice as often
-        const auto& body = known_script(which);
-        words keys;
-        words argv;
+        const auto& body =
+            known_script(dice_.below(dice_.percent(60) ? 2 : script_count));  // enter and leave
+        words keys{mostly(K())};
+        words argv{token()};
         const auto siblings = dice_.below(3);  // none, fence, fence and owner
-        if (which <= 2) keys = {mostly(K()), mostly(B()), mostly(W())};
-        if (which == 0 || which == 1) {
-            if (siblings > 0) keys.push_back(mostly(F()));
-            if (siblings > 1) keys.push_back(mostly(O()));
-        }
-        switch (which) {
-            case 0:
-                argv = {token(), lease(), place()};
-                if (siblings > 0) argv.push_back(life());
-                if (siblings > 1) argv.push_back(owner());
-                break;
-            case 1:
-                argv = {token(), lease()};
-                if (siblings > 0 || dice_.percent(50)) argv.push_back(life());
-                if (argv.size() == 3 && dice_.percent(50))
-                    argv.emplace_back(dice_.percent(50) ? "look" : "revive");
-                break;
-            case 2:
-                break;
-            case 3:
-                keys = {mostly(K())};
-                argv = {token(), lease()};
-                break;
-            case 4:
-                keys = {mostly(K()), mostly(F()), mostly(O())};
-                argv = {token(), lease(), life(), owner()};
-                break;
-            case 5:
-                keys = {mostly(K())};
-                argv = {token(), lease()};
-                for (auto more = siblings; more > 0; --more) {
-                    keys.push_back(mostly(more == 1 ? O() : F()));
-                    argv.push_back(lease());
-                }
-                break;
-            default:
-                keys = {mostly(K())};
-                if (siblings > 0) keys.push_back(mostly(O()));
-                argv = {token()};
+        const bool enters = &body == &distlock::detail::handoff_enter;
+        if (enters || &body == &distlock::detail::handoff_leave) {
+            const auto needs = ticket(argv[0]);
+            keys.insert(keys.end(), {mostly(Q()), mostly(F()), mostly(O())});
+            argv.push_back(needs.substr(std::min(argv[0].size(), needs.size())));
+            if (enters) {
+                argv.insert(argv.end(), {mode(), dice_.percent(50) ? "30000" : lease()});
+            } else if (dice_.percent(50)) {
+                argv.insert(argv.end(), {fence(), life()});
+            }
+        } else if (&body == &distlock::detail::plain_look) {
+            argv.push_back(lease());
+        } else if (&body == &distlock::detail::plain_look_beside) {
+            keys.insert(keys.end(), {mostly(F()), mostly(O())});
+            argv.insert(argv.end(), {lease(), life(), owner()});
+        } else if (&body == &distlock::detail::plain_renew) {
+            argv.push_back(lease());
+            for (auto more = siblings; more > 0; --more) {
+                keys.push_back(mostly(more == 1 ? O() : F()));
+                argv.push_back(lease());
+            }
+            if (siblings > 0 && dice_.percent(30)) argv.push_back(fence());
+        } else {
+            if (siblings > 0) keys.push_back(mostly(O()));
+            if (dice_.percent(30)) {
+                keys.push_back(mostly(F()));
+                argv.insert(argv.end(), {fence(), life()});
+            }
         }
         if (dice_.percent(3)) argv.resize(dice_.below(argv.size() + 1));
         if (dice_.percent(2)) keys.resize(dice_.below(keys.size() + 1));
@@ -303,8 +314,7 @@ class generator : private random_words {
     void break_it(words& made) {
         if (dice_.percent(50) && made.size() > 1) {
             made.pop_back();
-        } else if (made[0] != "CLIENT" ||
-                   made.size() < 4) {  // servers differ in what CLIENT UNBLOCK may be told
+        } else {
             made.push_back(made.back());
         }
     }

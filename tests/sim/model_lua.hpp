@@ -1,7 +1,7 @@
 // What the scripts of the model server run on: redis.call, KEYS, ARGV, and errors as they come out of a script.
 //
 //   class lua_run {
-//     reply call(int line, {...}); void no_readonly(int line, {...});   // redis.call; redis.pcall and what is made of its reply
+//     reply call(int line, {...}), attempt({...});                      // redis.call; redis.pcall
 //     text keys(i), argv(i);                                           // counted from 1
 //     [[noreturn]] void fail(int line, text of Lua's error);
 //   };
@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,6 +23,7 @@
 
 #include <distlock/wire/reply.hpp>
 
+#include "sim/model_channels.hpp"
 #include "sim/model_data.hpp"
 #include "sim/model_text.hpp"
 
@@ -58,9 +60,9 @@ class lua_run {
     using reply = distlock::reply;
     using wall = std::chrono::microseconds;
 
-    lua_run(dataset& data, wall now, std::string_view digest, std::span<const std::string_view> keys,
-            std::span<const std::string_view> argv)
-        : data_(data), now_(now), digest_(digest), keys_(keys), argv_(argv) {}
+    lua_run(dataset& data, channels& messages, wall now, std::string_view digest,
+            std::span<const std::string_view> keys, std::span<const std::string_view> argv)
+        : data_(data), messages_(messages), now_(now), digest_(digest), keys_(keys), argv_(argv) {}
 
     lua_view keys(std::size_t i) const { return i <= keys_.size() ? lua_view(keys_[i - 1]) : std::nullopt; }
     lua_view argv(std::size_t i) const { return i <= argv_.size() ? lua_view(argv_[i - 1]) : std::nullopt; }
@@ -75,9 +77,20 @@ class lua_run {
             if (!word.text()) leave(line, "ERR Lua redis lib command arguments must be strings or integers");
             texts[count++] = *word.text();
         }
-        reply answer = data_.run({texts.data(), count}, now_);
+        reply answer = run({texts.data(), count});
         if (answer.is(distlock::reply_kind::error)) leave(line, answer.text());
         return answer;
+    }
+    /// Returns: what redis.pcall answers.
+    reply attempt(std::initializer_list<lua_argument> words) {
+        std::array<std::string_view, 8> texts;
+        std::size_t count = 0;
+        for (const lua_argument& word : words) {
+            if (!word.text())
+                return reply::error("ERR Lua redis lib command arguments must be strings or integers");
+            texts[count++] = *word.text();
+        }
+        return run({texts.data(), count});
     }
     /// Returns: of a command that answers a string, or false.
     lua_string text(int line, std::initializer_list<lua_argument> words) {
@@ -91,7 +104,13 @@ class lua_run {
         return static_cast<double>(call(line, words).number());
     }
     /// Returns: what a script answers with such a number.
-    static reply returned(double value) { return reply::integer(static_cast<std::int64_t>(value)); }
+    static reply returned(double value) {
+        // What does not fit becomes, on x86, the least number there is.
+        constexpr double most = 9223372036854775808.0;
+        const bool fits = value < most && value >= -most;
+        return reply::integer(fits ? static_cast<std::int64_t>(value)
+                                   : std::numeric_limits<std::int64_t>::min());
+    }
     static reply returned(const lua_string& text) { return text ? reply::string(*text) : reply::nil(); }
 
     /// Effects: the write that changes nothing, `redis.pcall('set', KEYS[1], '', 'NX', 'PX', 1)`, and the line below it.
@@ -134,12 +153,19 @@ class lua_run {
     }
 
   private:
+    reply run(std::span<const std::string_view> words) {
+        if (dataset::knows(words[0])) return data_.run(words, now_);
+        if (messages_.publishes(words[0])) return messages_.publish(words);
+        if (same_word(words[0], "pubsub")) return messages_.tell_count(words);
+        return reply::error("ERR Unknown Redis command called from script");
+    }
     [[noreturn]] void leave(int line, const std::string& text) const {
         throw script_error{text + " script: " + std::string(digest_) +
                            ", on @user_script:" + std::to_string(line) + "."};
     }
 
     dataset& data_;
+    channels& messages_;
     wall now_;
     std::string_view digest_;
     std::span<const std::string_view> keys_;

@@ -1,5 +1,5 @@
 // The scripts of the dialects `handoff` and `plain`, in C++: line by line what wire/plain.hpp and wire/handoff_scripts.hpp say.
-// The number in each call is the line of the script. Who changes a script changes its twin here; differential.cpp compares.
+// The number in each call is the line of the script, or of a part of it. Who changes a script changes its twin here; differential.cpp compares.
 //
 //   reply run_script(std::size_t which, lua_run&);
 //   known_script(which), script_count; find_text, find_digest
@@ -9,6 +9,8 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,27 +36,6 @@ inline bool is_fence(const lua_string& text) {
 }
 // `last and tonumber(last) >= now`, of a text that is_fence
 inline bool not_before(const lua_string& last, double now) { return lua_number(*last).value_or(0) >= now; }
-
-// tonumber(string.match(offer, '^%x+:%d+:(%d+):') or 0)
-inline double since_of(std::string_view offer) {
-    const auto span_of = [&offer](auto belongs) {
-        const auto size =
-            static_cast<std::size_t>(std::find_if_not(offer.begin(), offer.end(), belongs) - offer.begin());
-        const auto part = offer.substr(0, size);
-        const bool ends = size > 0 && size < offer.size() && offer[size] == ':';
-        offer.remove_prefix(ends ? size + 1 : size);
-        return ends ? part : std::string_view{};
-    };
-    const auto digit = [](char c) { return c >= '0' && c <= '9'; };
-    const auto hex = [&](char c) { return digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); };
-    if (span_of(hex).empty() || span_of(digit).empty()) return 0;
-    const auto since = span_of(digit);
-    return since.empty() ? 0 : lua_number(since).value_or(0);
-}
-
-inline bool starts_with_holder(const lua_string& offer, const lua_string& holder) {
-    return holder && offer && std::string_view(*offer).substr(0, 32) == *holder;
-}
 
 inline reply plain_look(lua_run& redis) {
     const auto K = redis.keys(1);
@@ -104,194 +85,316 @@ inline reply plain_look_beside(lua_run& redis) {
     return reply::array({reply::integer(1), lua_run::returned(fence)});
 }
 
+// What the three do with the largest fence that was used since.
+inline void keep_fence(lua_run& redis, const lua_view& fence, const lua_view& used, const lua_view& life) {
+    const reply kept = redis.attempt({"get", fence});
+    if (kept.is(distlock::reply_kind::error)) return;
+    lua_string last = lua_run::text_of(kept);
+    if (!is_fence(last)) last = "";
+    if (last->size() < used->size() || (last->size() == used->size() && *last < *used))
+        redis.attempt({"set", fence, used, "PX", life});
+}
+
 inline reply plain_renew(lua_run& redis) {
     const auto K = redis.keys(1);
-    const auto holder = redis.text(3, {"get", K});
-    if (!holder) return redis.call(4, {"del", K});
+    const auto holder = redis.text(4, {"get", K});
+    const auto last_key = redis.key_count();
+    if (const auto used = redis.argv(last_key + 2))
+        keep_fence(redis, redis.keys(last_key), used, redis.argv(last_key + 1));
+    if (!holder) return redis.call(13, {"del", K});
     if (!same(view(holder), redis.argv(1))) {
-        redis.ask_whether_readonly(6);
+        redis.ask_whether_readonly(15);
         return reply::integer(-1);
     }
     for (std::size_t i = 1; i <= redis.key_count(); ++i)
-        redis.call(10, {"pexpire", redis.keys(i), redis.argv(i + 1)});
+        redis.call(19, {"pexpire", redis.keys(i), redis.argv(i + 1)});
     return reply::integer(1);
 }
 
 inline reply plain_release(lua_run& redis) {
     const auto K = redis.keys(1);
-    const auto holder = redis.text(3, {"get", K});
+    const auto holder = redis.text(4, {"get", K});
+    std::size_t count = redis.key_count();
+    if (const auto used = redis.argv(2)) {
+        keep_fence(redis, redis.keys(count), used, redis.argv(3));
+        --count;
+    }
     if (holder && !same(view(holder), redis.argv(1))) {
-        redis.ask_whether_readonly(5);
+        redis.ask_whether_readonly(15);
         return reply::integer(-1);
     }
-    for (std::size_t i = 2; i <= redis.key_count(); ++i) redis.call(9, {"del", redis.keys(i)});
-    return redis.call(10, {"del", K});
+    for (std::size_t i = 2; i <= count; ++i) redis.call(19, {"del", redis.keys(i)});
+    return redis.call(20, {"del", K});
 }
+
+// Which line of the script follows a text.
+constexpr int lines_of(std::string_view text) {
+    return static_cast<int>(std::count(text.begin(), text.end(), '\n'));
+}
+
+// What the two scripts of the hand-off share: handoff_pass. Its lines follow the contract's.
+class handoff_twin {
+  public:
+    struct ticket {
+        std::string token;
+        double lease;
+        double offer;
+        lua_string life;
+        bool sharded;
+        std::string channel;
+        std::string info;
+    };
+    struct passed {
+        bool given;
+        bool tried;
+    };
+
+    handoff_twin(lua_run& redis, std::string_view contract) : redis_(redis), base_(lines_of(contract)) {}
+
+    // Of the line of handoff_pass.
+    int line(int of_pass) const { return base_ + of_pass; }
+    // Of a line of a text that follows it: of the one behind these texts.
+    template <class... Texts>
+    int behind(int of_text, Texts... texts) const {
+        return base_ + lines_of(distlock::detail::handoff_pass) + (0 + ... + lines_of(texts)) + of_text;
+    }
+
+    // string.match(ticket, '^(%x+) (%d+) (%d+) ([ps])(%d+) ()')
+    static std::optional<ticket> read(std::string_view text) {
+        std::string_view rest = text;
+        const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+        const auto hex = [&](char c) { return digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); };
+        const auto next = [&rest](auto belongs) {
+            const auto size =
+                static_cast<std::size_t>(std::find_if_not(rest.begin(), rest.end(), belongs) - rest.begin());
+            const auto part = rest.substr(0, size);
+            const bool ends = size > 0 && size < rest.size() && rest[size] == ' ';
+            rest.remove_prefix(ends ? size + 1 : rest.size());
+            return ends ? part : std::string_view{};
+        };
+        const auto token = next(hex);
+        const auto lease = next(digit);
+        const auto life = next(digit);
+        if (token.empty() || lease.empty() || life.empty() || rest.empty()) return std::nullopt;
+        const char way = rest.front();
+        if (way != 'p' && way != 's') return std::nullopt;
+        rest.remove_prefix(1);
+        const auto length = next(digit);
+        if (length.empty()) return std::nullopt;
+        const double ms = *lua_number(lease);
+        const double size = *lua_number(length);
+        if (token.size() != 32 || ms < 1 || size > static_cast<double>(rest.size())) return std::nullopt;
+        const auto whole = static_cast<std::size_t>(size);
+        return ticket{std::string(token),
+                      ms,
+                      std::min(2000.0, ms),
+                      life == "0" ? std::nullopt : lua_string(life),
+                      way == 's',
+                      std::string(rest.substr(0, whole)),
+                      std::string(rest.substr(whole))};
+    }
+
+    bool hears(const ticket& waiter) {
+        if (waiter.channel.empty()) return true;
+        const reply count =
+            redis_.attempt({"pubsub", waiter.sharded ? "shardnumsub" : "numsub", waiter.channel});
+        return count.is(distlock::reply_kind::error) || count.elements()[1].number() > 0;
+    }
+
+    // `protected_call`: redis.pcall; what it refuses is in `refused`.
+    lua_string new_fence(bool protected_call, const lua_view& life, reply* refused = nullptr) {
+        const auto F = redis_.keys(3);
+        const auto call = [&](int at, std::initializer_list<lua_argument> words) {
+            return protected_call ? redis_.attempt(words) : redis_.call(line(at), words);
+        };
+        const auto refuse = [&](reply& what) -> lua_string {
+            if (refused != nullptr) *refused = std::move(what);
+            return std::nullopt;
+        };
+        reply got = call(15, {"get", F});
+        if (got.is(distlock::reply_kind::error)) return refuse(got);
+        const auto last = lua_run::text_of(got);
+        const double now = redis_.now();
+        reply made;
+        const bool behind = is_fence(last) && not_before(last, now);
+        if (behind) {
+            made = call(23, {"incrby", F, "1000000"});
+            if (made.is(distlock::reply_kind::integer)) made = call(24, {"pexpire", F, life});
+        } else {
+            made = call(26, {"set", F, whole_text(now), "PX", life});
+        }
+        if (made.is(distlock::reply_kind::error)) return refuse(made);
+        const auto grown = behind ? redis_.text(line(29), {"get", F}) : std::nullopt;
+        return grown ? grown : whole_text(now);
+    }
+    void describe(const ticket& owner, double ttl) {
+        if (!owner.info.empty()) {
+            redis_.call(line(33),
+                        {"set", redis_.keys(4), owner.token + "\n" + owner.info, "PX", lua_text(ttl)});
+        } else {
+            redis_.call(line(35), {"del", redis_.keys(4)});
+        }
+    }
+    // The first ticket and its number, if there is one.
+    using first_ticket = std::optional<std::pair<std::string, std::string>>;
+    static first_ticket first_of(const reply& range) {
+        if (range.elements().empty()) return std::nullopt;
+        return std::pair(range.elements()[0].text(), range.elements()[1].text());
+    }
+    first_ticket head() {
+        return first_of(redis_.call(line(39), {"zrange", redis_.keys(2), "0", "0", "withscores"}));
+    }
+    passed pass(first_ticket first, const lua_view& asker) {
+        const auto K = redis_.keys(1);
+        const auto Q = redis_.keys(2);
+        bool tried = false;
+        for (; first && !(asker == first->first); first = head()) {
+            const auto& [text, number] = *first;
+            auto waiter = read(text);
+            if (waiter && !hears(*waiter)) waiter = std::nullopt;
+            if (waiter) redis_.call(line(47), {"set", K, waiter->token, "PX", lua_text(waiter->offer)});
+            lua_string fence;
+            if (waiter) fence = waiter->life ? new_fence(true, view(waiter->life)) : lua_string("0");
+            redis_.call(line(49), {"zrem", Q, text});
+            if (!waiter) continue;
+            tried = true;
+            if (!fence) continue;
+            describe(*waiter, waiter->offer);
+            if (!waiter->channel.empty()) {
+                const bool short_form = number.find('e') != std::string::npos;
+                const std::string message = waiter->token + " " +
+                                            (short_form ? whole_text(*lua_number(number)) : number) + " " +
+                                            lua_text(waiter->offer) + " " + *fence + " " + std::string(*K);
+                redis_.attempt({waiter->sharded ? "spublish" : "publish", waiter->channel, message});
+            }
+            return {true, tried};
+        }
+        return {false, tried};
+    }
+
+  private:
+    lua_run& redis_;
+    const int base_;
+};
 
 inline reply handoff_enter(lua_run& redis) {
+    namespace text = distlock::detail;
+    handoff_twin in(redis, text::handoff_enter_contract);
+    const auto granted_at = [&](int line) { return in.behind(line); };
+    const auto replica_at = [&](int line) { return in.behind(line, text::handoff_enter_granted); };
+    const auto taken_at = [&](int line) {
+        return in.behind(line, text::handoff_enter_granted, text::handoff_refuse_as_replica);
+    };
     const auto K = redis.keys(1);
-    const auto B = redis.keys(2);
-    const auto W = redis.keys(3);
-    const auto F = redis.keys(4);
-    const auto me = redis.argv(1);
-    const auto lease = redis.argv(2);
-    const auto place = redis.argv(3);
+    const auto Q = redis.keys(2);
+    const std::string ticket =
+        std::string(redis.joined(5, redis.argv(1))) + std::string(redis.joined(5, redis.argv(2)));
+    const auto mode = redis.argv(3);
     const auto holder = redis.text(6, {"get", K});
-    const auto offer = redis.text(7, {"lindex", B, "0"});
-    const auto waiters = redis.text(8, {"get", W});
-    const bool open = starts_with_holder(offer, holder);
-    const bool ours = same(view(holder), me);
-    const auto leave = [&] {
-        if (redis.number(11, {"decr", W}) <= 0) redis.call(11, {"del", W});
-    };
-    const auto lengthen = [&] {
-        const double left = redis.number(14, {"pttl", W});
-        if (redis.less(14, left, lua_run::to_number(lease))) redis.call(14, {"pexpire", W, lease});
-    };
-    if (holder && !ours && !open) {
-        if (same(place, "join")) {
-            redis.call(18, {"incr", W});
-            lengthen();
-        } else if (same(place, "quit") && waiters) {
-            leave();
-        } else {
-            if (same(place, "stay")) lengthen();
-            redis.ask_whether_readonly(24);
-        }
-        if (offer) redis.call(27, {"del", B});
-        return reply::array({reply::integer(0), lua_run::returned(redis.number(28, {"pttl", K}))});
-    }
-    const double now = redis.now();
-    lua_string fence = "";
-    if (F && !same(redis.argv(4), "0")) {
-        fence = redis.text(34, {"get", F});
-        const bool last = is_fence(fence);
-        if (!ours || !last || same(place, "adopt")) {
-            if (last && not_before(fence, now)) {
-                redis.call(38, {"incrby", F, "1000000"});
-                redis.call(39, {"pexpire", F, redis.argv(4)});
-            } else {
-                redis.call(41, {"set", F, whole_text(now), "PX", redis.argv(4)});
+    bool written = false;
+    if (!holder || holder == redis.argv(1)) {
+        const auto me = handoff_twin::read(ticket);
+        const auto first = in.head();
+        const bool queued = first && redis.text(granted_at(2), {"zscore", Q, ticket}).has_value();
+        if (!me) redis.fail(granted_at(3), "attempt to index local 'me' (a nil value)");
+        const double ttl = same(mode, "try") ? me->lease : me->offer;
+        const auto granted = [](const lua_string& fence, double left) {
+            return reply::array({reply::integer(1), lua_run::returned(fence), lua_run::returned(left)});
+        };
+        if (holder) {
+            lua_string fence = "";
+            if (me->life) {
+                fence = redis.text(granted_at(7), {"get", redis.keys(3)});
+                if (!is_fence(fence)) fence = in.new_fence(false, view(me->life));
             }
-            fence = redis.text(43, {"get", F});
+            if (queued) redis.call(granted_at(10), {"zrem", Q, ticket});
+            const double left = std::max(redis.number(granted_at(11), {"pttl", K}), ttl);
+            redis.call(granted_at(12), {"pexpire", K, lua_text(left)});
+            in.describe(*me, left);
+            return granted(fence, left);
         }
-    }
-    if (ours) {
-        redis.call(47, {"pexpire", K, lease});
-    } else {
-        redis.call(49, {"set", K, me, "PX", lease});
-    }
-    if (redis.keys(5) && !same(redis.argv(5), "")) {
-        const std::string who = "\n" + std::string(redis.joined(51, redis.argv(5)));
-        redis.call(51, {"set", redis.keys(5), std::string(redis.joined(51, me)) + who, "PX", lease});
-    }
-    if (!ours) {
-        const bool in_line = same(place, "stay") || same(place, "quit");
-        if (open && !in_line) {
-            const double since = since_of(*offer);
-            if (since > 0 && now - since > 1'000'000) {
-                redis.call(58, {"del", W});
-            } else if (since > 0) {
-                redis.call(60, {"incr", W});
-                if (redis.number(61, {"pttl", W}) < 0) {
-                    const double half = redis.operand(62, lease) / 2;
-                    redis.call(62, {"pexpire", W, lua_text(std::ceil(half < 2000 ? half : 2000))});
-                }
+        const auto [given, tried] = in.pass(first, ticket);
+        if (!given) {
+            lua_string fence = "";
+            reply refused;
+            if (me->life) fence = in.new_fence(tried, view(me->life), &refused);
+            if (refused.is(distlock::reply_kind::error)) {
+                redis.call(granted_at(21), {"del", K, redis.keys(4)});
+                return refused;
             }
-        } else if (!open && in_line && waiters) {
-            leave();
+            redis.call(granted_at(24), {"set", K, me->token, "PX", lua_text(ttl)});
+            if (queued) redis.call(granted_at(25), {"zrem", Q, ticket});
+            in.describe(*me, ttl);
+            return granted(fence, ttl);
         }
+        written = true;
     }
-    if (offer) redis.call(69, {"del", B});
-    return reply::array({reply::integer(1), lua_run::returned(fence)});
-}
-
-inline reply handoff_pass(lua_run& redis) {
-    const auto K = redis.keys(1);
-    const auto B = redis.keys(2);
-    const auto W = redis.keys(3);
-    const auto F = redis.keys(4);
-    const auto lease = redis.argv(2);
-    const auto life = redis.argv(3);
-    const auto seen = redis.call(6, {"mget", K, W});
-    const auto holder = lua_run::text_of(seen.elements()[0]);
-    const double waiters = lua_run::to_number(view(lua_run::text_of(seen.elements()[1]))).value_or(0);
-    const auto what = redis.argv(4);
-    const bool ours = same(view(holder), redis.argv(1));
-    if (ours && waiters <= 0 && !what) {
-        if (redis.keys(5)) redis.call(9, {"del", redis.keys(5)});
-        return redis.call(10, {"del", K});
-    }
-    if (!holder) redis.call(12, {"get", K});
-    if (what) {
-        if (waiters > 0) {
-            const double left = redis.number(14, {"pttl", W});
-            if (redis.less(14, left, lua_run::to_number(lease))) redis.call(14, {"pexpire", W, lease});
-        }
-        if (holder) return lua_run::returned(redis.number(15, {"pttl", K}));
-        if (waiters <= 0 && same(what, "look")) return reply::integer(-2);
-    } else if (!holder) {
-        return redis.call(18, {"del", K});
-    } else if (!ours) {
-        redis.ask_whether_readonly(20);
-        return reply::integer(-1);
-    }
-    redis.call(25, {"lindex", B, "0"});
-    const double now = redis.now();
-    std::string since = whole_text(now);
-    lua_string fence = "";
-    if (F && !same(life, "0")) {
-        fence = redis.text(31, {"get", F});
-        const bool last = is_fence(fence);
-        if (last && not_before(fence, now)) {
-            redis.call(34, {"incrby", F, "1000000"});
-            redis.call(35, {"pexpire", F, life});
+    lua_string number;
+    double before = 0;
+    std::int64_t appended = 0;
+    if (same(mode, "last")) {
+        redis.call(taken_at(3), {"zrem", Q, ticket});
+        written = true;
+    } else if (same(mode, "join")) {
+        const auto last =
+            handoff_twin::first_of(redis.call(taken_at(5), {"zrange", Q, "-1", "-1", "withscores"}));
+        double mine = redis.now();
+        if (last && *lua_number(last->second) >= mine)
+            mine = std::min(*lua_number(last->second) + 1, 9007199254740991.0);
+        number = whole_text(mine);
+        reply added = redis.attempt({"zadd", Q, "NX", *number, ticket});
+        written = added.is(distlock::reply_kind::integer);
+        if (added.is_integer(1)) {
+            appended = 1;
         } else {
-            redis.call(37, {"set", F, since, "PX", life});
+            number = redis.text(taken_at(16), {"zscore", Q, ticket});
+            if (!number) return added;
         }
-        fence = redis.text(39, {"get", F});
-    }
-    const auto digest = distlock::detail::sha1_hex(std::string(redis.joined(41, redis.argv(1))) + since);
-    const std::string token(digest.data(), 32);
-    const double half = redis.operand(42, lease) / 2;
-    const double given_back = std::ceil(half < 2000 ? half : 2000);
-    const double left = redis.number(43, {"pttl", W});
-    if (left <= given_back / 2) since = "0";
-    redis.call(45, {"set", K, token, "PX", lease});
-    if (waiters > 1 || (waiters == 1 && left > 0 && left <= given_back)) {
-        redis.call(47, {"decr", W});
+        if (last) before = redis.number(taken_at(19), {"zrank", Q, ticket});
+        const auto life = redis.argv(4);
+        if (!last ||
+            redis.less(taken_at(20), redis.number(taken_at(20), {"pttl", Q}), lua_run::to_number(life))) {
+            redis.call(taken_at(21), {"pexpire", Q, life});
+            written = true;
+        }
     } else {
-        redis.call(49, {"del", W});
+        number = redis.text(taken_at(24), {"zscore", Q, ticket});
+        if (number) before = redis.number(taken_at(25), {"zrank", Q, ticket});
     }
-    if (redis.keys(5)) redis.call(51, {"del", redis.keys(5)});
-    if (!fence) redis.fail(52, "attempt to concatenate local 'fence' (a boolean value)");
-    const std::string offer = token + ":" + std::string(*lease) + ":" + since + ":" + *fence;
-    if (redis.number(53, {"rpush", B, offer}) > 1) {
-        redis.call(54, {"del", B});
-        redis.call(55, {"rpush", B, offer});
-    }
-    redis.call(57, {"pexpire", B, lease});
-    if (what) return lua_run::returned(*lua_run::to_number(lease));
-    return reply::integer(2);
+    if (!written) redis.ask_whether_readonly(replica_at(2));
+    return reply::array({reply::integer(0), lua_run::returned(redis.number(taken_at(29), {"pttl", K})),
+                         lua_run::returned(number ? lua_number(*number).value_or(0) : 0),
+                         lua_run::returned(before), reply::integer(appended)});
 }
 
 inline reply handoff_leave(lua_run& redis) {
+    namespace text = distlock::detail;
+    handoff_twin in(redis, text::handoff_leave_alone);
+    const auto leave_at = [&](int line) { return in.behind(line, text::handoff_refuse_as_replica); };
     const auto K = redis.keys(1);
-    const auto B = redis.keys(2);
-    const auto W = redis.keys(3);
-    const auto offer = redis.text(3, {"lindex", B, "0"});
-    const auto counted = redis.text(4, {"get", W});
-    const auto waiters = counted ? lua_number(*counted) : std::optional<double>(0);
-    if (redis.less(4, 0, waiters)) {
-        if (redis.number(5, {"decr", W}) <= 0) redis.call(5, {"del", W});
-    } else if (offer) {
-        const auto holder = redis.text(6, {"get", K});
-        if (starts_with_holder(offer, holder)) {
-            redis.call(7, {"del", K, B});
-            return reply::integer(1);
-        }
+    const auto Q = redis.keys(2);
+    const auto me = redis.argv(1);
+    const reply got = redis.attempt({"get", K});
+    const auto holder = lua_run::text_of(got);
+    auto first = handoff_twin::first_of(redis.attempt({"zrange", Q, "0", "0", "withscores"}));
+    if (!first && same(view(holder), me) && !redis.argv(3)) {
+        redis.call(7, {"del", K, redis.keys(4)});
+        return reply::integer(1);
     }
-    return reply::integer(0);
+    if (first) {
+        const std::string ticket = std::string(redis.joined(leave_at(1), me)) +
+                                   std::string(redis.joined(leave_at(1), redis.argv(2)));
+        if (redis.call(leave_at(1), {"zrem", Q, ticket}).is_integer(1)) first = in.head();
+    }
+    if (got.is(distlock::reply_kind::error)) return got;
+    if (const auto used = redis.argv(3)) keep_fence(redis, redis.keys(3), used, redis.argv(4));
+    if (holder && !same(view(holder), me)) {
+        redis.ask_whether_readonly(in.behind(2));
+        return reply::integer(-1);
+    }
+    if (holder && in.pass(first, std::nullopt).given) return reply::integer(2);
+    if (holder) redis.call(leave_at(13), {"del", redis.keys(4)});
+    return redis.call(leave_at(14), {"del", K});
 }
 
 struct twin {
@@ -300,7 +403,6 @@ struct twin {
 };
 inline constexpr std::array twins{
     twin{&distlock::detail::handoff_enter, handoff_enter},
-    twin{&distlock::detail::handoff_pass, handoff_pass},
     twin{&distlock::detail::handoff_leave, handoff_leave},
     twin{&distlock::detail::plain_look, plain_look},
     twin{&distlock::detail::plain_look_beside, plain_look_beside},

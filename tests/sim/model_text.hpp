@@ -1,6 +1,7 @@
 // Numbers as the server, and Lua inside it, read and write them; and the texts of its errors.
 //
-//   read_integer, read_seconds         // strictly, as commands do
+//   read_integer, read_score           // strictly, as commands do
+//   score_text
 //   lua_number, lua_text               // leniently, as Lua does
 //   error_text                         // what redis 7.0 says
 #pragma once
@@ -29,7 +30,8 @@ inline constexpr const char* overflow = "ERR increment or decrement would overfl
 inline constexpr const char* syntax = "ERR syntax error";
 inline constexpr const char* not_positive = "ERR value is out of range, must be positive";
 inline constexpr const char* no_script = "NOSCRIPT No matching script. Please use EVAL.";
-inline constexpr const char* unblocked = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
+inline constexpr const char* no_channel =
+    "NOPERM this user has no permissions to access one of the channels used as arguments";
 }  // namespace error_text
 
 /// Returns: the number of a text that is exactly how this number is written: no sign but '-', no blank, no leading zero.
@@ -44,14 +46,20 @@ inline std::optional<std::int64_t> read_integer(std::string_view text) {
     return value;
 }
 
-/// Returns: a number of seconds with any fraction.
-inline std::optional<long double> read_seconds(std::string_view text) {
+/// Returns: the score of a member of a sorted set.
+inline std::optional<double> read_score(std::string_view text) {
     const std::string copy(text);
     if (copy.empty() || std::isspace(static_cast<unsigned char>(copy[0])) != 0) return std::nullopt;
     char* stop = nullptr;
-    const long double value = std::strtold(copy.c_str(), &stop);
+    const double value = std::strtod(copy.c_str(), &stop);
     if (stop != copy.c_str() + copy.size() || std::isnan(value)) return std::nullopt;
     return value;
+}
+inline std::string score_text(double score) {
+    if (std::isinf(score)) return score > 0 ? "inf" : "-inf";
+    std::array<char, 32> text{};
+    const int size = std::snprintf(text.data(), text.size(), "%.17g", score);
+    return {text.data(), static_cast<std::size_t>(size)};
 }
 
 /// Returns: what tonumber() makes of a string, and arithmetic too.

@@ -1,4 +1,5 @@
-// Random words for the commands to a lock's server: keys, tokens, times, counts, fences and offers; most make sense.
+// Random words for the commands to a lock's server: keys, tokens, times, fences, tickets and messages; most make
+// sense.
 //
 //   class dice;              // the same throws everywhere
 //   class random_words;      // of one lock at a time, with an eye on what the model holds
@@ -53,12 +54,11 @@ class random_words {
         return role == "lock" ? lock_ : "{" + lock_ + "}:" + std::string(role);
     }
     std::string K() const { return key("lock"); }
-    std::string B() const { return key("offers"); }
-    std::string W() const { return key("waiters"); }
+    std::string Q() const { return key("queue"); }
     std::string F() const { return key("fence"); }
     std::string O() const { return key("owner"); }
     std::string any_key() {
-        constexpr std::array<std::string_view, 5> roles{"lock", "offers", "waiters", "fence", "owner"};
+        constexpr std::array<std::string_view, 4> roles{"lock", "queue", "fence", "owner"};
         return dice_.percent(1) ? "" : key(dice_.of(roles));
     }
     // This key, or seldom another.
@@ -112,9 +112,9 @@ class random_words {
         return dice_.percent(8) ? lease() : std::string(dice_.of(lives));
     }
     std::string owner() { return dice_.percent(40) ? "" : "somebody on host 7"; }
-    std::string place() {
-        constexpr std::array<std::string_view, 5> places{"try", "join", "stay", "quit", "adopt"};
-        return dice_.percent(2) ? "elsewhere" : std::string(dice_.of(places));
+    std::string mode() {
+        constexpr std::array<std::string_view, 4> modes{"try", "join", "join", "last"};
+        return dice_.percent(2) ? "elsewhere" : std::string(dice_.of(modes));
     }
     std::string number() {
         constexpr std::array<std::string_view, 20> numbers{"0",
@@ -145,22 +145,38 @@ class random_words {
         if (dice_.percent(20)) return number();
         return std::to_string(now_.count() + dice_.of(off));
     }
-    std::string offer() {
-        constexpr std::array<std::int64_t, 9> age{0,         1,         10, 999'999,   1'000'000,
-                                                  1'000'001, 5'000'000, -1, -7'000'000};
-        constexpr std::array<std::string_view, 8> absurd{"",
-                                                         ":",
-                                                         ":::",
-                                                         "x",
-                                                         "0123456789abcdef0123456789abcdef",
-                                                         "0123456789abcdef0123456789abcdef:",
-                                                         "0123456789abcdef0123456789abcdef:1:2",
-                                                         "xyz:1:2:3"};
-        if (dice_.percent(5)) return std::string(dice_.of(absurd));
-        const auto since = dice_.percent(15) ? "0" : std::to_string(now_.count() - dice_.of(age));
-        std::string text = token() + ":" + lease() + ":" + since + ":" + (dice_.percent(50) ? "" : fence());
-        if (dice_.percent(5)) text.erase(dice_.below(text.size()), 1 + dice_.below(3));
+    std::string channel() {
+        constexpr std::array<std::string_view, 6> names{"p1", "p2", "p3", "p1", "{a}:distlock:7", "a b 3"};
+        return dice_.percent(2) ? token() : std::string(dice_.of(names));
+    }
+    // Of one token the same, mostly: what it wants goes by its last digits.
+    std::string ticket(const std::string& of) {
+        if (of.size() < 2 || dice_.percent(10)) return loose_ticket(of);
+        constexpr std::array<std::string_view, 4> leases{"1000", "2000", "3999", "30000"};
+        constexpr std::array<std::string_view, 3> lives{"0", "3600000", "5000"};
+        const auto by = static_cast<unsigned char>(of[of.size() - 1] + of[of.size() - 2]);
+        const std::string name = "p" + std::to_string(1 + by % 3);
+        return of + " " + std::string(leases[by % 4]) + " " + std::string(lives[by % 3]) +
+               (by % 5 == 0 ? " s" : " p") + std::to_string(name.size()) + " " + name +
+               (by % 2 == 0 ? "" : "somebody 7");
+    }
+    std::string loose_ticket(const std::string& of) {
+        constexpr std::array<std::string_view, 5> absurd{"", " ", "x", "0123456789abcdef0123456789abcdef",
+                                                         "0123456789abcdef0123456789abcdef 1 2 p9 p1"};
+        if (dice_.percent(20)) return std::string(dice_.of(absurd));
+        const auto name = channel();
+        std::string text = of + " " + lease() + " " + life() + (dice_.percent(80) ? " p" : " s") +
+                           std::to_string(name.size()) + " " + name + owner();
+        if (dice_.percent(10)) text.erase(dice_.below(text.size()), 1 + dice_.below(3));
         return text;
+    }
+    // Of a ticket: about now.
+    std::string score() {
+        constexpr std::array<std::int64_t, 7> off{
+            -1, 0, 1, -1'000'000, 1'000'000, 3'600'000'000, -3'600'000'000};
+        constexpr std::array<std::string_view, 8> others{"0", "1", "2.5", "-3", "inf", "-inf", "7", "abc"};
+        if (dice_.percent(15)) return std::string(dice_.of(others));
+        return std::to_string(now_.count() + dice_.of(off));
     }
     std::string any_value() {
         switch (dice_.below(4)) {
@@ -171,9 +187,11 @@ class random_words {
             case 2:
                 return fence();
             default:
-                return offer();
+                return ticket(token());
         }
     }
+
+    dataset::sorted waiting() const { return model_->sorted_set(Q(), now_); }
 
   protected:
     wall now() const { return now_; }

@@ -49,13 +49,16 @@ struct hazards {
     std::uint32_t refuse = 0;        // the server answers with an error
     std::uint32_t strike = 0;  // the process is stopped or killed just when it sends, or when an answer comes
     nanos latest = 500ms;
-    bool may_unblock = true;  // CLIENT UNBLOCK is permitted
+    std::uint32_t lose_message = 0;  // of what is published: it does not come, and nobody knows
+    bool may_subscribe = true;
+    bool may_publish = true;
+    bool may_count = true;  // who hears: PUBSUB
 
     nanos latency(dice& d) const {
         return d.chance(slows) ? d.between(usual, slow) : d.between(least, usual);
     }
     void calm() {
-        lose_request = lose_reply = silence = late = refuse = strike = 0;
+        lose_request = lose_reply = silence = late = refuse = strike = lose_message = 0;
         usual = 150us;
         slow = 5ms;
     }

@@ -32,6 +32,7 @@ struct troubles {
     nanos restart{0};
     nanos flush{0};
     nanos forget{0};
+    nanos evict{0};
     nanos cut{0};
 };
 
@@ -106,7 +107,10 @@ struct plan {
         p.network.late = rate(20'000);
         p.network.refuse = rate(10'000);
         p.network.strike = rate(10'000);
-        p.network.may_unblock = !d.chance(150'000);
+        p.network.lose_message = rate(50'000);
+        p.network.may_subscribe = !d.chance(70'000);
+        p.network.may_publish = !d.chance(70'000);
+        p.network.may_count = !d.chance(70'000);
         const auto every = [&](nanos least, nanos most) {
             return d.chance(350'000) ? d.between(least, most) : 0ns;
         };
@@ -116,6 +120,7 @@ struct plan {
         p.trouble.restart = every(500ms, 5s);
         p.trouble.flush = every(50ms, 2s);
         p.trouble.forget = d.chance(500'000) ? every(300ms, 3s) : 0ns;
+        p.trouble.evict = d.chance(500'000) ? every(300ms, 3s) : 0ns;
         p.trouble.cut = every(50ms, 2s);
         p.habits.no_thread = d.chance(100'000) ? 20'000 : 0;
         return p;

@@ -28,6 +28,8 @@ tally scenario::play() {
     peer.haunted_by(*this);
     // Where no thread can be had, or requests come later than anybody waits for them, releases may be left to the lease.
     check.looks_behind = how.network.late == 0 && how.habits.no_thread == 0;
+    check.calm = how.calm;
+    check.answers = how.habits.no_thread == 0;
     for (std::size_t i = 0; i < how.names.size(); ++i) check.add_name(how.names[i], how.leases[i]);
     for (std::size_t i = 0; i < how.processes; ++i) start_process();
     for (std::uint64_t what = pause; what < go_on; ++what) again(what);
@@ -74,6 +76,8 @@ nanos scenario::mean_of(std::uint64_t what) const {
             return how.trouble.flush;
         case forget:
             return how.trouble.forget;
+        case evict:
+            return how.trouble.evict;
         case cut:
             return how.trouble.cut;
         default:
@@ -152,6 +156,10 @@ void scenario::strike(std::uint64_t what) {
         const std::size_t which = d.index(how.names.size());
         where.note(act::forget, which);
         check.forget(which);
+    } else if (what == evict) {
+        const std::size_t which = d.index(how.names.size());
+        where.note(act::evict, which);
+        check.evict(which);
     } else {
         peer.cut(d.below(4));
     }
@@ -201,8 +209,11 @@ void scenario::watch_progress() {
         }
         if (!quiet) continue;
         result.longest_wait = std::max(result.longest_wait, span);
-        // Where a connection is silent, a waiter finds out after three seconds.
-        if (span > 2 * nanos(how.leases[i]) + (healed_ ? 2s : 8s))
+        // Where a connection is silent, a waiter finds out after three seconds. Where nobody may count who hears, a process that
+        // is gone has its turn for two.
+        const nanos unheard =
+            how.network.may_count ? nanos(0) : 2s * static_cast<int>(started_ * how.threads);
+        if (span > 2 * nanos(how.leases[i]) + unheard + (healed_ ? 2s : 8s))
             check.fail(i, "nobody is served though everything works");
     }
 }

@@ -79,6 +79,7 @@ class actor {
     std::vector<cancellation> to_cancel_;
     fiber* canceller_ = nullptr;
     bool workers_over_ = false;
+    bool disconnected_ = false;
     bool over_ = false;
 };
 
@@ -105,6 +106,7 @@ class scenario final : public happening, public nemesis {
         restart,
         flush,
         forget,
+        evict,
         cut,
         go_on,
         end_of_trouble,

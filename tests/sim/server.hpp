@@ -35,7 +35,7 @@ class witness {
   public:
     virtual void sent(process& by, const distlock::command& what) = 0;
     virtual void executed(process& by, std::span<const std::string_view> argv, const model_server& on) = 0;
-    virtual void delivered(process& to, const distlock::reply& what) = 0;
+    virtual void heard(process& by, std::string_view message) = 0;
 
   protected:
     ~witness() = default;
@@ -50,10 +50,12 @@ class nemesis {
     ~nemesis() = default;
 };
 
-class server final : public message::sink, public happening {
+class server final : public message::sink {
   public:
     server(world& w, scheduler& s, const hazards& what, std::int64_t ppm)
-        : world_(w), scheduler_(s), hazards_(what), clock_(std::chrono::seconds{1'700'000'000}, ppm) {}
+        : world_(w), scheduler_(s), hazards_(what), clock_(std::chrono::seconds{1'700'000'000}, ppm) {
+        model_.permit(what.may_subscribe, what.may_publish, what.may_count);
+    }
 
     void watched_by(witness& w) { witness_ = &w; }
     void haunted_by(nemesis& n) { nemesis_ = &n; }
@@ -110,6 +112,9 @@ class server final : public message::sink, public happening {
         }
     }
 
+    /// Effects: the process has read a message.
+    void heard(process& by, std::string_view message) const { witness_->heard(by, message); }
+
     /// Effects: the client closes; `purge`: what it has sent and is not there yet may be lost.
     void close(const std::shared_ptr<socket>& on, bool purge) {
         on->closed = true;
@@ -138,12 +143,16 @@ class server final : public message::sink, public happening {
         sockets_.clear();
         model_.restart();
     }
-    /// Effects: a connection breaks. 0: both hear of it. 1: only the server. 2: only the client. 3: nobody.
+    /// Effects: a connection breaks, every other time one that has subscribed. 0: both hear of it. 1: only the server. 2: only
+    /// the client. 3: nobody.
     void cut(std::uint64_t how) {
-        if (sockets_.empty()) return;
-        auto which = sockets_.begin();
-        std::advance(which, static_cast<std::ptrdiff_t>(world_.random().below(sockets_.size())));
-        const auto one = which->second;
+        std::vector<std::shared_ptr<socket>> all;
+        const bool subscribed = world_.random().chance(500'000);
+        for (const auto& [number, one] : sockets_) {
+            if (!subscribed || model_.subscribed(number)) all.push_back(one);
+        }
+        if (all.empty()) return;
+        const auto one = all[world_.random().index(all.size())];
         fault(how == 0 ? act::cut : act::half_open, *one);
         if (how == 0) return break_off(one, world_.now());
         silence(one);
@@ -170,14 +179,6 @@ class server final : public message::sink, public happening {
             one->ended = true;
             wake_reader(*one);
         }
-    }
-
-    /// Effects: a blocked client's time may be over.
-    void happen(std::uint64_t /*what*/) override {
-        next_timer_ = end_of_time;
-        if (world_.now() < stalled_until_) return set_timer(stalled_until_);
-        model_.time_out(wall());
-        serve_ready();
     }
 
   private:
@@ -234,9 +235,7 @@ class server final : public message::sink, public happening {
         ++commands_;
         std::optional<distlock::reply> answer;
         if (m.refused) {
-            answer = refusal(argv[0]);
-        } else if (argv[0] == "CLIENT") {
-            answer = about_client(*from, argv);
+            answer = refusal();
         } else {
             answer = model_.execute(from->number, argv, wall());
         }
@@ -250,7 +249,20 @@ class server final : public message::sink, public happening {
         } else if (answer) {
             reply(from, *std::move(answer));
         }
-        serve_ready();
+        model_.take_messages([&](std::uint64_t to, distlock::reply what) {
+            if (const auto found = sockets_.find(to); found != sockets_.end())
+                publish(found->second, std::move(what), to == from->number);
+        });
+    }
+    // Who subscribes is told so in any case.
+    void publish(const std::shared_ptr<socket>& to, distlock::reply what, bool confirms) {
+        if (!confirms && world_.random().chance(hazards_.lose_message)) return fault(act::lose_message, *to);
+        if (!confirms && world_.random().chance(hazards_.late)) {
+            fault(act::late, *to);
+            to->last_down =
+                std::max(to->last_down, world_.now()) + world_.random().between(nanos(0), hazards_.latest);
+        }
+        reply(to, std::move(what));
     }
 
     // What a command is called in the log: of a script, what makes it differ from others.
@@ -261,7 +273,6 @@ class server final : public message::sink, public happening {
         };
         const auto arguments = argv.subspan(3 + static_cast<std::size_t>(argv[2][0] - '0'));
         if (is(distlock::detail::handoff_enter)) return arguments[2];
-        if (is(distlock::detail::handoff_pass)) return arguments.size() == 4 ? arguments[3] : "pass";
         if (is(distlock::detail::handoff_leave)) return "leave";
         if (is(distlock::detail::plain_renew)) return "renew";
         return is(distlock::detail::plain_release) ? "release" : "look";
@@ -276,45 +287,15 @@ class server final : public message::sink, public happening {
                    : numbers[static_cast<std::size_t>(first.number() + 2)];
     }
 
-    distlock::reply refusal(std::string_view command) {
+    distlock::reply refusal() {
         world_.note(act::refuse);
         static constexpr std::array<const char*, 5> passing{
             "LOADING Redis is loading the dataset in memory", "BUSY Redis is busy running a script",
             "TRYAGAIN Multiple keys request during rehashing of slot",
             "READONLY You can't write against a read only replica.", "MASTERDOWN Link with MASTER is down"};
-        if (command != "BLPOP" && world_.random().chance(200'000))
+        if (world_.random().chance(200'000))
             return distlock::reply::error("OOM command not allowed when used memory > 'maxmemory'.");
         return distlock::reply::error(passing[world_.random().index(passing.size())]);
-    }
-
-    distlock::reply about_client(const socket& from, std::span<const std::string_view> argv) {
-        using distlock::reply;
-        if (argv[1] == "UNBLOCK" && !hazards_.may_unblock)
-            return reply::error("NOPERM this user has no permissions to run the 'client|unblock' command");
-        if (argv[1] != "LIST") return *model_.execute(from.number, argv, wall());
-        for (const auto& [number, one] : sockets_) {
-            if (std::to_string(model_.id_of(number)) != argv[3]) continue;
-            return reply::string("id=" + std::string(argv[3]) +
-                                 (model_.blocked(number) ? " flags=b" : " flags=N") + " db=0");
-        }
-        return reply::string("");
-    }
-
-    void serve_ready() {
-        model_.take_ready([this](std::uint64_t who, distlock::reply what) {
-            const auto found = sockets_.find(who);
-            if (found == sockets_.end()) return;
-            const auto to = found->second;
-            if (!world_.random().chance(hazards_.lose_reply)) return reply(to, std::move(what));
-            fault(act::lose_reply, *to);
-            break_off(to, world_.now() + hazards_.latency(world_.random()));
-        });
-        if (const auto next = model_.next_timeout()) set_timer(clock_.when(*next));
-    }
-    void set_timer(nanos when) {
-        if (when >= next_timer_) return;
-        next_timer_ = std::max(when, world_.now() + 1us);
-        world_.at(next_timer_, *this, 0);
     }
 
     void reply(const std::shared_ptr<socket>& to, distlock::reply what) {
@@ -340,7 +321,6 @@ class server final : public message::sink, public happening {
             wake_reader(to);
         } else if (!to.silent && !to.closed && !to.ended && !to.owner.dead) {
             world_.note(act::reply, to.owner.number, to.number, name_of(d.what));
-            witness_->delivered(to.owner, d.what);
             to.inbox.push_back(std::move(d.what));
             wake_reader(to);
             if (world_.random().chance(hazards_.strike)) nemesis_->strike_at(to.owner);
@@ -387,7 +367,6 @@ class server final : public message::sink, public happening {
     std::uint64_t commands_ = 0;
     nanos up_at_{0};
     nanos stalled_until_{0};
-    nanos next_timer_ = end_of_time;
     std::vector<std::unique_ptr<message>> all_messages_;
     std::vector<message*> free_messages_;
     std::vector<std::unique_ptr<delivery>> all_deliveries_;

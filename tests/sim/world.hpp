@@ -76,10 +76,12 @@ enum class act : std::uint8_t {
     restart,
     flush,
     forget,
+    evict,
     cut,
     half_open,
     lose_request,
     lose_reply,
+    lose_message,
     silence,
     late,
     refuse,
@@ -94,9 +96,10 @@ enum class act : std::uint8_t {
     count_of_acts
 };
 inline constexpr std::array<const char*, static_cast<std::size_t>(act::count_of_acts)> act_names{
-    "request", "reply",  "timer", "pause",     "resume",       "kill",       "start",   "stall", "restart",
-    "flush",   "forget", "cut",   "half-open", "lose-request", "lose-reply", "silence", "late",  "refuse",
-    "quiet",   "wake",   "call",  "grant",     "taken",        "trouble",    "unlock",  "lost"};
+    "request",      "reply",      "timer",        "pause",   "resume",  "kill",   "start",
+    "stall",        "restart",    "flush",        "forget",  "evict",   "cut",    "half-open",
+    "lose-request", "lose-reply", "lose-message", "silence", "late",    "refuse", "quiet",
+    "wake",         "call",       "grant",        "taken",   "trouble", "unlock", "lost"};
 inline constexpr bool is_event(act what) { return what < act::quiet; }
 inline constexpr bool is_fault(act what) { return what >= act::pause && what < act::quiet; }
 

@@ -14,6 +14,11 @@ std::size_t allocations() noexcept { return calls.load(); }
 
 void fail_allocation(long nth) noexcept { until_failure = nth; }
 bool allocation_failed() noexcept { return until_failure == 0; }
+bool allocations_can_fail() noexcept {
+    const auto before = calls.load();
+    ::operator delete(::operator new(1));
+    return calls != before;
+}
 
 void* operator new(std::size_t size) {
     ++calls;

@@ -10,3 +10,5 @@ std::size_t allocations() noexcept;
 void fail_allocation(long nth) noexcept;
 /// Returns: whether it did.
 bool allocation_failed() noexcept;
+/// Returns: whether calls can fail: the thread sanitizer has an operator new that stands before ours.
+bool allocations_can_fail() noexcept;

@@ -23,7 +23,9 @@ inline std::string text(distlock::testing::fault_proxy::ending how) {
 }
 
 inline std::string text(distlock::testing::fault_proxy::part of) {
-    return of == distlock::testing::fault_proxy::part::request ? "request" : "reply";
+    using part = distlock::testing::fault_proxy::part;
+    if (of == part::message) return "message";
+    return of == part::request ? "request" : "reply";
 }
 
 inline std::string wire(const distlock::testing::fault_proxy::words& command) {

@@ -12,7 +12,7 @@
 //     std::optional<words> next_command();   // a whole command; none when the client is gone or the server ends
 //     bool send(bytes);  bool drip(bytes, pause);
 //     void close();  void reset();           // FIN, RST
-//     ending wait_for_end();                 // how the client ended the connection
+//     ending wait_for_end(), ended();        // how the client ended the connection
 //     int number() const;                    // 0 for the first connection
 //   };
 #pragma once
@@ -186,6 +186,8 @@ class fake_server::peer {
         close();
     }
     int fd() const noexcept { return fd_; }
+    /// Returns: how the client ended the connection, after next_command() gave none.
+    ending ended() const noexcept { return ending_; }
 
   private:
     bool receive() {

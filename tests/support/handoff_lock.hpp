@@ -11,26 +11,26 @@
 #include <distlock/base/options.hpp>
 #include <distlock/base/owner.hpp>
 #include <distlock/base/token.hpp>
-#include <distlock/hiredis/connection.hpp>
-#include <distlock/net/connection.hpp>
 #include <distlock/testing.hpp>
 #include <distlock/wire/command.hpp>
+#include <distlock/wire/enter_mode.hpp>
 #include <distlock/wire/handoff.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/reply.hpp>
+
+#include "redis_link.hpp"
 
 namespace handoff_test {
 
 using namespace std::chrono_literals;
 using distlock::acquire_outcome;
+using distlock::enter_mode;
 using distlock::lock_options;
-using distlock::place;
 using distlock::reply;
 using distlock::token;
 using distlock::testing::redis_server;
 using got = acquire_outcome::kind;
 
-inline const std::string patient = "?connect_timeout=20s&command_timeout=20s";
 inline constexpr const char* label = "night job";
 inline const lock_options bare{.lease = 30s};
 inline const lock_options fenced{.lease = 30s, .fencing = true};
@@ -39,6 +39,7 @@ inline const lock_options all{.lease = 30s, .fencing = true, .owner_info = label
 inline const std::initializer_list<const lock_options*> every_kind{&bare, &fenced, &labelled, &all};
 inline constexpr std::int64_t lease = 30'000;
 inline constexpr std::int64_t fence_life = 3'900'000;
+inline constexpr std::int64_t queue_life = 90'000;
 
 inline std::string fresh_name() {
     static int count = 0;
@@ -67,58 +68,51 @@ bool changes_nothing(const redis_server& server, Call call) {
     return changes() == before;
 }
 
+inline constexpr std::int64_t offer = 2'000;
+
 struct handoff_lock {
-    handoff_lock(const redis_server& server, distlock::hiredis_connection& connection,
-                 const std::string& name, const lock_options& options)
+    handoff_lock(const redis_server& server, redis_link& connection, const std::string& name,
+                 const lock_options& options, const std::string& hears_at = "")
         : at(server),
           redis(connection),
-          dialect(name, options),
+          dialect(name, options, hears_at),
           K(name),
-          B(distlock::key(name).sibling("offers")),
-          W(distlock::key(name).sibling("waiters")),
+          Q(distlock::key(name).sibling("queue")),
           fence(distlock::key(name).sibling("fence")),
           who(distlock::key(name).sibling("owner")),
+          mark(distlock::key(name).sibling("forced")),
+          channel(hears_at),
+          fences(options.fencing),
           labels(!options.owner_info.empty()) {}
 
-    reply ask(const distlock::command& cmd) { return distlock::execute(redis, cmd); }
-    acquire_outcome enter(place where) { return dialect.read_enter(ask(dialect.enter(owner, where))); }
+    reply ask(const distlock::command& cmd) { return redis.ask(cmd); }
+    acquire_outcome enter(enter_mode mode) { return dialect.read_enter(ask(dialect.enter(owner, mode))); }
     reply release() { return ask(dialect.release(owner)); }
-    reply free() { return ask(dialect.free(owner)); }
-    reply watch() { return ask(dialect.watch(token::generate())); }
-    reply revive() { return ask(dialect.revive(token::generate())); }
-    reply leave() { return ask(dialect.leave()); }
+    reply release_minimal() { return ask(dialect.release_minimal(owner)); }
+    reply force() { return ask(distlock::handoff::inspector(K).force_release()); }
 
-    /// Effects: takes the offer that is in the list, as one who waits, and adopts it where it is not complete.
-    acquire_outcome pop() {
-        acquire_outcome popped = dialect.read_wait(ask(dialect.wait("0.01")));
-        if (!popped.offered) return popped;
-        owner = popped.offered->owner;
-        return dialect.complete(*popped.offered) ? popped : enter(place::adopt);
+    /// The ticket of this owner, as the queue has it.
+    std::string ticket() const { return std::string(owner.view()) + needs(); }
+    std::string needs() const {
+        const auto command = dialect.enter(owner, enter_mode::join);
+        return std::string(command.argv()[8]);
     }
 
     void set(const std::string& key, std::string_view value) const { at.command({"SET", key, value}); }
     void set(const std::string& key, std::string_view value, const char* ms) const {
         at.command({"SET", key, value, "PX", ms});
     }
-    /// Effects: makes the server count so many who wait; 0: it has no count.
-    void count(int waiters, const char* ms = "10000") const {
-        at.command({"DEL", W});
-        if (waiters != 0) set(W, std::to_string(waiters), ms);
-    }
-    /// Effects: puts a lock into the list that was handed on so many microseconds ago.
-    void offer(const token& to, std::int64_t ago, const std::string& made_fence = "") const {
-        const std::string text = std::string(to.view()) + ":30000:" + std::to_string(time_of(at) - ago);
-        at.command({"DEL", B});
-        at.command({"RPUSH", B, text + ":" + made_fence});
-        at.command({"PEXPIRE", B, "30000"});
+    /// Effects: somebody's ticket stands at the end of the queue.
+    void queue_up(const std::string& ticket) const {
+        at.command({"ZADD", Q, std::to_string(1000 + queued()), ticket});
+        at.command({"PEXPIRE", Q, "60000"});
     }
 
     std::string get(const std::string& key) const { return at.command({"GET", key}); }
     bool exists(const std::string& key) const { return at.command({"EXISTS", key}) == "1"; }
     std::int64_t ttl(const std::string& key) const { return std::stoll(at.command({"PTTL", key})); }
-    int waiters() const { return exists(W) ? std::stoi(get(W)) : 0; }
-    int offers() const { return std::stoi(at.command({"LLEN", B})); }
-    std::string first_offer() const { return at.command({"LINDEX", B, "0"}); }
+    int queued() const { return std::stoi(at.command({"ZCARD", Q})); }
+    bool is_queued() const { return at.command({"ZSCORE", Q, ticket()}) != "(nil)"; }
     bool is_ours() const { return get(K) == owner.view(); }
     std::string owner_text() const {
         return std::string(owner.view()) + "\n" + distlock::describe_owner(label);
@@ -130,25 +124,14 @@ struct handoff_lock {
             const auto left = ttl(key);
             return left == -2 || (left >= 0 && left <= most);
         };
-        return ends(K, lease) && ends(B, lease) && ends(W, lease) && ends(who, lease) &&
-               ends(fence, fence_life);
-    }
-    /// Returns: whether the lock is handed on: to a token nobody has, by one offer, which ends with it.
-    bool is_offered() const {
-        const std::string text = first_offer();
-        const auto lock_left = ttl(K);
-        const auto offer_left = ttl(B);
-        // Each gets its TTL when the script comes to it, at most a millisecond apart.
-        return offers() == 1 && text.substr(0, 32) == get(K) && !is_ours() && just_set(lock_left, lease) &&
-               just_set(offer_left, lease) && offer_left <= lock_left + 1 && !exists(who) &&
-               dialect.read_wait(reply::array({reply::string(B), reply::string(text)})).offered;
+        return ends(K, lease) && ends(Q, queue_life) && ends(who, lease) && ends(fence, fence_life);
     }
 
     const redis_server& at;
-    distlock::hiredis_connection& redis;
+    redis_link& redis;
     distlock::handoff dialect;
-    std::string K, B, W, fence, who;
-    bool labels;
+    std::string K, Q, fence, who, mark, channel;
+    bool fences, labels;
     token owner = token::generate();
 };
 

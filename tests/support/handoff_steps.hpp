@@ -1,6 +1,7 @@
 // What may be asked of a lock of the hand-off dialect, one step after the other, on a private server that may refuse it.
 #pragma once
 
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -15,17 +16,22 @@
 namespace handoff_test {
 
 using distlock::errc;
-using distlock::hiredis_connection;
 using distlock::reply_kind;
 
 struct private_place {
-    explicit private_place(const std::string& user = "") : login(user) {}
-    handoff_lock fresh(const lock_options& options) { return {server, redis, fresh_name(), options}; }
+    private_place() = default;
+    /// The scripts are asked for by a user of that name, whose password is "secret"; the test's own commands are not.
+    explicit private_place(const std::string& user) {
+        server.command({"ACL", "SETUSER", user, "reset", "on", ">secret", "~*", "&*", "+@all"});
+        if (!redis.ask({"AUTH", user, "secret"}).is_status("OK")) throw std::runtime_error("no user");
+    }
+    handoff_lock fresh(const lock_options& options, const std::string& channel = "") {
+        return {server, redis, fresh_name(), options, channel};
+    }
     void memory(const char* limit) const { server.command({"CONFIG", "SET", "maxmemory", limit}); }
 
     redis_server server;
-    std::string login;
-    hiredis_connection redis{"unix://" + login + server.socket_path() + patient};
+    redis_link redis{server.socket_path()};
 };
 
 inline bool refused(const reply& r, errc cause) {
@@ -33,29 +39,35 @@ inline bool refused(const reply& r, errc cause) {
     return r.is(reply_kind::error) && distlock::classify_error(r.text()).cause == cause;
 }
 
-inline constexpr place everywhere[] = {place::none, place::join, place::stay, place::quit, place::adopt};
+inline constexpr enter_mode everywhere[] = {enter_mode::try_once, enter_mode::join, enter_mode::last};
 
-// Another one has the lock; so many are counted.
-inline void held_by_other(handoff_lock& it, int waiters) {
-    it.at.command({"DEL", it.B, it.who});
-    it.set(it.K, token::generate().view(), "20000");
-    it.count(waiters);
+// So many tickets stand in the queue, of whom nobody can be told; each wants all there is.
+inline void queue_others(const handoff_lock& it, int waiters) {
+    it.at.command({"DEL", it.Q});
+    for (int i = 0; i < waiters; ++i) {
+        handoff_lock other(it.at, it.redis, it.K, all);
+        it.queue_up(other.ticket());
+    }
 }
-
-// We have the lock; so many are counted.
+// Another one has the lock.
+inline void held_by_other(handoff_lock& it, int waiters) {
+    it.at.command({"DEL", it.who});
+    it.set(it.K, token::generate().view(), "20000");
+    queue_others(it, waiters);
+}
+// We have the lock.
 inline void held_by_us(handoff_lock& it, int waiters) {
-    it.at.command({"DEL", it.B});
     it.set(it.K, it.owner.view(), "20000");
     if (it.labels) it.set(it.who, it.owner_text(), "20000");
-    it.count(waiters);
+    queue_others(it, waiters);
 }
 
-inline reply enter(handoff_lock& it, place where) { return it.ask(it.dialect.enter(it.owner, where)); }
+inline reply enter(handoff_lock& it, enter_mode mode) { return it.ask(it.dialect.enter(it.owner, mode)); }
 
 // Everything a lock has, as bytes.
 inline std::string contents(const handoff_lock& it) {
     std::string bytes;
-    for (const auto& key : {it.K, it.B, it.W, it.fence, it.who}) bytes += it.at.command({"DUMP", key}) + "\n";
+    for (const auto& key : {it.K, it.Q, it.fence, it.who}) bytes += it.at.command({"DUMP", key}) + "\n";
     return bytes;
 }
 
@@ -65,15 +77,10 @@ struct step {
     action run;
 };
 inline const std::vector<step> every_step{
-    {"try", [](handoff_lock& it) { return enter(it, place::none); }},
-    {"join", [](handoff_lock& it) { return enter(it, place::join); }},
-    {"stay", [](handoff_lock& it) { return enter(it, place::stay); }},
-    {"quit", [](handoff_lock& it) { return enter(it, place::quit); }},
-    {"adopt", [](handoff_lock& it) { return enter(it, place::adopt); }},
-    {"release", [](handoff_lock& it) { return it.release(); }},
-    {"look", [](handoff_lock& it) { return it.watch(); }},
-    {"revive", [](handoff_lock& it) { return it.revive(); }},
-    {"leave", [](handoff_lock& it) { return it.leave(); }},
+    {"try", [](handoff_lock& it) { return enter(it, enter_mode::try_once); }},
+    {"join", [](handoff_lock& it) { return enter(it, enter_mode::join); }},
+    {"last", [](handoff_lock& it) { return enter(it, enter_mode::last); }},
+    {"leave", [](handoff_lock& it) { return it.release(); }},
 };
 
 inline void make_hash(const handoff_lock& it, const std::string& key) {
@@ -83,7 +90,7 @@ inline void make_hash(const handoff_lock& it, const std::string& key) {
 }
 
 using layer = void (*)(handoff_lock&, int);
-inline const std::vector<layer> layers{[](handoff_lock& it, int waiters) { it.count(waiters); }, held_by_us,
-                                       held_by_other};
+inline const std::vector<layer> layers{[](handoff_lock& it, int waiters) { queue_others(it, waiters); },
+                                       held_by_us, held_by_other};
 
 }  // namespace handoff_test

@@ -8,25 +8,29 @@
 //   };
 #pragma once
 
-#include <cerrno>
+#include <condition_variable>
 #include <cstddef>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <mutex>
-#include <poll.h>
 #include <set>
 #include <string>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
 
+#include <distlock/testing/request_framing.hpp>
+
 #include "support/fake_server.hpp"
 #include "support/handoff_names.hpp"
 
-/// A step is what a command is called, and "request" or "reply": "join request" is a command to get in line that comes from
-/// the client and did not reach the server yet, "join reply" its reply that comes from the server.
+/// A step is what a command is called, and "request" or "reply": "join request" is a command to be queued that comes from
+/// the client and did not reach the server yet, "join reply" its reply that comes from the server. What a subscriber is told is
+/// the step "message".
 class stepping_proxy {
   public:
     using step = std::string;
@@ -43,15 +47,33 @@ class stepping_proxy {
         const std::lock_guard guard(lock_);
         actions_.emplace_back(when, std::move(what));
     }
-    /// Effects: no action waits any more.
+    /// Effects: no action waits any more, or is running: what they refer to may end.
     /// Returns: the steps that came since the last time.
     std::set<step> forget() {
-        const std::lock_guard guard(lock_);
+        std::unique_lock guard(lock_);
         actions_.clear();
+        none_runs_.wait(guard, [&] { return running_ == 0; });
         return std::exchange(steps_, {});
     }
 
   private:
+    // What one connection has asked and not been answered yet.
+    struct questions {
+        void add(const std::string& name) {
+            const std::lock_guard guard(lock);
+            names.push_back(name);
+        }
+        std::string next() {
+            const std::lock_guard guard(lock);
+            if (names.empty()) return "no";
+            std::string name = std::move(names.front());
+            names.pop_front();
+            return name;
+        }
+        std::mutex lock;
+        std::deque<std::string> names;
+    };
+
     void relay(fake_server::peer& p) {
         const int upstream = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
         sockaddr_un address{};
@@ -62,23 +84,43 @@ class stepping_proxy {
         ::close(upstream);
     }
 
-    // One command, one reply, small enough for one packet of a unix socket.
     void converse(fake_server::peer& p, int upstream) {
+        questions asked;
+        std::thread answers([&] {
+            pass_answers(p, upstream, asked);
+            ::shutdown(p.fd(), SHUT_RDWR);
+        });
         while (const auto command = p.next_command()) {
             const auto name = handoff_name_of(*command);
             come(name + " request");
+            asked.add(name);
             std::string request = "*" + std::to_string(command->size()) + "\r\n";
             for (const std::string& word : *command)
                 request += "$" + std::to_string(word.size()) + "\r\n" + word + "\r\n";
-            char reply[4096];
-            if (::send(upstream, request.data(), request.size(), MSG_NOSIGNAL) <= 0) return;
-            pollfd both[] = {{upstream, POLLIN, 0}, {p.fd(), POLLRDHUP, 0}};
-            while (::poll(both, 2, -1) < 0 && errno == EINTR) continue;
-            if (both[0].revents == 0) return;  // the client has gone
-            const auto got = ::recv(upstream, reply, sizeof reply, 0);
+            if (::send(upstream, request.data(), request.size(), MSG_NOSIGNAL) <= 0) break;
+        }
+        ::shutdown(upstream, SHUT_RDWR);
+        answers.join();
+    }
+
+    void pass_answers(fake_server::peer& p, int upstream, questions& asked) {
+        std::string came;
+        for (;;) {
+            char chunk[4096];
+            const auto got = ::recv(upstream, chunk, sizeof chunk, 0);
             if (got <= 0) return;
-            come(name + " reply");
-            if (!p.send({reply, static_cast<std::size_t>(got)})) return;
+            came.append(chunk, static_cast<std::size_t>(got));
+            while (!came.empty()) {
+                using namespace distlock::testing;
+                const auto size = impl::framed(came, 0, nullptr);
+                if (size == impl::not_whole) break;
+                if (size == impl::not_ours) return;
+                const std::string one = came.substr(0, size);
+                came.erase(0, size);
+                std::vector<std::string> words;
+                come(impl::is_message(one, words) ? "message" : asked.next() + " reply");
+                if (!p.send(one)) return;
+            }
         }
     }
 
@@ -95,13 +137,20 @@ class stepping_proxy {
                     ++one;
                 }
             }
+            running_ += due.size();
         }
+        if (due.empty()) return;
         for (const action& run : due) run();
+        const std::lock_guard guard(lock_);
+        running_ -= due.size();
+        none_runs_.notify_all();
     }
 
     const std::string socket_path_;
     mutable std::mutex lock_;
     std::vector<std::pair<step, action>> actions_;
     std::set<step> steps_;
+    std::size_t running_ = 0;  // actions
+    std::condition_variable none_runs_;
     fake_server front_;  // last: its threads use the others
 };

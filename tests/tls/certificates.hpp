@@ -123,6 +123,20 @@ inline void write_encrypted(EVP_PKEY* key, const std::string& file) {
                                 reinterpret_cast<const unsigned char*>("secret"), 6, nullptr, nullptr) == 1);
 }
 
+/// Returns: a file with the certificate of `whom` and no other.
+inline std::string alone(const scratch_folder& folder, const identity& whom) {
+    const std::string file = folder / "alone.crt";
+    const owned<std::FILE> out(std::fopen(file.c_str(), "w"));
+    must(out && ::PEM_write_X509(out.get(), whom.certificate.get()) == 1);
+    return file;
+}
+
+/// Effects: appends `certificate` to the certificate file of `to`: what it shows goes on with it.
+inline void append(const identity& to, const identity& certificate) {
+    const owned<std::FILE> out(std::fopen(to.certificate_file.c_str(), "a"));
+    must(out && ::PEM_write_X509(out.get(), certificate.certificate.get()) == 1);
+}
+
 /// Effects: makes of `folder` what `openssl rehash` would, with the one certificate.
 inline void write_hashed(X509* certificate, const std::string& folder) {
     char name[32];
@@ -156,6 +170,15 @@ struct set {
         folder, {.file = "for_clients", .names = "DNS:localhost,IP:127.0.0.1", .usage = "clientAuth"}, &ca);
     identity foreign_client =
         make(folder, {.file = "foreign_client", .names = "DNS:client", .usage = "clientAuth"}, &other_ca);
+
+    // Of an authority that the root knows, and that nobody else need know: it goes with the certificate.
+    identity intermediate =
+        make(folder, {.file = "intermediate", .names = {}, .usage = {}, .authority = true}, &ca);
+    identity under_intermediate = make(
+        folder, {.file = "under_intermediate", .names = "DNS:localhost,IP:127.0.0.1", .usage = "clientAuth"},
+        &intermediate);
+
+    set() { append(under_intermediate, intermediate); }
 
     static const set& get() {
         static const set made;

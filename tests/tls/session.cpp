@@ -433,6 +433,29 @@ TEST_CASE("authorities are taken from a file, from a folder, or from the system,
     REQUIRE(::unsetenv("SSL_CERT_FILE") == 0);
 }
 
+// Only the first certificate of the file was shown, which a server that knows the root alone cannot trust.
+TEST_CASE("a client shows the intermediates of its certificate file, to a server that knows the root only") {
+    const auto accepted = [](const std::string& certificate_file, const certificates::identity& mine) {
+        servers::in_memory server(all().good);
+        SSL* const ssl = server.ssl();
+        certificates::must(
+            ::SSL_CTX_load_verify_file(::SSL_get_SSL_CTX(ssl), all().ca.certificate_file.c_str()) == 1);
+        ::SSL_set_verify(ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+        pair both(server, "localhost",
+                  {.ca_file = all().ca.certificate_file,
+                   .certificate_file = certificate_file,
+                   .key_file = mine.key_file});
+        // In TLS 1.3 the client is done before the server has seen its certificate.
+        return both.shake() == progress::done && ::SSL_is_init_finished(ssl) == 1 &&
+               ::SSL_get_verify_result(ssl) == X509_V_OK;
+    };
+    const auto& chained = all().under_intermediate;
+    CHECK(accepted(all().for_clients.certificate_file, all().for_clients));
+    CHECK(accepted(chained.certificate_file, chained));
+    CHECK_FALSE(accepted(certificates::alone(all().folder, chained), chained));
+    CHECK_FALSE(accepted(all().foreign_client.certificate_file, all().foreign_client));
+}
+
 TEST_CASE("an option that cannot be used is an error that names it, the file, and what is wrong") {
     const auto& folder = all().folder;
     const auto said = [](const tls_options& options, std::vector<std::string> parts) {

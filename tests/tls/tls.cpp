@@ -247,6 +247,8 @@ TEST_CASE("a server that asks for a certificate gets the one that is set, and tu
         };
         hiredis_connection known(server.uri(), showing(all().for_clients));
         CHECK(known.execute({"PING"}).is_status("PONG"));
+        hiredis_connection chained(server.uri(), showing(all().under_intermediate));
+        CHECK(chained.execute({"PING"}).is_status("PONG"));
         hiredis_connection nobody(server.uri(), distlock::tls(trusting_ca()));
         hiredis_connection foreign(server.uri(), showing(all().foreign_client));
         for (hiredis_connection* const turned_away : {&nobody, &foreign}) {

@@ -53,7 +53,7 @@ acquire_limits one_try() {
 class attempt {
   public:
     explicit attempt(const acquire_limits& limits = defaults, bool contended = false, std::uint64_t seed = 1)
-        : machine_(limits, start, seed), step_(machine_.begin(contended)) {}
+        : machine_(limits, seed), step_(machine_.begin(start, contended)) {}
 
     const acquire_step& step() const { return step_; }
     clock::time_point now() const { return now_; }
@@ -95,7 +95,7 @@ attempt waiting(const acquire_limits& limits = defaults, milliseconds ttl = 20s)
 
 #define CHECK_SAME_TOKEN(step)       \
     CHECK_FALSE((step).fresh_token); \
-    CHECK_FALSE((step).release_first)
+    CHECK_FALSE((step).leave_first)
 
 }  // namespace
 
@@ -146,7 +146,7 @@ TEST_CASE("a grant after its validity is given back first, and asked for after a
     attempt a;
     const auto& step = a.answer(granted, 30s);
     CHECK(step.what == kind::pause);
-    CHECK(step.release_first);
+    CHECK(step.leave_first);
     CHECK(step.fresh_token);
     CHECK(a.pause() <= 1ms);
     CHECK(a.sleep().what == kind::send_look);
@@ -168,7 +168,7 @@ TEST_CASE("the fresh token after a late grant starts with nothing to give back")
         if (a.step().what == kind::send_look) a.answer(busy(20s), 1ms);
     }
     CHECK(a.step().what == kind::gave_up);
-    CHECK_FALSE(a.step().release_first);
+    CHECK_FALSE(a.step().leave_first);
 }
 
 TEST_CASE("the fresh token after a late grant is asked for again when its answer is lost") {
@@ -189,7 +189,7 @@ TEST_CASE("a try whose grant comes too late gives it back and fails") {
     a.answer(granted, 30s);
     CHECK(a.step().what == kind::failed);
     CHECK(a.step().cause == errc::lease_expired);
-    CHECK(a.step().release_first);
+    CHECK(a.step().leave_first);
 }
 
 TEST_CASE("a grant that comes too late and after the deadline is given back and fails") {
@@ -197,7 +197,7 @@ TEST_CASE("a grant that comes too late and after the deadline is given back and 
     a.answer(granted, 30s);
     CHECK(a.step().what == kind::failed);
     CHECK(a.step().cause == errc::lease_expired);
-    CHECK(a.step().release_first);
+    CHECK(a.step().leave_first);
 }
 
 TEST_CASE("a valid grant that comes after the deadline is taken all the same") {
@@ -216,7 +216,7 @@ TEST_CASE("grants that always come too late are ridden out for the patience, the
     CHECK(sendings < 1'000);
     CHECK(a.step().what == kind::failed);
     CHECK(a.step().cause == errc::lease_expired);
-    CHECK(a.step().release_first);
+    CHECK(a.step().leave_first);
 }
 
 // ---- contention -----------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ TEST_CASE("a try gives up after one look, and tells a key of another type by it"
     attempt a(one_try());
     CHECK(a.answer(taken).what == kind::send_look);
     CHECK(a.answer(busy(20s)).what == kind::gave_up);
-    CHECK_FALSE(a.step().release_first);
+    CHECK_FALSE(a.step().leave_first);
     CHECK_FALSE(a.step().without_ttl);
 
     attempt contended(one_try(), true);
@@ -362,7 +362,7 @@ TEST_CASE("a wait looks a last time at its deadline and then gives up, and no pa
     CHECK(a.step().what == kind::gave_up);
     CHECK(last_look == deadline);
     CHECK(looks > 5);
-    CHECK_FALSE(a.step().release_first);
+    CHECK_FALSE(a.step().leave_first);
 }
 
 TEST_CASE("a lock that became free by the deadline is taken by the last look") {
@@ -432,7 +432,7 @@ TEST_CASE("lost answers are ridden out for the patience, then fail and give back
     }
     CHECK(a.now() >= start + 2s);
     CHECK(a.step().cause == errc::protocol_error);
-    CHECK(a.step().release_first);
+    CHECK(a.step().leave_first);
 }
 
 TEST_CASE("a try asks once for a lost answer, then fails and gives back what may be ours") {
@@ -441,14 +441,14 @@ TEST_CASE("a try asks once for a lost answer, then fails and gives back what may
     a.answer(lost(), 200ms);
     CHECK(a.step().what == kind::failed);
     CHECK(a.step().cause == errc::no_reply);
-    CHECK(a.step().release_first);
+    CHECK(a.step().leave_first);
 }
 
 TEST_CASE("an answer lost at the deadline fails at once and gives back what may be ours") {
     attempt a(with(start + 200ms));
     a.answer(lost(), 200ms);
     CHECK(a.step().what == kind::failed);
-    CHECK(a.step().release_first);
+    CHECK(a.step().leave_first);
 }
 
 TEST_CASE(
@@ -456,7 +456,7 @@ TEST_CASE(
     attempt once(one_try());
     once.answer(lost(), 1ms);
     CHECK(once.answer(busy(20s)).what == kind::gave_up);
-    CHECK(once.step().release_first);
+    CHECK(once.step().leave_first);
 
     attempt a(with(start + 20ms));
     a.answer(lost(), 1ms);
@@ -468,7 +468,7 @@ TEST_CASE(
             a.answer(busy(20s), 1ms);
         }
     }
-    CHECK(a.step().release_first);
+    CHECK(a.step().leave_first);
 }
 
 TEST_CASE("a lost answer and then a refusal: what may be ours is given back") {
@@ -476,7 +476,7 @@ TEST_CASE("a lost answer and then a refusal: what may be ours is given back") {
     a.answer(lost(), 1ms);
     CHECK(a.answer(refused(errc::permission_denied)).what == kind::failed);
     CHECK(a.step().cause == errc::permission_denied);
-    CHECK(a.step().release_first);
+    CHECK(a.step().leave_first);
 }
 
 // ---- trouble ----------------------------------------------------------------------------------------------
@@ -490,7 +490,7 @@ TEST_CASE("a refusal fails at once with its cause, and only an unknown one is fo
             attempt a(limits);
             CHECK(a.answer(refused(cause)).what == kind::failed);
             CHECK(a.step().cause == cause);
-            CHECK(a.step().release_first ==
+            CHECK(a.step().leave_first ==
                   (cause == errc::server_error));  // an error nobody knows is no promise
         }
     }
@@ -500,7 +500,7 @@ TEST_CASE("a refusal in the middle of a wait ends it") {
     attempt a = waiting();
     a.sleep();
     CHECK(a.answer(refused(errc::wrong_type)).what == kind::failed);
-    CHECK_FALSE(a.step().release_first);
+    CHECK_FALSE(a.step().leave_first);
 }
 
 TEST_CASE("a server that cannot serve just now is ridden out for the patience, then fails with the cause") {
@@ -517,7 +517,7 @@ TEST_CASE("a server that cannot serve just now is ridden out for the patience, t
     CHECK(a.now() >= start + 2s);
     CHECK(a.now() < start + 2s + 60ms);
     CHECK(a.step().cause == errc::read_only);
-    CHECK_FALSE(a.step().release_first);
+    CHECK_FALSE(a.step().leave_first);
 }
 
 TEST_CASE("a server that comes back within the patience grants") {
@@ -534,7 +534,7 @@ TEST_CASE("a try does not ride anything out") {
     attempt a(one_try());
     CHECK(a.answer(later(errc::unreachable)).what == kind::failed);
     CHECK(a.step().cause == errc::unreachable);
-    CHECK_FALSE(a.step().release_first);
+    CHECK_FALSE(a.step().leave_first);
 }
 
 TEST_CASE("without patience the first failure is final") {
@@ -545,7 +545,7 @@ TEST_CASE("without patience the first failure is final") {
     attempt b(limits);
     b.answer(lost());  // may be ours: this is worth one question
     CHECK(b.answer(lost()).what == kind::failed);
-    CHECK(b.step().release_first);
+    CHECK(b.step().leave_first);
 }
 
 TEST_CASE("a patience without end does not overflow") {
@@ -615,7 +615,7 @@ TEST_CASE("trouble is not reported when the last thing known is contention") {
         }
         REQUIRE(b.step().what != kind::failed);
     }
-    CHECK_FALSE(b.step().release_first);
+    CHECK_FALSE(b.step().leave_first);
 }
 
 // ---- deadlines --------------------------------------------------------------------------------------------
@@ -652,7 +652,7 @@ TEST_CASE("a deadline in the past ends trouble at the first answer") {
     CHECK(attempt(with(start - 1s)).answer(later(errc::unreachable)).what == kind::failed);
     attempt a(with(start - 1s));
     CHECK(a.answer(lost(), 50ms).what == kind::failed);
-    CHECK(a.step().release_first);
+    CHECK(a.step().leave_first);
 }
 
 TEST_CASE("without a deadline an answer is bounded by the connection alone") {
@@ -663,8 +663,8 @@ TEST_CASE("without a deadline an answer is bounded by the connection alone") {
 }
 
 TEST_CASE("nothing overflows near the end of the clock") {
-    acquire machine(with(clock::time_point::max()), clock::time_point::max() - 1ms, 1);
-    const auto first = machine.begin(true);
+    acquire machine(with(clock::time_point::max()), 1);
+    const auto first = machine.begin(clock::time_point::max() - 1ms, true);
     CHECK(first.at == clock::time_point::max());
     const auto end =
         machine.on_outcome(granted, clock::time_point::max() - 1ms, clock::time_point::max() - 1us);
@@ -677,48 +677,57 @@ TEST_CASE("a stop before anything was answered has nothing to give back") {
     attempt a;
     CHECK(a.stop().what == kind::failed);
     CHECK(a.step().cause == errc::cancelled);
-    CHECK_FALSE(a.step().release_first);
+    CHECK_FALSE(a.step().leave_first);
 }
 
 TEST_CASE("a stop in a wait has nothing to give back") {
     attempt a = waiting();
     CHECK(a.stop().cause == errc::cancelled);
-    CHECK_FALSE(a.step().release_first);
+    CHECK_FALSE(a.step().leave_first);
     attempt in_trouble;
     in_trouble.answer(later());
     CHECK(in_trouble.stop().cause == errc::cancelled);
-    CHECK_FALSE(in_trouble.step().release_first);
+    CHECK_FALSE(in_trouble.step().leave_first);
 }
 
 TEST_CASE("a stop after a lost answer gives back what may be ours, whatever came in between") {
     attempt at_once;
     at_once.answer(lost());
-    CHECK(at_once.stop().release_first);
+    CHECK(at_once.stop().leave_first);
     CHECK(at_once.step().cause == errc::cancelled);
 
     attempt in_pause;
     in_pause.answer(lost());
     in_pause.answer(lost());
-    CHECK(in_pause.stop().release_first);
+    CHECK(in_pause.stop().leave_first);
 
     attempt behind_another;
     behind_another.answer(lost());
     behind_another.answer(busy(20s));
-    CHECK(behind_another.stop().release_first);
+    CHECK(behind_another.stop().leave_first);
+}
+
+TEST_CASE("a sending that the stop request ended is in doubt, and is not asked again") {
+    attempt a;
+    a.answer(lost(errc::cancelled));
+    CHECK(a.step().what == kind::failed);
+    CHECK(a.step().cause == errc::cancelled);
+    CHECK(a.step().leave_first);
+    CHECK(a.step().in_doubt);
 }
 
 TEST_CASE("a stop after a late grant was given back has nothing more to give back") {
     attempt a;
     a.answer(granted, 30s);  // whoever was told to release does so first, stop or no stop
     CHECK(a.stop().cause == errc::cancelled);
-    CHECK_FALSE(a.step().release_first);
+    CHECK_FALSE(a.step().leave_first);
 
     attempt b;
     b.answer(granted, 30s);
     b.sleep();
     b.answer(busy(20s));
     CHECK(b.stop().cause == errc::cancelled);
-    CHECK_FALSE(b.step().release_first);
+    CHECK_FALSE(b.step().leave_first);
 }
 
 // ---- everything at once -----------------------------------------------------------------------------------
@@ -738,11 +747,11 @@ class random_attempt {
 
     /// Returns: what went wrong; empty when nothing did.
     std::string run() {
-        acquire machine(limits_, start, random_());
-        acquire_step step = machine.begin(pick(2) == 0);
+        acquire machine(limits_, random_());
+        acquire_step step = machine.begin(start, pick(2) == 0);
         for (int steps = 0; steps < 20'000; ++steps) {
-            if (step.release_first && !may_own_) return "released what was never sent, or twice";
-            if (step.release_first) {
+            if (step.leave_first && !may_own_) return "released what was never sent, or twice";
+            if (step.leave_first) {
                 may_own_ = false;
                 dead_ = true;
             }
@@ -762,9 +771,9 @@ class random_attempt {
                             return "validity is not from the sending";
                         if (outcome.what != acquire_outcome::kind::granted) return "granted without a grant";
                     } else if (pick(50) == 0) {
-                        const bool owed = step.release_first;
+                        const bool owed = step.leave_first;
                         step = machine.on_stop();
-                        step.release_first = step.release_first || owed;
+                        step.leave_first = step.leave_first || owed;
                         if (step.what != kind::failed || step.cause != errc::cancelled) return "not stopped";
                     }
                     break;
@@ -781,8 +790,8 @@ class random_attempt {
                     break;
                 }
                 case kind::send_enter:
-                case kind::wait:
-                    return "stands in line without leave to";
+                case kind::send_claim:
+                    return "queues, or claims, without leave to";
                 case kind::granted:
                     if (!last_was_grant_) return "granted without a grant";
                     return now_ < step.at ? "" : "granted after the validity";

@@ -1,6 +1,7 @@
 // Commands: arguments, routing key, deadline, and the two ways to run a script.
 #include <chrono>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -105,4 +106,21 @@ TEST_CASE("a deadline is kept, and the last one counts") {
     CHECK(&ping.until(clock::time_point(1s)) == &ping);
     CHECK(ping.deadline() == clock::time_point(1s));
     CHECK(ping.until(clock::time_point::max()).deadline() == clock::time_point::max());
+}
+
+TEST_CASE(
+    "a command carries the caller's stop token, if it can ever be requested, with its body or without") {
+    const std::stop_source source;
+    const std::stop_token stop = source.get_token();
+    const std::stop_token never;
+    command look(body, {"orders"}, {"token"});
+    CHECK(look.stop() == nullptr);
+    CHECK_FALSE(look.stop_requested());
+    CHECK(look.until(never).stop() == nullptr);
+    CHECK(&look.until(stop) == &look);
+    CHECK(look.stop() == &stop);
+    CHECK(look.with_body().stop() == &stop);
+    CHECK_FALSE(look.stop_requested());
+    std::stop_source(source).request_stop();
+    CHECK(look.stop_requested());
 }

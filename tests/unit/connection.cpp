@@ -9,7 +9,6 @@
 #include <new>
 #include <span>
 #include <stdexcept>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <sys/resource.h>
@@ -17,28 +16,30 @@
 #include <utility>
 #include <vector>
 
+#include <distlock/net/any_connection.hpp>
 #include <distlock/net/connection.hpp>
 #include <distlock/testing/scripted_connection.hpp>
 
 #include "catch.hpp"
 #include "support/in_child.hpp"
-#include "support/slack.hpp"
+#include "support/timing_tolerance.hpp"
 
 namespace {
 
 using distlock::check_connection;
 using distlock::command;
-using distlock::companion;
 using distlock::connection;
 using distlock::errc;
-using distlock::hosting_connection;
 using distlock::identified_connection;
 using distlock::pipelining_connection;
 using distlock::posting_connection;
 using distlock::reply;
 using distlock::reply_kind;
+using distlock::service_hosting_connection;
+using distlock::service_registry;
+using distlock::subscribing_connection;
+using distlock::subscription;
 using distlock::timed_connection;
-using distlock::waiting_connection;
 using distlock::testing::scripted_connection;
 
 inline constexpr distlock::script answer_one{"return 1"};
@@ -55,13 +56,13 @@ struct const_call {
 };
 struct full {
     reply execute(const command&) { return reply::nil(); }
-    reply wait(const command&, distlock::clock::time_point, const std::stop_token&) { return reply::nil(); }
+    std::shared_ptr<subscription> subscribe(std::string_view) { return nullptr; }
     bool post(const command&) { return true; }
     void pipeline(std::span<const command>, std::span<reply>) {}
-    companion& host() { return place; }
+    service_registry& services() { return place; }
     std::chrono::seconds command_timeout() const { return std::chrono::seconds(1); }
     std::string identity() const { return "here"; }
-    companion place;
+    service_registry place;
 };
 using lambda = decltype([](const command&) { return reply::nil(); });
 reply function(const command&) { return reply::nil(); }
@@ -107,10 +108,10 @@ static_assert(!connection<const minimal>, "execute of a const object is not offe
 static_assert(!connection<int> && !connection<std::string>);
 static_assert(!connection<decltype([](const command&) { return true; })>);
 
-static_assert(waiting_connection<full> && posting_connection<full> && timed_connection<full>);
+static_assert(subscribing_connection<full> && posting_connection<full> && timed_connection<full>);
 static_assert(identified_connection<full> && !identified_connection<minimal>);
-static_assert(!waiting_connection<minimal> && !posting_connection<minimal> && !timed_connection<minimal>);
-static_assert(!waiting_connection<lambda> && !posting_connection<lambda>);
+static_assert(!subscribing_connection<minimal> && !posting_connection<minimal> && !timed_connection<minimal>);
+static_assert(!subscribing_connection<lambda> && !posting_connection<lambda>);
 
 struct only_posts {
     bool post(const command&) { return true; }
@@ -137,13 +138,13 @@ struct numbered {
 };
 static_assert(!identified_connection<numbered>);
 
-static_assert(pipelining_connection<full> && hosting_connection<full>);
-static_assert(!pipelining_connection<minimal> && !hosting_connection<minimal>);
-static_assert(!pipelining_connection<lambda> && !hosting_connection<lambda>);
+static_assert(pipelining_connection<full> && service_hosting_connection<full>);
+static_assert(!pipelining_connection<minimal> && !service_hosting_connection<minimal>);
+static_assert(!pipelining_connection<lambda> && !service_hosting_connection<lambda>);
 
 struct only_pipelines {
     void pipeline(std::span<const command>, std::span<reply>) {}
-    companion& host();
+    service_registry& services();
 };
 struct returns_replies {
     reply execute(const command&) { return reply::nil(); }
@@ -153,23 +154,23 @@ struct changes_commands {
     reply execute(const command&) { return reply::nil(); }
     void pipeline(std::span<command>, std::span<reply>) {}
 };
-struct const_host {
+struct const_services {
     reply execute(const command&) { return reply::nil(); }
-    const companion& host();
+    const service_registry& services();
 };
-static_assert(!pipelining_connection<only_pipelines> && !hosting_connection<only_pipelines>);
+static_assert(!pipelining_connection<only_pipelines> && !service_hosting_connection<only_pipelines>);
 static_assert(!pipelining_connection<returns_replies> && !pipelining_connection<changes_commands>);
-static_assert(!hosting_connection<const_host>);
+static_assert(!service_hosting_connection<const_services>);
 
-// Clients have a host that is a name, and pipelines of their own kind: no reason to turn them away.
+// Clients have services() that is a text, and pipelines of their own kind: no reason to turn them away.
 struct client_with_names_of_its_own {
     reply execute(const command&) { return reply::nil(); }
-    std::string host() const { return "db1"; }
+    std::string services() const { return "db1"; }
     std::vector<std::string> pipeline(bool new_connection = true);
 };
 static_assert(check_connection<client_with_names_of_its_own>());
 static_assert(!pipelining_connection<client_with_names_of_its_own>);
-static_assert(!hosting_connection<client_with_names_of_its_own>);
+static_assert(!service_hosting_connection<client_with_names_of_its_own>);
 
 static_assert(noexcept(distlock::execute(std::declval<minimal&>(), by_name)));
 static_assert(noexcept(distlock::execute_all(std::declval<full&>(), {}, {})));

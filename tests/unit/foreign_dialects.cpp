@@ -10,12 +10,19 @@
 #include <distlock/detail/sha1.hpp>
 #include <distlock/interop.hpp>
 #include <distlock/wire/command.hpp>
+#include <distlock/wire/dialect.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/reply.hpp>
 
 #include "catch.hpp"
 
 namespace {
+
+static_assert(distlock::check_dialect<distlock::getset>());
+static_assert(distlock::check_dialect<distlock::go_zero>());
+static_assert(distlock::check_dialect<distlock::python_redis_lock>());
+static_assert(distlock::check_dialect<distlock::redigo>());
+static_assert(distlock::check_dialect<distlock::redisson>());
 
 using distlock::command;
 using distlock::errc;
@@ -83,7 +90,8 @@ TEST_CASE("a release wakes python-redis-lock's waiters, and one that needs no me
     using namespace distlock::detail;
     CHECK(argv_of(dialect.release(owner)) ==
           words{"EVALSHA", sha1(python_redis_lock_release), "2", "lock:a", "lock-signal:a", owner.view()});
-    CHECK(argv_of(dialect.free(owner)) == words{"EVALSHA", sha1(plain_release), "1", "lock:a", owner.view()});
+    CHECK(argv_of(dialect.release_minimal(owner)) ==
+          words{"EVALSHA", sha1(plain_release), "1", "lock:a", owner.view()});
     CHECK(dialect.read_release(reply::integer(1)).what == release_outcome::released);
     const auto refused = dialect.read_release(reply::error("OOM command not allowed"));
     CHECK(refused.what == release_outcome::refused);
@@ -118,8 +126,8 @@ TEST_CASE("a Redisson lock is a field of a hash, and its release a message") {
     CHECK(argv_of(with_fences.look(owner)) == words{"EVALSHA", sha1(redisson_enter), "2", "a{b",
                                                     "redisson_lock_token:a{b", owner.view(), "30000",
                                                     "redisson_lock__channel:a{b"});
-    CHECK(dialect.leaves_room());
-    CHECK_FALSE(with_fences.leaves_room());
+    CHECK(dialect.allows_local_fences());
+    CHECK_FALSE(with_fences.allows_local_fences());
     const auto granted = [](const char* fence, int listen) {
         return reply::array({reply::integer(1), reply::string(fence), reply::integer(listen)});
     };

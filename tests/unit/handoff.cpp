@@ -13,22 +13,26 @@
 #include <distlock/base/token.hpp>
 #include <distlock/detail/sha1.hpp>
 #include <distlock/wire/command.hpp>
+#include <distlock/wire/dialect.hpp>
+#include <distlock/wire/enter_mode.hpp>
 #include <distlock/wire/handoff.hpp>
 #include <distlock/wire/handoff_scripts.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/plain.hpp>
 #include <distlock/wire/reply.hpp>
+#include <distlock/wire/ticket.hpp>
 
 #include "catch.hpp"
 
 namespace {
 
 using distlock::acquire_outcome;
+using distlock::channel_kind;
 using distlock::command;
+using distlock::enter_mode;
 using distlock::errc;
 using distlock::handoff;
 using distlock::lock_options;
-using distlock::place;
 using distlock::plain;
 using distlock::release_outcome;
 using distlock::reply;
@@ -38,31 +42,39 @@ namespace detail = distlock::detail;
 using kind = acquire_outcome::kind;
 using words = std::vector<std::string_view>;
 
+static_assert(distlock::check_dialect<handoff>());
+static_assert(distlock::queueing_dialect<handoff>);
+
 const lock_options bare_options{.lease = 30s};
 const lock_options fenced_options{.lease = 30s, .fencing = true};
 const lock_options labelled_options{.lease = 30s, .owner_info = "night job"};
 const lock_options all_options{.lease = 30s, .fencing = true, .owner_info = "night job"};
 
 const handoff bare("orders:42", bare_options);
-const handoff fenced("orders:42", fenced_options);
-const handoff labelled("orders:42", labelled_options);
+const handoff fenced("orders:42", fenced_options, "its channel");
+const handoff labelled("orders:42", labelled_options, "its channel", channel_kind::sharded);
 const handoff both("orders:42", all_options);
 
-const std::string offers_key = "{orders:42}:distlock:offers";
-const std::string waiters_key = "{orders:42}:distlock:waiters";
+const std::string queue_key = "{orders:42}:distlock:queue";
 const std::string fence_key = "{orders:42}:distlock:fence";
 const std::string owner_key = "{orders:42}:distlock:owner";
 const std::string fence_life = "3900000";  // an hour and ten leases
 const std::string night_job = distlock::describe_owner("night job");
+
+// What a ticket of each says behind the token.
+const std::string bare_needs = " 30000 0 p0 ";
+const std::string fenced_needs = " 30000 3900000 p11 its channel";
+const std::string labelled_needs = " 30000 0 s11 its channel" + night_job;
+const std::string both_needs = " 30000 3900000 p0 " + night_job;
 
 const token owner = token::from("0123456789abcdef0123456789abcdef");
 const std::string digits(owner.view());
 
 words argv_of(const command& cmd) { return {cmd.argv().begin(), cmd.argv().end()}; }
 
-// What a script is called with, besides the four words that come first.
-words called(const distlock::script& s, std::string_view keys, const words& more) {
-    words all{"EVALSHA", s.sha1(), keys, "orders:42"};
+// What a script is called with, besides the words that come first.
+words called(const distlock::script& s, const words& more) {
+    words all{"EVALSHA", s.sha1(), "4", "orders:42", queue_key, fence_key, owner_key};
     all.insert(all.end(), more.begin(), more.end());
     return all;
 }
@@ -75,76 +87,82 @@ TEST_CASE("to acquire is SET NX PX, and a look where something is kept beside th
     const command cmd = bare.acquire(owner);
     CHECK(argv_of(cmd) == words{"SET", "orders:42", digits, "NX", "PX", "30000"});
     CHECK(cmd.routing_key() == "orders:42");
-    CHECK_FALSE(bare.looks_at_once());
+    CHECK_FALSE(bare.acquire_is_script());
     for (const handoff* one : {&fenced, &labelled, &both}) {
-        CHECK(one->looks_at_once());
+        CHECK(one->acquire_is_script());
         CHECK(argv_of(one->acquire(owner)) == argv_of(one->look(owner)));
     }
 }
 
-TEST_CASE("to enter is one script with the place as a word; a look is to enter in no line") {
+TEST_CASE("to enter is one script with the mode as a word; a look is to try once") {
     struct row {
-        place where;
+        enter_mode mode;
         const char* word;
     };
-    for (const row& row : {row{place::none, "try"}, row{place::join, "join"}, row{place::stay, "stay"},
-                           row{place::quit, "quit"}, row{place::adopt, "adopt"}}) {
-        INFO(row.word);
-        const auto& script = detail::handoff_enter;
-        CHECK(argv_of(bare.enter(owner, row.where)) ==
-              called(script, "3", {offers_key, waiters_key, digits, "30000", row.word}));
-        CHECK(
-            argv_of(fenced.enter(owner, row.where)) ==
-            called(script, "4", {offers_key, waiters_key, fence_key, digits, "30000", row.word, fence_life}));
-        CHECK(argv_of(labelled.enter(owner, row.where)) ==
-              called(script, "5",
-                     {offers_key, waiters_key, fence_key, owner_key, digits, "30000", row.word, "0",
-                      night_job}));
-        CHECK(argv_of(both.enter(owner, row.where)) ==
-              called(script, "5",
-                     {offers_key, waiters_key, fence_key, owner_key, digits, "30000", row.word, fence_life,
-                      night_job}));
-    }
-    for (const handoff* one : {&bare, &fenced, &labelled, &both}) {
-        CHECK(argv_of(one->look(owner)) == argv_of(one->enter(owner, place::none)));
-        CHECK(one->look(owner).routing_key() == "orders:42");
-        CHECK(one->look(owner).is_script());
-    }
-}
-
-TEST_CASE("to release, to watch and to revive are one script, which is told the latter two") {
-    const auto check = [](const words& what, command (handoff::*ask)(const token&) const) {
-        const auto& script = detail::handoff_pass;
-        const auto expected = [&](std::string_view keys, words of, const words& life) {
-            of.insert(of.end(), {digits, "30000"});
-            if (!life.empty() || !what.empty()) of.push_back(life.empty() ? "0" : life.front());
-            of.insert(of.end(), what.begin(), what.end());
-            return called(script, keys, of);
-        };
-        CHECK(argv_of((bare.*ask)(owner)) == expected("3", {offers_key, waiters_key}, {}));
-        CHECK(argv_of((fenced.*ask)(owner)) ==
-              expected("4", {offers_key, waiters_key, fence_key}, {fence_life}));
-        const words all{offers_key, waiters_key, fence_key, owner_key};
-        CHECK(argv_of((labelled.*ask)(owner)) == expected("5", all, {"0"}));
-        CHECK(argv_of((both.*ask)(owner)) == expected("5", all, {fence_life}));
-        CHECK((both.*ask)(owner).routing_key() == "orders:42");
+    struct asker {
+        const handoff& dialect;
+        const std::string& needs;
     };
-    check({}, &handoff::release);
-    check({"look"}, &handoff::watch);
-    check({"revive"}, &handoff::revive);
+    for (const asker& one : {asker{bare, bare_needs}, asker{fenced, fenced_needs},
+                             asker{labelled, labelled_needs}, asker{both, both_needs}}) {
+        for (const row& row : {row{enter_mode::try_once, "try"}, row{enter_mode::join, "join"},
+                               row{enter_mode::last, "last"}}) {
+            INFO(row.word);
+            CHECK(argv_of(one.dialect.enter(owner, row.mode)) ==
+                  called(detail::handoff_enter, {digits, one.needs, row.word, "90000"}));
+        }
+        CHECK(argv_of(one.dialect.look(owner)) == argv_of(one.dialect.enter(owner, enter_mode::try_once)));
+        CHECK(one.dialect.look(owner).routing_key() == "orders:42");
+        CHECK(one.dialect.look(owner).is_script());
+        CHECK(argv_of(one.dialect.release(owner)) == called(detail::handoff_leave, {digits, one.needs}));
+        CHECK(argv_of(one.dialect.leave_unknown(owner)) == argv_of(one.dialect.release(owner)));
+        CHECK(one.dialect.release(owner).routing_key() == "orders:42");
+    }
 }
 
-TEST_CASE("to wait is BLPOP of the offers, routed as the lock") {
-    const command cmd = both.wait("0.125");
-    CHECK(argv_of(cmd) == words{"BLPOP", offers_key, "0.125"});
-    CHECK(cmd.routing_key() == "orders:42");
-    CHECK_FALSE(cmd.is_script());
+TEST_CASE("a release says the largest fence that was used under its token, where fences are made") {
+    token used = owner;
+    used.fence(1763718245123456);
+    const words more{"1763718245123456", fence_life};
+    const auto& leave = detail::handoff_leave;
+    CHECK(argv_of(fenced.release(used)) == called(leave, {digits, fenced_needs, more[0], more[1]}));
+    CHECK(argv_of(both.release(used)) == called(leave, {digits, both_needs, more[0], more[1]}));
+    for (const handoff* one : {&bare, &labelled})
+        CHECK(argv_of(one->release(used)) == argv_of(one->release(owner)));
+    CHECK(argv_of(fenced.release_minimal(used)) == words{"EVALSHA", detail::plain_release.sha1(), "2",
+                                                         "orders:42", fence_key, digits, "1763718245123456",
+                                                         fence_life});
 }
 
-TEST_CASE("to leave names the lock, the offers and the waiters, and nothing else") {
-    for (const handoff* one : {&bare, &both}) {
-        CHECK(argv_of(one->leave()) == called(detail::handoff_leave, "3", {offers_key, waiters_key}));
-        CHECK(one->leave().routing_key() == "orders:42");
+TEST_CASE("the queue lasts as long as three looks and a lease, an offer two seconds or a lease") {
+    CHECK(handoff::queue_life({.lease = 30s}) == 90s);
+    CHECK(handoff::queue_life({.lease = 91s}) == 91s);
+    CHECK(handoff::queue_life({.lease = 30s, .recheck = 1s}) == 90s);
+    CHECK(handoff::queue_life({.lease = 30s, .recheck = 1h}) == 3h);
+    CHECK(bare.offer_ttl() == 2s);
+    CHECK(handoff("x", {.lease = 1999ms}).offer_ttl() == 1999ms);
+}
+
+TEST_CASE("a ticket is read as it was written, and what is none is not") {
+    for (const std::string& needs : {bare_needs, fenced_needs, labelled_needs, both_needs}) {
+        INFO(needs);
+        const auto text = digits + needs;
+        const auto read = detail::ticket::read(text);
+        REQUIRE(read);
+        CHECK(read->owner == owner);
+        CHECK(read->lease == 30s);
+        CHECK(read->needs() == needs);
+    }
+    const auto read = detail::ticket::read(digits + " 1 0 s3 a b c\nd");
+    REQUIRE(read);
+    CHECK(read->kind == channel_kind::sharded);
+    CHECK(read->fence_life == 0ms);
+    for (const std::string& text :
+         {std::string(), digits, digits + " 1 0 p3", digits + " 1 0 p3 ab", digits + " 0 0 p0 ",
+          digits + " x 0 p0 ", digits + " 1 0 x0 ", digits + " 1 0 p ", digits.substr(1) + " 1 0 p0 ",
+          digits + "0 1 0 p0 ", digits + " 1 0 p18446744073709551615 "}) {
+        INFO(text);
+        CHECK_FALSE(detail::ticket::read(text));
     }
 }
 
@@ -153,8 +171,8 @@ TEST_CASE("to renew and to free are the plain dialect's commands") {
         const handoff one("orders:42", options);
         const plain other("orders:42", options);
         CHECK(argv_of(one.renew(owner)) == argv_of(other.renew(owner)));
-        CHECK(argv_of(one.free(owner)) == argv_of(other.release(owner)));
-        CHECK(argv_of(other.free(owner)) == argv_of(other.release(owner)));
+        CHECK(argv_of(one.release_minimal(owner)) == argv_of(other.release(owner)));
+        CHECK(argv_of(other.release_minimal(owner)) == argv_of(other.release(owner)));
     }
 }
 
@@ -164,17 +182,16 @@ TEST_CASE("all keys of a lock that is handed over share its slot, hash tag or no
         const handoff lock(name, all_options);
         CHECK(lock.hands_over());
         CHECK(lock.name() == name);
-        const command cmd = lock.enter(owner, place::join);
+        const command cmd = lock.enter(owner, enter_mode::join);
         const auto argv = cmd.argv();
         CHECK(argv[3] == name);
-        const words kinds{"offers", "waiters", "fence", "owner"};
+        const words kinds{"queue", "fence", "owner"};
         const std::string stem = distlock::key(name).sibling("x");
         for (std::size_t i = 0; i < kinds.size(); ++i) {
             CHECK(argv[4 + i] == stem.substr(0, stem.size() - 1) + std::string(kinds[i]));
             CHECK(distlock::hash_tag(argv[4 + i]) == distlock::hash_tag(name));
         }
     }
-    CHECK(argv_of(handoff("a{tag}b", bare_options).wait("0"))[1] == "a{tag}b:distlock.:offers");
 }
 
 TEST_CASE("a name that can have no key beside it is locked as in the plain dialect") {
@@ -183,12 +200,12 @@ TEST_CASE("a name that can have no key beside it is locked as in the plain diale
         const handoff one(name, bare_options);
         const plain other(name, bare_options);
         CHECK_FALSE(one.hands_over());
-        CHECK_FALSE(one.looks_at_once());
+        CHECK_FALSE(one.acquire_is_script());
         CHECK(argv_of(one.acquire(owner)) == argv_of(other.acquire(owner)));
         CHECK(argv_of(one.look(owner)) == argv_of(other.look(owner)));
         CHECK(argv_of(one.renew(owner)) == argv_of(other.renew(owner)));
         CHECK(argv_of(one.release(owner)) == argv_of(other.release(owner)));
-        CHECK(argv_of(one.free(owner)) == argv_of(other.release(owner)));
+        CHECK(argv_of(one.release_minimal(owner)) == argv_of(other.release(owner)));
         CHECK(one.read_look(reply::status("OK")).what == kind::granted);
         CHECK(one.read_look(reply::integer(17)).ttl == 17ms);
         CHECK(one.read_look(reply::array({reply::integer(1), reply::string("")})).what == kind::unknown);
@@ -201,7 +218,7 @@ TEST_CASE("a name that can have no key beside it is locked as in the plain diale
 }
 
 TEST_CASE("a name that cannot be used is refused by the hand-off as by the plain dialect") {
-    for (const std::string& name : {std::string(), std::string(4097, 'x'), waiters_key, offers_key}) {
+    for (const std::string& name : {std::string(), std::string(4097, 'x'), queue_key}) {
         CHECK_THROWS_AS(handoff(name, bare_options), distlock::error);
     }
 }
@@ -209,10 +226,9 @@ TEST_CASE("a name that cannot be used is refused by the hand-off as by the plain
 // Scripts.
 
 TEST_CASE("each script of the hand-off states its contract first, and its digest is that of its text") {
-    for (const distlock::script* s :
-         {&detail::handoff_enter, &detail::handoff_pass, &detail::handoff_leave}) {
-        CHECK(s->text().starts_with("-- KEYS: lock, offers, waiters"));
-        CHECK(s->text().find("-- Returns ") != std::string_view::npos);
+    for (const distlock::script* s : {&detail::handoff_enter, &detail::handoff_leave}) {
+        CHECK(s->text().starts_with("-- KEYS: lock, queue, fence, owner. ARGV: token,"));
+        CHECK(s->text().find(" Returns ") != std::string_view::npos);
         const auto digest = detail::sha1_hex(s->text());
         CHECK(std::string_view(digest.data(), digest.size()) == s->sha1());
     }

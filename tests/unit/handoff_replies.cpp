@@ -1,4 +1,4 @@
-// The hand-off dialect: reply to outcome. An offer of any other shape than the scripts' is none.
+// The hand-off dialect: reply to outcome, and message to hand-over. What has another shape than the scripts' is none.
 #include <chrono>
 #include <cstdint>
 #include <limits>
@@ -18,7 +18,6 @@ namespace {
 using distlock::acquire_outcome;
 using distlock::errc;
 using distlock::handoff;
-using distlock::offer;
 using distlock::release_outcome;
 using distlock::reply;
 using distlock::token;
@@ -30,16 +29,19 @@ const handoff fenced("orders:42", {.lease = 30s, .fencing = true});
 const handoff labelled("orders:42", {.lease = 30s, .owner_info = "night job"});
 const handoff both("orders:42", {.lease = 30s, .fencing = true, .owner_info = "night job"});
 
-const std::string offers_key = "{orders:42}:distlock:offers";
-
 constexpr auto least = std::numeric_limits<std::int64_t>::min();
 constexpr auto most = std::numeric_limits<std::int64_t>::max();
 
 const token owner = token::from("0123456789abcdef0123456789abcdef");
 const std::string digits(owner.view());
 
-reply offered(const std::string& text) {
-    return reply::array({reply::string(offers_key), reply::string(text)});
+// What enter answers.
+reply granted(const char* fence, std::int64_t ttl = 2000) {
+    return reply::array({reply::integer(1), reply::string(fence), reply::integer(ttl)});
+}
+reply taken(std::int64_t ttl, std::int64_t ticket = 0, std::int64_t before = 0, std::int64_t appended = 0) {
+    return reply::array({reply::integer(0), reply::integer(ttl), reply::integer(ticket),
+                         reply::integer(before), reply::integer(appended)});
 }
 
 // Replies that come from a server but answer no question about an offer, a look or a release.
@@ -60,7 +62,29 @@ std::vector<reply> nonsense() {
             reply::array({reply::integer(0), reply::string("1")}),
             reply::array({reply::integer(0), reply::integer(-3)}),
             reply::array({reply::integer(0), reply::integer(least)}),
+            reply::array({reply::integer(1), reply::string("1")}),
+            reply::array({reply::integer(0), reply::integer(1)}),
             reply::array({reply::integer(1), reply::string("1"), reply::nil()}),
+            reply::array({reply::integer(1), reply::string("1"), reply::string("2000")}),
+            reply::array({reply::integer(0), reply::integer(1), reply::integer(1)}),
+            granted("1", 0),
+            granted("1", -1),
+            taken(-3),
+            taken(1, -1),
+            taken(1, 1, -1),
+            taken(1, 1, 4294967296),
+            taken(1, 1, 1, 2),
+            taken(1, 1, 1, -1),
+            reply::array({reply::integer(1), reply::string("1"), reply::integer(2000), reply::integer(0),
+                          reply::integer(0)}),
+            reply::array({reply::integer(0), reply::integer(1), reply::integer(1), reply::integer(1),
+                          reply::integer(1), reply::integer(1)}),
+            reply::array(
+                {reply::integer(0), reply::integer(1), reply::nil(), reply::integer(1), reply::integer(1)}),
+            reply::array(
+                {reply::integer(0), reply::integer(1), reply::integer(1), reply::nil(), reply::integer(1)}),
+            reply::array(
+                {reply::integer(0), reply::integer(1), reply::integer(1), reply::integer(1), reply::nil()}),
             reply::integer(-3),
             reply::integer(least)};
 }
@@ -88,26 +112,30 @@ void check_failures(Read read) {
         CHECK(got.what == row.what);
         CHECK(got.cause == row.cause);
         CHECK_FALSE(got.ttl);
-        CHECK_FALSE(got.offered);
     }
 }
 
 }  // namespace
 
-TEST_CASE("to enter is granted by a pair with the fence, busy by a pair with the TTL, and by nothing else") {
-    const auto granted = [](const char* text) {
-        return reply::array({reply::integer(1), reply::string(text)});
-    };
+TEST_CASE("to enter is granted with the fence and a TTL, busy with a TTL and a place, and by nothing else") {
     for (const handoff* one : {&bare, &fenced, &labelled, &both}) {
         const bool counts = one == &fenced || one == &both;
-        CHECK(one->read_enter(granted("9007199254740993")).what == kind::granted);
-        CHECK(one->read_enter(granted("9007199254740993")).fence == (counts ? 9007199254740993U : 0U));
+        const auto got = one->read_enter(granted("9007199254740993", 1500));
+        CHECK(got.what == kind::granted);
+        CHECK(got.fence == (counts ? 9007199254740993U : 0U));
+        CHECK(got.granted_for == 1500ms);
         CHECK(one->read_enter(granted("")).what == (counts ? kind::unknown : kind::granted));
         for (const std::int64_t ttl : {std::int64_t{-2}, std::int64_t{-1}, std::int64_t{0}, most}) {
-            const auto busy = one->read_enter(reply::array({reply::integer(0), reply::integer(ttl)}));
+            const auto busy = one->read_enter(taken(ttl, 1763718245123456, 4294967295, 1));
             CHECK(busy.what == kind::busy);
             CHECK(busy.ttl == std::chrono::milliseconds(ttl));
+            CHECK(busy.queued.ticket == 1763718245123456U);
+            CHECK(busy.queued.position == 4294967295U);
+            CHECK(busy.queued.appended);
+            CHECK_FALSE(busy.granted_for);
         }
+        CHECK(one->read_enter(taken(1)).queued.ticket == 0);
+        CHECK_FALSE(one->read_enter(taken(1)).queued.appended);
         auto others = nonsense();
         others.push_back(reply::nil());
         others.push_back(reply::integer(1));
@@ -121,43 +149,48 @@ TEST_CASE("to enter is granted by a pair with the fence, busy by a pair with the
         check_failures([one](const reply& r) { return one->read_acquire(r); });
     }
     CHECK(bare.read_acquire(reply::status("OK")).what == kind::granted);
+    CHECK_FALSE(bare.read_acquire(reply::status("OK")).granted_for);
     CHECK(bare.read_acquire(reply::nil()).what == kind::busy);
     CHECK(both.read_acquire(reply::status("OK")).what == kind::unknown);
 }
 
-TEST_CASE("a wait that ended without an offer is busy") {
-    const auto busy = bare.read_wait(reply::nil());
-    CHECK(busy.what == kind::busy);
-    CHECK_FALSE(busy.ttl);
-    CHECK_FALSE(busy.offered);
+TEST_CASE("a grant lasts for the lease at most, whatever the server says") {
+    CHECK(bare.read_enter(granted("", 30'000)).granted_for == 30s);
+    CHECK(bare.read_enter(granted("", 30'001)).granted_for == 30s);
+    CHECK(bare.read_enter(granted("", most)).granted_for == 30s);
 }
 
-TEST_CASE("an offer says the token, the lease and the fence it was made with") {
+TEST_CASE("a message says the token, the ticket, the TTL, the fence and the lock") {
     struct row {
         const char* rest;
-        std::chrono::milliseconds lease;
+        std::uint64_t ticket;
+        std::chrono::milliseconds ttl;
         std::uint64_t fence;
+        const char* name;
     };
-    for (const row& row :
-         {row{":30000:1700000000000000:", 30s, 0}, row{":30000:1700000000000000:17", 30s, 17},
-          row{":1:1:9007199254740993", 1ms, 9007199254740993}, row{":30000:0:17", 30s, 17},
-          row{":1:0:", 1ms, 0},
-          row{":86400000:18446744073709551615:18446744073709551615", 24h, 18446744073709551615U}}) {
+    for (const row& row : {row{" 1763718245123456 2000 0 orders:42", 1763718245123456U, 2s, 0, "orders:42"},
+                           row{" 1 1 17 x", 1, 1ms, 17, "x"},
+                           row{" 1 2000 9007199254740993 a b  c", 1, 2s, 9007199254740993U, "a b  c"},
+                           row{" 18446744073709551615 300 18446744073709551615  ", 18446744073709551615U,
+                               300ms, 18446744073709551615U, " "}}) {
         INFO(row.rest);
-        for (const handoff* one : {&bare, &both}) {
-            const auto got = one->read_wait(offered(digits + row.rest));
-            CHECK(got.what == kind::granted);
-            CHECK(got.fence == row.fence);
-            REQUIRE(got.offered);
-            CHECK(got.offered->owner == owner);
-            CHECK(got.offered->lease == row.lease);
-            CHECK(got.offered->fence == row.fence);
-        }
+        const auto got = handoff::read_message(digits + row.rest);
+        REQUIRE(got);
+        CHECK(got->owner == owner);
+        CHECK(got->ticket == row.ticket);
+        CHECK(got->ttl == row.ttl);
+        CHECK(got->fence == row.fence);
+        CHECK(handoff::name_in(digits + row.rest) == row.name);
     }
+    // No lock is handed over for longer than an offer: who publishes more wants to be believed for a day.
+    CHECK_FALSE(handoff::read_message(digits + " 1 2001 0 x"));
+    // The end of a long name may be cut off.
+    const auto longest = digits + " 1763718245123456 2000 18446744073709551615 " + std::string(4096, 'x');
+    CHECK(handoff::read_message(longest.substr(0, 160)));
 }
 
-TEST_CASE("a text of any other shape is no offer") {
-    const std::string rest = ":30000:1700000000000000:17";
+TEST_CASE("a text of any other shape is no message") {
+    const std::string rest = " 1763718245123456 2000 17 orders:42";
     std::vector<std::string> texts{digits.substr(1) + rest,
                                    digits + "0" + rest,
                                    "0123456789ABCDEF0123456789ABCDEF" + rest,
@@ -166,97 +199,26 @@ TEST_CASE("a text of any other shape is no offer") {
                                    std::string(32, '\0') + rest,
                                    rest,
                                    rest.substr(1)};
-    for (const char* bad : {":0:1700000000000000:17",
-                            ":86400001:1700000000000000:17",
-                            ":18446744073709551616:1700000000000000:17",
-                            ":18446744073709551615:1700000000000000:17",
-                            ":-1:1700000000000000:17",
-                            ":+1:1700000000000000:17",
-                            ":1e3:1700000000000000:17",
-                            ":0x10:1700000000000000:17",
-                            ":3000 :1700000000000000:17",
-                            "::1700000000000000:17",
-                            ":30000::17",
-                            ":30000:x:17",
-                            ":30000:00:17",
-                            ":30000:0 :17",
-                            ":30000:-0:17",
-                            ":30000:-1:17",
-                            ":30000:1.5:17",
-                            ":30000:18446744073709551616:17",
-                            ":30000:1700000000000000:x",
-                            ":30000:1700000000000000:0",
-                            ":30000:1700000000000000:-1",
-                            ":30000:1700000000000000:17 ",
-                            ":30000:1700000000000000:17\n",
-                            ":30000:1700000000000000:18446744073709551616",
-                            ":30000:1700000000000000:17:",
-                            ":30000:1700000000000000:17:18",
-                            ":30000:1700000000000000::17",
-                            ";30000;1700000000000000;17",
-                            " :30000:1700000000000000:17"}) {
+    for (const char* bad : {" 0 2000 17 x", " -1 2000 17 x",
+                            " x 2000 17 x", " 18446744073709551616 2000 17 x",
+                            "  2000 17 x",  " 1 0 17 x",
+                            " 1 -1 17 x",   " 1 86400001 17 x",
+                            " 1 1e3 17 x",  " 1 18446744073709551615 17 x",
+                            " 1  17 x",     " 1 2000 x x",
+                            " 1 2000 -1 x", " 1 2000  x",
+                            " 1 2000 00 x", " 1 2000 18446744073709551616 x",
+                            " 1 2000 17 ",  " 1 2000 17",
+                            ":1:2000:17:x", "\n1\n2000\n17\nx",
+                            "  1 2000 17 x"}) {
         texts.push_back(digits + bad);
     }
-    // All that a cut before the last ':' leaves.
+    // All that a cut before the name leaves.
     const std::string whole = digits + rest;
-    for (std::size_t size = 0; size <= whole.rfind(':'); ++size) texts.push_back(whole.substr(0, size));
+    for (std::size_t size = 0; size <= whole.rfind(' ') + 1; ++size) texts.push_back(whole.substr(0, size));
     for (const std::string& text : texts) {
         INFO(text);
-        const auto got = fenced.read_wait(offered(text));
-        CHECK(got.what == kind::unknown);
-        CHECK(got.cause == errc::protocol_error);
-        CHECK_FALSE(got.offered);
-    }
-}
-
-TEST_CASE("a wait is answered by a pair of strings or nil, and by nothing else") {
-    const std::string text = digits + ":30000:1700000000000000:17";
-    auto others = nonsense();
-    others.insert(others.end(), {reply::string(text), reply::array({reply::string(text)}),
-                                 reply::array({reply::string(offers_key), reply::status(text)}),
-                                 reply::array({reply::string(text), reply::string(offers_key)}),
-                                 reply::array({reply::nil(), reply::string(text)}),
-                                 reply::array({reply::string("orders:43"), reply::string(text)}),
-                                 reply::array({reply::string(offers_key), reply::nil()}),
-                                 reply::array({reply::string(offers_key), reply::integer(1)}),
-                                 reply::array({reply::string(offers_key), reply::string(text), reply::nil()}),
-                                 reply::integer(0), reply::integer(2)});
-    for (const reply& r : others) {
-        INFO(static_cast<int>(r.kind()) << " " << r.text() << " " << r.number());
-        CHECK(both.read_wait(r).what == kind::unknown);
-        CHECK(both.read_wait(r).cause == errc::protocol_error);
-    }
-    check_failures([](const reply& r) { return both.read_wait(r); });
-}
-
-TEST_CASE("an offer is complete when it lasts as long as ours and brings what we keep") {
-    const offer with{owner, 30s, 17};
-    const offer without{owner, 30s, 0};
-    const offer brief{owner, 29'999ms, 17};
-    CHECK(bare.complete(with));
-    CHECK(bare.complete(without));
-    CHECK(bare.complete({owner, 24h, 0}));
-    CHECK(fenced.complete(with));
-    CHECK_FALSE(fenced.complete(without));
-    for (const handoff* one : {&bare, &fenced, &labelled, &both}) CHECK_FALSE(one->complete(brief));
-    for (const handoff* one : {&labelled, &both}) CHECK_FALSE(one->complete(with));
-}
-
-TEST_CASE("a watch sees a TTL or that nobody is counted; all else is no answer") {
-    for (const std::int64_t ttl : {std::int64_t{-1}, std::int64_t{0}, std::int64_t{30'000}, most}) {
-        CHECK(bare.read_watch(reply::integer(ttl)).ttl == std::chrono::milliseconds(ttl));
-        CHECK_FALSE(bare.read_watch(reply::integer(ttl)).uncounted);
-    }
-    CHECK(bare.read_watch(reply::integer(-2)).uncounted);
-    CHECK_FALSE(bare.read_watch(reply::integer(-2)).ttl);
-    auto others = nonsense();
-    others.insert(others.end(),
-                  {reply::nil(), reply::error("READONLY x"), reply::error("OOM x"),
-                   reply::not_sent(errc::unreachable, ""), reply::no_answer(errc::no_reply, "")});
-    for (const reply& r : others) {
-        INFO(static_cast<int>(r.kind()) << " " << r.text() << " " << r.number());
-        CHECK_FALSE(bare.read_watch(r).ttl);
-        CHECK_FALSE(bare.read_watch(r).uncounted);
+        CHECK_FALSE(handoff::read_message(text));
+        CHECK(handoff::name_in(text).empty());
     }
 }
 

@@ -10,13 +10,13 @@
 #include <utility>
 
 #include <distlock/mutex.hpp>
-#include <distlock/net/companion.hpp>
+#include <distlock/net/service_registry.hpp>
 #include <distlock/scoped_lock.hpp>
 #include <distlock/testing/manual_clock.hpp>
 
 #include "catch.hpp"
 #include "in_child.hpp"
-#include "slack.hpp"
+#include "timing_tolerance.hpp"
 #include "waiting.hpp"
 
 namespace {
@@ -38,11 +38,11 @@ class answering {
         if (argv[1] == distlock::detail::plain_look.sha1()) return answer_("look");
         return answer_(argv[1] == distlock::detail::plain_renew.sha1() ? "renew" : "release");
     }
-    distlock::companion& host() { return companion_; }
+    distlock::service_registry& services() { return services_; }
 
   private:
     std::function<reply(const std::string&)> answer_;
-    distlock::companion companion_;
+    distlock::service_registry services_;
 };
 
 struct notebook : distlock::lease_observer {
@@ -76,7 +76,7 @@ TEST_CASE("who locks again while it is asked why the lock was lost, is told of t
         const auto second = m.lost();
         const auto until = m.valid_until();
         REQUIRE(eventually([&] { return second.stop_requested(); }));
-        CHECK(clk::now() - until < slack);
+        CHECK(clk::now() - until < timing_tolerance);
         CHECK(eventually([&] { return observer->losses == 2; }));
         hangs = false;
     }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <distlock/base/clock.hpp>
-#include <distlock/detail/pause.hpp>
+#include <distlock/base/time_source.hpp>
 #include <distlock/testing/manual_clock.hpp>
 
 #include "catch.hpp"
@@ -16,7 +16,7 @@ namespace {
 using distlock::testing::manual_clock;
 using namespace std::chrono_literals;
 
-static_assert(std::chrono::is_clock_v<manual_clock>);
+static_assert(std::same_as<manual_clock::duration, distlock::clock::duration>);
 static_assert(manual_clock::is_steady);
 static_assert(noexcept(manual_clock::now()));
 static_assert(std::same_as<manual_clock::time_point, distlock::clock::time_point>,
@@ -62,6 +62,6 @@ TEST_CASE("a pause on a manual clock ends when another thread has moved it there
     std::jthread mover([&] {
         while (manual_clock::now() < until) manual_clock::advance(1ms);
     });
-    distlock::detail::pause_until<manual_clock>(std::stop_token{}, until);
+    distlock::detail::pause_until(std::stop_token{}, until, distlock::time_source::of<manual_clock>());
     CHECK(manual_clock::now() >= until);
 }

@@ -11,10 +11,13 @@
 #include <vector>
 
 #include <distlock/mutex.hpp>
+#include <distlock/recursive_mutex.hpp>
 #include <distlock/testing/manual_clock.hpp>
 #include <distlock/testing/scripted_connection.hpp>
+#include <distlock/wire/plain.hpp>
 
 #include "catch.hpp"
+#include "support/locks_in_memory.hpp"
 
 using namespace std::chrono_literals;
 using distlock::errc;
@@ -31,10 +34,34 @@ namespace {
 
 const reply ok = reply::status("OK");
 const reply released = reply::integer(1);
-const reply granted = reply::array({reply::integer(1), reply::string("")});
-reply taken(std::int64_t ttl) { return reply::array({reply::integer(0), reply::integer(ttl)}); }
+const reply granted = reply::array({reply::integer(1), reply::string(""), reply::integer(30'000)});
+reply taken(std::int64_t ttl) {
+    return reply::array(
+        {reply::integer(0), reply::integer(ttl), reply::integer(0), reply::integer(0), reply::integer(0)});
+}
 
-constexpr std::size_t owner = 6;  // behind the script and its three keys
+constexpr std::size_t owner = 7;  // behind the script and its four keys
+
+// Moves with each reading, so that a wait by it comes to an end.
+struct ticking_clock : manual_clock {
+    static time_point now() noexcept {
+        advance(1ms);
+        return manual_clock::now();
+    }
+};
+
+// Runs at half the speed of the mutex's, as one that is set back again and again.
+struct slow_clock {
+    using duration = std::chrono::nanoseconds;
+    using rep = duration::rep;
+    using period = duration::period;
+    using time_point = std::chrono::time_point<slow_clock, duration>;
+    static constexpr bool is_steady = false;
+    static time_point now() { return time_point(manual_clock::now().time_since_epoch() / 2); }
+};
+static_assert(distlock::detail::any_clock<slow_clock>);
+
+reply always_ok(const distlock::command&) { return ok; }
 
 struct timed_connection {
     reply execute(const distlock::command&) { return ok; }
@@ -42,6 +69,13 @@ struct timed_connection {
 };
 
 }  // namespace
+
+// A pointer to it is none to an object.
+TEST_CASE("a function is a connection") {
+    distlock::mutex m{always_ok, "orders", {.renew = false}};
+    CHECK(m.try_lock());
+    CHECK(m.owns_lock());
+}
 
 TEST_CASE("a mutex is neither copied nor moved") {
     STATIC_REQUIRE_FALSE(std::is_copy_constructible_v<manual_mutex>);
@@ -51,7 +85,7 @@ TEST_CASE("a mutex is neither copied nor moved") {
 }
 
 TEST_CASE(
-    "an uncontended lock and unlock are two commands: SET NX PX and the script that hands on or frees") {
+    "an uncontended lock and unlock are two commands: SET NX PX and the script that hands over or frees") {
     scripted_connection redis{ok, released};
     distlock::mutex m{redis, "orders:42", {.lease = 5s}};
     m.lock();
@@ -61,9 +95,11 @@ TEST_CASE(
     const auto token = sent[0].argv.at(2);
     CHECK(token.size() == 32);
     CHECK(sent[0].argv == words{"SET", "orders:42", token, "NX", "PX", "5000"});
-    CHECK(sent[1].argv == words{"EVALSHA", std::string(distlock::detail::handoff_pass.sha1()), "3",
-                                "orders:42", "{orders:42}:distlock:offers", "{orders:42}:distlock:waiters",
-                                token, "5000"});
+    REQUIRE(sent[1].argv.size() == 9);
+    CHECK(words(sent[1].argv.begin(), sent[1].argv.end() - 1) ==
+          words{"EVALSHA", std::string(distlock::detail::handoff_leave.sha1()), "4", "orders:42",
+                "{orders:42}:distlock:queue", "{orders:42}:distlock:fence", "{orders:42}:distlock:owner",
+                token});
     CHECK(sent[0].routing_key == "orders:42");
     CHECK(sent[1].routing_key == "orders:42");
 }
@@ -258,4 +294,23 @@ TEST_CASE("a lease that cannot be kept is refused at construction") {
     CHECK_FALSE(code({.lease = 201ms}));
     CHECK(code({.recheck = 0ms}) == errc::invalid_option);
     CHECK(code({.patience = -1ms}) == errc::invalid_option);
+}
+
+TEST_CASE("a wait until an instant of another clock lasts until that clock reaches it") {
+    manual_clock::reset();
+    locks_in_memory server;
+    distlock::mutex<locks_in_memory, distlock::plain> somebody(server, "orders", {.renew = false});
+    somebody.lock();
+    distlock::mutex<locks_in_memory, distlock::plain, ticking_clock> m{server, "orders"};
+    distlock::recursive_mutex<locks_in_memory, distlock::plain, ticking_clock> r{server, "orders"};
+    const auto until = slow_clock::now() + 100ms;
+    CHECK_FALSE(m.try_lock_until(until));
+    CHECK(slow_clock::now() >= until);
+    CHECK(slow_clock::now() < until + 50ms);
+    const auto later = slow_clock::now() + 100ms;
+    CHECK_FALSE(r.try_lock_until(later));
+    CHECK(slow_clock::now() >= later);
+    CHECK(slow_clock::now() < later + 50ms);
+    somebody.unlock();
+    CHECK(m.try_lock_until(slow_clock::now()));
 }

@@ -14,6 +14,7 @@
 #include <distlock/base/token.hpp>
 #include <distlock/detail/sha1.hpp>
 #include <distlock/wire/command.hpp>
+#include <distlock/wire/dialect.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/plain.hpp>
 #include <distlock/wire/reply.hpp>
@@ -32,6 +33,8 @@ using distlock::token;
 using namespace std::chrono_literals;
 using kind = distlock::acquire_outcome::kind;
 using words = std::vector<std::string_view>;
+
+static_assert(distlock::check_dialect<plain>());
 
 const plain dialect("orders:42", {.lease = 30s});
 const plain fenced("orders:42", {.lease = 30s, .fencing = true});
@@ -212,6 +215,25 @@ TEST_CASE("a renewal names what was kept beside the lock, and nothing else") {
     CHECK(both.renew(owner).routing_key() == "orders:42");
 }
 
+TEST_CASE(
+    "a renewal and a release say the largest fence that was used under their token, where fences are made") {
+    const token owner = token::generate();
+    token used = owner;
+    used.fence(1763718245123456);
+    const auto renew = distlock::detail::plain_renew.sha1();
+    const auto release = distlock::detail::plain_release.sha1();
+    CHECK(argv_of(fenced.renew(used)) == words{"EVALSHA", renew, "2", "orders:42", fence_key, owner.view(),
+                                               "30000", fence_life, "1763718245123456"});
+    CHECK(argv_of(both.renew(used)) == words{"EVALSHA", renew, "3", "orders:42", owner_key, fence_key,
+                                             owner.view(), "30000", "30000", fence_life, "1763718245123456"});
+    CHECK(argv_of(fenced.release(used)) == words{"EVALSHA", release, "2", "orders:42", fence_key,
+                                                 owner.view(), "1763718245123456", fence_life});
+    CHECK(argv_of(both.release(used)) == words{"EVALSHA", release, "3", "orders:42", owner_key, fence_key,
+                                               owner.view(), "1763718245123456", fence_life});
+    CHECK(argv_of(labelled.renew(used)) == argv_of(labelled.renew(owner)));
+    CHECK(argv_of(labelled.release(used)) == argv_of(labelled.release(owner)));
+}
+
 TEST_CASE("a release takes the owner's text with it, if there is one, and never the fence") {
     const token owner = token::generate();
     const auto sha1 = distlock::detail::plain_release.sha1();
@@ -230,10 +252,10 @@ TEST_CASE("the fence outlives the lock by an hour and ten leases") {
 }
 
 TEST_CASE("acquire and look are the same where something is kept beside the lock") {
-    CHECK_FALSE(dialect.looks_at_once());
-    CHECK(fenced.looks_at_once());
-    CHECK(labelled.looks_at_once());
-    CHECK(both.looks_at_once());
+    CHECK_FALSE(dialect.acquire_is_script());
+    CHECK(fenced.acquire_is_script());
+    CHECK(labelled.acquire_is_script());
+    CHECK(both.acquire_is_script());
 }
 
 TEST_CASE("what stands beside a lock shares its cluster slot, hash tag or not") {

@@ -1,15 +1,19 @@
 // What people ask about locks: questions to commands, replies to reports. Nothing but the exact shape is believed.
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <distlock/base/error.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/wire/command.hpp>
+#include <distlock/wire/enter_mode.hpp>
+#include <distlock/wire/handoff.hpp>
 #include <distlock/wire/plain.hpp>
 #include <distlock/wire/plain_inspector.hpp>
 #include <distlock/wire/reply.hpp>
@@ -77,18 +81,20 @@ std::vector<reply> nonsense() {
 
 }  // namespace
 
-TEST_CASE("to inspect is a script with its body on the lock, its fence and its owner") {
+TEST_CASE("to inspect is a script with its body on the lock, its fence, its owner and its queue") {
     const command cmd = inspector.inspect();
-    CHECK(argv_of(cmd) == words{"EVAL", distlock::detail::plain_inspect, "3", "orders:42",
-                                "{orders:42}:distlock:fence", "{orders:42}:distlock:owner"});
+    CHECK(argv_of(cmd) == words{"EVAL", distlock::detail::plain_inspect, "4", "orders:42",
+                                "{orders:42}:distlock:fence", "{orders:42}:distlock:owner",
+                                "{orders:42}:distlock:queue"});
     CHECK(cmd.routing_key() == "orders:42");
     CHECK_FALSE(cmd.is_script());
 }
 
-TEST_CASE("to release by force is a script with its body on the lock, the mark and the owner") {
+TEST_CASE("to release by force is a script with its body on the lock, the queue and the mark") {
     const command cmd = inspector.force_release();
-    CHECK(argv_of(cmd) == words{"EVAL", distlock::detail::plain_force_release, "3", "orders:42",
-                                "{orders:42}:distlock:forced", "{orders:42}:distlock:owner"});
+    CHECK(argv_of(cmd) == words{"EVAL", distlock::detail::plain_force_release(), "5", "orders:42",
+                                "{orders:42}:distlock:queue", "{orders:42}:distlock:fence",
+                                "{orders:42}:distlock:owner", "{orders:42}:distlock:forced"});
     CHECK(cmd.routing_key() == "orders:42");
     CHECK_FALSE(cmd.is_script());
 }
@@ -100,15 +106,17 @@ TEST_CASE("to ask whether a lock was taken away by force is GET of the mark") {
 
 TEST_CASE("a lock with a hash tag is inspected beside that tag") {
     const plain_inspector tagged("{orders}:42");
-    CHECK(argv_of(tagged.inspect()) == words{"EVAL", distlock::detail::plain_inspect, "3", "{orders}:42",
-                                             "{orders}:42:distlock.:fence", "{orders}:42:distlock.:owner"});
+    CHECK(argv_of(tagged.inspect()) == words{"EVAL", distlock::detail::plain_inspect, "4", "{orders}:42",
+                                             "{orders}:42:distlock.:fence", "{orders}:42:distlock.:owner",
+                                             "{orders}:42:distlock.:queue"});
     CHECK(argv_of(tagged.forced()) == words{"GET", "{orders}:42:distlock.:forced"});
 }
 
 TEST_CASE("a lock that can have no key beside it is inspected and released alone") {
     CHECK(alone.name() == "a}b");
     CHECK(argv_of(alone.inspect()) == words{"EVAL", distlock::detail::plain_inspect, "1", "a}b"});
-    CHECK(argv_of(alone.force_release()) == words{"EVAL", distlock::detail::plain_force_release, "1", "a}b"});
+    CHECK(argv_of(alone.force_release()) ==
+          words{"EVAL", distlock::detail::plain_force_release(), "1", "a}b"});
     CHECK(argv_of(alone.forced()) == words{"GET", "a}b"});
     CHECK(alone.inspect().routing_key() == "a}b");
     CHECK(alone.force_release().routing_key() == "a}b");
@@ -134,7 +142,11 @@ TEST_CASE("the inspector asks for the keys that the dialect writes") {
         CHECK(asked.argv()[3] == written.argv()[3]);
         CHECK(asked.argv()[4] == written.argv()[4]);
         CHECK(asked.argv()[5] == written.argv()[5]);
-        CHECK(about.force_release().argv()[5] == written.argv()[5]);
+        const distlock::handoff queues(name, {});
+        const command entered = queues.enter(owner, distlock::enter_mode::join);
+        CHECK(asked.argv()[6] == entered.argv()[4]);
+        for (const std::size_t i : {3U, 4U, 5U, 6U})
+            CHECK(about.force_release().argv()[i] == entered.argv()[i]);
     }
 }
 
@@ -152,6 +164,49 @@ TEST_CASE("a lock without a TTL of its own is held for ever, one that is not the
     CHECK_FALSE(must_read(report_of("x", 0)).waiters);
     REQUIRE(must_read(report_of("", 10)).holder);  // an empty value holds a lock as well as any
     CHECK(must_read(report_of("", 10)).holder->token.empty());
+}
+
+TEST_CASE("waiters are reported in order, how long they wait, and who they are as far as it is told") {
+    const std::string token(32, 'a');
+    const auto queue = [](std::int64_t now, std::int64_t size, std::vector<reply> first) {
+        auto report = report_of("x", 1000);
+        report.elements().push_back(reply::integer(now));
+        report.elements().push_back(reply::integer(size));
+        report.elements().push_back(reply::array(std::move(first)));
+        return report;
+    };
+    const auto report = must_read(
+        queue(1'000'000, 7,
+              {reply::string(token + " 30000 0 p4 herebox\n12\nnight job"), reply::string("400000"),
+               reply::string("none"), reply::string("1"), reply::string(token + " 10 0 s0 "),
+               reply::string("1000001"), reply::string(token + " 10 0 s0 x"), reply::string("inf")}));
+    CHECK(report.holder);
+    CHECK(report.waiters == 7U);
+    REQUIRE(report.queue.size() == 3);
+    CHECK(report.queue[0].waits == 600ms);
+    CHECK(report.queue[0].lease == 30s);
+    CHECK(report.queue[0].channel == "here");
+    CHECK(report.queue[0].host == "box");
+    CHECK(report.queue[0].pid == 12);
+    CHECK(report.queue[0].label == "night job");
+    CHECK(report.queue[1].waits == 0ms);  // the server's clock was set back
+    CHECK(report.queue[1].lease == 10ms);
+    CHECK(report.queue[1].channel.empty());
+    CHECK(report.queue[1].host.empty());
+    CHECK(must_read(queue(1, 0, {})).waiters == 0U);
+    CHECK_FALSE(must_read(queue(1, -1, {})).waiters);
+    CHECK_FALSE(must_read(report_of("x", 1000)).waiters);
+    for (const reply& r :
+         {queue(-1, 0, {}), queue(least, 0, {}), queue(1, -2, {}), queue(1, 1, {reply::string("x")}),
+          queue(1, 1, {reply::string("x"), reply::integer(1)}),
+          queue(1, 1, {reply::nil(), reply::string("1")})}) {
+        CHECK_FALSE(inspector.read_inspect(r));
+    }
+    for (const std::size_t at : {4U, 5U, 6U}) {
+        auto spoilt = queue(1, 0, {});
+        spoilt.elements()[at] = reply::string("1");
+        CHECK_FALSE(inspector.read_inspect(spoilt));
+    }
 }
 
 TEST_CASE("a free lock has no holder, whatever stands beside it") {
@@ -248,7 +303,7 @@ TEST_CASE("only a mark with our own token says that the lock was taken from us")
 }
 
 TEST_CASE("each script of the inspector states its contract first") {
-    for (const auto text : {distlock::detail::plain_inspect, distlock::detail::plain_force_release}) {
+    for (const auto text : {distlock::detail::plain_inspect, distlock::detail::plain_force_release()}) {
         CHECK(text.starts_with("-- KEYS: lock"));
         CHECK(text.find("-- Returns ") != std::string_view::npos);
     }

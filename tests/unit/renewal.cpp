@@ -35,15 +35,42 @@ constexpr renew_outcome taken{renew_outcome::kind::taken};
 constexpr renew_outcome failed{renew_outcome::kind::later};
 
 renewal granted(const lease_terms& terms = {.lease = 30s}, std::uint64_t seed = 1) {
-    return {terms, start, start, seed};
+    return {terms, terms.lease, start, start, seed};
 }
 
 }  // namespace
 
+// ---- what was granted for less than the lease --------------------------------------------------------------
+
+TEST_CASE(
+    "an offer is valid for its own TTL, renewed at a third of that, and for the whole lease from then on") {
+    for (std::uint64_t seed = 0; seed < 100; ++seed) {
+        renewal r({.lease = 30s}, 2s, start, start + 1ms, seed);
+        CHECK(r.until() == validity_end(start, 2s));
+        CHECK(r.ttl() == 2s);
+        CHECK(r.latest_expiry() == start + 1ms + 2s);
+        CHECK(r.due() <= start + 2s / 3.0);
+        CHECK(r.due() >= start + 600ms);
+        const auto sent = r.due();
+        r.on_outcome(kept, sent, sent + 1ms);
+        CHECK(r.until() == validity_end(sent, 30s));
+        CHECK(r.ttl() == 30s);
+        CHECK(r.latest_expiry() == sent + 1ms + 30s);
+        CHECK(r.due() >= sent + 9s);
+    }
+}
+
+TEST_CASE("a renewal of an offer that was not answered may have set the whole lease") {
+    renewal r({.lease = 30s}, 2s, start, start, 1);
+    r.on_outcome(failed, start + 700ms, start + 800ms);
+    CHECK(r.until() == validity_end(start, 2s));
+    CHECK(r.latest_expiry() == start + 800ms + 30s);
+}
+
 // ---- validity --------------------------------------------------------------------------------------------
 
 TEST_CASE("validity counts from before the grant was sent, less the drift margin") {
-    const renewal r({.lease = 10s}, start, start + 3s, 1);
+    const renewal r({.lease = 10s}, 10s, start, start + 3s, 1);
     CHECK(r.until() == start + 10s - 100ms - 2ms);
     CHECK(r.until() == validity_end(start, 10s));
     CHECK_FALSE(r.lost(r.until() - 1ns));
@@ -127,7 +154,7 @@ TEST_CASE("a renewal is due a third of the lease after the grant was sent, or up
         auto earliest = never;
         auto latest = start;
         for (std::uint64_t seed = 0; seed < 2000; ++seed) {
-            const renewal r({.lease = lease}, start, start + 1ms, seed * 0x9e3779b97f4a7c15U);
+            const renewal r({.lease = lease}, lease, start, start + 1ms, seed * 0x9e3779b97f4a7c15U);
             REQUIRE(r.due() <= start + third);
             REQUIRE(r.due() >= start + third - third / 10);
             earliest = std::min(earliest, r.due());
@@ -255,7 +282,7 @@ TEST_CASE("an answer that the lock is not ours after validity is over does not m
 // ---- the longest hold ------------------------------------------------------------------------------------
 
 TEST_CASE("the longest hold caps validity from the grant on, and is the reason for the loss") {
-    renewal r({.lease = 30s, .max_hold = 45s}, start, start + 1s, 1);
+    renewal r({.lease = 30s, .max_hold = 45s}, 30s, start, start + 1s, 1);
     CHECK(r.until() == validity_end(start, 30s));
     CHECK(r.on_outcome(kept, start + 10s, start + 10s) == news::none);
     CHECK(r.until() == validity_end(start + 10s, 30s));
@@ -268,7 +295,7 @@ TEST_CASE("the longest hold caps validity from the grant on, and is the reason f
 }
 
 TEST_CASE("a hold that is shorter than the lease is not renewed at all") {
-    const renewal r({.lease = 30s, .max_hold = 10ms}, start, start, 1);
+    const renewal r({.lease = 30s, .max_hold = 10ms}, 30s, start, start, 1);
     CHECK(r.until() == start + 10ms);
     CHECK(r.due() == never);
     CHECK(r.lost(start + 10ms) == loss_reason::max_hold);
@@ -293,17 +320,35 @@ TEST_CASE("without a limit a hold is as long as it is renewed") {
     CHECK_FALSE(r.lost(now));
 }
 
+// The thread that was passed the lock late had it for what was left of the lease, and no longer.
+TEST_CASE("a thread that is passed a lock has the longest hold anew, and it is renewed for that") {
+    renewal r({.lease = 30s, .max_hold = 20s}, 30s, start, start, 1);
+    CHECK(r.until() == start + 20s);
+    CHECK(r.due() == never);
+    r.pass(start + 5s);
+    CHECK(r.until() == start + 25s);
+    CHECK(r.due() == never);  // the lease is long enough
+    r.pass(start + 15s);
+    CHECK(r.until() == validity_end(start, 30s));
+    CHECK(r.ready(start + 15s));
+    CHECK(r.on_outcome(kept, start + 15s, start + 15s) == news::none);
+    CHECK(r.until() == start + 35s);
+    CHECK(r.due() == never);
+    CHECK_FALSE(r.lost(start + 35s - 1ns));
+    CHECK(r.lost(start + 35s) == loss_reason::max_hold);
+}
+
 // ---- what the server may still have ----------------------------------------------------------------------
 
 TEST_CASE("the server's key is gone a lease after the last instant at which it may have been renewed") {
-    renewal r({.lease = 10s}, start, start + 1s, 1);
-    CHECK(r.gone_by() == start + 11s);
+    renewal r({.lease = 10s}, 10s, start, start + 1s, 1);
+    CHECK(r.latest_expiry() == start + 11s);
     r.on_outcome(kept, start + 3s, start + 4s);
-    CHECK(r.gone_by() == start + 14s);
+    CHECK(r.latest_expiry() == start + 14s);
     r.on_outcome(failed, start + 7s, start + 8s);  // it may have been applied
-    CHECK(r.gone_by() == start + 18s);
+    CHECK(r.latest_expiry() == start + 18s);
     CHECK(r.on_outcome(kept, start + 8s, start + 20s) == news::too_late);
-    CHECK(r.gone_by() == start + 30s);
+    CHECK(r.latest_expiry() == start + 30s);
 }
 
 // ---- ends of ranges --------------------------------------------------------------------------------------
@@ -321,13 +366,13 @@ TEST_CASE("the shortest lease is renewed in time, the longest too") {
 
 TEST_CASE("nothing overflows: the longest hold there is, at the end of the clock") {
     const auto late = never - 1s;
-    renewal r({.lease = 24h, .max_hold = milliseconds::max()}, late, late, 1);
+    renewal r({.lease = 24h, .max_hold = milliseconds::max()}, 24h, late, late, 1);
     CHECK(r.until() == never);
-    CHECK(r.gone_by() == never);
-    renewal s({.lease = 24h}, late, late, 0);
+    CHECK(r.latest_expiry() == never);
+    renewal s({.lease = 24h}, 24h, late, late, 0);
     CHECK(s.until() == never);
     CHECK_FALSE(s.lost(never - 1ns));
-    renewal t({.lease = 10s, .max_hold = milliseconds::max()}, start, start, ~std::uint64_t{0});
+    renewal t({.lease = 10s, .max_hold = milliseconds::max()}, 10s, start, start, ~std::uint64_t{0});
     CHECK(t.until() == validity_end(start, 10s));
     CHECK(t.due() != never);
 }

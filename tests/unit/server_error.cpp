@@ -191,3 +191,19 @@ TEST_CASE("what somebody else wrote into an error does not change what it means"
           {errc::unsupported_command, final, ""});
     check("ERR syntax error @user_script:1: LOADING x", {errc::server_error, final, ""});
 }
+
+TEST_CASE(
+    "an error says that the roles changed when it is a replica's, or that of a master that becomes one") {
+    using distlock::says_role_changed;
+    for (const char* text :
+         {"READONLY You can't write against a read only replica.", "MASTERDOWN Link with MASTER is down",
+          "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+          "ERR Error running script (call to f_0): @user_script:1: @user_script: 1: -READONLY You can't"}) {
+        INFO(text);
+        CHECK(says_role_changed(text));
+    }
+    for (const char* text : {"ERR READONLY", "READONLYX x", "BUSY READONLY", "LOADING x", "", "UNBLOCKEDX"}) {
+        INFO(text);
+        CHECK_FALSE(says_role_changed(text));
+    }
+}

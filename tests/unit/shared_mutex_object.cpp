@@ -1,11 +1,13 @@
 // One mutex object, many threads: the waiting room inside a process, with scripted connections.
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <latch>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <signal.h>
+#include <stop_token>
 #include <string>
 #include <sys/wait.h>
 #include <system_error>
@@ -20,7 +22,10 @@
 #include <distlock/testing/scripted_connection.hpp>
 
 #include "catch.hpp"
-#include "support/slack.hpp"
+#include "support/allocations.hpp"
+#include "support/sleepers.hpp"
+#include "support/timing_tolerance.hpp"
+#include "support/waiting.hpp"
 
 using namespace std::chrono_literals;
 using distlock::command;
@@ -31,7 +36,7 @@ using distlock::testing::manual_clock;
 
 namespace {
 
-const reply granted = reply::array({reply::integer(1), reply::string("")});
+const reply granted = reply::array({reply::integer(1), reply::string(""), reply::integer(10'000)});
 
 // A server of one key, enough for lock and unlock.
 class one_key {
@@ -41,7 +46,7 @@ class one_key {
         const auto argv = cmd.argv();
         const bool set = argv[0] == "SET";
         const bool enter = argv[1] == enter_script.sha1() || argv[1] == enter_script.text();
-        const std::string token(set ? argv[2] : argv[6]);
+        const std::string token(set ? argv[2] : argv[7]);
         if (manual_clock::now() >= expires_) key_.clear();
         if (set || enter) {
             if (!key_.empty() && key_ != token) return set ? reply::nil() : taken();
@@ -60,7 +65,10 @@ class one_key {
 
   private:
     static constexpr const distlock::script& enter_script = distlock::detail::handoff_enter;
-    static reply taken() { return reply::array({reply::integer(0), reply::integer(1)}); }
+    static reply taken() {
+        return reply::array(
+            {reply::integer(0), reply::integer(1), reply::integer(0), reply::integer(0), reply::integer(0)});
+    }
 
     mutable std::mutex lock_;
     std::string key_;
@@ -156,7 +164,7 @@ TEST_CASE("a thread that waits while another asks sees the end of the lease that
     const auto start = distlock::clock::now();
     m.lock();
     second.join();
-    CHECK(distlock::clock::now() - start < 100ms + slack);
+    CHECK(distlock::clock::now() - start < 100ms + timing_tolerance);
 }
 
 TEST_CASE("a thread that finds another of its process busy with a silent server hears of the server") {
@@ -181,6 +189,254 @@ TEST_CASE("a thread that finds another of its process busy with a silent server 
     checked.count_down();
     first.join();
     redis.then(reply::integer(1));
+    CHECK(m.unlock() == release_outcome::released);
+}
+
+namespace {
+
+// A server that keeps the first command waiting; a thread asks it.
+struct silent_server {
+    reply execute(const command&) {
+        const std::lock_guard one_at_a_time(lock);
+        asked.count_down();
+        answered.wait();
+        return answer;
+    }
+    std::chrono::milliseconds command_timeout() const { return timeout; }
+
+    std::chrono::milliseconds timeout{10'000};
+    reply answer = reply::no_answer(errc::no_reply, "no reply in time");
+    std::latch asked{1};
+    std::latch answered{1};
+    std::mutex lock;
+};
+
+}  // namespace
+
+// The second was told that somebody else has the lock, while the first had not had an answer yet.
+TEST_CASE("a try beside a thread that was not answered yet waits for that answer, and says what it says") {
+    const auto both = [](reply answer) {
+        silent_server server;
+        server.answer = std::move(answer);
+        distlock::mutex m{server, "orders", {.patience = 0ms}};
+        std::pair<std::error_code, std::error_code> causes;
+        std::pair<bool, bool> had;
+        sleeper first([&] { had.first = m.try_lock(causes.first); });
+        server.asked.wait();
+        sleeper second([&] { had.second = m.try_lock(causes.second); });
+        CHECK(second.sleeps());
+        CHECK_FALSE(second.done());
+        const auto took = time_of([&] {
+            server.answered.count_down();
+            first.join();
+            second.join();
+        });
+        CHECK(took < 500ms + timing_tolerance);
+        if (had.first || had.second) m.unlock();
+        CHECK_FALSE(had.second);
+        return std::pair(had.first ? std::error_code() : causes.first, causes.second);
+    };
+    const auto granted_it = both(reply::status("OK"));
+    CHECK_FALSE(granted_it.first);
+    CHECK_FALSE(granted_it.second);
+    const auto lost_it = both(reply::no_answer(errc::no_reply, "no reply in time"));
+    CHECK(lost_it.first == errc::no_reply);
+    CHECK(lost_it.second == errc::no_reply);
+    const auto refused = both(reply::error("LOADING the dataset"));
+    CHECK(refused.first == errc::unavailable);
+    CHECK(refused.second == errc::unavailable);
+}
+
+TEST_CASE(
+    "a try beside a thread that is not answered waits no longer than a command may take, or until it is "
+    "stopped") {
+    std::atomic<bool> had = false;
+    silent_server server;
+    server.timeout = 30ms;
+    distlock::mutex m{server, "orders", {.patience = 0ms}};
+    std::jthread first([&] {
+        std::error_code ignored;
+        had = m.try_lock(ignored) || had;
+    });
+    server.asked.wait();
+    std::error_code ec;
+    CHECK_FALSE(m.try_lock(ec));
+    CHECK(ec == errc::no_reply);
+    CHECK_FALSE(m.try_lock_for(1ms, ec));
+    CHECK(ec == errc::no_reply);
+    server.answered.count_down();
+    first.join();
+
+    silent_server another;
+    distlock::mutex n{another, "orders", {.patience = 0ms}};
+    std::jthread asking([&] {
+        std::error_code ignored;
+        had = n.try_lock(ignored) || had;
+    });
+    another.asked.wait();
+    std::error_code cancelled;
+    std::stop_source stop;
+    {
+        sleeper trying([&] { had = n.try_lock(stop.get_token(), cancelled) || had; });
+        CHECK(trying.sleeps());
+        stop.request_stop();
+        CHECK(eventually([&] { return trying.done(); }, 5s));
+        another.answered.count_down();
+    }
+    asking.join();
+    CHECK_FALSE(had);
+    CHECK(cancelled == errc::cancelled);
+}
+
+// It was told that somebody else has the lock, though the server had not said a word.
+TEST_CASE("a try beside a thread that is cancelled unanswered waits for the answer to the next thread") {
+    struct one_after_the_other {
+        reply execute(const command&) {
+            const bool first = calls.fetch_add(1) == 0;
+            (first ? cancelled : answered).wait();
+            return reply::no_answer(first ? errc::cancelled : errc::no_reply, "no answer");
+        }
+        std::chrono::milliseconds command_timeout() const { return 10s; }
+        std::atomic<int> calls{0};
+        std::latch cancelled{1};
+        std::latch answered{1};
+    };
+    one_after_the_other server;
+    distlock::mutex m{server, "orders", {.patience = 0ms}};
+    std::stop_source stop;
+    std::error_code first_ec;
+    std::error_code next_ec;
+    std::error_code ec;
+    std::atomic<int> had{0};
+    sleeper first([&] { had += m.lock(stop.get_token(), first_ec); });
+    REQUIRE(eventually([&] { return server.calls == 1; }));
+    sleeper next([&] { had += m.lock(next_ec); });
+    CHECK(next.sleeps());
+    sleeper trying([&] { had += m.try_lock(ec); });
+    CHECK(trying.sleeps());
+    stop.request_stop();
+    server.cancelled.count_down();
+    first.join();
+    REQUIRE(eventually([&] { return server.calls >= 2; }));
+    server.answered.count_down();
+    next.join();
+    trying.join();
+    CHECK(had == 0);
+    CHECK(first_ec == errc::cancelled);
+    CHECK(next_ec == errc::no_reply);
+    CHECK(ec == errc::no_reply);
+}
+
+// It was told that somebody else has the lock, though nobody asked.
+TEST_CASE("a try beside a thread that leaves the lock to others ends that, and hears what the server says") {
+    for (const bool is_silent : {false, true}) {
+        manual_clock::reset();
+        distlock::testing::scripted_connection redis{reply::nil(), reply::integer(1000), reply::status("OK"),
+                                                     reply::integer(1)};
+        distlock::mutex<distlock::testing::scripted_connection, distlock::plain, manual_clock> m{
+            redis, "orders", {.lease = 10min, .renew = false, .patience = 0ms}};
+        CHECK_FALSE(m.try_lock());
+        m.lock();
+        manual_clock::advance(500ms);
+        m.unlock();
+        if (!is_silent) redis.then(reply::status("OK"));
+        std::error_code of_next;
+        std::error_code ec = errc::no_reply;
+        bool had = true;
+        sleeper next([&] { m.lock(of_next); });
+        CHECK(next.sleeps());
+        CHECK(redis.commands().size() == 4);
+        sleeper trying([&] { had = m.try_lock(ec); });
+        CHECK(eventually([&] { return trying.done() && next.done(); }));
+        manual_clock::advance(1s);
+        trying.join();
+        next.join();
+        CHECK_FALSE(had);
+        CHECK(ec == (is_silent ? make_error_code(errc::unreachable) : std::error_code()));
+        CHECK(of_next == ec);
+        redis.then(reply::integer(1));
+        if (!is_silent) CHECK(m.unlock() == release_outcome::released);
+    }
+}
+
+// It was told that somebody else has the lock: the lease was over, the server hung, and its late owner was giving it back.
+TEST_CASE("a try beside a thread that gives the lock back to a silent server is told of the server") {
+    manual_clock::reset();
+    distlock::testing::scripted_connection redis{reply::status("OK")};
+    std::latch asked{1};
+    std::latch answered{1};
+    redis.then(
+        [&] {
+            asked.count_down();
+            answered.wait();
+        },
+        reply::no_answer(errc::no_reply, "no reply in time"));
+    redis.then(reply::no_answer(errc::no_reply, "no reply in time"));
+    distlock::mutex<distlock::testing::scripted_connection, distlock::plain, manual_clock> m{
+        redis, "orders", {.lease = 10s, .renew = false, .patience = 0ms, .release = distlock::confirmed}};
+    m.lock();
+    manual_clock::advance(10s);
+    sleeper owner([&] { m.unlock(); });
+    asked.wait();
+    std::error_code ec;
+    bool had = true;
+    sleeper trying([&] { had = m.try_lock(ec); });
+    CHECK(trying.sleeps());
+    CHECK_FALSE(trying.done());
+    manual_clock::advance(1s);
+    CHECK(eventually([&] { return trying.done(); }));
+    answered.count_down();
+    owner.join();
+    trying.join();
+    CHECK_FALSE(had);
+    CHECK(ec == errc::no_reply);
+}
+
+namespace {
+
+// Stands still in the thread that is told to, while the lock object asks for the time.
+struct halting_clock : distlock::clock {
+    static time_point now() noexcept {
+        if (halting && !halted.exchange(true)) {
+            while (!go_on) std::this_thread::yield();
+            fail_allocation(1);
+        }
+        return distlock::clock::now();
+    }
+    static inline thread_local bool halting = false;
+    static inline std::atomic<bool> halted = true;
+    static inline std::atomic<bool> go_on = false;
+};
+
+}  // namespace
+
+// It threw with the object's mutex held, and waited then for its own stop callback, which waited for that mutex.
+TEST_CASE("a queued thread that is cancelled and has no memory to say so leaves the lock in order") {
+    if (!allocations_can_fail()) return;
+    distlock::testing::scripted_connection redis{reply::status("OK"), reply::integer(1)};
+    distlock::mutex<distlock::testing::scripted_connection, distlock::handoff, halting_clock> m{
+        redis, "a name that is long enough to need memory in a message"};
+    m.lock();
+    std::stop_source stop;
+    std::error_code ec;
+    auto& halted = halting_clock::halted;
+    sleeper waiter([&] {
+        halting_clock::halting = true;
+        static_cast<void>(m.try_lock_for(10min, stop.get_token(), ec));
+        fail_allocation(0);
+    });
+    REQUIRE(waiter.sleeps());
+    halted = false;  // it stops when it looks at the clock next, with the object's mutex
+    REQUIRE(eventually([&] { return halted.load(); }));
+    sleeper stopper([&] { stop.request_stop(); });
+    REQUIRE(stopper.sleeps());  // in the library's callback
+    halting_clock::go_on = true;
+    if (!eventually([&] { return waiter.done() && stopper.done(); })) {
+        FAIL_CHECK("it hangs");
+        std::_Exit(1);
+    }
+    waiter.join();
+    CHECK(ec == std::errc::not_enough_memory);
     CHECK(m.unlock() == release_outcome::released);
 }
 
@@ -282,30 +538,37 @@ TEST_CASE("threads that queue for a lock lose patience with a silent server toge
         }
     }
     CHECK(unreachable == 8);
-    CHECK(distlock::clock::now() - start < 2 * 200ms + slack);  // a late comer may have a patience of its own
+    CHECK(distlock::clock::now() - start <
+          2 * 200ms + timing_tolerance);  // a late comer may have a patience of its own
 }
 
 // It was told that its call was cancelled, which nobody had asked for.
 TEST_CASE(
     "a thread whose time is up while another one's wait is cancelled hears that somebody else has the lock") {
-    struct one_in_line {
+    struct one_in_queue {
         reply execute(const command& cmd) {
-            const bool leaves = cmd.argv()[1] == distlock::detail::handoff_leave.sha1();
-            if (!leaves) return reply::array({reply::integer(0), reply::integer(20'000)});
+            if (cmd.argv()[0] == "SET") return reply::nil();
+            const auto number = [](int n) { return reply::integer(n); };
+            const auto script = cmd.argv()[1];
+            if (script == distlock::detail::handoff_enter.sha1() ||
+                script == distlock::detail::handoff_enter.text()) {
+                waiting.count_down();
+                return reply::array({number(0), number(20'000), number(7), number(0), number(1)});
+            }
             leaving.count_down();
             told.wait();
-            return reply::integer(0);
+            return number(0);
         }
-        reply wait(const command&, distlock::clock::time_point, const std::stop_token& stop) {
-            waiting.count_down();
-            while (!stop.stop_requested()) std::this_thread::yield();
-            return reply::no_answer(errc::cancelled, "stopped");
+        std::shared_ptr<distlock::subscription> subscribe(std::string_view channel) {
+            auto made = std::make_shared<distlock::subscription>(std::string(channel));
+            made->confirm();
+            return made;
         }
         std::latch waiting{1};
         std::latch leaving{1};
         std::latch told{1};
     };
-    one_in_line server;
+    one_in_queue server;
     distlock::mutex m{server, "orders"};
     std::error_code ec;
     std::error_code cancelled;

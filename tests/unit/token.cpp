@@ -108,6 +108,18 @@ TEST_CASE("a copy of a token is equal to it and reads its own digits") {
     CHECK(copy.view().data() != made.view().data());
 }
 
+TEST_CASE("a token says the largest fencing token that was used under it, and is the same token") {
+    token one = token::generate();
+    CHECK(one.fence().empty());
+    const token same = one;
+    for (const std::uint64_t used : {std::uint64_t{1}, std::uint64_t{1763718245123456}, ~std::uint64_t{0}}) {
+        one.fence(used);
+        CHECK(one.fence() == std::to_string(used));
+        CHECK(one == same);
+        CHECK(token(one).fence() == one.fence());
+    }
+}
+
 TEST_CASE("no two of a hundred thousand tokens are the same") {
     std::unordered_set<std::string> seen;
     constexpr std::size_t many = 100'000;

@@ -1,11 +1,14 @@
 // URIs: what is understood, what is refused, and that no message ever holds a secret.
 #include <algorithm>
+#include <arpa/inet.h>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <netinet/in.h>
 #include <random>
 #include <string>
 #include <string_view>
+#include <sys/socket.h>
 #include <sys/un.h>
 #include <system_error>
 #include <vector>
@@ -252,6 +255,78 @@ TEST_CASE("a URI that is wrong is refused with a message that names the part") {
         CHECK_THAT(refusal(text), contains_text(part));
     }
     CHECK_THAT(refusal(std::string_view("redis://h\0", 10)), contains_text("control"));
+}
+
+// The header of inet_pton() is no standard one, and on FreeBSD needs two more; so the umbrella does without it.
+TEST_CASE("an IPv6 address is what the operating system takes for one") {
+    std::mt19937 random(1);  // NOLINT: the same ones every time
+    const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random()) % n; };
+    const std::vector<std::string> parts{":",         ":",   ":",  ":",    "::",    ".", "0",    "1",
+                                         "f",         "F",   "12", "00ff", "12345", "g", "fe80", "255",
+                                         "127.0.0.1", "256", "01", "1.2",  "-1",    " "};
+    int taken = 0;
+    const auto agree = [&](const std::string& text) {
+        INFO(text);
+        in6_addr ignored{};
+        const bool known = ::inet_pton(AF_INET6, text.c_str(), &ignored) == 1;
+        taken += known ? 1 : 0;
+        REQUIRE(distlock::detail::is_ipv6_address(text) == known);
+    };
+    for (int i = 0; i < 30'000; ++i) {
+        std::string text;
+        for (std::size_t left = below(18); left > 0; --left) text += parts[below(parts.size())];
+        agree(text);
+        // One that is nearly right: eight groups, or six and an IPv4 address, some left out.
+        text.clear();
+        const std::size_t groups = 5 + below(5);
+        const std::size_t gap = below(2) == 0 ? 99 : below(groups);
+        for (std::size_t group = 0; group < groups; ++group) {
+            if (group == gap) text += ":";
+            text += group + 1 == groups && below(3) == 0 ? "10.0.0." + std::to_string(below(300))
+                                                         : parts[6 + below(6)];
+            if (group + 1 < groups || below(20) == 0) text += ":";
+        }
+        agree(text);
+    }
+    CHECK(taken > 3'000);
+}
+
+TEST_CASE("the path of a unix socket is as long as the operating system takes it") {
+    STATIC_REQUIRE(distlock::detail::longest_socket_path == sizeof(sockaddr_un::sun_path) - 1);
+}
+
+// "%4" at the end was read together with the digit that happened to stand behind the text.
+TEST_CASE("what stands behind the end of a URI is not read") {
+    struct said {
+        std::string refusal;
+        uri where;
+        bool operator==(const said&) const = default;
+    };
+    const auto says = [](std::string_view text) {
+        said what{refusal(text), {}};
+        if (what.refusal.empty()) what.where = parse_uri(text);
+        return what;
+    };
+    for (const std::string_view whole :
+         {"redis://%41%42:%43%44@%41%42:6379/12?db=12", "redis://:%43@h?connect_timeout=250ms&max_idle=12",
+          "rediss://u:p%41@[fe80::1%25eth0]:6379/1", "unix://u:p@/a%20b%41?db=2", "unix:///%41%42",
+          "redis://%41%42"}) {
+        for (std::size_t size = 0; size <= whole.size(); ++size) {
+            INFO(whole.substr(0, size));
+            const std::vector<char> alone(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
+            const auto expected = says({alone.data(), alone.size()});
+            for (const char* const behind : {"1", "41", "f@h", "5s", "]", "/1"}) {
+                const std::string longer = std::string(whole.substr(0, size)) + behind;
+                CHECK(says(std::string_view(longer).substr(0, size)) == expected);
+            }
+        }
+    }
+    for (const char* const cut : {"redis://a%4", "redis://a%", "unix:///r%4", "unix:///r%"}) {
+        INFO(cut);
+        const std::string longer = std::string(cut) + "41";
+        CHECK_THAT(refusal(std::string_view(longer).substr(0, longer.size() - 2)),
+                   contains_text("has a '%'"));
+    }
 }
 
 TEST_CASE("a number is taken up to its limit and not beyond") {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <time.h>
 
 namespace distlock {
@@ -11,9 +10,9 @@ namespace distlock {
 /// lease goes on running out on the server while a laptop or a virtual machine is suspended, and
 /// `std::chrono::steady_clock` stands still then. Elsewhere it is CLOCK_MONOTONIC, with just that hole.
 struct clock {
-    using rep = std::int64_t;
-    using period = std::nano;
-    using duration = std::chrono::duration<rep, period>;
+    using duration = std::chrono::nanoseconds;
+    using rep = duration::rep;
+    using period = duration::period;
     using time_point = std::chrono::time_point<clock>;
     static constexpr bool is_steady = true;
 
@@ -28,5 +27,20 @@ struct clock {
         return time_point(std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec));
     }
 };
+
+namespace detail {
+
+// std::chrono::is_clock, which libc++ 19 lacks ([time.traits.is.clock]).
+template <class C>
+concept any_clock = requires {
+    typename C::rep;
+    typename C::period;
+    typename C::duration;
+    typename C::time_point;
+    C::is_steady;
+    C::now();
+};
+
+}  // namespace detail
 
 }  // namespace distlock

@@ -7,6 +7,7 @@
 #include <distlock/base/error.hpp>
 #include <distlock/base/lease.hpp>
 #include <distlock/base/owner.hpp>
+#include <distlock/detail/separate.hpp>
 
 namespace distlock {
 
@@ -21,8 +22,8 @@ using enum release_mode;
 /// std::chrono unit.
 struct lock_options {
     /// How long the server keeps the lock after it was granted: its TTL. It is over then, whether released or
-    /// not. 10 ms to 24 h, and longer than the connection's command time-out. Those who share a lock should have leases of about
-    /// the same length: whose lease is less than a quarter of the owner's may lose its place in line, and is served by looking.
+    /// not. 10 ms to 24 h, and longer than the connection's command time-out. A lock that was handed over has two seconds of it, at
+    /// most, until its first renewal.
     time_span lease = std::chrono::seconds{30};
 
     /// Whether the lease is renewed, at a third of it, for as long as the lock is held. One thread does it for
@@ -37,10 +38,11 @@ struct lock_options {
     /// is made by the command that takes the lock and kept beside it, at a key of its own.
     bool fencing = false;
 
-    /// The longest time between two looks at a lock that somebody else holds; none is later than the end of its TTL. In line,
-    /// where the lock is handed over, looks only find what nobody handed over: a lock that expired, or that another
-    /// kind of client deleted; at least four times in a lease. Over a connection that cannot wait, they are all there is: pauses
-    /// start at 1 ms, double up to this and are jittered. 1 ms to 1 h; `{}` stands for 1 s in line, else for 50 ms.
+    /// The longest time between two looks at a lock that somebody else holds; pollers and the first waiters look at the end of its
+    /// TTL, too. In the queue, where the lock is handed over, looks only find what nobody handed over: a lock that expired, or that
+    /// another kind of client deleted. There this is the first waiter's; the others look the less often the farther back they are,
+    /// down to every 30 s. Over a connection that cannot subscribe, looks are all there is: pauses start at 1 ms, double up to this
+    /// and are jittered. 1 ms to 1 h; `{}` stands for 1 s in the queue, else for 50 ms.
     time_span recheck = {};
 
     /// Who we are, for people who ask who holds a lock: it is kept beside the lock together with host name and
@@ -68,36 +70,12 @@ inline constexpr std::chrono::milliseconds default_look{1000};
 
 /// Throws: `error` when an option is out of its range. `command_timeout` is the connection's; zero when
 /// unknown.
-inline void check_options(const lock_options& options, std::chrono::milliseconds command_timeout) {
-    const auto text = [](std::chrono::milliseconds ms) { return std::to_string(ms.count()) + " ms"; };
-    const auto lease = options.lease.get();
-    if (lease < min_lease || lease > max_lease) throw error(errc::invalid_lease, "a lease of " + text(lease));
-    if (lease <= command_timeout) {
-        throw error(errc::invalid_lease,
-                    "a lease of " + text(lease) + " with a command time-out of " + text(command_timeout));
-    }
-    const std::chrono::milliseconds max_hold = options.max_hold;
-    if (options.max_hold.given() && max_hold < min_lease) {
-        throw error(errc::invalid_option,
-                    "max_hold is " + text(max_hold) + ", give 10 ms or more, or {} for no limit");
-    }
-    const std::chrono::milliseconds recheck = options.recheck;
-    if (options.recheck.given() &&
-        (recheck < std::chrono::milliseconds{1} || recheck > std::chrono::hours{1})) {
-        throw error(errc::invalid_option, "recheck is " + text(recheck) + ", give one from 1 ms to 1 h");
-    }
-    if (options.owner_info.size() > owner_label::max_size) {
-        throw error(errc::invalid_option, "owner_info has " + std::to_string(options.owner_info.size()) +
-                                              " bytes, give 256 at most");
-    }
-    if (options.patience.get() < std::chrono::milliseconds{0}) {
-        throw error(errc::invalid_option, "patience is " + text(options.patience) + ", give zero or more");
-    }
-    const std::chrono::milliseconds budget = options.local_budget;
-    if (budget < std::chrono::milliseconds{0} || budget > std::chrono::hours{1}) {
-        throw error(errc::invalid_option, "local_budget is " + text(budget) + ", give one from 0 ms to 1 h");
-    }
-}
+DISTLOCK_INLINE void check_options(const lock_options& options, std::chrono::milliseconds command_timeout);
 
 }  // namespace detail
+
 }  // namespace distlock
+
+#ifndef DISTLOCK_SEPARATE_COMPILATION
+#include <distlock/base/options_impl.hpp>
+#endif

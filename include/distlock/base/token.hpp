@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstddef>
+#include <cstdint>
 #include <errno.h>
 #include <string_view>
 #include <sys/random.h>
@@ -53,9 +55,10 @@ class token {
     /// Returns: the token of 32 digits that a server gave out; an empty one for any other text.
     static constexpr token from(std::string_view digits) noexcept {
         token made;
-        const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
-        if (digits.size() != made.digits_.size() || !std::all_of(digits.begin(), digits.end(), is_digit))
-            return made;
+        if (digits.size() != made.digits_.size()) return made;
+        for (const char c : digits) {
+            if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) return made;
+        }
         std::copy(digits.begin(), digits.end(), made.digits_.begin());
         made.size_ = made.digits_.size();
         return made;
@@ -65,11 +68,22 @@ class token {
     constexpr std::string_view view() const noexcept { return {digits_.data(), size_}; }
     constexpr bool empty() const noexcept { return size_ == 0; }
 
+    /// Effects: notes the largest fencing token that was used under this token, where a process made more of the one that the
+    /// server gave: the server hears of it with the next renewal or release.
+    void fence(std::uint64_t used) noexcept {
+        const auto end = std::to_chars(fence_.data(), fence_.data() + fence_.size(), used).ptr;
+        fence_size_ = static_cast<std::size_t>(end - fence_.data());
+    }
+    /// Returns: its decimal digits, which live as long as this object; none when only the server's was used.
+    std::string_view fence() const noexcept { return {fence_.data(), fence_size_}; }
+
     friend constexpr bool operator==(const token& a, const token& b) noexcept { return a.view() == b.view(); }
 
   private:
     std::array<char, 32> digits_{};
     std::size_t size_ = 0;
+    std::array<char, 20> fence_{};
+    std::size_t fence_size_ = 0;
 };
 
 }  // namespace distlock

@@ -1,14 +1,15 @@
-// How a lock is taken, decided without a socket, a clock or a thread: what to do next, given what became of
-// the last step.
+// How a lock is taken, decided without a socket, a clock or a thread: what to do next, given what became of the last step.
 //
 //   class acquire {
-//     acquire(acquire_limits, clock::time_point now, std::uint64_t jitter_seed);
-//     acquire_step begin(bool contended);
+//     acquire(acquire_limits, std::uint64_t jitter_seed);
+//     acquire_step begin(clock::time_point now, bool contended, bool acquire_is_script);
 //     acquire_step on_outcome(const acquire_outcome&, clock::time_point sent, clock::time_point now);
-//     acquire_step on_wake(clock::time_point now);      // the pause is over
-//     acquire_step on_waited(const acquire_outcome&, bool complete, clock::time_point now);   // the wait in line is over
-//     void on_left();                                   // before that: somebody else leaves the line in our place
-//     acquire_step on_stop();                           // the caller's stop_token fired
+//     acquire_step on_claim(const renew_outcome&, clock::time_point sent, clock::time_point now);
+//     acquire_step on_wake(clock::time_point now);                       // the pause is over
+//     acquire_step on_message(const handover&, clock::time_point now);   // the lock was handed over to us
+//     acquire_step on_subscribed(clock::time_point now);                 // messages arrive from now on, some may have been lost
+//     acquire_step on_stop();                                            // the caller's stop_token fired
+//     void subscribed();                                                 // messages arrive, of what is sent next
 //   };
 #pragma once
 
@@ -20,73 +21,91 @@
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
 #include <distlock/base/lease.hpp>
-#include <distlock/base/token.hpp>
+#include <distlock/detail/saturate.hpp>
+#include <distlock/engine/jitter.hpp>
+#include <distlock/wire/enter_mode.hpp>
 #include <distlock/wire/outcome.hpp>
-#include <distlock/wire/place.hpp>
 
 namespace distlock::engine {
+
+/// Even a caller without time gets one honest answer: less than a round trip would make every try fail.
+inline constexpr std::chrono::milliseconds shortest_answer_time{50};
+
+/// How a waiter learns that the lock is free.
+enum class waiting_manner {
+    polls,   ///< it asks again and again
+    woken,   ///< the same, but its pauses end when there is something to see
+    queues,  ///< it has a ticket, and is handed the lock
+};
 
 /// What bounds an attempt to take a lock.
 struct acquire_limits {
     std::chrono::milliseconds lease{};
-    std::chrono::milliseconds recheck{};   ///< longest pause between two looks
+    std::chrono::milliseconds
+        recheck{};  ///< longest pause between two looks; in the queue, of the first waiter
     std::chrono::milliseconds patience{};  ///< longest trouble that is ridden out
     clock::time_point deadline =
         clock::time_point::max();  ///< of the whole attempt, every round trip included
     bool once = false;             ///< do not wait for another owner
-    bool in_line = false;          ///< waits in line, to be served; else by asking again and again
-    bool woken = false;            ///< pauses end when there is something to see: they need not be short
+    waiting_manner waits = waiting_manner::polls;
+    bool wants_fence = false;   ///< a message without one does not do
+    bool claims_lease = false;  ///< nothing renews it afterwards: the whole lease is asked for at once
 };
 
 struct acquire_step {
     enum class kind {
         send_acquire,  ///< the plain command
         send_look,     ///< the script that also finds an earlier success of ours
-        send_enter,    ///< the script that knows about places in line, with `where`
-        wait,          ///< in line, until `at` or a stop request
-        pause,         ///< until `at`, or a stop request
+        send_enter,    ///< the same about the queue, with `mode`
+        send_claim,    ///< a renewal: the lock was granted for less than the lease
+        pause,         ///< until `at`, a message, a new subscription, or a stop request
         granted,       ///< the lock is ours until `at`
         gave_up,       ///< somebody else has it, and the time is up
         failed,        ///< with `cause`
     };
 
     kind what = kind::failed;
-    clock::time_point at{};       ///< of wait, pause and granted; of a sending, the deadline of its answer
+    clock::time_point at{};       ///< of pause and granted; of a sending, the deadline of its answer
     errc cause = errc::no_reply;  ///< of failed
-    place where = place::none;    ///< of send_enter; adopt: by the token that was offered
-    bool release_first = false;   ///< the token used so far may own the key: release by it, wait for nothing
-    bool leave_first = false;     ///< get out of line
-    bool fresh_token = false;     ///< the token used so far is dead, take another one
-    bool without_ttl = false;     ///< of gave_up: the holder's key never expires
+    enter_mode mode = enter_mode::try_once;  ///< of send_enter
+    std::chrono::milliseconds ttl{};         ///< of granted: what it was granted for
+    clock::time_point since{};               ///< of granted: from when that counts
+    std::uint64_t fence = 0;                 ///< of granted
+    bool leave_first =
+        false;  ///< the token used so far may own the key, or have a ticket: release by it, wait for nothing
+    bool in_doubt =
+        false;  ///< of leave_first: a sending with that token was not answered, and may still arrive
+    bool fresh_token = false;      ///< the token used so far is dead, take another one
+    bool reconnect_first = false;  ///< messages do not arrive: subscribe anew
+    bool without_ttl = false;      ///< of gave_up: the holder's key never expires
 };
 
 /// One attempt to take a lock. Rules:
-/// - it tries first; then it waits in line where it can, and else in jittered pauses that double from 1 ms up to
-///   `recheck`, none past the holder's TTL;
-/// - an answer that is missing leaves the outcome open: it asks again with the SAME token, through the script
-///   that finds an
-///   earlier success; when it has to give up instead, it releases by that token;
-/// - a token by which a release was sent is dead: the next sending takes a new one, else the late release
-///   would free it;
-/// - validity counts from before the sending that was answered, or for an offer, which cannot be older, from before
-///   the sending that got us in line; an offer of which less than half is left is confirmed first. A grant that arrives
-///   after its validity is given back;
-/// - who gives up gets out of line;
+/// - it tries first, or joins the queue at once where the lock was taken the last time. A waiter in the queue looks when the
+///   lock's TTL ends and every `recheck`, the farther back the less often. Without a queue it asks in jittered pauses that double from
+///   1 ms up to `recheck`, none past the holder's TTL;
+/// - an answer that is missing leaves the outcome open: it asks again with the SAME token, through the script that finds an
+///   earlier success; when it has to give up instead, it leaves by that token;
+/// - a token by which a release was sent is dead: the next sending takes a new one, else the late release would free it;
+/// - validity counts from before the sending that was answered. What a message brings counts from the last sending whose
+///   answer spoke of the same ticket, else from the first with this token; when less than half is left by that count, the waiter
+///   asks before it believes. No clock but ours has a part in it. A grant that arrives after its validity is given back;
 /// - contention is never reported while the last thing known is trouble.
 class acquire {
     using kind = acquire_step::kind;
 
   public:
-    acquire(const acquire_limits& limits, clock::time_point now, std::uint64_t jitter_seed) noexcept
+    acquire(const acquire_limits& limits, std::uint64_t jitter_seed) noexcept
         : limits_(limits),
           patience_(distlock::detail::saturating_cast<clock::duration, distlock::detail::rounding::up>(
               limits.patience)),
-          now_(now),
-          random_(jitter_seed | 1U) {}
+          jitter_(jitter_seed) {}
 
-    /// `contended`: the lock was taken the last time. The script then saves a round trip; else the plain
-    /// command is cheaper.
-    acquire_step begin(bool contended) noexcept {
+    /// `contended`: the lock was taken the last time. The script then saves a round trip; else the plain command is cheaper.
+    /// `acquire_is_script`: it is a look itself.
+    acquire_step begin(clock::time_point now, bool contended, bool acquire_is_script = false) noexcept {
+        now_ = now;
+        looked_ = acquire_is_script;
         if (!contended) return send(kind::send_acquire);
         return again();
     }
@@ -94,10 +113,11 @@ class acquire {
     acquire_step on_outcome(const acquire_outcome& outcome, clock::time_point sent,
                             clock::time_point now) noexcept {
         now_ = now;
+        if (token_sent_ == clock::time_point{}) token_sent_ = sent;
         switch (outcome.what) {
             case acquire_outcome::kind::granted:
-                line_ = place::none;
-                return on_granted(sent, limits_.lease);
+                ticket_ = ticket_state::none;
+                return on_granted(sent, outcome.granted_for.value_or(limits_.lease), outcome.fence);
             case acquire_outcome::kind::busy:
                 slowest_ = std::max(slowest_, now - sent);
                 return on_busy(outcome, sent);
@@ -105,17 +125,14 @@ class acquire {
                 return on_trouble(outcome.cause);
             case acquire_outcome::kind::refused:
                 // An error nobody knows may come from something between us and the server, which did apply it.
-                open_ = open_ || outcome.cause == errc::server_error;
-                if (line_ == place::join && outcome.cause == errc::server_error) line_ = place::stay;
+                if (outcome.cause == errc::server_error) left_ = leftover::in_doubt;
                 return fail(outcome.cause);
             case acquire_outcome::kind::unknown:
                 break;
         }
-        const bool first_time = !open_;
-        open_ = true;
-        // We may be in line now. To be counted twice would hand the lock to nobody; to be counted once too little costs us
-        // one `recheck`.
-        if (line_ == place::join) line_ = place::stay;
+        const bool first_time = !in_doubt();
+        left_ = leftover::in_doubt;
+        if (outcome.cause == errc::cancelled) return on_stop();
         if (first_time && limits_.deadline > now_) {
             note_trouble(outcome.cause);
             return again();
@@ -123,192 +140,261 @@ class acquire {
         return on_trouble(outcome.cause);
     }
 
+    /// `sent`: of the claim.
+    acquire_step on_claim(const renew_outcome& outcome, clock::time_point sent,
+                          clock::time_point now) noexcept {
+        now_ = now;
+        if (outcome.what == renew_outcome::kind::kept) {
+            const auto until = validity_end(sent, limits_.lease);
+            if (now_ < until) return ours(sent, limits_.lease, until);
+        }
+        if (outcome.what != renew_outcome::kind::later) return lost_again(errc::lease_expired);
+        if (now_ < std::min(claimed_until_, limits_.deadline)) return send(kind::send_claim);
+        return lost_again(errc::no_reply);
+    }
+
     acquire_step on_wake(clock::time_point now) noexcept {
         now_ = now;
         // At the deadline comes one last look: "taken" must not be said of a lock that became free meanwhile.
-        if (now_ >= limits_.deadline && in_trouble_) return fail(cause_);
+        if (now_ >= limits_.deadline && in_trouble()) return fail(trouble_.cause);
         // What needs one key may be granted where the server refuses what needs several.
-        if (in_trouble_ && limits_.in_line && !open_ && line_ == place::none) return send(kind::send_acquire);
+        if (in_trouble() && queues() && !in_doubt() && ticket_ == ticket_state::none)
+            return send(kind::send_acquire);
         return again();
     }
 
-    /// `complete`: the offer, if there is one, gives all that is needed. After an offer the token used so far is not the
-    /// owner's any more; if it was open, it is to be released.
-    acquire_step on_waited(const acquire_outcome& outcome, bool complete, clock::time_point now) noexcept {
+    acquire_step on_message(const handover& given, clock::time_point now) noexcept {
         now_ = now;
-        const bool over = now_ >= limits_.deadline;
-        switch (outcome.what) {
-            case acquire_outcome::kind::granted: {
-                open_ = false;
-                const auto age = now_ - entered_;
-                if (complete && age < clock::duration(limits_.lease) / 2) {
-                    line_ = place::none;
-                    return on_granted(entered_, outcome.offered->lease);
-                }
-                return enter(place::adopt);
-            }
-            case acquire_outcome::kind::busy:
-                // A wait that ends before its time must not become a busy loop.
-                return over ? quit() : pause({});
-            case acquire_outcome::kind::refused: {
-                // Who may not wait in line asks again and again.
-                limits_.in_line = false;
-                line_ = place::none;
-                acquire_step next = pause({});
-                next.leave_first = true;
-                return next;
-            }
-            default:
-                return over && outcome.cause == errc::no_reply ? quit() : on_trouble(outcome.cause);
+        const bool same_ticket = place_.ticket != 0 && place_.ticket == given.ticket;
+        const auto since = same_ticket ? place_sent_ : token_sent_;
+        const auto until = validity_end(since, given.ttl);
+        const bool complete = given.fence != 0 || !limits_.wants_fence;
+        if (!complete || until - now_ < clock::duration(given.ttl) / 2) {
+            note_unconfirmed();
+            return enter(now_ >= limits_.deadline ? enter_mode::last : enter_mode::join);
         }
+        ticket_ = ticket_state::none;
+        return on_granted(since, given.ttl, given.fence);
     }
 
-    /// Effects: before on_waited(): somebody else leaves the line in our place.
-    void on_left() noexcept { line_ = place::none; }
+    acquire_step on_subscribed(clock::time_point now) noexcept {
+        now_ = now;
+        ++subscriptions_;
+        if (ticket_ == ticket_state::none) return {.what = kind::pause, .at = pause_until_};
+        return again();
+    }
 
+    /// Effects: as on_subscribed(), between a step and its sending.
+    void subscribed() noexcept { sent_heard_ = ++subscriptions_; }
+
+    /// An outcome whose cause is errc::cancelled is a stop, too: the sending is in doubt then.
     acquire_step on_stop() noexcept { return fail(errc::cancelled); }
 
     /// Returns: whether a sending with the present token was not answered: it may still be on its way.
-    bool open() const noexcept { return open_; }
+    bool in_doubt() const noexcept { return left_ == leftover::in_doubt; }
+    /// Returns: whether the last thing known is trouble.
+    bool in_trouble() const noexcept { return trouble_.cause != errc{}; }
 
   private:
-    acquire_step on_granted(clock::time_point sent, std::chrono::milliseconds lease) noexcept {
-        const auto until = validity_end(sent, lease);
-        if (now_ < until) return {.what = kind::granted, .at = until};
-        open_ = true;
-        acquire_step next = on_trouble(errc::lease_expired);
-        if (next.what == kind::pause) next.fresh_token = next.release_first = true;
-        open_ = false;
+    // Of the present token, as far as we know.
+    enum class ticket_state { none, queued, leaving };
+
+    // What the server may have under the present token, besides a ticket.
+    enum class leftover {
+        none,
+        unconfirmed,  // the lock: a message or a grant that is not believed, or not yet
+        in_doubt,     // a sending was not answered: the lock or a ticket, now or later
+    };
+
+    struct trouble {
+        clock::time_point since{};
+        errc cause{};  // errc{}: none
+    };
+
+    bool queues() const noexcept { return limits_.waits == waiting_manner::queues && !limits_.once; }
+
+    acquire_step on_granted(clock::time_point since, std::chrono::milliseconds ttl,
+                            std::uint64_t fence) noexcept {
+        const auto until = validity_end(since, ttl);
+        if (now_ >= until) return lost_again(errc::lease_expired);
+        fence_ = fence;
+        if (limits_.claims_lease && ttl < limits_.lease) {
+            claimed_until_ = until;
+            note_unconfirmed();
+            return send(kind::send_claim);
+        }
+        return ours(since, ttl, until);
+    }
+
+    acquire_step ours(clock::time_point since, std::chrono::milliseconds ttl,
+                      clock::time_point until) const noexcept {
+        return {.what = kind::granted, .at = until, .ttl = ttl, .since = since, .fence = fence_};
+    }
+
+    // What was granted is over before it could be used.
+    acquire_step lost_again(errc cause) noexcept {
+        note_unconfirmed();
+        acquire_step next = on_trouble(cause);
+        if (next.what != kind::pause) return next;
+        next.leave_first = next.fresh_token = true;
+        next.in_doubt = in_doubt();
+        forget_token();
         return next;
+    }
+
+    void forget_token() noexcept {
+        ticket_ = ticket_state::none;
+        place_ = {};
+        token_sent_ = {};
+        left_ = leftover::none;
     }
 
     acquire_step on_busy(const acquire_outcome& outcome, clock::time_point sent) noexcept {
-        in_trouble_ = false;
+        trouble_ = {};
         without_ttl_ = outcome.ttl && outcome.ttl->count() == -1;
         const bool over = now_ >= limits_.deadline;
-        if (line_ == place::join || line_ == place::stay) {
-            line_ = place::stay;
-            entered_ = sent;
-            return over ? enter(place::quit) : acquire_step{.what = kind::wait, .at = limits_.deadline};
-        }
-        if (line_ == place::quit) {
-            line_ = place::none;
+        if (ticket_ == ticket_state::leaving) {
+            ticket_ = ticket_state::none;
             return give_up();
         }
-        const bool was_offered = line_ == place::adopt;
-        // A confirmation that was not answered may still take the lock for the token that was offered.
-        const bool offer_open = was_offered && open_;
-        line_ = place::none;
-        if (offer_open) open_ = false;
-        acquire_step next = on_taken(over, outcome.ttl);
-        next.release_first = next.release_first || offer_open;
-        // The token before the offer may be owed: to be held by it again would be to be released by it.
-        next.fresh_token = was_offered && next.what == kind::send_enter;
+        if (outcome.queued.ticket != 0) return on_queued(outcome, sent, over);
+        ticket_ = ticket_state::none;
+        // SET NX says "taken" of any key. One look tells a lock from a key of another type, which is nobody's lock.
+        if (queues() && !over) return enter(enter_mode::join);
+        if (!looked_) return send(kind::send_look);
+        if (limits_.once || over) return give_up();
+        return pause(outcome.ttl);
+    }
+
+    acquire_step on_queued(const acquire_outcome& outcome, clock::time_point sent, bool over) noexcept {
+        // A ticket that was there is gone, and nothing was heard of it, although messages should have arrived.
+        const bool deaf =
+            outcome.queued.appended && place_.ticket != 0 && place_heard_ == sent_heard_ && sent_heard_ != 0;
+        deaf_ = deaf_ || deaf;
+        ticket_ = ticket_state::queued;
+        place_ = outcome.queued;
+        place_sent_ = sent;
+        place_heard_ = sent_heard_;
+        acquire_step next = over ? enter(enter_mode::last) : look_later(outcome.ttl);
+        next.reconnect_first = deaf;
         return next;
     }
 
-    acquire_step on_taken(bool over, std::optional<std::chrono::milliseconds> ttl) noexcept {
-        // SET NX says "taken" of any key. One look tells a lock from a key of another type, which is nobody's
-        // lock.
-        if (limits_.in_line && !over) return enter(place::join);
-        if (!looked_) return send(kind::send_look);
-        if (limits_.once || over) return give_up();
-        return pause(ttl);
+    // The first waiter looks as soon as the lock may have expired, and every `recheck`; the others the later the farther back
+    // they stand, so that a thousand waiters cost the server less than a hundred commands a second.
+    acquire_step look_later(std::optional<std::chrono::milliseconds> ttl) noexcept {
+        constexpr std::chrono::seconds longest{30};
+        constexpr std::uint32_t sharing = 8;  // so many positions double the interval
+        constexpr std::uint32_t near = 4;     // so many look when the TTL ends, one after the other
+        constexpr std::chrono::milliseconds apart{20};
+        const auto recheck = sent_heard_ != 0 ? clock::duration(limits_.recheck)
+                                              : std::min<clock::duration>(limits_.recheck, unheard_recheck);
+        const auto position = std::min<std::uint32_t>(place_.position, 1'000'000);
+        clock::duration span = recheck + recheck / sharing * position;
+        span = std::min(span, std::max<clock::duration>(longest, recheck));
+        // A waiter that was not told once may never be: it looks while it would be offered the lock.
+        if (deaf_) span = std::min<clock::duration>(span, std::min(longest_offer, limits_.lease) / 2);
+        span -= jitter_.up_to(span / 2);
+        if (ttl && ttl->count() >= 0 && position < near) {
+            constexpr std::chrono::milliseconds grid{1};  // a TTL is rounded down
+            const std::chrono::milliseconds most = std::chrono::hours{1};
+            span = std::min<clock::duration>(span, std::min(*ttl, most) + grid + apart * position);
+        }
+        return pause_for(span);
     }
 
     acquire_step on_trouble(errc cause) noexcept {
         note_trouble(cause);
-        const bool worn_out = now_ - trouble_since_ >= patience_;
-        if (line_ == place::join) line_ = place::none;
+        const bool worn_out = now_ - trouble_.since >= patience_;
         if (limits_.once || worn_out || now_ >= limits_.deadline) return fail(cause);
         return pause({});
     }
 
-    void note_trouble(errc cause) noexcept {
-        if (!in_trouble_) trouble_since_ = now_;
-        in_trouble_ = true;
-        cause_ = cause;
-    }
+    void note_trouble(errc cause) noexcept { trouble_ = {in_trouble() ? trouble_.since : now_, cause}; }
+
+    void note_unconfirmed() noexcept { left_ = std::max(left_, leftover::unconfirmed); }
 
     acquire_step again() noexcept {
-        switch (line_) {
-            case place::stay:
-            case place::quit:
-                return enter(now_ >= limits_.deadline ? place::quit : place::stay);
-            case place::adopt:
-                return enter(place::adopt);
-            default:
-                return limits_.in_line && now_ < limits_.deadline ? enter(place::join)
-                                                                  : send(kind::send_look);
-        }
+        const bool over = now_ >= limits_.deadline;
+        if (ticket_ != ticket_state::none) return enter(over ? enter_mode::last : enter_mode::join);
+        return queues() && !over ? enter(enter_mode::join) : send(kind::send_look);
     }
 
-    acquire_step quit() noexcept { return enter(line_ == place::none ? place::none : place::quit); }
-
-    acquire_step enter(place where) noexcept {
-        line_ = where;
+    acquire_step enter(enter_mode mode) noexcept {
+        if (mode == enter_mode::last) ticket_ = ticket_state::leaving;
         acquire_step next = send(kind::send_enter);
-        next.where = where;
+        next.mode = mode;
+        sent_heard_ = subscriptions_;
         return next;
     }
 
     acquire_step send(kind how) noexcept {
         looked_ = looked_ || how != kind::send_acquire;
-        // Even a caller without time gets one honest answer: less than a round trip would make every try
-        // fail.
-        constexpr clock::duration shortest = std::chrono::milliseconds{50};
         constexpr clock::duration longest = std::chrono::milliseconds{200};
-        const auto answer_time = std::clamp(2 * std::min(slowest_, longest), shortest, longest);
+        const auto answer_time =
+            std::clamp(2 * std::min(slowest_, longest), clock::duration(shortest_answer_time), longest);
         const auto answer_by = std::max(limits_.deadline, detail::saturating_add(now_, answer_time));
         return {.what = how, .at = answer_by};
     }
 
     acquire_step pause(std::optional<std::chrono::milliseconds> ttl) noexcept {
         using namespace std::chrono_literals;
-        const bool sleeps_well = limits_.woken && !in_trouble_;
-        clock::duration span =
-            sleeps_well ? limits_.recheck : std::min<clock::duration>(backoff_, limits_.recheck);
-        backoff_ = std::min<clock::duration>(backoff_ * 2, limits_.recheck);
-        span = span / 2 + clock::duration(static_cast<clock::rep>(
-                              next_random() % static_cast<std::uint64_t>(span.count() / 2 + 1)));
+        const bool sleeps_well = limits_.waits == waiting_manner::woken && !in_trouble();
+        // A waiter that hears of what it waits for looks seldom, but hears nothing of the end of trouble.
+        const auto longest = limits_.waits == waiting_manner::polls || sleeps_well
+                                 ? limits_.recheck
+                                 : std::min(limits_.recheck, unheard_recheck);
+        clock::duration span = sleeps_well ? longest : std::min<clock::duration>(backoff_, longest);
+        backoff_ = std::min<clock::duration>(backoff_ * 2, longest);
+        span = span / 2 + jitter_.up_to(span / 2);
         // Compared in whole milliseconds: a server may claim any TTL, and nanoseconds cannot hold them all.
         if (ttl && ttl->count() >= 0 && *ttl < limits_.recheck)
             span = std::min<clock::duration>(span, *ttl + 1ms);
-        return {.what = kind::pause, .at = std::min(limits_.deadline, now_ + span)};
+        return pause_for(span);
     }
 
+    acquire_step pause_for(clock::duration span) noexcept {
+        pause_until_ = std::min(limits_.deadline, detail::saturating_add(now_, span));
+        return {.what = kind::pause, .at = pause_until_};
+    }
+
+    // A message that was not believed, or an answer that is missing, may have made us the owner.
     acquire_step give_up() const noexcept {
-        return {.what = kind::gave_up, .release_first = open_, .without_ttl = without_ttl_};
+        return {.what = kind::gave_up,
+                .leave_first = left_ != leftover::none,
+                .in_doubt = in_doubt(),
+                .without_ttl = without_ttl_};
     }
     acquire_step fail(errc cause) const noexcept {
-        const bool offered = line_ == place::adopt;
         return {.what = kind::failed,
                 .cause = cause,
-                .release_first = open_ || offered,
-                .leave_first = line_ == place::stay || line_ == place::quit};
+                .leave_first = left_ != leftover::none || ticket_ != ticket_state::none,
+                .in_doubt = in_doubt()};
     }
 
-    // xorshift64 (Marsaglia, "Xorshift RNGs", 2003): pauses need spreading, not secrecy.
-    std::uint64_t next_random() noexcept {
-        random_ ^= random_ << 13U;
-        random_ ^= random_ >> 7U;
-        random_ ^= random_ << 17U;
-        return random_;
-    }
+    // Where messages do not arrive, looking is all there is.
+    static constexpr std::chrono::milliseconds unheard_recheck{50};
 
     acquire_limits limits_;
     clock::duration patience_;
-    clock::time_point now_;
-    std::uint64_t random_;
+    clock::time_point now_{};
+    jitter jitter_;
     clock::duration backoff_ = std::chrono::milliseconds{1};
     clock::duration slowest_{};  // of the answers that somebody else has it
-    clock::time_point trouble_since_{};
-    clock::time_point entered_{};  // before the sending that got us in line
-    place line_ = place::none;     // what the last sending about the line was; stay: we are in it
-    errc cause_ = errc::no_reply;
-    bool in_trouble_ = false;
-    bool open_ = false;  // a sending with the present token was not answered
-    bool looked_ = false;
+    clock::time_point pause_until_{};
+    clock::time_point claimed_until_{};
+    clock::time_point token_sent_{};  // before the first sending with the present token
+    clock::time_point place_sent_{};  // before the sending whose answer place_ is
+    queue_place place_{};             // the last one we were told of
+    std::uint64_t subscriptions_ = 0;
+    std::uint64_t sent_heard_ = 0;   // how many there were before the last sending
+    std::uint64_t place_heard_ = 0;  // and before the one whose answer place_ is
+    std::uint64_t fence_ = 0;
+    ticket_state ticket_ = ticket_state::none;
+    leftover left_ = leftover::none;
+    trouble trouble_;      // of the last answers
+    bool deaf_ = false;    // a ticket was gone without a message
+    bool looked_ = false;  // the script was sent, which tells a lock from a key of another type
     bool without_ttl_ = false;
 };
 

@@ -1,121 +1,197 @@
-// How a lock object gives back what the server granted it: posted or confirmed, and in the background when it must be.
+// What one lock object has released: posted or confirmed, and in the background where it must be.
 //
-//   template <connection Conn, class Dialect, class Clock> class releaser {
-//     release_outcome release(const ended&) noexcept;          // what a thread held
-//     release_outcome give_back(owner, until, gone_by) noexcept;   // what nobody held, and the thread waits
-//     void owe(owner) noexcept;                                // what the server may still get
-//     void on_grant(const acquisition&) noexcept;
-//     bool posted_open() noexcept;                             // the last posted release is not confirmed
-//     void settle_posted() noexcept;                           // waits until it is
-//     time_point gone_by() const noexcept;                     // until when something of ours may keep others out
-//     void retire() noexcept;
+//   class releaser {
+//     release_outcome release(const ended_acquisition&) noexcept;                 // what a thread held
+//     release_outcome confirm(token, valid_until, latest_expiry) noexcept;   // by the calling thread
+//     void leave(const token&, certainty, stop) noexcept;              // of an attempt that gave up
+//     void repeat(const token&, certainty, latest_expiry) noexcept;    // in the background
+//     void on_grant() noexcept;
+//     bool unconfirmed() noexcept;                                     // the last posted release
+//     void confirm_posted() noexcept;                                  // asks the server for its word
+//     time_point late_until(time_point now) const noexcept;            // what was sent by then and not answered may arrive
+//     time_point latest_expiry() noexcept;                             // until when something of ours may keep others out
 //   };
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <memory>
-#include <mutex>
+#include <stop_token>
+#include <utility>
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
-#include <distlock/engine/driver.hpp>
-#include <distlock/engine/held_lock.hpp>
-#include <distlock/engine/owed_release.hpp>
-#include <distlock/engine/posted_release.hpp>
-#include <distlock/net/connection.hpp>
+#include <distlock/detail/thread_safety.hpp>
+#include <distlock/engine/background_io.hpp>
+#include <distlock/engine/background_release.hpp>
+#include <distlock/engine/release.hpp>
+#include <distlock/net/any_connection.hpp>
+#include <distlock/wire/any_dialect.hpp>
+#include <distlock/wire/command.hpp>
 #include <distlock/wire/outcome.hpp>
 
 namespace distlock::engine {
 
-/// All but on_grant() and gone_by() is called without the mutex that guards `held`.
-template <connection Conn, class Dialect, class Clock>
+/// An acquisition that has ended, and is to be released.
+struct ended_acquisition {
+    token owner;
+    clock::time_point valid_until;
+    clock::time_point latest_expiry;
+    certainty sure;  ///< in_doubt: an earlier request for it was not answered, and may still arrive
+};
+
+/// Thread-safe, but for release(), which one thread at a time calls.
 class releaser {
-    using held_type = held_lock<Conn, Dialect, Clock>;
-    using posted_type = posted_release<Conn, Dialect, Clock>;
     using time_point = clock::time_point;
 
   public:
     /// `answer_time`: how long an answer may be on its way.
-    releaser(Conn& connection, const Dialect& dialect, const lock_options& options, held_type& held,
-             std::mutex& state, std::chrono::milliseconds answer_time)
-        : connection_(connection),
-          dialect_(dialect),
-          options_(options),
-          held_(held),
-          state_(state),
+    releaser(std::shared_ptr<background_io> io, std::shared_ptr<const any_dialect> dialect, release_mode mode,
+             std::chrono::milliseconds answer_time)
+        : io_(std::move(io)),
+          dialect_(std::move(dialect)),
           answer_time_(answer_time),
-          posted_(connection, dialect, answer_time) {}
+          mode_(mode),
+          posted_(in_background()) {}
 
-    release_outcome release(const typename held_type::ended& last) noexcept {
-        const bool open = Clock::now() < late_until_;
+    release_outcome release(const ended_acquisition& last) noexcept {
+        const bool posts = mode_ == release_mode::posted && io_->time().now() < last.valid_until;
+        const engine::release how(certainty::granted, last.latest_expiry);
+        const bool posted = posts && background_release::post(posted_, *io_, {last.owner, how, answer_time_});
         const auto done =
-            post(last, open) ? release_outcome::posted : give_back(last.owner, last.until, last.gone_by);
-        // It would bring the lock back, under a token nobody has any more.
-        if (open) owe(last.owner);
+            posted ? release_outcome::posted : confirm(last.owner, last.valid_until, last.latest_expiry);
+        if (last.sure == certainty::in_doubt)
+            repeat(last.owner, certainty::in_doubt, late_until(io_->time().now()), answer_time_);
         return done;
     }
 
-    release_outcome give_back(const token& owner, time_point until, time_point gone_by) noexcept {
-        const auto done = engine::give_back<Clock>(connection_, dialect_, owner, until);
-        if (done.owed) {
-            const std::lock_guard guard(state_);
-            debt_ = held_.owe(owner, {}, gone_by);
+    /// Effects: releases by `owner`, and asks once more where that may help; what is not confirmed then is repeated in the
+    /// background.
+    /// Round trips: one; two when the answer is lost, or the server refuses.
+    release_outcome confirm(const token& owner, time_point valid_until, time_point latest_expiry) noexcept {
+        const bool in_time = io_->time().now() < valid_until;
+        const auto machine = ask_twice(owner, latest_expiry);
+        if (!machine.confirmed()) repeat(owner, certainty::granted, latest_expiry);
+        return machine.outcome(in_time);
+    }
+
+    /// Effects: what the server has under a token that nobody uses any more, or may still get, is released. Waits for next to
+    /// nothing, and for nothing at all once `stop` was requested.
+    void leave(const token& owner, certainty sure, const std::stop_token& stop) noexcept {
+        constexpr std::chrono::milliseconds shortly{30};
+        const auto now = io_->time().now();
+        const bool stopped = stop.stop_requested();
+        const auto send_by = stopped ? now : now + shortly;
+        const std::stop_token* const waited_for = stopped ? nullptr : &stop;
+        const engine::release how(sure, late_until(now));
+        try {
+            auto mine = in_background();
+            if (!background_release::post(mine, *io_, {owner, how, answer_time_, send_by, waited_for},
+                                          most_left)) {
+                // Only a key that was found and deleted says that nothing of ours is left there or on its way.
+                if (!stopped && release_by(owner, send_by, stop) == release_outcome::released) return;
+                const bool sent = !stopped && sure == certainty::in_doubt;
+                background_release::repeat(mine, *io_, owner, how, sent ? now + answer_time_ : now,
+                                           most_left);
+            }
+            keep(sure == certainty::granted ? kind::left : kind::in_doubt, std::move(mine));
+        } catch (...) {
+            if (!stopped) release_by(owner, send_by, stop);  // no memory
         }
-        return done.what;
     }
 
-    /// Effects: what the server may still get under a token nobody wants is looked for when it must have come.
-    void owe(const token& owner) noexcept {
-        const std::lock_guard guard(state_);
-        held_.owe(owner, answer_time_, Clock::now() + answer_time_ + options_.lease.get());
+    /// Effects: releases by `owner` in the background until `latest_expiry`, at first after `delay`; where there is no memory or no
+    /// thread for it, the lease ends it.
+    void repeat(const token& owner, certainty sure, time_point latest_expiry,
+                clock::duration delay = {}) noexcept {
+        try {
+            auto mine = in_background();
+            const bool granted = sure == certainty::granted;
+            background_release::repeat(mine, *io_, owner, engine::release(sure, latest_expiry),
+                                       io_->time().now() + delay,
+                                       granted ? background_io::most_adopted : most_left);
+            keep(granted ? kind::owed : kind::in_doubt, std::move(mine));
+        } catch (...) {}
     }
 
-    void on_grant(const acquisition& got) noexcept {
-        posted_.settle();  // or it would not have been granted
-        late_until_ = got.open ? got.came + answer_time_ : time_point{};
+    /// Returns: until when what was sent by `now` and not answered may still arrive, and keep the lock; as far as it is looked for.
+    time_point late_until(time_point now) const noexcept {
+        constexpr std::chrono::minutes long_enough{1};
+        return now + answer_time_ + std::min<clock::duration>(dialect_->lease(), long_enough);
     }
 
-    /// Returns: whether the server has not said yet that a posted release is done.
-    bool posted_open() noexcept { return posted_.open(); }
-    /// Effects: waits until it has.
-    void settle_posted() noexcept {
-        if (!posted_.open()) return;
-        give_back(posted_.owner(), Clock::now(), posted_.gone_by());
-        posted_.settle();
+    void on_grant() noexcept { posted_->confirm(); }  // or it would not have been granted
+
+    bool unconfirmed() noexcept { return !posted_->pending().empty(); }
+    /// Effects: asks the server what became of the posted release, and once more where that may help.
+    void confirm_posted() noexcept {
+        const token owner = posted_->pending();
+        if (owner.empty()) return;
+        const auto machine = ask_twice(owner, posted_->latest_expiry());
+        if (machine.confirmed()) posted_->confirm();  // else the background goes on
     }
 
-    time_point gone_by() const noexcept {
-        const auto owed = debt_ ? debt_->gone_by() : time_point{};
-        return posted_.open() ? std::max(owed, posted_.gone_by()) : owed;
+    time_point latest_expiry() noexcept {
+        const distlock::detail::annotated_lock guard(lock_);
+        time_point last = posted_->latest_expiry();
+        for (const auto& one : last_) {
+            if (one) last = std::max(last, one->latest_expiry());
+        }
+        return last;
     }
-
-    /// Effects: what is open goes on without this.
-    void retire() noexcept { posted_.retire(); }
 
   private:
-    bool post([[maybe_unused]] const typename held_type::ended& last, [[maybe_unused]] bool open) noexcept {
-        if constexpr (posted_type::possible) {
-            if (options_.release != release_mode::posted || open || Clock::now() >= last.until) return false;
-            try {
-                return posted_.post(held_.shared_keeper(), last.owner, last.gone_by);
-            } catch (...) {
-                // Nobody could confirm it: this thread does.
-            }
-        }
-        return false;
+    // What is released in the background. A later one of a kind says that an earlier one does not matter, but in_doubt: there the
+    // one that may last longest matters.
+    enum class kind { owed, left, in_doubt };
+
+    // Tokens in doubt must not take the places of keys that are known to be there.
+    static constexpr std::size_t most_left = background_io::most_adopted / 4;
+
+    std::shared_ptr<background_release> in_background() const {
+        return std::make_shared<background_release>(io_->connection(), io_->time(), dialect_);
     }
 
-    Conn& connection_;
-    const Dialect& dialect_;
-    const lock_options& options_;
-    held_type& held_;
-    std::mutex& state_;
+    engine::release ask_twice(const token& owner, time_point latest_expiry) noexcept {
+        engine::release machine(certainty::granted, latest_expiry);
+        if (ask(owner, machine)) ask(owner, machine);
+        return machine;
+    }
+
+    // Returns: whether it may help to ask again.
+    bool ask(const token& owner, engine::release& machine) noexcept {
+        const bool minimal = machine.next() == engine::release::form::minimal;
+        const command cmd = minimal ? dialect_->release_minimal(owner) : dialect_->release(owner);
+        const auto verdict = dialect_->read_release(io_->connection().execute(cmd));
+        machine.on_verdict(verdict, io_->time().now());
+        return verdict.again;
+    }
+
+    // The body is sent: nobody would wait for it once the server had said that it lacks it.
+    release_outcome release_by(const token& owner, time_point answer_by,
+                               const std::stop_token& stop) noexcept {
+        command cmd = dialect_->release(owner).with_body();
+        cmd.until(answer_by).until(stop);
+        return dialect_->read_release(io_->connection().execute(cmd)).what;
+    }
+
+    void keep(kind of, std::shared_ptr<background_release> last) noexcept {
+        const distlock::detail::annotated_lock guard(lock_);
+        auto& kept = last_[static_cast<std::size_t>(of)];
+        const bool outlasted = of == kind::in_doubt && kept && kept->latest_expiry() > last->latest_expiry();
+        if (!outlasted) kept.swap(last);
+    }
+
+    const std::shared_ptr<background_io> io_;
+    const std::shared_ptr<const any_dialect> dialect_;
     const std::chrono::milliseconds answer_time_;
-    time_point late_until_{};  // until when a sending of the acquisition that was not answered may still come
-    std::shared_ptr<debt> debt_;  // of the last release that was not confirmed
-    mutable posted_type posted_;
+    const release_mode mode_;
+    const std::shared_ptr<background_release> posted_;  // the last posted release
+    distlock::detail::annotated_mutex lock_;
+    std::array<std::shared_ptr<background_release>, 3> last_ DISTLOCK_GUARDED_BY(lock_);  // of each kind
 };
 
 }  // namespace distlock::engine

@@ -2,7 +2,7 @@
 // thread.
 //
 //   class renewal {
-//     renewal(lease_terms, time_point sent, time_point granted, std::uint64_t jitter_seed);
+//     renewal(lease_terms, milliseconds ttl, time_point sent, time_point granted, std::uint64_t jitter_seed);
 //     time_point until() const;                       // the end of validity
 //     void pass(time_point now);                      // another hold begins
 //     time_point due() const;                         // of the next sending; max(): none
@@ -21,6 +21,7 @@
 #include <distlock/base/lease.hpp>
 #include <distlock/base/observer.hpp>
 #include <distlock/detail/saturate.hpp>
+#include <distlock/engine/jitter.hpp>
 #include <distlock/wire/outcome.hpp>
 
 namespace distlock::engine {
@@ -37,8 +38,8 @@ struct lease_terms {
 /// - once passed it is never revived: a renewal that succeeds late is none;
 /// - a renewal whose answer is missing changes nothing, and is tried again until validity ends;
 /// - "not yours" ends validity at once;
-/// - renewals are due a third of the lease after the last one that succeeded was sent, or up to a tenth of that
-///   earlier, so that many processes do not come at once.
+/// - renewals are due a third of the TTL after the grant, or after the last one that succeeded, was sent, or up to a tenth of
+///   that earlier, so that many processes do not come at once.
 class renewal {
     using time_point = clock::time_point;
     using duration = clock::duration;
@@ -51,15 +52,18 @@ class renewal {
         too_late  ///< renewed on the server although validity is over: to be released
     };
 
-    /// `sent`: before the first byte of the granting command; `granted`: when its answer had come.
-    renewal(const lease_terms& terms, time_point sent, time_point granted, std::uint64_t jitter_seed) noexcept
+    /// `ttl`: that the lock was granted for, at most the lease; `sent`: from when it counts, before the first byte of the granting
+    /// command; `granted`: when its answer had come.
+    renewal(const lease_terms& terms, std::chrono::milliseconds ttl, time_point sent, time_point granted,
+            std::uint64_t jitter_seed) noexcept
         : lease_(terms.lease),
+          ttl_(ttl),
           max_hold_(terms.max_hold),
           end_(end_of_hold(granted)),
           sent_(sent),
-          until_(std::min(validity_end(sent_, lease_), end_)),
-          armed_(granted),
-          random_(jitter_seed | 1U),
+          until_(std::min(validity_end(sent_, ttl_), end_)),
+          latest_expiry_(distlock::detail::saturating_add(granted, duration(ttl_))),
+          jitter_(jitter_seed),
           renew_(terms.renew) {
         plan();
     }
@@ -73,8 +77,11 @@ class renewal {
         if (due_ == time_point::max()) plan();
     }
 
+    /// Returns: the TTL of the lock since it was granted or renewed last.
+    std::chrono::milliseconds ttl() const noexcept { return ttl_; }
+
     /// Returns: the end of validity without regard to the longest hold.
-    time_point lease_end() const noexcept { return validity_end(sent_, lease_); }
+    time_point lease_end() const noexcept { return validity_end(sent_, ttl_); }
 
     /// Returns: the instant until which the lock may be believed held.
     time_point until() const noexcept { return until_; }
@@ -84,12 +91,12 @@ class renewal {
 
     /// Returns: whether a renewal may be sent now; a little before due(), too, so that several can go together.
     bool ready(time_point now) const noexcept {
-        return due_ != time_point::max() && now < until_ && now >= due_ - duration(lease_) / 48;
+        return due_ != time_point::max() && now < until_ && now >= due_ - duration(ttl_) / 48;
     }
 
     /// Returns: when the server's key is gone at the latest, as far as it executed what was sent within the time
     /// its answer was waited for.
-    time_point gone_by() const noexcept { return distlock::detail::saturating_add(armed_, duration(lease_)); }
+    time_point latest_expiry() const noexcept { return latest_expiry_; }
 
     /// `sent`: before the first byte of the renewal; `now`: when its answer had come, or was not waited for any longer.
     news on_outcome(const renew_outcome& outcome, time_point sent, time_point now) noexcept {
@@ -97,9 +104,10 @@ class renewal {
         const bool late = now >= until_;
         switch (outcome.what) {
             case kind::kept:
-                armed_ = now;
+                latest_expiry_ = distlock::detail::saturating_add(now, duration(lease_));
                 if (late) return stop(news::too_late);
                 sent_ = std::max(sent_, sent);
+                ttl_ = lease_;
                 until_ = std::max(until_, std::min(lease_end(), end_));
                 failing_ = false;
                 plan();
@@ -114,14 +122,14 @@ class renewal {
             case kind::later:
                 break;
         }
-        armed_ = now;  // it may have been applied
+        latest_expiry_ = distlock::detail::saturating_add(now, duration(lease_));  // it may have been applied
         if (late) return stop(news::none);
         const bool first = !failing_;
         if (first) pause_ = std::chrono::milliseconds{10};
         failing_ = true;
         const duration longest = std::max<duration>(lease_ / 24, std::chrono::milliseconds{1});
         pause_ = std::min(pause_, longest);
-        due_ = now + pause_ / 2 + up_to(pause_ / 2);
+        due_ = now + pause_ / 2 + jitter_.up_to(pause_ / 2);
         pause_ *= 2;
         return first ? news::at_risk : news::none;
     }
@@ -151,26 +159,19 @@ class renewal {
             due_ = time_point::max();
             return;
         }
-        const duration third = duration(lease_) / 3;
-        due_ = distlock::detail::saturating_add(sent_, third - up_to(third / 10));
-    }
-
-    // xorshift64 (Marsaglia, "Xorshift RNGs", 2003): spreading, not secrecy.
-    duration up_to(duration most) noexcept {
-        random_ ^= random_ << 13U;
-        random_ ^= random_ >> 7U;
-        random_ ^= random_ << 17U;
-        return duration(static_cast<duration::rep>(random_ % (static_cast<std::uint64_t>(most.count()) + 1)));
+        const duration third = duration(ttl_) / 3;
+        due_ = distlock::detail::saturating_add(sent_, third - jitter_.up_to(third / 10));
     }
 
     std::chrono::milliseconds lease_;
+    std::chrono::milliseconds ttl_;
     std::chrono::milliseconds max_hold_;
     time_point end_;    // of the longest hold
     time_point sent_;   // before the command that began the lease
     time_point until_;  // of validity
     time_point due_ = time_point::max();
-    time_point armed_;  // the last instant at which the server may have set the TTL anew
-    std::uint64_t random_;
+    time_point latest_expiry_;  // the end of the longest TTL that the server may have set
+    jitter jitter_;
     duration pause_{};  // before the next try
     std::optional<loss_reason> reason_;
     bool renew_;

@@ -6,7 +6,6 @@
 #include <charconv>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -16,6 +15,7 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
+#include <distlock/detail/stop_token.hpp>
 #include <distlock/hiredis/posted_replies.hpp>
 #include <distlock/hiredis/reply_reader.hpp>
 #include <distlock/hiredis/secure.hpp>
@@ -23,6 +23,7 @@
 #include <distlock/net/receipt.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
+#include <distlock/wire/server_error.hpp>
 
 namespace distlock::detail {
 
@@ -32,11 +33,32 @@ class channel {
   public:
     channel(const channel&) = delete;
     channel& operator=(const channel&) = delete;
-    /// Effects: closes the socket. A broken one, and one that carries a wait that was given up, is aborted, so that what was
-    /// sent is not applied later; but not when it carries what was posted, which is to be applied.
+    /// Effects: closes the socket. A broken one is aborted, so that what was sent is not applied later. So is what was posted
+    /// with a receipt and not answered: its sender is told, and repeats it. A socket that carries what was posted without
+    /// one is closed in good order: nobody would repeat that.
     ~channel() {
-        const std::size_t given_up = engaged_ ? 1 : 0;
-        if ((broken_ || engaged_) && posted_.count() <= given_up) socket_.abort();
+        if (broken_ && posted_.unconfirmed() == 0) socket_.abort();
+    }
+
+    /// Effects: sends `cmd` and waits for its reply until `deadline`, or until its stop request.
+    reply run(const command& cmd, clock::time_point deadline) {
+        if (cmd.stop() == nullptr) return run(cmd, deadline, -1);
+        if (cmd.stop_requested()) return reply::not_sent(errc::cancelled, "stopped");
+        // The socket's own end is what ends every wait for it: no descriptor is needed, and no system call more.
+        bool stopped = false;
+        reply answer;
+        {
+            const std::stop_callback on_stop(*cmd.stop(), [&]() noexcept {
+                stopped = true;
+                socket_.shut_down();
+            });
+            answer = run(cmd, deadline, -1);
+        }
+        if (!stopped) return answer;
+        broken_ = true;
+        if (answer.answered()) return answer;
+        return answer.is(reply_kind::not_sent) ? reply::not_sent(errc::cancelled, "stopped")
+                                               : lost(errc::cancelled, "stopped");
     }
 
     /// Effects: sends `cmd` and waits for its reply until `deadline`, or until `stop_fd` can be read (none:
@@ -46,59 +68,8 @@ class channel {
         return next_answer(deadline, stop_fd);
     }
 
-    /// What became of the attempt to end a wait on the server.
-    enum class ending { heard, refused, unknown };
-
-    /// Effects: as run(), of a command that blocks on the server: when its time is up, `unblock(by)` is to end it there, and
-    /// the reply is read all the same, for a little while. Every few seconds `blocked(by)` is to say, until then, whether the
-    /// server still knows of the wait: a socket whose other end is gone can be silent for ever.
-    /// Returns: what the server gave; else why the wait ended.
-    template <class Unblock, class Blocked>
-    reply wait(const command& cmd, clock::time_point deadline, int stop_fd, Unblock unblock,
-               Blocked blocked) {
-        constexpr std::chrono::seconds few_seconds{3};
-        constexpr std::chrono::milliseconds little_while{50};
-        constexpr std::chrono::milliseconds between_tries{10};  // it may overtake what it is to end
-        if (auto failure = send(cmd, deadline)) return *std::move(failure);
-        for (bool known = true;;) {
-            const auto until = clock::now() + (known ? clock::duration(few_seconds) : little_while);
-            if (until >= deadline) break;
-            reply answer = next_answer(until, stop_fd);
-            if (!answer.answered() && ended_ == io::stopped) break;
-            if (answer.answered() || ended_ != io::timed_out || !known) return answer;
-            known = blocked(std::min(deadline, clock::now() + little_while));
-        }
-        reply first = next_answer(deadline, stop_fd);
-        const auto give_up_at = clock::now() + little_while;
-        while (!first.answered() && (ended_ == io::timed_out || ended_ == io::stopped)) {
-            const ending ended = unblock(give_up_at);
-            const auto until = ended == ending::heard ? std::min(give_up_at, clock::now() + between_tries)
-                                                      : clock::time_point{};
-            reply late = next_answer(until, -1);
-            may_hear_ = !late.answered() && ended_ == io::timed_out && ended != ending::refused;
-            if (late.is(reply_kind::nil)) return first;
-            if (late.answered()) return late;
-            if (ended != ending::heard || clock::now() >= give_up_at) break;
-        }
-        return first;
-    }
-
-    /// Returns: whether wait() was given up, although the server was asked to end it, and its answer may still come.
-    bool may_hear() const noexcept { return may_hear_; }
-    /// Preconditions: may_hear().
-    /// Effects: the answer is noted in `wanted` when collect() reads it. Nothing else is to be sent.
-    void hear_later(std::shared_ptr<receipt> wanted) {
-        posted_.expect(std::move(wanted));
-        engaged_ = true;
-        broken_ = false;
-    }
-    bool engaged() const noexcept { return engaged_; }
-    /// Returns: whether what was posted, or given up, was not answered yet, and can be.
+    /// Returns: whether what was posted was not answered yet, and can be.
     bool waits_for_answers() const noexcept { return !broken_ && posted_.count() > 0; }
-
-    /// By which a server knows this conversation, once it was asked; 0: it does not say, or may not be told to end a wait.
-    std::optional<std::int64_t> id() const noexcept { return id_; }
-    void id(std::int64_t known) noexcept { id_ = known; }
 
     /// How far a pipeline came.
     struct extent {
@@ -183,22 +154,28 @@ class channel {
             if (came != io::done || !take_in(bytes, now)) return state::over;
             while (auto answer = reader_.next()) {
                 if (posted_.count() == 0) return state::over;
-                posted_.settle(*std::move(answer));
+                settle(*std::move(answer));
             }
             if (reader_.failure() != errc{} || session_over_) return state::over;
         }
-        if (posted_.count() == 0 && reader_.has_leftover()) return state::over;
+        if (demoted_ || (posted_.count() == 0 && reader_.has_leftover())) return state::over;
         return posted_.count() < max_unanswered ? state::ready : state::owing;
     }
 
     /// Effects: reads replies to posted commands that have come.
     void collect() {
         posted_at_ = {};
-        if (posted_.count() > 0 && look() == state::over) broken_ = true;
+        if (posted_.count() > 0 && look() == state::over && !demoted_) broken_ = true;
     }
 
     /// Returns: whether an exchange failed, or an exception left it half-way.
     bool broken() const noexcept { return broken_; }
+    /// Returns: whether it is broken since the server neither answered nor took in what was sent, in time.
+    bool fell_silent() const noexcept { return broken_ && ended_ == io::timed_out; }
+    /// Returns: whether the server answered something since the last call. A post alone is no answer.
+    bool heard() noexcept { return std::exchange(heard_, false); }
+    /// Returns: whether the server said that it is no master, or no longer: see says_role_changed.
+    bool demoted() const noexcept { return demoted_; }
 
   private:
     friend class handshake;
@@ -227,9 +204,10 @@ class channel {
         for (;;) {
             while (auto answer = reader_.next()) {
                 if (posted_.count() > 0) {
-                    posted_.settle(*std::move(answer));
+                    settle(*std::move(answer));
                     continue;
                 }
+                note_role(*answer);
                 const bool too_many = reader_.has_leftover();
                 // The surplus may have come before it, and this be the answer to what was posted.
                 if (too_many && after_posted) return lost(errc::protocol_error, "more replies than commands");
@@ -244,10 +222,9 @@ class channel {
     // Returns: done, or why not; closed when the TLS session is.
     io hand_over(clock::time_point deadline, std::size_t& sent) {
         broken_ = true;  // until the exchange is complete
-        may_hear_ = false;
-        if (!session_) return socket_.send(plain_, deadline, sent);
+        if (!session_) return ended_ = socket_.send(plain_, deadline, sent);
         sealed_.clear();
-        return session_->seal(plain_, sealed_) ? socket_.send(sealed_, deadline, sent) : io::closed;
+        return ended_ = session_->seal(plain_, sealed_) ? socket_.send(sealed_, deadline, sent) : io::closed;
     }
 
     reply sending_failed(io outcome, std::size_t sent) {
@@ -286,8 +263,9 @@ class channel {
                 auto next = reader_.next();
                 if (!next) break;
                 if (posted_.count() > 0) {
-                    posted_.settle(*std::move(next));
+                    settle(*std::move(next));
                 } else {
+                    note_role(*next);
                     replies[answered++] = *std::move(next);
                 }
             }
@@ -324,8 +302,17 @@ class channel {
             case io::failed:
                 return lost(errc::no_reply, "the connection broke");
         }
+        heard_ = true;
         if (!take_in(bytes, deadline)) return session_lost();
         return std::nullopt;
+    }
+
+    void settle(reply answer) noexcept {
+        note_role(answer);
+        posted_.settle(std::move(answer));
+    }
+    void note_role(const reply& answer) noexcept {
+        if (answer.is(reply_kind::error) && says_role_changed(answer.text())) demoted_ = true;
     }
 
     // RESP: an array of length-prefixed strings, so that any byte may stand in any argument.
@@ -383,13 +370,12 @@ class channel {
     std::string plain_;  // kept for its capacity
     std::string sealed_;
     posted_replies posted_;
-    std::optional<std::int64_t> id_;
     clock::time_point posted_at_{};
-    io ended_ = io::done;        // how the last attempt to hear something went
+    io ended_ = io::done;        // how the last attempt to send or to hear something went
     bool session_over_ = false;  // of TLS; what came before the end is still good
     bool broken_ = false;
-    bool may_hear_ = false;  // the answer to a wait that was given up
-    bool engaged_ = false;   // with that: the last command that was sent
+    bool heard_ = false;
+    bool demoted_ = false;
 };
 
 }  // namespace distlock::detail

@@ -4,6 +4,7 @@
 //     void expect(std::shared_ptr<receipt>);      // null: nobody wants to know
 //     void settle(reply) noexcept;                // the first of them came
 //     std::size_t count() const noexcept;
+//     std::size_t unconfirmed() const noexcept;   // of these: nobody wants to know, and sends it again
 //   };
 #pragma once
 
@@ -29,11 +30,19 @@ class posted_replies {
         while (count() > 0) settle(reply::no_answer(errc::no_reply, "the connection broke"));
     }
 
-    void expect(std::shared_ptr<receipt> who) { to_come_.push_back(std::move(who)); }
+    void expect(std::shared_ptr<receipt> who) {
+        const bool unknown = who == nullptr;
+        to_come_.push_back(std::move(who));
+        if (unknown) ++unconfirmed_;
+    }
 
     /// Preconditions: count() > 0.
     void settle(reply answer) noexcept {
-        if (const auto who = std::move(to_come_[first_++])) who->settle(std::move(answer));
+        if (const auto who = std::move(to_come_[first_++])) {
+            who->settle(std::move(answer));
+        } else {
+            --unconfirmed_;
+        }
         // What came is forgotten when nothing is left, or when it is the larger part.
         constexpr std::size_t few = 64;
         if (first_ < to_come_.size() && (first_ < few || 2 * first_ < to_come_.size())) return;
@@ -42,10 +51,13 @@ class posted_replies {
     }
 
     std::size_t count() const noexcept { return to_come_.size() - first_; }
+    /// Returns: how many of them have no receipt: a sender that has one learns of a loss and repeats the command.
+    std::size_t unconfirmed() const noexcept { return unconfirmed_; }
 
   private:
     std::vector<std::shared_ptr<receipt>> to_come_;
     std::size_t first_ = 0;
+    std::size_t unconfirmed_ = 0;
 };
 
 }  // namespace distlock::detail

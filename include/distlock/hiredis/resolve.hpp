@@ -1,21 +1,24 @@
 // Host names to addresses, within a deadline: getaddrinfo has none of its own.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <netdb.h>
+#include <poll.h>
 #include <string>
 #include <sys/socket.h>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include <distlock/base/clock.hpp>
-#include <distlock/detail/pause.hpp>
+#include <distlock/base/time_source.hpp>
+#include <distlock/detail/signal_masked_thread.hpp>
+#include <distlock/detail/thread_safety.hpp>
 
 namespace distlock::detail {
 
@@ -54,19 +57,27 @@ class resolver {
   public:
     resolver(std::string host, std::uint16_t port) : host_(std::move(host)), port_(port) {}
 
-    /// Returns: the addresses; none, with the reason, when there are none or `deadline` passes. A name is
-    /// looked up on a thread of its own, which a stuck name server keeps, not the caller; calls that come
+    /// Returns: the addresses; none, with the reason, when there are none, `deadline` passes, or `stop_fd` can be read (none:
+    /// -1). A name is looked up on a thread of its own, which a stuck name server keeps, not the caller; calls that come
     /// meanwhile wait for the same answer.
-    resolution resolve(clock::time_point deadline) {
+    resolution resolve(clock::time_point deadline, int stop_fd) {
         if (auto numeric = resolve_now(host_, port_, AI_NUMERICHOST); !numeric.addresses.empty())
             return numeric;
         try {
             const auto current = current_look_up();
-            std::unique_lock guard(current->lock);
-            if (!wait_until<clock>(current->wake, guard, {}, deadline, [&] { return current->done; })) {
-                return {{}, "looking the name up took too long"};
+            annotated_lock guard(current->lock);
+            // It is called with the mutex.
+            const auto over = [&]() DISTLOCK_UNCHECKED { return current->done; };
+            for (;;) {
+                // A condition variable and a descriptor cannot be waited for in one call.
+                const auto now = clock::now();
+                const auto until =
+                    stop_fd < 0 ? deadline : std::min(deadline, now + std::chrono::milliseconds{2});
+                if (wait_until(current->wake, guard.native(), until, over)) return current->result;
+                if (now >= deadline) return {{}, "looking the name up took too long"};
+                pollfd stopped{stop_fd, POLLIN, 0};
+                if (stop_fd >= 0 && ::poll(&stopped, 1, 0) > 0) return {{}, "stopped"};
             }
-            return current->result;
         } catch (const std::system_error&) {
             return {{}, "no thread to look the name up"};
         }
@@ -74,27 +85,27 @@ class resolver {
 
   private:
     struct look_up {
-        std::mutex lock;
-        std::condition_variable_any wake;
-        bool done = false;
-        resolution result;
+        annotated_mutex lock;
+        std::condition_variable wake;
+        bool done DISTLOCK_GUARDED_BY(lock) = false;
+        resolution result DISTLOCK_GUARDED_BY(lock);
     };
 
     std::shared_ptr<look_up> current_look_up() {
-        const std::lock_guard guard(lock_);
+        const annotated_lock guard(lock_);
         if (current_) {
-            const std::lock_guard inner(current_->lock);
+            const annotated_lock inner(current_->lock);
             if (!current_->done) return current_;
         }
         auto fresh = std::make_shared<look_up>();
-        std::thread([fresh, host = host_, port = port_]() noexcept {
+        signal_masked_thread([fresh, host = host_, port = port_]() noexcept {
             resolution found;
             try {
                 found = resolve_now(host, port, AI_ADDRCONFIG);
             } catch (...) {
                 found.failure = "no memory";
             }
-            const std::lock_guard inner(fresh->lock);
+            const annotated_lock inner(fresh->lock);
             fresh->result = std::move(found);
             fresh->done = true;
             fresh->wake.notify_all();
@@ -105,8 +116,8 @@ class resolver {
 
     const std::string host_;
     const std::uint16_t port_;
-    std::mutex lock_;
-    std::shared_ptr<look_up> current_;  // the last one begun
+    annotated_mutex lock_;
+    std::shared_ptr<look_up> current_ DISTLOCK_GUARDED_BY(lock_);  // the last one begun
 };
 
 }  // namespace distlock::detail

@@ -11,18 +11,18 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <optional>
 #include <poll.h>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <system_error>
 #include <unistd.h>
 #include <utility>
 
 #include <distlock/base/clock.hpp>
+#include <distlock/detail/stop_token.hpp>
 #include <distlock/hiredis/resolve.hpp>
 #include <distlock/net/uri.hpp>
 
@@ -51,26 +51,52 @@ class file_descriptor {
 
 enum class io { done, closed, timed_out, stopped, failed };
 
-/// Wakes a poll() when its stop_token is stopped. Without a token that can stop, it costs nothing.
-class stop_waker {
+/// An event that one thread waits for beside a socket, in the same poll(). Thread-safe.
+class wake_event {
   public:
-    explicit stop_waker(const std::stop_token& stop) {
-        if (!stop.stop_possible()) return;
-        event_ = file_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-        if (event_) callback_.emplace(stop, ring{event_.get()});
+    /// Throws: std::system_error.
+    wake_event() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+        if (!fd_) throw std::system_error(errno, std::generic_category(), "eventfd");
     }
-    int fd() const noexcept { return event_.get(); }
+    /// Returns: what can be read once it was set.
+    int fd() const noexcept { return fd_.get(); }
+    void set() noexcept {
+        const std::uint64_t one = 1;
+        [[maybe_unused]] const auto written = ::write(fd_.get(), &one, sizeof one);
+    }
+    /// Effects: it is not set any more. Returns: whether it was.
+    bool reset() noexcept {
+        std::uint64_t count = 0;
+        return ::read(fd_.get(), &count, sizeof count) > 0;
+    }
+    /// Effects: returns when it is set, or `deadline` is reached.
+    void wait(clock::time_point deadline) noexcept {
+        const auto left = std::clamp<clock::duration>(deadline - clock::now(), clock::duration::zero(),
+                                                      std::chrono::seconds{1});
+        const auto whole = std::chrono::floor<std::chrono::seconds>(left);
+        const timespec span{static_cast<time_t>(whole.count()), static_cast<long>((left - whole).count())};
+        pollfd polled{fd_.get(), POLLIN, 0};
+        ::ppoll(&polled, 1, &span, nullptr);
+    }
 
   private:
-    struct ring {
-        int fd;
-        void operator()() const noexcept {
-            const std::uint64_t one = 1;
-            [[maybe_unused]] const auto written = ::write(fd, &one, sizeof one);
-        }
+    file_descriptor fd_;
+};
+
+/// An event that a stop request sets.
+class wake_on_stop {
+  public:
+    /// Throws: std::system_error.
+    explicit wake_on_stop(const std::stop_token& stop) : on_stop_(stop, setter{event_}) {}
+    int fd() const noexcept { return event_.fd(); }
+
+  private:
+    struct setter {
+        void operator()() const noexcept { event.set(); }
+        wake_event& event;
     };
-    file_descriptor event_;
-    std::optional<std::stop_callback<ring>> callback_;  // after event_: unhooked before the descriptor closes
+    wake_event event_;
+    std::stop_callback<setter> on_stop_;
 };
 
 /// A connected stream socket, close-on-exec. It never raises SIGPIPE, and a signal never prolongs a wait.
@@ -83,7 +109,7 @@ class stream_socket {
                                  std::string& failure) {
         if (server.scheme == uri_scheme::unix_socket)
             return connect_unix(server.path, deadline, stop_fd, failure);
-        resolution found = names.resolve(deadline);
+        resolution found = names.resolve(deadline, stop_fd);
         failure = std::move(found.failure);
         auto left = static_cast<clock::rep>(found.addresses.size());
         for (const socket_address& address : found.addresses) {
@@ -162,6 +188,9 @@ class stream_socket {
         if (n == 0) return io::closed;
         return errno == EAGAIN || errno == EWOULDBLOCK ? io::timed_out : io::failed;
     }
+
+    /// Effects: ends the waits of the thread that uses it, and those to come: the stream is over. From any thread.
+    void shut_down() noexcept { ::shutdown(fd_.get(), SHUT_RDWR); }
 
     /// Effects: closes at once, dropping what still sits in the send queue, so that it is not applied later:
     /// close() alone lets the kernel deliver it.

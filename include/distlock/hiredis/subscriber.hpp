@@ -1,225 +1,279 @@
-// The socket of a connection on which it hears what is published, and the thread that listens there.
+// The socket of a connection on which its messages come, read by the threads that wait for them.
 //
-//   template <class Open> class subscriber {
-//     subscriber(Open, std::chrono::milliseconds connect_timeout, std::chrono::milliseconds answer_time);
+//   struct upkeep { virtual void keep_up() = 0; };
+//   class subscriber : public message_reader {
+//     subscriber(const uri&, resolver&, const secure_layer*, upkeep&);
 //     std::shared_ptr<subscription> subscribe(std::string_view channel);
 //   };
 #pragma once
 
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
 #include <chrono>
-#include <cstdint>
 #include <memory>
-#include <mutex>
-#include <poll.h>
 #include <string>
 #include <string_view>
-#include <sys/eventfd.h>
-#include <system_error>
-#include <thread>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
 #include <distlock/base/clock.hpp>
-#include <distlock/detail/quiet_thread.hpp>
+#include <distlock/detail/thread_safety.hpp>
 #include <distlock/hiredis/channel.hpp>
+#include <distlock/hiredis/handshake.hpp>
+#include <distlock/hiredis/resolve.hpp>
+#include <distlock/hiredis/secure.hpp>
 #include <distlock/hiredis/socket.hpp>
 #include <distlock/net/subscription.hpp>
+#include <distlock/net/uri.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 
 namespace distlock::detail {
 
-/// Asks for messages by SUBSCRIBE and by SSUBSCRIBE, which servers since 7.0 keep apart; one that knows no SSUBSCRIBE says so, and
-/// is not believed to be broken. `Open` makes sockets: std::unique_ptr<channel>(clock::time_point by, int stop_fd). A socket that is silent for three seconds is asked whether it lives.
-template <class Open>
-class subscriber {
+/// What a connection has to do from time to time: about once a second the thread that reads its messages does it.
+struct upkeep {
+    virtual void keep_up() = 0;
+
+  protected:
+    ~upkeep() = default;
+};
+
+/// One socket for all subscriptions, opened by the first read(). It asks for messages by SUBSCRIBE and by SSUBSCRIBE, which
+/// servers since 7.0 keep apart; one that knows no SSUBSCRIBE says so, and is not believed to be broken. What is refused is
+/// not asked again on the same socket. A socket that was silent for three seconds is asked whether it lives, and replaced
+/// when it does not answer within the command time-out. Sockets that fail are replaced after a pause, of 10 ms at first
+/// and of half a second at last.
+class subscriber final : public message_reader {
   public:
-    subscriber(Open open, std::chrono::milliseconds connect_timeout, std::chrono::milliseconds answer_time)
-        : open_(std::move(open)), connect_timeout_(connect_timeout), answer_time_(answer_time) {}
+    /// All must outlive every read().
+    subscriber(const uri& where, resolver& names, const secure_layer* secure, upkeep& connection)
+        : where_(where),
+          names_(names),
+          secure_(secure),
+          connection_(connection),
+          hub_(std::make_shared<message_hub>(this)) {}
     subscriber(const subscriber&) = delete;
     subscriber& operator=(const subscriber&) = delete;
-    ~subscriber() {
-        over_ = true;
-        ring(ended_);
-        ring(wake_);
-        if (thread_.joinable()) thread_.join();
-    }
 
-    /// Throws: std::system_error, std::bad_alloc.
-    std::shared_ptr<subscription> subscribe(std::string_view name) {
-        const std::lock_guard guard(lock_);
-        for (const interest& one : interests_) {
-            if (auto known = one.whose.lock(); known && known->channel() == name) return known;
+    /// Returns: what hears messages on `channel`. A channel that was given up a moment ago may be in force at once.
+    /// Throws: std::bad_alloc.
+    std::shared_ptr<subscription> subscribe(std::string_view channel) {
+        const annotated_lock guard(lock_);
+        const auto place = std::find_if(interests_.begin(), interests_.end(),
+                                        [&](const interest& one) { return one.channel == channel; });
+        if (place != interests_.end()) {
+            if (auto known = place->whose.lock()) return known;
         }
-        auto made = std::make_shared<subscription>(std::string(name));
-        interests_.push_back({made, made->channel()});
-        try {
-            if (!serving_) start();
-        } catch (...) {
-            interests_.pop_back();
-            throw;
+        auto made = std::make_shared<subscription>(std::string(channel), hub_);
+        if (place == interests_.end()) {
+            interests_.push_back({made, made->channel()});
+            to_say_ = true;
+            // While the reader connects it is not disturbed: it sees this before it listens.
+            if (listening_) wake_.set();
+        } else {
+            place->whose = made;
+            if (place->at == stage::in_force) made->confirm();
         }
-        ring(wake_);
         return made;
     }
 
+    void read(clock::time_point until) noexcept override {
+        try {
+            if (connected(until)) converse(until);
+            if (const auto now = clock::now(); now >= upkeep_at_) {
+                upkeep_at_ = now + slice;
+                connection_.keep_up();
+            }
+        } catch (...) {
+            replace_by(nullptr);  // memory or descriptors: perhaps there is some by and by
+        }
+    }
+    void interrupt() noexcept override { wake_.set(); }
+    void reconnect() noexcept override {
+        const annotated_lock guard(lock_);
+        to_renew_ = true;
+        if (listening_) wake_.set();
+    }
+
   private:
+    // What the server was told on the present socket.
+    enum class stage { unsaid, said, in_force };
     struct interest {
-        std::weak_ptr<subscription> whose;
+        std::weak_ptr<subscription> whose;  // expired: given up, and the server is to be told
         std::string channel;
-        bool said = false;  // on the present socket
+        stage at = stage::unsaid;
     };
     struct request {
         bool begins;
         std::string channel;
     };
 
-    // Before the server is asked whether it lives; and without a subscription, before the socket is closed.
-    static constexpr std::chrono::seconds silence{3};
-    static constexpr std::chrono::seconds idleness{10};
+    static constexpr std::chrono::seconds silence{3};  // before the server is asked whether it lives
+    static constexpr std::chrono::seconds slice{1};    // the system's timers do not run while it is suspended
+    static constexpr std::chrono::milliseconds first_pause{10};
+    static constexpr std::chrono::milliseconds longest_pause{500};
 
-    // Preconditions: lock_ is held, and the last thread has ended or is about to.
-    void start() {
-        if (thread_.joinable()) thread_.join();
-        for (file_descriptor* one : {&wake_, &ended_}) {
-            if (*one) continue;
-            *one = file_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-            if (!*one) throw std::system_error(errno, std::generic_category(), "eventfd");
-        }
-        thread_ = quiet_thread([this] { serve(); });
-        serving_ = true;
-    }
-
-    static void ring(const file_descriptor& event) noexcept {
-        const std::uint64_t one = 1;
-        [[maybe_unused]] const auto written = ::write(event.get(), &one, sizeof one);
-    }
-    void woken() noexcept {
-        std::uint64_t count = 0;
-        [[maybe_unused]] const auto got = ::read(wake_.get(), &count, sizeof count);
-    }
-
-    void serve() noexcept {
-        constexpr std::chrono::milliseconds first_pause{10};
-        constexpr std::chrono::milliseconds longest_pause{500};
-        constexpr std::chrono::seconds long_enough{1};  // to be no server that hangs up on everybody
-        auto pause = first_pause;
-        for (;;) {
-            woken();
-            if (over_) return;
-            try {
-                const auto socket = open_(clock::now() + connect_timeout_, ended_.get());
-                if (socket != nullptr) {
-                    const auto began = clock::now();
-                    if (talk(*socket)) return;
-                    if (clock::now() - began >= long_enough) pause = first_pause;
-                }
-            } catch (...) {
-                // Memory, or descriptors: perhaps there is some by and by.
-            }
-            if (over_) return;
-            pollfd woken_by{wake_.get(), POLLIN, 0};
-            ::poll(&woken_by, 1, static_cast<int>(pause.count()));
-            pause = std::min(pause * 2, longest_pause);
-            if (done()) return;
-        }
-    }
-
-    // Effects: hears what the server says, until the socket breaks or nobody wants to know any more.
-    // Returns: whether the thread is done.
-    bool talk(channel& socket) {
+    // Effects: opens a socket where there is none, or not the right one; without, waits until it may try again.
+    // Returns: whether there is one.
+    bool connected(clock::time_point until) {
+        const auto now = clock::now();
         {
-            const std::lock_guard guard(lock_);
-            for (interest& one : interests_) one.said = false;
+            const annotated_lock guard(lock_);
+            if (current_ && (!to_renew_ || now < next_attempt_)) return true;
+            listening_ = false;
+            if (now >= next_attempt_) to_renew_ = false;
         }
-        auto heard = clock::now();
-        auto wanted = heard;
-        bool asked = false;
-        while (!over_) {
-            for (const request& one : requests()) {
-                const auto by = clock::now() + answer_time_;
-                const char* const global = one.begins ? "SUBSCRIBE" : "UNSUBSCRIBE";
-                const char* const shard = one.begins ? "SSUBSCRIBE" : "SUNSUBSCRIBE";
-                if (!socket.say({global, one.channel}, by) || !socket.say({shard, one.channel}, by))
-                    return false;
-            }
-            auto said = socket.listen(heard + (asked ? silence + answer_time_ : silence), wake_.get());
-            woken();
-            const auto now = clock::now();
-            if (said) {
-                if (!said->answered()) return false;
-                heard = now;
-                asked = false;
-                tell(*said);
-            } else if (now >= heard + silence) {
-                if (asked && now >= heard + silence + answer_time_) return false;
-                if (!asked && !socket.say({"PING", ""}, now + answer_time_)) return false;
-                asked = true;
-            }
-            if (any()) wanted = now;
-            if (now - wanted > idleness && done()) return true;
+        if (now < next_attempt_) {
+            wake_.wait(std::min(until, next_attempt_));
+            wake_.reset();
+            return false;
         }
-        return true;
+        pause_ =
+            now - last_attempt_ < slice ? std::min<clock::duration>(2 * pause_, longest_pause) : first_pause;
+        last_attempt_ = now;
+        next_attempt_ = now + pause_;
+        auto fresh = handshake::open(where_, names_, secure_, std::min(until, now + where_.connect_timeout),
+                                     wake_.fd())
+                         .made;
+        if (fresh) {
+            replace_by(std::move(fresh));
+            return true;
+        }
+        wake_.reset();
+        if (current_) reconnect();
+        return false;
     }
 
-    // Returns: what the server has not been told yet.
-    std::vector<request> requests() {
-        const std::lock_guard guard(lock_);
-        std::vector<request> all;
-        for (auto one = interests_.begin(); one != interests_.end();) {
-            const bool gone = one->whose.expired();
-            if (gone || !one->said) all.push_back({!gone, one->channel});
-            one->said = true;
-            one = gone ? interests_.erase(one) : one + 1;
+    // Effects: says to the server what is to be said, and hears one thing that it says.
+    void converse(clock::time_point until) {
+        const auto now = clock::now();
+        auto by = std::min(until, now + slice);
+        const auto requests = to_be_said(now, by);
+        for (const request& one : requests) {
+            // The answer to the second is the one that counts: the first is known by then.
+            if (!say({one.begins ? "SSUBSCRIBE" : "SUNSUBSCRIBE", one.channel}) ||
+                !say({one.begins ? "SUBSCRIBE" : "UNSUBSCRIBE", one.channel}))
+                return;
         }
-        // A channel that was given up and is wanted again.
-        std::stable_partition(all.begin(), all.end(), [](const request& one) { return !one.begins; });
+        if (owed_ == 0 && now >= last_ + silence && !say({"PING", ""})) return;
+
+        const auto end = last_ + (owed_ > 0 ? clock::duration(where_.command_timeout) : silence);
+        const auto said = current_->listen(std::min(by, end), wake_.fd());
+        const auto then = clock::now();
+        if (!said) {
+            wake_.reset();
+            if (owed_ > 0 && then >= end) replace_by(nullptr);
+        } else if (!said->answered()) {
+            replace_by(nullptr);
+        } else {
+            last_ = then;
+            tell(*said);
+            if (owed_ == 0) previous_.reset();
+        }
+    }
+
+    bool say(const command& cmd) {
+        last_ = clock::now();
+        ++owed_;
+        if (current_->say(cmd, last_ + where_.command_timeout)) return true;
+        replace_by(nullptr);
+        return false;
+    }
+
+    // Effects: `by` becomes the time when another socket is to be opened, if that is sooner. From now on the reader is rung for.
+    // Returns: what the server has not been told yet; nothing most of the time.
+    std::vector<request> to_be_said(clock::time_point now, clock::time_point& by) {
+        std::vector<request> all;
+        const annotated_lock guard(lock_);
+        listening_ = true;
+        if (to_renew_) by = std::min(by, next_attempt_);
+        if (!to_say_ && now < next_sweep_) return all;
+        next_sweep_ = now + slice;
+        const bool nothing = std::all_of(interests_.begin(), interests_.end(), [](const interest& one) {
+            return one.at != stage::unsaid && !one.whose.expired();
+        });
+        if (nothing) {
+            to_say_ = false;
+            return all;
+        }
+        all.reserve(interests_.size());
+        std::erase_if(interests_, [&](interest& one) {
+            if (!one.whose.expired()) return false;
+            if (one.at != stage::unsaid) all.push_back({false, std::move(one.channel)});
+            return true;
+        });
+        for (interest& one : interests_) {
+            if (one.at == stage::unsaid) all.push_back({true, one.channel});
+        }
+        for (interest& one : interests_) {
+            if (one.at == stage::unsaid) one.at = stage::said;
+        }
+        to_say_ = false;
         return all;
     }
 
-    // ["message", channel, text], ["subscribe", channel, count], and the like of shards; and what is of no interest.
+    // ["message", channel, text], the like of shards, or an answer. ["subscribe", channel, count] confirms; the other answers
+    // are of no interest, and so are errors: what is refused stays unconfirmed.
     void tell(const reply& said) {
         const auto& parts = said.elements();
-        if (parts.size() != 3) return;
-        const std::string& what = parts[0].text();
-        if (what != "message" && what != "smessage" && what != "subscribe" && what != "ssubscribe") return;
-        const std::lock_guard guard(lock_);
-        for (const interest& one : interests_) {
-            if (one.channel != parts[1].text()) continue;
-            if (const auto whose = one.whose.lock()) whose->ring();
+        const auto what = parts.size() == 3 ? std::string_view(parts[0].text()) : std::string_view();
+        const bool message = what == "message" || what == "smessage";
+        if (!message && owed_ > 0) --owed_;
+        if (!message && what != "subscribe") return;
+        std::shared_ptr<subscription> whose;
+        {
+            const annotated_lock guard(lock_);
+            for (interest& one : interests_) {
+                if (one.channel != parts[1].text()) continue;
+                whose = one.whose.lock();
+                if (!message) one.at = stage::in_force;
+                break;
+            }
+        }
+        if (!whose) return;
+        if (message) {
+            whose->deliver(parts[2].text());
+        } else {
+            whose->confirm();
         }
     }
 
-    bool any() {
-        const std::lock_guard guard(lock_);
-        return std::any_of(interests_.begin(), interests_.end(),
-                           [](const interest& one) { return !one.whose.expired(); });
-    }
-
-    // Returns: whether the thread is not needed; it ends then.
-    bool done() {
-        const std::lock_guard guard(lock_);
-        for (const interest& one : interests_) {
-            if (!one.whose.expired()) return false;
+    // Effects: `fresh`, or none, is the present socket. The last one stays open until that has answered everything.
+    void replace_by(std::unique_ptr<channel> fresh) noexcept {
+        const annotated_lock guard(lock_);
+        for (interest& one : interests_) {
+            one.at = stage::unsaid;
+            if (const auto whose = one.whose.lock()) whose->lapse();
         }
-        serving_ = false;
-        return true;
+        to_say_ = true;
+        owed_ = 0;
+        last_ = clock::now();
+        previous_ = fresh ? std::move(current_) : nullptr;
+        current_ = std::move(fresh);
     }
 
-    Open open_;
-    const std::chrono::milliseconds connect_timeout_;
-    const std::chrono::milliseconds answer_time_;
-    std::mutex lock_;
-    std::vector<interest> interests_;
-    file_descriptor wake_;   // there is something to say to the server
-    file_descriptor ended_;  // for good
-    std::thread thread_;
-    bool serving_ = false;
-    std::atomic<bool> over_{false};
+    const uri& where_;
+    resolver& names_;
+    const secure_layer* const secure_;
+    upkeep& connection_;
+    const std::shared_ptr<message_hub> hub_;
+    wake_event wake_;
+
+    annotated_mutex lock_;
+    std::vector<interest> interests_ DISTLOCK_GUARDED_BY(lock_);
+    bool to_say_ DISTLOCK_GUARDED_BY(lock_) = false;     // some of them are new
+    bool to_renew_ DISTLOCK_GUARDED_BY(lock_) = false;   // the present socket is not trusted any more
+    bool listening_ DISTLOCK_GUARDED_BY(lock_) = false;  // the reader is to be woken when one of these is set
+
+    // Only who reads uses the following.
+    std::unique_ptr<channel> current_;
+    std::unique_ptr<channel> previous_;
+    clock::time_point last_{};  // when something was said or heard
+    int owed_ = 0;              // answers
+    clock::time_point last_attempt_{};
+    clock::time_point next_attempt_{};
+    clock::duration pause_{};
+    clock::time_point next_sweep_{};
+    clock::time_point upkeep_at_{};
 };
 
 }  // namespace distlock::detail

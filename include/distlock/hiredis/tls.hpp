@@ -30,6 +30,7 @@
 #include <distlock/detail/printable.hpp>
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/net/uri.hpp>
+#include <distlock/net/uri_syntax.hpp>
 
 namespace distlock {
 

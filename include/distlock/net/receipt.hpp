@@ -7,10 +7,10 @@
 //   };
 #pragma once
 
-#include <mutex>
 #include <optional>
 #include <utility>
 
+#include <distlock/detail/thread_safety.hpp>
 #include <distlock/wire/reply.hpp>
 
 namespace distlock {
@@ -21,23 +21,25 @@ class receipt {
   public:
     /// Effects: forgets what is known: another command will be posted.
     void expect() noexcept {
-        const std::lock_guard guard(lock_);
+        const detail::annotated_lock guard(lock_);
         answer_.reset();
     }
     /// Effects: this is the answer; reply::no_answer when there will be none.
     void settle(reply answer) noexcept {
-        const std::lock_guard guard(lock_);
+        const detail::annotated_lock guard(lock_);
         answer_ = std::move(answer);
     }
     /// Returns: the answer, to the first who asks.
     std::optional<reply> answer() noexcept {
-        const std::lock_guard guard(lock_);
-        return std::exchange(answer_, std::nullopt);
+        const detail::annotated_lock guard(lock_);
+        std::optional<reply> known = std::move(answer_);
+        answer_.reset();
+        return known;
     }
 
   private:
-    std::mutex lock_;
-    std::optional<reply> answer_;
+    detail::annotated_mutex lock_;
+    std::optional<reply> answer_ DISTLOCK_GUARDED_BY(lock_);
 };
 
 }  // namespace distlock

@@ -1,62 +1,291 @@
-// Being told that something happened on a channel of the server.
+// Messages that the server publishes on a channel, and the threads of this process that wait for them.
 //
-//   class subscription {
-//     explicit subscription(std::string channel);
-//     const std::string& channel() const noexcept;
-//     std::uint64_t count() const noexcept;
-//     template <class Clock> bool wait(std::uint64_t seen, time_point until, const std::stop_token&) noexcept;
-//     void ring() noexcept;                          // by the connection
-//   };
+//   class message_reader { virtual void read(until); virtual void interrupt(); virtual void reconnect(); };
+//   class message_hub    { explicit message_hub(message_reader* = nullptr); };
+//   class subscription   { subscription(std::string channel, std::shared_ptr<message_hub>); confirm(); lapse(); deliver(text); ... };
+//   class listener       { listener(subscription&, std::string_view key); woken wait(until, stop, time); ... };
 #pragma once
 
-#include <condition_variable>
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
-#include <mutex>
-#include <stop_token>
+#include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <distlock/base/clock.hpp>
-#include <distlock/detail/pause.hpp>
+#include <distlock/base/time_source.hpp>
+#include <distlock/detail/parker.hpp>
+#include <distlock/detail/stop_token.hpp>
+#include <distlock/detail/thread_safety.hpp>
 
 namespace distlock {
 
-/// Shared by the connection, which counts what it hears, and those who wait for it; it lasts as long as one of those has it.
-/// Messages between two connections are lost on the server. So it also counts each time the server has confirmed it, at first
-/// and after a broken connection: who looks after the count grew misses nothing. Thread-safe.
-class subscription {
+/// A connection whose messages are read by the threads that wait for them: one of them at a time reads for all, and nobody
+/// when nobody waits. A connection with a thread of its own that reads has none.
+class message_reader {
   public:
-    explicit subscription(std::string channel) : channel_(std::move(channel)) {}
+    /// Effects: reads what comes and delivers it to its subscription. Returns when something was delivered or confirmed, when
+    /// `until` is reached, or after interrupt(); sooner if it likes, but it never returns again and again for a failure
+    /// that lasts. Connects and subscribes where it must.
+    /// Preconditions: no other thread is in read().
+    virtual void read(clock::time_point until) noexcept = 0;
+    /// Effects: a read() that goes on, or else the next one, returns at once. From any thread; does not wait, and calls nothing
+    /// of a hub or a subscription.
+    virtual void interrupt() noexcept = 0;
+    /// Effects: the present socket is not trusted any more: the next read() subscribes on a new one before it closes that. From
+    /// any thread; does not wait.
+    virtual void reconnect() noexcept = 0;
 
-    const std::string& channel() const noexcept { return channel_; }
+  protected:
+    ~message_reader() = default;
+};
 
-    /// Returns: how many messages and confirmations came; 0: it is not in force yet.
-    std::uint64_t count() const noexcept {
-        const std::lock_guard guard(lock_);
-        return count_;
-    }
+class subscription;
 
-    /// Effects: waits until the count is another than `seen`, Clock reaches `until`, or `stop` is requested.
-    /// Returns: whether it is another.
-    template <class Clock>
-    bool wait(std::uint64_t seen, clock::time_point until, const std::stop_token& stop) {
-        std::unique_lock guard(lock_);
-        return detail::wait_until<Clock>(rung_, guard, stop, until, [&] { return count_ != seen; });
-    }
+/// One thread that waits for messages on a subscription: from its construction on, whatever begins with its key is kept
+/// for it. An empty key is the beginning of every message.
+class listener {
+  public:
+    enum class woken {
+        by_message,       ///< see message()
+        by_confirmation,  ///< the subscription is in force (again): messages may have been lost until now
+        by_stop,
+        by_time,
+    };
+    /// Of a message, so much is kept.
+    static constexpr std::size_t longest_message = 160;
 
-    void ring() noexcept {
-        {
-            const std::lock_guard guard(lock_);
-            ++count_;
-        }
-        rung_.notify_all();
+    /// `key` must outlive the listener.
+    listener(std::shared_ptr<subscription> on, std::string_view key) noexcept;
+    listener(const listener&) = delete;
+    listener& operator=(const listener&) = delete;
+    ~listener();
+
+    /// Effects: waits until there is a message or a confirmation that was not returned yet, `stop` is requested, or it is
+    /// `until`. Meanwhile it may be this thread that reads for all others, too. Allocates nothing itself.
+    /// Returns: the first of these that holds. Of several messages only the last is returned.
+    /// Preconditions: one thread at a time.
+    woken wait(clock::time_point until, const std::stop_token& stop, time_source time = {}) noexcept;
+
+    /// Returns: the beginning of the last message; until the next wait().
+    std::string_view message() const noexcept { return {taken_.data(), taken_size_}; }
+
+  private:
+    friend class message_hub;
+    friend class subscription;
+
+    const std::shared_ptr<subscription> on_;
+    const std::string_view key_;
+    detail::parker parker_;
+    listener* next_ = nullptr;
+    listener* previous_ = nullptr;
+    bool asleep_ = false;
+    bool message_ = false;
+    bool confirmed_ = false;
+    std::array<char, longest_message> kept_{};
+    std::size_t kept_size_ = 0;
+    std::array<char, longest_message> taken_{};
+    std::size_t taken_size_ = 0;
+};
+
+/// What the subscriptions of one connection share. Thread-safe.
+class message_hub {
+  public:
+    /// `reader`: null: somebody else's thread reads. It must outlive every wait.
+    explicit message_hub(message_reader* reader = nullptr) noexcept : reader_(reader) {}
+    message_hub(const message_hub&) = delete;
+    message_hub& operator=(const message_hub&) = delete;
+
+    /// Returns: whether a thread waits for messages at this moment.
+    bool awaited() const noexcept {
+        const detail::annotated_lock guard(lock_);
+        return first_ != nullptr;
     }
 
   private:
-    const std::string channel_;
-    mutable std::mutex lock_;
-    std::condition_variable_any rung_;
-    std::uint64_t count_ = 0;
+    friend class listener;
+    friend class subscription;
+
+    static void wake(listener& one) noexcept {
+        if (std::exchange(one.asleep_, false)) one.parker_.call(1);
+    }
+    // Effects: that one does not sleep on, nor read.
+    void rouse(listener& one) noexcept DISTLOCK_REQUIRES(lock_) {
+        if (leader_ == &one) return reader_->interrupt();
+        wake(one);
+    }
+    void wake_a_reader() noexcept DISTLOCK_REQUIRES(lock_) {
+        if (reader_ == nullptr || leader_ != nullptr) return;
+        for (listener* one = first_; one != nullptr; one = one->next_) {
+            if (one->asleep_) return wake(*one);
+        }
+    }
+
+    mutable detail::annotated_mutex lock_;
+    message_reader* const reader_;
+    listener* leader_ DISTLOCK_GUARDED_BY(lock_) = nullptr;  // the one that reads for all
+    listener* first_ DISTLOCK_GUARDED_BY(lock_) = nullptr;
 };
+
+/// One channel, for as long as somebody has it. The connection confirms it when the server has, at first and after each socket
+/// that broke, and delivers what is published on it. Thread-safe.
+class subscription {
+  public:
+    explicit subscription(std::string channel,
+                          std::shared_ptr<message_hub> hub = std::make_shared<message_hub>())
+        : channel_(std::move(channel)), hub_(std::move(hub)) {}
+
+    const std::string& channel() const noexcept { return channel_; }
+
+    /// Returns: how often the server has confirmed it.
+    std::uint64_t confirmations() const noexcept { return confirmations_.load(); }
+
+    /// Returns: whether messages arrive, as far as is known: it was confirmed, and has not lapsed since.
+    bool in_force() const noexcept { return in_force_.load(); }
+
+    /// Effects: messages do not arrive: subscribes on a new socket, where the connection can.
+    void reconnect() noexcept {
+        if (hub_->reader_ != nullptr) hub_->reader_->reconnect();
+    }
+
+    /// Effects: `unclaimed(std::string_view)` is called, by whichever thread delivers it, with every message that no listener is
+    /// there for. It must not wait. Only the first one counts.
+    template <class F>
+    void on_unclaimed(F unclaimed) {
+        struct handler_of final : handler {
+            explicit handler_of(F f) : call(std::move(f)) {}
+            void handle(std::string_view text) const override { call(text); }
+            const F call;
+        };
+        auto made = std::make_shared<const handler_of>(std::move(unclaimed));
+        const detail::annotated_lock guard(hub_->lock_);
+        if (!unclaimed_) unclaimed_ = std::move(made);
+    }
+
+    /// By the connection.
+    void confirm() noexcept {
+        const detail::annotated_lock guard(hub_->lock_);
+        ++confirmations_;
+        in_force_ = true;
+        for (listener* one = hub_->first_; one != nullptr; one = one->next_) {
+            if (one->on_.get() != this) continue;
+            one->confirmed_ = true;
+            message_hub::wake(*one);
+        }
+    }
+    /// By the connection: its socket broke, or is not trusted any more. In force again with the next confirmation.
+    void lapse() noexcept { in_force_ = false; }
+    /// By the connection.
+    void deliver(std::string_view text) noexcept {
+        std::shared_ptr<const handler> unclaimed;
+        {
+            const detail::annotated_lock guard(hub_->lock_);
+            bool claimed = false;
+            for (listener* one = hub_->first_; one != nullptr; one = one->next_) {
+                if (one->on_.get() != this || !text.starts_with(one->key_)) continue;
+                claimed = one->message_ = true;
+                one->kept_size_ = std::min(text.size(), one->kept_.size());
+                std::copy_n(text.begin(), one->kept_size_, one->kept_.begin());
+                message_hub::wake(*one);
+            }
+            if (!claimed) unclaimed = unclaimed_;
+        }
+        if (!unclaimed) return;
+        try {
+            unclaimed->handle(text);
+        } catch (...) {
+            // Without memory nothing is done about it: what was offered ends by itself.
+        }
+    }
+
+  private:
+    friend class listener;
+
+    // As std::function, whose header costs every user compile time.
+    struct handler {
+        virtual ~handler() = default;
+        virtual void handle(std::string_view text) const = 0;
+    };
+
+    const std::string channel_;
+    const std::shared_ptr<message_hub> hub_;
+    std::atomic<std::uint64_t> confirmations_{0};
+    std::atomic<bool> in_force_{false};
+    std::shared_ptr<const handler> unclaimed_ DISTLOCK_GUARDED_BY(hub_->lock_);
+};
+
+inline listener::listener(std::shared_ptr<subscription> on, std::string_view key) noexcept
+    : on_(std::move(on)), key_(key) {
+    message_hub& hub = *on_->hub_;
+    const detail::annotated_lock guard(hub.lock_);
+    next_ = hub.first_;
+    if (next_ != nullptr) next_->previous_ = this;
+    hub.first_ = this;
+}
+
+inline listener::~listener() {
+    message_hub& hub = *on_->hub_;
+    const detail::annotated_lock guard(hub.lock_);
+    (previous_ != nullptr ? previous_->next_ : hub.first_) = next_;
+    if (next_ != nullptr) next_->previous_ = previous_;
+}
+
+inline listener::woken listener::wait(clock::time_point until, const std::stop_token& stop,
+                                      time_source time) noexcept {
+    message_hub& hub = *on_->hub_;
+    const auto on_stop = [this, &hub]() noexcept {
+        const detail::annotated_lock guard(hub.lock_);
+        hub.rouse(*this);
+    };
+    // Made before the lock is taken, and ended after it was released: both may have to wait for the call.
+    std::optional<std::stop_callback<decltype(on_stop)>> callback;
+    if (stop.stop_possible()) callback.emplace(stop, on_stop);
+
+    const auto ended = [&](woken& why) {
+        if (std::exchange(message_, false)) {
+            taken_ = kept_;
+            taken_size_ = kept_size_;
+            why = woken::by_message;
+        } else if (std::exchange(confirmed_, false)) {
+            why = woken::by_confirmation;
+        } else if (stop.stop_requested()) {
+            why = woken::by_stop;
+        } else if (time.now() >= until) {
+            why = woken::by_time;
+        } else {
+            return false;
+        }
+        return true;
+    };
+    detail::annotated_lock guard(hub.lock_);
+    for (;;) {
+        if (woken why{}; ended(why)) {
+            hub.wake_a_reader();
+            return why;
+        }
+        // A stop request that ended() did not see finds this one as the leader, or asleep.
+        if (hub.reader_ != nullptr && hub.leader_ == nullptr) {
+            hub.leader_ = this;
+            guard.unlock();
+            hub.reader_->read(time.is_real() ? until : clock::now() + time.slice(until));
+            guard.lock();
+            hub.leader_ = nullptr;
+        } else {
+            parker_.rest();
+            asleep_ = true;
+            guard.unlock();
+            parker_.sleep(time.slice(until));
+            guard.lock();
+            asleep_ = false;
+        }
+    }
+}
 
 }  // namespace distlock

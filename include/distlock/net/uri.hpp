@@ -8,22 +8,14 @@
 //   std::string redacted(const uri& where); // for messages: without the password
 #pragma once
 
-#include <algorithm>
-#include <arpa/inet.h>
-#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
-#include <iterator>
-#include <limits>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <sys/un.h>
-#include <system_error>
 
 #include <distlock/base/error.hpp>
+#include <distlock/detail/separate.hpp>
 
 namespace distlock {
 
@@ -43,249 +35,11 @@ struct uri {
     std::chrono::milliseconds connect_timeout{500};
     /// 1 ms to 1 h, from sending a command to the end of its reply.
     std::chrono::milliseconds command_timeout{200};
-    /// 1 to 1024: how many sockets stay open while nobody uses them.
+    /// 1 to 1024: how many sockets stay open while nobody uses them, and one more for pipelines after the first wait.
     std::size_t max_idle = 16;
 
     friend bool operator==(const uri&, const uri&) = default;
 };
-
-namespace detail {
-
-// No message repeats a byte of the input, only names this file knows: a password may stand anywhere in a URI
-// that went wrong, be it as the host, the port, the database or the name of an option.
-[[noreturn]] inline void refuse_uri(const std::string& why) { throw error(errc::invalid_uri, why); }
-
-constexpr bool is_ascii_alnum(char c) noexcept {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
-/// Returns: whether `text` is `lower` but for the case of ASCII letters; <cctype> would ask the locale.
-constexpr bool equals_ignoring_case(std::string_view text, std::string_view lower) noexcept {
-    return std::equal(text.begin(), text.end(), lower.begin(), lower.end(), [](char a, char b) {
-        return (a >= 'A' && a <= 'Z' ? static_cast<char>(a - 'A' + 'a') : a) == b;
-    });
-}
-
-/// Returns: the number that `digits` spells if it is nothing but digits and lies in the range.
-inline std::optional<std::uint64_t> parse_number(std::string_view digits, std::uint64_t min,
-                                                 std::uint64_t max) {
-    std::uint64_t value = 0;
-    const char* const end = digits.data() + digits.size();
-    const auto [stop, failed] = std::from_chars(digits.data(), end, value);
-    if (failed != std::errc{} || stop != end || value < min || value > max) return std::nullopt;
-    return value;
-}
-
-/// Returns: `text` with %41 made A. '+' stays a plus: that it means a space is a rule of web forms.
-inline std::string percent_decoded(std::string_view text, const char* what) {
-    std::string out;
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        if (text[i] != '%') {
-            out += text[i];
-            continue;
-        }
-        unsigned value = 0;
-        const char* const digits = text.data() + i + 1;
-        if (text.size() - i <= 2 || std::from_chars(digits, digits + 2, value, 16).ptr != digits + 2) {
-            refuse_uri(std::string("the ") + what +
-                       " has a '%' without two hexadecimal digits; write a percent sign itself as %25");
-        }
-        out += static_cast<char>(value);
-        i += 2;
-    }
-    return out;
-}
-
-/// Returns: `text` with everything encoded but letters, digits, "-._~" and the characters of `also`.
-inline std::string percent_encoded(std::string_view text, std::string_view also = {}) {
-    std::string out;
-    for (const char c : text) {
-        if (is_ascii_alnum(c) || std::string_view("-._~").find(c) != std::string_view::npos ||
-            also.find(c) != std::string_view::npos) {
-            out += c;
-            continue;
-        }
-        const auto byte = static_cast<unsigned char>(c);
-        out += '%';
-        out += "0123456789ABCDEF"[byte >> 4];
-        out += "0123456789ABCDEF"[byte & 0xf];
-    }
-    return out;
-}
-
-inline uri_scheme parse_uri_scheme(std::string_view name) {
-    for (const std::string_view known : {"redis", "valkey"}) {
-        if (equals_ignoring_case(name, known)) return uri_scheme::tcp;
-    }
-    for (const std::string_view known : {"rediss", "valkeys"}) {
-        if (equals_ignoring_case(name, known)) return uri_scheme::tls;
-    }
-    if (equals_ignoring_case(name, "unix")) return uri_scheme::unix_socket;
-    refuse_uri(
-        "the scheme is unknown; take redis://, rediss:// (TLS), valkey://, valkeys:// (TLS) or unix://");
-}
-
-/// `text` is what stands before the '@'.
-inline void parse_uri_credentials(uri& out, std::string_view text) {
-    const std::size_t colon = text.find(':');
-    if (colon == std::string_view::npos) {
-        refuse_uri(
-            "there is no ':' before the '@', and clients disagree whether a single word is a user or a "
-            "password; write redis://user:password@host, or redis://:password@host for the default user");
-    }
-    if (colon + 1 == text.size()) {
-        refuse_uri(
-            "the password is empty (a variable that was not set?); to connect without one leave out "
-            "everything up to the '@' (a user made with nopass accepts any word)");
-    }
-    out.user = percent_decoded(text.substr(0, colon), "user");
-    out.password = percent_decoded(text.substr(colon + 1), "password");
-}
-
-/// `text` stood in brackets.
-inline std::string parse_uri_ipv6(std::string_view text) {
-    const std::size_t percent = text.find('%');
-    std::string out(text.substr(0, percent));
-    in6_addr ignored{};
-    if (::inet_pton(AF_INET6, out.c_str(), &ignored) != 1) {
-        refuse_uri("what stands in brackets is no IPv6 address; write one like redis://[::1]:6379");
-    }
-    if (percent == std::string_view::npos) return out;
-    const std::string_view zone = text.substr(percent);
-    if (!zone.starts_with("%25") || zone.size() == 3 || zone.size() > 64 ||
-        !std::all_of(zone.begin() + 3, zone.end(),
-                     [](char c) { return is_ascii_alnum(c) || c == '-' || c == '.' || c == '_'; })) {
-        refuse_uri(
-            "the zone of the IPv6 address cannot be used; write one like redis://[fe80::1%25eth0]:6379");
-    }
-    return out.append("%").append(zone.substr(3));
-}
-
-inline std::string parse_uri_host_name(std::string_view text) {
-    if (text.empty()) {
-        refuse_uri(
-            "the host is empty (a variable that was not set?); write redis://host:6379, or redis:// "
-            "alone for 127.0.0.1:6379");
-    }
-    std::string out = percent_decoded(text, "host");
-    if (out.size() > 253 || !std::all_of(out.begin(), out.end(), [](char c) {
-            return is_ascii_alnum(c) || c == '-' || c == '.' || c == '_';
-        })) {
-        refuse_uri(
-            "the host is no name or address: up to 253 letters, digits, '.', '-' and '_'; a non-ASCII "
-            "name goes in its xn-- form, an IPv6 address in brackets");
-    }
-    return out;
-}
-
-/// `text` is what stands between the '@', if there is one, and the path.
-inline void parse_uri_host_and_port(uri& out, std::string_view text) {
-    std::string_view rest;
-    if (text.starts_with('[')) {
-        const std::size_t close = text.find(']');
-        if (close == std::string_view::npos) {
-            refuse_uri("a '[' is never closed; write an IPv6 address like redis://[::1]:6379");
-        }
-        out.host = parse_uri_ipv6(text.substr(1, close - 1));
-        rest = text.substr(close + 1);
-        if (!rest.empty() && rest.front() != ':') {
-            refuse_uri("only ':' and a port may follow the ']' of an IPv6 address, as in redis://[::1]:6379");
-        }
-    } else {
-        const std::size_t colon = text.find(':');
-        if (colon != std::string_view::npos && text.find(':', colon + 1) != std::string_view::npos) {
-            refuse_uri(
-                "there are several ':' where host and port should be; an IPv6 address goes in brackets, "
-                "as in redis://[::1]:6379, and credentials end with '@'");
-        }
-        out.host = parse_uri_host_name(text.substr(0, colon));
-        if (colon != std::string_view::npos) rest = text.substr(colon);
-    }
-    if (rest.empty()) return;
-    const auto port = parse_number(rest.substr(1), 1, 65535);
-    if (!port) {
-        refuse_uri(
-            "the port is no number from 1 to 65535; write redis://host:6379 (is this a password? it goes "
-            "before an '@': redis://user:password@host:6379)");
-    }
-    out.port = static_cast<std::uint16_t>(*port);
-}
-
-inline void parse_uri_socket_path(uri& out, std::string_view text) {
-    constexpr std::size_t longest = sizeof(sockaddr_un::sun_path) - 1;
-    out.path = percent_decoded(text, "path");
-    if (out.path.size() < 2 || out.path.back() == '/') {
-        refuse_uri("the path names no socket; write unix:///run/redis/redis.sock");
-    }
-    if (out.path.find('\0') != std::string::npos) {
-        refuse_uri("the path of the socket holds a %00; no file name can");
-    }
-    if (out.path.size() > longest) {
-        refuse_uri("the path of the socket is longer than the " + std::to_string(longest) +
-                   " bytes the operating system takes; use a shorter one, or a symbolic link");
-    }
-}
-
-inline int parse_uri_database(std::string_view text) {
-    const auto number = parse_number(text, 0, std::numeric_limits<std::int32_t>::max());
-    if (!number) {
-        refuse_uri("the database is no number from 0 to 2147483647; write redis://host:6379/2 or ?db=2");
-    }
-    return static_cast<int>(*number);
-}
-
-inline std::chrono::milliseconds parse_uri_duration(std::string_view text, std::string_view option) {
-    const std::size_t unit_at = std::min(text.find_first_not_of("0123456789"), text.size());
-    const std::string_view unit = text.substr(unit_at);
-    const std::uint64_t scale = unit == "ms" ? 1 : unit == "s" ? 1000 : 0;
-    // The upper limit also keeps the product far from overflowing.
-    const auto count = parse_number(text.substr(0, unit_at), 1, 3'600'000);
-    if (scale == 0 || !count || *count * scale > 3'600'000) {
-        refuse_uri(std::string(option) +
-                   " is no time from 1 ms to 1 h: a whole number with its unit, ms or s; say 250ms or 2s");
-    }
-    return std::chrono::milliseconds(*count * scale);
-}
-
-/// `text` is what follows the '?'; `database` is what the path said, if it did.
-inline void parse_uri_options(uri& out, std::string_view text, std::optional<int> database) {
-    constexpr std::string_view names[] = {"connect_timeout", "command_timeout", "max_idle", "db"};
-    bool seen[std::size(names)] = {};
-    for (bool more = !text.empty(); more;) {
-        const std::size_t end = text.find('&');
-        const std::string_view item = text.substr(0, end);
-        more = end != std::string_view::npos;
-        if (more) text.remove_prefix(end + 1);
-        const std::size_t equals = std::min(item.find('='), item.size());
-        const std::string_view value = item.substr(std::min(equals + 1, item.size()));
-        const auto* const name = std::find(std::begin(names), std::end(names), item.substr(0, equals));
-        if (name == std::end(names)) {
-            refuse_uri(
-                "an option is unknown; there are connect_timeout, command_timeout, max_idle and db, as "
-                "in redis://host:6379/2?connect_timeout=500ms&max_idle=4");
-        }
-        bool& again = seen[name - std::begin(names)];
-        if (again) refuse_uri("the option " + std::string(*name) + " is given twice; keep one");
-        again = true;
-
-        if (*name == "connect_timeout") {
-            out.connect_timeout = parse_uri_duration(value, *name);
-        } else if (*name == "command_timeout") {
-            out.command_timeout = parse_uri_duration(value, *name);
-        } else if (*name == "max_idle") {
-            const auto number = parse_number(value, 1, 1024);
-            if (!number) refuse_uri("max_idle is no number from 1 to 1024; write max_idle=16");
-            out.max_idle = static_cast<std::size_t>(*number);
-        } else {
-            out.database = parse_uri_database(value);
-            if (database && *database != out.database) {
-                refuse_uri("the path and the option db name different databases; keep one");
-            }
-        }
-    }
-}
-
-}  // namespace detail
 
 /// Reads `redis://[[user]:password@]host[:port][/database][?options]`, the same with rediss:// for TLS,
 /// valkey:// and valkeys://, or `unix://[[user]:password@]/path/to/socket[?options]`. Options:
@@ -300,96 +54,17 @@ inline void parse_uri_options(uri& out, std::string_view text, std::optional<int
 /// Returns: what `text` says, and the defaults of `uri` for what it leaves out.
 /// Throws: error(errc::invalid_uri); `what()` names the part that is wrong and what a right one looks like,
 /// and holds nothing of `text`, in which a password could stand anywhere.
-[[nodiscard("what was read is lost")]] inline uri parse_uri(std::string_view text) {
-    using std::string_view;
-    if (text.empty()) detail::refuse_uri("the URI is empty (a variable that was not set?)");
-    if (text.size() > 4096) detail::refuse_uri("the URI is longer than 4096 bytes");
-    if (std::any_of(text.begin(), text.end(), [](char c) { return c <= ' ' || c > '~'; })) {
-        detail::refuse_uri(
-            "there is a space, a line break, a control or a non-ASCII character; remove it or "
-            "percent-encode it (a space is %20)");
-    }
-    if (text.find('#') != string_view::npos) {
-        detail::refuse_uri("there is a '#'; in a password write it as %23");
-    }
-
-    uri out;
-    const std::size_t scheme_end = text.find("://");
-    if (scheme_end == string_view::npos) {
-        detail::refuse_uri("there is no \"://\"; write redis://host:6379 or unix:///run/redis/redis.sock");
-    }
-    out.scheme = detail::parse_uri_scheme(text.substr(0, scheme_end));
-    text.remove_prefix(scheme_end + 3);
-
-    // RFC 3986, 3.2: the authority ends at the first '/' or '?'. An '@' behind that, or a second one, means
-    // that a delimiter inside a password was taken for one of the URI: the rest of the password would become
-    // a host, and be shown.
-    const string_view authority = text.substr(0, text.find_first_of("/?"));
-    const std::size_t at = text.find('@');
-    if (at != string_view::npos && (at > authority.size() || text.find('@', at + 1) != string_view::npos)) {
-        detail::refuse_uri(
-            "there are two '@', or one behind a '/' or '?'; in a user, a password or a path "
-            "percent-encode them: @ is %40, / is %2F, ? is %3F, : is %3A, % is %25, # is %23");
-    }
-    text.remove_prefix(authority.size());
-    const string_view path = text.substr(0, text.find('?'));
-    const string_view options = text.substr(std::min(path.size() + 1, text.size()));
-    const string_view place = at == string_view::npos ? authority : authority.substr(at + 1);
-    if (at != string_view::npos) detail::parse_uri_credentials(out, authority.substr(0, at));
-
-    std::optional<int> database;
-    if (out.scheme == uri_scheme::unix_socket) {
-        if (!place.empty()) {
-            detail::refuse_uri(
-                "a unix socket has no host, and its path starts with '/'; write "
-                "unix:///run/redis/redis.sock, or unix://user:password@/run/redis/redis.sock");
-        }
-        detail::parse_uri_socket_path(out, path);
-    } else {
-        if (!authority.empty()) detail::parse_uri_host_and_port(out, place);
-        if (path.size() > 1) database = out.database = detail::parse_uri_database(path.substr(1));
-    }
-    detail::parse_uri_options(out, options, database);
-    return out;
-}
+[[nodiscard("what was read is lost")]] DISTLOCK_INLINE uri parse_uri(std::string_view text);
 
 /// Throws: error(errc::invalid_uri) when a field of `where`, filled in by hand, cannot be used.
-inline void check_uri(const uri& where) {
-    const auto refuse_unless = [](bool usable, const char* what) {
-        if (!usable) detail::refuse_uri(what);
-    };
-    const auto usable = [](std::chrono::milliseconds timeout) {
-        return timeout >= std::chrono::milliseconds{1} && timeout <= std::chrono::hours{1};
-    };
-    const bool local = where.scheme == uri_scheme::unix_socket;
-    refuse_unless(!local || (where.path.starts_with('/') && where.path.find('\0') == std::string::npos &&
-                             where.path.size() < sizeof(sockaddr_un::sun_path)),
-                  "the path of the socket is not absolute, too long, or holds a zero byte");
-    refuse_unless(local || (!where.host.empty() && where.host.size() <= 300 &&
-                            where.host.find('\0') == std::string::npos),
-                  "the host is empty, too long, or holds a zero byte");
-    refuse_unless(local || where.port != 0, "the port is 0; give 1 to 65535");
-    refuse_unless(where.user.empty() || !where.password.empty(), "there is a user and no password");
-    refuse_unless(where.database >= 0, "the database is negative");
-    refuse_unless(usable(where.connect_timeout) && usable(where.command_timeout),
-                  "a time-out is not from 1 ms to 1 h");
-    refuse_unless(where.max_idle >= 1 && where.max_idle <= 1024, "max_idle is not from 1 to 1024");
-}
+DISTLOCK_INLINE void check_uri(const uri& where);
 
 /// Returns: `where` as redis://user@host:port/database or unix://user@/path?db=database, for messages and
 /// logs: no password, no options, and nothing but printable ASCII. Not meant to be parsed again.
-inline std::string redacted(const uri& where) {
-    const std::string user = where.user.empty() ? "" : detail::percent_encoded(where.user) + "@";
-    const std::string database = std::to_string(where.database);
-    if (where.scheme == uri_scheme::unix_socket) {
-        const std::string option = where.database == 0 ? "" : "?db=" + database;
-        return "unix://" + user + detail::percent_encoded(where.path, "/") + option;
-    }
-    const std::string host = where.host.find(':') == std::string::npos
-                                 ? detail::percent_encoded(where.host)
-                                 : "[" + detail::percent_encoded(where.host, ":") + "]";
-    return (where.scheme == uri_scheme::tls ? "rediss://" : "redis://") + user + host + ":" +
-           std::to_string(where.port) + "/" + database;
-}
+DISTLOCK_INLINE std::string redacted(const uri& where);
 
 }  // namespace distlock
+
+#ifndef DISTLOCK_SEPARATE_COMPILATION
+#include <distlock/net/uri_impl.hpp>
+#endif

@@ -20,7 +20,6 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -28,6 +27,7 @@
 #include <vector>
 
 #include <distlock/base/clock.hpp>
+#include <distlock/detail/thread_safety.hpp>
 
 namespace distlock::testing {
 
@@ -62,7 +62,11 @@ class fault_plan {
         std::shared_ptr<const base> asked_;
     };
 
-    enum class part { request, reply };
+    enum class part {
+        request,
+        reply,
+        message,  ///< what is published on a channel; its words are "message", or "smessage", the channel and the text
+    };
     enum class ending {
         reset,    ///< RST to the client
         close,    ///< FIN to the client
@@ -72,10 +76,10 @@ class fault_plan {
 
     struct rule {
         part of = part::request;
-        which command = {};     ///< whose request or reply
+        which command = {};     ///< whose request or reply, or which message
         std::size_t after = 0;  ///< so many bytes of it still pass; more than it has: all of it
         ending how = ending::reset;
-        int first = 1;  ///< of the requests or replies that match from now on, counted from 1
+        int first = 1;  ///< of those that match from now on, counted from 1
         int times = 1;  ///< so many in a row, each on whatever connection it comes
     };
     struct made {
@@ -86,44 +90,46 @@ class fault_plan {
     };
 
     void cut(rule r) {
-        const std::lock_guard guard(lock_);
+        const detail::annotated_lock guard(lock_);
         rule_ = std::move(r);
     }
-    /// Effects: the next `times` replies to `these` are `bytes`, whatever the server answers.
+    /// Effects: the next `times` replies to `these`, or messages, are `bytes`, whatever the server says; none: they are lost.
     void rewrite(which these, std::string bytes, int times = 1) {
-        const std::lock_guard guard(lock_);
+        const detail::annotated_lock guard(lock_);
         rewriting_ = {std::move(these), std::move(bytes), times};
     }
-    /// Effects: cuts one in so many requests and replies, at any byte and in any way but delay. Whether and where depends on
-    /// the seed, on how many connections came before and on how many requests on this one. 0: none.
+    /// Effects: cuts one in so many requests, replies and messages, at any byte and in any way but delay. Whether and where depends on
+    /// the seed, on how many connections came before and on how many of them on this one. 0: none.
     void storm(std::uint64_t seed, std::uint32_t one_in) {
-        const std::lock_guard guard(lock_);
+        const detail::annotated_lock guard(lock_);
         storm_seed_ = seed;
         storm_one_in_ = one_in;
     }
     /// Effects: what comes from now on is passed on so much later, in order.
     void delay(part of, clock::duration by) {
-        const std::lock_guard guard(lock_);
+        const detail::annotated_lock guard(lock_);
         (of == part::request ? pace_.requests : pace_.replies).delay = by;
     }
-    /// Effects: nothing is passed on in this direction until let_go() or leave_alone(). Connections can be made.
+    /// Effects: nothing is passed on in this direction until let_go() or leave_alone(), nor does an end. Connections can be made.
     void hold(part of) {
-        const std::lock_guard guard(lock_);
+        const detail::annotated_lock guard(lock_);
         (of == part::request ? pace_.requests : pace_.replies).held = true;
     }
     void let_go() {
-        change([this] { pace_.requests.held = pace_.replies.held = false; });
+        change([this]() DISTLOCK_UNCHECKED { pace_.requests.held = pace_.replies.held = false; });
     }
     /// Effects: passes no more than `bytes` at a time in this direction, with a pause in between. 0: all at once.
     void slice(part of, std::size_t bytes, clock::duration pause = {}) {
-        change([&] { (of == part::request ? pace_.requests : pace_.replies).slice = {bytes, pause}; });
+        change([&]() DISTLOCK_UNCHECKED {
+            (of == part::request ? pace_.requests : pace_.replies).slice = {bytes, pause};
+        });
     }
     void leave_alone() {
-        change([this] { calm(); });
+        change([this]() DISTLOCK_UNCHECKED { calm(); });
     }
 
     void forget() {
-        change([this] {
+        change([this]() DISTLOCK_UNCHECKED {
             calm();
             connections_ = 0;
             requests_.clear();
@@ -131,17 +137,17 @@ class fault_plan {
         });
     }
     int connections() const {
-        const std::lock_guard guard(lock_);
+        const detail::annotated_lock guard(lock_);
         return connections_;
     }
     std::vector<words> requests(const which& these = {}) const {
-        const std::lock_guard guard(lock_);
+        const detail::annotated_lock guard(lock_);
         std::vector<words> out;
         std::copy_if(requests_.begin(), requests_.end(), std::back_inserter(out), these);
         return out;
     }
     std::vector<made> cuts() const {
-        const std::lock_guard guard(lock_);
+        const detail::annotated_lock guard(lock_);
         return cuts_;
     }
 
@@ -171,29 +177,30 @@ class fault_plan {
     };
 
     pace present() const {
-        const std::lock_guard guard(lock_);
+        const detail::annotated_lock guard(lock_);
         return pace_;
     }
 
     /// Returns: the number of a connection that came.
     int count_connection() {
-        const std::lock_guard guard(lock_);
+        const detail::annotated_lock guard(lock_);
         return ++connections_;
     }
 
-    /// `nth`: of the requests, or replies, on that connection. Returns: what is to be cut; none: nothing.
+    /// `nth`: of the requests, replies or messages on that connection. Returns: what is to be cut; none: nothing.
     std::optional<sentence> judge(int connection, std::uint64_t nth, part of, const words& command,
                                   std::size_t size) {
-        const std::lock_guard guard(lock_);
+        const detail::annotated_lock guard(lock_);
         if (of == part::request) requests_.push_back(command);
         const auto ruled = by_rule(of, command, size);
-        const auto cut = ruled ? ruled : by_storm(connection, nth * 2 + (of == part::reply ? 1 : 0), size);
+        const auto drawn = of == part::message ? ~nth : nth * 2 + (of == part::reply ? 1 : 0);
+        const auto cut = ruled ? ruled : by_storm(connection, drawn, size);
         if (cut) cuts_.push_back({of, command, size, cut->passes});
         return cut;
     }
 
     std::string rewritten(const words& command, std::string bytes) {
-        const std::lock_guard guard(lock_);
+        const detail::annotated_lock guard(lock_);
         if (rewriting_.times <= 0 || !rewriting_.command(command)) return bytes;
         --rewriting_.times;
         return rewriting_.bytes;
@@ -209,29 +216,32 @@ class fault_plan {
         int times = 0;
     };
 
+    // What is called with the mutex is not checked.
     template <class F>
     void change(F f) {
         {
-            const std::lock_guard guard(lock_);
+            const detail::annotated_lock guard(lock_);
             f();
         }
         heed();
     }
-    void calm() {
+    void calm() DISTLOCK_REQUIRES(lock_) {
         rule_.reset();
         rewriting_.times = 0;
         storm_one_in_ = 0;
         pace_ = {};
     }
 
-    std::optional<sentence> by_rule(part of, const words& command, std::size_t size) {
+    std::optional<sentence> by_rule(part of, const words& command, std::size_t size)
+        DISTLOCK_REQUIRES(lock_) {
         if (!rule_ || rule_->of != of || !rule_->command(command)) return std::nullopt;
         if (--rule_->first > 0) return std::nullopt;
         const sentence passed{std::min(rule_->after, size), rule_->how};
         if (--rule_->times <= 0) rule_.reset();
         return passed;
     }
-    std::optional<sentence> by_storm(int connection, std::uint64_t nth, std::size_t size) const {
+    std::optional<sentence> by_storm(int connection, std::uint64_t nth, std::size_t size) const
+        DISTLOCK_REQUIRES(lock_) {
         if (storm_one_in_ == 0) return std::nullopt;
         const auto drawn = mixed(mixed(storm_seed_ ^ static_cast<std::uint64_t>(connection) << 32U) ^ nth);
         if (drawn % storm_one_in_ != 0) return std::nullopt;
@@ -247,15 +257,15 @@ class fault_plan {
         return x ^ (x >> 31U);
     }
 
-    mutable std::mutex lock_;
-    std::optional<rule> rule_;
-    rewriting rewriting_;
-    std::uint64_t storm_seed_ = 0;
-    std::uint32_t storm_one_in_ = 0;
-    pace pace_;
-    int connections_ = 0;
-    std::vector<words> requests_;
-    std::vector<made> cuts_;
+    mutable detail::annotated_mutex lock_;
+    std::optional<rule> rule_ DISTLOCK_GUARDED_BY(lock_);
+    rewriting rewriting_ DISTLOCK_GUARDED_BY(lock_);
+    std::uint64_t storm_seed_ DISTLOCK_GUARDED_BY(lock_) = 0;
+    std::uint32_t storm_one_in_ DISTLOCK_GUARDED_BY(lock_) = 0;
+    pace pace_ DISTLOCK_GUARDED_BY(lock_);
+    int connections_ DISTLOCK_GUARDED_BY(lock_) = 0;
+    std::vector<words> requests_ DISTLOCK_GUARDED_BY(lock_);
+    std::vector<made> cuts_ DISTLOCK_GUARDED_BY(lock_);
 };
 
 }  // namespace distlock::testing

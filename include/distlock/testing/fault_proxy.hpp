@@ -100,7 +100,9 @@ class fault_proxy final : public fault_plan {
         std::deque<words> unanswered;
         std::uint64_t requests = 0;  // so far
         std::uint64_t replies = 0;
+        std::uint64_t messages = 0;
         bool opaque = false;        // passed as it comes
+        bool subscribed = false;    // messages may come between the replies
         bool client_ended = false;  // it will send no more
         bool server_ended = false;
         bool told_server = false;   // that the client will send no more
@@ -175,8 +177,8 @@ class fault_proxy final : public fault_plan {
 
     static int milliseconds_to(time_point when, time_point now) {
         if (when == time_point::max()) return -1;
-        return static_cast<int>(
-            std::max(std::chrono::ceil<std::chrono::milliseconds>(when - now).count(), std::int64_t{0}));
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(when - now);
+        return static_cast<int>(std::max(left, std::chrono::milliseconds{0}).count());
     }
 
     // Returns: false when the end has come.
@@ -245,8 +247,9 @@ class fault_proxy final : public fault_plan {
         if (!pass_on(l.client, l.to_client, now_at.replies)) return false;
         const bool delivered = l.to_server.empty() && l.to_client.empty();
         if (l.cut && delivered && l.unanswered.empty()) return end(l);
-        if (l.server_ended && l.to_client.empty()) return false;
-        if (l.client_ended && l.to_server.empty() && !std::exchange(l.told_server, true)) {
+        if (l.server_ended && l.to_client.empty() && !now_at.replies.held) return false;
+        if (l.client_ended && l.to_server.empty() && !now_at.requests.held &&
+            !std::exchange(l.told_server, true)) {
             ::shutdown(l.server, SHUT_WR);
         }
         return true;
@@ -294,6 +297,7 @@ class fault_proxy final : public fault_plan {
             pass_later(l.to_server, l.request.substr(0, cut ? cut->passes : size), later);
             if (cut && cut->how == ending::delay) l.late = l.request.substr(cut->passes, size - cut->passes);
             l.request.erase(0, size);
+            l.subscribed = l.subscribed || command[0] == "SUBSCRIBE" || command[0] == "SSUBSCRIBE";
             if (cut) {
                 l.cut = cut->how;
             } else {
@@ -307,19 +311,29 @@ class fault_proxy final : public fault_plan {
     // After a cut of a request, replies to those before it still pass.
     void take_replies(line& l, std::string_view came, clock::duration later) {
         l.reply += came;
-        while (!l.opaque && !l.unanswered.empty() && !l.reply.empty()) {
+        while (!l.opaque && !l.reply.empty() && (!l.unanswered.empty() || (l.subscribed && !l.cut))) {
             const std::size_t size = impl::framed(l.reply, 0, nullptr);
             if (size == impl::not_whole) break;
             l.opaque = size == impl::not_ours;
             if (l.opaque) break;
-            std::string bytes = rewritten(l.unanswered.front(), l.reply.substr(0, size));
-            const auto cut =
-                l.cut ? std::nullopt
-                      : judge(l.number, ++l.replies, part::reply, l.unanswered.front(), bytes.size());
+            std::string bytes = l.reply.substr(0, size);
+            l.reply.erase(0, size);
+            words about;
+            const bool tells = l.subscribed && impl::is_message(bytes, about);
+            const part of = tells ? part::message : part::reply;
+            if (of == part::reply && l.unanswered.empty()) {  // one more to the same request
+                pass_later(l.to_client, std::move(bytes), later);
+                continue;
+            }
+            if (of == part::reply) {
+                about = std::move(l.unanswered.front());
+                l.unanswered.pop_front();
+            }
+            bytes = rewritten(about, std::move(bytes));
+            auto& nth = of == part::reply ? l.replies : l.messages;
+            const auto cut = l.cut ? std::nullopt : judge(l.number, ++nth, of, about, bytes.size());
             if (cut) bytes.resize(cut->passes);
             pass_later(l.to_client, std::move(bytes), later);
-            l.reply.erase(0, size);
-            l.unanswered.pop_front();
             if (!cut) continue;
             l.cut = cut->how;
             l.unanswered.clear();

@@ -23,7 +23,6 @@
 #include <fstream>
 #include <initializer_list>
 #include <iterator>
-#include <mutex>
 #include <netinet/in.h>
 #include <optional>
 #include <span>
@@ -37,7 +36,9 @@
 #include <vector>
 
 #include <distlock/base/error.hpp>
+#include <distlock/detail/thread_safety.hpp>
 #include <distlock/net/uri.hpp>
+#include <distlock/net/uri_syntax.hpp>
 #include <distlock/testing/child_process.hpp>
 #include <distlock/testing/raw_client.hpp>
 
@@ -116,8 +117,9 @@ class redis_server {
 
     void make_folder();
     void remove_folder() noexcept;
-    void start_locked();
-    launch launch_once(const std::string& program, std::chrono::steady_clock::time_point deadline);
+    void start_locked() DISTLOCK_REQUIRES(guard_);
+    launch launch_once(const std::string& program, std::chrono::steady_clock::time_point deadline)
+        DISTLOCK_REQUIRES(guard_);
     void write_settings() const;
     std::string log_path() const { return folder_ + "/server.log"; }
     std::string log() const;
@@ -126,11 +128,11 @@ class redis_server {
 
     const redis_server_options options_;
     const pid_t owner_ = ::getpid();
-    mutable std::mutex guard_;
+    mutable detail::annotated_mutex guard_;
     std::string folder_;
     std::string socket_path_;
     std::uint16_t port_ = 0;
-    std::optional<impl::child_process> process_;
+    std::optional<impl::child_process> process_ DISTLOCK_GUARDED_BY(guard_);
 };
 
 namespace impl {
@@ -200,32 +202,32 @@ inline std::string redis_server::uri() const {
 
 inline pid_t redis_server::pid() const {
     check_owner();
-    const std::lock_guard lock{guard_};
+    const detail::annotated_lock lock{guard_};
     return process_ ? process_->pid() : -1;
 }
 
 inline bool redis_server::running() const {
     check_owner();
-    const std::lock_guard lock{guard_};
+    const detail::annotated_lock lock{guard_};
     return process_ && process_->running();
 }
 
 inline void redis_server::start() {
     check_owner();
-    const std::lock_guard lock{guard_};
+    const detail::annotated_lock lock{guard_};
     if (!process_ || !process_->running()) start_locked();
 }
 
 inline void redis_server::stop() {
     check_owner();
-    const std::lock_guard lock{guard_};
+    const detail::annotated_lock lock{guard_};
     if (process_) process_->stop(std::chrono::seconds{5});
     process_.reset();
 }
 
 inline void redis_server::kill() {
     check_owner();
-    const std::lock_guard lock{guard_};
+    const detail::annotated_lock lock{guard_};
     process_.reset();
 }
 
@@ -236,13 +238,13 @@ inline void redis_server::restart() {
 
 inline void redis_server::pause() {
     check_owner();
-    const std::lock_guard lock{guard_};
+    const detail::annotated_lock lock{guard_};
     if (process_) process_->pause();
 }
 
 inline void redis_server::resume() {
     check_owner();
-    const std::lock_guard lock{guard_};
+    const detail::annotated_lock lock{guard_};
     if (process_) process_->resume();
 }
 

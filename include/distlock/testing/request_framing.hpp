@@ -46,4 +46,10 @@ inline std::size_t framed(std::string_view bytes, std::size_t from, std::vector<
     return end;
 }
 
+/// `reply`: a whole one. Returns: whether it is a message of a subscription, and then its words.
+inline bool is_message(std::string_view reply, std::vector<std::string>& its) {
+    return (reply.starts_with("*3\r\n$7\r\nmessage\r\n") || reply.starts_with("*3\r\n$8\r\nsmessage\r\n")) &&
+           framed(reply, 0, &its) == reply.size();
+}
+
 }  // namespace distlock::testing::impl

@@ -5,12 +5,12 @@
 #include <deque>
 #include <initializer_list>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <distlock/base/clock.hpp>
+#include <distlock/detail/thread_safety.hpp>
 #include <distlock/net/connection.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
@@ -36,7 +36,7 @@ class scripted_connection {
 
     /// Effects: appends a reply to the script.
     void then(reply next) {
-        const std::lock_guard guard(lock_);
+        const detail::annotated_lock guard(lock_);
         replies_.push_back(std::move(next));
     }
 
@@ -44,13 +44,13 @@ class scripted_connection {
     /// another client acts.
     template <class Action>
     void then(Action first, reply next) {
-        const std::lock_guard guard(lock_);
+        const detail::annotated_lock guard(lock_);
         replies_.push_back(std::move(next));
         actions_.push_back({taken_ + replies_.size(), std::make_unique<action_of<Action>>(std::move(first))});
     }
 
     reply execute(const command& cmd) {
-        std::unique_lock guard(lock_);
+        detail::annotated_lock guard(lock_);
         recorded entry{{}, std::string(cmd.routing_key()), cmd.deadline()};
         for (const auto argument : cmd.argv()) entry.argv.emplace_back(argument);
         commands_.push_back(std::move(entry));
@@ -70,13 +70,13 @@ class scripted_connection {
 
     /// Returns: what was asked so far.
     std::vector<recorded> commands() const {
-        const std::lock_guard guard(lock_);
+        const detail::annotated_lock guard(lock_);
         return commands_;
     }
 
     /// Returns: how many replies of the script are left.
     std::size_t left() const {
-        const std::lock_guard guard(lock_);
+        const detail::annotated_lock guard(lock_);
         return replies_.size();
     }
 
@@ -96,11 +96,11 @@ class scripted_connection {
         std::unique_ptr<action> run;
     };
 
-    mutable std::mutex lock_;
-    std::deque<reply> replies_;
-    std::deque<placed> actions_;
-    std::size_t taken_ = 0;
-    std::vector<recorded> commands_;
+    mutable detail::annotated_mutex lock_;
+    std::deque<reply> replies_ DISTLOCK_GUARDED_BY(lock_);
+    std::deque<placed> actions_ DISTLOCK_GUARDED_BY(lock_);
+    std::size_t taken_ DISTLOCK_GUARDED_BY(lock_) = 0;
+    std::vector<recorded> commands_ DISTLOCK_GUARDED_BY(lock_);
 };
 
 static_assert(check_connection<scripted_connection>());

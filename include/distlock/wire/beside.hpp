@@ -2,16 +2,22 @@
 // several dialects share.
 #pragma once
 
+#include <array>
 #include <charconv>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include <distlock/base/error.hpp>
 #include <distlock/base/key.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/base/owner.hpp>
+#include <distlock/wire/command.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/server_error.hpp>
@@ -40,6 +46,21 @@ struct beside {
     bool fences;
     std::string fence_life;
     std::string who;
+};
+
+/// Keys or arguments of a script, of which some may be left out.
+class argument_list {
+  public:
+    argument_list(std::initializer_list<argument> first) {
+        for (const argument& one : first) add(one);
+    }
+    /// Preconditions: there are less than eight.
+    void add(const argument& one) noexcept { all_[count_++] = one; }
+    std::span<const argument> all() const noexcept { return std::span(all_).first(count_); }
+
+  private:
+    std::array<argument, 8> all_{"", "", "", "", "", "", "", ""};
+    std::size_t count_ = 0;
 };
 
 /// Returns: the number of these decimal digits; 0 for anything else.

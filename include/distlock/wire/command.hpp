@@ -5,12 +5,14 @@
 #include <array>
 #include <cstddef>
 #include <initializer_list>
+#include <iterator>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 
 #include <distlock/base/clock.hpp>
+#include <distlock/detail/stop_token.hpp>
 #include <distlock/wire/script.hpp>
 
 namespace distlock {
@@ -39,7 +41,7 @@ class command {
     /// Throws: std::length_error for more than max_arguments.
     constexpr command(std::initializer_list<argument> argv, std::string_view routing_key = {})
         : key_(routing_key) {
-        append({argv.begin(), argv.size()});
+        append(argv.begin(), argv.size());
     }
 
     /// EVALSHA of `source`, routed by the first key. All keys must hash to one slot.
@@ -48,15 +50,15 @@ class command {
                       std::initializer_list<argument> arguments)
         : script_(&source), key_(keys.size() == 0 ? std::string_view{} : keys.begin()->text()) {
         call(keys.size());
-        append({keys.begin(), keys.size()});
-        append({arguments.begin(), arguments.size()});
+        append(keys.begin(), keys.size());
+        append(arguments.begin(), arguments.size());
     }
     constexpr command(const script& source, std::span<const argument> keys,
                       std::span<const argument> arguments)
         : script_(&source), key_(keys.empty() ? std::string_view{} : keys.front().text()) {
         call(keys.size());
-        append(keys);
-        append(arguments);
+        append(keys.data(), keys.size());
+        append(arguments.data(), arguments.size());
     }
 
     /// Returns: the arguments, the command's own name first.
@@ -78,13 +80,6 @@ class command {
         return full;
     }
 
-    /// Returns: the same with another last argument, which of a blocking command is its time-out.
-    constexpr command with_last(std::string_view text) const noexcept {
-        command changed = *this;
-        changed.argv_[size_ - 1] = text;
-        return changed;
-    }
-
     /// The instant after which nobody waits for the answer; clock::time_point::max() when the connection's
     /// own time-out is the only bound. A connection that can, gives up then.
     constexpr clock::time_point deadline() const noexcept { return deadline_; }
@@ -93,16 +88,26 @@ class command {
         return *this;
     }
 
+    /// The caller's stop token, from whose request on nobody waits for the answer; null when there will be no request. It
+    /// outlives the call of the connection. A connection that can, gives up then.
+    constexpr const std::stop_token* stop() const noexcept { return stop_; }
+    bool stop_requested() const noexcept { return stop_ != nullptr && stop_->stop_requested(); }
+    command& until(const std::stop_token& stop) noexcept {
+        stop_ = stop.stop_possible() ? &stop : nullptr;
+        return *this;
+    }
+    command& until(const std::stop_token&&) = delete;
+
   private:
     constexpr void call(std::size_t keys) {
         constexpr std::array<std::string_view, 10> digits{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
         if (keys >= digits.size()) throw std::length_error("distlock::command: too many keys");
-        append(std::array<argument, 3>{"EVALSHA", script_->sha1(), digits[keys]});
+        const argument head[] = {"EVALSHA", script_->sha1(), digits[keys]};
+        append(head, std::size(head));
     }
-    constexpr void append(std::span<const argument> more) {
-        if (size_ + more.size() > max_arguments)
-            throw std::length_error("distlock::command: too many arguments");
-        for (const argument& one : more) argv_[size_++] = one.text();
+    constexpr void append(const argument* first, std::size_t count) {
+        if (size_ + count > max_arguments) throw std::length_error("distlock::command: too many arguments");
+        for (std::size_t i = 0; i < count; ++i) argv_[size_++] = first[i].text();
     }
 
     std::array<std::string_view, max_arguments> argv_{};
@@ -110,6 +115,7 @@ class command {
     const script* script_ = nullptr;
     std::string_view key_;
     clock::time_point deadline_ = clock::time_point::max();
+    const std::stop_token* stop_ = nullptr;
 };
 
 }  // namespace distlock

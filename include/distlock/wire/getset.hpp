@@ -6,7 +6,7 @@
 //     command look(const token&) const;      // the same
 //     command renew(const token&) const;
 //     command release(const token&) const;
-//     command free(const token&) const;      // the same
+//     command release_minimal(const token&) const;  // the same
 //     and what the replies mean: read_acquire, read_look, read_renew, read_release
 //   };
 #pragma once
@@ -23,6 +23,7 @@
 #include <distlock/base/token.hpp>
 #include <distlock/wire/beside.hpp>
 #include <distlock/wire/command.hpp>
+#include <distlock/wire/dialect.hpp>
 #include <distlock/wire/getset_inspector.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/reply.hpp>
@@ -120,7 +121,10 @@ return redis.call('del', KEYS[1]))",
 ///   rest of a lease takes over what is still held; valid_until() counts on clocks that agree.
 /// - a loser's GETSET shifts the winner's stamp. When that is ours, we hear at the next renewal that the lock is lost, and it is
 ///   free when the shifted stamp is past. It takes two who find the same stamp past at the same moment.
-/// - they read, then delete: one that is slow between the two may delete our lock. That is heard at the next renewal.
+/// - many of them free by DEL without a look: a client that overran its lease deletes, at its unlock, the lock that we took
+///   over and hold, and a third client may take it at once. A client that reads before it deletes does so when it is slow
+///   between the two. lost() tells us at the next renewal, up to a third of the lease later. It takes a lease on their side
+///   that is too short for the work; our own leases are renewed, and our release deletes nobody else's lock.
 /// - the key has no TTL: what nobody wants any more stays on the server for ever.
 /// Fencing tokens hold against all of these, where the resource checks them.
 class getset {
@@ -141,7 +145,9 @@ class getset {
 
     const std::string& name() const noexcept { return key_.name(); }
     std::chrono::milliseconds lease() const noexcept { return lease_; }
-    bool looks_at_once() const noexcept { return true; }
+    bool acquire_is_script() const noexcept { return true; }
+    /// Returns: whether the fencing tokens between two of the server's are ours to give: its release tells of none.
+    bool allows_local_fences() const noexcept { return false; }
 
     command acquire(const token& owner) const { return look(owner); }
     command look(const token& owner) const {
@@ -157,7 +163,7 @@ class getset {
     command release(const token& owner) const {
         return {detail::getset_release, {key_.name(), mine_, beside_.owner}, {owner.view()}};
     }
-    command free(const token& owner) const { return release(owner); }
+    command release_minimal(const token& owner) const { return release(owner); }
 
     acquire_outcome read_acquire(const reply& r) const { return read_look(r); }
     acquire_outcome read_look(const reply& r) const { return detail::read_taken(r, beside_.fences); }

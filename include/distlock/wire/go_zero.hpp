@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <distlock/base/options.hpp>
+#include <distlock/wire/dialect.hpp>
 #include <distlock/wire/plain.hpp>
 
 namespace distlock {

@@ -1,29 +1,25 @@
-// The hand-off dialect: a lock that is released is handed to the first in line, who waits inside one blocking command.
+// The hand-off dialect: waiters have tickets in a queue on the server, and a lock that is released is handed to the first of them.
 //
 //   class handoff {
-//     handoff(std::string name, const lock_options&);
+//     handoff(std::string name, const lock_options&, std::string_view channel = {}, channel_kind = ordinary);
 //     bool hands_over() const;               // or is it the plain dialect for want of keys
 //     command acquire(const token&) const;   // SET NX PX; a script with fencing or owner_info
-//     command look(const token&) const;      // acquires too, waits in no line; may be repeated
-//     command enter(const token&, place) const;       // the same, about a place in line
-//     command wait(std::string_view seconds) const;   // until the lock is offered
-//     command watch(const token&) const;     // of a waiter: hands on what expired
-//     command revive(const token&) const;    // the same, although no waiter is counted
-//     command leave() const;                 // gets out of line
+//     command look(const token&) const;      // acquires too, is not queued; may be repeated
+//     command enter(const token&, enter_mode) const;  // the same, about a ticket
 //     command renew(const token&) const;
-//     command release(const token&) const;   // hands on, or frees
-//     command free(const token&) const;      // compare-and-delete
-//     and what the replies mean: read_acquire, read_look, read_enter, read_wait, read_watch, read_renew, read_release
+//     command release(const token&) const;   // removes the ticket, and hands over or frees
+//     command leave_unknown(const token&) const;      // the same for a lock that nobody here waits for
+//     command release_minimal(const token&) const;  // compare-and-delete
+//     and what the replies mean: read_acquire, read_look, read_enter, read_renew, read_release; and the messages: read_message
 //   };
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -32,23 +28,26 @@
 #include <distlock/base/key.hpp>
 #include <distlock/base/lease.hpp>
 #include <distlock/base/options.hpp>
+#include <distlock/base/owner.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/wire/beside.hpp>
 #include <distlock/wire/command.hpp>
+#include <distlock/wire/dialect.hpp>
+#include <distlock/wire/enter_mode.hpp>
 #include <distlock/wire/handoff_scripts.hpp>
 #include <distlock/wire/outcome.hpp>
-#include <distlock/wire/place.hpp>
 #include <distlock/wire/plain.hpp>
 #include <distlock/wire/plain_inspector.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/server_error.hpp>
+#include <distlock/wire/ticket.hpp>
 
 namespace distlock {
 
 /// The lock's own key is a plain string token with a TTL, as in `plain`: every client that takes a lock by
-/// SET NX PX and frees it by compare-and-delete excludes us, and we it. Two more keys stand beside it, in its cluster slot:
-/// `...:distlock:offers`, a list of at most one lock that is handed on, and `...:distlock:waiters`, how many wait. Both
-/// end with the lease of who made them last. A name that can have no key beside it is locked as in `plain`.
+/// SET NX PX and frees it by compare-and-delete excludes us, and we it. Beside it, in its cluster slot, stands
+/// `...:distlock:queue`, the tickets of the waiters in order, which ends when nobody looks for queue_life(). A name that can have
+/// no key beside it is locked as in `plain`.
 ///
 /// All functions are pure; commands are views into this object and the token.
 class handoff {
@@ -59,103 +58,91 @@ class handoff {
     /// The type of the lock's key, as the server names it.
     static constexpr std::string_view stored_as = "string";
 
+    /// The longest a waiter may go without looking at the lock, unless lock_options::recheck is longer.
+    static constexpr std::chrono::milliseconds longest_look = std::chrono::seconds{30};
+
+    /// `channel`: where the waiters of this process hear that a lock was handed to them, in a Cluster a channel of the lock's own
+    /// slot; empty: they hear nothing, and find it by looking.
     /// Preconditions: the options are checked.
     /// Throws: error(errc::invalid_name), as `plain`.
-    handoff(std::string name, const lock_options& options)
-        : key_(std::move(name)), plain_(key_.name(), options), lease_text_(std::to_string(lease().count())) {
-        if (!key_.may_have_siblings()) return;
-        line_.emplace(line{key_.sibling("offers"), key_.sibling("waiters")});
-        if (detail::beside::wanted(options)) beside_.emplace(key_, options);
+    handoff(std::string name, const lock_options& options, std::string_view channel = {},
+            channel_kind kind = channel_kind::ordinary)
+        : key_(std::move(name)), plain_(key_.name(), options) {
+        if (key_.may_have_siblings()) queue_.emplace(key_, options, channel, kind);
     }
 
     const std::string& name() const noexcept { return key_.name(); }
     std::chrono::milliseconds lease() const noexcept { return plain_.lease(); }
 
-    /// Returns: whether who waits is served; else enter, wait, watch, revive and leave must not be called.
-    bool hands_over() const noexcept { return line_.has_value(); }
+    /// Returns: the TTL of a lock that was handed over, and the least one of a lock that a script granted.
+    std::chrono::milliseconds offer_ttl() const noexcept { return std::min(longest_offer, lease()); }
+
+    /// Returns: how long the queue lasts after the last waiter looked.
+    static std::chrono::milliseconds queue_life(const lock_options& options) noexcept {
+        const std::chrono::milliseconds lease = options.lease, recheck = options.recheck;
+        return std::max(lease, 3 * std::max(longest_look, recheck));
+    }
+
+    /// Returns: whether waiters are queued; else enter() and leave_unknown() must not be called.
+    bool hands_over() const noexcept { return queue_.has_value(); }
 
     /// Returns: whether acquire() is a look() anyway.
-    bool looks_at_once() const noexcept { return plain_.looks_at_once(); }
+    bool acquire_is_script() const noexcept { return plain_.acquire_is_script(); }
 
-    /// Returns: whether an offer gives all this owner needs; else it is to be adopted.
-    bool complete(const offer& what) const noexcept {
-        if (what.lease < lease()) return false;
-        return !beside_ || (beside_->who.empty() && what.fence != 0);
-    }
-
+    /// A lock that is free is granted for its whole lease, also where waiters are queued: they are served at its release.
     command acquire(const token& owner) const {
-        return looks_at_once() ? look(owner) : plain_.acquire(owner);
+        return acquire_is_script() ? look(owner) : plain_.acquire(owner);
     }
     command look(const token& owner) const {
-        return hands_over() ? enter(owner, place::none) : plain_.look(owner);
+        return hands_over() ? enter(owner, enter_mode::try_once) : plain_.look(owner);
     }
-    command enter(const token& owner, place where) const {
-        if (!beside_) return call(detail::handoff_enter, owner.view(), lease_text_, word(where));
-        if (beside_->who.empty()) {
-            return call(detail::handoff_enter, owner.view(), lease_text_, word(where), beside_->fence_life);
-        }
-        return call(detail::handoff_enter, owner.view(), lease_text_, word(where), beside_->fence_life,
-                    beside_->who);
+    /// A lock that is free goes to the first of the queue, or to this token if none before it hears of it.
+    command enter(const token& owner, enter_mode mode) const {
+        return {detail::handoff_enter,
+                {name(), queue_->queue, queue_->fence, queue_->owner},
+                {owner.view(), queue_->needs, word(mode), queue_->life}};
     }
-    /// `seconds` is a decimal number above zero, or "0": for ever.
-    command wait(std::string_view seconds) const { return {{"BLPOP", line_->offers, seconds}, key_.name()}; }
-
-    /// `fresh` was never sent as an owner's.
-    command watch(const token& fresh) const { return look_after(fresh, "look"); }
-    command revive(const token& fresh) const { return look_after(fresh, "revive"); }
-    command leave() const {
-        return {detail::handoff_leave, {key_.name(), line_->offers, line_->waiters}, {}};
-    }
+    /// The lock has its whole lease again.
     command renew(const token& owner) const { return plain_.renew(owner); }
+
+    /// This token's ticket is removed whoever has the lock; a lock of this token is handed over, or freed when no waiter hears.
     command release(const token& owner) const {
         if (!hands_over()) return plain_.release(owner);
-        const auto& keys = *line_;
-        if (!beside_) {
-            return {
-                detail::handoff_pass, {key_.name(), keys.offers, keys.waiters}, {owner.view(), lease_text_}};
-        }
-        if (beside_->who.empty()) {
-            return {detail::handoff_pass,
-                    {key_.name(), keys.offers, keys.waiters, beside_->fence},
-                    {owner.view(), lease_text_, beside_->fence_life}};
-        }
-        return {detail::handoff_pass,
-                {key_.name(), keys.offers, keys.waiters, beside_->fence, beside_->owner},
-                {owner.view(), lease_text_, beside_->fence_life}};
+        const auto& [queue, fence, owner_key, needs, life, fence_life] = *queue_;
+        if (fence_life.empty() || owner.fence().empty())
+            return {detail::handoff_leave, {name(), queue, fence, owner_key}, {owner.view(), needs}};
+        return {detail::handoff_leave,
+                {name(), queue, fence, owner_key},
+                {owner.view(), needs, owner.fence(), fence_life}};
     }
-    /// Works where release() is refused: needs no memory and no key but the lock's own and the owner's. Who waits finds the
-    /// lock when looking.
-    command free(const token& owner) const { return plain_.free(owner); }
+    /// Of a message that no waiter claims. A ticket of that token, if it has another, was made with needs that are not known here:
+    /// it stays until it is served.
+    command leave_unknown(const token& owner) const { return release(owner); }
+
+    /// Works where release() is refused: needs no memory and no key but the lock's own and the owner's. Waiters find the lock
+    /// by looking.
+    command release_minimal(const token& owner) const { return plain_.release_minimal(owner); }
 
     acquire_outcome read_acquire(const reply& r) const {
-        return looks_at_once() ? read_look(r) : plain_.read_acquire(r);
+        return acquire_is_script() ? read_look(r) : plain_.read_acquire(r);
     }
     acquire_outcome read_look(const reply& r) const {
         return hands_over() ? read_enter(r) : plain_.read_look(r);
     }
     acquire_outcome read_enter(const reply& r) const {
-        return detail::read_taken(r, beside_ && beside_->fences);
-    }
-
-    /// Returns: granted with an offer; busy when the wait ended without one.
-    acquire_outcome read_wait(const reply& r) const {
-        if (r.is(reply_kind::nil)) return acquire_outcome::busy();
         const auto& parts = r.elements();
-        if (parts.size() != 2 || !parts[0].is_string(line_->offers) || !parts[1].is(reply_kind::string))
-            return acquire_outcome::failure(r);
-        const auto made = read_offer(parts[1].text());
-        return made ? acquire_outcome::granted(*made) : acquire_outcome::failure(r);
-    }
-
-    /// What a waiter sees of a lock.
-    struct sight {
-        std::optional<std::chrono::milliseconds> ttl = {};  ///< what is left; -1: no TTL. None: no answer
-        bool uncounted = false;  ///< it is free, and not handed on: the server has no count of those who wait
-    };
-    sight read_watch(const reply& r) const {
-        if (!r.is(reply_kind::integer) || r.number() < -2) return {};
-        if (r.number() == -2) return {.uncounted = true};
-        return {.ttl = std::chrono::milliseconds(r.number())};
+        if (parts.size() != 3 && parts.size() != 5) return acquire_outcome::failure(r);
+        auto outcome = detail::read_taken(parts[0], parts[1], queue_ && !queue_->fence_life.empty(), r);
+        const bool busy = outcome.what == acquire_outcome::kind::busy;
+        const bool granted = outcome.what == acquire_outcome::kind::granted;
+        if (granted && parts.size() == 3 && parts[2].is(reply_kind::integer) && parts[2].number() > 0) {
+            // No script sets more than the lease; a server may claim any number.
+            outcome.granted_for = std::min(std::chrono::milliseconds(parts[2].number()), lease());
+            return outcome;
+        }
+        if (busy && parts.size() == 5 && read_place(parts[2], parts[3], parts[4], outcome.queued))
+            return outcome;
+        return acquire_outcome::failure(r);
     }
 
     renew_outcome read_renew(const reply& r) const { return plain_.read_renew(r); }
@@ -163,76 +150,87 @@ class handoff {
     release_verdict read_release(const reply& r) const {
         if (hands_over() && r.is_integer(2)) return {release_outcome::released};
         release_verdict verdict = plain_.read_release(r);
-        // What needs several keys, or memory, may be refused where free() is not.
+        // What needs several keys may be refused where release_minimal() is not.
         if (r.is(reply_kind::error) && hands_over()) {
             verdict.again = true;
-            verdict.plainly = refused_for_its_size(r.text());
+            verdict.minimal = refused_for_its_size(r.text());
         }
         return verdict;
     }
 
+    /// Returns: what a message on the channel says, "<token> <ticket's number> <TTL in ms> <fence or 0> <lock's name>"; none for
+    /// another text. The end of the name may be missing.
+    static std::optional<handover> read_message(std::string_view text) {
+        const auto next = [&text] { return detail::take_word(text); };
+        handover made;
+        made.owner = token::from(next());
+        made.ticket = detail::read_number(next());
+        const auto ttl = detail::read_number(next());
+        const auto fence = next();
+        made.fence = detail::read_number(fence);
+        if (made.owner.empty() || made.ticket == 0 || ttl == 0 || text.empty() ||
+            ttl > static_cast<std::uint64_t>(longest_offer.count()) || (made.fence == 0 && fence != "0"))
+            return std::nullopt;
+        made.ttl = std::chrono::milliseconds(ttl);
+        return made;
+    }
+    /// Returns: the name of the lock in a message, as far as the text goes; empty for another text.
+    static std::string_view name_in(std::string_view text) {
+        if (!read_message(text)) return {};
+        for (int part = 0; part < 4; ++part) text.remove_prefix(text.find(' ') + 1);
+        return text;
+    }
+
   private:
-    struct line {
-        std::string offers;
-        std::string waiters;
+    struct queue_keys {
+        queue_keys(const key& lock, const lock_options& options, std::string_view channel, channel_kind kind)
+            : queue(lock.sibling("queue")),
+              fence(lock.sibling("fence")),
+              owner(lock.sibling("owner")),
+              life(std::to_string(queue_life(options).count())) {
+            const std::string info =
+                options.owner_info.empty() ? std::string() : describe_owner(options.owner_info.view());
+            detail::ticket mine{.lease = options.lease, .kind = kind, .channel = channel, .owner_info = info};
+            if (options.fencing) {
+                mine.fence_life = detail::beside::life_of_fence(options.lease);
+                fence_life = std::to_string(mine.fence_life.count());
+            }
+            needs = mine.needs();
+        }
+        std::string queue;
+        std::string fence;
+        std::string owner;
+        std::string needs;  // a ticket without its token
+        std::string life;
+        std::string fence_life;  // empty: without fencing
     };
 
-    static constexpr std::string_view word(place where) noexcept {
-        switch (where) {
-            case place::join:
+    static constexpr std::string_view word(enter_mode mode) noexcept {
+        switch (mode) {
+            case enter_mode::join:
                 return "join";
-            case place::stay:
-                return "stay";
-            case place::quit:
-                return "quit";
-            case place::adopt:
-                return "adopt";
+            case enter_mode::last:
+                return "last";
             default:
                 return "try";
         }
     }
 
-    command look_after(const token& fresh, std::string_view what) const {
-        const std::string_view life = beside_ ? std::string_view(beside_->fence_life) : "0";
-        return call(detail::handoff_pass, fresh.view(), lease_text_, life, what);
-    }
-
-    // With the keys of what is kept.
-    template <class... Arguments>
-    command call(const script& what, const Arguments&... arguments) const {
-        const bool has_owner = beside_ && !beside_->who.empty();
-        const std::string_view none;
-        const std::array<argument, 5> keys{key_.name(), line_->offers, line_->waiters,
-                                           beside_ ? beside_->fence : none,
-                                           has_owner ? beside_->owner : none};
-        const std::array<argument, sizeof...(Arguments)> all{arguments...};
-        const std::size_t count = !beside_ ? 3 : has_owner ? 5 : 4;
-        return {what, std::span(keys).first(count), std::span<const argument>(all)};
-    }
-
-    // "<token>:<lease in ms>:<server time in microseconds>:<fence or ''>"
-    static std::optional<offer> read_offer(std::string_view text) {
-        if (std::count(text.begin(), text.end(), ':') != 3) return std::nullopt;
-        const auto next = [&text] {
-            const auto part = text.substr(0, text.find(':'));
-            text.remove_prefix(part.size() + 1);
-            return part;
-        };
-        const token owner = token::from(next());
-        const auto lease = detail::read_number(next());
-        const auto since = next();  // 0: for a count that may be nobody's
-        const auto fence = detail::read_number(text);
-        const bool has_time = since == "0" || detail::read_number(since) > 0;
-        const bool has_lease = lease > 0 && lease <= static_cast<std::uint64_t>(max_lease.count());
-        if (owner.empty() || !has_lease || !has_time || (fence == 0 && !text.empty())) return std::nullopt;
-        return offer{owner, std::chrono::milliseconds(lease), fence};
+    // Returns: whether the three are a place.
+    static bool read_place(const reply& ticket, const reply& before, const reply& appended,
+                           queue_place& place) {
+        if (!ticket.is(reply_kind::integer) || ticket.number() < 0 || !before.is(reply_kind::integer) ||
+            before.number() < 0 || before.number() > std::numeric_limits<std::uint32_t>::max() ||
+            (!appended.is_integer(0) && !appended.is_integer(1)))
+            return false;
+        place = {static_cast<std::uint64_t>(ticket.number()), static_cast<std::uint32_t>(before.number()),
+                 appended.is_integer(1)};
+        return true;
     }
 
     key key_;
     plain plain_;
-    std::string lease_text_;
-    std::optional<line> line_;
-    std::optional<detail::beside> beside_;
+    std::optional<queue_keys> queue_;
 };
 
 }  // namespace distlock

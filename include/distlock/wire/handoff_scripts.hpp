@@ -1,170 +1,229 @@
 // The scripts of the hand-off: what the server does in one step, so that a lock is never between two owners.
 #pragma once
 
+#include <cstddef>
+#include <cstring>
+#include <string_view>
+
 #include <distlock/wire/script.hpp>
 
 namespace distlock::detail {
 
-// An offer is "<token>:<lease in ms>:<server time in microseconds>:<fence or ''>"; a token has 32 digits. It is open while
-// the lock holds its token and it is still in the list: nobody has taken it yet. Who takes one without having been in line
-// gives its count back, for the waiter it was meant for. But a waiter that died while it was counted must not be handed
-// the lock again and again: a count given back lasts two seconds, or half a lease, from the first time on, unless a
-// waiter looks or joins meanwhile; what is offered for one of which less than half is left says time 0, and is not
-// given back again. Twice in a row would be too soon: who is on its way to its wait may be overtaken many times.
-//
-// A new token is made of the old owner's 128 random bits and the server's clock, which names it anew each time: unlock()
-// need not ask the system for random bits it seldom needs.
-//
-// Fences leave room for those a process gives its own threads: see engine::local_fences.
+/// Returns: the texts in a row; made by the first call, since it takes compilers a tenth of a second.
+template <const std::string_view&... parts>
+std::string_view joined() noexcept {
+    static char all[(parts.size() + ...)];
+    static const auto size = [] {
+        std::size_t end = 0;
+        for (const std::string_view one : {parts...}) {
+            std::memcpy(all + end, one.data(), one.size());
+            end += one.size();
+        }
+        return end;
+    }();
+    return {all, size};
+}
 
-inline constexpr script handoff_enter{
-    R"(-- KEYS: lock, offers, waiters, and fence, owner where they are kept. ARGV: token, lease in ms, place, and life of
--- the fence in ms or 0, owner or ''. Place: 'try': in no line. 'join': gets in line when it is taken. 'stay': is in
--- line. 'quit': is in line, and leaves it when it is taken. 'adopt': the lock was offered to this token.
--- Returns {1, fence or ''}: ours. {0, TTL left in ms}: somebody else's, -1 when it has none.
-local place = ARGV[3]
-local holder = redis.call('get', KEYS[1])
-local offer = redis.call('lindex', KEYS[2], 0)
-local waiters = redis.call('get', KEYS[3])
-local open = holder and offer and string.sub(offer, 1, 32) == holder
-local function leave()
-  if redis.call('decr', KEYS[3]) <= 0 then redis.call('del', KEYS[3]) end
+// The queue is a sorted set of tickets (ticket.hpp). The score is the ticket's number: microseconds of the server's clock when it
+// joined, or one more than the last ticket's where that clock was set back.
+//
+// A hand-over, and a grant to a waiter, last two seconds, or a lease if that is shorter: a waiter that is gone keeps the others
+// out no longer. The first renewal makes a lease of it. A token that is not queued is granted its lease, as by SET NX PX.
+//
+// Fences leave room for those a process gives its own threads: see mutex_state::pass_on(). The fence grows by the server's clock,
+// so that losing it does not make it fall. It is a string on its way: Lua's numbers end at 2^53.
+//
+// Out of memory, the server refuses a script's first write only, and only if that needs memory. So the script that takes locks
+// begins with SET, with the fence of the lock it takes, or with the ticket: refused, nothing has changed. The script that
+// releases begins with ZREM, and is not refused. PUBLISH comes last: no error follows a message.
+//
+// An owner that asks is told the last fence: the lock is never a waiter's without a fence of its own, so that is made before
+// ZREM, which may be refused.
+//
+// A message says "you have the lock", so none is sent to a waiter that is passed over. What PUBLISH counts comes too late for
+// that: a subscriber on a replica, or on another node of a Cluster, is not counted and hears it all the same. A server that
+// refuses to count, or to publish, says nothing about the waiter, which finds the lock by looking.
+//
+// Every contended acquisition runs both scripts, and most of their time is spent in calls of the server. So the usual case comes
+// first and calls little; and numbers are handed to the server as text, which it need not print first.
+inline constexpr std::string_view handoff_pass =
+    R"(local function read(ticket)
+  local token, lease, life, way, size, at = string.match(ticket, '^(%x+) (%d+) (%d+) ([ps])(%d+) ()')
+  lease, size = tonumber(lease), tonumber(size)
+  if not token or #token ~= 32 or lease < 1 or at + size > #ticket + 1 then return nil end
+  return {token = token, lease = lease, offer = lease < 2000 and tostring(lease) or '2000', life = life ~= '0' and life,
+    sharded = way == 's', channel = string.sub(ticket, at, at + size - 1), info = string.sub(ticket, at + size)}
 end
-local function lengthen()
-  if redis.call('pttl', KEYS[3]) < tonumber(ARGV[2]) then redis.call('pexpire', KEYS[3], ARGV[2]) end
+local function hears(waiter)
+  if waiter.channel == '' then return true end
+  local count = redis.pcall('pubsub', waiter.sharded and 'shardnumsub' or 'numsub', waiter.channel)
+  return count.err or count[2] > 0
 end
-if holder and holder ~= ARGV[1] and not open then
-  if place == 'join' then
-    redis.call('incr', KEYS[3])
-    lengthen()
-  elseif place == 'quit' and waiters then
-    leave()
+-- Returns a fence that is to live so many ms; or nil, and what a call that does not raise was refused with.
+local function new_fence(call, life)
+  local last = call('get', KEYS[3])
+  if type(last) == 'table' then return nil, last end
+  last = last and string.match(last, '^[1-9]%d*$')
+  local made = call('time')
+  local fence = made[1] and made[1] .. string.sub('00000' .. made[2], -6)
+  if not fence then return nil, made end
+  local behind = last and tonumber(last) >= tonumber(fence)
+  if behind then
+    made = call('incrby', KEYS[3], 1000000)
+    if type(made) == 'number' then made = call('pexpire', KEYS[3], life) end
   else
-    if place == 'stay' then lengthen() end
-    local no = redis.pcall('set', KEYS[1], '', 'NX', 'PX', 1)
-    if no and string.find(no.err, 'READONLY', 1, true) then return redis.error_reply('READONLY replica') end
+    made = call('set', KEYS[3], fence, 'PX', life)
   end
-  if offer then redis.call('del', KEYS[2]) end
-  return {0, redis.call('pttl', KEYS[1])}
+  if type(made) == 'table' and made.err then return nil, made end
+  return behind and redis.call('get', KEYS[3]) or fence
 end
-local time = redis.call('time')
-local now = time[1] * 1000000 + time[2]
-local fence = ''
-if KEYS[4] and ARGV[4] ~= '0' then
-  fence = redis.call('get', KEYS[4])
-  local last = fence and string.match(fence, '^[1-9]%d*$')
-  if holder ~= ARGV[1] or not last or place == 'adopt' then
-    if last and tonumber(last) >= now then
-      redis.call('incrby', KEYS[4], 1000000)
-      redis.call('pexpire', KEYS[4], ARGV[4])
-    else
-      redis.call('set', KEYS[4], string.format('%.0f', now), 'PX', ARGV[4])
-    end
-    fence = redis.call('get', KEYS[4])
+local function describe(owner, ttl)
+  if owner.info ~= '' then
+    redis.call('set', KEYS[4], owner.token .. '\n' .. owner.info, 'PX', ttl)
+  else
+    redis.call('del', KEYS[4])
   end
 end
-if holder == ARGV[1] then
-  redis.call('pexpire', KEYS[1], ARGV[2])
-else
-  redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])
-end
-if KEYS[5] and ARGV[5] ~= '' then redis.call('set', KEYS[5], ARGV[1] .. '\n' .. ARGV[5], 'PX', ARGV[2]) end
-if holder ~= ARGV[1] then
-  local in_line = place == 'stay' or place == 'quit'
-  if open and not in_line then
-    -- The waiter it was meant for still waits; but one who has not come for a second is not there.
-    local since = tonumber(string.match(offer, '^%x+:%d+:(%d+):') or 0)
-    if since > 0 and now - since > 1000000 then
-      redis.call('del', KEYS[3])
-    elseif since > 0 then
-      redis.call('incr', KEYS[3])
-      if redis.call('pttl', KEYS[3]) < 0 then
-        redis.call('pexpire', KEYS[3], math.ceil(math.min(2000, ARGV[2] / 2)))
+-- The first ticket and its number; nothing of an empty queue.
+local function head() return redis.call('zrange', KEYS[2], '0', '0', 'withscores') end
+-- Hands the lock to the first waiter that hears of it, from the head on and before the asker. Returns whether there is one; and
+-- whether the lock was given to one that cannot have a fence.
+local function pass(first, asker)
+  local tried = false
+  while first[1] and first[1] ~= asker do
+    local waiter = read(first[1])
+    if waiter and not hears(waiter) then waiter = nil end
+    if waiter then redis.call('set', KEYS[1], waiter.token, 'PX', waiter.offer) end
+    local fence = waiter and (not waiter.life and '0' or new_fence(redis.pcall, waiter.life))
+    redis.call('zrem', KEYS[2], first[1])
+    if fence then
+      describe(waiter, waiter.offer)
+      if waiter.channel ~= '' then
+        local number = string.find(first[2], 'e', 1, true) and string.format('%.0f', first[2]) or first[2]
+        redis.pcall(waiter.sharded and 'spublish' or 'publish', waiter.channel,
+          waiter.token .. ' ' .. number .. ' ' .. waiter.offer .. ' ' .. fence .. ' ' .. KEYS[1])
       end
+      return true
     end
-  elseif not open and in_line and waiters then
-    leave()
+    tried = tried or waiter
+    first = head()
   end
+  return false, tried
 end
-if offer then redis.call('del', KEYS[2]) end
-return {1, fence})",
-    "0a2b3f370ec5b9f28a6001ff3cc3f2036e7b9f28"};
+)"sv;
 
-inline constexpr script handoff_pass{
-    R"(-- KEYS: lock, offers, waiters, and fence, owner where they are kept. ARGV: token, lease in ms; life of the fence in ms or 0,
--- what. What: none: hands on or frees the lock of this token. 'look': of a waiter, hands on a lock that is free when
--- somebody is counted. 'revive': even when nobody is.
--- Returns to an owner 2: handed on. 1: free. 0: nothing there. -1: somebody else's, left alone. To a waiter: the TTL left in
--- ms, -1 when it has none; -2: free, and nobody is counted.
-local seen = redis.call('mget', KEYS[1], KEYS[3])
-local holder, waiters, what = seen[1], tonumber(seen[2]) or 0, ARGV[4]
-if holder == ARGV[1] and waiters <= 0 and not what then
-  if KEYS[5] then redis.call('del', KEYS[5]) end
-  return redis.call('del', KEYS[1])
-end
-if not holder then redis.call('get', KEYS[1]) end
-if what then
-  if waiters > 0 and redis.call('pttl', KEYS[3]) < tonumber(ARGV[2]) then redis.call('pexpire', KEYS[3], ARGV[2]) end
-  if holder then return redis.call('pttl', KEYS[1]) end
-  if waiters <= 0 and what == 'look' then return -2 end
-elseif not holder then
-  return redis.call('del', KEYS[1])
-elseif holder ~= ARGV[1] then
+// That somebody else has a lock is only said by a master: a replica refuses a write that changes nothing.
+inline constexpr std::string_view handoff_refuse_as_replica =
+    R"(local function refuse_as_replica()
   local no = redis.pcall('set', KEYS[1], '', 'NX', 'PX', 1)
-  if no and string.find(no.err, 'READONLY', 1, true) then return redis.error_reply('READONLY replica') end
-  return -1
+  return no and string.find(no.err, 'READONLY', 1, true) and redis.error_reply('READONLY replica')
 end
--- A key of another type is an error while nothing is written.
-redis.call('lindex', KEYS[2], 0)
-local time = redis.call('time')
-local now = time[1] * 1000000 + time[2]
-local since = string.format('%.0f', now)
-local fence = ''
-if KEYS[4] and ARGV[3] ~= '0' then
-  fence = redis.call('get', KEYS[4])
-  local last = fence and string.match(fence, '^[1-9]%d*$')
-  if last and tonumber(last) >= now then
-    redis.call('incrby', KEYS[4], 1000000)
-    redis.call('pexpire', KEYS[4], ARGV[3])
-  else
-    redis.call('set', KEYS[4], since, 'PX', ARGV[3])
-  end
-  fence = redis.call('get', KEYS[4])
-end
-local token = string.sub(redis.sha1hex(ARGV[1] .. since), 1, 32)
-local given_back = math.ceil(math.min(2000, ARGV[2] / 2))
-local left = redis.call('pttl', KEYS[3])
-if left <= given_back / 2 then since = '0' end
-redis.call('set', KEYS[1], token, 'PX', ARGV[2])
-if waiters > 1 or (waiters == 1 and left > 0 and left <= given_back) then
-  redis.call('decr', KEYS[3])
-else
-  redis.call('del', KEYS[3])
-end
-if KEYS[5] then redis.call('del', KEYS[5]) end
-local offer = token .. ':' .. ARGV[2] .. ':' .. since .. ':' .. fence
-if redis.call('rpush', KEYS[2], offer) > 1 then
-  redis.call('del', KEYS[2])
-  redis.call('rpush', KEYS[2], offer)
-end
-redis.call('pexpire', KEYS[2], ARGV[2])
-if what then return tonumber(ARGV[2]) end
-return 2)",
-    "225176b095dfda290ab404e5ac9f66136cf02f35"};
+)"sv;
 
-// To decrement first would take the wake-up from somebody who has registered and is about to wait. Where the count was
-// lost, somebody else's is taken; who waits uncounted finds the lock by looking.
-inline constexpr script handoff_leave{
-    R"(-- KEYS: lock, offers, waiters. Gets out of line; an open offer while nobody else is in line was meant for the one who leaves.
--- Returns 1: a lock that was offered to us is free again. 0: else.
-local offer = redis.call('lindex', KEYS[2], 0)
-if tonumber(redis.call('get', KEYS[3]) or 0) > 0 then
-  if redis.call('decr', KEYS[3]) <= 0 then redis.call('del', KEYS[3]) end
-elseif offer and string.sub(offer, 1, 32) == redis.call('get', KEYS[1]) then
-  redis.call('del', KEYS[1], KEYS[2])
+inline constexpr std::string_view handoff_enter_contract =
+    R"(-- KEYS: lock, queue, fence, owner. ARGV: token, what it needs (a ticket without its token), mode, life of the queue in ms.
+-- Mode, when it is taken: 'try': no ticket. 'join': a ticket, the one it has already if it has one. 'last': its ticket is removed.
+-- Returns {1, fence or '', TTL in ms}: ours, with 'try' for the whole lease. {0, TTL left in ms, number of our ticket or 0, tickets
+-- before it, 1 if it is new}: somebody else's, -1 ms when it has no TTL.
+local ticket, mode = ARGV[1] .. ARGV[2], ARGV[3]
+local holder, written = redis.call('get', KEYS[1]), false
+if not holder or holder == ARGV[1] then
+)"sv;
+inline constexpr std::string_view handoff_enter_granted =
+    R"(local me, first = read(ticket), head()
+local queued = first[1] and redis.call('zscore', KEYS[2], ticket)
+local ttl = mode == 'try' and me.lease or tonumber(me.offer)
+if holder then
+  local fence = ''
+  if me.life then
+    fence = redis.call('get', KEYS[3])
+    if not fence or not string.find(fence, '^[1-9]%d*$') then fence = new_fence(redis.call, me.life) end
+  end
+  if queued then redis.call('zrem', KEYS[2], ticket) end
+  local left = math.max(redis.call('pttl', KEYS[1]), ttl)
+  redis.call('pexpire', KEYS[1], left)
+  describe(me, left)
+  return {1, fence, left}
+end
+local given, tried = pass(first, ticket)
+if not given then
+  local fence, refused = '', nil
+  if me.life then fence, refused = new_fence(tried and redis.pcall or redis.call, me.life) end
+  if refused then
+    redis.call('del', KEYS[1], KEYS[4])
+    return refused
+  end
+  redis.call('set', KEYS[1], me.token, 'PX', ttl)
+  if queued then redis.call('zrem', KEYS[2], ticket) end
+  describe(me, ttl)
+  return {1, fence, ttl}
+end
+written = true
+end
+)"sv;
+inline constexpr std::string_view handoff_enter_taken =
+    R"(local number, before, appended = nil, 0, 0
+if mode == 'last' then
+  written = redis.call('zrem', KEYS[2], ticket)
+elseif mode == 'join' then
+  local last = redis.call('zrange', KEYS[2], '-1', '-1', 'withscores')
+  local time = redis.call('time')
+  number = time[1] .. string.sub('00000' .. time[2], -6)
+  if last[2] and tonumber(last[2]) >= tonumber(number) then
+    number = string.format('%.0f', math.min(last[2] + 1, 9007199254740991))
+  end
+  local added = redis.pcall('zadd', KEYS[2], 'NX', number, ticket)
+  written = type(added) == 'number'
+  if added == 1 then
+    appended = 1
+  else
+    number = redis.call('zscore', KEYS[2], ticket)
+    if not number then return added end
+  end
+  if last[1] then before = redis.call('zrank', KEYS[2], ticket) end
+  if not last[1] or redis.call('pttl', KEYS[2]) < tonumber(ARGV[4]) then
+    written = redis.call('pexpire', KEYS[2], ARGV[4])
+  end
+else
+  number = redis.call('zscore', KEYS[2], ticket)
+  if number then before = redis.call('zrank', KEYS[2], ticket) end
+end
+local refused = not written and refuse_as_replica()
+if refused then return refused end
+return {0, redis.call('pttl', KEYS[1]), tonumber(number or 0), before, appended})"sv;
+inline constexpr script handoff_enter{joined<handoff_enter_contract, handoff_pass, handoff_enter_granted,
+                                             handoff_refuse_as_replica, handoff_enter_taken>,
+                                      "e7b472150c2ebebcc1f034c9f9412e7ab18bc221"sv};
+
+// What most releases are, before the functions that it does not need.
+inline constexpr std::string_view handoff_leave_alone =
+    R"(-- KEYS: lock, queue, fence, owner. ARGV: token, what it needs (a ticket without its token), the largest fence that was used
+-- since, its life in ms.
+-- The ticket is removed in any case. Returns 2: handed over. 1: free. 0: nothing there. -1: somebody else's, left alone.
+local holder = redis.pcall('get', KEYS[1])
+local first = redis.pcall('zrange', KEYS[2], '0', '0', 'withscores')
+if not first[1] and holder == ARGV[1] and not ARGV[3] then -- what is of another type is no queue
+  redis.call('del', KEYS[1], KEYS[4])
   return 1
 end
-return 0)",
-    "0c91a743a71fe316c28e009c4d33d4279c4ce2a5"};
+)"sv;
+inline constexpr std::string_view handoff_leave_body =
+    R"(if first[1] and redis.call('zrem', KEYS[2], ARGV[1] .. ARGV[2]) == 1 then first = head() end
+if type(holder) == 'table' then return holder end
+local used = ARGV[3]
+if used then
+  local last = redis.pcall('get', KEYS[3])
+  if type(last) ~= 'table' then
+    last = last and string.match(last, '^[1-9]%d*$') or ''
+    if #last < #used or (#last == #used and last < used) then redis.pcall('set', KEYS[3], used, 'PX', ARGV[4]) end
+  end
+end
+if holder and holder ~= ARGV[1] then return refuse_as_replica() or -1 end
+if holder and pass(first) then return 2 end
+if holder then redis.call('del', KEYS[4]) end
+return redis.call('del', KEYS[1]))"sv;
+inline constexpr script handoff_leave{
+    joined<handoff_leave_alone, handoff_pass, handoff_refuse_as_replica, handoff_leave_body>,
+    "eb7c47ce63fbb34d421af253b445e763cd1e65bf"sv};
 
 }  // namespace distlock::detail

@@ -26,11 +26,22 @@ enum class release_outcome {
     nested,         ///< of a recursive_mutex: the thread has the lock still, having taken it more often
 };
 
-/// A lock that its last owner, or a waiter who found it free, handed on.
-struct offer {
-    token owner;                        ///< by which it is held now
-    std::chrono::milliseconds lease{};  ///< that it was handed on with
-    std::uint64_t fence = 0;            ///< 0: who handed it on makes none
+/// A waiter's place in the queue, as the server answered it.
+struct queue_place {
+    std::uint64_t ticket = 0;    ///< tells the tickets of one token apart; 0: it has none
+    std::uint32_t position = 0;  ///< how many tickets stand before it
+    bool appended = false;       ///< the ticket was not there before
+};
+
+/// The TTL of a lock that was handed over, until it is renewed, unless its lease is shorter.
+inline constexpr std::chrono::milliseconds longest_offer{2000};
+
+/// A lock that was handed over to a waiter: the message that says so.
+struct handover {
+    token owner;
+    std::uint64_t ticket = 0;         ///< the one it was handed over for
+    std::chrono::milliseconds ttl{};  ///< of the lock, from the hand-over on
+    std::uint64_t fence = 0;          ///< 0: the waiter wanted none
 };
 
 /// Answers to "give me the lock".
@@ -46,13 +57,14 @@ struct acquire_outcome {
     kind what = kind::unknown;
     errc cause = errc::no_reply;  ///< of later, refused and unknown
     std::optional<std::chrono::milliseconds> ttl =
-        {};                             ///< of busy: what is left; -1 when the holder's key has no TTL
-    std::uint64_t fence = 0;            ///< of granted: the fencing token; 0: none was asked for
-    std::optional<offer> offered = {};  ///< of granted, when it was waited for: under a token of its own
-    bool awaited = false;               ///< of granted: somebody is to be told of its release
+        {};                   ///< of busy: what is left; -1 when the holder's key has no TTL
+    std::uint64_t fence = 0;  ///< of granted: the fencing token; 0: none was asked for
+    queue_place queued = {};  ///< of busy
+    std::optional<std::chrono::milliseconds> granted_for =
+        {};                ///< of granted: the TTL it has; none: the whole lease
+    bool awaited = false;  ///< of granted: somebody is to be told of its release
 
     static acquire_outcome granted(std::uint64_t fence = 0) { return {kind::granted, {}, {}, fence}; }
-    static acquire_outcome granted(const offer& by) { return {kind::granted, {}, {}, by.fence, by}; }
     static acquire_outcome busy() { return {kind::busy, {}, {}}; }
     static acquire_outcome busy(std::int64_t ttl) { return {kind::busy, {}, std::chrono::milliseconds(ttl)}; }
 
@@ -96,7 +108,7 @@ struct release_verdict {
     release_outcome what = release_outcome::unreachable;
     bool again = false;    ///< the key may still be ours: worth asking again while the lease lasts
     bool open = false;     ///< it may have been applied all the same, or may still be
-    bool plainly = false;  ///< what was refused may be granted to the command that needs least
+    bool minimal = false;  ///< what was refused may be granted to the command that needs least
 
     static release_verdict failure(const reply& r) {
         switch (r.kind()) {

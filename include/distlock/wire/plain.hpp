@@ -6,8 +6,8 @@
 //     command look(const token&) const;      // acquires too, and says who is in the way; may be repeated
 //     command renew(const token&) const;     // compare-and-expire
 //     command release(const token&) const;   // compare-and-delete
-//     command free(const token&) const;      // the same
-//     bool looks_at_once() const;            // acquire and look are the same
+//     command release_minimal(const token&) const;  // the same
+//     bool acquire_is_script() const;        // acquire and look are the same
 //     acquire_outcome read_acquire(const reply&) const;
 //     acquire_outcome read_look(const reply&) const;
 //     renew_outcome read_renew(const reply&) const;
@@ -27,6 +27,7 @@
 #include <distlock/base/token.hpp>
 #include <distlock/wire/beside.hpp>
 #include <distlock/wire/command.hpp>
+#include <distlock/wire/dialect.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/plain_inspector.hpp>
 #include <distlock/wire/reply.hpp>
@@ -53,8 +54,8 @@ if holder ~= ARGV[1] then
   return redis.call('pttl', KEYS[1])
 end
 redis.call('pexpire', KEYS[1], ARGV[2])
-return redis.status_reply('OK'))",
-                                   "d1b064cf6e0c77aee29b1bb373e5f7fec82874cf"};
+return redis.status_reply('OK'))"sv,
+                                   "d1b064cf6e0c77aee29b1bb373e5f7fec82874cf"sv};
 
 // The same with what may be kept beside the lock. The fence grows by the server's clock, so that losing it does not make it
 // fall, and past the clock where that was set back. It is a string on its way: Lua's numbers end at 2^53. It comes before
@@ -90,13 +91,24 @@ else
   redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])
 end
 if ARGV[4] ~= '' then redis.call('set', KEYS[3], ARGV[1] .. '\n' .. ARGV[4], 'PX', ARGV[2]) end
-return {1, fence})",
-    "087046f1d762bfe6016bf6ee55eb331471f974f1"};
+return {1, fence})"sv,
+    "087046f1d762bfe6016bf6ee55eb331471f974f1"sv};
 
+// A process that passes its lock on among its threads gives them fences of its own, which the server hears of with the next
+// renewal or release: as far as it can keep them, for a lock is freed all the same.
 inline constexpr script plain_renew{
-    R"(-- KEYS: lock, then what is kept beside it. ARGV: token, then for each key its TTL in ms.
+    R"(-- KEYS: lock, then what is kept beside it. ARGV: token, then for each key its TTL in ms, and the largest fence that was
+-- used since: the last key is its own.
 -- Returns 1: renewed. 0: nothing there. -1: somebody else's, left alone.
 local holder = redis.call('get', KEYS[1])
+local used = ARGV[#KEYS + 2]
+if used then
+  local last = redis.pcall('get', KEYS[#KEYS])
+  if type(last) ~= 'table' then
+    last = last and string.match(last, '^[1-9]%d*$') or ''
+    if #last < #used or (#last == #used and last < used) then redis.pcall('set', KEYS[#KEYS], used, 'PX', ARGV[#KEYS + 1]) end
+  end
+end
 if not holder then return redis.call('del', KEYS[1]) end
 if holder ~= ARGV[1] then
   local no = redis.pcall('set', KEYS[1], '', 'NX', 'PX', 1)
@@ -104,20 +116,31 @@ if holder ~= ARGV[1] then
   return -1
 end
 for i = 1, #KEYS do redis.call('pexpire', KEYS[i], ARGV[i + 1]) end
-return 1)",
-    "58a699d6285bfaae295a59d61e45529daf5fe175"};
+return 1)"sv,
+    "3be43a2984c57bde2744d3eb0439e8f5c1fb2adf"sv};
 
-inline constexpr script plain_release{R"(-- KEYS: lock, then what goes with it. ARGV: token.
+inline constexpr script plain_release{
+    R"(-- KEYS: lock, then what goes with it. ARGV: token; and the largest fence that was used since, its life in ms:
+-- the last key is its own, and stays.
 -- Returns 1: released. 0: nothing there. -1: somebody else's, left alone.
 local holder = redis.call('get', KEYS[1])
+local count, used = #KEYS, ARGV[2]
+if used then
+  local last = redis.pcall('get', KEYS[count])
+  if type(last) ~= 'table' then
+    last = last and string.match(last, '^[1-9]%d*$') or ''
+    if #last < #used or (#last == #used and last < used) then redis.pcall('set', KEYS[count], used, 'PX', ARGV[3]) end
+  end
+  count = count - 1
+end
 if holder and holder ~= ARGV[1] then
   local no = redis.pcall('set', KEYS[1], '', 'NX', 'PX', 1)
   if no and string.find(no.err, 'READONLY', 1, true) then return redis.error_reply('READONLY replica') end
   return -1
 end
-for i = 2, #KEYS do redis.call('del', KEYS[i]) end
-return redis.call('del', KEYS[1]))",
-                                      "e2aae4dcc8c78c66c18e6a25c98715626895a64e"};
+for i = 2, count do redis.call('del', KEYS[i]) end
+return redis.call('del', KEYS[1]))"sv,
+    "73b00011c730feb75692d77075a8ea5ca8e02391"sv};
 
 }  // namespace detail
 
@@ -144,7 +167,7 @@ class plain {
     std::chrono::milliseconds lease() const noexcept { return lease_; }
 
     /// Returns: whether acquire() is a look() anyway.
-    bool looks_at_once() const noexcept { return beside_.has_value(); }
+    bool acquire_is_script() const noexcept { return beside_.has_value(); }
 
     command acquire(const token& owner) const {
         if (beside_) return look(owner);
@@ -157,25 +180,31 @@ class plain {
                 {owner.view(), lease_text_, beside_->fence_life, beside_->who}};
     }
     command renew(const token& owner) const {
-        if (!beside_) return {detail::plain_renew, {key_.name()}, {owner.view(), lease_text_}};
-        if (beside_->who.empty()) {
-            return {detail::plain_renew,
-                    {key_.name(), beside_->fence},
-                    {owner.view(), lease_text_, beside_->fence_life}};
+        detail::argument_list keys{key_.name()};
+        detail::argument_list arguments{owner.view(), lease_text_};
+        if (const std::string* who = owner_key()) {
+            keys.add(*who);
+            arguments.add(lease_text_);
         }
-        if (!beside_->fences) {
-            return {
-                detail::plain_renew, {key_.name(), beside_->owner}, {owner.view(), lease_text_, lease_text_}};
+        if (beside_ && beside_->fences) {
+            keys.add(beside_->fence);
+            arguments.add(beside_->fence_life);
+            if (!owner.fence().empty()) arguments.add(owner.fence());
         }
-        return {detail::plain_renew,
-                {key_.name(), beside_->owner, beside_->fence},
-                {owner.view(), lease_text_, lease_text_, beside_->fence_life}};
+        return {detail::plain_renew, keys.all(), arguments.all()};
     }
     /// The one way that needs neither memory nor another key than those it was taken with.
-    command free(const token& owner) const { return release(owner); }
+    command release_minimal(const token& owner) const { return release(owner); }
     command release(const token& owner) const {
-        if (!beside_ || beside_->who.empty()) return {detail::plain_release, {key_.name()}, {owner.view()}};
-        return {detail::plain_release, {key_.name(), beside_->owner}, {owner.view()}};
+        detail::argument_list keys{key_.name()};
+        detail::argument_list arguments{owner.view()};
+        if (const std::string* who = owner_key()) keys.add(*who);
+        if (beside_ && beside_->fences && !owner.fence().empty()) {
+            keys.add(beside_->fence);
+            arguments.add(owner.fence());
+            arguments.add(beside_->fence_life);
+        }
+        return {detail::plain_release, keys.all(), arguments.all()};
     }
 
     acquire_outcome read_acquire(const reply& r) const {

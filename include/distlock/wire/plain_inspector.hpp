@@ -9,48 +9,70 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include <distlock/base/error.hpp>
 #include <distlock/base/key.hpp>
 #include <distlock/base/token.hpp>
+#include <distlock/wire/beside.hpp>
 #include <distlock/wire/command.hpp>
+#include <distlock/wire/handoff_scripts.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/report.hpp>
+#include <distlock/wire/ticket.hpp>
 
 namespace distlock {
 
 namespace detail {
 
-// Seldom sent, and therefore with its body, in one round trip: no server knows it by its hash.
+// Seldom sent, and therefore with their bodies, in one round trip: no server knows them by their hashes. A connection bounds what
+// it takes of a reply, so a long queue is not told to its end.
 inline constexpr std::string_view plain_inspect =
-    R"(-- KEYS: lock, fence, owner; or the lock alone.
--- Returns {token, TTL left in ms, fence, owner}, with '' for what is not there.
+    R"(-- KEYS: lock, fence, owner, queue; or the lock alone.
+-- Returns {token, TTL left in ms, fence, owner, server time in microseconds, size of the queue, its first tickets, each with its
+-- number}, with '' for what is not there, and -1 for a queue that is of another type, or none of
+-- the asker's business.
 local function text(key) return key and redis.call('get', key) or '' end
-return {text(KEYS[1]), redis.call('pttl', KEYS[1]), text(KEYS[2]), text(KEYS[3])})";
+local queue = KEYS[4] and redis.pcall('zrange', KEYS[4], 0, 99, 'withscores') or {}
+local size = #queue > 0 and redis.pcall('zcard', KEYS[4]) or 0
+local time = #queue > 0 and redis.pcall('time') or {0, 0}
+if not KEYS[4] or queue.err or time.err or type(size) == 'table' then queue, size, time = {}, -1, {0, 0} end
+local first, bytes = {}, 0
+for i = 1, #queue, 2 do
+  bytes = bytes + #queue[i]
+  if bytes > 32768 then break end
+  first[i], first[i + 1] = queue[i], string.format('%.0f', queue[i + 1])
+end
+return {text(KEYS[1]), redis.call('pttl', KEYS[1]), text(KEYS[2]), text(KEYS[3]), time[1] * 1000000 + time[2], size, first})"sv;
 
 // The mark tells the owner why; it need not outlast the lease by which the owner knows that all is over. The first write
 // is a DEL: it frees locks of a server that is out of memory, too, and a replica refuses it even where there is
 // nothing to delete.
-inline constexpr std::string_view plain_force_release =
-    R"(-- KEYS: lock, mark, owner; or the lock alone.
+//
+// A waiter is handed the lock as by handoff_leave. What the operator may not use, or is of another type, only costs the
+// hand-over: the lock is freed. No message was sent then, since that is the last step.
+inline constexpr std::string_view plain_force_release_contract =
+    R"(-- KEYS: lock, queue, fence, owner, mark; or the lock alone.
 -- Returns 1: taken from its owner. 0: nobody had it.
-local holder = redis.call('get', KEYS[1])
-if not holder then return redis.call('del', KEYS[1]) end
-if KEYS[2] then
-  local life = math.min(math.max(redis.call('pttl', KEYS[1]), 1000), 86400000)
-  redis.call('del', KEYS[3])
-  redis.call('set', KEYS[2], holder, 'PX', life)
-end
-return redis.call('del', KEYS[1]))";
+)"sv;
+inline constexpr std::string_view plain_force_release_body =
+    R"(local holder = redis.call('get', KEYS[1])
+if not holder or not KEYS[2] then return redis.call('del', KEYS[1]) end
+local life = math.min(math.max(redis.call('pttl', KEYS[1]), 1000), 86400000)
+redis.call('del', KEYS[4])
+redis.call('set', KEYS[5], holder, 'PX', life)
+local done, given = pcall(function() return pass(head()) end)
+if not done or not given then redis.call('del', KEYS[1], KEYS[4]) end
+return 1)"sv;
+inline std::string_view plain_force_release() noexcept {
+    return joined<plain_force_release_contract, handoff_pass, plain_force_release_body>();
+}
 
 }  // namespace detail
 
@@ -63,6 +85,7 @@ class plain_inspector {
             fence_ = key_.sibling("fence");
             owner_ = key_.sibling("owner");
             mark_ = key_.sibling("forced");
+            queue_ = key_.sibling("queue");
         } catch (const error&) {
             // A lock that can have no keys beside it is a lock all the same.
         }
@@ -73,13 +96,14 @@ class plain_inspector {
     /// Changes nothing; any replica may answer it.
     command inspect() const {
         if (mark_.empty()) return {{"EVAL", detail::plain_inspect, "1", key_.name()}, key_.name()};
-        return {{"EVAL", detail::plain_inspect, "3", key_.name(), fence_, owner_}, key_.name()};
+        return {{"EVAL", detail::plain_inspect, "4", key_.name(), fence_, owner_, queue_}, key_.name()};
     }
 
-    /// Deletes the lock, whoever holds it.
+    /// Takes the lock from its owner, and hands it to the first waiter that hears of it; deletes it when there is none.
     command force_release() const {
-        if (mark_.empty()) return {{"EVAL", detail::plain_force_release, "1", key_.name()}, key_.name()};
-        return {{"EVAL", detail::plain_force_release, "3", key_.name(), mark_, owner_}, key_.name()};
+        if (mark_.empty()) return {{"EVAL", detail::plain_force_release(), "1", key_.name()}, key_.name()};
+        return {{"EVAL", detail::plain_force_release(), "5", key_.name(), queue_, fence_, owner_, mark_},
+                key_.name()};
     }
 
     /// Whom the lock was last taken from by force. A lock without a key beside it asks for the lock itself.
@@ -91,11 +115,14 @@ class plain_inspector {
     /// Returns: the report; none for a reply that is none.
     std::optional<lock_report> read_inspect(const reply& r) const {
         const auto& parts = r.elements();
-        if (parts.size() != 4 || !parts[0].is(reply_kind::string) || !parts[1].is(reply_kind::integer) ||
-            !parts[2].is(reply_kind::string) || !parts[3].is(reply_kind::string) || parts[1].number() < -2)
+        const bool with_queue = parts.size() == 7;
+        if ((parts.size() != 4 && !with_queue) || !parts[0].is(reply_kind::string) ||
+            !parts[1].is(reply_kind::integer) || !parts[2].is(reply_kind::string) ||
+            !parts[3].is(reply_kind::string) || parts[1].number() < -2)
             return std::nullopt;
         lock_report report;
-        if (const auto fence = number<std::uint64_t>(parts[2].text())) report.fence = fence;
+        if (with_queue && !read_queue(parts[4], parts[5], parts[6], report)) return std::nullopt;
+        if (const auto fence = detail::read_number(parts[2].text()); fence != 0) report.fence = fence;
         if (parts[1].number() == -2) return report;
         report.holder = holder_of(parts[0].text(), parts[3].text());
         if (parts[1].number() >= 0) report.remaining = std::chrono::milliseconds(parts[1].number());
@@ -119,36 +146,56 @@ class plain_inspector {
     const std::string& mark_key() const noexcept { return mark_; }
 
   private:
-    template <class Number>
-    static std::optional<Number> number(std::string_view digits) {
-        Number value{};
-        const auto end = digits.data() + digits.size();
-        const auto [stop, problem] = std::from_chars(digits.data(), end, value);
-        if (problem != std::errc{} || stop != end) return std::nullopt;
-        return value;
+    static std::string_view take_line(std::string_view& text) {
+        const auto line = text.substr(0, text.find('\n'));
+        text.remove_prefix(std::min(line.size() + 1, text.size()));
+        return line;
+    }
+
+    // "<host>\n<process id>\n<label>", as far as it goes.
+    template <class Described>
+    static void describe(Described& who, std::string_view text) {
+        who.host = take_line(text);
+        who.pid = static_cast<std::int64_t>(detail::read_number(take_line(text)));
+        who.label = text;
     }
 
     // What stands beside the lock may be about an earlier owner, when somebody else's client deleted the key.
     static lock_holder holder_of(const std::string& token, std::string_view beside) {
         lock_holder holder;
         holder.token = token;
-        std::array<std::string_view, 3> lines;  // token, host, process id; the label is the rest
-        for (std::string_view& line : lines) {
-            const auto end = std::min(beside.find('\n'), beside.size());
-            line = beside.substr(0, end);
-            beside.remove_prefix(std::min(end + 1, beside.size()));
-        }
-        if (lines[0] != token) return holder;
-        holder.host = lines[1];
-        holder.pid = number<std::int64_t>(lines[2]).value_or(0);
-        holder.label = beside;
+        const auto end = std::min(beside.find('\n'), beside.size());
+        if (beside.substr(0, end) == token) describe(holder, beside.substr(std::min(end + 1, beside.size())));
         return holder;
     }
 
+    // Of what is no ticket nothing is said: the scripts drop it.
+    static bool read_queue(const reply& now, const reply& size, const reply& first, lock_report& report) {
+        const auto& parts = first.elements();
+        if (!now.is(reply_kind::integer) || now.number() < 0 || !size.is(reply_kind::integer) ||
+            size.number() < -1 || !first.is(reply_kind::array) || parts.size() % 2 != 0)
+            return false;
+        if (size.number() >= 0) report.waiters = static_cast<std::uint64_t>(size.number());
+        for (std::size_t i = 0; i < parts.size(); i += 2) {
+            if (!parts[i].is(reply_kind::string) || !parts[i + 1].is(reply_kind::string)) return false;
+            const auto ticket = detail::ticket::read(parts[i].text());
+            if (!ticket) continue;
+            const auto joined = detail::read_number(parts[i + 1].text());
+            const auto time = static_cast<std::uint64_t>(now.number());
+            lock_waiter& waiter = report.queue.emplace_back();
+            waiter.waits = std::chrono::microseconds(time > joined ? time - joined : 0);
+            waiter.lease = ticket->lease;
+            waiter.channel = ticket->channel;
+            describe(waiter, ticket->owner_info);
+        }
+        return true;
+    }
+
     key key_;
-    std::string fence_;  // empty, all three, when the name can have no keys beside it
+    std::string fence_;  // empty, all of them, when the name can have no keys beside it
     std::string owner_;
     std::string mark_;
+    std::string queue_;
 };
 
 }  // namespace distlock

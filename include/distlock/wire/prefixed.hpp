@@ -14,6 +14,7 @@
 
 #include <distlock/base/error.hpp>
 #include <distlock/base/options.hpp>
+#include <distlock/wire/dialect.hpp>
 #include <distlock/wire/plain.hpp>
 #include <distlock/wire/plain_inspector.hpp>
 

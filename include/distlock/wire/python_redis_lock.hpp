@@ -9,6 +9,7 @@
 #include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/wire/command.hpp>
+#include <distlock/wire/dialect.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/prefixed.hpp>
 #include <distlock/wire/reply.hpp>
@@ -86,6 +87,9 @@ class python_redis_lock : public prefixed<"lock:"> {
     python_redis_lock(const std::string& name, const lock_options& options)
         : prefixed(name, options), signal_("lock-signal:" + name) {}
 
+    /// Returns: whether the fencing tokens between two of the server's are ours to give: its release tells of none.
+    bool allows_local_fences() const noexcept { return false; }
+
     command release(const token& owner) const {
         if (const std::string* who = owner_key()) {
             return {detail::python_redis_lock_release, {this->name(), signal_, *who}, {owner.view()}};
@@ -98,7 +102,7 @@ class python_redis_lock : public prefixed<"lock:"> {
         // Who may not use the list may still free the lock.
         if (r.is(reply_kind::error)) {
             verdict.again = true;
-            verdict.plainly = refused_for_its_size(r.text());
+            verdict.minimal = refused_for_its_size(r.text());
         }
         return verdict;
     }

@@ -6,7 +6,7 @@
 //     command look(const token&) const;      // the same
 //     command renew(const token&) const;
 //     command release(const token&) const;   // frees, and wakes who waits
-//     command free(const token&) const;      // the same
+//     command release_minimal(const token&) const;  // the same
 //     std::string_view channel() const;      // on which releases are told
 //     and what the replies mean: read_acquire, read_look, read_renew, read_release
 //   };
@@ -26,6 +26,7 @@
 #include <distlock/base/token.hpp>
 #include <distlock/wire/beside.hpp>
 #include <distlock/wire/command.hpp>
+#include <distlock/wire/dialect.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/redisson_inspector.hpp>
 #include <distlock/wire/reply.hpp>
@@ -37,11 +38,18 @@ namespace detail {
 
 // That somebody else has a lock is only said by a master, as in plain.hpp; here a write that changes nothing is HSETNX of a
 // field that is there.
+//
+// A hash with the field `mode` is Redisson's read-write lock, which looks at nothing else: it is granted on top of a lock
+// of ours. Ours is lost then: its field goes, so that the read-write lock ends with its own owners.
 inline constexpr script redisson_enter{
     R"(-- KEYS: lock, and the counter of fences where it is kept. ARGV: field, lease in ms, channel.
 -- Returns {1, fence or '', connections that listen}: ours. {0, TTL left in ms}: somebody else's, -1 when it has none.
-local ours = redis.call('hexists', KEYS[1], ARGV[1]) == 1
-if not ours and redis.call('exists', KEYS[1]) == 1 then
+local held = redis.call('hlen', KEYS[1]) > 0
+if held and redis.call('hexists', KEYS[1], 'mode') == 1 then
+  return redis.error_reply('WRONGTYPE a read-write lock of Redisson holds this name')
+end
+local ours = held and redis.call('hexists', KEYS[1], ARGV[1]) == 1
+if held and not ours then
   local field = redis.call('hkeys', KEYS[1])[1]
   local no = redis.pcall('hsetnx', KEYS[1], field, 1)
   if type(no) == 'table' and string.find(no.err, 'READONLY', 1, true) then
@@ -64,41 +72,54 @@ local function listen(how)
   return type(said[2]) == 'number' and said[2] or 0
 end
 return {1, fence, listen('numsub') + listen('shardnumsub')})",
-    "c4ba2cc36f7f1817ca5a123955abc630709bf883"};
+    "91d0365dc26b129ce5f1745009737d247d97f075"};
 
 inline constexpr script redisson_renew{
     R"(-- KEYS: lock. ARGV: field, lease in ms.
--- Returns 1: renewed. 0: nothing there. -1: somebody else's, left alone.
-if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then return redis.call('pexpire', KEYS[1], ARGV[2]) end
-if redis.call('exists', KEYS[1]) == 0 then return redis.call('del', KEYS[1]) end
+-- Returns 1: renewed. 0: nothing there. -1: somebody else's, left alone, also when it is ours besides.
+local fields = redis.call('hlen', KEYS[1])
+if fields == 0 then return redis.call('del', KEYS[1]) end
+local ours = redis.call('hexists', KEYS[1], ARGV[1]) == 1
+if ours and fields == 1 then return redis.call('pexpire', KEYS[1], ARGV[2]) end
 local no = redis.pcall('hsetnx', KEYS[1], redis.call('hkeys', KEYS[1])[1], 1)
 if type(no) == 'table' and string.find(no.err, 'READONLY', 1, true) then return redis.error_reply('READONLY replica') end
+if ours then redis.pcall('hdel', KEYS[1], ARGV[1]) end
 return -1)",
-    "968a6d22795acc357ea6746d661f57b80af160f5"};
+    "5adde2515c198f1d3aff9dfa31b7dcf360e37677"};
 
 // Redisson listens with SSUBSCRIBE on a Cluster of servers that have it, else with SUBSCRIBE, and hears nothing of the other; a
 // server that has no SPUBLISH, or may not, says so to nobody.
 inline constexpr script redisson_release{
     R"(-- KEYS: lock. ARGV: field, channel.
--- Returns 1: released. 0: nothing there. -1: somebody else's, left alone.
-if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
-  if redis.call('exists', KEYS[1]) == 0 then return redis.call('del', KEYS[1]) end
+-- Returns 1: released. 0: nothing there. -1: somebody else's, left alone, also when it is ours besides.
+local fields = redis.call('hlen', KEYS[1])
+if fields == 0 then return redis.call('del', KEYS[1]) end
+local ours = redis.call('hexists', KEYS[1], ARGV[1]) == 1
+if not ours or fields > 1 then
   local no = redis.pcall('hsetnx', KEYS[1], redis.call('hkeys', KEYS[1])[1], 1)
   if type(no) == 'table' and string.find(no.err, 'READONLY', 1, true) then return redis.error_reply('READONLY replica') end
+  if ours then redis.pcall('hdel', KEYS[1], ARGV[1]) end
   return -1
 end
 redis.call('del', KEYS[1])
 redis.pcall('publish', ARGV[2], '0')
 redis.pcall('spublish', ARGV[2], '0')
 return 1)",
-    "b19a18cb7fdf26977c290c0277d24a9249aee0a2"};
+    "073519b6db2992c1c883801e4be076ffbe61108c"};
 
 }  // namespace detail
 
-/// Interoperates with Redisson 3.2 to 4.x: `getLock(name)`, and with lock_options::fencing `getFencedLock(name)`. The key is a
-/// hash of one field, the holder, whose value counts its holds. Ours is the acquisition's token and always counts one: a
-/// recursive_mutex counts the rest by itself. Who waits is told of a release by a message, where the connection is a
-/// subscribing_connection, and looks for itself when the TTL is over.
+/// Interoperates with Redisson 3.2 to 4.x, and 2.7 to 2.15: `getLock(name)`, and with lock_options::fencing
+/// `getFencedLock(name)`. The key is a hash of one field, the holder, whose value counts its holds. Ours is the acquisition's
+/// token and always counts one: a recursive_mutex counts the rest by itself. A waiter is told of a release by a message,
+/// where the connection is a subscribing_connection, and looks for itself when the TTL is over.
+///
+/// Redisson before 2.7.0, and 3.0 and 3.1, publish on another channel, `redisson_lock__channel__{name}`: they exclude us and we
+/// them, but a release of theirs wakes none of our waiters, nor one of ours theirs: each looks when the TTL is over.
+///
+/// A `getReadWriteLock(name)` must not have the same name: Redisson grants it on top of any lock that is not of its kind.
+/// While it is held, acquiring fails with errc::wrong_type. Granted on top of a lock of ours it is a loss at the next
+/// renewal, loss_reason::taken, and our release leaves it alone.
 ///
 /// With fencing the token is the counter `redisson_lock_token:{name}`, which Redisson's fenced locks share; it never ends. Passing a
 /// lock on within the process would skip it: with fencing each acquisition asks the server.
@@ -125,13 +146,13 @@ class redisson {
 
     const std::string& name() const noexcept { return key_.name(); }
     std::chrono::milliseconds lease() const noexcept { return lease_; }
-    bool looks_at_once() const noexcept { return true; }
+    bool acquire_is_script() const noexcept { return true; }
 
     /// Returns: the channel on which a release is told, by a message in decimal digits.
     std::string_view channel() const noexcept { return channel_; }
 
     /// Returns: whether the fencing tokens between two of the server's are ours to give.
-    bool leaves_room() const noexcept { return counter_.empty(); }
+    bool allows_local_fences() const noexcept { return counter_.empty(); }
 
     command acquire(const token& owner) const { return look(owner); }
     command look(const token& owner) const {
@@ -146,7 +167,7 @@ class redisson {
     command release(const token& owner) const {
         return {detail::redisson_release, {key_.name()}, {owner.view(), channel_}};
     }
-    command free(const token& owner) const { return release(owner); }
+    command release_minimal(const token& owner) const { return release(owner); }
 
     acquire_outcome read_acquire(const reply& r) const { return read_look(r); }
     acquire_outcome read_look(const reply& r) const {
@@ -170,5 +191,7 @@ class redisson {
     std::string channel_;
     std::string counter_;  // empty without fencing
 };
+
+static_assert(telling_dialect<redisson>);
 
 }  // namespace distlock

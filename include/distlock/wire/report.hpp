@@ -1,12 +1,13 @@
 // What there is to know about a lock from outside: who holds it, for how long, under which fencing token.
 //
-//   struct lock_report { holder, remaining, fence, waiters };
+//   struct lock_report { holder, remaining, fence, waiters, queue };
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace distlock {
 
@@ -20,13 +21,24 @@ struct lock_holder {
     std::uint64_t holds = 1;  ///< how often it was taken by a holder that may take it again
 };
 
+/// A waiter in the queue on the server.
+struct lock_waiter {
+    std::chrono::microseconds waits{};  ///< since it joined, by the server's clock
+    std::chrono::milliseconds lease{};  ///< that it will have
+    std::string channel;                ///< where it hears of the lock; empty: nowhere
+    std::string host;                   ///< empty unless it set lock_options::owner_info
+    std::int64_t pid = 0;
+    std::string label;  ///< the text of lock_options::owner_info
+};
+
 /// A moment of a lock's life; it may be over when it is read.
 struct lock_report {
     std::optional<lock_holder> holder;  ///< none: the lock is free
     std::optional<std::chrono::milliseconds>
         remaining;                       ///< of a held lock: its TTL on the server; none: it never expires
     std::optional<std::uint64_t> fence;  ///< the last fencing token that was issued; none: none, or long ago
-    std::optional<std::uint64_t> waiters;  ///< none: this dialect does not count them
+    std::optional<std::uint64_t> waiters;  ///< tickets in the queue; none: this dialect has no queue
+    std::vector<lock_waiter> queue;        ///< the first of them, at most a hundred
 };
 
 }  // namespace distlock

@@ -1,9 +1,10 @@
-// A server-side script: its text and the name EVALSHA calls it by, both fixed at compile time.
+// A server-side script: its text and the name EVALSHA calls it by.
 //
 //   class script {
 //   public:
 //     explicit consteval script(std::string_view text);
 //     consteval script(std::string_view text, std::string_view sha1);
+//     consteval script(std::string_view (*make)() noexcept, std::string_view sha1);
 //     constexpr std::string_view text() const noexcept;     // for EVAL and SCRIPT LOAD
 //     constexpr std::string_view sha1() const noexcept;     // for EVALSHA
 //   };
@@ -18,6 +19,11 @@
 #include <distlock/detail/sha1.hpp>
 
 namespace distlock {
+
+namespace detail {
+// Compilers count the characters of a literal without it one by one, at every compilation.
+using std::literals::operator""sv;
+}  // namespace detail
 
 /// The text of a Lua script and its SHA-1. Both must agree to the byte with what the server gets, so neither
 /// can be made or changed at run time.
@@ -37,8 +43,14 @@ class script {
         std::copy(sha1.begin(), sha1.end(), sha1_.begin());
     }
 
+    /// The same for a text that is made when it is first needed, and never changes.
+    consteval script(std::string_view (*make)() noexcept, std::string_view sha1)
+        : script("made later", sha1) {
+        make_ = make;
+    }
+
     /// Returns: the text as given; valid for ever.
-    constexpr std::string_view text() const noexcept { return text_; }
+    constexpr std::string_view text() const noexcept { return make_ != nullptr ? make_() : text_; }
 
     /// Returns: 40 lower-case hexadecimal digits; valid as long as this script.
     constexpr std::string_view sha1() const& noexcept { return {sha1_.data(), sha1_.size()}; }
@@ -47,6 +59,7 @@ class script {
   private:
     std::string_view text_;
     std::array<char, 40> sha1_;
+    std::string_view (*make_)() noexcept = nullptr;
 };
 
 }  // namespace distlock

@@ -87,6 +87,13 @@ constexpr server_error classify_error(std::string_view text) noexcept {
     return {errc::server_error, false};
 }
 
+/// Returns: whether the error reply `text` says that the server is a replica, or became one: where a name led to a master, it
+/// may lead to another server by now.
+constexpr bool says_role_changed(std::string_view text) noexcept {
+    const auto word = detail::first_word(detail::unwrap_script_error(text));
+    return word == "READONLY" || word == "MASTERDOWN" || word == "UNBLOCKED";
+}
+
 /// Returns: whether a server that refuses a script of several keys and writes may still do what one key and a delete need; else
 /// it refuses everybody everything for a while.
 constexpr bool refused_for_its_size(std::string_view text) noexcept {

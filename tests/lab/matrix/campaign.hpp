@@ -21,8 +21,8 @@
 #include "lab/lateness.hpp"
 #include "lab/matrix/crew.hpp"
 #include "lab/row.hpp"
-#include "support/count.hpp"
-#include "support/slack.hpp"
+#include "support/lab_figures.hpp"
+#include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
 class campaign {
@@ -35,6 +35,7 @@ class campaign {
         crew_options people{};
         distlock::testing::redis_server_options server{};
         bool behind_proxy = false;
+        bool serves_on = false;   ///< the fault keeps nobody from being served: waits in it count, too
         bool by_address = false;  ///< the crew finds the server by an address that can be moved to another
         std::vector<std::vector<std::string_view>> users{};  ///< as ACL SETUSER has them
         std::string login{};  ///< "user:password@", where the crew is to have one
@@ -42,7 +43,7 @@ class campaign {
 
     /// `bound`: of how long it may take after the end of the fault until every lock was granted again.
     campaign(const std::string& id, clk::duration bound, options how)
-        : people(how.people), server(how.server), line_(id, bound) {
+        : people(how.people), server(how.server), serves_on_(how.serves_on), line_(id, bound) {
         for (const auto& user : how.users) {
             std::vector<std::string_view> words{"ACL", "SETUSER"};
             words.insert(words.end(), user.begin(), user.end());
@@ -77,6 +78,7 @@ class campaign {
             // Who was not answered in time may have got what he does not know of, and nobody has it for a lease.
             if (answered >= time_out) answered += people.options().lease;
             ends_.back().machine = std::max<clk::duration>(machine_.worst(), answered);
+            latest_machine_ = std::max(latest_machine_, ends_.back().machine);
             if (!granted) UNSCOPED_INFO(state());
             CHECK(granted);
             if (!granted) break;
@@ -140,7 +142,7 @@ class campaign {
     distlock::testing::redis_server server;
     std::optional<distlock::testing::fault_proxy> proxy;
     // Of a call after its deadline: the last question, and the taking back.
-    clk::duration allowance = 100ms + 200ms + slack;
+    clk::duration allowance = 100ms + 200ms + timing_tolerance;
 
   private:
     // How long the server takes for nothing: it, too, may have no time, or wait for its disk.
@@ -161,7 +163,7 @@ class campaign {
         clk::duration machine;  // how late that was itself, afterwards
     };
 
-    // How long each lock was nobody's after a fault, although the one who then got it wanted it already.
+    // How long each lock was nobody's, after a fault or all the time, although the one who then got it wanted it already.
     void judge_waits() {
         const auto all = distlock::testing::beliefs_in(people.book().events());
         for (int n = 0; n < people.options().names; ++n) {
@@ -171,19 +173,35 @@ class campaign {
             }
             std::sort(holds.begin(), holds.end(),
                       [](const auto* a, const auto* b) { return a->granted.at < b->granted.at; });
-            std::size_t next = 0;
-            auto free_since = clk::time_point{};
-            for (const fault_end& end : ends_) {
-                while (next < holds.size() && holds[next]->granted.at <= end.at)
-                    free_since = std::max(free_since, holds[next++]->to);
-                if (next == holds.size()) break;
-                const auto wanted_since = holds[next]->granted.from;
-                const auto took = holds[next]->granted.at - std::max({free_since, end.at, wanted_since});
-                line_.took(std::max(took, took.zero()));
-                // A machine that has no time for a thread is not held against the library.
-                CHECK(in_ms(took) <= in_ms(line_.bound() + end.machine));
+            if (serves_on_) {
+                judge_all_waits(holds);
+            } else {
+                judge_waits_after_faults(holds);
             }
         }
+    }
+    void judge_waits_after_faults(const std::vector<const distlock::testing::belief*>& holds) {
+        std::size_t next = 0;
+        auto free_since = clk::time_point{};
+        for (const fault_end& end : ends_) {
+            while (next < holds.size() && holds[next]->granted.at <= end.at)
+                free_since = std::max(free_since, holds[next++]->to);
+            if (next == holds.size()) break;
+            judge(*holds[next], std::max(free_since, end.at), end.machine);
+        }
+    }
+    void judge_all_waits(const std::vector<const distlock::testing::belief*>& holds) {
+        auto free_since = holds.empty() ? clk::time_point{} : holds.front()->granted.at;
+        for (const auto* hold : holds) {
+            judge(*hold, free_since, latest_machine_);
+            free_since = std::max(free_since, hold->to);
+        }
+    }
+    // A machine that has no time for a thread is not held against the library.
+    void judge(const distlock::testing::belief& hold, clk::time_point free_since, clk::duration machine) {
+        const auto took = hold.granted.at - std::max(free_since, hold.granted.from);
+        line_.took(std::max(took, took.zero()));
+        CHECK(in_ms(took) <= in_ms(line_.bound() + machine));
     }
 
     // What the server has, and who is connected.
@@ -193,8 +211,8 @@ class campaign {
             const std::string name = crew::name(n);
             const std::string beside = "{" + name + "}:distlock:";
             all += name + ": " + server.command({"GET", name}) + " for " + server.command({"PTTL", name}) +
-                   " ms, offers " + server.command({"LRANGE", beside + "offers", "0", "-1"}) + ", waiters " +
-                   server.command({"GET", beside + "waiters"}) + "\n";
+                   " ms, queue " + server.command({"ZRANGE", beside + "queue", "0", "-1", "WITHSCORES"}) +
+                   "\n";
         }
         return all + server.command({"CLIENT", "LIST"});
     }
@@ -211,6 +229,8 @@ class campaign {
         return left;
     }
 
+    const bool serves_on_;
+    clk::duration latest_machine_{};
     lateness_probe machine_;
     std::vector<fault_end> ends_;
     row line_;

@@ -91,6 +91,8 @@ class crew {
     }
     /// Returns: how many grants there were.
     int grants() const { return board_->grants; }
+    /// Returns: how many attempts ended because their patience did.
+    int timeouts() const { return board_->timeouts; }
     /// Returns: how many calls ended with this error.
     int errors(distlock::errc what) const {
         return board_->errors[static_cast<std::size_t>(what) % most_errors];
@@ -143,6 +145,7 @@ class crew {
             first{};  // grant of each name since expect_grants()
         std::atomic<std::int64_t> latest{0};
         std::atomic<int> grants{0};
+        std::atomic<int> timeouts{0};
         std::array<std::atomic<int>, most_errors> errors{};
         std::array<std::atomic<int>, 16> outcomes{};
         std::atomic<int> lost{0};
@@ -194,6 +197,7 @@ class crew {
             ++board_->errors[static_cast<std::size_t>(trouble.value()) % most_errors];
             ::poll(nullptr, 0, static_cast<int>(random() % 10));
         }
+        board_->timeouts += !got && !trouble;
         if (!got) return;
         const auto until = m.valid_until();
         if (until <= came) {  // it was over before we could look

@@ -21,7 +21,8 @@ namespace {
 struct pair {
     explicit pair(const std::string& id, const std::vector<std::string>& first_clock = {},
                   const std::vector<std::string>& second_clock = {})
-        : c(id, lease + slack, {.people = at_work, .server = with(first_clock), .by_address = true}),
+        : c(id, lease + timing_tolerance,
+            {.people = at_work, .server = with(first_clock), .by_address = true}),
           second(with(second_clock)) {}
 
     static redis_server_options with(const std::vector<std::string>& clock) {

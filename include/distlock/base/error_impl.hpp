@@ -1,0 +1,140 @@
+// The texts of errors, compiled once where a program asks for that.
+#pragma once
+
+#include <string>
+#include <system_error>
+
+#include <distlock/base/error.hpp>
+#include <distlock/detail/separate.hpp>
+
+namespace distlock {
+
+DISTLOCK_INLINE std::string detail::error_category_type::message(int value) const {
+    switch (static_cast<errc>(value)) {
+        case errc::invalid_name:
+            return "the lock name cannot be used; give a name of 1 to 4096 bytes";
+        case errc::invalid_lease:
+            return "the lease cannot be used; give one from 10 ms to 24 h, longer than the command "
+                   "time-out";
+        case errc::invalid_option:
+            return "an option has a value that cannot be used; give one that is in its range";
+        case errc::invalid_uri:
+            return "the URI cannot be used; write redis://user:password@host:port/database";
+        case errc::wrong_process:
+            return "this lock belongs to the parent process; after fork() make connections and locks "
+                   "anew";
+        case errc::no_entropy:
+            return "the operating system gave no random bytes for an owner token; try again";
+        case errc::cancelled:
+            return "the wait was cancelled through its stop_token";
+        case errc::unreachable:
+            return "the server cannot be reached; check that it runs and that host and port are right";
+        case errc::no_reply:
+            return "the server did not answer in time; what was sent may have been applied and ends with "
+                   "its lease";
+        case errc::protocol_error:
+            return "the answer makes no sense; check that this is a Redis or Valkey server";
+        case errc::reply_too_large:
+            return "the answer is larger than any a lock needs; check what listens there";
+        case errc::tls_unavailable:
+            return "TLS was asked for but is not built in; link distlock::hiredis_tls and pass a "
+                   "distlock::tls";
+        case errc::tls_failed:
+            return "no trusted TLS session; check the certificate, its host name and the CA";
+        case errc::authentication_failed:
+            return "the server refused user or password; check both";
+        case errc::permission_denied:
+            return "the user may not run this command on this key; extend its ACL";
+        case errc::unavailable:
+            return "the server is up but cannot serve just now; try again";
+        case errc::read_only:
+            return "this server is a replica; connect to the master";
+        case errc::out_of_memory:
+            return "the server is out of memory; raise maxmemory or free some";
+        case errc::writes_refused:
+            return "the server refuses writes; look at its disk (MISCONF) or its replicas (NOREPLICAS)";
+        case errc::wrong_type:
+            return "the key holds no lock but another type; use another name or remove the key";
+        case errc::wrong_node:
+            return "this server is part of a cluster and does not own the key; connect to its node";
+        case errc::unsupported_command:
+            return "the server does not know or allow a command that locks need; enable it or use "
+                   "another server";
+        case errc::server_error:
+            return "the server answered with an error; look up what it says";
+        case errc::deadlock:
+            return "the same lock was asked for twice and would wait for itself; name each lock once";
+        case errc::lease_expired:
+            return "the lock was granted too late to be used and was given back; take a longer lease";
+        case errc::holder_without_ttl:
+            return "the lock is held under a key without a TTL, which never expires by itself; ask its "
+                   "owner or "
+                   "remove the key";
+        case errc::no_server:
+            return "no private server could be started; install one (apt-get install redis-server)";
+        case errc::no_thread:
+            return "no thread could be started to watch the lease; raise the limit of threads, or set "
+                   "renew "
+                   "to false";
+    }
+    return "unknown error";
+}
+
+DISTLOCK_INLINE std::error_condition detail::error_category_type::default_error_condition(
+    int value) const noexcept {
+    switch (static_cast<errc>(value)) {
+        case errc::invalid_name:
+        case errc::invalid_lease:
+        case errc::invalid_option:
+        case errc::invalid_uri:
+        case errc::wrong_type:
+            return std::errc::invalid_argument;
+        case errc::wrong_process:
+            return std::errc::operation_not_permitted;
+        case errc::no_entropy:
+        case errc::no_thread:
+        case errc::unavailable:
+            return std::errc::resource_unavailable_try_again;
+        case errc::cancelled:
+            return std::errc::operation_canceled;
+        case errc::unreachable:
+            return std::errc::not_connected;
+        case errc::no_reply:
+        case errc::lease_expired:
+            return std::errc::timed_out;
+        case errc::protocol_error:
+            return std::errc::protocol_error;
+        case errc::reply_too_large:
+            return std::errc::message_size;
+        case errc::tls_unavailable:
+            return std::errc::protocol_not_supported;
+        case errc::tls_failed:
+            return std::errc::connection_refused;
+        case errc::authentication_failed:
+        case errc::permission_denied:
+            return std::errc::permission_denied;
+        case errc::read_only:
+            return std::errc::read_only_file_system;
+        case errc::out_of_memory:
+            return std::errc::not_enough_memory;
+        case errc::writes_refused:
+        case errc::server_error:
+            return std::errc::io_error;
+        case errc::wrong_node:
+            return std::errc::not_supported;
+        case errc::unsupported_command:
+            return std::errc::function_not_supported;
+        case errc::deadlock:
+            return std::errc::resource_deadlock_would_occur;
+        case errc::holder_without_ttl:
+            return std::errc::device_or_resource_busy;
+        case errc::no_server:
+            return std::errc::no_such_file_or_directory;
+    }
+    return std::error_condition(value, *this);
+}
+
+DISTLOCK_INLINE error::error(errc code, const std::string& detail)
+    : std::system_error(make_error_code(code), detail) {}
+
+}  // namespace distlock

@@ -1,0 +1,45 @@
+// The ranges of options, checked; compiled once where a program asks for that.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include <distlock/base/error.hpp>
+#include <distlock/base/options.hpp>
+#include <distlock/detail/separate.hpp>
+
+namespace distlock {
+
+DISTLOCK_INLINE void detail::check_options(const lock_options& options,
+                                           std::chrono::milliseconds command_timeout) {
+    const auto text = [](std::chrono::milliseconds ms) { return std::to_string(ms.count()) + " ms"; };
+    const auto lease = options.lease.get();
+    if (lease < min_lease || lease > max_lease) throw error(errc::invalid_lease, "a lease of " + text(lease));
+    if (lease <= command_timeout) {
+        throw error(errc::invalid_lease,
+                    "a lease of " + text(lease) + " with a command time-out of " + text(command_timeout));
+    }
+    const std::chrono::milliseconds max_hold = options.max_hold;
+    if (options.max_hold.given() && max_hold < min_lease) {
+        throw error(errc::invalid_option,
+                    "max_hold is " + text(max_hold) + ", give 10 ms or more, or {} for no limit");
+    }
+    const std::chrono::milliseconds recheck = options.recheck;
+    if (options.recheck.given() &&
+        (recheck < std::chrono::milliseconds{1} || recheck > std::chrono::hours{1})) {
+        throw error(errc::invalid_option, "recheck is " + text(recheck) + ", give one from 1 ms to 1 h");
+    }
+    if (options.owner_info.size() > owner_label::max_size) {
+        throw error(errc::invalid_option, "owner_info has " + std::to_string(options.owner_info.size()) +
+                                              " bytes, give 256 at most");
+    }
+    if (options.patience.get() < std::chrono::milliseconds{0}) {
+        throw error(errc::invalid_option, "patience is " + text(options.patience) + ", give zero or more");
+    }
+    const std::chrono::milliseconds budget = options.local_budget;
+    if (budget < std::chrono::milliseconds{0} || budget > std::chrono::hours{1}) {
+        throw error(errc::invalid_option, "local_budget is " + text(budget) + ", give one from 0 ms to 1 h");
+    }
+}
+
+}  // namespace distlock

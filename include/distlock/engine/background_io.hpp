@@ -1,0 +1,272 @@
+// What locks need done in the background over one connection: one thread, one pipeline for all that is due.
+//
+//   class background_io {
+//     struct task { begin, end };                 // something to say to the server at a time
+//     background_io(std::unique_ptr<any_connection>, time_source);
+//     any_connection& connection() noexcept;  time_source time() const noexcept;
+//     void schedule(task&, time_point at);
+//     void cancel(task&) noexcept;
+//     void adopt(std::shared_ptr<task>, time_point at) noexcept;
+//     deadline_timer& deadlines() noexcept;
+//     callback_pool& callbacks() noexcept;
+//     const std::string& channel() const noexcept;   // where the server finds this connection's waiters
+//     std::shared_ptr<subscription> messages(handler);
+//   };
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <sys/types.h>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/time_source.hpp>
+#include <distlock/base/token.hpp>
+#include <distlock/detail/process.hpp>
+#include <distlock/detail/thread_safety.hpp>
+#include <distlock/engine/callback_pool.hpp>
+#include <distlock/engine/deadline_timer.hpp>
+#include <distlock/engine/timer_thread.hpp>
+#include <distlock/net/any_connection.hpp>
+#include <distlock/net/subscription.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/reply.hpp>
+
+namespace distlock::engine {
+
+/// What is to be said to the server, again and again. Both functions are called without a lock of the background I/O.
+class background_task : public timer_item {
+  public:
+    background_task() = default;
+    background_task(const background_task&) = delete;
+    background_task& operator=(const background_task&) = delete;
+    virtual ~background_task() = default;
+
+    struct step {
+        std::optional<command> send;  ///< good until end() was called
+        clock::time_point next;  ///< without a command: when to begin again; time_point::max(): not any more
+    };
+    virtual step begin(clock::time_point now) noexcept = 0;
+
+    /// `sent` is before the first byte of the pipeline that the command went with.
+    /// Returns: when to begin again; time_point::max(): not any more.
+    virtual clock::time_point end(const reply& answer, clock::time_point sent,
+                                  clock::time_point now) noexcept = 0;
+};
+
+class background_runner final : public timer_runner {
+    using time_point = clock::time_point;
+
+  public:
+    background_runner(any_connection& connection, time_source time) : connection_(connection), time_(time) {}
+
+    // As many as go in one pipeline: enough that round trips do not count, few enough for a server's patience. Without a
+    // pipeline each goes alone: the answer of one must not wait for that of the next.
+    std::size_t most() const noexcept override { return connection_.can.pipeline ? 1024 : 1; }
+
+    std::chrono::milliseconds longest_wait() const noexcept override { return std::chrono::seconds{1}; }
+
+    void reserve() override {
+        asking_.reserve(most());
+        commands_.reserve(most());
+        replies_.reserve(most());
+    }
+
+    std::shared_ptr<blocking_work> run(std::span<timer_item* const> due, time_point now,
+                                       std::span<time_point> next) noexcept override {
+        const auto task = [&](std::size_t i) -> background_task& {
+            return static_cast<background_task&>(*due[i]);
+        };
+        asking_.clear();
+        commands_.clear();
+        for (std::size_t i = 0; i < due.size(); ++i) {
+            const auto step = task(i).begin(now);
+            next[i] = step.next;
+            if (!step.send) continue;
+            asking_.push_back(i);
+            commands_.push_back(*step.send);
+        }
+        if (asking_.empty()) return nullptr;
+        replies_.clear();
+        replies_.resize(asking_.size());
+        const auto sent = time_.now();
+        connection_.execute_all(commands_, replies_);
+        const auto came = time_.now();
+        for (std::size_t k = 0; k < asking_.size(); ++k)
+            next[asking_[k]] = task(asking_[k]).end(replies_[k], sent, came);
+        return nullptr;
+    }
+
+  private:
+    any_connection& connection_;
+    time_source time_;
+    std::vector<std::size_t> asking_;  // places of those that have something to send
+    std::vector<command> commands_;
+    std::vector<reply> replies_;
+};
+
+/// Thread-safe. The thread starts with the first task that is scheduled and is joined by the destructor; no code of the user
+/// runs on it but the connection's. In a child after fork() nothing may be called, and the destructor does nothing.
+class background_io {
+    using time_point = clock::time_point;
+
+  public:
+    using task = background_task;
+
+    /// Throws: error(errc::no_entropy), std::bad_alloc.
+    background_io(std::unique_ptr<any_connection> connection, time_source time)
+        : connection_(std::move(connection)),
+          time_(time),
+          channel_("distlock:" + std::string(token::generate().view().substr(0, 16))),
+          tasks_(time, std::make_unique<background_runner>(*connection_, time)) {}
+    background_io(const background_io&) = delete;
+    background_io& operator=(const background_io&) = delete;
+
+    /// Preconditions: no task is listed but adopted ones, which are given up.
+    ~background_io() {
+        if (process_ == distlock::detail::current_process()) present_->end();
+    }
+
+    any_connection& connection() const noexcept { return *connection_; }
+    time_source time() const noexcept { return time_; }
+
+    /// Effects: `t` begins at `at`, or earlier when it was to before. It stays listed until it is cancelled.
+    /// Throws: std::system_error, std::bad_alloc, and then nothing has changed; not for a task that is listed.
+    void schedule(task& t, time_point at) { tasks_.schedule_by(t, at); }
+
+    /// Preconditions: not called by `t` itself.
+    /// Effects: `t` does not begin any more, and is not listed; waits for the end of what it has begun.
+    void cancel(task& t) noexcept { tasks_.cancel(t); }
+
+    /// More than anybody can be waiting for.
+    static constexpr std::size_t most_adopted = 4096;
+
+    /// Effects: begins `t` at `at`, and keeps it alive until it is not to begin any more.
+    /// Returns: false where there is no thread or no memory for it, or `most` were adopted already.
+    bool adopt(std::shared_ptr<task> t, time_point at, std::size_t most = most_adopted) noexcept {
+        return tasks_.adopt(std::move(t), at, most);
+    }
+
+    deadline_timer& deadlines() noexcept { return deadlines_; }
+    callback_pool& callbacks() noexcept { return callbacks_; }
+
+    const std::string& channel() const noexcept { return channel_; }
+
+    /// Returns: the subscription to channel(), shared by all locks of the connection. `unclaimed(*this, text)` is called for every message that
+    /// no waiter is there for, as long as this lives; it must not wait.
+    /// Preconditions: connection().can.subscribe.
+    /// Throws: as any_connection::subscribe, std::bad_alloc.
+    template <class F>
+    std::shared_ptr<subscription> messages(F unclaimed) {
+        const distlock::detail::annotated_lock guard(lock_);
+        if (!messages_) {
+            auto made = connection_->subscribe(channel_);
+            made->on_unclaimed([of = present_, this, unclaimed](std::string_view text) {
+                of->use([&] { unclaimed(*this, text); });
+            });
+            messages_ = std::move(made);
+        }
+        return messages_;
+    }
+
+  private:
+    // A connection may deliver messages for longer than there is background I/O.
+    class presence {
+      public:
+        template <class F>
+        void use(F f) {
+            const distlock::detail::annotated_lock guard(lock_);
+            if (!ended_) f();
+        }
+        void end() noexcept {
+            const distlock::detail::annotated_lock guard(lock_);
+            ended_ = true;
+        }
+
+      private:
+        distlock::detail::annotated_mutex lock_;
+        bool ended_ DISTLOCK_GUARDED_BY(lock_) = false;
+    };
+
+    const std::unique_ptr<any_connection> connection_;
+    const time_source time_;
+    const std::string channel_;
+    const pid_t process_ = distlock::detail::current_process();
+    const std::shared_ptr<presence> present_ = std::make_shared<presence>();
+    distlock::detail::annotated_mutex lock_;
+    std::shared_ptr<subscription> messages_ DISTLOCK_GUARDED_BY(lock_);
+    deadline_timer deadlines_{time_};
+    callback_pool callbacks_{deadlines_, time_};
+    timer_thread tasks_;
+};
+
+// What connections have that have no place for it: each lives as long as a lock of its connection.
+class background_io_register {
+    using io = background_io;
+
+  public:
+    template <class Make>
+    static std::shared_ptr<io> get(const void* connection, const void* kind, Make make) {
+        background_io_register& here = present();
+        const std::lock_guard guard(here.lock_);
+        for (entry& e : here.known_) {
+            if (e.connection != connection || e.kind != kind) continue;
+            ++e.users;
+            return handle(e.kept.get());
+        }
+        here.known_.reserve(here.known_.size() + 1);
+        here.known_.push_back({connection, kind, make(), 1});
+        return handle(here.known_.back().kept.get());
+    }
+
+  private:
+    struct entry {
+        const void* connection;
+        const void* kind;
+        std::unique_ptr<io> kept;
+        std::size_t users;
+    };
+
+    static std::shared_ptr<io> handle(io* of) {
+        return {of, [](const io* one) noexcept { leave(one); }};
+    }
+
+    static void leave(const io* of) noexcept {
+        std::unique_ptr<io> last;  // its end waits for threads, and for nothing of ours
+        background_io_register* const here = present_.load();
+        if (here->process_ != distlock::detail::current_process()) return;
+        const std::lock_guard guard(here->lock_);
+        const auto found = std::find_if(here->known_.begin(), here->known_.end(),
+                                        [&](const entry& e) { return e.kept.get() == of; });
+        if (found == here->known_.end() || --found->users > 0) return;
+        last = std::move(found->kept);
+        here->known_.erase(found);
+    }
+
+    // Never destroyed: destructors of static objects ask, too. A child begins another: what its parent has is nobody's,
+    // and a thread that is not there may have had the lock.
+    static background_io_register& present() {
+        background_io_register* known = present_.load();
+        while (known == nullptr || known->process_ != distlock::detail::current_process()) {
+            auto made = std::make_unique<background_io_register>();
+            if (present_.compare_exchange_strong(known, made.get())) known = made.release();
+        }
+        return *known;
+    }
+
+    static inline std::atomic<background_io_register*> present_{nullptr};
+    std::recursive_mutex lock_;  // a handle there is no memory for is left at once
+    std::vector<entry> known_;
+    const pid_t process_ = distlock::detail::current_process();
+};
+
+}  // namespace distlock::engine

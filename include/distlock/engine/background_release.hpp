@@ -1,0 +1,199 @@
+// A release that no thread waits for: posted at once where the connection can, and repeated in the background until it is confirmed
+// or the key has expired.
+//
+//   class background_release : public background_task {
+//     background_release(any_connection&, time_source, std::shared_ptr<const any_dialect>);
+//     static bool post(shared_ptr<background_release>, io, const sending&, most) noexcept;   // and repeat it if need be
+//     static void repeat(shared_ptr<background_release>, io, token, release, at, most) noexcept;
+//     token pending() noexcept;                       // empty: none
+//     clock::time_point latest_expiry() noexcept;     // time_point{}: nothing is pending
+//     void confirm() noexcept;                        // something that followed it shows that it is done
+//   };
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <stop_token>
+#include <utility>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/time_source.hpp>
+#include <distlock/base/token.hpp>
+#include <distlock/detail/thread_safety.hpp>
+#include <distlock/engine/background_io.hpp>
+#include <distlock/engine/release.hpp>
+#include <distlock/net/any_connection.hpp>
+#include <distlock/net/receipt.hpp>
+#include <distlock/wire/any_dialect.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/outcome.hpp>
+#include <distlock/wire/reply.hpp>
+
+namespace distlock::engine {
+
+/// Thread-safe. The background has a share in it for as long as something is pending, so the lock object may be gone; an object
+/// whose release is over can post another one. The answer to a posted release is usually read with the next one on its socket;
+/// the background looks for one that was not, and asks again if need be.
+class background_release final : public background_task {
+    using step = background_task::step;
+    using time_point = clock::time_point;
+
+  public:
+    /// A release to be posted.
+    struct sending {
+        const token& owner;
+        const release& how;
+        std::chrono::milliseconds answer_time;   ///< for so long the answer may come
+        time_point send_by = time_point::max();  ///< nobody waits for longer until it is sent,
+        const std::stop_token* stop = nullptr;   ///< nor once this stop was requested
+    };
+
+    /// `connection` outlives the background.
+    background_release(any_connection& connection, time_source time,
+                       std::shared_ptr<const any_dialect> dialect)
+        : connection_(connection), time_(time), dialect_(std::move(dialect)) {}
+
+    /// Preconditions: no other thread posts.
+    /// Effects: sends the release; it is repeated unless it is confirmed in time.
+    /// Returns: whether it was handed to the system; if not, nothing was, and nothing is pending: where the background has no
+    /// memory or no thread for it, or has `most`, nothing is sent.
+    static bool post(const std::shared_ptr<background_release>& mine, background_io& io, const sending& what,
+                     std::size_t most = background_io::most_adopted) noexcept {
+        if (!mine->connection_.can.post) return false;
+        try {
+            command cmd = mine->dialect_->release(what.owner);
+            if (!mine->expect_answer(mine, io, what, most)) cmd = cmd.with_body();
+            cmd.until(what.send_by);
+            if (what.stop != nullptr) cmd.until(*what.stop);
+            if (mine->connection_.post(cmd, mine->receipt_)) return true;
+        } catch (...) {
+            // Then the caller must know another way.
+        }
+        mine->confirm();
+        return false;
+    }
+
+    /// Effects: releases by `owner` in the background from `at` on. Where there is no memory or no thread for it, or `most` of the
+    /// kind, the lease ends it.
+    static void repeat(const std::shared_ptr<background_release>& mine, background_io& io, const token& owner,
+                       const release& how, time_point at,
+                       std::size_t most = background_io::most_adopted) noexcept {
+        const distlock::detail::annotated_lock guard(mine->lock_);
+        mine->owner_ = owner;
+        mine->machine_ = how;
+        mine->has_script_ = true;  // or it says so, and gets it at once
+        mine->phase_ = io.adopt(mine, at, most) ? phase::repeated : phase::unlisted;
+    }
+
+    token pending() noexcept {
+        const distlock::detail::annotated_lock guard(lock_);
+        return is_pending() ? owner_ : token();
+    }
+    time_point latest_expiry() noexcept {
+        const distlock::detail::annotated_lock guard(lock_);
+        return is_pending() ? machine_.latest_expiry() : time_point{};
+    }
+    void confirm() noexcept {
+        const distlock::detail::annotated_lock guard(lock_);
+        hear();
+        if (phase_ != phase::unlisted) phase_ = phase::over;
+    }
+
+  private:
+    enum class phase {
+        unlisted,  // nothing is pending
+        over,      // the same, but the background does not know yet
+        posted,    // the answer may still come
+        repeated,
+    };
+
+    static constexpr std::chrono::milliseconds shortly{50};
+
+    // Throws: when the background cannot have it.
+    // Returns: whether the server has the script.
+    bool expect_answer(const std::shared_ptr<background_release>& mine, background_io& io,
+                       const sending& what, std::size_t most) {
+        const distlock::detail::annotated_lock guard(lock_);
+        hear();
+        // One whose answer may still come must not be taken for the next one's.
+        if (!receipt_ || awaits_answer_) receipt_ = std::make_shared<receipt>();
+        receipt_->expect();
+        const auto now = time_.now();
+        if (phase_ == phase::unlisted && !io.adopt(mine, now + shortly, most)) throw std::bad_alloc();
+        owner_ = what.owner;
+        machine_ = what.how;
+        answer_by_ = now + what.answer_time;
+        awaits_answer_ = connection_.can.confirm;
+        phase_ = phase::posted;
+        return has_script_;
+    }
+
+    bool is_pending() noexcept DISTLOCK_REQUIRES(lock_) {
+        hear();
+        return (phase_ == phase::posted || phase_ == phase::repeated) &&
+               time_.now() < machine_.latest_expiry();
+    }
+
+    // Effects: notes the answer to what was posted, if it has come.
+    void hear() noexcept DISTLOCK_REQUIRES(lock_) {
+        if (!awaits_answer_) return;
+        const auto answer = receipt_->answer();
+        if (!answer) return;
+        awaits_answer_ = false;
+        if (phase_ == phase::posted) judge(*answer, time_.now());
+    }
+
+    // Returns: when to send again.
+    time_point judge(const reply& answer, time_point now) noexcept DISTLOCK_REQUIRES(lock_) {
+        const auto verdict = dialect_->read_release(answer);
+        // What got lost may have been that the server lacks the script.
+        if (machine_.next() == release::form::whole)
+            has_script_ =
+                verdict.what != release_outcome::refused && verdict.what != release_outcome::unreachable;
+        const auto next = machine_.on_verdict(verdict, now);
+        phase_ = next == time_point::max() ? phase::over : phase::repeated;
+        return next;
+    }
+
+    step begin(time_point now) noexcept override {
+        if (connection_.can.confirm && !pending().empty()) connection_.collect();
+        const distlock::detail::annotated_lock guard(lock_);
+        if (!is_pending()) {
+            phase_ = phase::unlisted;
+            return {{}, time_point::max()};
+        }
+        if (connection_.can.confirm && phase_ == phase::posted && now < answer_by_)
+            return {{}, now + shortly};
+        asked_ = owner_;
+        phase_ = phase::repeated;
+        if (machine_.next() == release::form::minimal) return {dialect_->release_minimal(asked_), {}};
+        const command whole = dialect_->release(asked_);
+        return {has_script_ ? whole : whole.with_body(), {}};
+    }
+
+    time_point end(const reply& answer, time_point, time_point now) noexcept override {
+        const distlock::detail::annotated_lock guard(lock_);
+        // Meanwhile another release may have been posted.
+        if (phase_ != phase::repeated || owner_ != asked_) return now + shortly;
+        const auto next = judge(answer, now);
+        if (phase_ == phase::over) phase_ = phase::unlisted;
+        return next;
+    }
+
+    any_connection& connection_;
+    const time_source time_;
+    const std::shared_ptr<const any_dialect> dialect_;
+    distlock::detail::annotated_mutex lock_;
+    std::shared_ptr<receipt> receipt_;  // of the thread that posts
+    token owner_ DISTLOCK_GUARDED_BY(lock_);
+    release machine_ DISTLOCK_GUARDED_BY(lock_);
+    time_point answer_by_ DISTLOCK_GUARDED_BY(lock_){};
+    phase phase_ DISTLOCK_GUARDED_BY(lock_) = phase::unlisted;
+    bool awaits_answer_ DISTLOCK_GUARDED_BY(lock_) = false;  // the receipt's
+    bool has_script_ DISTLOCK_GUARDED_BY(lock_) = false;     // the server
+    token asked_;                                            // of the background: must live until end()
+};
+
+}  // namespace distlock::engine

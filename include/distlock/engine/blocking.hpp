@@ -1,0 +1,114 @@
+// Runs an operation on the caller's thread, over a connection.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <stop_token>
+#include <utility>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/time_source.hpp>
+#include <distlock/base/token.hpp>
+#include <distlock/engine/acquire.hpp>
+#include <distlock/engine/inbox.hpp>
+#include <distlock/engine/operation.hpp>
+#include <distlock/engine/remote_status.hpp>
+#include <distlock/net/any_connection.hpp>
+#include <distlock/net/subscription.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/reply.hpp>
+
+namespace distlock::engine {
+
+namespace detail {
+
+inline event woken_event(listener& mine, listener::woken by, clock::time_point now) noexcept {
+    switch (by) {
+        case listener::woken::by_message:
+            return event::message(mine.message(), now);
+        case listener::woken::by_confirmation:
+            return event::subscribed(now);
+        case listener::woken::by_stop:
+            return event::stopped();
+        case listener::woken::by_time:
+            break;
+    }
+    return event::woke(now);
+}
+
+inline event pause_for(const std::stop_token& stop, clock::time_point until, time_source time) {
+    distlock::detail::pause_until(stop, until, time);
+    return stop.stop_requested() ? event::stopped() : event::woke(time.now());
+}
+
+inline event wait_for(const action& what, const std::stop_token& stop, inbox& messages, time_source time) {
+    const auto until = messages.in_force() ? what.until : std::min(what.until, what.unheard_until);
+    listener* const mine = messages.get();
+    if (mine == nullptr) return pause_for(stop, until, time);
+    const auto by = mine->wait(until, stop, time);
+    return woken_event(*mine, by, time.now());
+}
+
+// Only the first subscription of a lock object is waited for.
+inline event subscribe(const token& owner, clock::time_point until, const std::stop_token& stop,
+                       inbox& messages, time_source time) {
+    listener* const mine = messages.expect(owner);
+    if (mine == nullptr) return event::woke(time.now());
+    while (!messages.in_force() && !messages.waited_in_vain() && time.now() < until) {
+        const auto by = mine->wait(until, stop, time);
+        if (by == listener::woken::by_stop) return event::stopped();
+        if (by == listener::woken::by_time) messages.wait_no_more();
+    }
+    return messages.in_force() ? event::subscribed(time.now()) : event::woke(time.now());
+}
+
+}  // namespace detail
+
+/// Effects: runs `op`, which was not started, to its end or until `stop` is requested. `status` says at any time what keeps the
+/// server from answering. `leave(token, bool in_doubt)`, which does not throw, is called for every token under which the server may
+/// have, or may still get, a lock or a ticket that nobody wants. `messages` keeps what comes for the present token; after a grant it
+/// has to until a release by that token was sent.
+/// Throws: as operation::resume().
+/// Round trips: one when the lock is free; two when it is taken and this is a try; in the queue two until the wait begins, one
+/// when the lock was found taken the last time, and none at its end; one more to name the type of a key that is no lock.
+template <class Leave>
+grant run_blocking(any_connection& connection, time_source time, operation& op, const std::stop_token& stop,
+                   remote_status& status, inbox& messages, Leave leave) {
+    std::optional<reply> answer;  // until the operation has seen it
+    const auto perform = [&](action& what) {
+        if (stop.stop_requested()) return event::stopped();
+        switch (what.what) {
+            case action::kind::send: {
+                what.command->until(stop);
+                const auto sent = time.now();
+                answer.emplace(connection.execute(*what.command));
+                return event::answered(*answer, sent, time.now());
+            }
+            case action::kind::subscribe:
+                return detail::subscribe(op.result().token, what.until, stop, messages, time);
+            case action::kind::wait:
+                return detail::wait_for(what, stop, messages, time);
+            case action::kind::pause:
+                return detail::pause_for(stop, what.until, time);
+            case action::kind::done:
+                break;
+        }
+        return event::stopped();
+    };
+    for (event last = stop.stop_requested() ? event::stopped() : event::started(time.now());;) {
+        action next = op.resume(last);
+        answer.reset();  // its memory serves the next one
+        if (next.heard) status.answered(*next.heard);
+        if (next.leave) {
+            leave(next.leave->token, next.leave->in_doubt);
+            messages.forget();
+        }
+        if (next.reconnect && messages.source() != nullptr) messages.source()->reconnect();
+        if (next.what == action::kind::done) break;
+        last = perform(next);
+    }
+    if (op.result().what != grant::kind::granted) messages.forget();
+    return std::move(op).result();
+}
+
+}  // namespace distlock::engine

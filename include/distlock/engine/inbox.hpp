@@ -1,0 +1,106 @@
+// The messages that a lock object may get: its place among the listeners of its connection.
+//
+//   class inbox {
+//     listener* expect(const token& owner) noexcept;      // messages for this token from now on, and for no other
+//     listener* get() noexcept;
+//     void forget() noexcept;                             // once a release by the token was sent
+//   };
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/options.hpp>
+#include <distlock/base/token.hpp>
+#include <distlock/detail/leaked_in_child.hpp>
+#include <distlock/engine/acquire.hpp>
+#include <distlock/engine/background_io.hpp>
+#include <distlock/engine/background_release.hpp>
+#include <distlock/net/any_connection.hpp>
+#include <distlock/net/subscription.hpp>
+#include <distlock/wire/any_dialect.hpp>
+#include <distlock/wire/outcome.hpp>
+
+namespace distlock::engine {
+
+/// Returns: how waiters learn over such a connection that the lock is free.
+inline waiting_manner manner_of_waiting(const any_connection& connection, const any_dialect& dialect) {
+    if (!connection.can.subscribe) return waiting_manner::polls;
+    if (dialect.hands_over()) return waiting_manner::queues;
+    return dialect.channel() ? waiting_manner::woken : waiting_manner::polls;
+}
+
+/// The token of the present attempt or acquisition of one lock object. A hand-over to it that comes while nobody waits is kept: a
+/// message for a token without a listener is answered with a release. Not thread-safe.
+class inbox {
+  public:
+    inbox(std::shared_ptr<background_io> io, std::shared_ptr<const any_dialect> dialect)
+        : io_(std::move(io)),
+          dialect_(std::move(dialect)),
+          waits_(manner_of_waiting(io_->connection(), *dialect_)) {}
+    inbox(const inbox&) = delete;
+    inbox& operator=(const inbox&) = delete;
+
+    listener* get() noexcept { return listener_.get() ? &*listener_.get() : nullptr; }
+    subscription* source() const noexcept { return subscription_.get(); }
+
+    /// Returns: whether messages arrive, as far as is known.
+    bool in_force() const noexcept { return subscription_ && subscription_->in_force(); }
+    /// Returns: whether they did not, though that was waited for.
+    bool waited_in_vain() const noexcept { return waited_in_vain_; }
+    void wait_no_more() noexcept { waited_in_vain_ = true; }
+
+    /// Effects: messages for `owner` are kept from now on. Waits for nothing.
+    /// Returns: null when there is no memory for it, or no subscription: nobody hears then.
+    listener* expect(const token& owner) noexcept {
+        if (waits_ == waiting_manner::polls) return nullptr;
+        const bool queues = waits_ == waiting_manner::queues;
+        if (get() != nullptr && (owner_ == owner || !queues)) return get();
+        forget();
+        try {
+            if (!subscription_)
+                subscription_ = queues ? open() : io_->connection().subscribe(*dialect_->channel());
+            owner_ = owner;
+            listener_.get().emplace(subscription_, queues ? owner_.view() : std::string_view());
+        } catch (...) {
+            // Then the lock is found by looking.
+        }
+        return get();
+    }
+
+    void forget() noexcept { listener_.get().reset(); }
+
+  private:
+    std::shared_ptr<subscription> open() {
+        return io_->messages([dialect = dialect_](background_io& io, std::string_view text) {
+            leave_unclaimed(io, *dialect, text);
+        });
+    }
+
+    // A lock that was handed over to a token that nobody here waits for.
+    static void leave_unclaimed(background_io& io, const any_dialect& dialect, std::string_view text) {
+        const auto given = dialect.read_message(text);
+        if (!given) return;
+        const auto now = io.time().now();
+        auto lost = std::make_shared<background_release>(io.connection(), io.time(), dialect.about(text));
+        // Anybody may publish anything: that must not take the places of locks that are known to be ours.
+        constexpr std::size_t most = background_io::most_adopted / 4;
+        background_release::repeat(lost, io, given->owner,
+                                   release(certainty::granted, now + clock::duration(given->ttl)), now, most);
+    }
+
+    const std::shared_ptr<background_io> io_;
+    const std::shared_ptr<const any_dialect> dialect_;
+    const waiting_manner waits_;
+    token owner_;
+    std::shared_ptr<subscription> subscription_;
+    distlock::detail::leaked_in_child<std::optional<listener>> listener_;  // another thread may have its hub
+    bool waited_in_vain_ = false;
+};
+
+}  // namespace distlock::engine

@@ -1,0 +1,49 @@
+// The engine behind mutexes and guards, compiled once where a program asks for that.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <distlock/base/observer.hpp>
+#include <distlock/base/options.hpp>
+#include <distlock/base/time_source.hpp>
+#include <distlock/detail/separate.hpp>
+#include <distlock/engine/background_io.hpp>
+#include <distlock/engine/lock_core.hpp>
+#include <distlock/engine/lock_object.hpp>
+#include <distlock/net/any_connection.hpp>
+#include <distlock/wire/any_dialect.hpp>
+#include <distlock/wire/handoff.hpp>
+
+namespace distlock::engine {
+
+DISTLOCK_INLINE std::shared_ptr<background_io> make_background_io(std::unique_ptr<any_connection> connection,
+                                                                  time_source time) {
+    return std::make_shared<background_io>(std::move(connection), time);
+}
+
+DISTLOCK_INLINE std::shared_ptr<background_io> registered_background_io(const void* connection,
+                                                                        const void* kind,
+                                                                        std::unique_ptr<any_connection> with,
+                                                                        time_source time) {
+    return background_io_register::get(
+        connection, kind, [&] { return std::make_unique<background_io>(std::move(with), time); });
+}
+
+DISTLOCK_INLINE const std::string& channel_of(const background_io& io) noexcept { return io.channel(); }
+
+DISTLOCK_INLINE std::shared_ptr<const any_dialect> make_handoff(std::string name, const lock_options& options,
+                                                                std::string_view channel) {
+    return std::make_shared<const any_dialect_of<handoff>>(std::move(name), options, channel);
+}
+
+DISTLOCK_INLINE std::unique_ptr<lock_core> make_lock_core(std::shared_ptr<background_io> io,
+                                                          std::shared_ptr<const any_dialect> dialect,
+                                                          const lock_options& options,
+                                                          std::shared_ptr<lease_observer> observer) {
+    return std::make_unique<lock_object>(std::move(io), std::move(dialect), options, std::move(observer));
+}
+
+}  // namespace distlock::engine

@@ -1,0 +1,577 @@
+// One lock object shared by threads: which of them asks the server, whose the acquisition is, and how it ends.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <sys/types.h>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
+#include <distlock/base/observer.hpp>
+#include <distlock/base/options.hpp>
+#include <distlock/base/time_source.hpp>
+#include <distlock/base/token.hpp>
+#include <distlock/detail/printable.hpp>
+#include <distlock/detail/process.hpp>
+#include <distlock/detail/saturate.hpp>
+#include <distlock/detail/thread_safety.hpp>
+#include <distlock/engine/acquisition.hpp>
+#include <distlock/engine/background_io.hpp>
+#include <distlock/engine/blocking.hpp>
+#include <distlock/engine/inbox.hpp>
+#include <distlock/engine/lock_core.hpp>
+#include <distlock/engine/mutex_state.hpp>
+#include <distlock/engine/reacquire_backoff.hpp>
+#include <distlock/engine/releaser.hpp>
+#include <distlock/engine/remote_status.hpp>
+#include <distlock/engine/waiter_queue.hpp>
+#include <distlock/net/any_connection.hpp>
+#include <distlock/wire/any_dialect.hpp>
+
+namespace distlock::engine {
+
+/// Thread-safe. One thread at a time asks the server, the others of the process wait for it. The lock object is the background's
+/// task of renewing the lease, and the deadline that the lease ends at. No code of the user runs under its mutex.
+class lock_object final : public lock_core, background_task, deadline {
+    using time_point = clock::time_point;
+    using duration = clock::duration;
+    using phase = mutex_state::phase;
+
+  public:
+    /// Preconditions: the options are checked.
+    lock_object(std::shared_ptr<background_io> io, std::shared_ptr<const any_dialect> dialect,
+                const lock_options& options, std::shared_ptr<lease_observer> observer)
+        : options_(options),
+          io_(std::move(io)),
+          time_(io_->time()),
+          dialect_(std::move(dialect)),
+          observer_(std::move(observer)),
+          waits_(manner_of_waiting(io_->connection(), *dialect_)),
+          backoff_(contenders()),
+          releaser_(io_, dialect_, options_.release, answer_time()),
+          messages_(io_, dialect_) {
+        background_task::early = duration(options_.lease.get()) / 48;
+    }
+
+    ~lock_object() override {
+        if (in_forked_child()) return;
+        parting last;
+        {
+            const distlock::detail::annotated_lock guard(mutex_);
+            if (threads_.held() != nullptr) last = part();
+        }
+        complete(last);
+        io_->cancel(static_cast<background_task&>(*this));
+        io_->deadlines().cancel(static_cast<deadline&>(*this));
+    }
+
+    const std::string& name() const noexcept override { return dialect_->name(); }
+
+    result acquire(time_point until, manner how, const std::stop_token& stop) override {
+        if (in_forked_child()) return failed(errc::wrong_process);
+        if (stop.stop_requested()) return failed(errc::cancelled);
+        const bool heard = !how.once || await_answer(answer_time(), stop);
+        if (!start_remote_if_free()) {
+            if (how.once) return stop.stop_requested() ? failed(errc::cancelled) : not_now(heard);
+            if (auto done = queue_up(until, how.guarded, stop)) return *std::move(done);
+        }
+        return acquire_remotely(limits(until, how.once), how.guarded, stop);
+    }
+
+    release_outcome unlock() noexcept override {
+        if (in_forked_child()) return release_outcome::wrong_process;
+        parting last;
+        {
+            const distlock::detail::annotated_lock guard(mutex_);
+            using unlocking = mutex_state::unlocking;
+            switch (threads_.unlock_by(std::this_thread::get_id())) {
+                case unlocking::too_late:
+                    return release_outcome::expired;
+                case unlocking::not_held:
+                    return release_outcome::not_held;
+                case unlocking::ends:
+                    break;
+            }
+            last = part();
+        }
+        return complete(last);
+    }
+    release_outcome unlock(std::uint64_t serial) noexcept override {
+        if (in_forked_child()) return release_outcome::wrong_process;
+        parting last;
+        {
+            const distlock::detail::annotated_lock guard(mutex_);
+            if (!has(serial)) {
+                threads_.unlocked_too_late(serial);
+                return release_outcome::expired;
+            }
+            last = part();
+        }
+        return complete(last);
+    }
+
+    time_point valid_until(std::uint64_t serial) const noexcept override {
+        if (in_forked_child()) return {};
+        const distlock::detail::annotated_lock guard(mutex_);
+        return has(serial) ? threads_.held()->lease().until() : time_point{};
+    }
+    std::stop_token lost(std::uint64_t serial) const override {
+        if (in_forked_child()) return distlock::detail::stopped_token();
+        const distlock::detail::annotated_lock guard(mutex_);
+        if (!has(serial)) return distlock::detail::stopped_token();
+        try {
+            auto told = threads_.held()->lost(io_->callbacks(), time_.now());
+            if (threads_.held()->has_listeners()) schedule_deadline();
+            return told;
+        } catch (const std::system_error& e) {
+            throw no_thread(e);
+        }
+    }
+    std::uint64_t fence() const noexcept override {
+        if (in_forked_child()) return 0;
+        const distlock::detail::annotated_lock guard(mutex_);
+        return has(0) ? threads_.held()->held_by().fence : 0;
+    }
+    duration residual() const noexcept override {
+        if (in_forked_child()) return {};
+        return std::max(releaser_.latest_expiry() - time_.now(), duration::zero());
+    }
+
+    bool in_forked_child() const noexcept override { return distlock::detail::current_process() != process_; }
+
+  private:
+    // How a thread's wait for its turn ended.
+    struct turn_end {
+        enum class kind { granted, goes_remote, cancelled, timed_out, failed };
+        kind what;
+        errc cause = {};  // of failed
+    };
+
+    // The end of an acquisition for one thread.
+    struct parting {
+        waiter_queue::waiter* next = nullptr;        // that it was passed on to
+        std::optional<ended_acquisition> last = {};  // to be released
+    };
+
+    // A renewal that is on its way.
+    struct renewing {
+        token owner;
+        std::uint64_t granted_serial = 0;  // 0: none, or its acquisition was released
+    };
+
+    reacquire_backoff::contenders contenders() const noexcept {
+        using how = reacquire_backoff::contenders;
+        if (dialect_->channel()) return how::are_told;
+        return waits_ == waiting_manner::queues ? how::queue : how::poll;
+    }
+
+    // How long an answer may be on its way.
+    std::chrono::milliseconds answer_time() const {
+        return io_->connection().command_timeout().value_or(std::chrono::milliseconds{200});
+    }
+
+    acquire_limits limits(time_point until, bool once) const {
+        const auto usual = waits_ == waiting_manner::polls ? distlock::detail::default_recheck
+                                                           : distlock::detail::default_look;
+        return {.lease = dialect_->lease(),
+                .recheck = options_.recheck.given() ? options_.recheck.get() : usual,
+                .patience = options_.patience,
+                .deadline = until,
+                .once = once,
+                .waits = waits_,
+                .wants_fence = options_.fencing,
+                .claims_lease = !options_.renew};
+    }
+
+    result failed(errc cause, const std::string& trouble = {}) const {
+        result o{.cause = cause, .detail = "lock " + distlock::detail::printable(name(), 100)};
+        if (!trouble.empty()) o.detail += ": " + distlock::detail::printable(trouble);
+        return o;
+    }
+
+    error no_thread(const std::system_error& why) const {
+        return {errc::no_thread, "lock " + distlock::detail::printable(name(), 100) + ": " + why.what()};
+    }
+
+    bool has(std::uint64_t serial) const noexcept DISTLOCK_REQUIRES(mutex_) {
+        return threads_.has(std::this_thread::get_id(), serial);
+    }
+
+    bool may_go_remote() const DISTLOCK_REQUIRES(mutex_) {
+        return threads_.may_go_remote([this] { return time_.now(); });
+    }
+
+    bool start_remote_if_free() DISTLOCK_EXCLUDES(mutex_) {
+        const distlock::detail::annotated_lock guard(mutex_);
+        if (!threads_.waiters().empty() || !may_go_remote()) return false;
+        start_remote();
+        return true;
+    }
+
+    // Preconditions: may_go_remote().
+    void start_remote() noexcept DISTLOCK_REQUIRES(mutex_) {
+        status_.begin();
+        auto lost = threads_.start_remote();
+        if (!lost) return;
+        const auto now = time_.now();
+        lost->notify_loss(io_->callbacks(), now);
+        // What its owner would have released is released: after the longest hold the key has much of a lease before it.
+        const auto expiry = lost->lease().latest_expiry();
+        if (now < lost->late_until()) {
+            releaser_.repeat(lost->owner(), certainty::in_doubt, std::max(expiry, lost->late_until()));
+        } else if (expiry - now > duration(options_.lease.get()) / 8) {
+            releaser_.repeat(lost->owner(), certainty::granted, expiry);
+        }
+    }
+
+    // Effects: while a thread of ours asks the server and has heard nothing yet, waits for an answer.
+    // Returns: whether there is one.
+    bool await_answer(duration longest, const std::stop_token& stop) DISTLOCK_EXCLUDES(mutex_) {
+        {
+            const distlock::detail::annotated_lock guard(mutex_);
+            if (threads_.current_phase() != phase::remote || status_.known()) return true;
+        }
+        return status_.wait(distlock::detail::saturating_add(time_.now(), longest), stop, time_);
+    }
+
+    // What a thread is told whose time is up: the one of ours that asks the server knows whether "somebody else has it"
+    // would be true. `heard`: whether something was heard of the server since this thread came.
+    result not_now(bool heard) const DISTLOCK_EXCLUDES(mutex_) {
+        {
+            const distlock::detail::annotated_lock guard(mutex_);
+            if (threads_.current_phase() != phase::remote) return {};
+        }
+        if (!heard) return failed(errc::no_reply, "the server has not answered another thread yet");
+        // That thread's own stop is no trouble of anybody else's.
+        const errc trouble = status_.trouble();
+        return trouble == errc{} || trouble == errc::cancelled ? result{} : failed(trouble);
+    }
+
+    // Returns: what became of it; none when it is for this thread to ask the server.
+    std::optional<result> queue_up(time_point until, bool guarded, const std::stop_token& stop)
+        DISTLOCK_EXCLUDES(mutex_) {
+        waiter_queue::waiter mine(std::this_thread::get_id(), guarded);
+        const auto recheck = [&] {
+            const distlock::detail::annotated_lock guard(
+                mutex_);  // or it would come between the look and the sleep
+            mine.recheck();
+        };
+        std::optional<std::stop_callback<decltype(recheck)>> on_stop;
+        if (stop.stop_possible()) on_stop.emplace(stop, recheck);
+        const turn_end end = wait_for_turn(mine, until, stop);
+        on_stop.reset();
+        switch (end.what) {
+            case turn_end::kind::granted:
+                return result{.serial = mine.serial, .fence = mine.fence};
+            case turn_end::kind::goes_remote:
+                return std::nullopt;
+            case turn_end::kind::cancelled:
+                return failed(errc::cancelled);
+            case turn_end::kind::failed:
+                return failed(end.cause);
+            case turn_end::kind::timed_out:
+                break;
+        }
+        const bool heard = await_answer(shortest_answer_time, stop);
+        if (stop.stop_requested()) return failed(errc::cancelled);
+        if (start_remote_if_free()) return std::nullopt;
+        return not_now(heard);
+    }
+
+    // Postconditions: of goes_remote: as start_remote().
+    turn_end wait_for_turn(waiter_queue::waiter& mine, time_point until, const std::stop_token& stop) noexcept
+        DISTLOCK_EXCLUDES(mutex_) {
+        using kind = typename turn_end::kind;
+        distlock::detail::annotated_lock guard(mutex_);
+        const auto failures = failures_;
+        const auto came = time_.now();
+        auto& waiters = threads_.waiters();
+        waiters.join(mine);
+        for (;;) {
+            if (!mine.dequeued()) {
+                const bool goes = waiters.first() == &mine && may_go_remote();
+                if (goes || stop.stop_requested() || reached(until)) {
+                    waiters.leave(mine);
+                    if (goes) {
+                        start_remote();
+                        return {kind::goes_remote};
+                    }
+                    waiters.recheck_first();
+                    return {stop.stop_requested() ? kind::cancelled : kind::timed_out};
+                }
+            }
+            const auto* const held = threads_.held();
+            const bool told = held == nullptr || waiters.first() != &mine || deadline_is_set();
+            const auto longest =
+                mine.prepare_sleep(told ? until : std::min(until, held->lease().until()), time_);
+            guard.unlock();
+            mine.sleep(longest);
+            const wake why = mine.reason();
+            if (why == wake::granted) return {kind::granted};
+            guard.lock();
+            if (why != wake::go_remote) continue;
+            if (failures_ == failures || time_.now() - came < options_.patience.get()) {
+                start_remote();
+                return {kind::goes_remote};
+            }
+            // The thread before us has spent our patience with the server, too.
+            end_remote();
+            return {kind::failed, last_failure_};
+        }
+    }
+
+    bool reached(time_point until) const { return until != time_point::max() && time_.now() >= until; }
+
+    // Effects: the next thread of ours asks the server, if there is one.
+    void end_remote() noexcept DISTLOCK_REQUIRES(mutex_) {
+        auto* const next = threads_.end_remote();
+        if (next == nullptr) return status_.end();
+        status_.begin();  // a try that waits for the first answer waits for that of the next thread
+        next->wake_up();
+    }
+
+    // Preconditions: start_remote() was called by this thread.
+    result acquire_remotely(const acquire_limits& limits, bool guarded, const std::stop_token& stop)
+        DISTLOCK_EXCLUDES(mutex_) {
+        using kind = grant::kind;
+        try {
+            if (!limits.once) back_off(limits.deadline, stop);
+            // A release of ours that was posted on another socket may come too late for a single try, even if it is
+            // heard of before the try's own answer.
+            const bool on_its_way = limits.once && releaser_.unconfirmed();
+            grant got = ask(limits, stop);
+            if (on_its_way && got.what == kind::gave_up) {
+                releaser_.confirm_posted();
+                got = ask(limits, stop);
+            }
+            if (got.what == kind::granted) return hold(got, guarded);
+            return not_granted(got);
+        } catch (...) {
+            const distlock::detail::annotated_lock guard(mutex_);
+            end_remote();
+            throw;
+        }
+    }
+
+    // Half of the time is left to ask in, and all of it where another thread of ours waits for the answer.
+    void back_off(time_point until, const std::stop_token& stop) {
+        const auto pause_end = backoff_.until();
+        if (!pause_end) return;
+        const auto now = time_.now();
+        if (now < *pause_end && now < until)
+            status_.pause(std::min(*pause_end, now + (until - now) / 2), stop, time_);
+    }
+
+    grant ask(const acquire_limits& limits, const std::stop_token& stop) {
+        const auto leave = [&](const token& owner, bool in_doubt) noexcept {
+            releaser_.leave(owner, in_doubt ? certainty::in_doubt : certainty::granted, stop);
+        };
+        operation attempt(*dialect_, limits, backoff_.contended());
+        return run_blocking(io_->connection(), time_, attempt, stop, status_, messages_, leave);
+    }
+
+    // Throws: when the lease cannot be watched; the lock is given back then.
+    result hold(const grant& got, bool guarded) DISTLOCK_EXCLUDES(mutex_) {
+        try {
+            const distlock::detail::annotated_lock guard(mutex_);
+            return begin_hold(got, guarded);
+        } catch (const std::system_error& e) {
+            give_back(got);
+            throw no_thread(e);
+        } catch (...) {
+            give_back(got);
+            throw;
+        }
+    }
+
+    result begin_hold(const grant& got, bool guarded) DISTLOCK_REQUIRES(mutex_) {
+        auto& held = threads_.hold(got, {options_.lease, options_.renew, options_.max_hold},
+                                   std::this_thread::get_id(), guarded,
+                                   got.in_doubt ? releaser_.late_until(got.came) : time_point{});
+        try {
+            if (observer_) {
+                held.observe(observer_, name(), io_->callbacks());
+                schedule_deadline();
+            }
+            schedule_renewal(held.lease());
+        } catch (...) {
+            threads_.unhold();
+            throw;
+        }
+        status_.end();
+        releaser_.on_grant();
+        backoff_.on_attempt(got.contended, got.sent);
+        // The first waiter must hear when this lease ends.
+        if (!threads_.waiters().empty() && !deadline_is_set()) threads_.waiters().recheck_first();
+        return {.serial = held.held_by().serial, .fence = got.fence};
+    }
+
+    void give_back(const grant& got) noexcept {
+        releaser_.confirm(got.token, got.until, got.came + options_.lease.get());
+        if (got.in_doubt) releaser_.leave(got.token, certainty::in_doubt, {});
+        messages_.forget();
+    }
+
+    result not_granted(const grant& got) DISTLOCK_EXCLUDES(mutex_) {
+        const auto cause = got.what == grant::kind::failed ? got.cause : errc{};
+        {
+            const distlock::detail::annotated_lock guard(mutex_);
+            backoff_.on_attempt(got.contended, got.came);
+            if (cause != errc{} && cause != errc::cancelled) {
+                ++failures_;
+                last_failure_ = cause;
+            }
+            end_remote();
+        }
+        if (cause != errc{}) return failed(cause, got.trouble);
+        return {.without_ttl = got.without_ttl};
+    }
+
+    // Preconditions: there is an acquisition.
+    // Effects: it is over for its owner.
+    parting part() noexcept DISTLOCK_REQUIRES(mutex_) {
+        const auto now = time_.now();
+        // It is called with the mutex.
+        const auto schedule = [this](const renewal& lease) DISTLOCK_UNCHECKED { schedule_renewal(lease); };
+        if (auto* const next =
+                threads_.pass_on(now, options_.local_budget.get(), dialect_->allows_local_fences(), schedule))
+            return {next};
+        return {nullptr, ended(threads_.release(), now)};
+    }
+
+    // A renewal that is on its way is not waited for: what comes of it, by this token, is released next or finds nothing.
+    ended_acquisition ended(acquisition mine, time_point now) noexcept DISTLOCK_REQUIRES(mutex_) {
+        status_.begin();
+        mine.notify_loss(io_->callbacks(), now);
+        auto expiry = mine.lease().latest_expiry();
+        if (renewing_.granted_serial == mine.granted_serial()) {
+            renewing_.granted_serial = 0;
+            expiry = std::max(expiry, now + answer_time() + options_.lease.get());
+        }
+        return {mine.owner(), mine.lease().until(), expiry,
+                now < mine.late_until() ? certainty::in_doubt : certainty::granted};
+    }
+
+    release_outcome complete(const parting& p) noexcept DISTLOCK_EXCLUDES(mutex_) {
+        if (p.next != nullptr) {
+            p.next->wake_up();
+            return release_outcome::released;
+        }
+        if (!p.last) return release_outcome::not_held;
+        const auto done = releaser_.release(*p.last);
+        messages_.forget();
+        status_.answered(done == release_outcome::unreachable ? errc::no_reply : errc{});
+        const distlock::detail::annotated_lock guard(mutex_);
+        backoff_.on_release(time_.now());
+        end_remote();
+        return done;
+    }
+
+    // Throws: std::system_error, std::bad_alloc.
+    void schedule_deadline() const DISTLOCK_REQUIRES(mutex_) {
+        io_->deadlines().schedule(const_cast<lock_object&>(*this), threads_.held()->lease().until());
+    }
+    // Returns: whether somebody will wake the first waiter when the lease ends.
+    bool deadline_is_set() noexcept DISTLOCK_REQUIRES(mutex_) {
+        try {
+            schedule_deadline();
+            return true;
+        } catch (...) {
+            return false;
+        }
+    }
+    time_point on_deadline(time_point now) noexcept override DISTLOCK_EXCLUDES(mutex_) {
+        const distlock::detail::annotated_lock guard(mutex_);
+        auto* const held = threads_.held();
+        if (held == nullptr || (!held->has_listeners() && threads_.waiters().empty()))
+            return time_point::max();
+        if (!held->notify_loss(io_->callbacks(), now)) return held->lease().until();
+        threads_.waiters().recheck_first();
+        return time_point::max();
+    }
+
+    // Throws: std::system_error, std::bad_alloc.
+    void schedule_renewal(const renewal& lease) DISTLOCK_REQUIRES(mutex_) {
+        if (lease.due() >= renewal_at_) return;  // most are released before the first one is due
+        io_->schedule(*this, lease.due());
+        renewal_at_ = lease.due();
+    }
+    background_task::step begin(time_point now) noexcept override DISTLOCK_EXCLUDES(mutex_) {
+        const distlock::detail::annotated_lock guard(mutex_);
+        const auto* const held = threads_.held();
+        renewal_at_ = time_point::max();
+        if (held == nullptr || now >= held->lease().until()) return {{}, renewal_at_};
+        if (!held->lease().ready(now)) return {{}, renewal_at_ = held->lease().due()};
+        renewing_ = {held->owner(), held->granted_serial()};
+        command renew = dialect_->renew(renewing_.owner);
+        renew.until(held->lease().until());
+        return {renew, {}};
+    }
+    time_point end(const reply& answer, time_point sent, time_point came) noexcept override
+        DISTLOCK_EXCLUDES(mutex_) {
+        const distlock::detail::annotated_lock guard(mutex_);
+        // The loss may have been told since the answer came.
+        const auto now = std::max(came, time_.now());
+        const auto of = std::exchange(renewing_.granted_serial, 0);
+        const auto outcome = dialect_->read_renew(answer);
+        using kind = renew_outcome::kind;
+        auto* const held = threads_.held();
+        if (held != nullptr && held->granted_serial() == of) {
+            on_renewal(*held, outcome, sent, now);
+        } else if (of != 0 && (outcome.what == kind::kept || outcome.what == kind::later)) {
+            // Its lease ran out, and another followed, while the answer was on its way: it may stand in that one's way.
+            releaser_.repeat(renewing_.owner, certainty::granted, now + options_.lease.get());
+        }
+        return renewal_at_ = held != nullptr ? held->lease().due() : time_point::max();
+    }
+
+    void on_renewal(acquisition& held, const renew_outcome& outcome, time_point sent, time_point now) noexcept
+        DISTLOCK_REQUIRES(mutex_) {
+        switch (held.on_renewal(outcome, sent, now)) {
+            case renewal::news::none:
+                break;
+            case renewal::news::at_risk:
+                if (observer_) held.warn(observer_, name(), io_->callbacks(), now);
+                break;
+            case renewal::news::lost:
+                held.ask_why(*io_, *dialect_, now);
+                held.notify_loss(io_->callbacks(), now);
+                threads_.waiters().recheck_first();
+                break;
+            case renewal::news::too_late:
+                releaser_.repeat(renewing_.owner, certainty::granted, held.lease().latest_expiry());
+                break;
+        }
+    }
+
+    const lock_options options_;
+    const std::shared_ptr<background_io> io_;
+    const time_source time_;
+    const std::shared_ptr<const any_dialect> dialect_;
+    const std::shared_ptr<lease_observer> observer_;
+    const waiting_manner waits_;
+    const pid_t process_ = distlock::detail::current_process();
+
+    mutable distlock::detail::annotated_mutex mutex_;
+    mutable mutex_state threads_ DISTLOCK_GUARDED_BY(mutex_);
+    std::uint64_t failures_ DISTLOCK_GUARDED_BY(mutex_) = 0;  // attempts that ended in trouble
+    errc last_failure_ DISTLOCK_GUARDED_BY(mutex_){};         // of the last of them
+    // The background looks no later than that.
+    time_point renewal_at_ DISTLOCK_GUARDED_BY(mutex_) = time_point::max();
+    renewing renewing_ DISTLOCK_GUARDED_BY(mutex_);  // but for its token while it is on its way
+
+    remote_status status_;       // of the thread that goes remote: whether the server answers it
+    reacquire_backoff backoff_;  // the last three: used by the thread that goes remote
+    mutable releaser releaser_;
+    inbox messages_;
+};
+
+}  // namespace distlock::engine

@@ -1,0 +1,159 @@
+// The threads of one process and their lock object: who has the lock, who asks the server for it, and who waits; decided without a
+// socket or a clock.
+//
+//   class mutex_state {
+//     phase current_phase() const;  acquisition* held();  waiter_queue& waiters();
+//     bool may_go_remote(now) const;                 // one thread at a time asks the server
+//     std::optional<acquisition> start_remote();     // returns what was lost, and is over now
+//     waiter* end_remote();                          // returns the thread that goes remote next
+//     acquisition& hold(...);                        // it was granted
+//     waiter* pass_on(...);                          // to the first waiter, without the server
+//     acquisition release();                         // by the server, next
+//     bool has(thread, serial) const;  unlocking unlock_by(thread);  void unlocked_too_late(serial);
+//   };
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/engine/acquisition.hpp>
+#include <distlock/engine/renewal.hpp>
+#include <distlock/engine/stale_unlocks.hpp>
+#include <distlock/engine/waiter_queue.hpp>
+
+namespace distlock::engine {
+
+/// Not thread-safe: used under the mutex of the lock object.
+class mutex_state {
+    using time_point = clock::time_point;
+
+  public:
+    enum class phase {
+        idle,
+        remote,  ///< a thread of ours asks the server for the lock, or releases it
+        held,    ///< there is an acquisition, lost or not
+    };
+    /// What an unlock() without a serial means.
+    enum class unlocking {
+        ends,      ///< the present acquisition
+        too_late,  ///< for one that was lost, and followed by another or by none
+        not_held,
+    };
+
+    phase current_phase() const noexcept {
+        return held_ ? phase::held : remote_ ? phase::remote : phase::idle;
+    }
+
+    /// Returns: the acquisition of phase::held; else null.
+    acquisition* held() noexcept { return held_ ? &*held_ : nullptr; }
+    const acquisition* held() const noexcept { return held_ ? &*held_ : nullptr; }
+
+    waiter_queue& waiters() noexcept { return waiters_; }
+
+    /// `now()`: the time, which is only read when it matters.
+    template <class Now>
+    bool may_go_remote(Now now) const {
+        return held_ ? now() >= held_->lease().until() : !remote_;
+    }
+
+    /// Preconditions: may_go_remote().
+    /// Effects: it is the calling thread that asks the server. In one step with that, the late unlock() of an acquisition that is
+    /// over does not find it any more.
+    /// Returns: that acquisition.
+    std::optional<acquisition> start_remote() noexcept {
+        remote_ = true;
+        if (!held_) return std::nullopt;
+        const holder& by = held_->held_by();
+        stale_unlocks_.add(by.thread, by.guarded ? by.serial : 0);
+        return std::exchange(held_, std::nullopt);
+    }
+
+    /// Returns: the first waiter, which is to be woken, and goes remote in its turn; null: there is none.
+    waiter_queue::waiter* end_remote() noexcept {
+        remote_ = !waiters_.empty();
+        return remote_ ? &waiters_.dequeue(wake::go_remote) : nullptr;
+    }
+
+    /// Preconditions: the calling thread is the one that went remote.
+    /// Throws: std::bad_alloc.
+    acquisition& hold(const grant& got, const lease_terms& terms, std::thread::id me, bool guarded,
+                      time_point late_until) {
+        stale_unlocks_.make_room();
+        held_.emplace(got, terms, holder{me, ++serial_, got.fence, guarded}, late_until);
+        remote_ = false;
+        return *held_;
+    }
+    /// Effects: takes hold() back.
+    void unhold() noexcept {
+        held_.reset();
+        remote_ = true;
+    }
+
+    /// Preconditions: held().
+    /// Effects: the first waiter has the lock, by the same grant, unless other processes have waited for `budget`. `schedule(lease)`
+    /// sees to it that the lease is renewed; when it throws, nothing has changed.
+    /// Returns: the waiter, which is to be woken; null: the lock was not passed on.
+    template <class Schedule>
+    waiter_queue::waiter* pass_on(time_point now, clock::duration budget, bool allows_local_fences,
+                                  Schedule schedule) noexcept {
+        if (waiters_.empty()) return nullptr;
+        renewal lease = held_->lease();
+        const auto since = now - held_->granted_at();
+        if (now >= lease.until() || since >= budget) return nullptr;
+        if (lease.lease_end() - now < clock::duration(lease.ttl()) / 2) return nullptr;
+        auto& next = *waiters_.first();
+        next.fence = held_->held_by().fence;
+        if (next.fence != 0) {
+            // The server makes fences of its clock, or far beyond the last one: those in between are ours.
+            constexpr std::uint64_t room = 1'000'000;
+            const auto used = ++next.fence - held_->granted_fence();
+            const auto microseconds = static_cast<std::uint64_t>(since / std::chrono::microseconds{1});
+            if (!allows_local_fences || used >= room || used > microseconds / 4 * 3) return nullptr;
+        }
+        lease.pass(now);
+        try {
+            schedule(lease);
+        } catch (...) {
+            return nullptr;  // nobody could renew it for that thread
+        }
+        next.serial = ++serial_;
+        held_->pass({next.thread, next.serial, next.fence, next.guarded}, lease);
+        return &waiters_.dequeue(wake::granted);
+    }
+
+    /// Preconditions: held().
+    /// Effects: the calling thread goes remote: one that tried now would only find the key still there.
+    acquisition release() noexcept {
+        remote_ = true;
+        return *std::exchange(held_, std::nullopt);
+    }
+
+    /// `serial`: 0: the present acquisition; but a thread that lost its own, and has not unlocked since, asks about that one.
+    bool has(std::thread::id me, std::uint64_t serial) const noexcept {
+        if (!held_) return false;
+        if (serial != 0) return held_->held_by().serial == serial;
+        return held_->held_by().thread == me || !stale_unlocks_.contains(me);
+    }
+
+    /// Effects: an unlock that comes too late is not expected any longer. It must not free the lock of the present owner.
+    unlocking unlock_by(std::thread::id me) noexcept {
+        const bool mine = held_ && held_->held_by().thread == me;
+        if (!mine && (stale_unlocks_.consume(me) || stale_unlocks_.contains(me))) return unlocking::too_late;
+        return held_ ? unlocking::ends : unlocking::not_held;
+    }
+    /// Effects: the guard of an acquisition that is not the present one has ended.
+    void unlocked_too_late(std::uint64_t serial) noexcept { stale_unlocks_.consume(serial); }
+
+  private:
+    std::optional<acquisition> held_;
+    bool remote_ = false;       // without held_: a thread of ours talks to the server
+    std::uint64_t serial_ = 0;  // of the last acquisition
+    waiter_queue waiters_;
+    stale_unlocks stale_unlocks_;
+};
+
+}  // namespace distlock::engine

@@ -1,0 +1,403 @@
+// One attempt to take a lock as a resumable object: what happened goes in, what is to be done next comes out.
+//
+//   class operation {
+//     operation(const any_dialect&, const acquire_limits&, bool contended);
+//     action resume(const event&);
+//     const grant& result() const;
+//   };
+//
+//   operation op(dialect, limits, contended);
+//   for (action next = op.resume(event::started(now())); next.what != action::kind::done;) next = op.resume(perform(next));
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
+#include <distlock/base/options.hpp>
+#include <distlock/base/token.hpp>
+#include <distlock/engine/acquire.hpp>
+#include <distlock/engine/jitter.hpp>
+#include <distlock/wire/any_dialect.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/enter_mode.hpp>
+#include <distlock/wire/outcome.hpp>
+#include <distlock/wire/reply.hpp>
+
+namespace distlock::engine {
+
+/// How an attempt to take a lock ended.
+struct grant {
+    enum class kind {
+        granted,
+        gave_up,  ///< somebody else has the lock, and the time is up
+        failed,   ///< with `cause`
+    };
+
+    kind what = kind::failed;
+    distlock::token token;            ///< of granted
+    clock::time_point until{};        ///< of granted: the end of validity
+    std::uint64_t fence = 0;          ///< of granted: the fencing token; 0: none was asked for
+    std::chrono::milliseconds ttl{};  ///< of granted: what it was granted for, at most the lease
+    clock::time_point sent{};  ///< of granted: from when that counts, before the first byte of a command
+    clock::time_point came{};  ///< when the last answer, or the message, had come
+    bool in_doubt = false;  ///< of granted: an earlier sending was not answered, and may still be on its way
+    bool contended = false;
+    bool without_ttl = false;     ///< of gave_up: the owner's key never expires
+    errc cause = errc::no_reply;  ///< of failed
+    std::string trouble;          ///< of failed: what the connection or the server said last
+};
+
+/// What happened. It refers to what the caller keeps until resume() returns.
+struct event {
+    enum class kind { started, answered, woke, message, subscribed, stopped };
+
+    kind what;
+    clock::time_point now{};
+    clock::time_point sent{};
+    const reply* answer = nullptr;
+    std::string_view text = {};
+
+    static event started(clock::time_point now) noexcept { return {kind::started, now}; }
+    /// `sent`: read before the first byte of the command was sent. A command that nobody waits for any longer is answered, too:
+    /// by reply::no_answer.
+    static event answered(const reply& answer, clock::time_point sent, clock::time_point now) noexcept {
+        return {kind::answered, now, sent, &answer};
+    }
+    /// The time is up.
+    static event woke(clock::time_point now) noexcept { return {kind::woke, now}; }
+    static event message(std::string_view text, clock::time_point now) noexcept {
+        return {kind::message, now, {}, nullptr, text};
+    }
+    /// Messages arrive from now on; some may have been lost.
+    static event subscribed(clock::time_point now) noexcept { return {kind::subscribed, now}; }
+    /// The caller's stop_token fired before the action was begun, or ended a wait.
+    static event stopped() noexcept { return {kind::stopped}; }
+};
+
+/// What is to be done next. First of all, and also where a stop is requested: `heard`, `leave` and `reconnect`. Plain data.
+struct action {
+    enum class kind {
+        /// `command`, whose deadline is set: until answered.
+        send,
+        /// Messages for result().token are kept from now on. Where they do not arrive, that is waited for until `until`: until
+        /// subscribed or woke.
+        subscribe,
+        /// Until message, subscribed, or woke: at `until`, or at `unheard_until` while messages do not arrive.
+        wait,
+        /// Until woke at `until`.
+        pause,
+        /// See result(). Messages for its token are kept on if the lock was granted, else not.
+        done,
+    };
+    struct leaving {
+        distlock::token token;
+        bool in_doubt;  ///< a sending with that token was not answered, and may still arrive
+    };
+
+    kind what = kind::done;
+    clock::time_point until{};
+    clock::time_point unheard_until = clock::time_point::max();
+    /// Of send. It may be used until the next resume().
+    std::optional<distlock::command> command = {};
+    /// What the last answer says of the server; errc{}: it answers.
+    std::optional<errc> heard = {};
+    /// A lock or a ticket of that token is released, without waiting; messages for it are not kept any longer.
+    std::optional<leaving> leave = {};
+    /// Messages do not arrive: subscribe anew.
+    bool reconnect = false;
+};
+
+/// Runs engine::acquire in the words of a dialect. Holds no thread and no socket, reads no clock, and never waits.
+///
+/// Everything but `started` answers the last action; a stop may come instead of it, and there is none after `done`. A command that
+/// was sent is answered before anything else.
+class operation {
+    using outcome_kind = acquire_outcome::kind;
+
+  public:
+    /// `contended`: the lock was found taken the last time. `dialect` must outlive the operation.
+    /// Throws: error(errc::no_entropy).
+    operation(const any_dialect& dialect, const acquire_limits& limits, bool contended)
+        : operation(dialect, limits, contended, token::generate()) {}
+    operation(const operation&) = delete;
+    operation& operator=(const operation&) = delete;
+
+    /// Throws: error(errc::no_entropy), std::bad_alloc; the operation is over then, and nothing is left on the server but what a
+    /// lost reply can leave.
+    action resume(const event& what) {
+        action next;
+        const phase before = std::exchange(phase_, phase::done);
+        if (what.what == event::kind::stopped) {
+            if (before != phase::done && before != phase::diagnosing) follow(machine_.on_stop(), what, next);
+            return next;
+        }
+        switch (before) {
+            case phase::ready:
+                follow(machine_.begin(what.now, contended_, dialect_.acquire_is_script()), what, next);
+                break;
+            case phase::acquiring:
+                on_outcome(dialect_.read_acquire(*what.answer), what, next);
+                break;
+            case phase::looking:
+                on_outcome(dialect_.read_look(*what.answer), what, next);
+                break;
+            case phase::subscribing:
+                on_subscription(what, next);
+                break;
+            case phase::entering:
+                on_outcome(dialect_.read_enter(*what.answer), what, next);
+                break;
+            case phase::claiming:
+                on_claim(what, next);
+                break;
+            case phase::listening:
+                on_listening(what, next);
+                break;
+            case phase::waiting:
+                on_wait(what, next);
+                break;
+            case phase::diagnosing:
+                on_type(*what.answer);
+                break;
+            case phase::done:
+                break;
+        }
+        return next;
+    }
+
+    /// Returns: how it ended, after `done`. Before, its token is the present one.
+    const grant& result() const& noexcept { return result_; }
+    grant&& result() && noexcept { return std::move(result_); }
+
+  private:
+    // What was asked for by the last action.
+    enum class phase {
+        ready,
+        acquiring,
+        looking,
+        subscribing,  // before a ticket is asked for
+        entering,
+        claiming,
+        listening,  // for releases, before a wait
+        waiting,
+        diagnosing,  // why a key is of another type
+        done,
+    };
+
+    // Of messages for the present token, as far as is known.
+    enum class hearing {
+        nothing,  // nobody listens for them
+        silence,  // they do not arrive
+        messages,
+    };
+
+    operation(const any_dialect& dialect, const acquire_limits& limits, bool contended, const token& first)
+        : dialect_(dialect),
+          waits_(limits.waits),
+          deadline_(limits.deadline),
+          contended_(contended),
+          machine_(limits, seed_from(first)),
+          scatter_(seed_from(first)) {
+        result_.token = first;
+    }
+
+    static std::uint64_t seed_from(const token& t) noexcept {
+        std::uint64_t seed = 0;
+        std::memcpy(&seed, t.view().data(), sizeof seed);
+        return seed;
+    }
+
+    // A token by which a release was sent is dead. Its successor is made when it is needed: that may fail, and must not keep the
+    // release back.
+    const token& live_token() {
+        if (result_.token.empty()) result_.token = token::generate();
+        return result_.token;
+    }
+
+    void follow(const acquire_step& step, const event& last, action& next) {
+        using kind = acquire_step::kind;
+        if (step.leave_first) {
+            next.leave = action::leaving{result_.token, step.in_doubt};
+            hearing_ = hearing::nothing;
+        }
+        if (step.fresh_token) result_.token = {};
+        next.reconnect = step.reconnect_first;
+        until_ = step.at;
+        switch (step.what) {
+            case kind::send_acquire:
+                return send(phase::acquiring, dialect_.acquire(live_token()), next);
+            case kind::send_look:
+                return send(phase::looking, dialect_.look(live_token()), next);
+            case kind::send_enter:
+                return enter(step.mode, last.now, next);
+            case kind::send_claim:
+                return send(phase::claiming, dialect_.renew(result_.token), next);
+            case kind::pause:
+                return wait(last.now, next);
+            case kind::granted:
+            case kind::gave_up:
+            case kind::failed:
+                return end(step, last.now, next);
+        }
+    }
+
+    void send(phase what, const command& cmd, action& next) {
+        next.what = action::kind::send;
+        next.command.emplace(cmd).until(until_);
+        phase_ = what;
+    }
+
+    // A process subscribes before it joins, and knows the token before it is sent. Without messages it joins all the same, unless
+    // the subscription comes into force at once; half of the time is left to ask in.
+    void enter(enter_mode mode, clock::time_point now, action& next) {
+        if (mode != enter_mode::join || hearing_ == hearing::messages)
+            return send(phase::entering, dialect_.enter(live_token(), mode), next);
+        constexpr clock::duration long_enough = std::chrono::milliseconds{200};
+        live_token();
+        phase_ = phase::subscribing;
+        next.what = action::kind::subscribe;
+        next.until = machine_.in_trouble() ? now : now + std::min(long_enough, (deadline_ - now) / 2);
+    }
+
+    // After `subscribe`. Returns: whether messages arrive.
+    bool listens(const event& what) noexcept {
+        const bool arrive = what.what == event::kind::subscribed;
+        hearing_ = arrive ? hearing::messages : hearing::silence;
+        return arrive;
+    }
+
+    void on_subscription(const event& what, action& next) {
+        if (listens(what)) machine_.subscribed();
+        send(phase::entering, dialect_.enter(result_.token, enter_mode::join), next);
+    }
+
+    void on_outcome(const acquire_outcome& outcome, const event& what, action& next) {
+        const bool busy = outcome.what == outcome_kind::busy;
+        result_.came = what.now;
+        result_.contended = result_.contended || busy || outcome.awaited;
+        if (outcome.cause != errc::cancelled) {  // which says nothing about the server
+            if (outcome.what != outcome_kind::granted && !busy) note_trouble(*what.answer);
+            next.heard = outcome.cause;
+        }
+        follow(machine_.on_outcome(outcome, what.sent, what.now), what, next);
+    }
+
+    void on_claim(const event& what, action& next) {
+        result_.came = what.now;
+        if (!what.answer->answered()) note_trouble(*what.answer);
+        follow(machine_.on_claim(dialect_.read_renew(*what.answer), what.sent, what.now), what, next);
+    }
+
+    // Other replies carry no error text.
+    void note_trouble(const reply& answer) {
+        const bool says_why = answer.is(reply_kind::error) || !answer.answered();
+        result_.trouble = says_why ? answer.text() : "the reply makes no sense";
+    }
+
+    void wait(clock::time_point now, action& next) {
+        phase_ = phase::waiting;
+        next.what = waits_ == waiting_manner::polls ? action::kind::pause : action::kind::wait;
+        next.until = until_;
+        if (waits_ != waiting_manner::woken) return;
+        if (hearing_ == hearing::messages) {
+            next.unheard_until = now + distlock::detail::default_recheck;
+            return;
+        }
+        phase_ = phase::listening;
+        next.what = action::kind::subscribe;
+        next.until = now;
+    }
+
+    // What was told before the subscription was in force is found by asking.
+    void on_listening(const event& what, action& next) {
+        if (listens(what)) return follow(machine_.on_wake(what.now), what, next);
+        phase_ = phase::waiting;
+        next.what = action::kind::wait;
+        next.until = until_;
+        next.unheard_until = what.now + distlock::detail::default_recheck;
+    }
+
+    void on_wait(const event& what, action& next) {
+        if (what.what == event::kind::message) {
+            if (waits_ == waiting_manner::woken) return scatter(what.now, next);
+            const auto given = dialect_.read_message(what.text);
+            if (given && given->owner == result_.token) {
+                result_.came = what.now;
+                next.heard = errc{};
+                return follow(machine_.on_message(*given, what.now), what, next);
+            }
+        }
+        if (what.what == event::kind::subscribed) {
+            // Of a channel on which nobody listens for the present token yet.
+            if (hearing_ == hearing::nothing) return wait(what.now, next);
+            hearing_ = hearing::messages;
+            if (waits_ == waiting_manner::queues) return follow(machine_.on_subscribed(what.now), what, next);
+        }
+        follow(machine_.on_wake(what.now), what, next);
+    }
+
+    // All waiters are told at once; a slower one, in another language or behind a longer way, is to have its turn, too.
+    void scatter(clock::time_point now, action& next) {
+        constexpr std::chrono::milliseconds longest{1};
+        phase_ = phase::waiting;
+        next.what = action::kind::pause;
+        next.until = std::min(until_, now + scatter_.up_to(longest));
+    }
+
+    void end(const acquire_step& step, clock::time_point now, action& next) {
+        result_.cause = step.cause;
+        result_.without_ttl = step.without_ttl;
+        if (step.what == acquire_step::kind::gave_up) result_.what = grant::kind::gave_up;
+        if (step.what == acquire_step::kind::granted) {
+            result_.what = grant::kind::granted;
+            result_.until = step.at;
+            result_.ttl = step.ttl;
+            result_.sent = step.since;
+            result_.fence = step.fence;
+            result_.in_doubt = machine_.in_doubt();
+        }
+        if (step.what == acquire_step::kind::failed && step.cause == errc::wrong_type)
+            diagnose_type(now, next);
+    }
+
+    void diagnose_type(clock::time_point now, action& next) {
+        constexpr std::chrono::seconds longest{1};
+        until_ = std::max(now + shortest_answer_time, std::min(deadline_, now + longest));
+        send(phase::diagnosing, {{"TYPE", dialect_.name()}, dialect_.name()}, next);
+    }
+
+    // Effects: says what the key holds, and what it should.
+    void on_type(const reply& type) {
+        if (!type.is(reply_kind::status)) return;
+        if (type.text() == dialect_.stored_as() || type.text() == "none") {
+            result_.trouble =
+                "the lock's key is as it should be, so a key beside it holds something else; "
+                "see what {name}:distlock:* are, and delete what is not ours (" +
+                result_.trouble + ")";
+            return;
+        }
+        result_.trouble = "the key holds a " + type.text() + " where this lock needs a " +
+                          std::string(dialect_.stored_as()) + " (" + result_.trouble + ")";
+    }
+
+    const any_dialect& dialect_;
+    const waiting_manner waits_;
+    const clock::time_point deadline_;
+    const bool contended_;
+    grant result_;
+    acquire machine_;
+    jitter scatter_;
+    phase phase_ = phase::ready;
+    clock::time_point until_{};  // of what the machine asked for
+    hearing hearing_ = hearing::nothing;
+};
+
+}  // namespace distlock::engine

@@ -1,0 +1,87 @@
+// Whether the server answers the one thread of a lock object that asks it, for the threads that want to know meanwhile.
+//
+//   class remote_status {
+//     void begin() noexcept;                       // a thread begins to ask: it has heard nothing yet
+//     void answered(errc trouble) noexcept;        // errc{}: the server answers
+//     void end() noexcept;                         // that thread will hear nothing more
+//     bool known() const noexcept;                 // whether it has heard something
+//     errc trouble() const noexcept;               // what was heard last, by that thread or one before
+//     bool wait(until, stop, time);               // until it is known, or was
+//     void pause(until, stop, time);              // by that thread, unless another one waits
+//   };
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <stop_token>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
+#include <distlock/base/time_source.hpp>
+#include <distlock/detail/leaked_in_child.hpp>
+#include <distlock/detail/thread_safety.hpp>
+
+namespace distlock::engine {
+
+/// Thread-safe. An answer that nobody waits for costs three atomic operations.
+class remote_status {
+  public:
+    void begin() noexcept { known_ = false; }
+
+    void answered(errc trouble) noexcept {
+        trouble_ = trouble;
+        ++answers_;
+        if (!known_.exchange(true) && waiting_ > 0) wake();
+    }
+    void end() noexcept {
+        if (!known_) answered(errc::cancelled);
+    }
+
+    bool known() const noexcept { return known_; }
+    errc trouble() const noexcept { return trouble_; }
+
+    /// Effects: waits for the first answer that comes from now on, until `until` or a request of `stop`; for
+    /// nothing where one is known.
+    /// Returns: whether there is one. By then another thread may have begun to ask.
+    bool wait(clock::time_point until, const std::stop_token& stop, time_source time = {}) {
+        const auto before = answers_.load();
+        bool heard = false;  // once: by the time this returns another thread may have begun
+        ++waiting_;
+        wake();
+        sleep(until, stop, time, [&] { return heard = known_ || answers_ != before; });
+        --waiting_;
+        return heard;
+    }
+
+    /// Effects: waits until `until`, a request of `stop`, or another thread waits for an answer.
+    void pause(clock::time_point until, const std::stop_token& stop, time_source time = {}) {
+        sleep(until, stop, time, [&] { return waiting_ > 0; });
+    }
+
+  private:
+    void wake() {
+        const distlock::detail::annotated_lock guard(lock_);
+        wake_.get().notify_all();
+    }
+    template <class Over>
+    void sleep(clock::time_point until, const std::stop_token& stop, time_source time, Over over) {
+        const std::stop_callback on_stop(stop, [this] { wake(); });
+        for (;;) {
+            const auto span = time.slice(until);  // a clock may run code of a test
+            distlock::detail::annotated_lock guard(lock_);
+            if (over() || stop.stop_requested() || span <= clock::duration::zero()) return;
+            wake_.get().wait_for(guard.native(), span);
+        }
+    }
+
+    std::atomic<errc> trouble_ = errc{};
+    std::atomic<bool> known_ = true;
+    std::atomic<std::uint64_t> answers_ = 0;
+    std::atomic<int> waiting_ = 0;
+    distlock::detail::annotated_mutex lock_;
+    distlock::detail::leaked_in_child<std::condition_variable> wake_;
+};
+
+}  // namespace distlock::engine

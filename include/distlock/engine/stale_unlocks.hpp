@@ -1,0 +1,85 @@
+// The unlocks that are still to come for acquisitions that were lost and followed by others.
+//
+//   class stale_unlocks {
+//     void make_room();
+//     void add(std::thread::id owner, std::uint64_t serial) noexcept;
+//     bool consume(std::thread::id caller) noexcept;
+//     void consume(std::uint64_t serial) noexcept;
+//     bool contains(std::thread::id caller) const noexcept;
+//   };
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+namespace distlock::engine {
+
+/// The unlock() of a thread whose lease ran out must not free the lock of the present owner, and until then that thread must
+/// not take the present acquisition for its own. Not thread-safe.
+class stale_unlocks {
+  public:
+    /// Effects: the next add() allocates nothing.
+    /// Throws: std::bad_alloc.
+    void make_room() {
+        if (expected_.size() == expected_.capacity()) expected_.reserve(2 * expected_.size() + 1);
+    }
+
+    /// Preconditions: make_room() was called since the last add().
+    /// Effects: expects one more unlock by the thread that took an acquisition. `serial`: of the acquisition, where a guard
+    /// names it when it ends; 0: a bare unlock() is to come.
+    void add(std::thread::id owner, std::uint64_t serial) noexcept {
+        constexpr std::size_t most = 1024;  // threads that never unlock must not fill the memory
+        if (expected_.size() == most) {
+            if (expected_.front().serial == 0) ++older_;
+            expected_.erase(expected_.begin());
+        }
+        expected_.push_back({owner, serial});
+    }
+
+    /// Effects: a bare unlock() came: takes away the thread's own entry, or else anybody's, for a lock may be handed to
+    /// another thread.
+    /// Returns: whether there was one.
+    bool consume(std::thread::id caller) noexcept {
+        const auto bare = [](const entry& e) { return e.serial == 0; };
+        if (erase_first([&](const entry& e) { return bare(e) && e.owner == caller; })) return true;
+        if (older_ == 0) return erase_first(bare);
+        --older_;
+        return true;
+    }
+
+    /// Effects: the guard of that acquisition ended.
+    void consume(std::uint64_t serial) noexcept {
+        while (erase_first([&](const entry& e) { return e.serial == serial; })) {}
+    }
+
+    /// Returns: whether an unlock is still to come from that thread, bare or by a guard.
+    bool contains(std::thread::id caller) const noexcept {
+        for (const entry& e : expected_) {
+            if (e.owner == caller) return true;
+        }
+        return false;
+    }
+
+  private:
+    struct entry {
+        std::thread::id owner;
+        std::uint64_t serial;
+    };
+
+    template <class F>
+    bool erase_first(F wanted) noexcept {
+        for (auto at = expected_.begin(); at != expected_.end(); ++at) {
+            if (!wanted(*at)) continue;
+            expected_.erase(at);
+            return true;
+        }
+        return false;
+    }
+
+    std::vector<entry> expected_;
+    std::size_t older_ = 0;  // bare ones there was no room for
+};
+
+}  // namespace distlock::engine

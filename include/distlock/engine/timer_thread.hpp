@@ -1,0 +1,318 @@
+// A thread and an agenda of what is due when.
+//
+//   class timer_thread {
+//     timer_thread(time_source, std::unique_ptr<timer_runner>);
+//     void schedule(item&, time_point at);
+//     void schedule_by(item&, time_point at);          // or earlier, when it was to before
+//     void cancel(item&) noexcept;
+//     bool adopt(std::shared_ptr<item>, time_point at, std::size_t most) noexcept;
+//     bool on_own_thread();
+//   };
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/time_source.hpp>
+#include <distlock/detail/agenda.hpp>
+#include <distlock/detail/leaked_in_child.hpp>
+#include <distlock/detail/thread_group.hpp>
+#include <distlock/detail/thread_safety.hpp>
+
+namespace distlock::engine {
+
+/// Base of what a timer thread runs.
+class timer_item : public distlock::detail::agenda_item<clock::time_point> {
+  protected:
+    ~timer_item() = default;
+
+    /// How much earlier than asked for it may run when others do.
+    clock::duration early{};
+
+  private:
+    friend class timer_thread;
+
+    enum class phase { waiting, running, cancelled };  // cancelled: while it was running
+
+    phase phase_ = phase::waiting;
+    std::shared_ptr<const void> adopted_;  // itself
+};
+
+/// Work that may block, for the thread itself: another one takes its place as soon as the system has one.
+class blocking_work {
+  public:
+    blocking_work() = default;
+    blocking_work(const blocking_work&) = delete;
+    blocking_work& operator=(const blocking_work&) = delete;
+    virtual ~blocking_work() = default;
+    virtual void run() noexcept = 0;
+};
+
+/// What a timer thread does with items that are due.
+class timer_runner {
+  public:
+    timer_runner() = default;
+    timer_runner(const timer_runner&) = delete;
+    timer_runner& operator=(const timer_runner&) = delete;
+    virtual ~timer_runner() = default;
+
+    /// Returns: how many items it takes at once.
+    virtual std::size_t most() const noexcept = 0;
+    /// Returns: the longest of one wait; the system's timers stand still while the machine is suspended.
+    virtual std::chrono::milliseconds longest_wait() const noexcept = 0;
+    /// Effects: gets the memory that run() needs. Called before the first thread starts.
+    /// Throws: std::bad_alloc.
+    virtual void reserve() = 0;
+    /// Effects: does what is `due`, in the order of the times; sets when each is `next` to run: time_point::max(): not until it is
+    /// scheduled again. Called by one thread at a time, without a lock.
+    /// Returns: what the thread is to do afterwards though it may block; null: nothing.
+    virtual std::shared_ptr<blocking_work> run(std::span<timer_item* const> due, clock::time_point now,
+                                               std::span<clock::time_point> next) noexcept = 0;
+};
+
+/// Thread-safe. The thread starts with the first item and is joined by the destructor. Scheduling an item that is listed
+/// allocates nothing, and an item stays listed until it is cancelled. In a child after fork() nothing may be called, and
+/// the destructor does nothing.
+class timer_thread {
+    using time_point = clock::time_point;
+
+  public:
+    using item = timer_item;
+
+    timer_thread(time_source time, std::unique_ptr<timer_runner> runner) {
+        state_.get() = std::make_shared<state>(time, std::move(runner));
+    }
+    timer_thread(const timer_thread&) = delete;
+    timer_thread& operator=(const timer_thread&) = delete;
+
+    /// Preconditions: no item is listed, but adopted ones, which are given up.
+    /// Effects: waits for the thread, except when that is the calling one.
+    ~timer_thread() {
+        if (state_.here()) state::end(state_.get());
+    }
+
+    /// Effects: `i` runs at `at`, or at once where that has passed, and no longer when it was to before.
+    /// Throws: std::system_error, std::bad_alloc, and then nothing has changed; not for an item that is listed.
+    void schedule(item& i, time_point at) { state_.get()->schedule(i, at); }
+
+    /// Effects: as schedule(); but when it was to run earlier, it still does. Throws: as schedule().
+    void schedule_by(item& i, time_point at) { state_.get()->schedule_by(i, at); }
+
+    /// Preconditions: not called by the run of `i`.
+    /// Effects: `i` does not run any more, and is not listed; waits for it when it runs just now.
+    void cancel(item& i) noexcept { state_.get()->cancel(i); }
+
+    /// Effects: as schedule_by(), and keeps `i` alive until it is not to run again, or is cancelled.
+    /// Returns: false where there is no thread or no memory for it, or `most` were adopted already.
+    bool adopt(std::shared_ptr<item> i, time_point at, std::size_t most) noexcept {
+        return state_.get()->adopt(std::move(i), at, most);
+    }
+
+    /// Returns: whether the calling thread is one of this timer's.
+    bool on_own_thread() { return state_.get()->threads->has_this_thread(); }
+
+  private:
+    struct state : std::enable_shared_from_this<state> {
+        using lock_type = distlock::detail::annotated_lock;
+        enum class phase {
+            unstarted,
+            running,
+            lent,  // the thread does blocking work, and there was none to take its place
+            stopping,
+        };
+        struct batch {
+            explicit batch(std::size_t most) {
+                due.reserve(most);
+                next.reserve(most);
+                given_up.reserve(most);
+            }
+            std::vector<item*> due;
+            std::vector<time_point> next;
+            std::vector<std::shared_ptr<const void>> given_up;  // destroyed without the lock
+        };
+
+        state(time_source reads, std::unique_ptr<timer_runner> r) : time(reads), runner(std::move(r)) {}
+
+        void schedule(item& i, time_point at) {
+            const lock_type guard(lock);
+            staff();
+            put(i, at);
+        }
+
+        void schedule_by(item& i, time_point at) {
+            const lock_type guard(lock);
+            staff();
+            if (!i.listed() || at < i.at()) put(i, at);
+        }
+
+        void cancel(item& i) noexcept {
+            std::shared_ptr<const void> kept;  // destroyed without the lock
+            lock_type guard(lock);
+            while (i.phase_ != item::phase::waiting) {
+                i.phase_ = item::phase::cancelled;
+                settled.wait(guard.native());
+            }
+            items.drop(i);
+            kept = give_up(i);
+        }
+
+        bool adopt(std::shared_ptr<item> i, time_point at, std::size_t most) noexcept {
+            const lock_type guard(lock);
+            try {
+                if (!i->adopted_ && adopted >= most) return false;
+                staff();
+                if (!i->listed() || at < i->at()) put(*i, at);
+            } catch (...) {
+                return false;
+            }
+            if (i->adopted_) return true;
+            ++adopted;
+            item& its = *i;
+            its.adopted_ = std::move(i);
+            return true;
+        }
+
+        static void end(std::shared_ptr<state> s) {
+            {
+                const lock_type guard(s->lock);
+                s->now = phase::stopping;
+                s->wake.notify_one();
+            }
+            s->threads->join();
+            while (s->give_up_first()) continue;
+        }
+
+        // Effects: there is a thread; where it is lent, as soon as the system has another.
+        void staff() DISTLOCK_REQUIRES(lock) {
+            if (now == phase::unstarted) {
+                runner->reserve();
+                start();
+            } else if (now == phase::lent) {
+                try {
+                    start();
+                } catch (...) {}
+            }
+        }
+
+        void start() DISTLOCK_REQUIRES(lock) {
+            // The batch is made here, where somebody hears of it that there is no memory.
+            threads->start([mine = this->shared_from_this(), b = batch(runner->most())]() mutable {
+                mine->keep_time(b);
+            });
+            now = phase::running;
+        }
+
+        void put(item& i, time_point at) DISTLOCK_REQUIRES(lock) {
+            items.put(i, at);
+            if (at < wake_at) wake.notify_one();
+        }
+
+        void keep_time(batch& b) {
+            lock_type guard(lock);
+            while (now != phase::stopping) {
+                const auto at = time.now();
+                collect(b, at);
+                if (b.due.empty()) {
+                    wait(at, guard.native());
+                    continue;
+                }
+                guard.unlock();
+                auto work = runner->run(b.due, at, b.next);
+                guard.lock();
+                put_back(b);
+                if (work && now == phase::running) now = phase::lent;
+                if (!work && b.given_up.empty()) continue;
+                guard.unlock();
+                b.given_up.clear();
+                if (work) work->run();
+                const bool was_lent = work != nullptr;
+                work.reset();
+                guard.lock();
+                if (was_lent && now == phase::running) return;  // another thread took its place
+                if (now == phase::lent) now = phase::running;
+            }
+        }
+
+        void collect(batch& b, time_point at) DISTLOCK_REQUIRES(lock) {
+            b.due.clear();
+            // What runs stays listed, at the end of time: to enter it again could need memory.
+            for (item* i = items.first(); i != nullptr && b.due.size() < runner->most(); i = items.first()) {
+                if (i->at() == time_point::max()) break;
+                if (i->at() > (b.due.empty() ? at : at + i->early)) break;
+                i->phase_ = item::phase::running;
+                items.put(*i, time_point::max());
+                b.due.push_back(i);
+            }
+            b.next.assign(b.due.size(), time_point::max());
+        }
+
+        void put_back(batch& b) DISTLOCK_REQUIRES(lock) {
+            for (std::size_t k = 0; k < b.due.size(); ++k) {
+                item& i = *b.due[k];
+                const auto next = std::min(b.next[k], i.at());
+                const bool again = i.phase_ == item::phase::running && now != phase::stopping;
+                if (again && !(i.adopted_ && next == time_point::max())) {
+                    items.put(i, next);
+                } else {
+                    items.drop(i);
+                    if (i.adopted_) b.given_up.push_back(give_up(i));
+                }
+                i.phase_ = item::phase::waiting;
+            }
+            settled.notify_all();
+        }
+
+        std::shared_ptr<const void> give_up(item& i) DISTLOCK_REQUIRES(lock) {
+            if (i.adopted_) --adopted;
+            return std::exchange(i.adopted_, nullptr);
+        }
+
+        // Returns: whether there was one.
+        bool give_up_first() {
+            std::shared_ptr<const void> kept;  // destroyed without the lock
+            const lock_type guard(lock);
+            item* const i = items.first();
+            if (i == nullptr) return false;
+            items.drop(*i);
+            if (i->phase_ == item::phase::waiting) kept = give_up(*i);  // else this is its own thread
+            return true;
+        }
+
+        void wait(time_point at, std::unique_lock<std::mutex>& guard) DISTLOCK_REQUIRES(lock) {
+            const item* const next = items.first();
+            wake_at = next != nullptr ? next->at() : time_point::max();
+            if (wake_at == time_point::max()) {
+                wake.wait(guard);
+            } else if (time.is_real()) {
+                wake.wait_for(guard, std::min<clock::duration>(runner->longest_wait(), wake_at - at));
+            } else {
+                wake.wait_for(guard, std::chrono::milliseconds{1});
+            }
+            wake_at = time_point::min();
+        }
+
+        const time_source time;
+        distlock::detail::annotated_mutex lock;
+        std::condition_variable wake;     // the thread
+        std::condition_variable settled;  // an item does not run any more
+        distlock::detail::agenda<item> items DISTLOCK_GUARDED_BY(lock);
+        phase now DISTLOCK_GUARDED_BY(lock) = phase::unstarted;
+        time_point wake_at DISTLOCK_GUARDED_BY(lock) = time_point::min();  // when the thread waits
+        std::size_t adopted DISTLOCK_GUARDED_BY(lock) = 0;
+        const std::unique_ptr<timer_runner> runner;  // of the thread that is not lent
+        const std::shared_ptr<distlock::detail::thread_group> threads =
+            std::make_shared<distlock::detail::thread_group>();
+    };
+
+    distlock::detail::leaked_in_child<std::shared_ptr<state>> state_;
+};
+
+}  // namespace distlock::engine

@@ -1,0 +1,367 @@
+// The sockets to one server: those for commands and pipelines, posted replies, and the one for subscriptions.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <sys/types.h>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
+#include <distlock/base/time_source.hpp>
+#include <distlock/detail/leaked_in_child.hpp>
+#include <distlock/detail/process.hpp>
+#include <distlock/detail/stop_token.hpp>
+#include <distlock/detail/thread_safety.hpp>
+#include <distlock/hiredis/channel.hpp>
+#include <distlock/hiredis/handshake.hpp>
+#include <distlock/hiredis/resolve.hpp>
+#include <distlock/hiredis/secure.hpp>
+#include <distlock/hiredis/subscriber.hpp>
+#include <distlock/net/connection.hpp>
+#include <distlock/net/receipt.hpp>
+#include <distlock/net/subscription.hpp>
+#include <distlock/net/uri.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/reply.hpp>
+
+namespace distlock::detail {
+
+/// What hiredis_connection does, but for what lives as long as it. Thread-safe.
+class node_pool {
+  public:
+    /// Effects and Throws: as hiredis_connection.
+    node_pool(uri where, std::shared_ptr<const secure_layer> secure)
+        : where_(std::move(where)), shown_(redacted(where_)), secure_(std::move(secure)) {
+        check_uri(where_);
+        const bool encrypted = where_.scheme == uri_scheme::tls;
+        if (encrypted && !secure_) throw error(errc::tls_unavailable, shown_);
+        if (!encrypted && secure_) throw error(errc::invalid_uri, shown_ + " with TLS; write rediss://");
+        idle_.reserve(where_.max_idle);
+    }
+
+    node_pool(const node_pool&) = delete;
+    node_pool& operator=(const node_pool&) = delete;
+
+    reply execute(const command& cmd) {
+        return on_a_channel(purpose::command, cmd.deadline(), cmd.stop(),
+                            [&](channel& c) { return c.run(cmd, answer_by(cmd.deadline())); });
+    }
+
+    void pipeline(std::span<const command> commands, std::span<reply> replies) {
+        if (commands.empty()) return;
+        const auto last =
+            std::max_element(commands.begin(), commands.end(), [](const auto& a, const auto& b) {
+                return a.deadline() < b.deadline();
+            })->deadline();
+        channel::extent done;
+        const reply failure = on_a_channel(purpose::pipeline, last, nullptr, [&](channel& c) {
+            return c.run_all(commands, replies, answer_by(last), done);
+        });
+        if (failure.answered()) return;
+        const errc unsent = failure.is(reply_kind::not_sent) ? failure.cause() : errc::unreachable;
+        for (std::size_t i = done.answered; i < replies.size(); ++i) {
+            replies[i] = i < done.begun ? reply::no_answer(failure.cause(), failure.text())
+                                        : reply::not_sent(unsent, failure.text());
+        }
+    }
+
+    bool post(const command& cmd, std::shared_ptr<receipt> wanted) {
+        bool posted = false;
+        on_a_channel(purpose::command, cmd.deadline(), cmd.stop(), [&](channel& c) {
+            posted = c.post(cmd, answer_by(cmd.deadline()), std::move(wanted));
+            return reply::nil();
+        });
+        return posted;
+    }
+
+    void collect() {
+        if (current_process() != process_) return;
+        const annotated_lock guard(idle_lock_);
+        read_posted();
+    }
+
+    std::shared_ptr<subscription> subscribe(std::string_view name) {
+        if (current_process() != process_) throw error(errc::wrong_process, shown_);
+        const annotated_lock guard(idle_lock_);
+        auto& one = subscriber_.get();
+        if (!one) {
+            one = std::make_unique<subscriber>(where_, names_, secure_.get(), upkeep_);
+        }
+        return one->subscribe(name);
+    }
+
+    std::string_view identity() const noexcept { return shown_; }
+
+    std::chrono::milliseconds command_timeout() const noexcept { return where_.command_timeout; }
+
+  private:
+    struct collector final : upkeep {
+        explicit collector(node_pool& of) noexcept : pool(of) {}
+        void keep_up() override { pool.collect(); }
+        node_pool& pool;
+    };
+
+    clock::time_point answer_by(clock::time_point deadline) const noexcept {
+        return std::min(deadline, clock::now() + where_.command_timeout);
+    }
+    enum class purpose { command, pipeline };
+
+    // Lifts the reservation of a socket that ends while it is lent.
+    struct lift {
+        void operator()(node_pool* of) const noexcept {
+            const annotated_lock guard(of->idle_lock_);
+            of->reserve_is(reserve::missing);
+        }
+    };
+    // A socket, and what was the number of the last event (see events_) when something happened to it.
+    struct pooled {
+        std::unique_ptr<node_pool, lift> reserved;  // lent: it is the one for pipelines
+        std::unique_ptr<channel> on;                // ends first
+        std::uint64_t opened = 0;                   // before it was
+        std::uint64_t taken = 0;
+        std::uint64_t heard = 0;  // the server answered on it
+        clock::time_point idle_since{};
+    };
+    enum class reserve { missing, here, lent_to_command, lent_to_pipeline };
+
+    template <class Use>
+    reply on_a_channel(purpose why, clock::time_point deadline, const std::stop_token* stop, Use use) {
+        if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
+        for (;;) {
+            pooled mine = take(why, deadline);
+            const bool kept = mine.on != nullptr;
+            if (!kept) {
+                if (auto failure = open(mine, deadline, stop)) {
+                    if (stop != nullptr && stop->stop_requested())
+                        return named(reply::not_sent(errc::cancelled, "stopped"));
+                    return why == purpose::command ? on_the_reserve(use, *std::move(failure))
+                                                   : *std::move(failure);
+                }
+            }
+            reply answer = use(*mine.on);
+            // A socket that was kept may have ended unnoticed; nothing was sent on it then.
+            const bool stopped = !answer.answered() && answer.cause() == errc::cancelled;
+            const bool again = kept && mine.on->broken() && answer.is(reply_kind::not_sent) && !stopped;
+            const bool turned_away =
+                !kept && !stopped && (answer.is(reply_kind::not_sent) || says_full(answer));
+            give_back(std::move(mine));
+            if (again) continue;
+            if (!answer.answered()) answer = named(answer);
+            if (turned_away && why == purpose::command) return on_the_reserve(use, std::move(answer));
+            return answer;
+        }
+    }
+
+    // Effects: executes what no other socket could be had for on the one for pipelines, if nobody uses that.
+    // Returns: the answer; without one, `otherwise`.
+    template <class Use>
+    reply on_the_reserve(Use& use, reply otherwise) {
+        pooled mine = borrow_reserve();
+        if (!mine.on) return otherwise;
+        reply answer = use(*mine.on);
+        give_back(std::move(mine));
+        return answer.answered() ? answer : named(answer);
+    }
+
+    // Redis says so in place of the first answer, and reads nothing.
+    static bool says_full(const reply& answer) noexcept {
+        return answer.is(reply_kind::error) && answer.text().starts_with("ERR max number of clients");
+    }
+
+    reply named(const reply& failure) const {
+        auto text = shown_ + ": " + failure.text();
+        return failure.is(reply_kind::not_sent) ? reply::not_sent(failure.cause(), std::move(text))
+                                                : reply::no_answer(failure.cause(), std::move(text));
+    }
+
+    clock::time_point connect_by(clock::time_point deadline) const {
+        return std::min(deadline, clock::now() + where_.connect_timeout);
+    }
+
+    // `stop`: until it is requested; null: it will not be. Returns: what failed.
+    std::optional<reply> open(pooled& fresh, clock::time_point deadline, const std::stop_token* stop) {
+        std::optional<wake_on_stop> wake;
+        if (stop != nullptr) {
+            try {
+                wake.emplace(*stop);
+            } catch (const std::system_error& e) {
+                return named(reply::not_sent(errc::unreachable, e.what()));
+            }
+        }
+        auto opened =
+            handshake::open(where_, names_, secure_.get(), connect_by(deadline), wake ? wake->fd() : -1);
+        if (!opened.made) return named(opened.failure);
+        fresh.on = std::move(opened.made);
+        return std::nullopt;
+    }
+
+    // Returns: a socket that is kept and can be used; none, when a new one is to be opened.
+    pooled take(purpose why, clock::time_point deadline) {
+        std::vector<pooled> owing;
+        pooled found = next_kept(why, deadline);
+        while (found.on) {
+            const auto state = found.on->look();
+            if (state == channel::state::ready) break;
+            if (state == channel::state::owing) {
+                owing.push_back(std::move(found));
+            } else if (found.on->demoted()) {
+                give_back(std::move(found));
+            }
+            found = next_kept(why, deadline);
+        }
+        for (auto& later : owing) give_back(std::move(later));
+        return found;
+    }
+
+    pooled next_kept(purpose why, clock::time_point deadline) {
+        annotated_lock guard(idle_lock_);
+        pooled found;
+        if (why == purpose::pipeline) pipelined_ = true;
+        if (why == purpose::pipeline && reserve_ == reserve::here) {
+            found = lend_reserve(reserve::lent_to_pipeline);
+        } else if (!idle_.empty()) {
+            found = std::move(idle_.back());
+            idle_.pop_back();
+        } else if (why == purpose::pipeline && reserve_ == reserve::lent_to_command) {
+            // It is back soon, and there may be no other.
+            const auto until = connect_by(deadline);
+            // It is called with the mutex.
+            const auto back = [&]() DISTLOCK_UNCHECKED { return reserve_ != reserve::lent_to_command; };
+            ++pipelines_waiting_;
+            wait_until(reserve_back_.get(), guard.native(), until, back);
+            --pipelines_waiting_;
+            if (reserve_ == reserve::here) found = lend_reserve(reserve::lent_to_pipeline);
+        }
+        found.taken = ++events_;
+        if (!found.on) found.opened = found.heard = found.taken;
+        return found;
+    }
+
+    // Returns: the socket for pipelines; none, when it is not there or cannot be used.
+    pooled borrow_reserve() {
+        pooled found;
+        {
+            const annotated_lock guard(idle_lock_);
+            if (reserve_ != reserve::here || pipelines_waiting_ > 0) return found;
+            found = lend_reserve(reserve::lent_to_command);
+            found.taken = ++events_;
+        }
+        const auto state = found.on->look();
+        if (state == channel::state::ready) return found;
+        if (state == channel::state::owing || found.on->demoted()) give_back(std::move(found));
+        return {};
+    }
+
+    void give_back(pooled mine) {
+        const annotated_lock guard(idle_lock_);
+        channel& c = *mine.on;
+        // Old news are none: what is connected since may lead to the new master.
+        if (c.demoted() && mine.opened >= role_changed_) forget_all_idle();
+        if (c.fell_silent()) forget_silent_since(mine.taken);
+        if (c.broken()) return;
+        if (c.heard()) mine.heard = ++events_;
+        if (mine.opened < role_changed_) return;
+        if (mine.reserved || (pipelined_ && reserve_ == reserve::missing)) {
+            static_cast<void>(mine.reserved.release());
+            keep_reserve(std::move(mine));
+        } else if (idle_.size() < where_.max_idle) {
+            mine.idle_since = clock::now();
+            idle_.push_back(std::move(mine));
+            if (surplus(idle_.back().idle_since)) try_read_posted();
+        }
+    }
+
+    void reserve_is(reserve now) noexcept DISTLOCK_REQUIRES(idle_lock_) {
+        reserve_ = now;
+        if (pipelines_waiting_ > 0) reserve_back_.get().notify_all();
+    }
+    pooled lend_reserve(reserve to) noexcept DISTLOCK_REQUIRES(idle_lock_) {
+        reserve_ = to;
+        pooled lent = std::move(kept_reserve_);
+        lent.reserved.reset(this);
+        return lent;
+    }
+    void keep_reserve(pooled mine) noexcept DISTLOCK_REQUIRES(idle_lock_) {
+        kept_reserve_ = std::move(mine);
+        reserve_is(reserve::here);
+    }
+    void forget_reserve() noexcept DISTLOCK_REQUIRES(idle_lock_) {
+        kept_reserve_ = {};
+        reserve_is(reserve::missing);
+    }
+
+    // Effects: the server is a replica, so all others that were opened by now may lead to one.
+    void forget_all_idle() noexcept DISTLOCK_REQUIRES(idle_lock_) {
+        role_changed_ = ++events_;
+        idle_.clear();
+        if (reserve_ == reserve::here) forget_reserve();
+        if (subscriber_.get()) subscriber_.get()->reconnect();
+    }
+
+    // Returns: whether there is a socket that nobody needed for a while, beside two: the one that was not used for longest.
+    bool surplus(clock::time_point now) const noexcept DISTLOCK_REQUIRES(idle_lock_) {
+        return idle_.size() > 2 && now - idle_.front().idle_since >= std::chrono::seconds{1};
+    }
+
+    // Effects: reads what was answered to posted commands; closes surplus sockets, but for those that an answer is to come on.
+    void read_posted() DISTLOCK_REQUIRES(idle_lock_) {
+        bool demoted = false;
+        const auto read = [&](pooled& one) DISTLOCK_REQUIRES(idle_lock_) {
+            one.on->collect();
+            if (one.on->demoted() && one.opened >= role_changed_) demoted = true;
+        };
+        for (pooled& one : idle_) read(one);
+        if (reserve_ == reserve::here) read(kept_reserve_);
+        std::erase_if(idle_, [](const pooled& one) { return one.on->broken(); });
+        if (reserve_ == reserve::here && kept_reserve_.on->broken()) forget_reserve();
+        if (demoted) forget_all_idle();
+        const auto now = clock::now();
+        while (surplus(now) && !idle_.front().on->waits_for_answers()) idle_.erase(idle_.begin());
+    }
+    void try_read_posted() noexcept DISTLOCK_REQUIRES(idle_lock_) {
+        try {
+            read_posted();
+        } catch (...) {
+            // Without memory they are read later.
+        }
+    }
+
+    // Effects: on the others the server may be as silent as on one that was taken then.
+    void forget_silent_since(std::uint64_t taken) noexcept DISTLOCK_REQUIRES(idle_lock_) {
+        std::erase_if(idle_, [&](const pooled& one) { return one.heard < taken; });
+        if (reserve_ == reserve::here && kept_reserve_.heard < taken) forget_reserve();
+    }
+
+    const uri where_;
+    const std::string shown_;  // the URI, fit for messages
+    const std::shared_ptr<const secure_layer> secure_;
+    const pid_t process_ = current_process();
+    resolver names_{where_.host, where_.port};
+    annotated_mutex idle_lock_;
+    std::vector<pooled> idle_ DISTLOCK_GUARDED_BY(idle_lock_);
+    pooled kept_reserve_ DISTLOCK_GUARDED_BY(idle_lock_);  // for pipelines, as long as it is not lent
+    reserve reserve_ DISTLOCK_GUARDED_BY(idle_lock_) = reserve::missing;
+    bool pipelined_ DISTLOCK_GUARDED_BY(idle_lock_) = false;  // there is to be one
+    int pipelines_waiting_ DISTLOCK_GUARDED_BY(idle_lock_) = 0;
+    leaked_in_child<std::condition_variable> reserve_back_;
+    // Counts when sockets are taken, are heard from, and are no longer trusted.
+    std::uint64_t events_ DISTLOCK_GUARDED_BY(idle_lock_) = 0;
+    // Those that were opened before this event are not kept.
+    std::uint64_t role_changed_ DISTLOCK_GUARDED_BY(idle_lock_) = 0;
+    collector upkeep_{*this};
+    // None before the first subscribe().
+    leaked_in_child<std::unique_ptr<subscriber>> subscriber_ DISTLOCK_GUARDED_BY(idle_lock_);
+};
+
+}  // namespace distlock::detail

@@ -1,0 +1,164 @@
+// A connection of any type: what the engine talks to.
+//
+//   class any_connection {
+//     reply execute(const command&) noexcept;  void execute_all(commands, replies) noexcept;
+//     bool post(const command&, std::shared_ptr<receipt>);  void collect();         // where it can
+//     std::shared_ptr<subscription> subscribe(std::string_view channel);            // where it can
+//     std::optional<milliseconds> command_timeout() const;
+//     const abilities can;
+//   };
+//   template <connection C> class any_connection_of : public any_connection   { explicit any_connection_of(C&); };
+//   void execute_all(C&, commands, replies)   over a connection of any type, in one go where it can
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <distlock/net/connection.hpp>
+#include <distlock/net/receipt.hpp>
+#include <distlock/net/subscription.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/reply.hpp>
+
+namespace distlock {
+
+/// See the concepts in connection.hpp. The engine is compiled once for all of them. Thread-safe.
+class any_connection {
+  public:
+    struct abilities {
+        bool pipeline = false;
+        bool post = false;
+        bool confirm = false;  ///< a receipt is noted in
+        bool subscribe = false;
+    };
+
+    any_connection(const any_connection&) = delete;
+    any_connection& operator=(const any_connection&) = delete;
+    virtual ~any_connection() = default;
+
+    const abilities can;
+
+    /// Effects and Returns: as distlock::execute().
+    virtual reply execute(const command& cmd) noexcept = 0;
+
+    /// Effects: as distlock::execute_all().
+    void execute_all(std::span<const command> commands, std::span<reply> replies) noexcept {
+        if (!can.pipeline) {
+            for (std::size_t i = 0; i < commands.size(); ++i) replies[i] = execute(commands[i]);
+            return;
+        }
+        call_all(commands, replies);
+        try {
+            call_with_bodies(commands, replies);
+        } catch (const std::exception&) {  // no memory: the way that needs none
+            for (std::size_t i = 0; i < commands.size(); ++i) {
+                if (detail::lacks_script(commands[i], replies[i]))
+                    replies[i] = execute(commands[i].with_body());
+            }
+        }
+    }
+
+    /// Returns: whether it was handed to the system. Without can.confirm nothing is noted in `wanted`.
+    virtual bool post(const command& cmd, const std::shared_ptr<receipt>& wanted) noexcept = 0;
+    virtual void collect() noexcept = 0;
+
+    /// Preconditions: can.subscribe.
+    /// Throws: what the connection throws.
+    virtual std::shared_ptr<subscription> subscribe(std::string_view channel) = 0;
+
+    /// Returns: how long it waits for an answer at most; none: it does not say.
+    virtual std::optional<std::chrono::milliseconds> command_timeout() const = 0;
+
+  protected:
+    explicit any_connection(const abilities& what) noexcept : can(what) {}
+
+  private:
+    virtual void call_all(std::span<const command> commands, std::span<reply> replies) noexcept = 0;
+
+    // Effects: executes again, with their bodies, the scripts that the server lacked.
+    // Throws: std::bad_alloc; nothing is sent then.
+    void call_with_bodies(std::span<const command> commands, std::span<reply> replies) {
+        std::vector<command> full;
+        for (std::size_t i = 0; i < commands.size(); ++i) {
+            if (detail::lacks_script(commands[i], replies[i])) full.push_back(commands[i].with_body());
+        }
+        if (full.empty()) return;
+        std::vector<reply> answers(full.size());
+        call_all(full, answers);
+        auto next = answers.begin();
+        for (std::size_t i = 0; i < commands.size(); ++i) {
+            if (detail::lacks_script(commands[i], replies[i])) replies[i] = std::move(*next++);
+        }
+    }
+};
+
+template <connection C>
+class any_connection_of final : public any_connection {
+  public:
+    /// `connection` outlives this.
+    explicit any_connection_of(C& connection) noexcept
+        : any_connection({.pipeline = pipelining_connection<C>,
+                          .post = posting_connection<C>,
+                          .confirm = confirming_connection<C>,
+                          .subscribe = subscribing_connection<C>}),
+          it_(connection) {}
+
+    reply execute(const command& cmd) noexcept override { return distlock::execute(it_, cmd); }
+    bool post([[maybe_unused]] const command& cmd,
+              [[maybe_unused]] const std::shared_ptr<receipt>& wanted) noexcept override {
+        if constexpr (confirming_connection<C>) {
+            try {
+                auto mine = wanted;  // a connection may take it by reference
+                return it_.post(cmd, mine);
+            } catch (...) {
+                return false;
+            }
+        } else {
+            return distlock::post(it_, cmd);
+        }
+    }
+    void collect() noexcept override {
+        if constexpr (confirming_connection<C>) {
+            try {
+                it_.collect();
+            } catch (...) {
+                // Then what was posted is asked about.
+            }
+        }
+    }
+    std::shared_ptr<subscription> subscribe([[maybe_unused]] std::string_view channel) override {
+        if constexpr (subscribing_connection<C>) return it_.subscribe(channel);
+        return nullptr;
+    }
+    std::optional<std::chrono::milliseconds> command_timeout() const override {
+        if constexpr (timed_connection<C>) return std::as_const(it_).command_timeout();
+        return std::nullopt;
+    }
+
+  private:
+    void call_all([[maybe_unused]] std::span<const command> commands,
+                  [[maybe_unused]] std::span<reply> replies) noexcept override {
+        if constexpr (pipelining_connection<C>) detail::call_all(it_, commands, replies);
+    }
+
+    C& it_;
+};
+
+/// Effects: executes all of `commands`, in one pipeline where the connection can, else one after the other.
+/// Those that the server answers with NOSCRIPT are executed again with the script's body; in a pipeline that
+/// is after all others.
+/// Preconditions: as many replies as commands.
+/// Round trips: one, two when the server lacks a script; without a pipeline so many for each command.
+template <connection C>
+void execute_all(C& c, std::span<const command> commands, std::span<reply> replies) noexcept {
+    any_connection_of<C>(c).execute_all(commands, replies);
+}
+
+}  // namespace distlock

@@ -1,0 +1,144 @@
+// The characters, numbers and addresses that a URI is made of.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <iterator>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include <distlock/base/error.hpp>
+
+namespace distlock::detail {
+
+// No message repeats a byte of the input, only names this file knows: a password may stand anywhere in a URI
+// that went wrong, be it as the host, the port, the database or the name of an option.
+[[noreturn]] inline void refuse_uri(const std::string& why) { throw error(errc::invalid_uri, why); }
+
+constexpr bool is_ascii_alnum(char c) noexcept {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/// Returns: whether all of it may stand in a host's name, or in the zone of an address.
+constexpr bool is_host_name(std::string_view text) noexcept {
+    for (const char c : text) {
+        if (!is_ascii_alnum(c) && c != '-' && c != '.' && c != '_') return false;
+    }
+    return true;
+}
+
+/// Returns: whether `text` is `lower` but for the case of ASCII letters; <cctype> would ask the locale.
+constexpr bool equals_ignoring_case(std::string_view text, std::string_view lower) noexcept {
+    if (text.size() != lower.size()) return false;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const char c = text[i];
+        if ((c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c) != lower[i]) return false;
+    }
+    return true;
+}
+
+/// Returns: the number that `digits` spells if it is nothing but digits and lies in the range.
+inline std::optional<std::uint64_t> parse_number(std::string_view digits, std::uint64_t min,
+                                                 std::uint64_t max) {
+    std::uint64_t value = 0;
+    const char* const end = digits.data() + digits.size();
+    const auto [stop, failed] = std::from_chars(digits.data(), end, value);
+    if (failed != std::errc{} || stop != end || value < min || value > max) return std::nullopt;
+    return value;
+}
+
+/// Returns: `text` with %41 made A. '+' stays a plus: that it means a space is a rule of web forms.
+inline std::string percent_decoded(std::string_view text, const char* what) {
+    std::string out;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (text[i] != '%') {
+            out += text[i];
+            continue;
+        }
+        unsigned value = 0;
+        const char* const digits = text.data() + i + 1;
+        if (text.size() - i <= 2 || std::from_chars(digits, digits + 2, value, 16).ptr != digits + 2) {
+            refuse_uri(std::string("the ") + what +
+                       " has a '%' without two hexadecimal digits; write a percent sign itself as %25");
+        }
+        out += static_cast<char>(value);
+        i += 2;
+    }
+    return out;
+}
+
+/// Returns: `text` with everything encoded but letters, digits, "-._~" and the characters of `also`.
+inline std::string percent_encoded(std::string_view text, std::string_view also = {}) {
+    std::string out;
+    for (const char c : text) {
+        if (is_ascii_alnum(c) || std::string_view("-._~").find(c) != std::string_view::npos ||
+            also.find(c) != std::string_view::npos) {
+            out += c;
+            continue;
+        }
+        const auto byte = static_cast<unsigned char>(c);
+        out += '%';
+        out += "0123456789ABCDEF"[byte >> 4];
+        out += "0123456789ABCDEF"[byte & 0xf];
+    }
+    return out;
+}
+
+/// The longest path of a unix socket: what `sun_path` of <sys/un.h> holds before its last zero byte.
+#ifdef __linux__
+inline constexpr std::size_t longest_socket_path = 107;
+#else
+inline constexpr std::size_t longest_socket_path = 103;
+#endif
+
+/// Returns: whether `text` is an IPv4 address of four decimal numbers, none with a zero before it.
+inline bool is_ipv4_address(std::string_view text) {
+    for (int left = 4; left > 0; --left) {
+        const std::string_view number = text.substr(0, left == 1 ? std::string_view::npos : text.find('.'));
+        if (number.size() > 3 || (number.size() > 1 && number.front() == '0') ||
+            !parse_number(number, 0, 255))
+            return false;
+        if (left > 1 && number.size() == text.size()) return false;
+        text.remove_prefix(std::min(number.size() + 1, text.size()));
+    }
+    return true;
+}
+
+/// Returns: whether `text` is an IPv6 address (RFC 4291, section 2.2), without a zone. As inet_pton() says, whose header is
+/// the operating system's.
+inline bool is_ipv6_address(std::string_view text) {
+    int groups = 0;  // of 16 bits
+    bool gap = text.starts_with("::");
+    if (gap) text.remove_prefix(2);
+    while (!text.empty()) {
+        const std::string_view group = text.substr(0, text.find(':'));
+        const bool last = group.size() == text.size();
+        if (last && group.find('.') != std::string_view::npos) {
+            if (!is_ipv4_address(group)) return false;
+            groups += 2;
+            break;
+        }
+        const char* const end = group.data() + group.size();
+        unsigned value = 0;
+        if (group.empty() || group.size() > 4 || std::from_chars(group.data(), end, value, 16).ptr != end)
+            return false;
+        ++groups;
+        if (last) break;
+        text.remove_prefix(group.size() + 1);
+        if (text.empty()) return false;
+        if (text.front() != ':') continue;
+        if (gap) return false;
+        gap = true;
+        text.remove_prefix(1);
+    }
+    return gap ? groups < 8 : groups == 8;
+}
+
+}  // namespace distlock::detail

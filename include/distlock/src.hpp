@@ -1,0 +1,24 @@
+// The part of the library that a program with DISTLOCK_SEPARATE_COMPILATION compiles once: include it in one source file.
+// Where hiredis is installed that file needs it; define DISTLOCK_WITHOUT_HIREDIS beside it if the program does not use hiredis.
+#pragma once
+
+#ifndef DISTLOCK_SEPARATE_COMPILATION
+#error \
+    "define DISTLOCK_SEPARATE_COMPILATION in every source file of the program; without it there is nothing to compile separately"
+#endif
+
+#include <distlock/base/error_impl.hpp>
+#include <distlock/base/options_impl.hpp>
+#include <distlock/engine/lock_core_impl.hpp>
+#include <distlock/net/uri_impl.hpp>
+#if !defined(DISTLOCK_WITHOUT_HIREDIS) && (__has_include(<hiredis/hiredis.h>) || __has_include(<hiredis.h>))
+#include <distlock/hiredis/connection_impl.hpp>
+#endif
+
+namespace distlock::detail {
+const char include_src_hpp_in_one_source_file = 0;
+
+// No linker takes it for the one that is not thread-local.
+[[gnu::used]] __attribute__((
+    visibility("hidden"))) thread_local int a_program_is_header_only_or_compiled_separately_not_both = 0;
+}  // namespace distlock::detail

@@ -1,0 +1,151 @@
+// What a dialect must be: how one lock is spoken about with the server. Its commands, and what the replies mean.
+//
+//   concept dialect                  D d(name, options); name, lease, acquire, look, renew, release, ... and D::inspector
+//   concept queueing_dialect         and waiters are queued on the server, which hands the lock over
+//   concept telling_dialect          and releases are told on a channel
+//   concept lock_inspector           what operators ask: inspect, force_release, forced
+//   check_dialect<D>()               says in a sentence what a type lacks
+#pragma once
+
+#include <chrono>
+#include <concepts>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <distlock/base/options.hpp>
+#include <distlock/base/token.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/enter_mode.hpp>
+#include <distlock/wire/outcome.hpp>
+#include <distlock/wire/reply.hpp>
+#include <distlock/wire/report.hpp>
+
+namespace distlock {
+
+/// The type is made of a lock's name and its options, and says what it was made of: name() is the lock's key,
+/// lease() how long a grant may be believed. `stored_as` is the type of that key, as the server's TYPE names it.
+template <class D>
+concept describes_a_lock = std::constructible_from<D, std::string, const lock_options&> &&
+    requires(const D& d) {
+    { d.name() } -> std::same_as<const std::string&>;
+    { d.lease() } -> std::convertible_to<std::chrono::milliseconds>;
+    { D::stored_as } -> std::convertible_to<std::string_view>;
+};
+
+/// acquire(token) takes the lock when it is free. look(token) does, too, and may be repeated: it finds an earlier success of the
+/// same token, and says for how long another owner has the lock; acquire_is_script() says that acquire() is a look() itself.
+template <class D>
+concept acquires_a_lock = requires(const D& d, const token& owner, const reply& answer) {
+    { d.acquire(owner) } -> std::same_as<command>;
+    { d.look(owner) } -> std::same_as<command>;
+    { d.read_acquire(answer) } -> std::same_as<acquire_outcome>;
+    { d.read_look(answer) } -> std::same_as<acquire_outcome>;
+    { d.acquire_is_script() } -> std::convertible_to<bool>;
+};
+
+/// renew(token) gives the lock its whole lease again, if this token has it; release(token) frees it, or hands it over. Both leave
+/// alone what another owner has, and may be repeated. release_minimal(token) is the release that needs least of the
+/// server; it is sent where release() is refused and read_release() says `minimal`.
+template <class D>
+concept keeps_a_lock = requires(const D& d, const token& owner, const reply& answer) {
+    { d.renew(owner) } -> std::same_as<command>;
+    { d.release(owner) } -> std::same_as<command>;
+    { d.release_minimal(owner) } -> std::same_as<command>;
+    { d.read_renew(answer) } -> std::same_as<renew_outcome>;
+    { d.read_release(answer) } -> std::same_as<release_verdict>;
+};
+
+/// What is asked about a lock that others may have: inspect() and force_release() by operators, forced() by an owner that has lost
+/// it. Made of the lock's name, or by a static of_key() of its key, where that is not the name.
+template <class I>
+concept lock_inspector = std::constructible_from<I, std::string> && std::move_constructible<I> &&
+    requires(const I& about, const token& owner, const reply& answer) {
+    { about.name() } -> std::convertible_to<std::string_view>;
+    { about.inspect() } -> std::same_as<command>;
+    { about.read_inspect(answer) } -> std::same_as<std::optional<lock_report>>;
+    { about.force_release() } -> std::same_as<command>;
+    { about.read_force_release(answer) } -> std::same_as<std::optional<bool>>;
+    { about.forced() } -> std::same_as<command>;
+    { about.was_forced(answer, owner) } -> std::convertible_to<bool>;
+};
+
+template <class D>
+concept has_an_inspector = lock_inspector<typename D::inspector>;
+
+/// How one lock is spoken about with the server. All functions are pure and may be called by any thread; commands are views into
+/// the dialect and the token, which outlive them. A token that is used again must never count twice: what is sent may arrive
+/// twice, and late.
+///
+/// Where it has `bool allows_local_fences() const`, and that is false, the threads of a process get every fencing token from
+/// the server, instead of passing the lock on among themselves with one of their own.
+template <class D>
+concept dialect = describes_a_lock<D> && acquires_a_lock<D> && keeps_a_lock<D> && has_an_inspector<D>;
+
+/// Waiters are queued on the server, while hands_over() is true, and the lock is handed to the first of them. It is made with the
+/// channel on which the waiters of this process hear of that; messages begin with the token. enter(token, mode) is a look()
+/// about a ticket, and release() removes the ticket.
+template <class D>
+concept queueing_dialect = dialect<D> &&
+    std::constructible_from<D, std::string, const lock_options&, std::string_view> &&
+    requires(const D& d, const token& owner, const reply& answer, std::string_view text) {
+    { d.hands_over() } -> std::convertible_to<bool>;
+    { d.enter(owner, enter_mode::join) } -> std::same_as<command>;
+    { d.read_enter(answer) } -> std::same_as<acquire_outcome>;
+    { D::read_message(text) } -> std::same_as<std::optional<handover>>;
+    { D::name_in(text) } -> std::convertible_to<std::string_view>;
+};
+
+/// Releases are told on a channel to all who listen; what the message says does not matter.
+template <class D>
+concept telling_dialect = dialect<D> && requires(const D& d) {
+    { d.channel() } -> std::convertible_to<std::string_view>;
+};
+
+/// Compiles when D is a dialect, and else says what is missing. Put it beside your own: `static_assert(
+/// distlock::check_dialect<my_dialect>());`
+template <class D>
+consteval bool check_dialect() {
+    static_assert(
+        std::constructible_from<D, std::string, const lock_options&>,
+        "a dialect is made of a name and the options: `D(std::string, const distlock::lock_options&)`");
+    static_assert(describes_a_lock<D>,
+                  "a dialect says what its lock is: `const std::string& name() const`, "
+                  "`std::chrono::milliseconds lease() const`, "
+                  "`static constexpr std::string_view stored_as`, the type of the key");
+    static_assert(acquires_a_lock<D>,
+                  "a dialect acquires: `distlock::command acquire(const distlock::token&) const` and `look`, "
+                  "`distlock::acquire_outcome read_acquire(const distlock::reply&) const` and `read_look`, "
+                  "`bool acquire_is_script() const`");
+    static_assert(keeps_a_lock<D>,
+                  "a dialect renews and releases: `distlock::command renew(const distlock::token&) const`, "
+                  "`release` and `release_minimal`, "
+                  "`distlock::renew_outcome read_renew(const distlock::reply&) const`, "
+                  "`distlock::release_verdict read_release(const distlock::reply&) const`");
+    static_assert(
+        has_an_inspector<D>,
+        "a dialect has a type `inspector`, made of a name, with `inspect`, `force_release` and `forced`, and "
+        "`read_inspect`, `read_force_release` and `was_forced`; see distlock::lock_inspector");
+    static_assert(
+        !requires(const D& d) { d.allows_local_fences(); } ||
+            requires(const D& d) { requires std::convertible_to<decltype(d.allows_local_fences()), bool>; },
+        "allows_local_fences must be `bool allows_local_fences() const`");
+    static_assert(
+        !requires(const D& d, const token& owner) { d.enter(owner, enter_mode::join); } ||
+            queueing_dialect<D>,
+        "a dialect with `enter` queues waiters: it is made of a name, the options and a channel, and has "
+        "`bool hands_over() const`, `distlock::command enter(const distlock::token&, distlock::enter_mode) "
+        "const`, "
+        "`distlock::acquire_outcome read_enter(const distlock::reply&) const`, and the static "
+        "`std::optional<distlock::handover> read_message(std::string_view)` and "
+        "`std::string_view name_in(std::string_view)`");
+    static_assert(
+        !requires(const D& d) { d.channel(); } || telling_dialect<D>,
+        "channel must be `std::string_view channel() const`, on which releases are told");
+    static_assert(
+        !(queueing_dialect<D> && telling_dialect<D>),
+        "a dialect hands locks over to waiters in a queue, or tells them all of a release, not both");
+    return dialect<D>;
+}
+
+}  // namespace distlock

@@ -1,0 +1,66 @@
+// A ticket of the waiter queue: what a waiter needs of the lock, in a text that the scripts read.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <distlock/base/token.hpp>
+#include <distlock/wire/beside.hpp>
+
+namespace distlock {
+
+/// How messages reach a channel: PUBLISH, or SPUBLISH, which a Cluster sends to the channel's own shard alone (Redis 7).
+enum class channel_kind { ordinary, sharded };
+
+namespace detail {
+
+/// Effects: takes the first word off `text`, and the space behind it.
+inline std::string_view take_word(std::string_view& text) noexcept {
+    const auto word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(word.size() + 1, text.size()));
+    return word;
+}
+
+/// "<token> <lease in ms> <life of its fence in ms, 0: none> <p or s><length of the channel> <channel><owner info>"; p: PUBLISH,
+/// s: SPUBLISH. A view into the text.
+struct ticket {
+    token owner = {};
+    std::chrono::milliseconds lease{};
+    std::chrono::milliseconds fence_life{};
+    channel_kind kind = channel_kind::ordinary;
+    std::string_view channel = {};  ///< empty: the waiter hears nothing
+    std::string_view owner_info = {};
+
+    /// Returns: the text behind the token.
+    std::string needs() const {
+        std::string text = ' ' + std::to_string(lease.count()) + ' ' + std::to_string(fence_life.count());
+        text += kind == channel_kind::sharded ? " s" : " p";
+        text += std::to_string(channel.size()) + ' ';
+        return text.append(channel).append(owner_info);
+    }
+
+    /// Returns: the ticket; none for a text that is none.
+    static std::optional<ticket> read(std::string_view text) {
+        const auto next = [&text] { return take_word(text); };
+        ticket made;
+        made.owner = token::from(next());
+        made.lease = std::chrono::milliseconds(read_number(next()));
+        made.fence_life = std::chrono::milliseconds(read_number(next()));
+        const auto way = next();
+        const bool known = way.size() > 1 && (way[0] == 'p' || way[0] == 's');
+        if (made.owner.empty() || made.lease.count() <= 0 || !known) return std::nullopt;
+        const auto size = read_number(way.substr(1));
+        if (size > text.size()) return std::nullopt;
+        if (way[0] == 's') made.kind = channel_kind::sharded;
+        made.channel = text.substr(0, size);
+        made.owner_info = text.substr(size);
+        return made;
+    }
+};
+
+}  // namespace detail
+
+}  // namespace distlock

@@ -1,0 +1,96 @@
+// The connections that the contract is checked over, each to a private server of its own kind.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <distlock/distlock.hpp>
+#include <distlock/hiredis.hpp>
+#include <distlock/testing.hpp>
+
+#include "support/round_trip.hpp"
+#include "support/waiting.hpp"
+
+namespace connection_fixtures {
+
+using distlock::command;
+using distlock::reply;
+using distlock::testing::redis_server;
+using distlock::testing::redis_server_options;
+
+/// One server for all tests of a program, on a unix socket.
+inline redis_server& unix_server() {
+    static redis_server server;
+    return server;
+}
+
+/// The same, on a loopback port.
+inline redis_server& tcp_server() {
+    static redis_server server(redis_server_options{.tcp = true});
+    return server;
+}
+
+struct over_unix_socket {
+    static redis_server& server() { return unix_server(); }
+    distlock::hiredis_connection connection{uri_of(server())};
+};
+
+struct over_tcp {
+    static redis_server& server() { return tcp_server(); }
+    distlock::hiredis_connection connection{uri_of(server())};
+};
+
+/// A connection as a user writes one: execute, and nothing else.
+class minimal_connection {
+  public:
+    explicit minimal_connection(const std::string& uri) : inner_(uri) {}
+    reply execute(const command& cmd) { return inner_.execute(cmd); }
+
+  private:
+    distlock::hiredis_connection inner_;
+};
+
+struct over_minimal_connection {
+    static redis_server& server() { return unix_server(); }
+    minimal_connection connection{uri_of(server())};
+};
+
+inline auto make_lambda(distlock::hiredis_connection& inner) {
+    return [&inner](const command& cmd) { return inner.execute(cmd); };
+}
+
+struct over_a_lambda {
+    static redis_server& server() { return unix_server(); }
+    distlock::hiredis_connection inner{uri_of(server())};
+    decltype(make_lambda(inner)) connection = make_lambda(inner);
+};
+
+using all = std::tuple<over_unix_socket, over_tcp, over_minimal_connection, over_a_lambda>;
+
+/// Returns: what unlock() says in this mode of a lock whose server would answer `answer`.
+template <class Fixture>
+constexpr distlock::release_outcome said(
+    distlock::release_mode how = distlock::lock_options{}.release,
+    distlock::release_outcome answer = distlock::release_outcome::released) {
+    const bool posts = how == distlock::posted && distlock::posting_connection<decltype(Fixture::connection)>;
+    return posts ? distlock::release_outcome::posted : answer;
+}
+
+/// Returns: whether these keys are gone: at once when the release was confirmed, else soon.
+template <class Fixture>
+bool gone(Fixture& fixture, const std::vector<std::string>& keys,
+          distlock::release_mode how = distlock::lock_options{}.release) {
+    const auto is_gone = [&](const std::string& k) { return fixture.server().command({"EXISTS", k}) == "0"; };
+    const auto are = [&] { return std::all_of(keys.begin(), keys.end(), is_gone); };
+    return said<Fixture>(how) == distlock::release_outcome::posted ? eventually(are) : are();
+}
+
+/// Returns: a lock name no other test has used.
+inline std::string fresh_name(const std::string& stem = "lock") {
+    static int count = 0;
+    return stem + ":" + std::to_string(++count);
+}
+
+}  // namespace connection_fixtures

@@ -1,0 +1,447 @@
+// The machine that takes a lock, when it may wait in the queue: how it joins, what it is told, and how it leaves.
+#include <chrono>
+#include <cstdint>
+
+#include "catch.hpp"
+#include "support/queue_attempt.hpp"
+
+using namespace queue_test;
+
+// ---- joining ----------------------------------------------------------------------------------------------
+
+TEST_CASE("a lock that was free the last time is asked for by the plain command, then in the queue at once") {
+    attempt a(defaults, false);
+    CHECK(a.step().what == kind::send_acquire);
+    a.answer(taken);
+    CHECK(a.enters(enter_mode::join));
+    CHECK_NOTHING_FIRST(a.step());
+    CHECK(a.step().at == defaults.deadline);
+}
+
+TEST_CASE(
+    "a lock that was taken the last time is asked for in the queue at once, and granted for the offer") {
+    attempt a;
+    CHECK(a.enters(enter_mode::join));
+    CHECK(a.answer(granted(), 1s).at == validity_end(start, offer));
+    CHECK(a.step().what == kind::granted);
+    CHECK(a.step().ttl == offer);
+    CHECK(a.step().since == start);
+    CHECK_NOTHING_FIRST(a.step());
+}
+
+TEST_CASE("a try joins no queue") {
+    auto limits = defaults;
+    limits.once = true;
+    attempt a(limits, false);
+    a.answer(taken);
+    CHECK(a.step().what == kind::send_look);
+    CHECK(a.answer(acquire_outcome::busy(20'000)).what == kind::gave_up);
+    CHECK_NOTHING_FIRST(a.step());
+    CHECK(attempt(limits).step().what == kind::send_look);
+}
+
+TEST_CASE("a deadline in the past joins no queue") {
+    attempt a(with(start - 1s), false);
+    a.answer(taken);
+    CHECK(a.step().what == kind::send_look);
+    CHECK(a.answer(acquire_outcome::busy(20'000)).what == kind::gave_up);
+    CHECK_NOTHING_FIRST(a.step());
+    CHECK(attempt(with(start - 1s)).step().what == kind::send_look);
+}
+
+TEST_CASE("an answer to the joining that comes after the deadline leads out of the queue again") {
+    attempt a(with(start + 1s));
+    a.answer(queued(), 1s);
+    CHECK(a.enters(enter_mode::last));
+    CHECK(a.step().at == a.now() + 200ms);
+}
+
+// ---- messages ---------------------------------------------------------------------------------------------
+
+TEST_CASE(
+    "a message for the ticket that was answered counts from before that sending, and not from when it came") {
+    attempt a = in_queue();
+    const auto& step = a.told(message(), 500ms);
+    CHECK(step.what == kind::granted);
+    CHECK(step.at == validity_end(start, offer));
+    CHECK(step.since == start);
+    CHECK(step.ttl == offer);
+    CHECK_NOTHING_FIRST(step);
+}
+
+TEST_CASE("a look that finds the same ticket makes a later message count from it") {
+    attempt a = in_queue();
+    a.sleep();
+    REQUIRE(a.enters(enter_mode::join));
+    const auto looked = a.now();
+    a.answer(queued({.ticket = 7}));
+    CHECK(a.told(message(), 500ms).since == looked);
+    CHECK(a.step().what == kind::granted);
+}
+
+TEST_CASE("a message for another ticket counts from the first sending with the token") {
+    attempt a = in_queue();
+    a.sleep();
+    a.answer(queued({.ticket = 8}));
+    REQUIRE(a.now() - start < 1s);
+    CHECK(a.told(message(7), 1us).since == start);
+    CHECK(a.step().what == kind::granted);
+    CHECK(a.step().at == validity_end(start, offer));
+}
+
+TEST_CASE("a message of which half may be gone is confirmed before it is believed") {
+    const auto margin = offer - (validity_end(start, offer) - start);
+    attempt fresh = in_queue();
+    CHECK(fresh.told(message(), offer / 2 - margin - 1ms).what == kind::granted);
+    attempt old = in_queue();
+    old.told(message(), offer / 2 - margin - 1ms + 1ns);
+    CHECK(old.enters(enter_mode::join));
+    CHECK_NOTHING_FIRST(old.step());
+    const auto sent = old.now();
+    CHECK(old.answer(granted(1500ms)).at == validity_end(sent, 1500ms));
+    CHECK(old.step().what == kind::granted);
+}
+
+TEST_CASE("a message without the fence that is wanted is confirmed") {
+    auto limits = defaults;
+    limits.wants_fence = true;
+    attempt a = in_queue(limits);
+    a.told(message(), 1ms);
+    CHECK(a.enters(enter_mode::join));
+    CHECK(a.answer(granted(offer, 42)).fence == 42);
+    attempt b = in_queue(limits);
+    CHECK(b.told(message(7, offer, 43), 1ms).fence == 43);
+    CHECK(b.step().what == kind::granted);
+}
+
+TEST_CASE("a message that was not confirmed leaves nothing behind when the attempt ends") {
+    attempt a = in_queue(with(start + 5s));
+    a.told(message(9), 4s);
+    REQUIRE(a.enters(enter_mode::join));
+    a.answer(queued({.ticket = 9}));
+    attempt stopped = a;
+    stopped.stop();
+    CHECK_FAILED(stopped.step(), errc::cancelled, true, false);
+    while (a.step().what == kind::pause) {
+        a.sleep();
+        if (a.enters(enter_mode::join)) a.answer(queued({.ticket = 9}));
+    }
+    REQUIRE(a.enters(enter_mode::last));
+    CHECK(a.answer(queued({})).what == kind::gave_up);
+    CHECK(a.step().leave_first);  // it may have been handed over in between
+}
+
+TEST_CASE("a message that comes at the deadline is taken, or asked about for the last time") {
+    attempt a = in_queue(with(start + 500ms));
+    CHECK(a.told(message(), 500ms).what == kind::granted);
+    attempt b = in_queue(with(start + 500ms));
+    b.told(message(9, 100ms), 500ms);
+    CHECK(b.enters(enter_mode::last));
+}
+
+// ---- claims -----------------------------------------------------------------------------------------------
+
+TEST_CASE("where nothing renews it, the whole lease is claimed before the lock is believed") {
+    auto limits = defaults;
+    limits.claims_lease = true;
+    attempt a = in_queue(limits);
+    a.told(message(7, offer, 5), 10ms);
+    CHECK(a.step().what == kind::send_claim);
+    const auto sent = a.now();
+    CHECK(a.claimed(renew_outcome::kind::kept).what == kind::granted);
+    CHECK(a.step().at == validity_end(sent, 30s));
+    CHECK(a.step().ttl == 30s);
+    CHECK(a.step().fence == 5);
+
+    attempt whole(limits);
+    CHECK(whole.answer(granted(30s)).what == kind::granted);
+}
+
+TEST_CASE("a claim that is not answered is repeated while the offer lasts, then given back") {
+    auto limits = defaults;
+    limits.claims_lease = true;
+    attempt a(limits);
+    a.answer(granted());
+    a.claimed(renew_outcome::kind::later, 1s);
+    CHECK(a.step().what == kind::send_claim);
+    CHECK_NOTHING_FIRST(a.step());
+    a.claimed(renew_outcome::kind::later, 1s);
+    CHECK(a.step().what == kind::pause);
+    CHECK(a.step().leave_first);
+    CHECK(a.step().fresh_token);
+    attempt gone(limits);
+    gone.answer(granted());
+    gone.claimed(renew_outcome::kind::gone);
+    CHECK(gone.step().what == kind::pause);
+    CHECK(gone.step().fresh_token);
+}
+
+// The simulator found a try_lock_for() that was half a second late.
+TEST_CASE(
+    "a claim that is not answered by the deadline is not repeated, and what was granted is given back") {
+    auto limits = with(start + 300ms);
+    limits.claims_lease = true;
+    attempt a(limits);
+    a.answer(granted());
+    a.claimed(renew_outcome::kind::later, 500ms);
+    CHECK_FAILED(a.step(), errc::no_reply, true, false);
+}
+
+// ---- looks ------------------------------------------------------------------------------------------------
+
+TEST_CASE("the first waiter looks when the TTL is over, and at the latest after the recheck") {
+    attempt soon(defaults);
+    soon.answer(queued({.ticket = 7}, 300ms));
+    CHECK(soon.pause() == 301ms);
+    CHECK(soon.sleep().what == kind::send_enter);
+    CHECK(soon.enters(enter_mode::join));
+    const attempt late = in_queue();
+    CHECK(late.pause() <= 1s);
+    CHECK(late.pause() >= 500ms);
+    for (const milliseconds ttl : {-1ms, -2ms, milliseconds::max()}) {
+        attempt a;
+        a.answer(queued({.ticket = 7}, ttl));
+        CHECK(a.pause() <= 1s);
+        CHECK(a.pause() >= 500ms);
+    }
+}
+
+TEST_CASE("waiters farther back look less often: a thousand of them less than a hundred times a second") {
+    double looks_per_second = 0;
+    for (std::uint32_t position = 0; position < 1'000; ++position) {
+        attempt a;
+        a.answer(queued({.ticket = 7, .position = position}));
+        looks_per_second += 1.0 / std::chrono::duration<double>(a.pause()).count();
+        CHECK(a.pause() <= 30s);
+    }
+    CHECK(looks_per_second < 90);
+    attempt far;
+    far.answer(queued({.ticket = 7, .position = 0xFFFFFFFF}));
+    CHECK(far.pause() <= 30s);
+    CHECK(far.pause() > 20s);
+}
+
+TEST_CASE("the next waiters look a little later when the TTL is over, should the first one be gone") {
+    for (std::uint32_t position = 0; position < 4; ++position) {
+        attempt a;
+        a.answer(queued({.ticket = 7, .position = position}, 100ms));
+        CHECK(a.pause() == 101ms + 20ms * position);
+    }
+}
+
+TEST_CASE("without messages the waiter looks often") {
+    attempt a(defaults, true, false);
+    a.answer(queued());
+    CHECK(a.pause() <= 50ms);
+    CHECK(a.subscribed().what == kind::send_enter);
+    CHECK(a.enters(enter_mode::join));
+    a.answer(queued({.ticket = 7}));
+    CHECK(a.pause() > 500ms);
+}
+
+TEST_CASE("after a new subscription the waiter looks at once: messages may have been lost") {
+    attempt a = in_queue();
+    a.subscribed();
+    CHECK(a.enters(enter_mode::join));
+    CHECK_NOTHING_FIRST(a.step());
+    CHECK(a.answer(granted()).what == kind::granted);
+    attempt polls(defaults);
+    polls.answer(later());
+    REQUIRE(polls.step().what == kind::pause);
+    const auto until = polls.step().at;
+    CHECK(polls.subscribed().what == kind::pause);
+    CHECK(polls.step().at == until);
+}
+
+TEST_CASE(
+    "a ticket that was gone without a word means that messages do not arrive, unless the subscription is "
+    "new") {
+    attempt deaf = in_queue();
+    deaf.sleep();
+    deaf.answer(queued({.ticket = 8, .appended = true}));
+    CHECK(deaf.step().what == kind::pause);
+    CHECK(deaf.step().reconnect_first);
+    CHECK_FALSE(deaf.step().leave_first);
+
+    attempt still_there = in_queue();
+    still_there.sleep();
+    CHECK_FALSE(still_there.answer(queued({.ticket = 7})).reconnect_first);
+
+    attempt anew = in_queue();
+    anew.subscribed();
+    CHECK_FALSE(anew.answer(queued({.ticket = 8, .appended = true})).reconnect_first);
+
+    attempt never(defaults, true, false);
+    never.answer(queued());
+    never.sleep();
+    CHECK_FALSE(never.answer(queued({.ticket = 8, .appended = true})).reconnect_first);
+}
+
+// Far back it looked every thirty seconds, and was offered the lock for two, again and again.
+TEST_CASE(
+    "a waiter that was not told once looks often enough to be offered the lock, however far back it stands") {
+    for (const milliseconds lease : {30'000ms, 400ms}) {
+        auto limits = defaults;
+        limits.lease = lease;
+        attempt a(limits);
+        a.answer(queued({.ticket = 7, .position = 900, .appended = true}));
+        CHECK(a.pause() > 20s);
+        a.sleep();
+        a.answer(queued({.ticket = 8, .position = 900, .appended = true}));
+        CHECK(a.pause() <= std::min(lease, offer) / 2);
+    }
+}
+
+// ---- leaving ----------------------------------------------------------------------------------------------
+
+TEST_CASE("at the deadline the queue is left by one command that takes the lock if it can") {
+    attempt a = in_queue(with(start + 500ms));
+    a.sleep();
+    CHECK(a.now() == start + 500ms);
+    CHECK(a.enters(enter_mode::last));
+    CHECK(a.step().at == a.now() + 50ms);
+    attempt b = a;
+    CHECK(a.answer(acquire_outcome::busy(20'000)).what == kind::gave_up);
+    CHECK_NOTHING_FIRST(a.step());
+    const auto sent = b.now();
+    CHECK(b.answer(granted()).what == kind::granted);
+    CHECK(b.step().at == validity_end(sent, offer));
+    CHECK_NOTHING_FIRST(b.step());
+}
+
+TEST_CASE("a last look that is not answered is no contention, and the ticket is given back") {
+    for (const auto& trouble : {lost(), later(errc::unreachable), refused(errc::permission_denied)}) {
+        attempt a = in_queue(with(start + 500ms));
+        a.sleep();
+        a.answer(trouble, 50ms);
+        CHECK_FAILED(a.step(), trouble.cause, true, trouble.what == acquire_outcome::kind::unknown);
+    }
+}
+
+TEST_CASE("a stop gives the ticket back exactly when there may be one") {
+    attempt waiting = in_queue();
+    waiting.stop();
+    CHECK_FAILED(waiting.step(), errc::cancelled, true, false);
+
+    attempt leaving = in_queue(with(start + 500ms));
+    leaving.sleep();
+    leaving.stop();
+    CHECK_FAILED(leaving.step(), errc::cancelled, true, false);
+
+    attempt before_the_first;
+    before_the_first.stop();  // nothing was sent yet
+    CHECK_FAILED(before_the_first.step(), errc::cancelled, false, false);
+
+    attempt before_the_queue(defaults, false);
+    before_the_queue.answer(taken);
+    before_the_queue.stop();  // instead of joining
+    CHECK_FAILED(before_the_queue.step(), errc::cancelled, false, false);
+
+    attempt unanswered;
+    unanswered.answer(lost());
+    unanswered.stop();
+    CHECK_FAILED(unanswered.step(), errc::cancelled, true, true);
+
+    attempt in_flight;
+    in_flight.answer(lost(errc::cancelled));
+    CHECK_FAILED(in_flight.step(), errc::cancelled, true, true);
+}
+
+// It stayed on the server for the time of an offer.
+TEST_CASE("a stop while the whole lease is claimed gives the lock back") {
+    auto limits = defaults;
+    limits.claims_lease = true;
+    attempt a(limits);
+    a.answer(granted());
+    REQUIRE(a.step().what == kind::send_claim);
+    a.stop();
+    CHECK_FAILED(a.step(), errc::cancelled, true, false);
+}
+
+// ---- trouble ----------------------------------------------------------------------------------------------
+
+TEST_CASE(
+    "a joining whose answer is lost is repeated with the same token, and given back when it stays lost") {
+    attempt a;
+    a.answer(lost(), 200ms);
+    CHECK(a.enters(enter_mode::join));
+    CHECK_NOTHING_FIRST(a.step());
+    attempt answered = a;
+    CHECK(answered.answer(queued()).what == kind::pause);
+    while (a.step().what != kind::failed) {
+        if (a.step().what == kind::pause) {
+            a.sleep();
+        } else {
+            a.answer(lost(), 100ms);
+        }
+        REQUIRE(a.now() < start + 5s);
+    }
+    CHECK_FAILED(a.step(), errc::no_reply, true, true);
+}
+
+TEST_CASE("a look that is refused is told to the waiter at once, and its ticket is given back") {
+    // It went unheard once: the waiter waited on, for a lock it could never have.
+    for (const auto cause : {errc::wrong_type, errc::permission_denied, errc::authentication_failed}) {
+        attempt a = in_queue();
+        a.sleep();
+        a.answer(refused(cause));
+        CHECK_FAILED(a.step(), cause, true, false);
+    }
+}
+
+TEST_CASE("in trouble and in no queue, the plain command is tried, which needs one key") {
+    attempt a;
+    a.answer(later());
+    REQUIRE(a.step().what == kind::pause);
+    CHECK(a.sleep().what == kind::send_acquire);
+    attempt b = a;
+    CHECK(a.answer(acquire_outcome::granted()).what == kind::granted);
+    CHECK(a.step().ttl == 30s);
+    b.answer(taken);
+    CHECK(b.enters(enter_mode::join));
+}
+
+// With a recheck of a second the last pause overslept the patience by a quarter of it.
+TEST_CASE("pauses in trouble stay short, however seldom the waiter looks") {
+    auto limits = defaults;
+    limits.patience = 1h;
+    attempt a(limits, false);
+    for (int i = 0; i < 30; ++i) {
+        a.answer(later(errc::unreachable));
+        CHECK(a.pause() <= 50ms);
+        a.sleep();
+    }
+}
+
+TEST_CASE("trouble in the queue is ridden out for the patience, with the ticket") {
+    attempt a = in_queue();
+    a.sleep();
+    const auto trouble_since = a.now();
+    while (a.step().what != kind::failed) {
+        if (a.step().what == kind::pause) {
+            a.sleep();
+        } else {
+            REQUIRE(a.enters(enter_mode::join));
+            a.answer(later(errc::unreachable), 10ms);
+        }
+        REQUIRE(a.now() < trouble_since + 3s);
+    }
+    CHECK(a.now() >= trouble_since + 2s);
+    CHECK_FAILED(a.step(), errc::unreachable, true, false);
+}
+
+TEST_CASE("a grant whose validity is over is given back, and asked for anew by another token") {
+    attempt a;
+    a.answer(granted(), 2s);
+    CHECK(a.step().what == kind::pause);
+    CHECK(a.step().leave_first);
+    CHECK(a.step().fresh_token);
+    CHECK_FALSE(a.step().in_doubt);
+    a.sleep();
+    CHECK(a.step().what == kind::send_acquire);
+    const auto sent = a.now();
+    a.answer(taken);
+    a.answer(queued({.ticket = 9, .appended = true}));
+    CHECK_FALSE(a.step().reconnect_first);
+    CHECK(a.told(message(7), 100ms).since == sent);
+}

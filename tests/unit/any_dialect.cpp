@@ -1,0 +1,80 @@
+// A dialect whose type the engine does not know says what it says itself.
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <distlock/wire/any_dialect.hpp>
+#include <distlock/wire/handoff.hpp>
+#include <distlock/wire/plain.hpp>
+
+#include "catch.hpp"
+
+using namespace std::chrono_literals;
+using distlock::any_dialect_of;
+using distlock::enter_mode;
+using distlock::lock_options;
+using distlock::token;
+
+namespace {
+
+// Makes the text anew each time.
+struct telling : distlock::plain {
+    using plain::plain;
+    std::string channel() const { return "released:" + std::string(100, 'x') + name(); }
+};
+
+struct told_by_the_server : distlock::plain {
+    using plain::plain;
+    static constexpr bool allows_local_fences() { return false; }
+};
+
+}  // namespace
+
+TEST_CASE("the channel of a telling dialect outlives the text that it was made of") {
+    const any_dialect_of<telling> about("orders", lock_options{});
+    const auto channel = about.channel();
+    REQUIRE(channel);
+    CHECK(*channel == "released:" + std::string(100, 'x') + "orders");
+    CHECK_FALSE(any_dialect_of<distlock::plain>("orders", lock_options{}).channel());
+}
+
+TEST_CASE("what a dialect does not say has the answer of most") {
+    const any_dialect_of<distlock::plain> about("orders", lock_options{});
+    CHECK(about.allows_local_fences());
+    CHECK_FALSE(about.hands_over());
+    CHECK_FALSE(about.read_message("anything"));
+    CHECK_FALSE(any_dialect_of<told_by_the_server>("orders", lock_options{}).allows_local_fences());
+}
+
+TEST_CASE("commands are those of the dialect") {
+    const lock_options options{.lease = 5s};
+    const distlock::handoff itself("orders", options, "news");
+    const any_dialect_of<distlock::handoff> about("orders", options, "news");
+    const token owner = token::generate();
+    const auto same = [](const distlock::command& a, const distlock::command& b) {
+        return std::vector(a.argv().begin(), a.argv().end()) == std::vector(b.argv().begin(), b.argv().end());
+    };
+    CHECK(about.name() == "orders");
+    CHECK(about.lease() == 5s);
+    CHECK(about.stored_as() == "string");
+    CHECK(about.hands_over());
+    CHECK(same(about.acquire(owner), itself.acquire(owner)));
+    CHECK(same(about.look(owner), itself.look(owner)));
+    CHECK(same(about.enter(owner, enter_mode::last), itself.enter(owner, enter_mode::last)));
+    CHECK(same(about.renew(owner), itself.renew(owner)));
+    CHECK(same(about.release(owner), itself.release(owner)));
+    CHECK(same(about.release_minimal(owner), itself.release_minimal(owner)));
+}
+
+TEST_CASE("a message is about the lock that it names, in the same dialect") {
+    const any_dialect_of<distlock::handoff> about("orders", lock_options{}, "news");
+    const token owner = token::generate();
+    const std::string text = std::string(owner.view()) + " 7 2000 0 parcels";
+    const auto given = about.read_message(text);
+    REQUIRE(given);
+    CHECK(given->owner == owner);
+    CHECK(given->ticket == 7);
+    CHECK(about.about(text)->name() == "parcels");
+}

@@ -1,0 +1,836 @@
+// What is done in the background over a connection: one thread, one pipeline for all that is due.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <pthread.h>
+#include <set>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/engine/background_io.hpp>
+#include <distlock/mutex.hpp>
+#include <distlock/net/connection.hpp>
+#include <distlock/net/service_registry.hpp>
+#include <distlock/testing/manual_clock.hpp>
+
+#include "catch.hpp"
+#include "in_child.hpp"
+#include "lab_figures.hpp"
+#include "support/allocations.hpp"
+#include "support/gate.hpp"
+#include "support/io_over.hpp"
+#include "timing_tolerance.hpp"
+#include "waiting.hpp"
+
+namespace {
+
+using distlock::clock;
+using real_clock = distlock::clock;
+using distlock::command;
+using distlock::reply;
+using distlock::engine::background_io;
+using distlock::engine::background_io_of;
+using distlock::testing::manual_clock;
+using namespace std::chrono_literals;
+using time_point = clock::time_point;
+constexpr auto never = time_point::max();
+
+/// Answers OK to everything, in pipelines, and notes how they were made up. A test can make it slow, or throw.
+class pipelining {
+  public:
+    reply execute(const command& cmd) {
+        pipelines_of({&cmd, 1});
+        return reply::status("OK");
+    }
+    void pipeline(std::span<const command> commands, std::span<reply> replies) {
+        pipelines_of(commands);
+        std::fill(replies.begin(), replies.end(), reply::status("OK"));
+    }
+    /// Returns: of each pipeline, the last arguments of its commands.
+    std::vector<std::vector<std::string>> pipelines() const {
+        const std::lock_guard guard(lock_);
+        return pipelines_;
+    }
+    std::function<void()> during;  // set before there is background I/O
+
+  private:
+    void pipelines_of(std::span<const command> commands) {
+        {
+            const std::lock_guard guard(lock_);
+            auto& one = pipelines_.emplace_back();
+            for (const auto& cmd : commands) one.emplace_back(cmd.argv().back());
+        }
+        if (during) during();
+    }
+    mutable std::mutex lock_;
+    std::vector<std::vector<std::string>> pipelines_;
+};
+
+/// The same with a place for its background I/O.
+struct hosting : pipelining {
+    distlock::service_registry& services() { return services_; }
+    distlock::service_registry services_;
+};
+
+struct task final : distlock::engine::background_task {
+    explicit task(std::string called, clock::duration before_time = {}) : name(std::move(called)) {
+        this->early = before_time;
+    }
+    ~task() override {
+        if (destroyed != nullptr) *destroyed = true;
+    }
+    distlock::engine::background_task::step begin(time_point now) noexcept override {
+        ++begins;
+        if (on_begin) {
+            const auto later = on_begin(now);
+            if (later) return {{}, *later};
+        }
+        return {command{"ECHO", name}, {}};
+    }
+    time_point end(const reply& answer, time_point sent, time_point now) noexcept override {
+        last_answer = answer;
+        last_sent = sent;
+        last_now = now;
+        const auto next = on_end ? on_end(now) : never;
+        ++ends;
+        return next;
+    }
+    std::string name;
+    std::function<std::optional<time_point>(time_point)> on_begin;
+    std::function<time_point(time_point)> on_end;
+    std::atomic<int> begins{0};
+    std::atomic<int> ends{0};
+    std::atomic<bool>* destroyed = nullptr;
+    reply last_answer;  // read when `ends` has been seen to count
+    time_point last_sent{};
+    time_point last_now{};
+};
+
+using manual_io = io_over<pipelining, manual_clock>;
+using real_io = io_over<pipelining, clock>;
+
+// The thread sanitizer allows a child of a process with threads none of its own.
+#if defined(__SANITIZE_THREAD__)
+constexpr bool threads_in_a_child = false;
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+constexpr bool threads_in_a_child = false;
+#else
+constexpr bool threads_in_a_child = true;
+#endif
+#else
+constexpr bool threads_in_a_child = true;
+#endif
+
+}  // namespace
+
+// ---- when ------------------------------------------------------------------------------------------------
+
+TEST_CASE("background I/O has no thread before its first task, and leaves none behind") {
+    std::jthread([] {}).join();  // a sanitizer has a thread of its own from the first on
+    const auto before = thread_count();
+    pipelining c;
+    task one("one");
+    {
+        real_io io(c);
+        CHECK(thread_count() == before);
+        io.schedule(one, clock::now() + 1h);
+        CHECK(thread_count() == before + 1);
+        io.cancel(one);
+    }
+    CHECK(eventually([&] { return thread_count() == before; }));
+    CHECK(c.pipelines().empty());
+}
+
+TEST_CASE("a task begins at its time, is sent, and hears the answer and when it was sent") {
+    pipelining c;
+    task one("one");
+    real_io io(c);
+    const auto at = clock::now() + 30ms;
+    io.schedule(one, at);
+    REQUIRE(eventually([&] { return one.ends == 1; }));
+    CHECK(one.last_answer.is_status("OK"));
+    CHECK(one.last_sent >= at);
+    CHECK(one.last_sent < at + timing_tolerance);
+    CHECK(one.last_now >= one.last_sent);
+    io.cancel(one);
+    CHECK(c.pipelines().size() == 1);
+}
+
+TEST_CASE("a task begins again at the time it asked for, sent or not") {
+    manual_clock::reset();
+    pipelining c;
+    task one("one");
+    int asked = 0;
+    one.on_begin = [&](time_point now) -> std::optional<time_point> {
+        if (++asked % 2 == 1) return now + 1s;  // not yet
+        return {};
+    };
+    one.on_end = [](time_point now) { return now + 1s; };
+    manual_io io(c);
+    io.schedule(one, manual_clock::now());
+    for (int i = 1; i <= 6; ++i) {
+        REQUIRE(eventually([&] { return one.begins == i && one.ends == i / 2; }));
+        manual_clock::advance(1s);
+    }
+    io.cancel(one);
+    CHECK(c.pipelines().size() >= 3);
+}
+
+TEST_CASE("a task that has nothing to do any more does not begin any more") {
+    manual_clock::reset();
+    pipelining c;
+    task sends("sends");
+    task silent("silent");
+    silent.on_begin = [](time_point) { return never; };
+    manual_io io(c);
+    io.schedule(sends, manual_clock::now());
+    io.schedule(silent, manual_clock::now());
+    REQUIRE(eventually([&] { return sends.ends == 1 && silent.begins == 1; }));
+    io.cancel(sends);
+    io.cancel(silent);
+    manual_clock::advance(1h);
+    CHECK_FALSE(sends.listed());
+    CHECK_FALSE(silent.listed());
+    CHECK(silent.begins == 1);
+}
+
+TEST_CASE("scheduling a task again makes it earlier, never later") {
+    manual_clock::reset();
+    pipelining c;
+    task one("one");
+    manual_io io(c);
+    const auto start = manual_clock::now();
+    io.schedule(one, start + 10s);
+    io.schedule(one, start + 20s);
+    manual_clock::advance(10s);
+    REQUIRE(eventually([&] { return one.ends == 1; }));
+    io.cancel(one);
+    io.schedule(one, start + 30s);
+    io.schedule(one, start + 20s);
+    manual_clock::advance(10s);
+    CHECK(eventually([&] { return one.ends == 2; }));
+    io.cancel(one);
+}
+
+TEST_CASE("a task that is scheduled while it is being done begins at the earlier of both times") {
+    for (const bool scheduled_earlier : {true, false}) {
+        manual_clock::reset();
+        const auto start = manual_clock::now();
+        gate hold;
+        pipelining c;
+        c.during = [&] { hold.pass(); };
+        task one("one");
+        one.on_end = [&](time_point) {
+            return one.ends == 0 ? start + (scheduled_earlier ? 20s : 10s) : never;
+        };
+        manual_io io(c);
+        io.schedule(one, start);
+        REQUIRE(eventually([&] { return hold.reached(); }));
+        io.schedule(one, start + (scheduled_earlier ? 10s : 20s));
+        hold.open();
+        REQUIRE(eventually([&] { return one.ends == 1; }));
+        manual_clock::advance(10s);
+        CHECK(eventually([&] { return one.ends == 2; }));
+        io.cancel(one);
+    }
+}
+
+TEST_CASE("a task that becomes the earliest wakes the thread") {
+    pipelining c;
+    task late("late");
+    task early("early");
+    real_io io(c);
+    io.schedule(late, clock::now() + 1h);
+    const auto at = clock::now() + 20ms;
+    io.schedule(early, at);
+    REQUIRE(eventually([&] { return early.ends == 1; }));
+    CHECK(early.last_sent < at + timing_tolerance);
+    io.cancel(late);
+    io.cancel(early);
+    CHECK(late.begins == 0);
+}
+
+// Nobody else asks for it: it was done when something else woke the thread, if ever.
+TEST_CASE("what is adopted wakes a thread that has nothing to do, or something later") {
+    for (const bool something_later : {false, true}) {
+        pipelining c;
+        task late("late");
+        real_io io(c);
+        if (something_later) io.schedule(late, clock::now() + 1h);
+        for (int i = 0; i < 5; ++i) {
+            std::atomic<bool> destroyed{false};
+            auto one = std::make_shared<task>("one");
+            one->destroyed = &destroyed;
+            std::atomic<time_point> done{};
+            one->on_end = [&](time_point now) { return done = now, never; };
+            const auto at = clock::now();
+            io.adopt(std::move(one), at);
+            REQUIRE(eventually([&] { return destroyed.load(); }));
+            CHECK(done.load() < at + timing_tolerance);
+        }
+        io.cancel(late);
+    }
+}
+
+// ---- together --------------------------------------------------------------------------------------------
+
+TEST_CASE("what is due together goes in one pipeline, in the order of its times") {
+    manual_clock::reset();
+    pipelining c;
+    manual_io io(c);
+    std::vector<std::unique_ptr<task>> all;
+    for (int i = 0; i < 100; ++i) {
+        all.push_back(std::make_unique<task>(std::to_string(i)));
+        io.schedule(*all.back(), manual_clock::now() + 1s + 1ms * i);
+    }
+    task later("later");
+    io.schedule(later, manual_clock::now() + 1h);
+    manual_clock::advance(2s);
+    REQUIRE(eventually([&] { return all.back()->ends == 1; }));
+    const auto sent = c.pipelines();
+    REQUIRE(sent.size() == 1);
+    REQUIRE(sent[0].size() == 100);
+    for (std::size_t i = 0; i < 100; ++i) CHECK(sent[0][i] == std::to_string(i));
+    CHECK(all.front()->last_sent == all.back()->last_sent);
+    for (auto& one : all) io.cancel(*one);
+    io.cancel(later);
+    CHECK(later.begins == 0);
+}
+
+TEST_CASE("more than a server has patience for goes in several pipelines") {
+    manual_clock::reset();
+    pipelining c;
+    manual_io io(c);
+    std::vector<std::unique_ptr<task>> all;
+    for (int i = 0; i < 2500; ++i) {
+        all.push_back(std::make_unique<task>("x"));
+        io.schedule(*all.back(), manual_clock::now() + 1s);
+    }
+    manual_clock::advance(1s);
+    CHECK(eventually(
+        [&] { return std::all_of(all.begin(), all.end(), [](auto& one) { return one->ends == 1; }); }));
+    std::size_t sum = 0;
+    for (const auto& one : c.pipelines()) {
+        CHECK(one.size() <= 1024);
+        sum += one.size();
+    }
+    CHECK(sum == 2500);
+    CHECK(c.pipelines().size() == 3);
+    for (auto& one : all) io.cancel(*one);
+}
+
+TEST_CASE("a task that may go early goes with another, and not alone") {
+    manual_clock::reset();
+    pipelining c;
+    task due("due");
+    task early("early", 2s);
+    task not_so_early("not so early", 500ms);
+    manual_io io(c);
+    io.schedule(due, manual_clock::now() + 10s);
+    io.schedule(early, manual_clock::now() + 11s);
+    io.schedule(not_so_early, manual_clock::now() + 12s);
+    manual_clock::advance(9s);
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+    CHECK(early.begins == 0);
+    manual_clock::advance(1s);
+    REQUIRE(eventually([&] { return due.ends == 1; }));
+    CHECK(c.pipelines() == std::vector<std::vector<std::string>>{{"due", "early"}});
+    CHECK(not_so_early.begins == 0);
+    io.cancel(due);
+    io.cancel(early);
+    io.cancel(not_so_early);
+}
+
+TEST_CASE("without a pipeline, an answer that does not come keeps no other answer back") {
+    manual_clock::reset();
+    gate hold;
+    auto one_after_the_other = [&](const command& cmd) {
+        if (cmd.argv().back() == "hangs") hold.pass();
+        return reply::status("OK");
+    };
+    using plain = decltype(one_after_the_other);
+    task quick("quick");
+    task hangs("hangs");
+    task behind("behind");
+    io_over<plain, manual_clock> io(one_after_the_other);
+    io.schedule(behind, manual_clock::now() + 3s);
+    io.schedule(hangs, manual_clock::now() + 2s);
+    io.schedule(quick, manual_clock::now() + 1s);
+    manual_clock::advance(3s);
+    REQUIRE(eventually([&] { return hold.reached(); }));
+    CHECK(quick.ends == 1);
+    io.cancel(quick);  // would hang, if it were not over
+    hold.open();
+    CHECK(eventually([&] { return hangs.ends == 1 && behind.ends == 1; }));
+    io.cancel(hangs);
+    io.cancel(behind);
+}
+
+// ---- cancel ----------------------------------------------------------------------------------------------
+
+TEST_CASE("a task that was cancelled does not begin") {
+    manual_clock::reset();
+    pipelining c;
+    task cancelled("cancelled");
+    task witness("witness");
+    manual_io io(c);
+    io.schedule(cancelled, manual_clock::now() + 1s);
+    io.schedule(witness, manual_clock::now() + 1s);
+    io.cancel(cancelled);
+    io.cancel(cancelled);  // once more is no harm
+    manual_clock::advance(1s);
+    REQUIRE(eventually([&] { return witness.ends == 1; }));
+    CHECK(cancelled.begins == 0);
+    io.cancel(witness);
+}
+
+TEST_CASE("cancelling waits for the end of what was begun, and nothing begins after it") {
+    manual_clock::reset();
+    gate hold;
+    std::atomic<bool> cancelled{false};
+    std::atomic<int> begins{0};
+    std::atomic<int> ends{0};
+    pipelining c;
+    c.during = [&] { hold.pass(); };
+    task one("one");
+    one.on_end = [](time_point now) { return now; };  // again at once
+    manual_io io(c);
+    io.schedule(one, manual_clock::now());
+    REQUIRE(eventually([&] { return hold.reached(); }));
+    std::jthread canceller([&] {
+        io.cancel(one);
+        begins = one.begins.load();
+        ends = one.ends.load();
+        cancelled = true;
+    });
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+    CHECK_FALSE(cancelled.load());
+    hold.open();
+    canceller.join();
+    CHECK(begins == ends);
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+    CHECK(one.begins == begins);
+    CHECK_FALSE(one.listed());
+}
+
+TEST_CASE("tasks that come and go on many threads are all done, and none after it was cancelled") {
+    std::atomic<int> wrong{0};
+    pipelining c;
+    real_io io(c);
+    {
+        std::vector<std::jthread> threads;
+        for (int t = 0; t < 4; ++t) {
+            threads.emplace_back([&, t] {
+                for (int i = 0; i < 200; ++i) {
+                    task one("x", 1ms * (i % 3));
+                    one.on_end = [&, i](time_point now) { return i % 2 == 0 ? never : now + 50us; };
+                    io.schedule(one, clock::now() + 1us * ((i * 7 + t) % 200));
+                    if (i % 3 == 0) io.schedule(one, clock::now());
+                    if (i % 5 != 0) {
+                        while (one.ends == 0) std::this_thread::yield();
+                    }
+                    io.cancel(one);
+                    if (one.begins != one.ends || one.listed()) ++wrong;
+                }
+            });
+        }
+    }
+    CHECK(wrong == 0);
+}
+
+// ---- adopted ----------------------------------------------------------------------------------------
+
+TEST_CASE("an adopted task lives until it is done, and no longer") {
+    manual_clock::reset();
+    std::atomic<bool> destroyed{false};
+    std::atomic<int> ends{0};
+    pipelining c;
+    auto one = std::make_shared<task>("one");
+    one->destroyed = &destroyed;
+    one->on_end = [&](time_point now) { return ++ends == 3 ? never : now + 1s; };
+    manual_io io(c);
+    io.adopt(std::move(one), manual_clock::now() + 1s);
+    for (int i = 0; i < 3; ++i) {
+        CHECK_FALSE(destroyed.load());
+        manual_clock::advance(1s);
+        REQUIRE(eventually([&] { return ends == i + 1; }));
+    }
+    CHECK(eventually([&] { return destroyed.load(); }));
+}
+
+TEST_CASE("what is adopted is given up at the end of background I/O") {
+    manual_clock::reset();
+    std::atomic<bool> destroyed{false};
+    pipelining c;
+    {
+        manual_io io(c);
+        auto one = std::make_shared<task>("one");
+        one->destroyed = &destroyed;
+        io.adopt(std::move(one), manual_clock::now() + 1h);
+        CHECK_FALSE(destroyed.load());
+    }
+    CHECK(destroyed.load());
+    CHECK(c.pipelines().empty());
+}
+
+TEST_CASE("what nobody can be waiting for any more is given up: adopted tasks do not fill the memory") {
+    manual_clock::reset();
+    std::atomic<bool> destroyed{false};
+    pipelining c;
+    manual_io io(c);
+    int adopted = 0;
+    for (; adopted < 100'000 && !destroyed; ++adopted) {
+        auto one = std::make_shared<task>("x");
+        one->destroyed = &destroyed;
+        io.adopt(std::move(one), manual_clock::now() + 1h);
+    }
+    CHECK(adopted > 1000);
+    CHECK(adopted < 100'000);
+}
+
+TEST_CASE("an adopted task that is cancelled is let go, and does not begin") {
+    manual_clock::reset();
+    std::atomic<bool> destroyed{false};
+    pipelining c;
+    manual_io io(c);
+    auto one = std::make_shared<task>("one");
+    one->destroyed = &destroyed;
+    io.adopt(one, manual_clock::now() + 1s);
+    io.adopt(one, manual_clock::now() + 2s);  // once more is no harm
+    io.cancel(*one);
+    manual_clock::advance(2s);
+    CHECK_FALSE(one->listed());
+    CHECK(one->begins == 0);
+    one.reset();
+    CHECK(destroyed.load());
+}
+
+TEST_CASE("a task that is adopted and scheduled begins at the earlier of both times") {
+    manual_clock::reset();
+    pipelining c;
+    manual_io io(c);
+    const auto one = std::make_shared<task>("one");
+    io.adopt(one, manual_clock::now() + 10s);
+    io.schedule(*one, manual_clock::now() + 1s);
+    manual_clock::advance(1s);
+    CHECK(eventually([&] { return one->ends == 1; }));
+    io.cancel(*one);
+}
+
+namespace {
+
+/// Uses the background I/O when it is destroyed.
+struct last_words final : manual_io::task {
+    last_words(manual_io& of, task& wakes) : io(of), other(wakes) {}
+    ~last_words() override { io.schedule(other, manual_clock::now()); }
+    step begin(time_point) noexcept override { return {{}, never}; }
+    time_point end(const reply&, time_point, time_point) noexcept override { return never; }
+    manual_io& io;
+    task& other;
+};
+
+}  // namespace
+
+TEST_CASE("what is done or given up is destroyed without a lock") {
+    manual_clock::reset();
+    pipelining c;
+    manual_io io(c);
+    task other("other");
+    io.adopt(std::make_shared<last_words>(io, other), manual_clock::now());
+    CHECK(eventually([&] { return other.ends == 1; }));
+    io.adopt(std::make_shared<last_words>(io, other), manual_clock::now(), 0);  // none may be adopted
+    CHECK(eventually([&] { return other.ends == 2; }));
+    io.cancel(other);
+}
+
+TEST_CASE("the last owner of background I/O may be a task that it adopted") {
+    const auto threads = thread_count();
+    std::atomic<bool> destroyed{false};
+    pipelining c;
+    {
+        auto io = std::make_shared<real_io>(c);
+        auto one = std::make_shared<task>("one");
+        one->destroyed = &destroyed;
+        real_io& its = *io;
+        one->on_end = [owned = std::move(io)](time_point) mutable {
+            owned.reset();
+            return never;
+        };
+        its.adopt(std::move(one), clock::now());
+    }
+    CHECK(eventually([&] { return destroyed.load(); }));
+    CHECK(eventually([&] { return thread_count() == threads; }));
+}
+
+TEST_CASE("what there is no memory to adopt is given up") {
+    if (!allocations_can_fail()) return;
+    manual_clock::reset();
+    int failed = 0;
+    for (int nth = 1; nth < 100; ++nth) {
+        std::atomic<bool> destroyed{false};
+        pipelining c;
+        manual_io io(c);
+        auto one = std::make_shared<task>("one");
+        one->destroyed = &destroyed;
+        fail_allocation(nth);
+        io.adopt(std::move(one), manual_clock::now() + 1h);
+        const bool hit = allocation_failed();
+        fail_allocation(-1);
+        if (!hit) break;
+        ++failed;
+        CHECK(destroyed.load());
+    }
+    CHECK(failed > 0);
+}
+
+// ---- whatever the connection does ------------------------------------------------------------------------
+
+TEST_CASE("an exception out of the connection is an answer that is missing, and background I/O goes on") {
+    manual_clock::reset();
+    std::atomic<int> calls{0};
+    std::atomic<int> missing{0};
+    pipelining c;
+    c.during = [&] {
+        switch (++calls) {
+            case 1:
+                throw std::runtime_error("of a client");
+            case 2:
+                throw std::bad_alloc();
+            case 3:
+                throw 3;
+            default:
+                break;
+        }
+    };
+    task one("one");
+    one.on_end = [&](time_point now) {
+        if (one.last_answer.is(distlock::reply_kind::no_answer)) ++missing;
+        return now + 1s;
+    };
+    manual_io io(c);
+    io.schedule(one, manual_clock::now());
+    for (int i = 1; i <= 4; ++i) {
+        REQUIRE(eventually([&] { return one.ends == i; }));
+        manual_clock::advance(1s);
+    }
+    io.cancel(one);
+    CHECK(missing == 3);
+}
+
+TEST_CASE("one connection that hangs delays nothing on another") {
+    pipelining hanging;
+    pipelining other;
+    gate hold;
+    hanging.during = [&] { hold.pass(); };
+    task stuck("stuck");
+    task lucky("lucky");
+    real_io io1(hanging);
+    real_io io2(other);
+    io1.schedule(stuck, clock::now());
+    REQUIRE(eventually([&] { return hold.reached(); }));
+    const auto at = clock::now();
+    io2.schedule(lucky, at);
+    REQUIRE(eventually([&] { return lucky.ends == 1; }));
+    CHECK(lucky.last_now < at + timing_tolerance);
+    io2.cancel(lucky);
+    hold.open();
+    io1.cancel(stuck);
+}
+
+TEST_CASE("no signal of the program is handled while a task is done") {
+    manual_clock::reset();
+    std::atomic<bool> blocked{false};
+    pipelining c;
+    c.during = [&] {
+        sigset_t mask;
+        pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+        blocked = sigismember(&mask, SIGINT) == 1 && sigismember(&mask, SIGUSR1) == 1;
+    };
+    task one("one");
+    manual_io io(c);
+    io.schedule(one, manual_clock::now());
+    REQUIRE(eventually([&] { return one.ends == 1; }));
+    CHECK(blocked.load());
+    io.cancel(one);
+}
+
+TEST_CASE("a task stays listed while it is done: to enter it anew could need memory") {
+    manual_clock::reset();
+    std::atomic<bool> listed{false};
+    pipelining c;
+    manual_io io(c);
+    task one("one");
+    one.on_end = [&](time_point) {
+        listed = one.listed();
+        return never;
+    };
+    io.schedule(one, manual_clock::now());
+    REQUIRE(eventually([&] { return one.ends == 1; }));
+    CHECK(listed.load());
+    io.cancel(one);
+}
+
+TEST_CASE("when no thread is to be had, scheduling says so and nothing is listed") {
+    if (!threads_in_a_child) return;
+    CHECK(in_child([] {
+        std::atomic<bool> destroyed{false};
+        pipelining c;
+        real_io io(c);
+        pthread_attr_t endless;
+        pthread_attr_init(&endless);
+        pthread_attr_setstacksize(&endless, std::size_t{1} << 48U);  // refused to root, too
+        if (pthread_setattr_default_np(&endless) != 0) return false;
+        task one("one");
+        bool refused = false;
+        try {
+            io.schedule(one, clock::now());
+        } catch (const std::system_error&) {
+            refused = true;
+        }
+        auto adopted = std::make_shared<task>("adopted");
+        adopted->destroyed = &destroyed;
+        io.adopt(std::move(adopted), clock::now());
+        return refused && destroyed && !one.listed();
+    }));
+}
+
+// ---- of which connection ----------------------------------------------------------------------------------------
+
+TEST_CASE("the background I/O of a connection that has a place for it lives as long as the connection") {
+    std::weak_ptr<background_io> seen;
+    {
+        hosting c;
+        seen = background_io_of<real_clock>(c);
+        CHECK_FALSE(seen.expired());
+        CHECK(background_io_of<real_clock>(c) == seen.lock());
+        hosting other;
+        CHECK(background_io_of<real_clock>(other) != seen.lock());
+    }
+    CHECK(seen.expired());
+}
+
+TEST_CASE("the background I/O of any other connection lives as long as somebody uses it") {
+    pipelining c;
+    auto first = background_io_of<real_clock>(c);
+    auto second = background_io_of<real_clock>(c);
+    CHECK(first == second);
+    pipelining other;
+    CHECK(background_io_of<real_clock>(other) != first);
+    const auto threads = thread_count();
+    task one("of both");
+    first->schedule(one, clock::now());
+    REQUIRE(eventually([&] { return one.ends == 1; }));
+    first->cancel(one);
+    first.reset();
+    CHECK(thread_count() == threads + 1);
+    second.reset();
+    CHECK(thread_count() == threads);
+    CHECK(background_io_of<real_clock>(c) != nullptr);
+}
+
+TEST_CASE("another connection at the same address has background I/O of its own") {
+    std::optional<pipelining> place(std::in_place);
+    const pipelining* const address = &*place;
+    {
+        const auto io = background_io_of<real_clock>(*place);
+        task one("of the first");
+        io->schedule(one, clock::now());
+        REQUIRE(eventually([&] { return one.ends == 1; }));
+        io->cancel(one);
+    }
+    CHECK(place->pipelines().size() == 1);
+    place.emplace();
+    REQUIRE(&*place == address);
+    const auto io = background_io_of<real_clock>(*place);
+    task one("of the second");
+    io->schedule(one, clock::now());
+    REQUIRE(eventually([&] { return one.ends == 1; }));
+    io->cancel(one);
+    CHECK(place->pipelines().size() == 1);
+}
+
+TEST_CASE("threads that ask for the background I/O of a connection at once get the same") {
+    pipelining c;
+    std::vector<std::shared_ptr<background_io>> got(8);
+    {
+        std::vector<std::jthread> threads;
+        for (auto& mine : got) threads.emplace_back([&] { mine = background_io_of<real_clock>(c); });
+    }
+    CHECK(std::set(got.begin(), got.end()).size() == 1);
+}
+
+// ---- fork ------------------------------------------------------------------------------------------------
+
+TEST_CASE("a child ends its copy of background I/O that is at work, and comes back") {
+    gate hold;
+    pipelining c;
+    c.during = [&] { hold.pass(); };
+    std::optional<real_io> io(std::in_place, c);
+    task one("one");
+    io->schedule(one, clock::now());
+    REQUIRE(eventually([&] { return hold.reached(); }));
+    CHECK(in_child([&] {
+        io.reset();
+        return true;
+    }));
+    hold.open();
+    io->cancel(one);
+    CHECK(one.ends == 1);
+}
+
+TEST_CASE("a child has background I/O of its own, that works") {
+    if (!threads_in_a_child) return;
+    pipelining c;
+    const auto of_the_parent = background_io_of<real_clock>(c);
+    task one("one");
+    of_the_parent->schedule(one, clock::now() + 1h);
+    CHECK(in_child([&] {
+        pipelining mine;
+        const auto io = background_io_of<real_clock>(mine);
+        const auto again = background_io_of<real_clock>(c);
+        task mine_too("mine");
+        again->schedule(mine_too, clock::now());
+        const bool done = eventually([&] { return mine_too.ends == 1; });
+        again->cancel(mine_too);
+        return done && again != of_the_parent && io != again;
+    }));
+    of_the_parent->cancel(one);
+}
+
+#ifndef DISTLOCK_TEST_INSTRUMENTED  // the allocators of sanitizers do not survive a fork in the middle of an allocation
+TEST_CASE("a child gets background I/O even if a thread of its parent was just asking for one") {
+    // As many forks as it takes to fall into the middle of a question.
+    std::atomic<bool> end{false};
+    std::jthread asks([&] {
+        while (!end) {
+            pipelining c;
+            static_cast<void>(background_io_of<real_clock>(c));
+        }
+    });
+    bool all = true;
+    for (int i = 0; i < 200 && all; ++i) {
+        all = in_child([] {
+            ::alarm(5);
+            pipelining mine;
+            return background_io_of<real_clock>(mine) != nullptr;
+        });
+    }
+    end = true;
+    CHECK(all);
+}
+#endif

@@ -1,0 +1,635 @@
+// A release that no thread waits for: when it counts as done, and what is asked when nothing is heard of it.
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/options.hpp>
+#include <distlock/base/token.hpp>
+#include <distlock/engine/background_io.hpp>
+#include <distlock/engine/background_release.hpp>
+#include <distlock/net/receipt.hpp>
+#include <distlock/testing/manual_clock.hpp>
+#include <distlock/testing/scripted_connection.hpp>
+#include <distlock/wire/handoff.hpp>
+
+#include "catch.hpp"
+#include "support/allocations.hpp"
+#include "support/handoff_names.hpp"
+#include "support/io_over.hpp"
+#include "support/waiting.hpp"
+
+namespace {
+
+using distlock::command;
+using distlock::errc;
+using distlock::receipt;
+using distlock::reply;
+using distlock::token;
+using distlock::engine::background_io;
+using distlock::engine::background_release;
+using distlock::engine::certainty;
+using distlock::engine::release;
+using distlock::testing::manual_clock;
+using distlock::testing::scripted_connection;
+using namespace std::chrono_literals;
+using words = std::vector<std::string>;
+using time_point = distlock::clock::time_point;
+
+constexpr auto answer_time = 200ms;
+constexpr auto lease = 30s;
+const auto dialect = std::make_shared<const distlock::any_dialect_of<distlock::handoff>>(
+    "orders", distlock::lock_options{.lease = lease});
+const token first = token::generate();
+const token second = token::generate();
+const reply lost = reply::no_answer(errc::no_reply, "the answer was lost");
+const reply done = reply::integer(1);
+
+/// Posts into a list; the test says what was answered.
+struct confirming {
+    reply execute(const command& cmd) { return inner.execute(cmd); }
+    bool post(const command& cmd, std::shared_ptr<receipt> wanted = nullptr) {
+        if (throws) throw std::runtime_error("of a user's client");
+        if (!takes) return false;
+        posted.emplace_back(cmd.argv().begin(), cmd.argv().end());
+        receipts.push_back(std::move(wanted));
+        return true;
+    }
+    void collect() {
+        ++collected;
+        if (throws) throw std::runtime_error("of a user's client");
+    }
+
+    scripted_connection inner;
+    std::vector<words> posted;
+    std::vector<std::shared_ptr<receipt>> receipts;
+    std::atomic<bool> takes = true;
+    std::atomic<bool> throws = false;
+    std::atomic<int> collected{0};
+};
+
+/// Returns: "leave <token>" or "free <token>", the whole release and the minimal one.
+std::string named(const words& argv) {
+    const auto what = handoff_name_of(argv);
+    return what + ' ' + argv.at(what == "free" ? 4 : 7);
+}
+std::string whole(const token& owner) { return "leave " + std::string(owner.view()); }
+std::string minimal(const token& owner) { return "free " + std::string(owner.view()); }
+
+template <class Conn>
+struct background {
+    using tested = background_release;
+
+    background() { manual_clock::reset(); }
+
+    static release until(time_point expiry, certainty sure = certainty::granted) { return {sure, expiry}; }
+    bool post(const token& owner = first, std::size_t most = background_io::most_adopted) {
+        return tested::post(it, *io, {owner, until(manual_clock::now() + lease), answer_time}, most);
+    }
+    void repeat(const token& owner = first, certainty sure = certainty::granted,
+                distlock::clock::duration expiry = lease) {
+        tested::repeat(it, *io, owner, until(manual_clock::now() + expiry, sure), manual_clock::now());
+    }
+    bool pends() { return !it->pending().empty(); }
+    /// Returns: whether it is confirmed by and by, while time goes on.
+    bool confirmed() {
+        return eventually([&] {
+            manual_clock::advance(1ms);
+            return !pends();
+        });
+    }
+    scripted_connection& script() { return redis.inner; }
+
+    /// Returns: what was executed by and by, when that is so much.
+    words asked(std::size_t count) {
+        words all;
+        if (!eventually([&] { return script().commands().size() >= count; })) return all;
+        for (const auto& one : script().commands()) all.push_back(named(one.argv));
+        return all;
+    }
+    /// Returns: the same, while time goes on.
+    words asked_by_and_by(std::size_t count) {
+        REQUIRE(eventually([&] {
+            manual_clock::advance(10ms);
+            return script().commands().size() >= count;
+        }));
+        return asked(count);
+    }
+    /// Returns: what was executed when all that is due has been done.
+    words asked_by_now() {
+        // What is repeated from now on is due after all that was before.
+        script().then(done);
+        const auto last = std::make_shared<tested>(io->connection(), io->time(), dialect);
+        tested::repeat(last, *io, token::generate(), until(manual_clock::now() + lease), manual_clock::now());
+        const bool over = eventually([&] { return last->pending().empty(); });
+        REQUIRE(over);
+        words all = asked(1);
+        all.pop_back();
+        return all;
+    }
+    /// Returns: whether the answer is looked for when the time has moved.
+    bool collects_after(distlock::clock::duration span) {
+        const int before = redis.collected;
+        manual_clock::advance(span);
+        return eventually([&] { return redis.collected > before; });
+    }
+
+    Conn redis;
+    std::shared_ptr<background_io> io = std::make_shared<io_over<Conn, manual_clock>>(redis);
+    std::shared_ptr<tested> it = std::make_shared<tested>(io->connection(), io->time(), dialect);
+};
+using posting = background<confirming>;
+
+}  // namespace
+
+// ---- posted ----------------------------------------------------------------------------------------------
+
+TEST_CASE("a posted release is pending until the server has said that the key is not ours") {
+    for (const int word : {1, 2, 0, -1}) {
+        posting r;
+        CHECK_FALSE(r.pends());
+        CHECK(r.it->latest_expiry() == time_point{});
+        REQUIRE(r.post());
+        CHECK(r.it->pending() == first);
+        CHECK(r.it->latest_expiry() == manual_clock::now() + lease);
+        r.redis.receipts[0]->settle(reply::integer(word));
+        CHECK_FALSE(r.pends());
+        CHECK(r.it->latest_expiry() == time_point{});
+        manual_clock::advance(1s);
+        CHECK(r.asked_by_now().empty());
+    }
+}
+
+TEST_CASE("a posted release is pending no longer than its lease") {
+    posting r;
+    REQUIRE(r.post());
+    manual_clock::advance(lease - 1ns);
+    CHECK(r.pends());
+    manual_clock::advance(1ns);
+    CHECK_FALSE(r.pends());
+    CHECK(r.it->latest_expiry() == time_point{});
+}
+
+TEST_CASE("a release that could not be posted is not pending, and is not asked for") {
+    for (const bool throws : {false, true}) {
+        posting r;
+        r.redis.takes = false;
+        r.redis.throws = throws;
+        CHECK_FALSE(r.post());
+        CHECK_FALSE(r.pends());
+        manual_clock::advance(1s);
+        CHECK(r.asked_by_now().empty());
+        r.redis.takes = true;
+        r.redis.throws = false;
+        CHECK(r.post());
+        CHECK(r.pends());
+    }
+}
+
+TEST_CASE("a posted release carries the script until the server is known to have it") {
+    posting r;
+    const auto post = [&](const reply& answer, bool confirms) {
+        REQUIRE(r.post());
+        r.redis.receipts.back()->settle(answer);
+        CHECK(r.pends() != confirms);
+        r.it->confirm();
+        return r.redis.posted.back().at(0);
+    };
+    CHECK(post(reply::integer(1), true) == "EVAL");
+    CHECK(post(reply::integer(1), true) == "EVALSHA");
+    CHECK(post(reply::error("NOSCRIPT No matching script"), false) == "EVALSHA");
+    CHECK(post(reply::integer(2), true) == "EVAL");
+    CHECK(post(lost, false) == "EVALSHA");
+    CHECK(post(reply::integer(0), true) == "EVAL");
+    CHECK(post(reply::integer(1), true) == "EVALSHA");
+}
+
+// A user may run minimal releases only: the next post was a digest that the server did not know.
+TEST_CASE("a minimal release says nothing of the whole one's script") {
+    posting r;
+    r.script().then(done);
+    REQUIRE(r.post());
+    r.redis.receipts[0]->settle(reply::error("NOPERM x"));
+    CHECK(r.asked_by_and_by(1) == words{minimal(first)});
+    REQUIRE(r.confirmed());
+    REQUIRE(r.post(second));
+    CHECK(r.redis.posted.back().at(0) == "EVAL");
+}
+
+TEST_CASE("an answer that has come is looked for before the server is asked") {
+    posting r;
+    r.script().then(done);
+    REQUIRE(r.post());
+    REQUIRE(r.collects_after(50ms));
+    CHECK(r.script().commands().empty());
+    REQUIRE(r.collects_after(50ms));
+    CHECK(r.script().commands().empty());
+    CHECK(r.pends());
+    manual_clock::advance(100ms);
+    CHECK(r.asked(1) == words{whole(first)});
+    CHECK(r.confirmed());
+    CHECK(r.asked_by_now().size() == 1);
+}
+
+TEST_CASE("a posted release is asked for though its connection throws when the answer is looked for") {
+    posting r;
+    r.script().then(done);
+    REQUIRE(r.post());
+    r.redis.throws = true;
+    CHECK(r.asked_by_and_by(1) == words{whole(first)});
+    CHECK(r.confirmed());
+}
+
+// A server that had lost its scripts answered NOSCRIPT, which was taken for the end of it: the key stayed for a whole lease.
+TEST_CASE("a posted release whose answer will not come, or makes no sense, is asked for at the next look") {
+    for (const auto& answer :
+         {lost, reply::not_sent(errc::unreachable, "x"), reply::string("1"), reply::error("BUSY x"),
+          reply::error("READONLY x"), reply::error("NOSCRIPT No matching script")}) {
+        posting r;
+        r.script().then(done);
+        REQUIRE(r.post());
+        r.redis.receipts[0]->settle(answer);
+        CHECK(r.it->latest_expiry() == manual_clock::now() + lease);
+        manual_clock::advance(50ms);
+        CHECK(r.asked(1) == words{whole(first)});
+        CHECK(r.confirmed());
+        CHECK(r.asked_by_now().size() == 1);
+    }
+}
+
+TEST_CASE("a posted release that is refused for its size is asked for by the minimal one, and by turns") {
+    posting r;
+    const reply refusal = reply::error("OOM command not allowed when used memory > 'maxmemory'.");
+    r.script().then(lost);
+    r.script().then(refusal);
+    r.script().then(done);
+    REQUIRE(r.post());
+    r.redis.receipts[0]->settle(refusal);
+    CHECK(r.asked_by_and_by(3) == words{minimal(first), minimal(first), whole(first)});
+    CHECK(r.confirmed());
+}
+
+// It was asked for by the command that needs least after any refusal, which frees the lock where it should be handed on.
+TEST_CASE(
+    "a posted release that a server refuses for a while is asked for as a whole, and waiters keep their "
+    "turn") {
+    for (const char* const refusal :
+         {"BUSY Redis is busy running a script.", "LOADING Redis is loading the dataset in memory",
+          "READONLY You can't write against a read only replica.", "MISCONF Errors writing to the AOF file",
+          "NOREPLICAS Not enough good replicas to write.", "CLUSTERDOWN The cluster is down",
+          "MASTERDOWN Link with MASTER is down", "NOSCRIPT No matching script."}) {
+        INFO(refusal);
+        posting r;
+        const std::size_t times =
+            std::string(refusal).starts_with("NOSCRIPT") ? 4 : 2;  // with the body at once
+        for (std::size_t i = 0; i < times; ++i) r.script().then(reply::error(refusal));
+        r.script().then(reply::integer(2));
+        REQUIRE(r.post());
+        r.redis.receipts[0]->settle(reply::error(refusal));
+        for (const auto& asked : r.asked_by_and_by(times + 1)) CHECK(asked == whole(first));
+        CHECK(r.confirmed());
+    }
+}
+
+TEST_CASE("what is confirmed is not asked for") {
+    posting r;
+    REQUIRE(r.post());
+    r.it->confirm();
+    CHECK_FALSE(r.pends());
+    manual_clock::advance(1s);
+    CHECK(r.asked_by_now().empty());
+}
+
+TEST_CASE("an answer to one release is not taken for that of the next") {
+    posting r;
+    REQUIRE(r.post(first));
+    REQUIRE(r.post(second));
+    CHECK(r.it->pending() == second);
+    r.redis.receipts[0]->settle(reply::integer(0));
+    CHECK(r.it->pending() == second);
+    r.redis.receipts[1]->settle(done);
+    CHECK_FALSE(r.pends());
+}
+
+TEST_CASE("an answer that comes late for one that was confirmed is not taken for that of the next") {
+    posting r;
+    REQUIRE(r.post(first));
+    r.it->confirm();
+    REQUIRE(r.post(second));
+    r.redis.receipts[0]->settle(done);
+    CHECK(r.it->pending() == second);
+    r.redis.receipts[1]->settle(lost);
+    r.script().then(done);
+    manual_clock::advance(50ms);
+    CHECK(r.asked(1) == words{whole(second)});
+    CHECK(r.confirmed());
+}
+
+TEST_CASE(
+    "an answer that comes when the release was asked for again confirms nothing more, nor the next one") {
+    posting r;
+    r.script().then(done);
+    REQUIRE(r.post(first));
+    manual_clock::advance(answer_time);
+    CHECK(r.asked(1) == words{whole(first)});
+    REQUIRE(r.confirmed());
+    r.redis.receipts[0]->settle(reply::integer(0));
+    REQUIRE(r.post(second));
+    CHECK(r.it->pending() == second);
+    r.redis.receipts[1]->settle(done);
+    CHECK_FALSE(r.pends());
+}
+
+// ---- while the server is asked ---------------------------------------------------------------------------
+
+namespace {
+
+/// The server is asked in the background, and has not answered yet.
+struct asking : posting {
+    explicit asking(const reply& answer) {
+        redis.inner.then(
+            [this] {
+                begun = true;
+                eventually([this] { return goes_on.load(); });
+            },
+            answer);
+        REQUIRE(post(first));
+        manual_clock::advance(answer_time);
+        REQUIRE(eventually([this] { return begun.load(); }));
+    }
+    ~asking() { goes_on = true; }
+    asking(const asking&) = delete;
+    asking& operator=(const asking&) = delete;
+    std::atomic<bool> begun{false};
+    std::atomic<bool> goes_on{false};
+};
+
+}  // namespace
+
+TEST_CASE("a release that is confirmed while the server is asked is not asked for again") {
+    for (const auto& answer : {lost, reply::error("OOM x"), done}) {
+        asking r(answer);
+        r.it->confirm();
+        CHECK_FALSE(r.pends());
+        r.goes_on = true;
+        manual_clock::advance(1s);
+        CHECK(r.asked_by_now() == words{whole(first)});
+        CHECK_FALSE(r.pends());
+        REQUIRE(r.post(second));  // and is as it was before
+        r.redis.receipts[1]->settle(lost);
+        r.script().then(done);
+        CHECK(r.asked_by_and_by(3).back() == whole(second));
+        CHECK(r.confirmed());
+    }
+}
+
+TEST_CASE("what the server says of one release, asked in the background, is not taken for the next one's") {
+    for (const auto& answer : {lost, reply::error("OOM x"), done}) {
+        asking r(answer);
+        r.it->confirm();
+        REQUIRE(r.post(second));
+        r.script().then(done);
+        r.goes_on = true;
+        CHECK(r.asked_by_now() == words{whole(first)});
+        CHECK(r.it->pending() == second);
+        manual_clock::advance(answer_time);
+        CHECK(r.asked(3).back() == whole(second));
+        CHECK(r.confirmed());
+    }
+}
+
+TEST_CASE(
+    "what the server says of one release is not taken for the next one's, which is to be repeated, too") {
+    asking r(done);
+    r.script().then(done);
+    {
+        const auto owner = std::make_unique<token>(second);
+        r.it->confirm();
+        REQUIRE(r.post(*owner));
+    }
+    r.redis.receipts[1]->settle(lost);
+    CHECK(r.it->pending() == second);
+    r.goes_on = true;
+    CHECK(r.asked_by_and_by(2) == words{whole(first), whole(second)});
+    CHECK(r.confirmed());
+}
+
+// ---- lifetimes, memory -----------------------------------------------------------------------------------
+
+TEST_CASE("a release that is pending when its object goes is asked for, until it is done") {
+    posting r;
+    r.script().then(lost);
+    r.script().then(done);
+    REQUIRE(r.post());
+    const std::weak_ptr<posting::tested> alive = r.it;
+    r.it.reset();
+    CHECK(r.script().commands().empty());
+    manual_clock::advance(answer_time);
+    CHECK(r.asked(1).size() == 1);
+    CHECK(r.asked_by_and_by(2) == words{whole(first), whole(first)});
+    CHECK(eventually([&] { return alive.expired(); }));
+}
+
+TEST_CASE("a release that is pending when its object goes, and answered then, is not asked for") {
+    posting r;
+    REQUIRE(r.post());
+    const std::weak_ptr<posting::tested> alive = r.it;
+    r.it.reset();
+    r.redis.receipts[0]->settle(done);
+    manual_clock::advance(50ms);
+    CHECK(eventually([&] { return alive.expired(); }));
+    CHECK(r.redis.receipts[0].use_count() == 1);
+    CHECK(r.script().commands().empty());
+}
+
+TEST_CASE("a release that was refused when its object has gone is asked for all the same") {
+    for (const char* refusal : {"NOSCRIPT x", "OOM x", "NOPERM x", "BUSY x"}) {
+        posting r;
+        r.script().then(done);
+        REQUIRE(r.post());
+        r.it.reset();
+        r.redis.receipts[0]->settle(reply::error(refusal));
+        manual_clock::advance(50ms);
+        CHECK(r.asked(1).size() == 1);
+    }
+}
+
+TEST_CASE("without memory a release is not posted, or is pending: nothing in between") {
+    if (!allocations_can_fail()) return;
+    int failures = 0;
+    bool failed = true;
+    for (long n = 1; failed && n < 100; ++n) {
+        INFO("allocation " << n);
+        posting r;
+        r.redis.posted.reserve(2);
+        r.redis.receipts.reserve(2);
+        fail_allocation(n);
+        const bool posted = r.post();
+        failed = allocation_failed();
+        fail_allocation(0);
+        failures += failed;
+        CHECK(posted == r.pends());
+        CHECK(posted == !r.redis.posted.empty());
+        if (!posted) REQUIRE(r.post());
+        r.redis.receipts.back()->settle(done);
+        CHECK_FALSE(r.pends());
+    }
+    CHECK(failures > 1);
+}
+
+TEST_CASE("without memory for a thread a release is not repeated, and is not pending") {
+    if (!allocations_can_fail()) return;
+    posting r;
+    fail_allocation(1);
+    r.repeat();
+    fail_allocation(0);
+    CHECK_FALSE(r.pends());
+    CHECK(r.it->latest_expiry() == time_point{});
+    r.script().then(done);
+    r.repeat();
+    CHECK(r.asked(1) == words{whole(first)});
+    CHECK(r.confirmed());
+}
+
+TEST_CASE("where the background has as many as it may, nothing is posted and nothing is pending") {
+    posting r;
+    CHECK_FALSE(r.post(first, 0));
+    CHECK_FALSE(r.pends());
+    CHECK(r.redis.posted.empty());
+    posting::tested::repeat(r.it, *r.io, first, posting::until(manual_clock::now() + lease),
+                            manual_clock::now(), 0);
+    CHECK_FALSE(r.pends());
+    CHECK(r.post(first, 1));
+    CHECK(r.post(second, 0));  // which has its place already
+}
+
+TEST_CASE("a posted release allocates nothing once there was one") {
+    struct quiet {
+        reply execute(const command&) { return lost; }
+        bool post(const command&, const std::shared_ptr<receipt>& wanted = nullptr) {
+            wanted->settle(done);
+            return true;
+        }
+        void collect() {}
+        scripted_connection inner;
+    };
+    static_assert(distlock::confirming_connection<quiet>);
+    background<quiet> r;
+    REQUIRE(r.post());
+    CHECK_FALSE(r.pends());
+    const auto before = allocations();
+    for (int i = 0; i < 10; ++i) {
+        REQUIRE(r.post(i % 2 == 0 ? second : first));
+        REQUIRE_FALSE(r.pends());
+        r.it->confirm();
+    }
+    CHECK(allocations() == before);
+}
+
+// ---- connections that cannot -----------------------------------------------------------------------------
+
+TEST_CASE("a connection that posts and says nothing of it is asked at the first look") {
+    struct silent {
+        reply execute(const command& cmd) { return inner.execute(cmd); }
+        bool post(const command&) { return true; }
+        scripted_connection inner;
+    };
+    background<silent> r;
+    r.script().then(done);
+    REQUIRE(r.post());
+    CHECK(r.it->pending() == first);
+    CHECK(r.script().commands().empty());
+    manual_clock::advance(50ms);
+    CHECK(r.asked(1) == words{whole(first)});
+    CHECK(r.confirmed());
+}
+
+TEST_CASE("a connection that cannot post posts nothing") {
+    struct plain_one {
+        reply execute(const command& cmd) { return inner.execute(cmd); }
+        scripted_connection inner;
+    };
+    background<plain_one> r;
+    CHECK_FALSE(r.post());
+    CHECK_FALSE(r.pends());
+}
+
+// ---- repeated --------------------------------------------------------------------------------------------
+
+TEST_CASE("a repeated release is done in the background, and outlives its object") {
+    posting r;
+    r.script().then(reply::error("NOSCRIPT x"));
+    r.script().then(done);
+    r.repeat();
+    CHECK(r.redis.posted.empty());
+    const std::weak_ptr<posting::tested> alive = r.it;
+    r.it.reset();
+    CHECK(eventually([&] { return alive.expired(); }));
+    CHECK(r.asked(2) == words{whole(first), whole(first)});
+}
+
+TEST_CASE("a repeated release begins when it is told to") {
+    posting r;
+    r.script().then(done);
+    posting::tested::repeat(r.it, *r.io, first, posting::until(manual_clock::now() + lease),
+                            manual_clock::now() + 1s);
+    manual_clock::advance(1s - 1ms);
+    CHECK(r.asked_by_now().empty());
+    CHECK(r.pends());
+    r.script().then(done);
+    manual_clock::advance(1ms);
+    CHECK(r.asked(2).back() == whole(first));
+    CHECK(r.confirmed());
+}
+
+TEST_CASE("a repeated release is asked for again and again, and is pending until it is confirmed") {
+    posting r;
+    for (int i = 0; i < 3; ++i) r.script().then(reply::error("LOADING x"));
+    r.repeat();
+    CHECK(r.asked_by_and_by(3) == words(3, whole(first)));
+    CHECK(r.it->pending() == first);
+    r.script().then(reply::integer(-1));
+    CHECK(r.confirmed());
+    CHECK(r.script().left() == 0);
+}
+
+// What got lost may have been that the server lacks the script; then it would be asked by its digest for ever.
+TEST_CASE("a repeated release whose answer was lost is asked again with its script") {
+    posting r;
+    r.script().then(lost);
+    r.script().then(done);
+    r.repeat();
+    r.asked_by_and_by(2);
+    CHECK(r.confirmed());
+    CHECK(r.script().commands().at(0).argv.at(0) == "EVALSHA");
+    CHECK(r.script().commands().at(1).argv.at(0) == "EVAL");
+}
+
+TEST_CASE("a repeated release of a token in doubt is pending until its time is over") {
+    posting r;
+    r.script().then(reply::integer(0));
+    r.script().then(done);
+    r.repeat(first, certainty::in_doubt, 1s);
+    CHECK(r.asked_by_and_by(2).back() == whole(first));
+    CHECK(r.pends());
+    const std::weak_ptr<posting::tested> alive = r.it;
+    manual_clock::advance(1s);
+    CHECK_FALSE(r.pends());
+    r.it.reset();
+    CHECK(eventually([&] { return alive.expired(); }));
+}
+
+TEST_CASE("a repeated release ends with its lease, whatever the server does") {
+    posting r;
+    r.repeat(first, certainty::granted, 1s);  // the script has run out: nobody answers
+    REQUIRE(r.asked(1).size() == 1);
+    manual_clock::advance(1s);
+    CHECK_FALSE(r.pends());
+    const std::weak_ptr<posting::tested> alive = r.it;
+    r.it.reset();
+    CHECK(eventually([&] { return alive.expired(); }));
+}

@@ -1,0 +1,343 @@
+// An attempt on the caller's thread that may wait in the queue: what goes to the server, by which tokens, and what messages do.
+#include <chrono>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <stdexcept>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <distlock/net/subscription.hpp>
+#include <distlock/wire/handoff.hpp>
+
+#include "catch.hpp"
+#include "support/attempt.hpp"
+#include "support/handoff_names.hpp"
+#include "support/waiting.hpp"
+
+namespace {
+
+using namespace attempt_test;
+using distlock::subscription;
+using kind = grant::kind;
+
+const distlock::handoff dialect("orders", {.lease = 30s}, "distlock:here");
+
+reply queued(long long ticket = 7, bool appended = true) {
+    return reply::array({reply::integer(0), reply::integer(20'000), reply::integer(ticket), reply::integer(0),
+                         reply::integer(appended ? 1 : 0)});
+}
+const reply granted = reply::array({reply::integer(1), reply::string(""), reply::integer(2000)});
+const reply busy = reply::array(
+    {reply::integer(0), reply::integer(20'000), reply::integer(0), reply::integer(0), reply::integer(0)});
+const reply lost = reply::no_answer(errc::no_reply, "the answer was lost");
+
+const std::string stranger(32, 'a');
+
+/// A connection that can subscribe; the test publishes. A clock that a test moves makes waits look at it every millisecond.
+struct publishing {
+    reply execute(const command& cmd) {
+        // What becomes of a message for nobody is sent by another thread, at any time.
+        if (cmd.argv().size() > 7 && cmd.argv()[7] == stranger) return reply::integer(0);
+        return inner.execute(cmd);
+    }
+    std::shared_ptr<subscription> subscribe(std::string_view channel) {
+        channels.emplace_back(channel);
+        if (refuses) throw std::runtime_error("no socket is left");
+        source = std::make_shared<subscription>(std::string(channel));
+        if (in_force) source->confirm();
+        return source;
+    }
+    /// Effects: the lock was handed over to the token of the nth command.
+    void hand_over(std::size_t n, int ticket = 7, int ttl = 2000) const {
+        source->deliver(token_of(n) + ' ' + std::to_string(ticket) + ' ' + std::to_string(ttl) + " 0 orders");
+    }
+    std::string token_of(std::size_t n) const {
+        const auto argv = inner.commands().at(n).argv;
+        return argv[0] == "SET" ? argv.at(2) : argv.at(7);
+    }
+
+    scripted_connection inner;
+    std::shared_ptr<subscription> source;
+    words channels;
+    bool in_force = true;
+    bool refuses = false;
+};
+
+/// Time goes on while the test waits.
+class passing_time {
+    std::jthread mover_{[](const std::stop_token& over) {
+        while (!over.stop_requested()) {
+            manual_clock::advance(1ms);
+            distlock::detail::pause_until(over, distlock::clock::now() + 100us);
+        }
+    }};
+};
+
+struct attempt {
+    attempt() { manual_clock::reset(); }
+    grant take(bool contended = true, distlock::clock::duration timeout = 10s) {
+        return attempt_test::take<manual_clock>(
+            redis, dialect,
+            {.lease = 30s,
+             .recheck = 1s,
+             .patience = 2s,
+             .deadline = manual_clock::now() + timeout,
+             .waits = waiting_manner::queues},
+            stop.get_token(), contended, status, messages,
+            [this](const token& t, bool in_doubt) noexcept { left.add(t, in_doubt); });
+    }
+    words sent() const {
+        words all;
+        for (const auto& one : redis.inner.commands()) all.push_back(handoff_name_of(one.argv));
+        return all;
+    }
+
+    publishing redis;
+    std::stop_source stop;
+    distlock::engine::remote_status status;
+    inbox messages = inbox_of<manual_clock>(redis, dialect);
+    left_tokens left;
+};
+
+}  // namespace
+
+TEST_CASE("a contended lock costs one entering, and is held when the message comes") {
+    attempt a;
+    a.redis.inner.then([&] { a.redis.hand_over(0); }, queued());
+    const auto got = a.take();
+    REQUIRE(got.what == kind::granted);
+    CHECK(a.sent() == words{"join"});
+    CHECK(got.token.view() == a.redis.token_of(0));
+    CHECK(got.until == validity_end(manual_clock::now(), 2s));
+    CHECK(got.ttl == 2s);
+    CHECK(got.contended);
+    CHECK(a.left.tokens.empty());
+    CHECK(a.messages.get() != nullptr);  // what comes for this token is ours until the release was sent
+}
+
+TEST_CASE("validity counts from before the entering, however late the message is") {
+    attempt a;
+    const auto before = manual_clock::now();
+    a.redis.inner.then(
+        [&] {
+            manual_clock::advance(600ms);
+            a.redis.hand_over(0);
+        },
+        queued());
+    const auto got = a.take();
+    REQUIRE(got.what == kind::granted);
+    CHECK(got.sent == before);
+    CHECK(got.until == validity_end(before, 2s));
+    CHECK(got.came == before + 600ms);
+}
+
+TEST_CASE("a message that may be too old is confirmed by the same token") {
+    attempt a;
+    a.redis.inner.then(
+        [&] {
+            manual_clock::advance(1500ms);
+            a.redis.hand_over(0);
+        },
+        queued());
+    a.redis.inner.then(granted);
+    const auto got = a.take();
+    REQUIRE(got.what == kind::granted);
+    CHECK(a.sent() == words{"join", "join"});
+    CHECK(a.redis.token_of(0) == a.redis.token_of(1));
+}
+
+TEST_CASE("a message for another token, or of another text, is nobody's lock") {
+    attempt a;
+    a.redis.inner.then(
+        [&] {
+            a.redis.source->deliver(stranger + " 7 2000 0 orders");
+            a.redis.source->deliver("what is this?");
+            a.redis.source->deliver(a.redis.token_of(0));
+        },
+        queued());
+    a.redis.inner.then(granted);
+    const passing_time goes_on;
+    CHECK(a.take().what == kind::granted);
+    CHECK(a.sent() == words{"join", "join"});
+}
+
+TEST_CASE("the process subscribes before it joins, and knows the token before it is sent") {
+    attempt a;
+    a.redis.inner.then(
+        [&] {
+            CHECK(a.redis.channels.size() == 1);
+            CHECK(a.redis.source->confirmations() == 1);
+            a.redis.hand_over(0);  // overtakes the answer
+        },
+        queued());
+    CHECK(a.take().what == kind::granted);
+    CHECK(a.sent() == words{"join"});
+}
+
+TEST_CASE("without a subscription, or before it is in force, the waiter joins all the same and looks often") {
+    for (const bool refuses : {false, true}) {
+        attempt a;
+        a.redis.refuses = refuses;
+        a.redis.in_force = false;
+        distlock::clock::time_point first;
+        distlock::clock::time_point third;
+        a.redis.inner.then([&] { first = manual_clock::now(); }, queued());
+        a.redis.inner.then(queued(7, false));
+        a.redis.inner.then([&] { third = manual_clock::now(); }, granted);
+        const passing_time goes_on;
+        CHECK(a.take(true, 1h).what == kind::granted);
+        CHECK(third - first < 900ms);
+        CHECK(a.sent() == words{"join", "join", "join"});
+    }
+}
+
+TEST_CASE("the first waiter of a lock object waits for its subscription for a while, and the others do not") {
+    attempt a;
+    a.redis.in_force = false;
+    const passing_time goes_on;
+    distlock::clock::time_point joined;
+    for (const bool first : {true, false}) {
+        a.redis.inner.then([&] { joined = manual_clock::now(); }, granted);
+        const auto begun = manual_clock::now();
+        REQUIRE(a.take(true, 1h).what == kind::granted);
+        CHECK((joined - begun >= 200ms) == first);
+        a.messages.forget();
+    }
+    CHECK(a.redis.channels.size() == 1);
+}
+
+// Where SUBSCRIBE is refused from some day on, a waiter went on looking once a second.
+TEST_CASE("a waiter whose subscription has lapsed looks often, until it is in force again") {
+    attempt a;
+    a.redis.inner.then([&] { a.redis.hand_over(0); }, queued());
+    REQUIRE(a.take().what == kind::granted);
+    a.messages.forget();
+    a.redis.source->lapse();
+    distlock::clock::time_point first;
+    distlock::clock::time_point second;
+    a.redis.inner.then([&] { first = manual_clock::now(); }, queued());
+    a.redis.inner.then(
+        [&] {
+            second = manual_clock::now();
+            a.redis.source->confirm();
+        },
+        queued(7, false));
+    a.redis.inner.then([&] { a.redis.hand_over(3); }, queued(7, false));
+    const passing_time goes_on;
+    CHECK(a.take(true, 1h).what == kind::granted);
+    CHECK(second - first < 500ms);
+    CHECK(a.sent() == words{"join", "join", "join", "join"});
+}
+
+TEST_CASE("a subscription that comes into force while the waiter waits makes it look") {
+    attempt a;
+    a.redis.inner.then([&] { a.redis.source->confirm(); }, queued());
+    a.redis.inner.then(granted);
+    CHECK(a.take().what == kind::granted);
+    CHECK(a.sent() == words{"join", "join"});
+}
+
+TEST_CASE("a stop request ends the wait, and the ticket is left") {
+    attempt a;
+    a.redis.inner.then([&] { a.stop.request_stop(); }, queued());
+    CHECK(a.take().cause == errc::cancelled);
+    CHECK(a.sent() == words{"join"});
+    CHECK(a.left.tokens == words{a.redis.token_of(0)});
+    CHECK(a.left.in_doubt == std::vector<bool>{false});
+    CHECK(a.messages.get() == nullptr);
+
+    attempt unanswered;
+    unanswered.redis.inner.then([&] { unanswered.stop.request_stop(); }, lost);
+    CHECK(unanswered.take().cause == errc::cancelled);
+    CHECK(unanswered.left.tokens == words{unanswered.redis.token_of(0)});
+    CHECK(unanswered.left.in_doubt == std::vector<bool>{true});
+}
+
+TEST_CASE("at the deadline the last look takes the ticket back") {
+    attempt a;
+    a.redis.inner.then([] { manual_clock::advance(10s); }, queued());
+    a.redis.inner.then(busy);
+    CHECK(a.take().what == kind::gave_up);
+    CHECK(a.sent() == words{"join", "last"});
+    CHECK(a.left.tokens.empty());
+    CHECK(a.messages.get() == nullptr);
+}
+
+TEST_CASE("a hand-over that was not believed is given back when the time is up") {
+    attempt a;
+    a.redis.inner.then(
+        [&] {
+            manual_clock::advance(1500ms);
+            a.redis.hand_over(0);
+        },
+        queued());
+    a.redis.inner.then([] { manual_clock::advance(10s); }, queued(8));
+    a.redis.inner.then(busy);
+    const passing_time goes_on;
+    CHECK(a.take().what == kind::gave_up);
+    CHECK(a.sent() == words{"join", "join", "last"});
+    CHECK(a.left.tokens == words{a.redis.token_of(0)});
+}
+
+TEST_CASE("a ticket that was gone without a message makes the connection subscribe anew") {
+    struct reader final : distlock::message_reader {
+        void read(distlock::clock::time_point) noexcept override {}
+        void interrupt() noexcept override {}
+        void reconnect() noexcept override { ++reconnected; }
+        int reconnected = 0;
+    };
+    manual_clock::reset();
+    attempt a;
+    reader silent;
+    a.redis.inner.then(queued(7));
+    a.redis.inner.then(queued(8, true));
+    a.redis.inner.then(granted);
+    const auto hub = std::make_shared<distlock::message_hub>(&silent);
+    struct connection {
+        reply execute(const command& cmd) { return inner.execute(cmd); }
+        std::shared_ptr<subscription> subscribe(std::string_view) { return source; }
+        scripted_connection& inner;
+        std::shared_ptr<subscription> source;
+    } redis{a.redis.inner, std::make_shared<subscription>("distlock:here", hub)};
+    redis.source->confirm();
+    auto messages = inbox_of<manual_clock>(redis, dialect);
+    const passing_time goes_on;
+    const auto got = attempt_test::take<manual_clock>(
+        redis, dialect, {.lease = 30s, .recheck = 1s, .patience = 2s, .waits = waiting_manner::queues}, {},
+        true, a.status, messages);
+    CHECK(got.what == kind::granted);
+    CHECK(silent.reconnected == 1);
+}
+
+// ---- messages for nobody ----------------------------------------------------------------------------------
+
+TEST_CASE("a message for a token that nobody waits for is answered with a release of that lock") {
+    attempt a;
+    a.redis.inner.then([&] { a.redis.hand_over(0); }, queued());
+    REQUIRE(a.take().what == kind::granted);
+    const std::string unknown(32, 'b');
+    a.redis.inner.then(reply::integer(1));
+    a.redis.source->deliver(unknown + " 9 2000 0 another lock");
+    a.redis.source->deliver("what is this?");
+    REQUIRE(eventually([&] { return a.redis.inner.commands().size() == 2; }));
+    CHECK(a.sent() == words{"join", "leave"});
+    CHECK(a.redis.token_of(1) == unknown);
+    CHECK(a.redis.inner.commands()[1].routing_key == "another lock");
+}
+
+TEST_CASE(
+    "a second message for a token that owns the lock is dropped, and one after its release is answered") {
+    attempt a;
+    a.redis.inner.then([&] { a.redis.hand_over(0); }, queued());
+    REQUIRE(a.take().what == kind::granted);
+    a.redis.hand_over(0);
+    a.messages.forget();  // as after a release
+    a.redis.inner.then(reply::integer(0));
+    a.redis.hand_over(0);
+    REQUIRE(eventually([&] { return a.redis.inner.commands().size() == 2; }));
+    CHECK(a.sent() == words{"join", "leave"});
+}

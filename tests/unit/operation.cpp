@@ -1,0 +1,201 @@
+// An attempt to take a lock as a resumable object: what it asks for, by which tokens, and what a stop leaves of it.
+#include <chrono>
+#include <string>
+#include <type_traits>
+
+#include "catch.hpp"
+#include "support/stepped_operation.hpp"
+
+namespace {
+
+using namespace attempt_test;
+using kind = action::kind;
+using ended = grant::kind;
+
+const distlock::plain dialect("orders", {.lease = 30s});
+using stepped = stepped_operation<distlock::plain>;
+
+const reply ok = reply::status("OK");
+const reply taken = reply::nil();
+const reply busy = reply::integer(20'000);
+const reply lost = reply::no_answer(errc::no_reply, "the answer was lost");
+const reply gone = reply::not_sent(errc::unreachable, "nobody listens");
+
+const acquire_limits limits{.lease = 30s, .recheck = 50ms, .patience = 2s, .deadline = start + 10s};
+const acquire_limits one_try{.lease = 30s, .recheck = 50ms, .patience = 2s, .once = true};
+
+std::string name_of_next(const stepped& s) { return plain_name_of(s.sends()); }
+std::string token_of_next(const stepped& s) { return plain_token_of(s.sends()); }
+
+}  // namespace
+
+TEST_CASE("an operation cannot be moved: its commands are views of its token") {
+    CHECK_FALSE(std::is_move_constructible_v<operation>);
+    CHECK_FALSE(std::is_move_assignable_v<operation>);
+}
+
+TEST_CASE("a free lock is one command by the token that is granted, then done") {
+    stepped s(dialect, limits);
+    s.begin();
+    CHECK(s.sends() == words{"SET", "orders", s.token_now(), "NX", "PX", "30000"});
+    CHECK(s.next.command->deadline() == start + 10s);
+    CHECK(nothing_first(s.next));
+    CHECK_FALSE(s.next.heard);
+    s.answer(ok, 3ms);
+    CHECK(s.next.what == kind::done);
+    CHECK(nothing_first(s.next));
+    CHECK(s.next.heard == errc{});
+    CHECK(s.result().what == ended::granted);
+    CHECK(s.result().sent == start);
+    CHECK(s.result().came == start + 3ms);
+    CHECK(s.result().until == validity_end(start, 30s));
+    CHECK(s.result().ttl == 30s);
+    CHECK_FALSE(s.result().contended);
+    CHECK_FALSE(s.result().in_doubt);
+}
+
+TEST_CASE("an operation goes on where it was, also when another one runs in between on the same thread") {
+    stepped one(dialect, limits);
+    stepped other(dialect, limits);
+    one.begin();
+    other.begin();
+    CHECK(one.token_now() != other.token_now());
+    one.answer(taken);
+    other.answer(lost);
+    CHECK(name_of_next(one) == "look");
+    CHECK(token_of_next(one) == one.token_now());
+    CHECK(name_of_next(other) == "look");
+    CHECK(token_of_next(other) == other.token_now());
+    one.answer(busy);
+    other.answer(ok);
+    CHECK(one.next.what == kind::pause);
+    CHECK(one.next.until > one.now);
+    CHECK(one.next.until <= start + 10s);
+    CHECK(other.result().what == ended::granted);
+    CHECK(other.result().in_doubt);
+    one.wake();
+    CHECK(name_of_next(one) == "look");
+}
+
+TEST_CASE("what is over sends nothing, and leaves nothing twice") {
+    stepped s(dialect, one_try);
+    s.begin();
+    s.answer(lost);
+    s.answer(lost);
+    CHECK(s.next.what == kind::done);
+    CHECK(leaves(s.next, s.token_now(), true));
+    for (const auto& more : {event::stopped(), event::woke(s.now), event::answered(ok, s.now, s.now)}) {
+        const action next = s.op.resume(more);
+        CHECK(next.what == kind::done);
+        CHECK(nothing_first(next));
+    }
+    CHECK(s.result().cause == errc::no_reply);
+}
+
+TEST_CASE("the token of a late grant is left at once, and its successor is sent after the pause") {
+    stepped s(dialect, {.lease = 30s, .recheck = 50ms, .patience = 1h});
+    s.begin();
+    const auto first = s.token_now();
+    s.answer(ok, 30s);
+    CHECK(s.next.what == kind::pause);
+    CHECK(leaves(s.next, first, false));
+    s.wake();
+    CHECK(nothing_first(s.next));
+    CHECK(name_of_next(s) == "look");
+    CHECK(token_of_next(s) == s.token_now());
+    CHECK(token_of_next(s).size() == 32);
+    CHECK(token_of_next(s) != first);
+}
+
+TEST_CASE("each answer says what it tells of the server") {
+    stepped s(dialect, limits);
+    s.begin();
+    CHECK(s.answer(reply::error("LOADING x")).heard == errc::unavailable);
+    CHECK_FALSE(s.wake().heard);
+    CHECK(s.answer(busy).heard == errc{});
+    s.wake();
+    CHECK(s.answer(gone).heard == errc::unreachable);
+    s.wake();
+    CHECK(s.answer(lost).heard == errc::no_reply);
+}
+
+TEST_CASE("what a key of another type holds is one more question, asked for a short while") {
+    stepped s(dialect, one_try);
+    s.begin();
+    s.answer(taken);
+    s.answer(reply::error("WRONGTYPE x"));
+    CHECK(s.sends() == words{"TYPE", "orders"});
+    CHECK(s.next.command->deadline() == s.now + 1s);
+    s.answer(reply::status("hash"));
+    CHECK(s.next.what == kind::done);
+    CHECK_FALSE(s.next.heard);
+    CHECK(s.result().cause == errc::wrong_type);
+    CHECK(s.result().trouble == "the key holds a hash where this lock needs a string (WRONGTYPE x)");
+}
+
+// ---- stops -----------------------------------------------------------------------------------------------
+
+TEST_CASE("a stop before the start sends nothing and leaves nothing") {
+    stepped s(dialect, limits);
+    s.stop();
+    CHECK(s.next.what == kind::done);
+    CHECK(nothing_first(s.next));
+    CHECK(s.result().what == ended::failed);
+    CHECK(s.result().cause == errc::cancelled);
+}
+
+TEST_CASE("a stop instead of the first command leaves nothing") {
+    stepped s(dialect, limits);
+    s.begin();
+    s.stop();
+    CHECK(s.next.what == kind::done);
+    CHECK(nothing_first(s.next));
+    CHECK(s.result().cause == errc::cancelled);
+}
+
+TEST_CASE("a stop after the answer that somebody else has the lock leaves nothing") {
+    stepped looks(dialect, limits);
+    looks.begin();
+    looks.answer(taken);
+    CHECK(nothing_first(looks.stop()));
+    CHECK(looks.result().contended);
+
+    stepped pauses(dialect, limits);
+    pauses.begin();
+    pauses.answer(taken);
+    pauses.answer(busy);
+    REQUIRE(pauses.next.what == kind::pause);
+    CHECK(nothing_first(pauses.stop()));
+    CHECK(pauses.next.what == kind::done);
+    CHECK(pauses.result().cause == errc::cancelled);
+}
+
+TEST_CASE("a stop after an answer that was lost leaves what may be ours, in doubt") {
+    stepped s(dialect, limits);
+    s.begin();
+    s.answer(lost);
+    REQUIRE(s.next.what == kind::send);
+    CHECK(leaves(s.stop(), s.token_now(), true));
+    CHECK(s.next.what == kind::done);
+    CHECK(s.result().cause == errc::cancelled);
+}
+
+TEST_CASE("a stop in the pause after a late grant leaves its token once") {
+    stepped s(dialect, {.lease = 30s, .recheck = 50ms, .patience = 1h});
+    s.begin();
+    s.answer(ok, 30s);
+    REQUIRE(s.next.leave);
+    CHECK(nothing_first(s.stop()));
+    CHECK(s.next.what == kind::done);
+}
+
+TEST_CASE("a stop instead of the question for a type leaves the cause as it is") {
+    stepped s(dialect, one_try);
+    s.begin();
+    s.answer(reply::error("WRONGTYPE x"));
+    REQUIRE(s.sends().front() == "TYPE");
+    s.stop();
+    CHECK(s.next.what == kind::done);
+    CHECK(s.result().cause == errc::wrong_type);
+    CHECK(s.result().trouble == "WRONGTYPE x");
+}

@@ -1,0 +1,138 @@
+// A recursive mutex without memory, which is locked as a whole or not at all; and one that was lost.
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <stop_token>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include <distlock/base/error.hpp>
+#include <distlock/base/options.hpp>
+#include <distlock/recursive_mutex.hpp>
+#include <distlock/testing/manual_clock.hpp>
+#include <distlock/wire/outcome.hpp>
+#include <distlock/wire/plain.hpp>
+
+#include "catch.hpp"
+#include "support/allocations.hpp"
+#include "support/locks_in_memory.hpp"
+#include "waiting.hpp"
+
+namespace {
+
+using distlock::lock_options;
+using distlock::release_outcome;
+using namespace std::chrono_literals;
+using recursive = distlock::recursive_mutex<locks_in_memory, distlock::plain>;
+using by_manual_clock =
+    distlock::recursive_mutex<locks_in_memory, distlock::plain, distlock::testing::manual_clock>;
+using distlock::testing::manual_clock;
+
+enum class end { took, threw, nothing_failed };
+
+/// Effects: takes `m` by `take`, while the nth allocation fails.
+template <class Take>
+end without_memory(long nth, recursive& m, Take take) {
+    end what = end::took;
+    fail_allocation(nth);
+    try {
+        if (!take(m)) what = end::threw;
+    } catch (const std::exception&) {
+        what = end::threw;
+    }
+    const bool failed = allocation_failed();
+    fail_allocation(0);
+    if (!failed) REQUIRE(what == end::took);
+    return failed ? what : end::nothing_failed;
+}
+
+}  // namespace
+
+// The server had granted it, and there was no memory for the entry: nobody had it, and nobody else could.
+TEST_CASE("a recursive mutex whose lock() runs out of memory is held or free, wherever that happens") {
+    if (!allocations_can_fail()) return;
+    const lock_options options{.renew = GENERATE(false, true), .fencing = GENERATE(false, true)};
+    const bool by_code = GENERATE(false, true);
+    const auto take = [&](recursive& m) {
+        if (!by_code) return m.lock(), true;
+        std::error_code ec;
+        return m.lock(ec);
+    };
+    int thrown = 0;
+    for (long nth = 1;; ++nth) {
+        REQUIRE(nth < 1000);
+        INFO("allocation " << nth);
+        locks_in_memory server;
+        recursive m{server, "orders", options};
+        recursive other{server, "orders", options};
+        const end what = without_memory(nth, m, take);
+        if (what == end::nothing_failed) break;
+        if (what == end::took) {
+            CHECK(m.hold_count() == 1);
+            CHECK(m.owns_lock());
+            CHECK(m.unlock() == release_outcome::released);
+        }
+        thrown += what == end::threw;
+        CHECK(m.hold_count() == 0);
+        CHECK_FALSE(m.owns_lock());
+        CHECK(m.unlock() == release_outcome::not_held);
+        CHECK(eventually([&] { return server.holder("orders").empty(); }));
+        CHECK(other.try_lock());
+        CHECK(other.unlock() == release_outcome::released);
+        CHECK(m.try_lock());
+        CHECK(m.unlock() == release_outcome::released);
+    }
+    CHECK(thrown > 0);
+}
+
+TEST_CASE("a further hold of a recursive mutex needs no memory") {
+    if (!allocations_can_fail()) return;
+    locks_in_memory server;
+    recursive m{server, "orders", {.renew = false}};
+    m.lock();
+    for (int i = 0; i < 3; ++i)
+        CHECK(without_memory(1, m, [](recursive& r) { return r.lock(), true; }) == end::nothing_failed);
+    CHECK(m.hold_count() == 4);
+    for (int i = 0; i < 3; ++i) CHECK(m.unlock() == release_outcome::nested);
+    CHECK(m.unlock() == release_outcome::released);
+}
+
+// It was added to the other thread's acquisition: two threads were in at once.
+TEST_CASE("a thread that lost a recursive mutex adds no hold to that of the thread that has it now") {
+    manual_clock::reset();
+    locks_in_memory server;
+    by_manual_clock m{server, "orders", {.lease = 10s, .renew = false}};
+    m.lock();
+    manual_clock::advance(10s);
+    server.end_lease("orders");
+    std::atomic<bool> has_it{false};
+    std::size_t holds = 0;
+    release_outcome end{};
+    std::jthread other([&](const std::stop_token& test_ends) {  // it does when a check fails, too
+        m.lock();
+        has_it = true;
+        while (!test_ends.stop_requested()) std::this_thread::yield();
+        holds = m.hold_count();
+        end = m.unlock();
+    });
+    REQUIRE(eventually([&] { return has_it.load(); }));
+    const auto present = server.holder("orders");
+    std::error_code ec;
+    CHECK_FALSE(m.lock(ec));
+    CHECK(ec == distlock::errc::lease_expired);
+    CHECK_FALSE(m.try_lock(ec));
+    CHECK(ec == distlock::errc::lease_expired);
+    CHECK(m.hold_count() == 1);
+    CHECK(m.unlock() == release_outcome::expired);
+    CHECK(m.hold_count() == 0);
+    CHECK(m.unlock() == release_outcome::not_held);
+    CHECK(server.holder("orders") == present);
+    other.request_stop();
+    other.join();
+    CHECK(holds == 1);
+    CHECK(end == release_outcome::released);
+    CHECK(server.holder("orders").empty());
+    CHECK(m.try_lock());
+}

@@ -1,0 +1,661 @@
+// What one lock object has released: by whom it is sent, what is said of it, and until when something of ours may be left.
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/options.hpp>
+#include <distlock/base/token.hpp>
+#include <distlock/engine/background_io.hpp>
+#include <distlock/engine/releaser.hpp>
+#include <distlock/net/receipt.hpp>
+#include <distlock/testing/manual_clock.hpp>
+#include <distlock/testing/scripted_connection.hpp>
+#include <distlock/wire/handoff.hpp>
+
+#include "catch.hpp"
+#include "support/allocations.hpp"
+#include "support/handoff_names.hpp"
+#include "support/io_over.hpp"
+#include "support/waiting.hpp"
+
+namespace {
+
+using distlock::command;
+using distlock::errc;
+using distlock::receipt;
+using distlock::release_mode;
+using distlock::release_outcome;
+using distlock::reply;
+using distlock::token;
+using distlock::engine::background_io;
+using distlock::engine::certainty;
+using distlock::engine::ended_acquisition;
+using distlock::testing::manual_clock;
+using distlock::testing::scripted_connection;
+using namespace std::chrono_literals;
+using words = std::vector<std::string>;
+using time_point = distlock::clock::time_point;
+
+constexpr auto answer_time = 200ms;
+constexpr auto lease = 30s;
+const auto dialect = std::make_shared<const distlock::any_dialect_of<distlock::handoff>>(
+    "orders", distlock::lock_options{.lease = lease});
+const token owner = token::generate();
+const token another = token::generate();
+const reply lost = reply::no_answer(errc::no_reply, "the answer was lost");
+const reply gone = reply::not_sent(errc::unreachable, "nobody listens");
+const reply loading = reply::error("LOADING x");
+const reply done = reply::integer(1);
+
+/// How a command came to the connection.
+struct manner {
+    time_point deadline;
+    bool can_be_stopped;
+    bool with_body;
+};
+manner manner_of(const command& cmd) {
+    return {cmd.deadline(), cmd.stop() != nullptr, cmd.argv()[0] == "EVAL"};
+}
+
+/// Executes by a script; of what it is posted the test says what was answered.
+struct posting {
+    reply execute(const command& cmd) {
+        if (cmd.stop() != nullptr || cmd.deadline() != time_point::max()) bounded = manner_of(cmd);
+        if (throws) throw std::runtime_error("of a user's client");
+        return inner.execute(cmd);
+    }
+    bool post(const command& cmd, std::shared_ptr<receipt> wanted = nullptr) {
+        if (throws) throw std::runtime_error("of a user's client");
+        if (!takes) return false;
+        posted.emplace_back(cmd.argv().begin(), cmd.argv().end());
+        how.push_back(manner_of(cmd));
+        receipts.push_back(std::move(wanted));
+        return true;
+    }
+    void collect() {}
+
+    scripted_connection inner;
+    std::vector<words> posted;
+    std::vector<manner> how;
+    std::vector<std::shared_ptr<receipt>> receipts;
+    std::optional<manner> bounded;  // of the last command that was not worth any time
+    bool takes = true;
+    std::atomic<bool> throws = false;
+};
+/// The same, when it cannot post.
+struct executing {
+    reply execute(const command& cmd) {
+        if (cmd.stop() != nullptr || cmd.deadline() != time_point::max()) bounded = manner_of(cmd);
+        return inner.execute(cmd);
+    }
+    scripted_connection inner;
+    std::optional<manner> bounded;
+};
+
+std::string whole(const token& by) { return "leave " + std::string(by.view()); }
+std::string minimal(const token& by) { return "free " + std::string(by.view()); }
+
+template <class Conn>
+struct releasing {
+    using tested = distlock::engine::releaser;
+
+    explicit releasing(release_mode mode = release_mode::posted)
+        : it(std::make_unique<tested>((manual_clock::reset(), io), dialect, mode, answer_time)) {}
+
+    void then(std::initializer_list<reply> answers) {
+        for (const auto& one : answers) redis.inner.then(one);
+    }
+    release_outcome release(certainty sure = certainty::granted, bool valid = true) {
+        const auto now = manual_clock::now();
+        return it->release({owner, valid ? now + 10s : now, now + 20s, sure});
+    }
+    release_outcome confirm(std::initializer_list<reply> answers, bool valid = true) {
+        then(answers);
+        const auto now = manual_clock::now();
+        return it->confirm(owner, valid ? now + 1ns : now, now + 20s);
+    }
+    void leave(certainty sure = certainty::in_doubt, const std::stop_token& stop = {}) {
+        it->leave(owner, sure, stop);
+    }
+    std::size_t executed() const { return redis.inner.commands().size(); }
+    /// Returns: what was executed by now.
+    words sent() const {
+        words all;
+        for (const auto& one : redis.inner.commands()) {
+            const auto what = handoff_name_of(one.argv);
+            all.push_back(what + ' ' + one.argv.at(what == "free" ? 4 : 7));
+        }
+        return all;
+    }
+    /// Returns: whether that much is executed by and by, in the background.
+    bool asks(std::size_t count) {
+        return eventually([&] { return executed() >= count; });
+    }
+    /// Returns: whether nothing of ours is left by and by, while time goes on.
+    bool nothing_left(distlock::clock::duration step = 1ms) {
+        return eventually([&] {
+            manual_clock::advance(step);
+            return it->latest_expiry() < manual_clock::now();
+        });
+    }
+    distlock::clock::duration residual() { return it->latest_expiry() - manual_clock::now(); }
+
+    Conn redis;
+    std::shared_ptr<background_io> io = std::make_shared<io_over<Conn, manual_clock>>(redis);
+    std::unique_ptr<tested> it;
+};
+
+struct confirmation {
+    release_outcome outcome;
+    words sent;
+    bool repeated;
+};
+/// Returns: what becomes of a release that is answered so, while a thread waits.
+confirmation confirm(std::initializer_list<reply> answers, bool valid = true) {
+    releasing<executing> r;
+    const auto outcome = r.confirm(answers, valid);
+    const bool repeated = r.it->latest_expiry() != time_point{};
+    words sent = r.sent();
+    if (repeated) sent.resize(answers.size());  // and those in the background
+    CHECK(r.redis.inner.left() == 0);
+    return {outcome, sent, repeated};
+}
+
+}  // namespace
+
+// ---- release ---------------------------------------------------------------------------------------------
+
+TEST_CASE("what is released by posting is posted, and unconfirmed until the server has said so") {
+    releasing<posting> r;
+    CHECK_FALSE(r.it->unconfirmed());
+    CHECK(r.release() == release_outcome::posted);
+    CHECK(r.executed() == 0);
+    CHECK(r.it->unconfirmed());
+    CHECK(r.residual() == 20s);
+    r.redis.receipts.at(0)->settle(done);
+    CHECK_FALSE(r.it->unconfirmed());
+    CHECK(r.it->latest_expiry() == time_point{});
+}
+
+TEST_CASE("a grant confirms what was posted before it") {
+    releasing<posting> r;
+    CHECK(r.release() == release_outcome::posted);
+    r.it->on_grant();
+    CHECK_FALSE(r.it->unconfirmed());
+    CHECK(r.it->latest_expiry() == time_point{});
+}
+
+TEST_CASE(
+    "where releases are to be confirmed, or it is too late to post, or nothing can be, the thread waits") {
+    releasing<posting> confirmed(release_mode::confirmed);
+    confirmed.then({done});
+    CHECK(confirmed.release() == release_outcome::released);
+    CHECK(confirmed.redis.posted.empty());
+
+    releasing<posting> too_late;
+    too_late.then({done});
+    CHECK(too_late.release(certainty::granted, false) == release_outcome::expired);
+    CHECK(too_late.redis.posted.empty());
+
+    releasing<posting> without;
+    without.redis.takes = false;
+    without.then({done});
+    CHECK(without.release() == release_outcome::released);
+    CHECK_FALSE(without.it->unconfirmed());
+    CHECK(without.it->latest_expiry() == time_point{});
+
+    releasing<executing> never;
+    never.then({done});
+    CHECK(never.release() == release_outcome::released);
+}
+
+// The acquire that was not answered came after the release of its token, and brought back a lock that nobody held.
+TEST_CASE("what was granted in doubt is looked for after its release, until it can be there no more") {
+    releasing<posting> r;
+    CHECK(r.release(certainty::in_doubt) == release_outcome::posted);
+    r.redis.receipts.at(0)->settle(done);
+    CHECK_FALSE(r.it->unconfirmed());
+    CHECK(r.it->latest_expiry() == r.it->late_until(manual_clock::now()));
+    CHECK(r.executed() == 0);
+    r.then({reply::integer(0), done});
+    manual_clock::advance(answer_time);
+    REQUIRE(r.asks(1));
+    CHECK(r.residual() == lease);
+    CHECK(eventually([&] {
+        manual_clock::advance(10ms);
+        return r.redis.inner.left() == 0;
+    }));
+    CHECK(r.sent() == words(2, whole(owner)));
+    CHECK(r.residual() > 0s);
+}
+
+// ---- confirm ---------------------------------------------------------------------------------------------
+
+TEST_CASE("a release is one script by the owner's token") {
+    const auto back = confirm({done});
+    CHECK(back.outcome == release_outcome::released);
+    CHECK(back.sent == words{whole(owner)});
+}
+
+TEST_CASE("a release whose script the server does not have sends the body") {
+    const auto back = confirm({reply::error("NOSCRIPT x"), done});
+    CHECK(back.outcome == release_outcome::released);
+    CHECK(back.sent == words(2, whole(owner)));
+}
+
+TEST_CASE("a release that finds nothing, or somebody else's lock, says so, however late") {
+    for (const bool valid : {true, false}) {
+        CHECK(confirm({reply::integer(0)}, valid).outcome == release_outcome::expired);
+        CHECK(confirm({reply::integer(-1)}, valid).outcome == release_outcome::taken);
+    }
+}
+
+TEST_CASE("a release after the validity is expired, even if the key was still there") {
+    CHECK(confirm({done}, false).outcome == release_outcome::expired);
+}
+
+TEST_CASE("a release that was sent within the validity is one, however late its answer comes") {
+    releasing<executing> r;
+    r.redis.inner.then([] { manual_clock::advance(1s); }, done);
+    CHECK(r.confirm({}) == release_outcome::released);
+    CHECK(r.it->latest_expiry() == time_point{});
+}
+
+TEST_CASE("a release whose answer is lost is sent once more") {
+    const auto back = confirm({lost, done});
+    CHECK(back.outcome == release_outcome::released);
+    CHECK(back.sent == words(2, whole(owner)));
+    CHECK(confirm({lost, lost}).outcome == release_outcome::unreachable);
+    CHECK(confirm({gone, gone}).outcome == release_outcome::unreachable);
+    CHECK(confirm({gone, done}).outcome == release_outcome::released);
+    CHECK(confirm({lost, reply::error("NOPERM x")}).outcome == release_outcome::refused);
+}
+
+TEST_CASE("nothing of ours after a lost answer is released within the validity, and not after it") {
+    CHECK(confirm({lost, reply::integer(0)}).outcome == release_outcome::released);
+    CHECK(confirm({lost, reply::integer(0)}, false).outcome == release_outcome::expired);
+    CHECK(confirm({reply::string("1"), reply::integer(0)}).outcome == release_outcome::released);
+    CHECK(confirm({lost, reply::integer(-1)}).outcome == release_outcome::released);
+    CHECK(confirm({lost, reply::integer(-1)}, false).outcome == release_outcome::taken);
+}
+
+TEST_CASE("nothing there after a release that certainly was not applied is expired: the lock was lost") {
+    CHECK(confirm({gone, reply::integer(0)}).outcome == release_outcome::expired);
+    CHECK(confirm({loading, reply::integer(0)}).outcome == release_outcome::expired);
+    CHECK(confirm({gone, reply::integer(-1)}).outcome == release_outcome::taken);
+}
+
+TEST_CASE("a passing trouble is tried again, once") {
+    CHECK(confirm({loading, done}).outcome == release_outcome::released);
+    CHECK(confirm({loading, loading}).outcome == release_outcome::refused);
+}
+
+TEST_CASE("a release that the server refuses for good is sent once") {
+    manual_clock::reset();
+    scripted_connection redis{reply::error("NOPERM x")};
+    const auto io = std::make_shared<io_over<scripted_connection, manual_clock>>(redis);
+    distlock::engine::releaser it(
+        io,
+        std::make_shared<const distlock::any_dialect_of<distlock::plain>>("orders", distlock::lock_options{}),
+        release_mode::posted, answer_time);
+    const auto now = manual_clock::now();
+    CHECK(it.confirm(owner, now + 1s, now) ==
+          release_outcome::refused);  // and the background has no time for it
+    CHECK(redis.commands().size() == 1);
+}
+
+// A busy server was asked for a mere delete next: the next waiter was not served.
+TEST_CASE(
+    "a release that a busy server refused is asked again whole, one that wants memory as the minimal one") {
+    CHECK(confirm({reply::error("BUSY x"), done}).sent == words(2, whole(owner)));
+    CHECK(confirm({reply::error("OOM x"), done}).sent == words{whole(owner), minimal(owner)});
+}
+
+TEST_CASE("a release is repeated when the server may still have something of ours, and only then") {
+    CHECK(confirm({lost, lost}).repeated);
+    CHECK(confirm({gone, gone}).repeated);
+    CHECK(confirm({lost, gone}, false).repeated);
+    CHECK(confirm({loading, loading}).repeated);
+    CHECK(confirm({reply::error("NOPERM x"), reply::error("NOPERM x")}).repeated);
+    CHECK(confirm({reply::error("OOM x"), reply::integer(0)}).repeated);  // a ticket
+    CHECK_FALSE(confirm({done}).repeated);
+    CHECK_FALSE(confirm({done}, false).repeated);
+    CHECK_FALSE(confirm({reply::integer(0)}).repeated);
+    CHECK_FALSE(confirm({reply::integer(-1)}).repeated);
+    CHECK_FALSE(confirm({lost, reply::integer(0)}).repeated);
+    CHECK_FALSE(confirm({reply::not_sent(errc::wrong_process, "")}).repeated);
+}
+
+TEST_CASE("a release that was not confirmed is repeated in the background until it is") {
+    releasing<executing> r;
+    CHECK(r.confirm({lost, lost, lost, done}) == release_outcome::unreachable);
+    CHECK(r.residual() == 20s);
+    CHECK(r.nothing_left());
+    CHECK(r.sent() == words(4, whole(owner)));
+}
+
+TEST_CASE("a release in a child after fork is sent once and is wrong_process") {
+    const auto back = confirm({reply::not_sent(errc::wrong_process, "")});
+    CHECK(back.outcome == release_outcome::wrong_process);
+    CHECK(back.sent.size() == 1);
+}
+
+TEST_CASE("a release that is to be confirmed is not posted") {
+    releasing<posting> r;
+    CHECK(r.confirm({done}) == release_outcome::released);
+    CHECK(r.redis.posted.empty());
+}
+
+TEST_CASE("an exception out of a connection is a lost answer of a release") {
+    struct throwing_once {
+        reply execute(const command& cmd) {
+            reply answer = inner.execute(cmd);
+            if (std::exchange(throws, false)) throw std::runtime_error("of a user's client");
+            return answer;
+        }
+        scripted_connection inner;
+        bool throws = true;
+    };
+    releasing<throwing_once> r;
+    CHECK(r.confirm({done, reply::integer(0)}) == release_outcome::released);
+    CHECK(r.sent() == words(2, whole(owner)));
+}
+
+// ---- leave -----------------------------------------------------------------------------------------------
+
+TEST_CASE("what is left is posted, with the body, and the thread waits for next to nothing") {
+    const std::stop_source stop;
+    releasing<posting> r;
+    r.leave(certainty::granted, stop.get_token());
+    REQUIRE(r.redis.posted.size() == 1);
+    CHECK(handoff_name_of(r.redis.posted[0]) == "leave");
+    CHECK(r.redis.posted[0].at(7) == owner.view());
+    CHECK(r.redis.how[0].with_body);
+    CHECK(r.redis.how[0].deadline == manual_clock::now() + 30ms);
+    CHECK(r.redis.how[0].can_be_stopped);
+    CHECK(r.executed() == 0);
+    CHECK(r.it->latest_expiry() == r.it->late_until(manual_clock::now()));
+    r.redis.receipts[0]->settle(done);
+    CHECK(r.it->latest_expiry() == time_point{});
+}
+
+TEST_CASE("what was left in doubt is looked for until it can arrive no more, whatever the server says") {
+    releasing<posting> r;
+    r.leave();
+    const auto until = r.it->late_until(manual_clock::now());
+    CHECK(until == manual_clock::now() + answer_time + lease);
+    r.redis.receipts.at(0)->settle(done);
+    CHECK(r.it->latest_expiry() == until);
+    r.then({reply::integer(0)});
+    manual_clock::advance(50ms);
+    REQUIRE(r.asks(1));
+    CHECK(r.it->latest_expiry() == until);
+    CHECK(r.nothing_left(10s));
+    CHECK(manual_clock::now() > until);
+}
+
+TEST_CASE("a late request is looked for no longer than a minute and the answer time, whatever the lease") {
+    const auto patient = std::make_shared<const distlock::any_dialect_of<distlock::handoff>>(
+        "orders", distlock::lock_options{.lease = 1h});
+    executing redis;
+    const auto io = std::make_shared<io_over<executing, manual_clock>>(redis);
+    const distlock::engine::releaser it(io, patient, release_mode::posted, answer_time);
+    CHECK(it.late_until(time_point{1h}) == time_point{1h} + 1min + answer_time);
+}
+
+TEST_CASE("what is left and could not be posted is executed, with the body, for a short while") {
+    const std::stop_source stop;
+    releasing<executing> r;
+    r.then({done});
+    r.leave(certainty::in_doubt, stop.get_token());
+    CHECK(r.sent() == words{whole(owner)});
+    REQUIRE(r.redis.bounded);
+    CHECK(r.redis.bounded->with_body);
+    CHECK(r.redis.bounded->deadline == manual_clock::now() + 30ms);
+    CHECK(r.redis.bounded->can_be_stopped);
+    CHECK(r.it->latest_expiry() == time_point{});  // found and deleted: nothing is on its way any more
+}
+
+TEST_CASE("no command of an attempt that cannot be stopped has a stop token") {
+    releasing<posting> posts;
+    posts.leave();
+    CHECK_FALSE(posts.redis.how.at(0).can_be_stopped);
+    releasing<executing> executes;
+    executes.then({done});
+    executes.leave();
+    REQUIRE(executes.redis.bounded);
+    CHECK_FALSE(executes.redis.bounded->can_be_stopped);
+}
+
+TEST_CASE("what is left and was not found and deleted is looked for in the background") {
+    // Nothing there: the acquire may still be on its way. Somebody else's: the same.
+    for (const auto& answer : {reply::integer(0), reply::integer(-1), lost, gone, loading,
+                               reply::error("NOPERM x"), reply::string("1")}) {
+        releasing<executing> r;
+        r.then({answer});
+        r.leave();
+        CHECK(r.executed() == 1);
+        CHECK(r.it->latest_expiry() == r.it->late_until(manual_clock::now()));
+        r.then({done});
+        manual_clock::advance(answer_time - 1ms);
+        CHECK(r.executed() == 1);  // the request has not come, if it comes
+        manual_clock::advance(1ms);
+        REQUIRE(r.asks(2));
+        CHECK(r.sent() == words(2, whole(owner)));
+    }
+}
+
+TEST_CASE("a ticket that is left, and was not confirmed to be gone, is released in the background at once") {
+    releasing<executing> r;
+    r.then({lost, reply::integer(0)});
+    r.leave(certainty::granted);
+    REQUIRE(r.asks(2));
+    CHECK(r.nothing_left());
+    CHECK(r.sent() == words(2, whole(owner)));
+}
+
+TEST_CASE("once a stop was requested, what is left is posted or not, but waited for it is not") {
+    std::stop_source stop;
+    stop.request_stop();
+    releasing<posting> r;
+    r.leave(certainty::in_doubt, stop.get_token());
+    REQUIRE(r.redis.posted.size() == 1);
+    CHECK(r.redis.how[0].deadline <= manual_clock::now());
+    CHECK_FALSE(r.redis.how[0].can_be_stopped);  // or it would not be sent at all
+    CHECK(r.executed() == 0);
+}
+
+TEST_CASE("what a stopped caller leaves and could not be posted is released in the background, at once") {
+    std::stop_source stop;
+    stop.request_stop();
+    for (const auto sure : {certainty::granted, certainty::in_doubt}) {
+        releasing<executing> r;
+        std::atomic<std::thread::id> asking;
+        r.redis.inner.then([&] { asking = std::this_thread::get_id(); }, done);
+        r.leave(sure, stop.get_token());
+        CHECK_FALSE(r.redis.bounded);  // nobody waits for it
+        REQUIRE(eventually([&] { return asking.load() != std::thread::id(); }));
+        CHECK(asking.load() != std::this_thread::get_id());
+        CHECK(r.sent() == words{whole(owner)});
+        if (sure == certainty::granted) {
+            CHECK(r.nothing_left());
+        } else {
+            CHECK(r.residual() > lease);
+        }
+    }
+}
+
+TEST_CASE("an exception out of a post does not end the program, and what is left is released all the same") {
+    releasing<posting> r;
+    r.redis.throws = true;
+    r.leave();
+    CHECK(r.redis.posted.empty());
+    r.redis.throws = false;
+    r.then({done});
+    manual_clock::advance(answer_time);
+    REQUIRE(r.asks(1));
+    CHECK(r.sent() == words{whole(owner)});
+}
+
+TEST_CASE("without memory for the background, what is left is released by the thread itself") {
+    if (!allocations_can_fail()) return;
+    releasing<executing> r;
+    r.then({done});
+    fail_allocation(1);
+    r.leave();
+    CHECK(allocation_failed());
+    fail_allocation(0);
+    CHECK(r.sent() == words{whole(owner)});
+    std::stop_source stop;
+    stop.request_stop();
+    fail_allocation(1);
+    r.leave(certainty::granted, stop.get_token());
+    fail_allocation(0);
+    CHECK(r.executed() == 1);  // nor does it wait then
+}
+
+TEST_CASE("what a lock object left is released though the object has gone") {
+    releasing<posting> r;
+    r.leave(certainty::granted);
+    r.it.reset();
+    r.redis.receipts.at(0)->settle(loading);
+    r.then({done});
+    manual_clock::advance(50ms);
+    CHECK(r.asks(1));
+    CHECK(r.sent() == words{whole(owner)});
+}
+
+// Tokens in doubt stay for a lease: a thousand requests that were given up kept releases out that nobody else knew of.
+TEST_CASE("tokens in doubt, posted or not, leave room for the releases of locks") {
+    for (const bool posts : {true, false}) {
+        releasing<posting> r;
+        r.redis.takes = posts;
+        constexpr std::size_t most = background_io::most_adopted / 4;
+        std::stop_source stop;
+        stop.request_stop();
+        for (std::size_t i = 0; i < most; ++i)
+            r.it->repeat(owner, certainty::in_doubt, manual_clock::now() + 1h, 1h);
+        r.leave(certainty::in_doubt, stop.get_token());
+        CHECK(r.redis.posted.empty());
+        r.redis.takes = true;
+        CHECK(r.release() == release_outcome::posted);
+        CHECK(r.it->unconfirmed());
+    }
+}
+
+// ---- repeat, latest_expiry -------------------------------------------------------------------------------
+
+TEST_CASE(
+    "what is repeated is asked for in the background after its delay, until it is confirmed or has expired") {
+    releasing<executing> r;
+    const auto until = manual_clock::now() + 5s;
+    r.it->repeat(owner, certainty::granted, until, 1s);
+    CHECK(r.it->latest_expiry() == until);
+    manual_clock::advance(1s - 1ms);
+    CHECK(r.executed() == 0);
+    r.then({loading, done});
+    manual_clock::advance(1ms);
+    REQUIRE(r.asks(1));
+    CHECK(r.nothing_left());
+    CHECK(r.sent() == words(2, whole(owner)));
+
+    releasing<executing> vain;
+    vain.it->repeat(owner, certainty::granted, manual_clock::now() + 1s);
+    REQUIRE(vain.asks(1));
+    manual_clock::advance(1s);
+    CHECK(vain.it->latest_expiry() == time_point{});
+}
+
+TEST_CASE("until when something of ours may be left is said of what lasts longest") {
+    releasing<posting> r;
+    const auto now = manual_clock::now();
+    CHECK(r.it->latest_expiry() == time_point{});
+    r.it->repeat(owner, certainty::granted, now + 5s, 1h);
+    CHECK(r.it->latest_expiry() == now + 5s);
+    r.it->repeat(another, certainty::in_doubt, now + 10s, 1h);
+    CHECK(r.it->latest_expiry() == now + 10s);
+    CHECK(r.release() == release_outcome::posted);
+    CHECK(r.it->latest_expiry() == now + 20s);
+    r.it->on_grant();
+    CHECK(r.it->latest_expiry() == now + 10s);
+}
+
+// residual() was zero while a request that had been given up could still arrive.
+TEST_CASE("a token in doubt is not forgotten for a later one") {
+    releasing<posting> r;
+    const auto now = manual_clock::now();
+    r.it->repeat(owner, certainty::in_doubt, now + 20s, 1h);
+    r.it->repeat(another, certainty::in_doubt, now + 10s, 1h);
+    CHECK(r.it->latest_expiry() == now + 20s);
+
+    r.it->leave(another, certainty::granted, {});
+    r.redis.receipts.at(0)->settle(reply::integer(0));
+    CHECK(r.it->latest_expiry() == now + 20s);
+}
+
+// ---- confirm_posted --------------------------------------------------------------------------------------
+
+TEST_CASE("what was posted is confirmed by asking, where it is not known") {
+    releasing<posting> r;
+    r.it->confirm_posted();
+    CHECK(r.executed() == 0);
+    CHECK(r.release() == release_outcome::posted);
+    r.then({lost, reply::integer(0)});
+    r.it->confirm_posted();
+    CHECK(r.sent() == words(2, whole(owner)));
+    CHECK_FALSE(r.it->unconfirmed());
+    CHECK(r.it->latest_expiry() == time_point{});
+}
+
+TEST_CASE("what was posted and could not be confirmed is still asked for in the background, once") {
+    releasing<posting> r;
+    CHECK(r.release() == release_outcome::posted);
+    r.then({lost, lost, done});
+    r.it->confirm_posted();
+    CHECK(r.executed() == 2);
+    CHECK(r.it->unconfirmed());
+    manual_clock::advance(answer_time);
+    REQUIRE(r.asks(3));
+    CHECK(r.nothing_left());
+    CHECK(r.executed() == 3);
+}
+
+// ---- threads ---------------------------------------------------------------------------------------------
+
+TEST_CASE("threads that leave, ask what is left, and grant are no trouble to a thread that releases") {
+    releasing<posting> r;
+    std::atomic<bool> over{false};
+    std::atomic<int> rounds{0};
+    const auto until_over = [&](auto f) {
+        return std::jthread([&over, &rounds, f] {
+            while (!over) {
+                f();
+                ++rounds;
+            }
+        });
+    };
+    const auto grants = until_over([&] { r.it->on_grant(); });
+    const auto asks = until_over([&] {
+        r.it->unconfirmed();
+        r.it->latest_expiry();
+    });
+    const auto repeats = until_over([&] {
+        r.it->repeat(another, certainty::granted, manual_clock::now() + 1ms);
+        manual_clock::advance(10ms);
+    });
+    for (int i = 0; i < 200 || rounds < 1000; ++i) {
+        r.release();
+        if (!r.redis.receipts.empty()) r.redis.receipts.back()->settle(i % 2 == 0 ? done : lost);
+    }
+    over = true;
+    CHECK(r.nothing_left(100ms));
+}

@@ -1,0 +1,85 @@
+// What the thread that asks the server has heard of it, for the others.
+#include <chrono>
+#include <stop_token>
+#include <thread>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
+#include <distlock/engine/remote_status.hpp>
+#include <distlock/testing/manual_clock.hpp>
+
+#include "catch.hpp"
+#include "support/sleepers.hpp"
+#include "support/waiting.hpp"
+
+using namespace std::chrono_literals;
+using distlock::errc;
+using distlock::engine::remote_status;
+using distlock::testing::manual_clock;
+
+namespace {
+constexpr auto never = distlock::clock::time_point::max();
+}
+
+TEST_CASE("what was heard last is known until a thread begins to ask, and again with its first answer") {
+    remote_status status;
+    CHECK(status.known());
+    CHECK(status.trouble() == errc{});
+    status.begin();
+    CHECK_FALSE(status.known());
+    status.answered(errc::unavailable);
+    CHECK(status.known());
+    CHECK(status.trouble() == errc::unavailable);
+    status.end();
+    CHECK(status.trouble() == errc::unavailable);
+    status.begin();
+    status.end();
+    CHECK(status.known());
+    CHECK(status.trouble() == errc::cancelled);
+}
+
+TEST_CASE("a thread that waits for an answer waits for none that is known, and no longer than it may") {
+    manual_clock::reset();
+    remote_status status;
+    CHECK(status.wait(never, {}, distlock::time_source::of<manual_clock>()));
+    status.begin();
+    CHECK_FALSE(status.wait(manual_clock::now(), {}, distlock::time_source::of<manual_clock>()));
+    bool heard = true;
+    sleeper waiter([&] {
+        heard = status.wait(manual_clock::now() + 1s, {}, distlock::time_source::of<manual_clock>());
+    });
+    CHECK(waiter.sleeps());
+    CHECK_FALSE(waiter.done());
+    manual_clock::advance(1s);
+    waiter.join();
+    CHECK_FALSE(heard);
+}
+
+TEST_CASE("a stop request ends the wait for an answer") {
+    remote_status status;
+    status.begin();
+    std::stop_source stop;
+    bool heard = true;
+    sleeper waiter([&] { heard = status.wait(never, stop.get_token()); });
+    CHECK(waiter.sleeps());
+    stop.request_stop();
+    CHECK(eventually([&] { return waiter.done(); }));
+    waiter.join();
+    CHECK_FALSE(heard);
+}
+
+// It slept on when it was woken after the next thread had begun, and told of a server that does not answer.
+TEST_CASE("an answer is heard by a thread that waits for it, although another has begun to ask meanwhile") {
+    manual_clock::reset();
+    remote_status status;
+    status.begin();
+    bool heard = false;
+    sleeper waiter([&] { heard = status.wait(never, {}, distlock::time_source::of<manual_clock>()); });
+    CHECK(waiter.sleeps());
+    status.answered(errc{});
+    status.begin();
+    CHECK(eventually([&] { return waiter.done(); }));
+    if (!waiter.done()) status.answered(errc{});
+    waiter.join();
+    CHECK(heard);
+}

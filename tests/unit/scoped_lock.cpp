@@ -1,0 +1,248 @@
+// Guards that are moved, and the one token of several locks.
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+
+#include <distlock/base/options.hpp>
+#include <distlock/mutex.hpp>
+#include <distlock/recursive_mutex.hpp>
+#include <distlock/scoped_lock.hpp>
+#include <distlock/testing/manual_clock.hpp>
+#include <distlock/wire/plain.hpp>
+
+#include "catch.hpp"
+#include "support/locks_in_memory.hpp"
+#include "waiting.hpp"
+
+namespace {
+
+using distlock::lock_options;
+using distlock::testing::manual_clock;
+using namespace std::chrono_literals;
+using time_point = manual_clock::time_point;
+
+using lock = distlock::mutex<locks_in_memory, distlock::plain, manual_clock>;
+using guard_of_one = distlock::scoped_lock<lock>;
+using guard_of_two = distlock::scoped_lock<lock, lock>;
+
+// What ends by time ends when the clock is moved, and nothing renews it.
+constexpr lock_options short_lease{.lease = 10s, .renew = false};
+constexpr lock_options long_lease{.lease = 60s, .renew = false};
+constexpr lock_options fenced{.lease = 60s, .renew = false, .fencing = true};
+
+// In the place of the guard's own, which must not have an effect: a compiler that sees it warns.
+template <class T>
+T& same(T& object) {
+    return object;
+}
+
+template <class Guard>
+void check_that_nothing_is_held(const Guard& guard) {
+    CHECK_FALSE(guard.owns_lock());
+    CHECK(guard.valid_until() == time_point{});
+    CHECK(guard.remaining() == 0ns);
+    CHECK(guard.lost().stop_requested());
+    if constexpr (requires { guard.fencing_token(); }) CHECK(guard.fencing_token() == 0);
+}
+
+}  // namespace
+
+TEST_CASE("a guard that is assigned releases its own lock and has all of the other's, which has nothing") {
+    manual_clock::reset();
+    locks_in_memory server;
+    lock a{server, "a", fenced};
+    lock b{server, "b", fenced};
+    {
+        guard_of_one target{a};
+        {
+            manual_clock::advance(1s);
+            guard_of_one source{b};
+            const auto of_a = target.lost();
+            const auto of_b = source.lost();
+            const auto fence = source.fencing_token();
+            const auto until = source.valid_until();
+            const auto holder = server.holder("b");
+            REQUIRE(fence != target.fencing_token());
+            REQUIRE(until != target.valid_until());
+
+            target = std::move(source);
+            CHECK(server.holder("a").empty());
+            CHECK(server.holder("b") == holder);
+            CHECK(target.owns_lock());
+            CHECK(target.name() == "b");
+            CHECK(target.fencing_token() == fence);
+            CHECK(target.valid_until() == until);
+            CHECK(target.lost() == of_b);
+            CHECK_FALSE(of_b.stop_requested());
+            CHECK_FALSE(of_a.stop_requested());  // released in time
+            check_that_nothing_is_held(source);  // NOLINT: what a moved-from guard says is the point
+        }
+        CHECK_FALSE(server.holder("b").empty());
+        CHECK(target.owns_lock());
+    }
+    CHECK(server.holder("b").empty());
+    CHECK(server.releases("a") == 1);
+    CHECK(server.releases("b") == 1);
+}
+
+TEST_CASE("a guard of several that is assigned releases all of its own and has all of the other's") {
+    manual_clock::reset();
+    locks_in_memory server;
+    lock a{server, "a", short_lease};
+    lock b{server, "b", short_lease};
+    lock c{server, "c", long_lease};
+    lock d{server, "d", long_lease};
+    const auto any_asked = GENERATE(false, true);
+    {
+        guard_of_two target{a, b};
+        std::stop_token of_target;
+        if (any_asked) of_target = target.lost();
+        {
+            guard_of_two source{c, d};
+            const auto until = source.valid_until();
+            const auto of_source = source.lost();
+
+            target = std::move(source);
+            CHECK(server.holder("a").empty());
+            CHECK(server.holder("b").empty());
+            CHECK_FALSE(server.holder("c").empty());
+            CHECK_FALSE(server.holder("d").empty());
+            CHECK(target.owns_lock());
+            CHECK(target.valid_until() == until);
+            CHECK(target.lost() == of_source);
+            CHECK_FALSE(of_source.stop_requested());
+            check_that_nothing_is_held(source);  // NOLINT: what a moved-from guard says is the point
+        }
+        CHECK(target.owns_lock());
+        manual_clock::advance(10s);  // the lease of what it does not have any more
+        CHECK(target.owns_lock());
+        CHECK_FALSE(target.lost().stop_requested());
+        CHECK_FALSE(of_target.stop_requested());
+    }
+    for (const char* name : {"a", "b", "c", "d"}) {
+        CHECK(server.holder(name).empty());
+        CHECK(server.releases(name) == 1);
+    }
+}
+
+TEST_CASE("a guard that is assigned to itself goes on holding") {
+    manual_clock::reset();
+    locks_in_memory server;
+    lock a{server, "a", fenced};
+    lock b{server, "b", long_lease};
+    lock c{server, "c", long_lease};
+    guard_of_one one{a};
+    const auto fence = one.fencing_token();
+    one = std::move(same(one));
+    CHECK(one.owns_lock());
+    CHECK(one.fencing_token() == fence);
+    guard_of_two two{b, c};
+    const auto lost = two.lost();
+    two = std::move(same(two));
+    CHECK(two.owns_lock());
+    CHECK(two.lost() == lost);
+    CHECK_FALSE(lost.stop_requested());
+    for (const char* name : {"a", "b", "c"}) CHECK(server.releases(name) == 0);
+}
+
+TEST_CASE("a guard that was moved from can be assigned to, and holds again") {
+    manual_clock::reset();
+    locks_in_memory server;
+    lock a{server, "a", fenced};
+    lock b{server, "b", fenced};
+    guard_of_one first{a};
+    const auto fence = first.fencing_token();
+    guard_of_one second{std::move(first)};
+    CHECK(second.fencing_token() == fence);
+    check_that_nothing_is_held(first);  // NOLINT: what a moved-from guard says is the point
+    first = guard_of_one{b};
+    CHECK(first.owns_lock());
+    CHECK(first.name() == "b");
+    std::swap(first, second);
+    CHECK(first.name() == "a");
+    CHECK(first.fencing_token() == fence);
+    CHECK(second.name() == "b");
+    CHECK(first.owns_lock());
+    CHECK(second.owns_lock());
+    CHECK(server.releases("a") == 0);
+    CHECK(server.releases("b") == 0);
+}
+
+TEST_CASE("the token of several locks is stopped when any of them is lost, also after the guard was moved") {
+    locks_in_memory server;
+    const std::size_t which = GENERATE(0U, 1U, 2U);
+    const auto moved = GENERATE(0, 1, 2);
+    manual_clock::reset();
+    const auto options = [&](std::size_t i) { return i == which ? short_lease : long_lease; };
+    lock a{server, "a", options(0)};
+    lock b{server, "b", options(1)};
+    lock c{server, "c", options(2)};
+    lock other{server, "other", long_lease};
+    lock others{server, "others", long_lease};
+    lock another{server, "another", long_lease};
+    using guard = distlock::scoped_lock<lock, lock, lock>;
+    std::optional<guard> source(std::in_place, a, b, c);
+    const auto token = source->lost();
+    guard held = moved == 2 ? guard{other, others, another} : std::move(*source);
+    if (moved == 2) held = std::move(*source);
+    if (moved != 0) source.reset();
+    CHECK(held.lost() == token);
+    CHECK_FALSE(token.stop_requested());
+    manual_clock::advance(10s);
+    CHECK(eventually([&] { return token.stop_requested(); }));
+    CHECK_FALSE(held.owns_lock());
+    CHECK(held.valid_until() < manual_clock::now());
+    CHECK(int{a.owns_lock()} + int{b.owns_lock()} + int{c.owns_lock()} == 2);
+}
+
+TEST_CASE("the token of several locks stays as it is when the guard ends in time") {
+    manual_clock::reset();
+    locks_in_memory server;
+    lock a{server, "a", short_lease};
+    lock b{server, "b", long_lease};
+    std::stop_token token;
+    {
+        const guard_of_two guard{a, b};
+        token = guard.lost();
+    }
+    lock unrelated{server, "unrelated", short_lease};
+    const guard_of_one later{unrelated};
+    const auto of_later = later.lost();
+    manual_clock::advance(10s);
+    CHECK(eventually([&] { return of_later.stop_requested(); }));
+    CHECK_FALSE(token.stop_requested());
+}
+
+// It held the second lock and believed to hold both.
+TEST_CASE("a guard that waited for one lock for so long that it lost another takes them all again") {
+    struct slow_once : locks_in_memory {
+        distlock::reply execute(const distlock::command& cmd) {
+            const bool takes_second = cmd.argv()[0] == "SET" && cmd.argv()[1] == "b";
+            if (takes_second && ++asked == 1) {
+                manual_clock::advance(10s);
+                end_lease("a");
+            }
+            return locks_in_memory::execute(cmd);
+        }
+        int asked = 0;
+    };
+    using slow_lock = distlock::mutex<slow_once, distlock::plain, manual_clock>;
+    manual_clock::reset();
+    slow_once server;
+    slow_lock a{server, "a", short_lease};
+    slow_lock b{server, "b", long_lease};
+    {
+        const distlock::scoped_lock guard{a, b};
+        CHECK(guard.owns_lock());
+        CHECK(a.owns_lock());
+        CHECK(b.owns_lock());
+        CHECK_FALSE(server.holder("a").empty());
+        CHECK_FALSE(server.holder("b").empty());
+        CHECK(server.asked == 2);
+    }
+    CHECK(server.holder("a").empty());
+    CHECK(server.holder("b").empty());
+}
