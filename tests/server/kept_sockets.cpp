@@ -111,6 +111,21 @@ TEST_CASE("an error that is no change of roles leaves the sockets as they are") 
     CHECK(server.accepted() == 2);
 }
 
+// It became the one for pipelines: where connections had run out, the next renewal found it closed, and no other.
+TEST_CASE("a socket on which the server said that it has its fill of clients is not used again") {
+    const bool in_a_pipeline = GENERATE(false, true);
+    moody_server server;
+    hiredis_connection redis(server.uri());
+    fill(redis, server, 1);
+    server.change("-ERR max number of clients reached\r\n");
+    const reply turned_away =
+        in_a_pipeline ? pipeline(redis, {"GET", "a"}, {"GET", "b"})[0] : redis.execute({"GET", "a"});
+    CHECK(turned_away.is(reply_kind::error));
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_status("OK"));
+    CHECK(redis.execute({"GET", "a"}).is_status("OK"));
+    CHECK(server.accepted() == 3);
+}
+
 TEST_CASE("a change of roles that is read in the answer to a posted command counts, too") {
     const bool collected = GENERATE(false, true);
     moody_server server;

@@ -158,7 +158,7 @@ class channel {
             }
             if (reader_.failure() != errc{} || session_over_) return state::over;
         }
-        if (demoted_ || (posted_.count() == 0 && reader_.has_leftover())) return state::over;
+        if (demoted_ || turned_away_ || (posted_.count() == 0 && reader_.has_leftover())) return state::over;
         return posted_.count() < max_unanswered ? state::ready : state::owing;
     }
 
@@ -176,6 +176,8 @@ class channel {
     bool heard() noexcept { return std::exchange(heard_, false); }
     /// Returns: whether the server said that it is no master, or no longer: see says_role_changed.
     bool demoted() const noexcept { return demoted_; }
+    /// Returns: whether the server said that it has no room for this connection; it ends it.
+    bool turned_away() const noexcept { return turned_away_; }
 
   private:
     friend class handshake;
@@ -207,11 +209,11 @@ class channel {
                     settle(*std::move(answer));
                     continue;
                 }
-                note_role(*answer);
+                note(*answer);
                 const bool too_many = reader_.has_leftover();
                 // The surplus may have come before it, and this be the answer to what was posted.
                 if (too_many && after_posted) return lost(errc::protocol_error, "more replies than commands");
-                broken_ = too_many || session_over_;
+                broken_ = too_many || session_over_ || turned_away_;
                 return *std::move(answer);
             }
             if (auto failure = hear(buffer, bytes, deadline, stop_fd)) return *std::move(failure);
@@ -265,7 +267,7 @@ class channel {
                 if (posted_.count() > 0) {
                     settle(*std::move(next));
                 } else {
-                    note_role(*next);
+                    note(*next);
                     replies[answered++] = *std::move(next);
                 }
             }
@@ -277,7 +279,7 @@ class channel {
             if (auto failure = hear(buffer, bytes, deadline, -1)) return failure;
         }
         const bool too_many = reader_.has_leftover();
-        broken_ = too_many || session_over_;
+        broken_ = too_many || session_over_ || turned_away_;
         if (!too_many || answered <= certain) return std::nullopt;
         // The surplus may have come anywhere: all behind it answer the question before theirs.
         answered = certain;
@@ -308,11 +310,13 @@ class channel {
     }
 
     void settle(reply answer) noexcept {
-        note_role(answer);
+        note(answer);
         posted_.settle(std::move(answer));
     }
-    void note_role(const reply& answer) noexcept {
-        if (answer.is(reply_kind::error) && says_role_changed(answer.text())) demoted_ = true;
+    void note(const reply& answer) noexcept {
+        if (!answer.is(reply_kind::error)) return;
+        if (says_role_changed(answer.text())) demoted_ = true;
+        if (says_too_many_clients(answer.text())) turned_away_ = true;
     }
 
     // RESP: an array of length-prefixed strings, so that any byte may stand in any argument.
@@ -376,6 +380,7 @@ class channel {
     bool broken_ = false;
     bool heard_ = false;
     bool demoted_ = false;
+    bool turned_away_ = false;
 };
 
 }  // namespace distlock::detail

@@ -154,7 +154,7 @@ class node_pool {
             const bool stopped = !answer.answered() && answer.cause() == errc::cancelled;
             const bool again = kept && mine.on->broken() && answer.is(reply_kind::not_sent) && !stopped;
             const bool turned_away =
-                !kept && !stopped && (answer.is(reply_kind::not_sent) || says_full(answer));
+                !kept && !stopped && (answer.is(reply_kind::not_sent) || mine.on->turned_away());
             give_back(std::move(mine));
             if (again) continue;
             if (!answer.answered()) answer = named(answer);
@@ -172,11 +172,6 @@ class node_pool {
         reply answer = use(*mine.on);
         give_back(std::move(mine));
         return answer.answered() ? answer : named(answer);
-    }
-
-    // Redis says so in place of the first answer, and reads nothing.
-    static bool says_full(const reply& answer) noexcept {
-        return answer.is(reply_kind::error) && answer.text().starts_with("ERR max number of clients");
     }
 
     reply named(const reply& failure) const {

@@ -39,6 +39,12 @@ constexpr std::string_view unwrap_script_error(std::string_view text) noexcept {
 
 }  // namespace detail
 
+/// Returns: whether the error reply `text` says that the server has its fill of clients: it says so in place of the first answer
+/// on a connection, executes nothing there, and closes it.
+constexpr bool says_too_many_clients(std::string_view text) noexcept {
+    return text.starts_with("ERR max number of clients");
+}
+
 /// Returns: what the error reply `text` says.
 constexpr server_error classify_error(std::string_view text) noexcept {
     struct row {
@@ -83,7 +89,7 @@ constexpr server_error classify_error(std::string_view text) noexcept {
         inner.find("nknown command called from") != std::string_view::npos ||
         inner.find("nknown Redis command called from") != std::string_view::npos)
         return {errc::unsupported_command, false};
-    if (inner.starts_with("ERR max number of clients")) return {errc::unavailable, true};
+    if (says_too_many_clients(inner)) return {errc::unavailable, true};
     return {errc::server_error, false};
 }
 
