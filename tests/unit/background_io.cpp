@@ -33,6 +33,7 @@
 #include "support/allocations.hpp"
 #include "support/gate.hpp"
 #include "support/io_over.hpp"
+#include "support/sleepers.hpp"
 #include "timing_tolerance.hpp"
 #include "waiting.hpp"
 
@@ -486,6 +487,42 @@ TEST_CASE("what is adopted is given up at the end of background I/O") {
     }
     CHECK(destroyed.load());
     CHECK(c.pipelines().empty());
+}
+
+// A lock() that was stopped, and whose connection was gone right after, left the lock to its lease.
+TEST_CASE("what is due when background I/O ends begins all the same, once") {
+    constexpr int times = 300;
+    int begun = 0;
+    for (int i = 0; i < times; ++i) {
+        auto one = std::make_shared<task>("one");
+        one->on_end = [](time_point now) { return now; };
+        pipelining c;
+        {
+            real_io io(c);
+            io.adopt(one, clock::now());
+        }
+        if (one->begins > 0) ++begun;
+        CHECK(c.pipelines().size() == static_cast<std::size_t>(one->begins.load()));
+    }
+    CHECK(begun == times);
+}
+
+TEST_CASE("background I/O that ends waits for what it has begun, and for one pipeline more at most") {
+    pipelining c;
+    gate answer;
+    c.during = [&] { answer.pass(); };
+    std::optional<real_io> io(std::in_place, c);
+    const auto one = std::make_shared<task>("one");
+    const auto two = std::make_shared<task>("two");
+    for (task* each : {one.get(), two.get()}) each->on_end = [](time_point now) { return now; };
+    io->adopt(one, clock::now());
+    REQUIRE(eventually([&] { return answer.reached(); }));
+    io->adopt(two, clock::now());
+    sleeper ending([&] { io.reset(); });
+    CHECK(ending.sleeps());
+    answer.open();
+    ending.join();
+    CHECK(c.pipelines() == std::vector<std::vector<std::string>>{{"one"}, {"two"}});
 }
 
 TEST_CASE("what nobody can be waiting for any more is given up: adopted tasks do not fill the memory") {

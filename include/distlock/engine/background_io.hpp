@@ -131,7 +131,8 @@ class background_io {
     background_io(const background_io&) = delete;
     background_io& operator=(const background_io&) = delete;
 
-    /// Preconditions: no task is listed but adopted ones, which are given up.
+    /// Preconditions: no task is listed but adopted ones.
+    /// Effects: of those as many as go in one pipeline begin a last time, if they are due; all are given up.
     ~background_io() {
         if (process_ == distlock::detail::current_process()) present_->end();
     }

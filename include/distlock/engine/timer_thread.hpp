@@ -93,8 +93,9 @@ class timer_thread {
     timer_thread(const timer_thread&) = delete;
     timer_thread& operator=(const timer_thread&) = delete;
 
-    /// Preconditions: no item is listed, but adopted ones, which are given up.
-    /// Effects: waits for the thread, except when that is the calling one.
+    /// Preconditions: no item is listed, but adopted ones.
+    /// Effects: of those as many as go at once run a last time, if they are due; all are given up. Waits for the thread, except when
+    /// that is the calling one.
     ~timer_thread() {
         if (state_.here()) state::end(state_.get());
     }
@@ -217,11 +218,12 @@ class timer_thread {
 
         void keep_time(batch& b) {
             lock_type guard(lock);
-            while (now != phase::stopping) {
+            for (bool last = false; !last;) {
+                last = now == phase::stopping;
                 const auto at = time.now();
                 collect(b, at);
                 if (b.due.empty()) {
-                    wait(at, guard.native());
+                    if (!last) wait(at, guard.native());
                     continue;
                 }
                 guard.unlock();
