@@ -12,7 +12,7 @@ errors under build/, and runs them. Without arguments all of them; else only tho
   unit          decisions and data, without a server
   server        against a private redis-server or valkey-server
   contract      one suite over every connection
-  lab           the quick part of the laboratory: each fault twice, 2 million simulated events (sh tests/lab/run.sh: all)
+  lab           the quick part of the laboratory: each fault twice, 2 million simulated events (sh tests/fault/run.sh: all)
   headers       each header alone, twice, and all in one program
   compile_fail  what must not compile, beside what must
   consume       FetchContent, add_subdirectory, find_package, pkg-config, plain -I

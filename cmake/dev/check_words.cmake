@@ -7,7 +7,7 @@ endif()
 
 # Files that may sleep although they are tests, each with the reason in a comment beside it.
 set(may_sleep
-  tests/sim/interpose.cpp)  # defines it
+  tests/model/simulator/interpose.cpp)  # defines it
 
 set(faults 0)
 set(start "(^|[^A-Za-z0-9_])")

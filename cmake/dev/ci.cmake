@@ -16,9 +16,9 @@ set(about_clang "clang++-14, warnings as errors, the contracts of mutexes; label
 set(about_libcxx "clang++-19 with libc++, warnings as errors; labels headers, unit; with -D WITH_CONTRACT=ON contract, too")
 set(about_format "clang-format-14 finds nothing to change")
 set(about_floors "the floors, READMEs, forbidden words (label text) and the list of mutants, without building anything")
-set(about_lab "the rows of the table of faults that a crew of processes goes through, 20 times each (sh tests/lab/run.sh faults)")
+set(about_lab "the rows of the table of faults that a crew of processes goes through, 20 times each (sh tests/fault/run.sh faults)")
 set(about_fuzz "seven targets, 30 seconds each (sh tests/fuzz/run.sh 30)")
-set(about_mutants "faults planted in our headers: each is found by a test (python3 tests/mutants/run.py)")
+set(about_mutants "faults planted in our headers: each is found by a test (python3 tests/fault/mutants/run.py)")
 set(about_coverage "which lines of include/ the labels unit, server and contract reach")
 set(about_model "spin searches the model of the queue, and finds every mutant (sh tests/model/run.sh)")
 set(about_interop "beside the real clients of Java, Go, Python and Node (sh tests/run.sh interop), where their tools are")
@@ -72,7 +72,7 @@ function(job_asan)
   # What is done to processes and servers from outside says little here, and takes long; without descriptors or memory a
   # sanitizer cannot do its own work.
   sanitized(asan "-fsanitize=address,undefined -fno-sanitize-recover=all"
-    "distlock_unit;distlock_server_tests;distlock_tls_tests;distlock_contract" "^lab[.]|^server[.]resource_exhaustion$")
+    "distlock_unit;distlock_server_tests;distlock_tls_tests;distlock_contract" "^fault[.]|^server[.]resource_exhaustion$")
 endfunction()
 
 function(job_tsan)
@@ -84,7 +84,7 @@ function(job_tsan)
     set(prefix setarch -R)
   endif()
   # What one thread does, the address sanitizer has seen; what is killed says nothing.
-  set(single "server[.](bad_|connection_cuts|resource_exhaustion|handoff_|plain_scripts|redis_server|no_allocations)|tls[.]|lab[.](fenced|forked|crowd|killed_owner)")
+  set(single "server[.](bad_|connection_cuts|resource_exhaustion|handoff_|plain_scripts|redis_server|no_allocations)|tls[.]|fault[.](fenced|forked|crowd|killed_owner)")
   string(APPEND single "|unit[.](acquire_in_queue|agenda|command|handoff|handoff_replies|key|lease|options|plain_inspector|printable"
     "|reply|saturate|script|server_error|uri)$")
   sanitized(tsan "-fsanitize=thread" "distlock_unit;distlock_server;distlock_contract" "^(${single})" ${prefix})
@@ -148,7 +148,7 @@ function(job_floors)
   endforeach()
   find_program(python python3)
   if(python)
-    run("${python}" tests/mutants/run.py --check)
+    run("${python}" tests/fault/mutants/run.py --check)
   else()
     message(STATUS "job floors: the list of mutants was NOT checked, there is no python3 here")
   endif()
@@ -160,7 +160,7 @@ function(job_model)
 endfunction()
 
 function(job_lab)
-  run(sh tests/lab/run.sh faults)
+  run(sh tests/fault/run.sh faults)
 endfunction()
 
 function(job_fuzz)
@@ -168,7 +168,7 @@ function(job_fuzz)
 endfunction()
 
 function(job_mutants)
-  run(python3 tests/mutants/run.py)
+  run(python3 tests/fault/mutants/run.py)
 endfunction()
 
 function(job_coverage)
@@ -180,7 +180,7 @@ function(job_coverage)
     --target distlock_unit distlock_server distlock_contract)
   # What is killed in the middle writes no counts: that is no failure here.
   execute_process(COMMAND "${CMAKE_CTEST_COMMAND}" --test-dir "${build}" --no-tests=error --parallel ${processors}
-    -L "^(unit|server|contract)$" -E "^lab[.](crowd|killed_owner)$" WORKING_DIRECTORY "${root}")
+    -L "^(unit|server|contract)$" -E "^fault[.](crowd|killed_owner)$" WORKING_DIRECTORY "${root}")
   run(gcovr --root . --object-directory "${build}" --filter include/ --exclude-throw-branches
     --gcov-ignore-parse-errors --print-summary)
 endfunction()

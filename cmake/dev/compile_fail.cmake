@@ -1,4 +1,4 @@
-# Runs the cases of one file in tests/compile_fail: what must not compile, beside the twin that must.
+# Runs the cases of one file in tests/packaging/compile_fail: what must not compile, beside the twin that must.
 #
 #   cmake -D FILE=<file.cpp> -D "COMPILE=<compiler and flags>" -P compile_fail.cmake
 #

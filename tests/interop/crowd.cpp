@@ -14,9 +14,9 @@
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
 
-#include "catch.hpp"
 #include "interop/peer.hpp"
 #include "interop/rows.hpp"
+#include "support/catch.hpp"
 #include "support/history.hpp"
 #include "support/lab_figures.hpp"
 

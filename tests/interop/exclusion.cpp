@@ -12,9 +12,9 @@
 #include <distlock/hiredis.hpp>
 #include <distlock/interop.hpp>
 
-#include "catch.hpp"
 #include "interop/peer.hpp"
 #include "interop/rows.hpp"
+#include "support/catch.hpp"
 #include "support/lab_figures.hpp"
 #include "support/owner_process.hpp"
 #include "support/waiting.hpp"

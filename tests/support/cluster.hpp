@@ -10,7 +10,7 @@
 
 #include <distlock/testing.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 #include "waiting.hpp"
 
 class cluster {

@@ -10,8 +10,8 @@
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/server_error.hpp>
 
-#include "catch.hpp"
 #include "handoff_lock.hpp"
+#include "support/catch.hpp"
 
 namespace handoff_test {
 

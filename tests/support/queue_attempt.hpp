@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "attempt.hpp"
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace queue_test {
 

@@ -9,7 +9,7 @@
 #include <distlock/base/clock.hpp>
 
 #include "attempt.hpp"
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace attempt_test {
 

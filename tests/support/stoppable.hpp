@@ -9,7 +9,7 @@
 #include <distlock/base/error.hpp>
 #include <distlock/testing/redis_server.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 #include "support/sleepers.hpp"
 #include "support/timing_tolerance.hpp"
 

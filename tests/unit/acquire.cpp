@@ -13,7 +13,7 @@
 #include <distlock/engine/acquire.hpp>
 #include <distlock/wire/outcome.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

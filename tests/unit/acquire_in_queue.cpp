@@ -2,7 +2,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 #include "support/queue_attempt.hpp"
 
 using namespace queue_test;

@@ -26,10 +26,10 @@
 #include <distlock/testing/manual_clock.hpp>
 #include <distlock/testing/scripted_connection.hpp>
 
-#include "catch.hpp"
 #include "in_child.hpp"
 #include "lab_figures.hpp"
 #include "sleepers.hpp"
+#include "support/catch.hpp"
 #include "support/gate.hpp"
 #include "timing_tolerance.hpp"
 #include "waiting.hpp"

@@ -10,7 +10,7 @@
 #include <distlock/detail/agenda.hpp>
 
 #include "allocations.hpp"
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <distlock/wire/handoff.hpp>
 #include <distlock/wire/plain.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 using namespace std::chrono_literals;
 using distlock::any_dialect_of;

@@ -27,10 +27,10 @@
 #include <distlock/net/service_registry.hpp>
 #include <distlock/testing/manual_clock.hpp>
 
-#include "catch.hpp"
 #include "in_child.hpp"
 #include "lab_figures.hpp"
 #include "support/allocations.hpp"
+#include "support/catch.hpp"
 #include "support/gate.hpp"
 #include "support/io_over.hpp"
 #include "support/sleepers.hpp"

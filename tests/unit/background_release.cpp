@@ -17,8 +17,8 @@
 #include <distlock/testing/scripted_connection.hpp>
 #include <distlock/wire/handoff.hpp>
 
-#include "catch.hpp"
 #include "support/allocations.hpp"
+#include "support/catch.hpp"
 #include "support/handoff_names.hpp"
 #include "support/io_over.hpp"
 #include "support/waiting.hpp"

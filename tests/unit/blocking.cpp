@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "catch.hpp"
 #include "support/attempt.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

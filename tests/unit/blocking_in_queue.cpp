@@ -13,8 +13,8 @@
 #include <distlock/net/subscription.hpp>
 #include <distlock/wire/handoff.hpp>
 
-#include "catch.hpp"
 #include "support/attempt.hpp"
+#include "support/catch.hpp"
 #include "support/handoff_names.hpp"
 #include "support/waiting.hpp"
 

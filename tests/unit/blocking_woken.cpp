@@ -14,8 +14,8 @@
 #include <distlock/interop.hpp>
 #include <distlock/net/subscription.hpp>
 
-#include "catch.hpp"
 #include "support/attempt.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

@@ -13,7 +13,7 @@
 
 #include <distlock/base/clock.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/script.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

@@ -20,7 +20,7 @@
 #include <distlock/net/connection.hpp>
 #include <distlock/testing/scripted_connection.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 #include "support/in_child.hpp"
 #include "support/timing_tolerance.hpp"
 

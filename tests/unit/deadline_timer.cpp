@@ -14,10 +14,10 @@
 #include <distlock/engine/deadline_timer.hpp>
 #include <distlock/testing/manual_clock.hpp>
 
-#include "catch.hpp"
 #include "in_child.hpp"
 #include "lab_figures.hpp"
 #include "support/allocations.hpp"
+#include "support/catch.hpp"
 #include "support/gate.hpp"
 #include "timing_tolerance.hpp"
 #include "waiting.hpp"

@@ -7,7 +7,7 @@
 
 #include <distlock/base/error.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

@@ -14,7 +14,7 @@
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/reply.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

@@ -22,7 +22,7 @@
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/ticket.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

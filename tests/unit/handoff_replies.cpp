@@ -11,7 +11,7 @@
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/reply.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

@@ -14,7 +14,7 @@
 
 #include <distlock/testing.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 using namespace std::chrono_literals;
 using distlock::testing::check_history;

@@ -11,7 +11,7 @@
 
 #include <distlock/base/key.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

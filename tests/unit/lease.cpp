@@ -9,7 +9,7 @@
 #include <distlock/base/clock.hpp>
 #include <distlock/base/lease.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

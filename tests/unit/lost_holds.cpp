@@ -20,8 +20,8 @@
 #include <distlock/testing/scripted_connection.hpp>
 #include <distlock/wire/plain.hpp>
 
-#include "catch.hpp"
 #include "support/allocations.hpp"
+#include "support/catch.hpp"
 #include "support/sleepers.hpp"
 
 using namespace std::chrono_literals;

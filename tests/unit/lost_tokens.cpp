@@ -14,8 +14,8 @@
 #include <distlock/scoped_lock.hpp>
 #include <distlock/testing/manual_clock.hpp>
 
-#include "catch.hpp"
 #include "in_child.hpp"
+#include "support/catch.hpp"
 #include "timing_tolerance.hpp"
 #include "waiting.hpp"
 

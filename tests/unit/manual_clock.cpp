@@ -9,7 +9,7 @@
 #include <distlock/base/time_source.hpp>
 #include <distlock/testing/manual_clock.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

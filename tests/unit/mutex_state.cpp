@@ -16,7 +16,7 @@
 #include <distlock/testing/scripted_connection.hpp>
 #include <distlock/wire/plain.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 #include "support/locks_in_memory.hpp"
 #include "support/sleepers.hpp"
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <type_traits>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 #include "support/stepped_operation.hpp"
 
 namespace {

@@ -5,7 +5,7 @@
 
 #include <distlock/wire/handoff.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 #include "support/handoff_names.hpp"
 #include "support/stepped_operation.hpp"
 

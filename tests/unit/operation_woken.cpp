@@ -3,7 +3,7 @@
 
 #include <distlock/interop.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 #include "support/stepped_operation.hpp"
 
 namespace {

@@ -10,7 +10,7 @@
 #include <distlock/base/options.hpp>
 #include <distlock/base/owner.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

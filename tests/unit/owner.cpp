@@ -6,7 +6,7 @@
 
 #include <distlock/base/owner.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 #include "support/in_child.hpp"
 
 using distlock::describe_owner;

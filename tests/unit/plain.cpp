@@ -19,7 +19,7 @@
 #include <distlock/wire/plain.hpp>
 #include <distlock/wire/reply.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

@@ -19,7 +19,7 @@
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/report.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

@@ -4,7 +4,7 @@
 
 #include <distlock/detail/printable.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 using distlock::detail::printable;

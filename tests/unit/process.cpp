@@ -4,7 +4,7 @@
 
 #include <distlock/detail/process.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 using distlock::detail::current_process;
 

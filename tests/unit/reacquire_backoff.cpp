@@ -11,7 +11,7 @@
 #include <distlock/testing/manual_clock.hpp>
 #include <distlock/testing/scripted_connection.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 using namespace std::chrono_literals;
 using distlock::command;

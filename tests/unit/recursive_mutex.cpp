@@ -15,8 +15,8 @@
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/plain.hpp>
 
-#include "catch.hpp"
 #include "support/allocations.hpp"
+#include "support/catch.hpp"
 #include "support/locks_in_memory.hpp"
 #include "waiting.hpp"
 

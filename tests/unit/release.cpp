@@ -8,7 +8,7 @@
 #include <distlock/engine/release.hpp>
 #include <distlock/wire/outcome.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

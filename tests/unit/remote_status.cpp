@@ -8,7 +8,7 @@
 #include <distlock/engine/remote_status.hpp>
 #include <distlock/testing/manual_clock.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 #include "support/sleepers.hpp"
 #include "support/waiting.hpp"
 

@@ -12,7 +12,7 @@
 #include <distlock/engine/renewal.hpp>
 #include <distlock/wire/outcome.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

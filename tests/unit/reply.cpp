@@ -8,7 +8,7 @@
 
 #include <distlock/wire/reply.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

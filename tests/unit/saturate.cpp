@@ -7,7 +7,7 @@
 #include <distlock/base/clock.hpp>
 #include <distlock/detail/saturate.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

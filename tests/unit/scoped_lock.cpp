@@ -13,7 +13,7 @@
 #include <distlock/testing/manual_clock.hpp>
 #include <distlock/wire/plain.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 #include "support/locks_in_memory.hpp"
 #include "waiting.hpp"
 

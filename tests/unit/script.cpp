@@ -9,7 +9,7 @@
 #include <distlock/detail/sha1.hpp>
 #include <distlock/wire/script.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <distlock/testing/manual_clock.hpp>
 #include <distlock/testing/scripted_connection.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

@@ -5,7 +5,7 @@
 
 #include <distlock/wire/server_error.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

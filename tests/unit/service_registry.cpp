@@ -8,7 +8,7 @@
 
 #include <distlock/net/service_registry.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

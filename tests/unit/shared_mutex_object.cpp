@@ -21,8 +21,8 @@
 #include <distlock/testing/manual_clock.hpp>
 #include <distlock/testing/scripted_connection.hpp>
 
-#include "catch.hpp"
 #include "support/allocations.hpp"
+#include "support/catch.hpp"
 #include "support/sleepers.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"

@@ -10,8 +10,8 @@
 
 #include <distlock/detail/signal_masked_thread.hpp>
 
-#include "catch.hpp"
 #include "in_child.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

@@ -4,7 +4,7 @@
 
 #include <distlock/engine/stale_unlocks.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

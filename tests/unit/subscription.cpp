@@ -21,8 +21,8 @@
 #include <distlock/net/subscription.hpp>
 #include <distlock/testing/manual_clock.hpp>
 
-#include "catch.hpp"
 #include "support/allocations.hpp"
+#include "support/catch.hpp"
 #include "support/waiting.hpp"
 
 using namespace std::chrono_literals;

@@ -8,9 +8,9 @@
 
 #include <distlock/detail/thread_group.hpp>
 
-#include "catch.hpp"
 #include "in_child.hpp"
 #include "lab_figures.hpp"
+#include "support/catch.hpp"
 #include "waiting.hpp"
 
 using distlock::detail::thread_group;

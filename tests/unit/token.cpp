@@ -12,7 +12,7 @@
 
 #include <distlock/base/token.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

@@ -16,7 +16,7 @@
 #include <distlock/base/error.hpp>
 #include <distlock/net/uri.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 
 namespace {
 

@@ -12,7 +12,7 @@
 #include <distlock/detail/parker.hpp>
 #include <distlock/engine/waiter_queue.hpp>
 
-#include "catch.hpp"
+#include "support/catch.hpp"
 #include "support/sleepers.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"

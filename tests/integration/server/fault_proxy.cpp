@@ -1,0 +1,369 @@
+// The fault proxy passes on, cuts, delays, holds, slices and rewrites just what it was told.
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <distlock/distlock.hpp>
+#include <distlock/hiredis.hpp>
+#include <distlock/testing.hpp>
+
+#include "support/byte_client.hpp"
+#include "support/catch.hpp"
+#include "support/fake_server.hpp"
+#include "support/timing_tolerance.hpp"
+#include "support/waiting.hpp"
+
+using namespace std::chrono_literals;
+using distlock::testing::fault_proxy;
+using distlock::testing::redis_server;
+using ending = fault_proxy::ending;
+using part = fault_proxy::part;
+using words = fault_proxy::words;
+
+namespace {
+
+constexpr std::array all_endings{ending::reset, ending::close, ending::silence};
+
+}  // namespace
+
+TEST_CASE("the proxy passes every byte on when it has no rule") {
+    const redis_server real;
+    fault_proxy proxy(real.socket_path());
+    std::string binary(300'000, '\0');
+    for (std::size_t i = 0; i < binary.size(); ++i) binary[i] = static_cast<char>(i * 7 % 256);
+
+    const std::string stream = wire({"SET", "a", binary}) + wire({"GET", "a"}) + wire({"GET", "none"}) +
+                               wire({"NOSUCH", "\r\n*1\r\n"}) + wire({"SET", "", ""}) + wire({"GET", ""}) +
+                               wire({"EVAL", "return {1, {2, 'three', {}}, {err='E x'}}", "0"}) +
+                               wire({"INCR", "n"});
+    const std::string answer = "+OK\r\n$" + std::to_string(binary.size()) + "\r\n" + binary + "\r\n$-1\r\n";
+    const std::string rest = "+OK\r\n$0\r\n\r\n*3\r\n:1\r\n*3\r\n:2\r\n$5\r\nthree\r\n*0\r\n-E x\r\n:1\r\n";
+
+    byte_client client(proxy.port());
+    std::thread sender([&] { client.send(stream); });  // more than the sockets hold at once
+    const std::string first = client.receive(answer.size());
+    const std::string refusal = client.receive(1);
+    std::string refused;
+    while (!refused.ends_with("\r\n")) {
+        const std::string byte = client.receive(1);
+        if (byte.empty()) break;
+        refused += byte;
+    }
+    const std::string last = client.receive(rest.size());
+    sender.join();
+    CHECK((first == answer));
+    CHECK(refusal == "-");
+    CHECK_THAT(refused, contains_text("unknown command"));
+    CHECK(last == rest);
+    CHECK(proxy.connections() == 1);
+    CHECK(proxy.requests().size() == 8);
+    CHECK(proxy.requests(word("GET")).size() == 3);
+    CHECK(proxy.cuts().empty());
+
+    // What the client sends is the same on the other side, whole commands or not; and so are the ends.
+    client.send("*2\r\n$3\r\nGE");
+    client.send_no_more();
+    CHECK(client.what_follows(ending::close) == "FIN");
+    byte_client inline_client(proxy.port());
+    inline_client.send("PING\r\nINCR n\r\n");
+    CHECK(inline_client.receive(11) == "+PONG\r\n:2\r\n");
+}
+
+TEST_CASE(
+    "bytes reach the server through the proxy as they were sent, also the last ones of a client that goes") {
+    const fake_server server([](fake_server::peer& p) { p.wait_for_end(); });
+    fault_proxy proxy(server.port());
+    const std::string sent = wire({"SET", "a", std::string("\0\r\n$", 4)}) + "*2\r\n$1\r\n";
+    {
+        byte_client client(proxy.port());
+        client.send(sent);
+        client.send_no_more();
+        CHECK(client.what_follows(ending::close) == "FIN");
+    }
+    CHECK(server.received() == sent);
+}
+
+TEST_CASE("the proxy cuts a request after exactly so many bytes, as it was told") {
+    const fake_server server(scripts::always("+OK\r\n"));
+    fault_proxy proxy(server.port());
+    const std::string before = wire({"PING"});
+    const std::string request = wire({"SET", "a", "*1\r\n"});
+    std::string expected;
+    int cuts = 0;
+    for (const ending how : all_endings) {
+        for (std::size_t k = 0; k <= request.size(); ++k) {
+            INFO(text(how) << " after " << k << " bytes");
+            proxy.cut({.of = part::request, .command = word("SET"), .after = k, .how = how});
+            byte_client client(proxy.port());
+            client.send(before + request + before);  // the reply to the first still comes
+            REQUIRE(client.receive(5) == "+OK\r\n");
+            REQUIRE(client.what_follows(how) == text(how));
+            expected += before + request.substr(0, k);
+            REQUIRE(eventually([&] { return server.received().size() >= expected.size(); }));
+
+            byte_client next(proxy.port());
+            next.send(request);
+            REQUIRE(next.receive(5) == "+OK\r\n");
+            expected += request;
+            REQUIRE(server.received() == expected);
+
+            const auto made = proxy.cuts();
+            REQUIRE(static_cast<int>(made.size()) == ++cuts);
+            REQUIRE(made.back().command == words{"SET", "a", "*1\r\n"});
+            REQUIRE(made.back().size == request.size());
+            REQUIRE(made.back().passed == k);
+        }
+    }
+}
+
+TEST_CASE("the proxy cuts a reply after exactly so many bytes, as it was told") {
+    const redis_server real;
+    fault_proxy proxy(real.socket_path());
+    const std::string request = wire({"EVAL", "return {'abc', 7, {}}", "0"});
+    const std::string reply = "*3\r\n$3\r\nabc\r\n:7\r\n*0\r\n";
+    for (const ending how : all_endings) {
+        for (std::size_t k = 0; k <= reply.size(); ++k) {
+            INFO(text(how) << " after " << k << " bytes");
+            proxy.cut({.of = part::reply, .command = word("EVAL"), .after = k, .how = how});
+            byte_client client(proxy.port());
+            client.send(wire({"PING"}) + request + wire({"INCR", "n"}));
+            REQUIRE(client.receive(7 + k) == "+PONG\r\n" + reply.substr(0, k));
+            REQUIRE(client.what_follows(how) == text(how));
+            REQUIRE(proxy.cuts().back().size == reply.size());
+            REQUIRE(proxy.cuts().back().passed == k);
+
+            byte_client next(proxy.port());
+            next.send(request);
+            REQUIRE(next.receive(reply.size()) == reply);
+        }
+    }
+}
+
+TEST_CASE(
+    "the proxy cuts from the one it was told on, as often as it was told, and no more once left alone") {
+    const redis_server real;
+    fault_proxy proxy(real.socket_path());
+    const auto goes_well = [&](const words& command) {
+        byte_client client(proxy.port());
+        client.send(wire(command));
+        return client.receive(1).size() == 1;
+    };
+    const part of = GENERATE(part::request, part::reply);
+    proxy.cut({.of = of, .command = word("GET"), .first = 2, .times = 2});
+    CHECK(goes_well({"GET", "a"}));
+    CHECK(goes_well({"SET", "a", "b"}));
+    CHECK_FALSE(goes_well({"GET", "a"}));
+    CHECK(goes_well({"SET", "a", "b"}));
+    CHECK_FALSE(goes_well({"GET", "a"}));
+    CHECK(goes_well({"GET", "a"}));
+    proxy.cut({.of = of});
+    proxy.leave_alone();
+    CHECK(goes_well({"GET", "a"}));
+    CHECK(proxy.cuts().size() == 2);
+    CHECK(proxy.connections() == 7);
+}
+
+TEST_CASE("a client that ends a silent connection is let go, and the proxy ends at once whatever goes on") {
+    std::atomic<int> ended{0};
+    const fake_server server([&](fake_server::peer& p) {
+        p.wait_for_end();
+        ++ended;
+    });
+    auto proxy = std::make_unique<fault_proxy>(server.port());
+    proxy->cut({.after = 3, .how = ending::silence, .times = 2});
+    {
+        byte_client gone(proxy->port());
+        gone.send(wire({"PING"}));
+        CHECK(eventually([&] { return server.received().size() == 3; }));
+    }
+    CHECK(eventually([&] { return ended == 1; }));
+    byte_client silent(proxy->port());
+    silent.send(wire({"PING"}));
+    byte_client passing(proxy->port());
+    passing.send(wire({"PING"}));
+    CHECK(eventually([&] { return server.received().size() == 6 + wire({"PING"}).size(); }));
+    CHECK(time_of([&] { proxy.reset(); }) <= timing_tolerance);
+    CHECK(silent.what_follows(ending::close) != "silence");
+    CHECK(passing.what_follows(ending::close) != "silence");
+    CHECK(eventually([&] { return ended == 3; }));
+}
+
+TEST_CASE("a delay comes before every byte of its direction, which stay in order") {
+    const redis_server real;
+    fault_proxy proxy(real.socket_path());
+    const part of = GENERATE(part::request, part::reply);
+    byte_client client(proxy.port());
+    proxy.delay(of, 60ms);
+    std::string got;
+    const auto took = time_of([&] {
+        client.send(wire({"INCR", "n"}) + wire({"INCR", "n"}) + wire({"INCR", "n"}));
+        got = client.receive(12);
+    });
+    CHECK(got == ":1\r\n:2\r\n:3\r\n");
+    CHECK(took >= 60ms);
+    CHECK(took < 3 * 60ms + timing_tolerance);  // not one after the other
+    proxy.leave_alone();
+    client.send(wire({"INCR", "n"}));
+    CHECK(client.receive(4) == ":4\r\n");
+}
+
+TEST_CASE("what is held does not pass until it is let go, and connections can be made meanwhile") {
+    const redis_server real;
+    fault_proxy proxy(real.socket_path());
+    const part of = GENERATE(part::request, part::reply);
+    proxy.hold(of);
+    byte_client first(proxy.port());
+    byte_client second(proxy.port());
+    first.send(wire({"SET", "a", "1"}));
+    second.send(wire({"SET", "b", "2"}));
+    CHECK(eventually([&] { return proxy.requests().size() == 2; }));
+    if (of == part::reply) CHECK(eventually([&] { return real.command({"DBSIZE"}) == "2"; }));
+    CHECK(first.what_follows(ending::silence) == "silence");
+    CHECK(second.what_follows(ending::silence) == "silence");
+    CHECK(real.command({"DBSIZE"}) == (of == part::reply ? "2" : "0"));
+    proxy.let_go();
+    CHECK(first.receive(5) == "+OK\r\n");
+    CHECK(second.receive(5) == "+OK\r\n");
+}
+
+TEST_CASE("slices are as small as was told, and the whole is the same") {
+    const fake_server server(scripts::always("+OK\r\n"));
+    fault_proxy proxy(server.port());
+    proxy.slice(part::request, 1, 2ms);
+    proxy.slice(part::reply, 1, 2ms);
+    byte_client client(proxy.port());
+    const std::string request = wire({"SET", "a", "b"});
+    const auto took = time_of([&] {
+        client.send(request);
+        CHECK(client.receive(5) == "+OK\r\n");
+    });
+    CHECK(server.received() == request);
+    CHECK(took >= 2ms * (request.size() + 5 - 2));
+    proxy.slice(part::request, 0);
+    proxy.slice(part::reply, 0);
+    client.send(request);
+    CHECK(client.receive(5) == "+OK\r\n");
+}
+
+TEST_CASE("a reply is rewritten as often as was told, for the commands that were named") {
+    const redis_server real;
+    fault_proxy proxy(real.socket_path());
+    byte_client client(proxy.port());
+    proxy.rewrite(word("GET"), "-READONLY replica\r\n", 2);
+    client.send(wire({"GET", "a"}) + wire({"INCR", "n"}) + wire({"GET", "a"}) + wire({"GET", "a"}));
+    const std::string expected = "-READONLY replica\r\n:1\r\n-READONLY replica\r\n$-1\r\n";
+    CHECK(client.receive(expected.size()) == expected);
+}
+
+TEST_CASE("a storm cuts the same for the same seed, and something else for another") {
+    const fake_server server(scripts::always("+OK\r\n"));
+    const auto cuts = [&](std::uint64_t seed) {
+        fault_proxy proxy(server.port());
+        proxy.storm(seed, 5);
+        std::string seen;
+        for (int i = 0; i < 30; ++i) {
+            byte_client client(proxy.port());
+            const auto before = proxy.cuts().size();
+            const auto was_cut = [&] { return proxy.cuts().size() != before; };
+            while (!was_cut()) {
+                client.send(wire({"PING"}));
+                CHECK(eventually([&] { return was_cut() || client.readable(1); }));
+                if (!was_cut()) client.receive(5);
+            }
+        }
+        for (const auto& c : proxy.cuts())
+            seen += (c.of == part::reply ? " <" : " >") + std::to_string(c.passed);
+        return seen;
+    };
+    const auto first = cuts(1);
+    CHECK(first == cuts(1));
+    CHECK(first != cuts(2));
+}
+
+TEST_CASE(
+    "the proxy cuts a message after exactly so many bytes, and replies between messages stay what they are") {
+    const redis_server real;
+    fault_proxy proxy(real.socket_path());
+    const std::string message = wire({"message", "news", "text"});
+    const std::string confirmed = "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n";
+    const auto publish = [&] { REQUIRE(real.command({"PUBLISH", "news", "text"}) == "1"); };
+    for (const ending how : all_endings) {
+        for (std::size_t k = 0; k <= message.size(); ++k) {
+            INFO(text(how) << " after " << k << " bytes");
+            byte_client client(proxy.port());
+            client.send(wire({"SUBSCRIBE", "news"}));
+            REQUIRE(client.receive(confirmed.size()) == confirmed);
+            proxy.cut({.of = part::message, .command = word("message"), .after = k, .how = how, .first = 2});
+            publish();
+            client.send(wire({"PING", "well?"}));
+            const std::string both = message + "*2\r\n$4\r\npong\r\n$5\r\nwell?\r\n";
+            REQUIRE(client.receive(both.size()) == both);
+            publish();
+            REQUIRE(client.receive(k) == message.substr(0, k));
+            REQUIRE(client.what_follows(how) == text(how));
+            const auto made = proxy.cuts();
+            REQUIRE(made.back().of == part::message);
+            REQUIRE(made.back().command == words{"message", "news", "text"});
+            REQUIRE(made.back().passed == k);
+            if (how == ending::silence) publish();  // the server believes that it is heard
+            client.send_no_more();
+            REQUIRE(eventually([&] { return real.command({"PUBSUB", "NUMSUB", "news"}) == "news\n0"; }));
+        }
+    }
+}
+
+TEST_CASE("a message is lost, and the conversation goes on") {
+    const redis_server real;
+    fault_proxy proxy(real.socket_path());
+    byte_client client(proxy.port());
+    client.send(wire({"SUBSCRIBE", "a", "b"}));
+    const std::string confirmed =
+        "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n*3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:2\r\n";
+    REQUIRE(client.receive(confirmed.size()) == confirmed);
+    proxy.rewrite(word("message"), "", 2);
+    for (const char* one : {"1", "2", "3", "4"}) real.command({"PUBLISH", "b", one});
+    const std::string rest = wire({"message", "b", "3"}) + wire({"message", "b", "4"});
+    CHECK(client.receive(rest.size()) == rest);
+    CHECK(proxy.cuts().empty());
+}
+
+TEST_CASE("an end is held, too: the server does not hear of a client that is gone until it is let go") {
+    const redis_server real;
+    fault_proxy proxy(real.socket_path());
+    const auto heard = [&] { return real.command({"PUBSUB", "NUMSUB", "news"}) == "news\n1"; };
+    {
+        byte_client client(proxy.port());
+        client.send(wire({"SUBSCRIBE", "news"}));
+        // It has read all there is, or its end would be a reset.
+        const std::string confirmed = "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n";
+        REQUIRE(client.receive(confirmed.size()) == confirmed);
+        REQUIRE(heard());
+        proxy.hold(part::request);
+        proxy.hold(part::reply);
+    }
+    byte_client(proxy.port()).send(wire({"PING"}));
+    CHECK(
+        eventually([&] { return proxy.requests(word("PING")).size() == 1; }));  // it has seen that end since
+    CHECK(heard());
+    proxy.let_go();
+    CHECK(eventually([&] { return !heard(); }));
+}
+
+TEST_CASE("locks work behind one-byte segments, as they do without") {
+    const redis_server real;
+    fault_proxy proxy(real.socket_path());
+    proxy.slice(part::request, 1);
+    proxy.slice(part::reply, 1);
+    distlock::hiredis_connection redis{proxy.uri()};
+    distlock::mutex m{redis, "sliced", {.lease = 5s, .fencing = true, .release = distlock::confirmed}};
+    for (int i = 0; i < 5; ++i) {
+        m.lock();
+        CHECK(m.unlock() == distlock::release_outcome::released);
+    }
+    CHECK(real.command({"EXISTS", "sliced"}) == "0");
+}

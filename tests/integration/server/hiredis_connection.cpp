@@ -1,0 +1,506 @@
+// hiredis_connection over real servers: what it carries, how it keeps its sockets, and where it stops waiting.
+#include <algorithm>
+#include <arpa/inet.h>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <fcntl.h>
+#include <memory>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <set>
+#include <string>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include <distlock/hiredis.hpp>
+#include <distlock/testing.hpp>
+
+#include "support/catch.hpp"
+#include "support/descriptors.hpp"
+#include "support/fake_server.hpp"
+#include "support/in_child.hpp"
+#include "support/timing_tolerance.hpp"
+#include "support/waiting.hpp"
+
+using namespace std::chrono_literals;
+using distlock::clock;
+using distlock::command;
+using distlock::errc;
+using distlock::hiredis_connection;
+using distlock::reply;
+using distlock::reply_kind;
+using distlock::testing::redis_server;
+using distlock::testing::redis_server_options;
+
+namespace {
+
+const std::string canary = "hunter2-canary";
+
+// Every command here is answered within this, or the machine is broken.
+const std::string patient = "?connect_timeout=20s&command_timeout=20s";
+
+redis_server_options over_tcp(std::vector<std::string> arguments = {}) {
+    redis_server_options options;
+    options.tcp = true;
+    options.arguments = std::move(arguments);
+    return options;
+}
+redis_server_options with(std::vector<std::string> arguments) {
+    redis_server_options options;
+    options.arguments = std::move(arguments);
+    return options;
+}
+
+std::string unix_uri(const redis_server& server, const std::string& login) {
+    return "unix://" + login + server.socket_path() + patient;
+}
+
+// How many sockets a server has, but for the one it is asked on.
+std::ptrdiff_t sockets_at(const redis_server& server) {
+    const std::string list = server.command({"CLIENT", "LIST"});
+    return std::count(list.begin(), list.end(), '\n') - 1;
+}
+
+std::string number_in_info(const redis_server& server, std::string_view section, const std::string& field) {
+    const std::string info = server.command({"INFO", section});
+    const auto at = info.find(field + ":");
+    if (at == std::string::npos) return "";
+    const auto from = at + field.size() + 1;
+    return info.substr(from, info.find('\r', from) - from);
+}
+
+bool blocked(const redis_server& server, int how_many) {
+    return number_in_info(server, "clients", "blocked_clients") == std::to_string(how_many);
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("a connection carries commands over TCP and over a unix socket") {
+    const bool tcp = GENERATE(false, true);
+    redis_server_options options;
+    options.tcp = tcp;
+    const redis_server server(options);
+    hiredis_connection redis(server.uri() + patient);
+
+    CHECK(redis.execute({"SET", "a", "1"}).is_status("OK"));
+    CHECK(redis.execute({"GET", "a"}).is_string("1"));
+    CHECK(redis.execute({"INCR", "a"}).is_integer(2));
+    CHECK(redis.execute({"GET", "nothing"}).is(reply_kind::nil));
+    CHECK(redis.execute({"LPUSH", "a", "x"}).is(reply_kind::error));
+    CHECK(redis.execute({"RPUSH", "l", "x", "y"}).is_integer(2));
+    const reply list = redis.execute({"LRANGE", "l", "0", "-1"});
+    REQUIRE(list.elements().size() == 2);
+    CHECK(list.elements()[0].is_string("x"));
+    CHECK(list.elements()[1].is_string("y"));
+    CHECK(server.command({"GET", "a"}) == "2");
+}
+
+TEST_CASE("a host name is looked up") {
+    const redis_server server(over_tcp());
+    hiredis_connection redis("redis://localhost:" + std::to_string(server.port()) + patient);
+    const reply answer = redis.execute({"PING"});
+    addrinfo* found = nullptr;
+    const bool known = ::getaddrinfo("localhost", nullptr, nullptr, &found) == 0;
+    if (known) ::freeaddrinfo(found);
+    // A machine without /etc/hosts, as a bare chroot is, does not know the name: then it is the reason that counts.
+    CHECK(answer.is_status("PONG") == known);
+    CHECK((known || answer.is(reply_kind::not_sent)));
+}
+
+TEST_CASE("an IPv6 address is connected to") {
+    const int probe = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in6 loopback{};
+    loopback.sin6_family = AF_INET6;
+    loopback.sin6_addr = in6addr_loopback;
+    const bool available =
+        probe >= 0 && ::bind(probe, reinterpret_cast<const sockaddr*>(&loopback), sizeof loopback) == 0;
+    if (probe >= 0) ::close(probe);
+    if (!available) {
+        WARN("this machine has no IPv6 loopback");
+        return;
+    }
+    const redis_server server(over_tcp({"--bind", "127.0.0.1", "::1"}));
+    hiredis_connection redis("redis://[::1]:" + std::to_string(server.port()) + patient);
+    CHECK(redis.execute({"PING"}).is_status("PONG"));
+    CHECK(has(redis.execute({"CLIENT", "INFO"}).text(), "addr=[::1]:"));
+}
+
+TEST_CASE("any bytes travel in an argument, and come back") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    std::string all;
+    for (int i = 0; i < 256; ++i) all += static_cast<char>(i);
+    for (const std::string& text : {all, std::string(), std::string("a\r\n$4\r\nPING\r\n"),
+                                    std::string("\0", 1), std::string(50000, 'x')}) {
+        CHECK(redis.execute({"ECHO", text}).is_string(text));
+        CHECK(redis.execute({"SET", text, "here"}).is_status("OK"));
+        CHECK(redis.execute({"GET", text}).is_string("here"));
+    }
+}
+
+TEST_CASE("a password authenticates the default user") {
+    const redis_server server(with({"--requirepass", canary}));
+    hiredis_connection redis(unix_uri(server, ":" + canary + "@"));
+    CHECK(redis.execute({"PING"}).is_status("PONG"));
+}
+
+TEST_CASE("a user and a password authenticate an ACL user") {
+    const redis_server server;
+    REQUIRE(server.command({"ACL", "SETUSER", "anna", "on", ">" + canary, "allcommands", "allkeys"}) == "OK");
+    hiredis_connection redis(unix_uri(server, "anna:" + canary + "@"));
+    CHECK(redis.execute({"ACL", "WHOAMI"}).is_string("anna"));
+}
+
+TEST_CASE("a wrong password or none is an error that names the server and no password") {
+    const redis_server server(with({"--requirepass", "right"}));
+    hiredis_connection wrong(unix_uri(server, ":" + canary + "@"));
+    hiredis_connection unknown_user(unix_uri(server, "nobody:" + canary + "@"));
+    for (hiredis_connection* redis : {&wrong, &unknown_user}) {
+        const reply r = redis->execute({"SET", "a", "1"});
+        CHECK(r.is(reply_kind::not_sent));
+        CHECK(r.cause() == errc::authentication_failed);
+        CHECK_THAT(r.text(), contains_text("redis.sock"));
+        CHECK_THAT(r.text(), !contains_text(canary));
+    }
+    hiredis_connection none(unix_uri(server, ""));
+    CHECK_THAT(none.execute({"SET", "a", "1"}).text(), contains_text("NOAUTH"));
+    CHECK(server.command({"EXISTS", "a"}) == "0");
+}
+
+TEST_CASE("a password the server does not want is an error") {
+    const redis_server server;
+    hiredis_connection redis(unix_uri(server, ":" + canary + "@"));
+    const reply r = redis.execute({"PING"});
+    CHECK(r.is(reply_kind::not_sent));
+    CHECK(r.cause() == errc::authentication_failed);
+}
+
+TEST_CASE("the database of the URI is selected on every socket") {
+    const redis_server server;
+    hiredis_connection zero(server.uri());
+    hiredis_connection two(server.uri() + patient + "&db=2");
+    CHECK(two.execute({"SET", "where", "two"}).is_status("OK"));
+    CHECK(zero.execute({"EXISTS", "where"}).is_integer(0));
+    server.command({"CLIENT", "KILL", "TYPE", "normal"});
+    CHECK(two.execute({"GET", "where"}).is_string("two"));
+}
+
+TEST_CASE("a database the server does not have is an error, and nothing is sent to another") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient + "&db=99");
+    const reply r = redis.execute({"SET", "a", "1"});
+    CHECK(r.is(reply_kind::not_sent));
+    CHECK_THAT(r.text(), contains_text("SELECT"));
+    CHECK(server.command({"EXISTS", "a"}) == "0");
+}
+
+TEST_CASE("commands one after the other travel on one socket") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    const auto before = number_in_info(server, "stats", "total_connections_received");
+    const auto id = redis.execute({"CLIENT", "ID"}).number();
+    for (int i = 0; i < 100; ++i) REQUIRE(redis.execute({"CLIENT", "ID"}).is_integer(id));
+    // Whoever asks is counted, too.
+    CHECK(std::stoi(number_in_info(server, "stats", "total_connections_received")) == std::stoi(before) + 2);
+    CHECK(sockets_at(server) == 1);
+}
+
+TEST_CASE("the socket used last is used first") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    const auto id = [&] { return redis.execute({"CLIENT", "ID"}).number(); };
+    const auto first = id();
+    reply popped;
+    std::thread waiter([&] { popped = redis.execute({"BLPOP", "list", "0"}); });
+    const bool waits = eventually([&] { return blocked(server, 1); });
+    const auto second = id();
+    server.command({"RPUSH", "list", "x"});
+    waiter.join();
+    REQUIRE(waits);
+    CHECK(popped.is(reply_kind::array));
+    CHECK(second != first);
+    CHECK(id() == first);
+    CHECK(id() == first);
+    CHECK(sockets_at(server) == 2);
+}
+
+TEST_CASE("no more than max_idle sockets stay open, and the one for pipelines") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient + "&max_idle=2");
+    std::array<reply, 1> replies;
+    redis.pipeline(std::array<command, 1>{command({"PING"})}, replies);
+    std::vector<std::thread> waiters;
+    for (int i = 0; i < 5; ++i)
+        waiters.emplace_back([&] { static_cast<void>(redis.execute({"BLPOP", "list", "0"})); });
+    const bool all_wait = eventually([&] { return blocked(server, 5); });
+    const auto sockets = sockets_at(server);
+    server.command({"RPUSH", "list", "1", "2", "3", "4", "5"});
+    for (std::thread& t : waiters) t.join();
+    REQUIRE(all_wait);
+    CHECK(sockets == 5 + 1);
+    CHECK(eventually([&] { return sockets_at(server) == 2 + 1; }));
+}
+
+TEST_CASE("eight threads on one connection read their own answers") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    std::atomic<int> right{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 8; ++t) {
+        threads.emplace_back([&, t] {
+            const std::string key = "key" + std::to_string(t);
+            for (int i = 0; i < 250; ++i) {
+                const std::string value = std::to_string(t) + ":" + std::to_string(i);
+                if (redis.execute({"SET", key, value}).is_status("OK")) ++right;
+                if (redis.execute({"GET", key}).is_string(value)) ++right;
+            }
+        });
+    }
+    for (std::thread& t : threads) t.join();
+    CHECK(right == 8 * 500);
+    CHECK(sockets_at(server) <= 8);
+}
+
+TEST_CASE("no descriptor of a connection is inherited by a program that is started") {
+    const redis_server server(over_tcp());
+    const auto before = open_descriptors();
+    hiredis_connection redis(server.uri() + patient);
+    REQUIRE(redis.execute({"PING"}).answered());
+    const auto news = redis.subscribe("news");
+    distlock::listener listens(news, "");
+    REQUIRE(listens.wait(clock::now() + 20s, {}) == distlock::listener::woken::by_confirmation);
+    const auto opened = opened_since(before);
+    std::set<int> inherited;
+    for (const int fd : opened) {
+        if ((::fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0) inherited.insert(fd);
+    }
+    CHECK(opened.size() == 3);  // two sockets, and what wakes the thread that reads messages
+    CHECK(inherited.empty());
+}
+
+TEST_CASE("a TCP socket sends at once and notices a dead peer") {
+    const redis_server server(over_tcp());
+    const auto before = open_descriptors();
+    hiredis_connection redis(server.uri() + patient);
+    REQUIRE(redis.execute({"PING"}).is_status("PONG"));
+    const auto opened = opened_since(before);
+    REQUIRE(opened.size() == 1);
+    const int fd = *opened.begin();
+    CHECK(socket_option(fd, IPPROTO_TCP, TCP_NODELAY) == 1);
+    CHECK(socket_option(fd, SOL_SOCKET, SO_KEEPALIVE) == 1);
+    CHECK(socket_option(fd, IPPROTO_TCP, TCP_KEEPIDLE) <= 60);
+}
+
+TEST_CASE("a connection that goes closes what it opened") {
+    const redis_server server;
+    const auto before = open_descriptors();
+    {
+        hiredis_connection redis(server.uri() + patient);
+        REQUIRE(redis.execute({"PING"}).answered());
+        CHECK(opened_since(before).size() == 1);
+    }
+    CHECK(opened_since(before).empty());
+    CHECK(eventually([&] { return sockets_at(server) == 0; }));
+}
+
+TEST_CASE("a server that was restarted is found again") {
+    redis_server server(over_tcp());
+    hiredis_connection redis(server.uri() + patient);
+    for (int i = 0; i < 3; ++i) {
+        REQUIRE(redis.execute({"PING"}).is_status("PONG"));
+        if (i % 2 == 0) {
+            server.kill();
+        } else {
+            server.stop();
+        }
+        const reply down = redis.execute({"PING"});
+        CHECK(down.is(reply_kind::not_sent));
+        CHECK(down.cause() == errc::unreachable);
+        server.start();
+        CHECK(redis.execute({"PING"}).is_status("PONG"));
+    }
+}
+
+TEST_CASE("the caller does not notice that idle sockets were closed by the server") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    for (int i = 0; i < 20; ++i) {
+        const auto id = redis.execute({"CLIENT", "ID"}).number();
+        REQUIRE(id > 0);
+        server.command({"CLIENT", "KILL", "TYPE", "normal"});
+        const reply next = redis.execute({"CLIENT", "ID"});
+        REQUIRE(next.is(reply_kind::integer));
+        CHECK(next.number() != id);
+    }
+}
+
+TEST_CASE("what one thread posts and then executes arrives in order") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    int right = 0;
+    for (int i = 0; i < 300; ++i) {
+        const std::string value = std::to_string(i);
+        if (!redis.post({"SET", "a", value})) break;
+        if (redis.execute({"GET", "a"}).is_string(value)) ++right;
+    }
+    CHECK(right == 300);
+    CHECK(sockets_at(server) == 1);
+}
+
+TEST_CASE("the replies of posted commands are skipped, errors and large ones too") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    REQUIRE(redis.execute({"SET", "a", std::string(30000, 'x')}).is_status("OK"));
+    for (int i = 0; i < 20; ++i) {
+        REQUIRE(redis.post({"NO-SUCH-COMMAND"}));
+        REQUIRE(redis.post({"GET", "a"}));
+        REQUIRE(redis.post({"GET", "a"}));
+        REQUIRE(redis.post({"GET", "a"}));
+    }
+    CHECK(redis.execute({"ECHO", "mine"}).is_string("mine"));
+    CHECK(redis.execute({"ECHO", "mine again"}).is_string("mine again"));
+}
+
+TEST_CASE("a thousand posts in a row are all applied, before the next command") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    for (int i = 0; i < 1000; ++i) REQUIRE(redis.post({"INCR", "count"}));
+    CHECK(redis.execute({"GET", "count"}).is_string("1000"));
+}
+
+TEST_CASE("what was posted to a server that stands still is applied when it goes on") {
+    redis_server server(over_tcp());
+    hiredis_connection redis(server.uri());
+    REQUIRE(redis.execute({"PING"}).answered());
+    server.pause();
+    int posted = 0;
+    for (int i = 0; i < 300; ++i) {
+        const std::string element = std::to_string(i) + std::string(1000, '.');
+        if (redis.post({"SADD", "posted", element})) ++posted;
+    }
+    server.resume();
+    CHECK(posted > 0);
+    CHECK(eventually([&] { return server.command({"SCARD", "posted"}) == std::to_string(posted); }));
+}
+
+TEST_CASE("a post that nobody can receive says so") {
+    redis_server server(over_tcp());
+    hiredis_connection redis(server.uri() + patient);
+    CHECK(redis.post({"PING"}));
+    server.kill();
+    hiredis_connection fresh(server.uri() + patient);
+    CHECK_FALSE(fresh.post({"PING"}));
+}
+
+TEST_CASE("a server that was restarted after a post is found again") {
+    redis_server server(over_tcp());
+    hiredis_connection redis(server.uri() + patient);
+    REQUIRE(redis.post({"PING"}));
+    server.restart();
+    const reply next = redis.execute({"ECHO", "a"});  // unknown, or answered; never the reply of the post
+    CHECK((!next.answered() || next.is_string("a")));
+    CHECK(redis.execute({"ECHO", "b"}).is_string("b"));
+}
+
+TEST_CASE("half a command is never applied") {
+    redis_server_options options;
+    options.tcp = GENERATE(false, true);
+    redis_server server(options);
+    hiredis_connection redis(server.uri());
+    REQUIRE(redis.execute({"PING"}).answered());
+    const std::string much(16 * 1024 * 1024, 'x');  // more than the two kernels' buffers take
+    server.pause();
+    reply r;
+    const auto took = time_of([&] { r = redis.execute({"SET", "a", much}); });
+    server.resume();
+    CHECK_FALSE(r.answered());
+    CHECK(took <= 200ms + timing_tolerance);
+    CHECK(eventually([&] { return sockets_at(server) == 0; }));
+    CHECK(server.command({"EXISTS", "a"}) == "0");
+}
+
+TEST_CASE("a child after fork() is refused") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    REQUIRE(redis.execute({"PING"}).answered());
+    const auto refused = [](const reply& r) {
+        return r.is(reply_kind::not_sent) && r.cause() == errc::wrong_process;
+    };
+    CHECK(in_child([&] { return refused(redis.execute({"SET", "a", "child"})); }));
+    CHECK(in_child([&] {
+        std::array<reply, 1> replies;
+        redis.pipeline(std::array<command, 1>{command{"SET", "a", "child"}}, replies);
+        return refused(replies[0]);
+    }));
+    CHECK(in_child([&] { return !redis.post({"SET", "a", "child"}); }));
+    CHECK(redis.execute({"GET", "a"}).is(reply_kind::nil));
+}
+
+TEST_CASE("a child that ends through destructors leaves its parent's sockets alone") {
+    const redis_server server(over_tcp());
+    auto redis = std::make_unique<hiredis_connection>(server.uri() + patient);
+    const auto id = redis->execute({"CLIENT", "ID"}).number();
+    REQUIRE(redis->post({"INCR", "posted"}));
+    REQUIRE(in_child([&] {
+        redis.reset();
+        return true;
+    }));
+    int right = 0;
+    for (int i = 0; i < 100; ++i) {
+        const std::string text = "parent" + std::to_string(i);
+        if (redis->execute({"ECHO", text}).is_string(text)) ++right;
+    }
+    CHECK(right == 100);
+    CHECK(redis->execute({"CLIENT", "ID"}).is_integer(id));
+    CHECK(redis->execute({"GET", "posted"}).is_string("1"));
+}
+
+TEST_CASE("a child that ends through destructors sends nothing") {
+    const fake_server server(scripts::always("+PONG\r\n"));
+    auto redis = std::make_unique<hiredis_connection>(server.uri("", "/" + patient));
+    REQUIRE(redis->execute({"PING"}).is_status("PONG"));
+    REQUIRE(in_child([&] {
+        redis.reset();
+        return true;
+    }));
+    REQUIRE(redis->execute({"PING"}).is_status("PONG"));
+    const std::string ping = "*1\r\n$4\r\nPING\r\n";
+    CHECK(server.received() == ping + ping);
+    CHECK(server.accepted() == 1);
+}
+
+TEST_CASE("no message of a connection holds the password") {
+    redis_server server(over_tcp({"--requirepass", "right"}));
+    const std::string login = "anna:" + canary + "@";
+    const auto text_from = [&](const std::string& uri) {
+        hiredis_connection redis(uri);
+        return redis.execute({"GET", "a"}).text();
+    };
+    const std::string at_server = "redis://" + login + "127.0.0.1:" + std::to_string(server.port());
+    std::string all = text_from(at_server + patient);
+    server.pause();
+    all += text_from(at_server);
+    server.kill();
+    all += text_from(at_server);
+    for (const std::string& echo :
+         {"-ERR unknown command 'AUTH', with args beginning with: 'anna' '" + canary + "'\r\n",
+          "-ERR wrong number of arguments for 'auth' command " + canary + "\r\n",
+          "-WRONGPASS " + canary + "\r\n", "-LOADING " + canary + "\r\n", "-NOAUTH " + canary + "\r\n",
+          "+" + canary + "\r\n", "$14\r\n" + canary + "\r\n", "*1\r\n+" + canary + "\r\n",
+          "-" + canary + " is no password\r\n", "+OK\r\n-ERR " + canary + "\r\n"}) {
+        const fake_server old(scripts::once(echo));
+        INFO(echo);
+        const std::string text = text_from(old.uri(login, "?command_timeout=100ms"));
+        CHECK_THAT(text, !contains_text(canary));
+        CHECK_THAT(text, contains_text("127.0.0.1:" + std::to_string(old.port())));
+        all += text;
+    }
+    CHECK_THAT(all, !contains_text(canary));
+    CHECK_THAT(all, contains_text("anna"));
+}

@@ -1,0 +1,352 @@
+// Which sockets a hiredis_connection keeps: none that leads to a demoted master, none that may have fallen silent with another,
+// and one for pipelines that no command can take.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <poll.h>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <distlock/hiredis.hpp>
+#include <distlock/testing.hpp>
+
+#include "support/catch.hpp"
+#include "support/moody_server.hpp"
+#include "support/waiting.hpp"
+
+using namespace std::chrono_literals;
+using distlock::clock;
+using distlock::command;
+using distlock::hiredis_connection;
+using distlock::receipt;
+using distlock::reply;
+using distlock::reply_kind;
+using distlock::testing::redis_server;
+using distlock::testing::redis_server_options;
+
+namespace {
+
+const std::string patient = "?connect_timeout=20s&command_timeout=20s";
+
+// Effects: the connection has so many idle sockets.
+void fill(hiredis_connection& redis, moody_server& server, int count) {
+    server.hold();
+    std::vector<std::thread> threads;
+    for (int i = 0; i < count; ++i) threads.emplace_back([&] { static_cast<void>(redis.execute({"HOLD"})); });
+    const bool all = eventually([&] { return server.holding() == count; });
+    server.let_go();
+    for (std::thread& t : threads) t.join();
+    server.hold();
+    REQUIRE(all);
+    REQUIRE(server.accepted() == count);
+}
+
+std::array<reply, 2> pipeline(hiredis_connection& redis, const command& first, const command& second) {
+    const std::array<command, 2> both{first, second};
+    std::array<reply, 2> replies;
+    redis.pipeline(both, replies);
+    return replies;
+}
+
+// The same with little time.
+command soon(command cmd) { return cmd.until(clock::now() + 300ms); }
+
+std::int64_t id_of_a_command(hiredis_connection& redis) { return redis.execute({"CLIENT", "ID"}).number(); }
+std::int64_t id_of_a_pipeline(hiredis_connection& redis) {
+    return pipeline(redis, {"PING"}, {"CLIENT", "ID"})[1].number();
+}
+
+// How many sockets a server has, but for the one it is asked on.
+std::ptrdiff_t sockets_at(const redis_server& server) {
+    const std::string list = server.command({"CLIENT", "LIST"});
+    return std::count(list.begin(), list.end(), '\n') - 1;
+}
+
+bool blocked(const std::string& info, int how_many) {
+    return info.find("blocked_clients:" + std::to_string(how_many) + "\r") != std::string::npos;
+}
+
+const std::string demoted = "-READONLY You can't write against a read only replica.\r\n";
+
+}  // namespace
+
+// After a fail-over behind a stable name a connection never left the demoted master: a socket that answered was kept.
+TEST_CASE("no socket that led to a server is used again when that says it is no master") {
+    const std::string said = GENERATE(
+        as<std::string>{}, demoted,
+        "-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is no\r\n",
+        "-UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)\r\n",
+        "-ERR Error running script (call to f_6b1b): @user_script:1: @user_script: 1: -READONLY You "
+        "can't\r\n");
+    const bool in_a_pipeline = GENERATE(false, true);
+    INFO(said);
+    moody_server server;
+    hiredis_connection redis(server.uri());
+    fill(redis, server, 3);
+    server.change(said);
+    if (in_a_pipeline) {
+        CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[0].is(reply_kind::error));
+    } else {
+        CHECK(redis.execute({"GET", "a"}).is(reply_kind::error));
+    }
+    CHECK(redis.execute({"GET", "a"}).is_status("OK"));
+    CHECK(server.accepted() == 4);
+    CHECK(eventually([&] { return server.closed() == 3; }));
+    CHECK(server.reset() == 0);
+}
+
+TEST_CASE("an error that is no change of roles leaves the sockets as they are") {
+    moody_server server;
+    hiredis_connection redis(server.uri());
+    fill(redis, server, 2);
+    server.change("-BUSY Redis is busy running a script. READONLY UNBLOCKED\r\n");
+    CHECK(redis.execute({"GET", "a"}).is(reply_kind::error));
+    CHECK(redis.execute({"GET", "a"}).is(reply_kind::error));
+    CHECK(server.accepted() == 2);
+}
+
+// It became the one for pipelines: where connections had run out, the next renewal found it closed, and no other.
+TEST_CASE("a socket on which the server said that it has its fill of clients is not used again") {
+    const bool in_a_pipeline = GENERATE(false, true);
+    moody_server server;
+    hiredis_connection redis(server.uri());
+    fill(redis, server, 1);
+    server.change("-ERR max number of clients reached\r\n");
+    const reply turned_away =
+        in_a_pipeline ? pipeline(redis, {"GET", "a"}, {"GET", "b"})[0] : redis.execute({"GET", "a"});
+    CHECK(turned_away.is(reply_kind::error));
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_status("OK"));
+    CHECK(redis.execute({"GET", "a"}).is_status("OK"));
+    CHECK(server.accepted() == 3);
+}
+
+TEST_CASE("a change of roles that is read in the answer to a posted command counts, too") {
+    const bool collected = GENERATE(false, true);
+    moody_server server;
+    hiredis_connection redis(server.uri());
+    fill(redis, server, 2);
+    server.change(demoted);
+    const int before = server.answered();
+    const auto posted = clock::now();
+    const auto told = std::make_shared<receipt>();
+    REQUIRE(redis.post({"SET", "a", "1"}, told));
+    // The next command looks whether there is an answer to what was posted longer than a millisecond ago.
+    REQUIRE(eventually([&] { return server.answered() > before && clock::now() - posted > 20ms; }));
+    if (collected) redis.collect();
+    CHECK(redis.execute({"GET", "a"}).is_status("OK"));
+    CHECK(server.accepted() == 3);
+    const auto answer = told->answer();
+    REQUIRE(answer);
+    CHECK_THAT(answer->text(), contains_text("READONLY"));
+}
+
+TEST_CASE("a command that a change of roles ends leaves no socket to that server") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    const auto before = id_of_a_command(redis);
+    reply ended;
+    std::thread waiter([&] { ended = redis.execute({"BLPOP", "list", "0"}); });
+    const bool waits = eventually([&] { return blocked(server.command({"INFO", "clients"}), 1); });
+    const auto last = id_of_a_pipeline(redis);
+    server.command({"REPLICAOF", "127.0.0.1", "1"});
+    waiter.join();
+    REQUIRE(waits);
+    CHECK_THAT(ended.text(), contains_text("UNBLOCKED"));
+    CHECK(id_of_a_command(redis) > std::max(before, last));
+    CHECK(eventually([&] { return sockets_at(server) == 1; }));
+}
+
+TEST_CASE("a socket that was in use when the roles changed is not kept, either") {
+    moody_server server;
+    hiredis_connection redis(server.uri());
+    fill(redis, server, 2);
+    std::thread other([&] { static_cast<void>(redis.execute({"HOLD"})); });
+    const bool holds = eventually([&] { return server.holding() == 1; });
+    server.change(demoted);
+    CHECK(redis.execute({"GET", "a"}).is(reply_kind::error));
+    server.change("+OK\r\n");
+    server.let_go();
+    other.join();
+    REQUIRE(holds);
+    CHECK(redis.execute({"GET", "a"}).is_status("OK"));
+    CHECK(server.accepted() == 3);
+    CHECK(eventually([&] { return server.closed() == 2; }));
+}
+
+TEST_CASE("what a demoted server still says does not part a connection from the new master") {
+    moody_server server;
+    hiredis_connection redis(server.uri());
+    fill(redis, server, 2);
+    std::thread other([&] { static_cast<void>(redis.execute({"HOLD"})); });
+    const bool holds = eventually([&] { return server.holding() == 1; });
+    server.change(demoted);
+    CHECK(redis.execute({"GET", "a"}).is(reply_kind::error));
+    CHECK(redis.execute({"GET", "a"}).is_status("OK"));
+    server.let_go();
+    other.join();
+    REQUIRE(holds);
+    CHECK(redis.execute({"GET", "a"}).is_status("OK"));
+    CHECK(server.accepted() == 3);
+}
+
+// Sixteen idle sockets were tried one after the other, each for the whole command time-out.
+TEST_CASE("when a socket has fallen silent, the idle ones that were not heard from since are not tried") {
+    moody_server server;
+    hiredis_connection redis(server.uri());
+    fill(redis, server, 4);
+    server.change("");
+    CHECK(redis.execute(soon({"GET", "a"})).is(reply_kind::no_answer));
+    CHECK(redis.execute({"GET", "a"}).is_status("OK"));
+    CHECK(server.accepted() == 5);
+    CHECK(eventually([&] { return server.closed() + server.reset() == 4; }));
+}
+
+TEST_CASE("a socket that was heard from since another fell silent is kept") {
+    moody_server server;
+    hiredis_connection redis(server.uri());
+    fill(redis, server, 2);
+    std::thread other([&] { static_cast<void>(redis.execute(soon({"HOLD"}))); });
+    const bool holds = eventually([&] { return server.holding() == 1; });
+    CHECK(redis.execute({"GET", "a"}).is_status("OK"));
+    other.join();
+    server.let_go();
+    REQUIRE(holds);
+    CHECK(redis.execute({"GET", "a"}).is_status("OK"));
+    CHECK(server.accepted() == 2);
+}
+
+TEST_CASE(
+    "what was only posted on a socket says nothing of the server there, and is delivered all the same") {
+    moody_server server;
+    hiredis_connection redis(server.uri());
+    fill(redis, server, 2);
+    std::thread other([&] { static_cast<void>(redis.execute(soon({"HOLD"}))); });
+    const bool holds = eventually([&] { return server.holding() == 1; });
+    CHECK(redis.post({"DEL", "a"}));
+    other.join();
+    server.let_go();
+    REQUIRE(holds);
+    CHECK(redis.execute({"GET", "a"}).is_status("OK"));
+    CHECK(server.accepted() == 3);
+    CHECK(server.commands("DEL") == 1);
+}
+
+TEST_CASE("the socket for pipelines is not tried, either, when another has fallen silent") {
+    moody_server server;
+    hiredis_connection redis(server.uri());
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_status("OK"));
+    CHECK(redis.execute({"GET", "a"}).is_status("OK"));
+    REQUIRE(server.accepted() == 2);
+    server.change("");
+    CHECK(redis.execute(soon({"GET", "a"})).is(reply_kind::no_answer));
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_status("OK"));
+}
+
+TEST_CASE("from the first one on pipelines have a socket that no command uses while others can be had") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    const auto first = id_of_a_command(redis);
+    const auto reserved = id_of_a_pipeline(redis);
+    CHECK(reserved == first);
+    for (int i = 0; i < 5; ++i) {
+        CHECK(id_of_a_command(redis) != reserved);
+        CHECK(id_of_a_pipeline(redis) == reserved);
+    }
+    CHECK(sockets_at(server) == 2);
+}
+
+TEST_CASE("when the socket for pipelines ends, the next one that is free becomes it") {
+    const bool by_a_command = GENERATE(false, true);
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    const auto reserved = id_of_a_pipeline(redis);
+    const auto command_id = id_of_a_command(redis);
+    server.command({"CLIENT", "KILL", "ID", std::to_string(reserved)});
+    // A socket of which nobody took notice yet is found out by the pipeline itself.
+    const auto next = by_a_command ? (redis.collect(), id_of_a_command(redis)) : id_of_a_pipeline(redis);
+    CHECK(next > 0);
+    CHECK(next != reserved);
+    if (by_a_command) CHECK(next == command_id);
+    CHECK(id_of_a_pipeline(redis) == next);
+    CHECK(id_of_a_command(redis) != next);
+    CHECK(id_of_a_pipeline(redis) == next);
+}
+
+TEST_CASE(
+    "while commands have all the connections that a server allows, renewals, commands and releases pass") {
+    const bool before = GENERATE(false, true);  // the first renewal, or the shortage
+    const redis_server server(redis_server_options{.arguments = {"--maxclients", "12"}});
+    hiredis_connection apart(server.uri() + patient);
+    REQUIRE(apart.execute({"PING"}).answered());
+    hiredis_connection redis(server.uri() + patient);
+    REQUIRE(redis.execute({"PING"}).answered());
+    int good = 0;
+    const auto renewed = [&] {
+        const auto both = pipeline(redis, {"PING"}, {"INCR", "renewals"});
+        if (!both[0].is_status("PONG") || !both[1].is_integer(good + 1)) return false;
+        ++good;
+        return true;
+    };
+    if (before) CHECK(renewed());
+    constexpr int threads = 20;
+    std::atomic<bool> over{false};
+    std::atomic<int> refused{0};
+    std::vector<std::thread> busy;
+    for (int i = 0; i < threads; ++i) {
+        busy.emplace_back([&] {
+            bool counted = false;
+            while (!over) {
+                const reply r = redis.execute(
+                    {"BLPOP", "list", "0.05"});  // short: whose turn it is on the last socket is a lottery
+                if (!r.is(reply_kind::not_sent) && !r.is(reply_kind::error)) continue;
+                if (!std::exchange(counted, true)) ++refused;
+                ::poll(nullptr, 0, 5);  // as one does who tries again
+            }
+        });
+    }
+    // One connection is apart, and one may be kept for pipelines.
+    const bool full = eventually([&] { return refused >= threads - (12 - 1); });
+    if (!before) CHECK(eventually(renewed));
+    const int first = good;
+    for (int i = 0; i < 50; ++i) renewed();
+    const bool passes = eventually([&] { return redis.execute({"SET", "executed", "1"}).is_status("OK"); });
+    over = true;
+    for (std::thread& t : busy) t.join();
+    CHECK(full);
+    CHECK(good == first + 50);
+    CHECK(passes);
+}
+
+TEST_CASE("commands pass on the socket for pipelines where there is no other") {
+    const redis_server server(redis_server_options{.arguments = {"--maxclients", "2"}});
+    hiredis_connection apart(server.uri() + patient);
+    REQUIRE(apart.execute({"PING"}).answered());
+    hiredis_connection redis(server.uri() + patient);
+    for (int i = 0; i < 3; ++i) {
+        CHECK(pipeline(redis, {"PING"}, {"INCR", "renewals"})[1].is_integer(i + 1));
+        CHECK(redis.execute({"PING"}).is_status("PONG"));
+    }
+}
+
+TEST_CASE("of idle sockets that nobody needed for a second two are kept, by the next command or look") {
+    const bool looks = GENERATE(false, true);
+    moody_server server;
+    hiredis_connection redis(server.uri());
+    fill(redis, server, 6);
+    REQUIRE(redis.post({"DEL", "a"}));
+    CHECK(server.closed() == 0);
+    CHECK(eventually([&] {
+        if (looks) redis.collect();
+        if (!looks) CHECK(redis.execute({"GET", "a"}).is_status("OK"));
+        return server.closed() == 4;
+    }));
+    CHECK(redis.execute({"GET", "a"}).is_status("OK"));
+    CHECK(server.accepted() == 6);
+    CHECK(server.reset() == 0);
+}

@@ -1,0 +1,206 @@
+// A posted release that fails: it is repeated in the background, and the lock is free soon all the same.
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include <distlock/hiredis.hpp>
+#include <distlock/mutex.hpp>
+#include <distlock/testing.hpp>
+
+#include "support/catch.hpp"
+#include "support/lock_on_server.hpp"
+#include "support/timing_tolerance.hpp"
+#include "support/waiting.hpp"
+
+using namespace std::chrono_literals;
+using distlock::hiredis_connection;
+using distlock::lock_options;
+using distlock::release_outcome;
+using distlock::testing::fault_proxy;
+using distlock::testing::redis_server;
+using clk = distlock::clock;
+using locker = distlock::mutex<hiredis_connection>;
+
+namespace {
+
+constexpr lock_options no_looks{.recheck = 1h};
+
+/// A server of its own, a way to it that can be cut, and a mutex that was released once: the server has the script, and is
+/// sent no body any more.
+struct place {
+    place() {
+        m.lock();
+        m.unlock();
+        REQUIRE(eventually([&] { return m.residual() == 0ms; }));
+    }
+    /// Effects: checks that the lock is free, and known to be, within 200 ms.
+    void check_that_it_is_done(clk::time_point released) {
+        CHECK(eventually([&] { return !seen.taken(); }));
+        CHECK(clk::now() - released < 200ms + timing_tolerance - 150ms);
+        CHECK(eventually([&] { return m.residual() == 0ms; }));
+        CHECK(clk::now() - released < 400ms + timing_tolerance);
+    }
+
+    redis_server server;
+    fault_proxy proxy{server.socket_path()};
+    hiredis_connection redis{proxy.uri()};
+    locker m{redis, "orders", no_looks};
+    lock_on_server seen{server, "orders"};
+};
+
+bool is_release(const fault_proxy::words& w) {
+    return w[0].starts_with("EVAL") &&
+           (w[1] == distlock::detail::handoff_leave.sha1() || w[1] == distlock::detail::handoff_leave.text());
+}
+
+}  // namespace
+
+TEST_CASE("a posted release that is answered OK is confirmed, and not asked again") {
+    place it;
+    it.proxy.forget();
+    it.m.lock();
+    const auto released = clk::now();
+    CHECK(it.m.unlock() == release_outcome::posted);
+    it.check_that_it_is_done(released);
+    CHECK(it.proxy.requests(is_release).size() == 1);
+    CHECK(it.seen.untouched());
+}
+
+TEST_CASE("a posted release whose script the server forgot is sent again with it") {
+    place it;
+    it.m.lock();
+    it.server.command({"SCRIPT", "FLUSH"});
+    const auto released = clk::now();
+    CHECK(it.m.unlock() == release_outcome::posted);
+    CHECK(it.m.residual() > 0ms);
+    it.check_that_it_is_done(released);
+    CHECK(it.seen.untouched());
+}
+
+TEST_CASE(
+    "a posted release whose script the server forgot is sent again with it although its mutex is gone") {
+    const redis_server server;
+    hiredis_connection redis(server.uri());
+    const lock_on_server seen(server, "orders");
+    {
+        locker m(redis, "orders", no_looks);
+        m.lock();
+        m.unlock();
+        REQUIRE(eventually([&] { return m.residual() == 0ms; }));
+        m.lock();
+        server.command({"SCRIPT", "FLUSH"});
+        CHECK(m.unlock() == release_outcome::posted);
+    }
+    CHECK(redis.execute({"PING"}).is_status("PONG"));  // the refusal is read before it
+    CHECK(eventually([&] { return !seen.taken(); }, 2s));
+    CHECK(eventually([&] { return seen.untouched(); }));
+}
+
+TEST_CASE("a posted release hands the lock over although the server is out of memory") {
+    place it;
+    hiredis_connection other(it.server.uri());
+    locker waiting(other, "orders", {.recheck = 1h});
+    it.m.lock();
+    clk::time_point served{};
+    std::jthread one([&] {
+        if (waiting.try_lock_for(20s)) served = clk::now();
+    });
+    REQUIRE(it.seen.gets(1));
+    it.server.command({"CONFIG", "SET", "maxmemory", "1"});
+    const auto released = clk::now();
+    CHECK(it.m.unlock() == release_outcome::posted);
+    one.join();
+    CHECK(waiting.owns_lock());
+    CHECK(served - released < timing_tolerance);
+    CHECK(eventually([&] { return it.m.residual() == 0ms; }));
+    waiting.unlock();
+    CHECK(eventually([&] { return it.seen.untouched(); }));
+}
+
+TEST_CASE("a posted release whose socket dies before its reply is read is asked for again") {
+    for (const auto how : {fault_proxy::ending::reset, fault_proxy::ending::close}) {
+        for (const auto of : {fault_proxy::part::request, fault_proxy::part::reply}) {
+            place it;
+            it.m.lock();
+            it.proxy.cut({.of = of, .command = is_release, .after = 0, .how = how});
+            const auto released = clk::now();
+            CHECK(it.m.unlock() == release_outcome::posted);
+            it.check_that_it_is_done(released);
+            CHECK(it.proxy.cuts().size() == 1);
+            CHECK(it.seen.untouched());
+        }
+    }
+}
+
+TEST_CASE("a posted release that is never answered is asked for again after the command time-out") {
+    constexpr auto command_timeout = 200ms;
+    for (const auto of : {fault_proxy::part::request, fault_proxy::part::reply}) {
+        place it;
+        it.m.lock();
+        it.proxy.cut({.of = of, .command = is_release, .after = 0, .how = fault_proxy::ending::silence});
+        const auto released = clk::now();
+        CHECK(it.m.unlock() == release_outcome::posted);
+        CHECK(eventually([&] { return it.m.residual() == 0ms; }));
+        CHECK(clk::now() - released <
+              2 * command_timeout + 50ms + timing_tolerance);  // the second may be on that socket, too
+        CHECK(it.seen.untouched());
+    }
+}
+
+TEST_CASE("a mutex takes its lock again although its posted release was lost") {
+    for (const bool once : {true, false}) {
+        place it;
+        it.m.lock();
+        it.proxy.cut({.of = fault_proxy::part::request,
+                      .command = is_release,
+                      .after = 0,
+                      .how = fault_proxy::ending::reset});
+        CHECK(it.m.unlock() == release_outcome::posted);
+        const auto begun = clk::now();
+        CHECK((once ? it.m.try_lock() : it.m.try_lock_for(10s)));
+        CHECK(clk::now() - begun < 300ms + timing_tolerance);
+        it.m.unlock();
+        CHECK(eventually([&] { return it.seen.untouched(); }));
+    }
+}
+
+TEST_CASE("a server that hangs when a release is posted frees the lock when it goes on") {
+    place it;
+    it.m.lock();
+    it.server.pause();
+    CHECK(time_of([&] { CHECK(it.m.unlock() == release_outcome::posted); }) < timing_tolerance);
+    CHECK(it.m.residual() > 0ms);
+    it.server.resume();
+    it.check_that_it_is_done(clk::now());
+    CHECK(it.seen.untouched());
+}
+
+TEST_CASE("a connection that cannot be posted on is confirmed: unlock() says what the server answered") {
+    struct unwilling {
+        distlock::reply execute(const distlock::command& cmd) { return inner.execute(cmd); }
+        bool post(const distlock::command&) { return false; }
+        explicit unwilling(const std::string& uri) : inner(uri) {}
+        hiredis_connection inner;
+    };
+    const redis_server server;
+    unwilling redis(server.uri());
+    distlock::mutex m{redis, "orders", no_looks};
+    for (int i = 0; i < 3; ++i) {
+        m.lock();
+        CHECK(m.unlock() == release_outcome::released);
+        CHECK(lock_on_server(server, "orders").untouched());
+        CHECK(m.residual() == 0ms);
+    }
+}
+
+TEST_CASE("a server that is gone is not posted to: unlock() says unreachable, and owes the release") {
+    place it;
+    it.m.lock();
+    it.server.kill();
+    const auto what = it.m.unlock();
+    CHECK((what == release_outcome::unreachable || what == release_outcome::posted));
+    CHECK(it.m.residual() > 0ms);
+    it.server.start();  // empty
+    CHECK(eventually([&] { return it.m.residual() == 0ms; }));
+}

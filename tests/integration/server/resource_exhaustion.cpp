@@ -1,0 +1,404 @@
+// A process at its end: no memory, no descriptors, a name server that does not answer, exit() while locks are held.
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <dlfcn.h>
+#include <memory>
+#include <mutex>
+#include <netdb.h>
+#include <new>
+#include <poll.h>
+#include <pthread.h>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <system_error>
+#include <thread>
+#include <unistd.h>
+
+#include <distlock/distlock.hpp>
+#include <distlock/hiredis.hpp>
+#include <distlock/testing.hpp>
+
+#include "support/allocations.hpp"
+#include "support/catch.hpp"
+#include "support/in_child.hpp"
+#include "support/moody_server.hpp"
+#include "support/stoppable.hpp"
+#include "support/timing_tolerance.hpp"
+#include "support/waiting.hpp"
+
+using namespace std::chrono_literals;
+using distlock::clock;
+using distlock::command;
+using distlock::errc;
+using distlock::hiredis_connection;
+using distlock::release_outcome;
+using distlock::reply;
+using distlock::reply_kind;
+using distlock::testing::redis_server;
+
+namespace {
+
+// Whoever looks up a name that begins so waits until a test says that it is enough.
+constexpr std::string_view slow_name = "slow.";
+std::atomic<bool> names_are_slow{true};
+std::atomic<int> looked_up{0};
+
+// Of the thread that looks up a name that begins so it is noted whether it would handle a signal of the program.
+constexpr std::string_view watched_name = "watched.";
+std::atomic<int> looked_up_in_quiet{0};
+
+}  // namespace
+
+// In the place of the system's, for the whole program.
+extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo* hints, addrinfo** found) {
+    using function = int (*)(const char*, const char*, const addrinfo*, addrinfo**);
+    static const auto real = reinterpret_cast<function>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+    const bool numeric = hints != nullptr && (hints->ai_flags & AI_NUMERICHOST) != 0;
+    if (host != nullptr && std::string_view(host).starts_with(slow_name) && !numeric) {
+        ++looked_up;
+        eventually([] { return !names_are_slow; });
+        return EAI_AGAIN;
+    }
+    if (host != nullptr && std::string_view(host).starts_with(watched_name) && !numeric) {
+        sigset_t mask;
+        ::pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+        if (sigismember(&mask, SIGTERM) == 1 && sigismember(&mask, SIGUSR1) == 1) ++looked_up_in_quiet;
+        return EAI_AGAIN;
+    }
+    return real(host, service, hints, found);
+}
+
+TEST_CASE("a name server that does not answer keeps nobody beyond its deadline, and is asked once") {
+    {
+        hiredis_connection redis("redis://slow.example:6379?connect_timeout=100ms&command_timeout=100ms");
+        distlock::mutex m{redis, "orders", {.patience = 0ms}};
+        for (int i = 0; i < 3; ++i) {
+            std::error_code ec;
+            bool got = true;
+            CHECK(time_of([&] { got = m.try_lock_for(50ms, ec); }) <= 50ms + 100ms + timing_tolerance);
+            CHECK_FALSE(got);
+            CHECK(ec == errc::unreachable);
+        }
+    }
+    CHECK(looked_up == 1);
+    names_are_slow = false;
+}
+
+TEST_CASE("a name server that does not answer keeps no waiter that is told to stop") {
+    names_are_slow = true;
+    hiredis_connection redis("redis://slow.example:6379?connect_timeout=20s");
+    const auto news = redis.subscribe("news");
+    const int before = looked_up;
+    std::stop_source stop;
+    clock::time_point ended;
+    std::thread waiter([&] {
+        distlock::listener mine(news, "");
+        mine.wait(clock::now() + 20s, stop.get_token());
+        ended = clock::now();
+    });
+    const bool looks_up = eventually([&] { return looked_up > before; });
+    const auto asked = clock::now();
+    stop.request_stop();
+    waiter.join();
+    names_are_slow = false;
+    CHECK(looks_up);
+    CHECK(ended - asked <= timing_tolerance / 3);
+}
+
+TEST_CASE("a name server that does not answer keeps no lock() that is told to stop") {
+    names_are_slow = true;
+    hiredis_connection redis("redis://slow.example:6379?connect_timeout=20s");
+    distlock::mutex m{redis, "orders"};
+    const int before = looked_up;
+    {
+        stoppable call(m);
+        CHECK(eventually([&] { return looked_up > before; }));
+        CHECK(call.sleeps());
+        call.stop();
+    }
+    names_are_slow = false;
+}
+
+// It was a plain thread: a handler of the program ran there, or sigwait() missed the signal.
+TEST_CASE("no signal of the program is handled on the thread that looks up a name") {
+    hiredis_connection redis("redis://watched.example:6379?connect_timeout=20s");
+    CHECK(redis.execute({"PING"}).cause() == errc::unreachable);
+    CHECK(looked_up_in_quiet == 1);
+}
+
+TEST_CASE("without descriptors a lock is an error, nothing is leaked, and it works again with them") {
+    const redis_server server;
+    CHECK(in_child([&] {
+        hiredis_connection redis(server.uri());
+        distlock::mutex m{redis, "orders", {.patience = 0ms, .release = distlock::confirmed}};
+        rlimit all{};
+        ::getrlimit(RLIMIT_NOFILE, &all);
+        const int next = ::dup(0);
+        ::close(next);
+        const rlimit none{static_cast<rlim_t>(next), all.rlim_max};
+        ::setrlimit(RLIMIT_NOFILE, &none);
+        bool good = true;
+        for (int i = 0; i < 20; ++i) {
+            std::error_code ec;
+            good = good && !m.try_lock(ec) && ec == errc::unreachable;
+        }
+        ::setrlimit(RLIMIT_NOFILE, &all);
+        const int now = ::dup(0);
+        return good && now == next && m.try_lock() && m.unlock() == release_outcome::released;
+    }));
+}
+
+// It was lost: the waiters of its own process had all descriptors, so that none was left to renew it with.
+TEST_CASE("a held lock is renewed while waiters of its process have all descriptors") {
+    const redis_server server;
+    CHECK(in_child([&] {
+        const std::string uri = server.uri() + "?connect_timeout=5s&command_timeout=300ms";
+        hiredis_connection apart(uri);
+        distlock::mutex busy{apart, "busy", {.lease = 60s, .renew = false}};
+        hiredis_connection redis(uri);
+        distlock::mutex held{redis, "held", {.lease = 1s}};
+        busy.lock();
+        held.lock();
+        rlimit all{};
+        ::getrlimit(RLIMIT_NOFILE, &all);
+        const int next = ::dup(0);
+        ::close(next);
+        const rlimit few{static_cast<rlim_t>(next + 6), all.rlim_max};
+        ::setrlimit(RLIMIT_NOFILE, &few);
+        for (int i = 0; i < 12; ++i) {
+            std::thread([&] {
+                distlock::mutex m{redis, "busy", {.lease = 60s, .patience = 1h}};
+                m.lock();
+            }).detach();
+        }
+        // So many renewals take longer than the lease.
+        int renewals = 0;
+        std::int64_t before = 0;
+        const bool renewed = eventually([&] {
+            const auto left = apart.execute({"PTTL", "held"}).number();
+            if (left > before) ++renewals;
+            before = left;
+            return renewals > 6;
+        });
+        ::_exit(renewed && held.owns_lock() ? 0 : 1);  // the waiters wait for ever
+        return false;
+    }));
+}
+
+namespace {
+
+std::array<reply, 2> pipeline(hiredis_connection& redis, const command& first, const command& second) {
+    const std::array<command, 2> both{first, second};
+    std::array<reply, 2> replies;
+    redis.pipeline(both, replies);
+    return replies;
+}
+
+// While it lives nothing can be opened in this process.
+class no_descriptors {
+  public:
+    no_descriptors() {
+        ::getrlimit(RLIMIT_NOFILE, &before_);
+        const int next = ::dup(0);
+        ::close(next);
+        const rlimit none{static_cast<rlim_t>(next), before_.rlim_max};
+        ::setrlimit(RLIMIT_NOFILE, &none);
+    }
+    no_descriptors(const no_descriptors&) = delete;
+    no_descriptors& operator=(const no_descriptors&) = delete;
+    ~no_descriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+  private:
+    rlimit before_{};
+};
+
+}  // namespace
+
+TEST_CASE("without descriptors commands, posts and pipelines pass on the socket for pipelines") {
+    moody_server server;
+    hiredis_connection redis(server.uri());
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_status("OK"));
+    std::thread other([&] { redis.execute({"HOLD"}); });
+    const bool holds = eventually([&] { return server.holding() == 1; });
+    int good = 0;
+    {
+        const no_descriptors limit;
+        for (int i = 0; i < 5; ++i) {
+            if (redis.execute({"GET", "a"}).is_status("OK") && redis.post({"DEL", "a"}) &&
+                pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_status("OK"))
+                ++good;
+        }
+    }
+    server.let_go();
+    other.join();
+    REQUIRE(holds);
+    CHECK(good == 5);
+    CHECK(server.accepted() == 2);
+    CHECK(server.commands("DEL") == 5);
+}
+
+TEST_CASE("a pipeline waits for a short command that has the last socket; a child after fork() does not") {
+    moody_server server;
+    auto redis = std::make_unique<hiredis_connection>(server.uri());
+    CHECK(pipeline(*redis, {"GET", "a"}, {"GET", "b"})[1].is_status("OK"));
+    std::thread first([&] { static_cast<void>(redis->execute({"HOLD"})); });
+    const bool holds = eventually([&] { return server.holding() == 1; });
+    bool executes = false;
+    bool child_ends = false;
+    std::array<reply, 2> replies;
+    std::atomic<bool> begun{false};
+    {
+        const no_descriptors limit;
+        std::thread other([&] { static_cast<void>(redis->execute({"HOLD"})); });
+        executes = eventually([&] { return server.holding() == 2; });
+        std::thread renewals([&] {
+            begun = true;
+            replies = pipeline(*redis, {"GET", "a"}, {"GET", "b"});
+        });
+        eventually([&] { return begun.load(); });
+        ::poll(nullptr, 0, 50);  // by now it holds, as a rule
+        child_ends = in_child([&] {
+            redis.reset();
+            return true;
+        });
+        server.let_go();
+        renewals.join();
+        other.join();
+    }
+    first.join();
+    REQUIRE(holds);
+    REQUIRE(executes);
+    CHECK(child_ends);
+    CHECK(replies[0].is_status("OK"));
+    CHECK(replies[1].is_status("OK"));
+}
+
+// The n-th call of operator new fails, in a pipeline.
+TEST_CASE("a pipeline without memory does not leave its socket lent for ever") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + "?connect_timeout=20s&command_timeout=20s");
+    std::array<distlock::reply, 2> replies;
+    int failures = 0;
+    bool failed = true;
+    for (long n = 1; failed && n < 100; ++n) {
+        INFO("allocation " << n);
+        redis.pipeline(std::array<distlock::command, 1>{distlock::command({"PING"})},
+                       std::span(replies).first(1));
+        const std::string larger(5000 * static_cast<std::size_t>(n), 'x');  // than what there is memory for
+        const std::array<distlock::command, 2> commands{distlock::command{"ECHO", larger},
+                                                        distlock::command{"CLIENT", "ID"}};
+        fail_allocation(n);
+        try {
+            redis.pipeline(commands, replies);
+        } catch (const std::bad_alloc&) {}
+        failed = allocation_failed();
+        fail_allocation(0);
+        failures += failed;
+        redis.pipeline(commands, replies);
+        const auto reserved = replies[1].number();
+        CHECK(redis.execute({"CLIENT", "ID"}).number() != reserved);
+        redis.pipeline(commands, replies);
+        CHECK(replies[1].is_integer(reserved));
+    }
+    CHECK(failures > 1);
+    CHECK_FALSE(failed);
+}
+
+// The n-th call of operator new fails, for every n, in lock and unlock.
+TEST_CASE(
+    "without memory a lock is had or not, an unlock releases it, and nothing is left for longer than the "
+    "lease") {
+    const redis_server server;
+    for (const bool contended : {false, true}) {
+        int failures = 0;
+        bool failed = true;
+        for (long n = 1; failed && n < 400; ++n) {
+            INFO("allocation " << n << (contended ? " of a contended lock" : ""));
+            hiredis_connection redis(server.uri());
+            auto m = std::make_unique<distlock::mutex<hiredis_connection>>(
+                redis, "orders",
+                distlock::lock_options{
+                    .lease = 2s, .fencing = true, .patience = 0ms, .release = distlock::confirmed});
+            if (contended) server.command({"SET", "orders", "somebody else's", "PX", "5"});
+            bool held = false;
+            fail_allocation(n);
+            try {
+                held = m->try_lock_for(1s);
+            } catch (const std::bad_alloc&) {
+            } catch (const std::system_error&) {}
+            const auto what = held ? m->unlock() : release_outcome::not_held;
+            failed = allocation_failed();
+            fail_allocation(0);
+            failures += failed;
+            if (held) CHECK((what == release_outcome::released || what == release_outcome::unreachable));
+            m.reset();
+            CHECK(eventually([&] { return server.command({"EXISTS", "orders"}) == "0"; }));
+        }
+        CHECK(failures > 5);
+        CHECK_FALSE(failed);  // else there are more
+    }
+}
+
+namespace {
+
+// With what a program has as static objects, destroyed by exit().
+[[noreturn]] void exit_with_a_lock(const std::string& uri, bool from_another_thread) {
+    static hiredis_connection redis(uri);
+    static distlock::mutex m{redis, "orders", {.lease = 10s}};
+    m.lock();
+    const auto lost = m.lost();
+    if (from_another_thread) std::thread([] { std::exit(7); }).join();
+    std::exit(7);
+}
+
+}  // namespace
+
+TEST_CASE("a process that exits while it holds a lock ends at once, and its lock with it") {
+    const redis_server server;
+    for (const bool from_another_thread : {false, true}) {
+        int status = 0;
+        const auto took = time_of([&] {
+            const pid_t child = ::fork();
+            if (child == 0) {
+                ::alarm(20);
+                exit_with_a_lock(server.uri(), from_another_thread);
+            }
+            REQUIRE(::waitpid(child, &status, 0) == child);
+        });
+        CHECK(WIFEXITED(status));
+        CHECK(WEXITSTATUS(status) == 7);
+        CHECK(took <= 2 * 200ms + timing_tolerance);
+        CHECK(server.command({"EXISTS", "orders"}) == "0");
+    }
+}
+
+TEST_CASE("without descriptors there is no subscription, or none that is in force; with them there is") {
+    const redis_server server;
+    hiredis_connection redis(server.uri());
+    rlimit all{};
+    ::getrlimit(RLIMIT_NOFILE, &all);
+    const auto leave = [&](rlim_t count) {
+        const int next = ::dup(0);
+        ::close(next);
+        const rlimit few{static_cast<rlim_t>(next) + count, all.rlim_max};
+        ::setrlimit(RLIMIT_NOFILE, &few);
+    };
+    leave(0);
+    CHECK_THROWS_AS(redis.subscribe("news"), std::system_error);
+    ::setrlimit(RLIMIT_NOFILE, &all);
+    leave(1);
+    const auto news = redis.subscribe("news");
+    distlock::listener mine(news, "");
+    CHECK(mine.wait(clock::now() + 50ms, {}) == distlock::listener::woken::by_time);
+    ::setrlimit(RLIMIT_NOFILE, &all);
+    CHECK(mine.wait(clock::now() + 20s, {}) == distlock::listener::woken::by_confirmation);
+}

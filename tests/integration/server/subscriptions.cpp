@@ -1,0 +1,534 @@
+// Messages over one socket of a connection, read by whoever waits: who is told, and what happens when the socket breaks.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <poll.h>
+#include <set>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <distlock/hiredis.hpp>
+#include <distlock/testing.hpp>
+
+#include "support/allocations.hpp"
+#include "support/catch.hpp"
+#include "support/descriptors.hpp"
+#include "support/fake_server.hpp"
+#include "support/in_child.hpp"
+#include "support/timing_tolerance.hpp"
+#include "support/waiting.hpp"
+
+using namespace std::chrono_literals;
+using distlock::hiredis_connection;
+using distlock::listener;
+using distlock::subscription;
+using distlock::testing::fault_proxy;
+using distlock::testing::redis_server;
+using clk = distlock::clock;
+using woken = listener::woken;
+using channel = std::shared_ptr<subscription>;
+
+namespace {
+
+const std::string patient = "?connect_timeout=20s&command_timeout=20s";
+constexpr auto long_time = 20s;
+
+woken wait(listener& l, const std::stop_token& stop = {}) { return l.wait(clk::now() + long_time, stop); }
+
+// Returns: whether the server has confirmed it; somebody who waits reads that.
+bool in_force(const channel& c, std::uint64_t times = 1) {
+    listener mine(c, "no message");
+    const auto until = clk::now() + long_time;
+    while (c->confirmations() < times) {
+        if (mine.wait(until, {}) == woken::by_time) return false;
+    }
+    return true;
+}
+
+std::string next_message(const channel& c, const redis_server& server, const std::string& text) {
+    listener mine(c, "");
+    server.command({"PUBLISH", c->channel(), text});
+    while (true) {
+        const auto got = wait(mine);
+        if (got == woken::by_message) return std::string(mine.message());
+        if (got == woken::by_time) return "no message";
+    }
+}
+
+std::size_t sockets_at(const redis_server& server, const std::string& type) {
+    const std::string list = server.command({"CLIENT", "LIST", "TYPE", type});
+    return static_cast<std::size_t>(std::count(list.begin(), list.end(), '\n'));
+}
+bool heard_by(const redis_server& server, const std::string& name, int how_many) {
+    return server.command({"PUBSUB", "NUMSUB", name}) == name + "\n" + std::to_string(how_many);
+}
+
+// A thread that waits until a message comes for it, whatever else happens meanwhile.
+struct waiter {
+    waiter(const channel& on, std::string what)
+        : key(std::move(what)), mine(on, key), thread([this] {
+              do got = wait(mine, stop.get_token());
+              while (got == woken::by_confirmation);
+              ended = clk::now();
+              done = true;
+          }) {}
+    ~waiter() {
+        stop.request_stop();
+        thread.join();
+    }
+    bool returned() const {
+        return eventually([&] { return done.load(); });
+    }
+    const std::string key;
+    listener mine;
+    std::stop_source stop;
+    woken got{};
+    clk::time_point ended;
+    std::atomic<bool> done{false};
+    std::thread thread;
+};
+
+std::string confirmation(const std::string& name) {
+    return "*3\r\n$9\r\nsubscribe\r\n$" + std::to_string(name.size()) + "\r\n" + name + "\r\n:1\r\n";
+}
+
+// Does what a server does for subscribers, but where a test says otherwise: what it did is listed in order.
+class listed_server {
+  public:
+    // What the nth connection is answered to a command; "hang up" and "" (nothing) are possible.
+    using answers = std::function<std::string(int, const std::vector<std::string>&)>;
+    explicit listed_server(answers a) : answers_(std::move(a)) {}
+
+    std::string uri(const std::string& options = patient) const { return front_.uri("", options); }
+    int accepted() const { return front_.accepted(); }
+    int commands(const std::string& word) const { return front_.commands(word); }
+    bool has(const std::string& what) const {
+        const std::lock_guard guard(lock_);
+        return std::find(list_.begin(), list_.end(), what) != list_.end();
+    }
+
+  private:
+    void serve(fake_server::peer& p) {
+        const std::string who = std::to_string(p.number()) + " ";
+        while (const auto asked = p.next_command()) {
+            note(who + asked->at(0));
+            const std::string answer = answers_(p.number(), *asked);
+            if (answer == "hang up" || (!answer.empty() && !p.send(answer))) return;
+        }
+        note(who + "ended");
+    }
+    void note(std::string what) {
+        const std::lock_guard guard(lock_);
+        list_.push_back(std::move(what));
+    }
+
+    const answers answers_;
+    mutable std::mutex lock_;
+    std::vector<std::string> list_;
+    fake_server front_{[this](fake_server::peer& p) { serve(p); }};  // last: its threads use the others
+};
+
+std::string as_a_server(const std::vector<std::string>& asked) {
+    if (asked.at(0) == "SUBSCRIBE") return confirmation(asked.at(1));
+    if (asked.at(0) == "SSUBSCRIBE") return "-ERR unknown command 'SSUBSCRIBE'\r\n";
+    if (asked.at(0) == "PING") return "*2\r\n$4\r\npong\r\n$0\r\n\r\n";
+    return "+OK\r\n";
+}
+
+}  // namespace
+
+TEST_CASE("two hundred waiters on one socket get each their own message") {
+    constexpr std::size_t threads = 200;
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    const bool one_channel = GENERATE(true, false);
+    const auto before = open_descriptors();
+    std::vector<channel> channels;
+    std::vector<std::unique_ptr<waiter>> all;
+    for (std::size_t i = 0; i < threads; ++i) {
+        channels.push_back(redis.subscribe(one_channel ? "news" : "news" + std::to_string(i)));
+        all.push_back(std::make_unique<waiter>(channels.back(), std::to_string(i) + " "));
+    }
+    REQUIRE(eventually([&] {
+        return std::all_of(channels.begin(), channels.end(),
+                           [](const channel& c) { return c->confirmations() > 0; });
+    }));
+    CHECK(sockets_at(server, "pubsub") == 1);
+    CHECK(opened_since(before).size() == 2);  // with what wakes the thread that reads
+    std::vector<std::string> texts;
+    for (std::size_t i = 0; i < threads; ++i) {
+        texts.push_back(all[i]->key + "for you");
+        CHECK(server.command({"PUBLISH", channels[i]->channel(), texts.back()}) == "1");
+    }
+    for (std::size_t i = 0; i < threads; ++i) {
+        REQUIRE(all[i]->returned());
+        CHECK(all[i]->mine.message() == texts[i]);
+    }
+}
+
+TEST_CASE("when the waiter that reads leaves, by a message or a stop request, another reads on") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    const auto news = redis.subscribe("news");
+    REQUIRE(in_force(news));
+    constexpr std::size_t count = 10;
+    std::vector<std::unique_ptr<waiter>> all;
+    for (std::size_t i = 0; i < count; ++i)
+        all.push_back(std::make_unique<waiter>(news, std::to_string(i) + " "));
+    for (std::size_t i = 0; i < count; ++i) {
+        const bool message = i % 2 == 0;
+        if (message) {
+            CHECK(server.command({"PUBLISH", "news", all[i]->key}) == "1");
+        } else {
+            all[i]->stop.request_stop();
+        }
+        REQUIRE(all[i]->returned());
+        CHECK(all[i]->got == (message ? woken::by_message : woken::by_stop));
+    }
+}
+
+TEST_CASE("nothing is opened by a subscription, and one socket by the first wait") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    const auto news = redis.subscribe("news");
+    CHECK(redis.subscribe("news") == news);
+    CHECK(sockets_at(server, "normal") == 1);  // who asks
+    CHECK(in_force(news));
+    CHECK(sockets_at(server, "pubsub") == 1);
+    CHECK(sockets_at(server, "normal") == 1);
+}
+
+TEST_CASE("a subscription hears what is published to its shard, too") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    const auto news = redis.subscribe("news");
+    REQUIRE(in_force(news));
+    if (server.command({"PUBSUB", "SHARDNUMSUB", "news"}) != "news\n1") {
+        WARN("not run: the server has no shard channels");
+        return;
+    }
+    listener mine(news, "");
+    CHECK(server.command({"SPUBLISH", "news", "to the shard"}) == "1");
+    REQUIRE(wait(mine) == woken::by_message);
+    CHECK(mine.message() == "to the shard");
+}
+
+TEST_CASE("a stop request ends a wait while the socket is opened, and while nothing comes on it") {
+    const bool connecting = GENERATE(true, false);
+    const fake_server hanging(scripts::hang);
+    const redis_server server;
+    hiredis_connection redis(connecting ? hanging.uri(":secret@", patient) : server.uri() + patient);
+    const auto news = redis.subscribe("news");
+    waiter leader(news, "a");
+    waiter follower(news, "b");
+    REQUIRE(eventually([&] { return connecting ? !hanging.received().empty() : news->confirmations() > 0; }));
+    for (waiter* const one : {&follower, &leader}) {
+        const auto asked = clk::now();
+        one->stop.request_stop();
+        REQUIRE(one->returned());
+        CHECK(one->got == woken::by_stop);
+        CHECK(one->ended - asked <= timing_tolerance / 3);
+    }
+}
+
+TEST_CASE("a wait ends at its deadline, also while the socket is opened") {
+    const bool connecting = GENERATE(true, false);
+    const fake_server hanging(scripts::hang);
+    const redis_server server;
+    hiredis_connection redis(connecting ? hanging.uri(":secret@", patient) : server.uri() + patient);
+    const auto news = redis.subscribe("news");
+    if (!connecting) REQUIRE(in_force(news));
+    listener mine(news, "");
+    woken got{};
+    const auto took = time_of([&] { got = mine.wait(clk::now() + 100ms, {}); });
+    CHECK(got == woken::by_time);
+    CHECK(took >= 99ms);
+    CHECK(took <= 100ms + timing_tolerance);
+}
+
+TEST_CASE("a server that does not answer is given the connect time-out, and then another attempt") {
+    const fake_server hanging(scripts::hang);
+    hiredis_connection redis(hanging.uri(":secret@", "?connect_timeout=50ms"));
+    const auto news = redis.subscribe("news");
+    const waiter one(news, "");
+    CHECK(eventually([&] { return hanging.accepted() > 3; }));
+}
+
+TEST_CASE("subscriptions whose socket was killed are made anew, and later messages are heard") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    const std::array<channel, 2> both{redis.subscribe("one"), redis.subscribe("two")};
+    for (std::uint64_t round = 1; round < 4; ++round) {
+        for (const auto& one : both) {
+            REQUIRE(in_force(one, round));
+            CHECK(next_message(one, server, "text") == "text");
+        }
+        REQUIRE(server.command({"CLIENT", "KILL", "TYPE", "pubsub"}) == "1");
+    }
+}
+
+TEST_CASE("waiters are told that their subscription is in force again") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    const auto news = redis.subscribe("news");
+    REQUIRE(in_force(news));
+    listener mine(news, "");
+    REQUIRE(server.command({"CLIENT", "KILL", "TYPE", "pubsub"}) == "1");
+    CHECK(wait(mine) == woken::by_confirmation);
+    CHECK(news->confirmations() == 2);
+}
+
+TEST_CASE("subscriptions outlast a server that is restarted") {
+    redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    const auto news = redis.subscribe("news");
+    REQUIRE(in_force(news));
+    waiter one(news, "one");
+    server.kill();
+    ::poll(nullptr, 0, 30);  // as a rule it was tried in vain by then
+    server.start();
+    REQUIRE(eventually([&] { return news->confirmations() == 2; }));
+    CHECK(server.command({"PUBLISH", "news", "one"}) == "1");
+    REQUIRE(one.returned());
+    CHECK(one.got == woken::by_message);
+}
+
+TEST_CASE("a server that hangs up on everybody is not connected to again and again") {
+    const bool at_once = GENERATE(true, false);
+    listed_server server([&](int, const auto& asked) {
+        return at_once || asked.at(0) == "SUBSCRIBE" ? "hang up" : as_a_server(asked);
+    });
+    hiredis_connection redis(server.uri());
+    const auto news = redis.subscribe("news");
+    waiter one(news, "");
+    const waiter another(news, "");
+    ::poll(nullptr, 0, 400);
+    const int tries = server.accepted();
+    CHECK(tries >= 2);
+    CHECK(tries <= 7);  // after 0, 10, 30, 70, 150, 310, 630 ms
+    // A pause does not keep those who give up.
+    const auto asked = clk::now();
+    one.stop.request_stop();
+    REQUIRE(one.returned());
+    CHECK(one.ended - asked <= timing_tolerance / 3);
+}
+
+TEST_CASE("a server that knows no shard channels, or refuses them, is not believed to be broken") {
+    listed_server old([](int, const auto& asked) { return as_a_server(asked); });
+    hiredis_connection redis(old.uri());
+    const auto news = redis.subscribe("news");
+    CHECK(in_force(news));
+    CHECK(old.accepted() == 1);
+
+    const redis_server server;
+    server.command({"ACL", "SETUSER", "worker", "on", ">secret", "~*", "&*", "+@all", "-ssubscribe"});
+    hiredis_connection worker("unix://worker:secret@" + server.socket_path() + patient);
+    const auto there = worker.subscribe("news");
+    REQUIRE(in_force(there));
+    CHECK(next_message(there, server, "text") == "text");
+}
+
+TEST_CASE("a subscription that is refused is never confirmed, and asked for once") {
+    const bool command = GENERATE(true, false);
+    const redis_server server;
+    server.command({"ACL", "SETUSER", "worker", "on", ">secret", "~*", command ? "&*" : "resetchannels",
+                    "+@all", command ? "-subscribe" : "+subscribe", command ? "-ssubscribe" : "+ssubscribe"});
+    hiredis_connection redis("unix://worker:secret@" + server.socket_path() + patient);
+    const auto news = redis.subscribe("news");
+    listener mine(news, "");
+    CHECK(mine.wait(clk::now() + 200ms, {}) == woken::by_time);
+    CHECK(news->confirmations() == 0);
+    const std::string info = server.command({"INFO", "errorstats"});
+    CHECK_THAT(info, contains_text("errorstat_NOPERM:count=2\r"));
+    CHECK(redis.execute({"PING"}).is_status("PONG"));
+}
+
+TEST_CASE("a new socket is subscribed before the old one is closed, when that is not trusted any more") {
+    const bool role_changed = GENERATE(false, true);
+    std::atomic<bool> early{false};
+    const listed_server* whole = nullptr;
+    listed_server server([&](int who, const auto& asked) -> std::string {
+        if (asked.at(0) == "SUBSCRIBE" && who > 0) {
+            ::poll(nullptr, 0, 50);
+            early = whole->has("0 ended");
+        }
+        return asked.at(0) == "SET" ? "-READONLY You can't write\r\n" : as_a_server(asked);
+    });
+    whole = &server;
+    hiredis_connection redis(server.uri());
+    const auto news = redis.subscribe("news");
+    REQUIRE(in_force(news));
+    const waiter one(news, "");
+    if (role_changed) {
+        CHECK(redis.execute({"SET", "a", "1"}).is(distlock::reply_kind::error));
+    } else {
+        news->reconnect();
+    }
+    REQUIRE(eventually([&] { return server.has("0 ended"); }));
+    CHECK(eventually([&] { return news->confirmations() == 2; }));
+    CHECK_FALSE(early);
+    CHECK(server.commands("SUBSCRIBE") == 2);
+}
+
+TEST_CASE("messages are heard while one socket follows another") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    const auto news = redis.subscribe("news");
+    REQUIRE(in_force(news));
+    std::atomic<bool> over{false};
+    std::atomic<int> unheard{0};
+    std::thread publisher([&] {
+        hiredis_connection other(server.uri() + patient);
+        while (!over) {
+            if (other.execute({"PUBLISH", "news", "text"}).is_integer(0)) ++unheard;
+        }
+    });
+    const waiter one(news, "no message");
+    for (std::uint64_t i = 2; i < 6; ++i) {
+        news->reconnect();
+        CHECK(eventually([&] { return news->confirmations() == i; }));
+    }
+    over = true;
+    publisher.join();
+    CHECK(unheard == 0);
+    CHECK(eventually([&] { return sockets_at(server, "pubsub") == 1; }));
+}
+
+TEST_CASE(
+    "a channel that is given up and wanted again at once is in force at once; one that is not is ended") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    auto news = redis.subscribe("news");
+    const auto other = redis.subscribe("other");
+    REQUIRE(in_force(news));
+    REQUIRE(in_force(other));
+    for (int i = 0; i < 50; ++i) {
+        news.reset();
+        news = redis.subscribe("news");
+        REQUIRE(news->confirmations() == 1);
+    }
+    CHECK(next_message(news, server, "text") == "text");
+    CHECK(heard_by(server, "news", 1));
+    const waiter one(other, "");
+    news.reset();
+    CHECK(eventually([&] { return heard_by(server, "news", 0); }));
+    news = redis.subscribe("news");
+    CHECK(eventually([&] { return news->confirmations() == 1; }));
+    CHECK(heard_by(server, "news", 1));
+}
+
+TEST_CASE("a subscription that comes while somebody reads is made at once") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    const auto first = redis.subscribe("first");
+    REQUIRE(in_force(first));
+    const waiter one(first, "");
+    const auto took = time_of([&] {
+        for (int i = 0; i < 20; ++i) {
+            const auto next = redis.subscribe("channel" + std::to_string(i));
+            CHECK(eventually([&] { return next->confirmations() == 1; }));
+        }
+    });
+    CHECK(took < 5s);  // of itself the thread that reads looks every second
+}
+
+TEST_CASE("what nobody waits for is handed over, by a thread that reads for something else") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    const auto news = redis.subscribe("news");
+    std::mutex lock;
+    std::set<std::string> unclaimed;
+    news->on_unclaimed([&](std::string_view text) {
+        const auto posted = redis.post({"SET", text, "unclaimed"});
+        const std::lock_guard guard(lock);
+        if (posted) unclaimed.emplace(text);
+    });
+    REQUIRE(in_force(news));
+    const waiter one(news, "mine");
+    for (const std::string text : {"a", "b", "c"}) CHECK(server.command({"PUBLISH", "news", text}) == "1");
+    CHECK(eventually([&] { return server.command({"EXISTS", "a", "b", "c"}) == "3"; }));
+    const std::lock_guard guard(lock);
+    CHECK(unclaimed == std::set<std::string>{"a", "b", "c"});
+}
+
+TEST_CASE("a warm wait and the message it is woken by call operator new for nothing") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    const auto news = redis.subscribe("news");
+    REQUIRE(in_force(news));
+    const std::stop_source stop;
+    std::size_t calls = 1;
+    for (int i = 0; i < 5; ++i) {
+        listener mine(news, "0123456789abcdef");
+        CHECK(server.command({"PUBLISH", "news", "0123456789abcdef 1234567890123456 2000 0 orders:42"}) ==
+              "1");
+        const auto before = allocations();
+        const auto got = mine.wait(clk::now() + long_time, stop.get_token());
+        calls = allocations() - before;
+        CHECK(got == woken::by_message);
+    }
+    CHECK(calls == 0);
+}
+
+TEST_CASE("a child after fork() is refused a subscription, and takes none from its parent") {
+    const redis_server server;
+    auto redis = std::make_unique<hiredis_connection>(server.uri() + patient);
+    auto news = redis->subscribe("news");
+    REQUIRE(in_force(news));
+    {
+        const waiter one(news, "");
+        for (int i = 0; i < 5; ++i) {
+            CHECK(in_child([&] {
+                try {
+                    redis->subscribe("news");
+                    return false;
+                } catch (const distlock::error& e) {
+                    return e.code() == distlock::errc::wrong_process;
+                }
+            }));
+            CHECK(in_child([&] {
+                news.reset();
+                redis.reset();
+                return true;
+            }));
+        }
+    }
+    CHECK(next_message(news, server, "text") == "text");
+    CHECK(news->confirmations() == 1);
+}
+
+TEST_CASE("of the sockets that many threads needed at once two are kept, while they wait for messages") {
+    const bool posted = GENERATE(false, true);
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    const auto news = redis.subscribe("news");
+    const auto before = open_descriptors();
+    constexpr int threads = 30;
+    std::vector<std::unique_ptr<waiter>> all;
+    std::vector<std::thread> busy;
+    for (int i = 0; i < threads; ++i)
+        busy.emplace_back([&] {
+            static_cast<void>(redis.execute({"BLPOP", "list", "20"}));
+            if (posted) redis.post({"INCR", "posted"});
+        });
+    const bool used = eventually([&] { return sockets_at(server, "normal") == threads + 1; });
+    for (int i = 0; i < threads; ++i) server.command({"RPUSH", "list", "x"});
+    for (std::thread& t : busy) t.join();
+    REQUIRE(used);
+    CHECK(opened_since(before).size() == 16);
+    for (int i = 0; i < threads; ++i) all.push_back(std::make_unique<waiter>(news, "a"));
+    CHECK(eventually([&] { return opened_since(before).size() == 2 + 1; }));
+    CHECK(eventually([&] { return sockets_at(server, "normal") == 2 + 1; }));
+}
