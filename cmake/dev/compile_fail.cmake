@@ -1,6 +1,8 @@
 # Runs the cases of one file in tests/packaging/compile_fail: what must not compile, beside the twin that must.
 #
-#   cmake -D FILE=<file.cpp> -D "COMPILE=<compiler and flags>" -P compile_fail.cmake
+#   cmake -D FILE=<file.cpp> -D "COMPILE=<compiler and flags>" -D WORK=<folder> -P compile_fail.cmake
+#
+# What the file includes of the library is precompiled in the folder.
 #
 # A case is written
 #   // CASE_name: <regular expression>
@@ -43,9 +45,19 @@ if(malformed)
   return()
 endif()
 
+list(FILTER lines INCLUDE REGEX "^#include <distlock/")
+list(JOIN lines "\n" includes)
+set(first "${WORK}/first.hpp")
+file(REMOVE_RECURSE "${WORK}")
+file(WRITE "${first}" "${includes}\n")
+execute_process(COMMAND ${COMPILE} -x c++-header "${first}" -o "${first}.gch" RESULT_VARIABLE result ERROR_VARIABLE text)
+if(NOT result EQUAL 0)
+  message(FATAL_ERROR "${file_name}: what it includes does not compile:\n${text}")
+endif()
+
 # compile(out_result out_text definition)
 function(compile out_result out_text definition)
-  execute_process(COMMAND ${COMPILE} -fsyntax-only -D${definition} "${FILE}"
+  execute_process(COMMAND ${COMPILE} -include "${first}" -fsyntax-only -D${definition} "${FILE}"
     RESULT_VARIABLE result OUTPUT_VARIABLE text ERROR_VARIABLE text)
   set(${out_result} "${result}" PARENT_SCOPE)
   set(${out_text} "${text}" PARENT_SCOPE)

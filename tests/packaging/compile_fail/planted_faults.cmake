@@ -6,7 +6,8 @@ file(MAKE_DIRECTORY "${WORK}")
 # try(name content expected): expected is "" for success, else a pattern of what the harness must say.
 function(try name content expected)
   file(WRITE "${WORK}/${name}.cpp" "${content}")
-  execute_process(COMMAND "${CMAKE_COMMAND}" -D "FILE=${WORK}/${name}.cpp" -D "COMPILE=${COMPILE}" -P "${HARNESS}"
+  execute_process(COMMAND "${CMAKE_COMMAND}" -D "FILE=${WORK}/${name}.cpp" -D "COMPILE=${COMPILE}" -D "WORK=${WORK}/${name}"
+      -P "${HARNESS}"
     RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
   if(expected STREQUAL "" AND NOT result EQUAL 0)
     message(SEND_ERROR "${name}: should have been accepted:\n${output}")
