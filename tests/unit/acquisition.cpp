@@ -239,19 +239,6 @@ struct setting {
     std::shared_ptr<witness> seen = std::make_shared<witness>();
 };
 
-// The thread sanitizer allows a child of a process with threads none of its own.
-#if defined(__SANITIZE_THREAD__)
-constexpr bool threads_in_a_child = false;
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-constexpr bool threads_in_a_child = false;
-#else
-constexpr bool threads_in_a_child = true;
-#endif
-#else
-constexpr bool threads_in_a_child = true;
-#endif
-
 }  // namespace
 
 // ---- renewal ---------------------------------------------------------------------------------------------

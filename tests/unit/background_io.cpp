@@ -124,19 +124,6 @@ struct task final : distlock::engine::background_task {
 using manual_io = io_over<pipelining, manual_clock>;
 using real_io = io_over<pipelining, clock>;
 
-// The thread sanitizer allows a child of a process with threads none of its own.
-#if defined(__SANITIZE_THREAD__)
-constexpr bool threads_in_a_child = false;
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-constexpr bool threads_in_a_child = false;
-#else
-constexpr bool threads_in_a_child = true;
-#endif
-#else
-constexpr bool threads_in_a_child = true;
-#endif
-
 }  // namespace
 
 // ---- when ------------------------------------------------------------------------------------------------

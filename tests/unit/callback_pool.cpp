@@ -274,13 +274,6 @@ TEST_CASE("many callbacks, one after the other, leave no threads behind meanwhil
 
 namespace {
 
-// The thread sanitizer allows a child of a process with threads none of its own.
-#ifdef DISTLOCK_TEST_INSTRUMENTED
-constexpr bool threads_in_a_child = false;
-#else
-constexpr bool threads_in_a_child = true;
-#endif
-
 void let_no_thread_start() {
     pthread_attr_t endless;
     pthread_attr_init(&endless);
