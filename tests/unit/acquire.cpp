@@ -14,28 +14,14 @@
 #include <distlock/wire/outcome.hpp>
 
 #include "support/catch.hpp"
+#include "support/stepped_acquire.hpp"
 
 namespace {
 
-using distlock::acquire_outcome;
-using distlock::clock;
-using distlock::errc;
-using distlock::validity_end;
-using distlock::engine::acquire;
-using distlock::engine::acquire_limits;
-using distlock::engine::acquire_step;
-using namespace std::chrono_literals;
-using kind = distlock::engine::acquire_step::kind;
-using std::chrono::milliseconds;
-
-constexpr clock::time_point start{1h};
+using namespace acquire_test;
 
 const acquire_outcome granted = acquire_outcome::granted();
-const acquire_outcome taken = acquire_outcome::busy();  // what SET NX can say
 acquire_outcome busy(milliseconds ttl) { return acquire_outcome::busy(ttl.count()); }
-acquire_outcome later(errc cause = errc::unavailable) { return {acquire_outcome::kind::later, cause, {}}; }
-acquire_outcome refused(errc cause) { return {acquire_outcome::kind::refused, cause, {}}; }
-acquire_outcome lost(errc cause = errc::no_reply) { return {acquire_outcome::kind::unknown, cause, {}}; }
 
 const acquire_limits defaults{.lease = 30s, .recheck = 50ms, .patience = 2s};
 acquire_limits with(clock::time_point deadline) {
@@ -49,39 +35,9 @@ acquire_limits one_try() {
     return limits;
 }
 
-/// A machine and the time it lives in.
-class attempt {
-  public:
+struct attempt : stepped_acquire {
     explicit attempt(const acquire_limits& limits = defaults, bool contended = false, std::uint64_t seed = 1)
-        : machine_(limits, seed), step_(machine_.begin(start, contended)) {}
-
-    const acquire_step& step() const { return step_; }
-    clock::time_point now() const { return now_; }
-
-    /// Effects: what was sent is answered, `took` after it was sent.
-    const acquire_step& answer(const acquire_outcome& outcome, clock::duration took = 0ns) {
-        REQUIRE((step_.what == kind::send_acquire || step_.what == kind::send_look));
-        const auto sent = now_;
-        now_ += took;
-        return step_ = machine_.on_outcome(outcome, sent, now_);
-    }
-    /// Effects: the pause is slept to its end.
-    const acquire_step& sleep() {
-        REQUIRE(step_.what == kind::pause);
-        now_ = std::max(now_, step_.at);
-        return step_ = machine_.on_wake(now_);
-    }
-    const acquire_step& stop() { return step_ = machine_.on_stop(); }
-
-    clock::duration pause() const {
-        REQUIRE(step_.what == kind::pause);
-        return step_.at - now_;
-    }
-
-  private:
-    acquire machine_;
-    clock::time_point now_ = start;
-    acquire_step step_;
+        : stepped_acquire(limits, contended, 0ns, seed) {}
 };
 
 /// Returns: an attempt on a lock that was just found taken, in its first pause.
@@ -93,10 +49,6 @@ attempt waiting(const acquire_limits& limits = defaults, milliseconds ttl = 20s)
     return a;
 }
 
-#define CHECK_SAME_TOKEN(step)       \
-    CHECK_FALSE((step).fresh_token); \
-    CHECK_FALSE((step).leave_first)
-
 }  // namespace
 
 // ---- granted --------------------------------------------------------------------------------------------
@@ -104,14 +56,14 @@ attempt waiting(const acquire_limits& limits = defaults, milliseconds ttl = 20s)
 TEST_CASE("an attempt starts with the plain command, a contended one with the script") {
     CHECK(attempt(defaults, false).step().what == kind::send_acquire);
     CHECK(attempt(defaults, true).step().what == kind::send_look);
-    CHECK_SAME_TOKEN(attempt().step());
+    CHECK_NOTHING_FIRST(attempt().step());
 }
 
 TEST_CASE("a free lock is granted by the first answer") {
     attempt a;
     a.answer(granted, 1ms);
     CHECK(a.step().what == kind::granted);
-    CHECK_SAME_TOKEN(a.step());
+    CHECK_NOTHING_FIRST(a.step());
 }
 
 TEST_CASE("validity counts from before the sending that was answered") {
@@ -131,7 +83,7 @@ TEST_CASE("a grant found by asking again counts from the asking") {
     a.answer(lost(), 200ms);
     CHECK(a.answer(granted, 10ms).at == validity_end(start + 200ms, 30s));
     CHECK(a.step().what == kind::granted);
-    CHECK_SAME_TOKEN(a.step());
+    CHECK_NOTHING_FIRST(a.step());
 }
 
 TEST_CASE("a grant in the last nanosecond of its validity is taken, one at the end is not") {
@@ -150,12 +102,12 @@ TEST_CASE("a grant after its validity is given back first, and asked for after a
     CHECK(step.fresh_token);
     CHECK(a.pause() <= 1ms);
     CHECK(a.sleep().what == kind::send_look);
-    CHECK_SAME_TOKEN(a.step());
+    CHECK_NOTHING_FIRST(a.step());
     const auto sent = a.now();
     a.answer(granted, 1ms);
     CHECK(a.step().what == kind::granted);
     CHECK(a.step().at == validity_end(sent, 30s));
-    CHECK_SAME_TOKEN(a.step());
+    CHECK_NOTHING_FIRST(a.step());
 }
 
 TEST_CASE("the fresh token after a late grant starts with nothing to give back") {
@@ -181,7 +133,7 @@ TEST_CASE("the fresh token after a late grant is asked for again when its answer
     a.sleep();
     a.answer(lost(), 1ms);
     CHECK(a.step().what == kind::send_look);
-    CHECK_SAME_TOKEN(a.step());
+    CHECK_NOTHING_FIRST(a.step());
 }
 
 TEST_CASE("a try whose grant comes too late gives it back and fails") {
@@ -225,7 +177,7 @@ TEST_CASE("a lock found taken by the plain command is looked at once, at once") 
     attempt a;
     const auto& step = a.answer(taken);
     CHECK(step.what == kind::send_look);
-    CHECK_SAME_TOKEN(step);
+    CHECK_NOTHING_FIRST(step);
 }
 
 TEST_CASE("a lock found taken by a look is waited for") {
@@ -403,11 +355,11 @@ TEST_CASE("an answer that is lost is asked for at once, with the same token") {
         attempt a;
         const auto& step = a.answer(lost(cause), 200ms);
         CHECK(step.what == kind::send_look);
-        CHECK_SAME_TOKEN(step);
+        CHECK_NOTHING_FIRST(step);
     }
     attempt once(one_try());
     CHECK(once.answer(lost(), 200ms).what == kind::send_look);
-    CHECK_SAME_TOKEN(once.step());
+    CHECK_NOTHING_FIRST(once.step());
 }
 
 TEST_CASE("a second lost answer makes a pause, and the same token is asked for after it") {
@@ -416,13 +368,13 @@ TEST_CASE("a second lost answer makes a pause, and the same token is asked for a
     CHECK(a.answer(lost(), 1ms).what == kind::pause);
     CHECK(a.pause() <= 1ms);
     CHECK(a.sleep().what == kind::send_look);
-    CHECK_SAME_TOKEN(a.step());
+    CHECK_NOTHING_FIRST(a.step());
 }
 
 TEST_CASE("lost answers are ridden out for the patience, then fail and give back what may be ours") {
     attempt a;
     while (a.step().what != kind::failed) {
-        CHECK_SAME_TOKEN(a.step());
+        CHECK_NOTHING_FIRST(a.step());
         if (a.step().what == kind::pause) {
             a.sleep();
         } else {

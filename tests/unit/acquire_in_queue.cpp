@@ -2,10 +2,64 @@
 #include <chrono>
 #include <cstdint>
 
-#include "support/catch.hpp"
-#include "support/queue_attempt.hpp"
+#include <distlock/wire/outcome.hpp>
 
-using namespace queue_test;
+#include "support/catch.hpp"
+#include "support/stepped_acquire.hpp"
+
+namespace {
+
+using namespace acquire_test;
+using distlock::handover;
+using distlock::queue_place;
+using distlock::renew_outcome;
+
+constexpr milliseconds offer{2000};
+
+acquire_outcome granted(milliseconds ttl = offer, std::uint64_t fence = 0) {
+    auto outcome = acquire_outcome::granted(fence);
+    outcome.granted_for = ttl;
+    return outcome;
+}
+acquire_outcome queued(const queue_place& where = {.ticket = 7, .appended = true}, milliseconds ttl = 20s) {
+    auto outcome = acquire_outcome::busy(ttl.count());
+    outcome.queued = where;
+    return outcome;
+}
+handover message(std::uint64_t ticket = 7, milliseconds ttl = offer, std::uint64_t fence = 0) {
+    return {.owner = {}, .ticket = ticket, .ttl = ttl, .fence = fence};
+}
+
+const acquire_limits defaults{.lease = 30s, .recheck = 1s, .patience = 2s, .waits = waiting_manner::queues};
+acquire_limits with(clock::time_point deadline) {
+    auto limits = defaults;
+    limits.deadline = deadline;
+    return limits;
+}
+
+struct attempt : stepped_acquire {
+    explicit attempt(const acquire_limits& limits = defaults, bool contended = true,
+                     bool is_subscribed = true)
+        : stepped_acquire(limits, contended, 1ms) {
+        if (is_subscribed) hears();
+    }
+};
+
+/// Returns: an attempt that waits in the queue, which it joined at the start.
+attempt in_queue(const acquire_limits& limits = defaults) {
+    attempt a(limits);
+    REQUIRE(a.enters(enter_mode::join));
+    REQUIRE(a.answer(queued()).what == kind::pause);
+    return a;
+}
+
+#define CHECK_FAILED(step, why, leaves, doubtful) \
+    CHECK((step).what == kind::failed);           \
+    CHECK((step).cause == (why));                 \
+    CHECK((step).leave_first == (leaves));        \
+    CHECK((step).in_doubt == (doubtful))
+
+}  // namespace
 
 // ---- joining ----------------------------------------------------------------------------------------------
 

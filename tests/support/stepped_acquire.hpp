@@ -1,35 +1,35 @@
-// An attempt to take a lock that may wait in the queue, driven by hand: the machine and the time it lives in.
+// The machine that takes a lock, driven by hand in a time of its own: without a server, a thread or a wait.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 
-#include "attempt.hpp"
+#include <distlock/base/clock.hpp>
+#include <distlock/base/lease.hpp>
+#include <distlock/engine/acquire.hpp>
+#include <distlock/wire/outcome.hpp>
+
 #include "support/catch.hpp"
 
-namespace queue_test {
+namespace acquire_test {
 
-using namespace attempt_test;
+using distlock::acquire_outcome;
 using distlock::clock;
+using distlock::enter_mode;
+using distlock::errc;
+using distlock::validity_end;
+using distlock::engine::acquire;
+using distlock::engine::acquire_limits;
+using distlock::engine::acquire_step;
+using distlock::engine::waiting_manner;
+using namespace std::chrono_literals;
 using kind = acquire_step::kind;
 using std::chrono::milliseconds;
 
 inline constexpr clock::time_point start{1h};
-inline constexpr milliseconds offer{2000};
 
 inline const acquire_outcome taken = acquire_outcome::busy();  // what SET NX can say
-inline acquire_outcome granted(milliseconds ttl = offer, std::uint64_t fence = 0) {
-    auto outcome = acquire_outcome::granted(fence);
-    outcome.granted_for = ttl;
-    return outcome;
-}
-inline acquire_outcome queued(const queue_place& where = {.ticket = 7, .appended = true},
-                              milliseconds ttl = 20s) {
-    auto outcome = acquire_outcome::busy(ttl.count());
-    outcome.queued = where;
-    return outcome;
-}
 inline acquire_outcome later(errc cause = errc::unavailable) {
     return {acquire_outcome::kind::later, cause, {}};
 }
@@ -37,25 +37,17 @@ inline acquire_outcome refused(errc cause) { return {acquire_outcome::kind::refu
 inline acquire_outcome lost(errc cause = errc::no_reply) {
     return {acquire_outcome::kind::unknown, cause, {}};
 }
-inline handover message(std::uint64_t ticket = 7, milliseconds ttl = offer, std::uint64_t fence = 0) {
-    return {.owner = {}, .ticket = ticket, .ttl = ttl, .fence = fence};
-}
-
-inline const acquire_limits defaults{
-    .lease = 30s, .recheck = 1s, .patience = 2s, .waits = waiting_manner::queues};
-inline acquire_limits with(clock::time_point deadline) {
-    auto limits = defaults;
-    limits.deadline = deadline;
-    return limits;
-}
 
 /// A machine and the time it lives in.
-class attempt {
+class stepped_acquire {
   public:
-    explicit attempt(const acquire_limits& limits = defaults, bool contended = true, bool hears = true)
-        : machine_(limits, 1), step_(machine_.begin(start, contended)) {
-        if (hears) machine_.subscribed();
-    }
+    /// An answer comes `round_trip` after what was sent, where a test says nothing else.
+    stepped_acquire(const acquire_limits& limits, bool contended, clock::duration round_trip,
+                    std::uint64_t seed = 1)
+        : queues_(limits.waits == waiting_manner::queues),
+          round_trip_(round_trip),
+          machine_(limits, seed),
+          step_(machine_.begin(start, contended)) {}
 
     const acquire_step& step() const { return step_; }
     clock::time_point now() const { return now_; }
@@ -65,31 +57,36 @@ class attempt {
         return step_.at - now_;
     }
 
+    /// Effects: what was sent is answered.
+    const acquire_step& answer(const acquire_outcome& outcome) { return answer(outcome, round_trip_); }
     /// Effects: what was sent is answered, `took` after it was sent.
-    const acquire_step& answer(const acquire_outcome& outcome, clock::duration took = 1ms) {
+    const acquire_step& answer(const acquire_outcome& outcome, clock::duration took) {
         REQUIRE((step_.what == kind::send_acquire || step_.what == kind::send_look ||
-                 step_.what == kind::send_enter));
+                 (queues_ && step_.what == kind::send_enter)));
         const auto sent = now_;
         now_ += took;
         return step_ = machine_.on_outcome(outcome, sent, now_);
     }
-    const acquire_step& claimed(renew_outcome::kind what, clock::duration took = 1ms) {
+    const acquire_step& claimed(distlock::renew_outcome::kind what, clock::duration took = 1ms) {
         REQUIRE(step_.what == kind::send_claim);
         const auto sent = now_;
         now_ += took;
         return step_ = machine_.on_claim({what}, sent, now_);
     }
+    /// Effects: the pause is slept to its end.
     const acquire_step& sleep() {
         REQUIRE(step_.what == kind::pause);
         now_ = std::max(now_, step_.at);
         return step_ = machine_.on_wake(now_);
     }
     /// Effects: so much later a message comes.
-    const acquire_step& told(const handover& what, clock::duration span) {
+    const acquire_step& told(const distlock::handover& what, clock::duration span) {
         REQUIRE(step_.what == kind::pause);
         now_ += span;
         return step_ = machine_.on_message(what, now_);
     }
+    /// Effects: it is subscribed from the start.
+    void hears() { machine_.subscribed(); }
     const acquire_step& subscribed(clock::duration span = 1ms) {
         now_ += span;
         return step_ = machine_.on_subscribed(now_);
@@ -97,28 +94,16 @@ class attempt {
     const acquire_step& stop() { return step_ = machine_.on_stop(); }
 
   private:
+    bool queues_;
+    clock::duration round_trip_;
     acquire machine_;
     clock::time_point now_ = start;
     acquire_step step_;
 };
-
-/// Returns: an attempt that waits in the queue, which it joined at the start.
-inline attempt in_queue(const acquire_limits& limits = defaults) {
-    attempt a(limits);
-    REQUIRE(a.enters(enter_mode::join));
-    REQUIRE(a.answer(queued()).what == kind::pause);
-    return a;
-}
 
 #define CHECK_NOTHING_FIRST(step)    \
     CHECK_FALSE((step).leave_first); \
     CHECK_FALSE((step).fresh_token); \
     CHECK_FALSE((step).reconnect_first)
 
-#define CHECK_FAILED(step, why, leaves, doubtful) \
-    CHECK((step).what == kind::failed);           \
-    CHECK((step).cause == (why));                 \
-    CHECK((step).leave_first == (leaves));        \
-    CHECK((step).in_doubt == (doubtful))
-
-}  // namespace queue_test
+}  // namespace acquire_test
