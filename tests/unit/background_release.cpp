@@ -3,82 +3,30 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
-#include <stdexcept>
 #include <string>
-#include <utility>
-#include <vector>
 
-#include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/engine/background_io.hpp>
 #include <distlock/engine/background_release.hpp>
 #include <distlock/net/receipt.hpp>
 #include <distlock/testing/manual_clock.hpp>
-#include <distlock/testing/scripted_connection.hpp>
-#include <distlock/wire/handoff.hpp>
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
-#include "support/handoff_names.hpp"
 #include "support/io_over.hpp"
+#include "support/release_fixtures.hpp"
 #include "support/waiting.hpp"
 
 namespace {
 
-using distlock::command;
-using distlock::errc;
-using distlock::receipt;
-using distlock::reply;
-using distlock::token;
+using namespace release_test;
 using distlock::engine::background_io;
 using distlock::engine::background_release;
 using distlock::engine::certainty;
 using distlock::engine::release;
-using distlock::testing::manual_clock;
-using distlock::testing::scripted_connection;
-using namespace std::chrono_literals;
-using words = std::vector<std::string>;
-using time_point = distlock::clock::time_point;
 
-constexpr auto answer_time = 200ms;
-constexpr auto lease = 30s;
-const auto dialect = std::make_shared<const distlock::any_dialect_of<distlock::handoff>>(
-    "orders", distlock::lock_options{.lease = lease});
 const token first = token::generate();
 const token second = token::generate();
-const reply lost = reply::no_answer(errc::no_reply, "the answer was lost");
-const reply done = reply::integer(1);
-
-/// Posts into a list; the test says what was answered.
-struct confirming {
-    reply execute(const command& cmd) { return inner.execute(cmd); }
-    bool post(const command& cmd, std::shared_ptr<receipt> wanted = nullptr) {
-        if (throws) throw std::runtime_error("of a user's client");
-        if (!takes) return false;
-        posted.emplace_back(cmd.argv().begin(), cmd.argv().end());
-        receipts.push_back(std::move(wanted));
-        return true;
-    }
-    void collect() {
-        ++collected;
-        if (throws) throw std::runtime_error("of a user's client");
-    }
-
-    scripted_connection inner;
-    std::vector<words> posted;
-    std::vector<std::shared_ptr<receipt>> receipts;
-    std::atomic<bool> takes = true;
-    std::atomic<bool> throws = false;
-    std::atomic<int> collected{0};
-};
-
-/// Returns: "leave <token>" or "free <token>", the whole release and the minimal one.
-std::string named(const words& argv) {
-    const auto what = handoff_name_of(argv);
-    return what + ' ' + argv.at(what == "free" ? 4 : 7);
-}
-std::string whole(const token& owner) { return "leave " + std::string(owner.view()); }
-std::string minimal(const token& owner) { return "free " + std::string(owner.view()); }
 
 template <class Conn>
 struct background {
@@ -106,10 +54,8 @@ struct background {
 
     /// Returns: what was executed by and by, when that is so much.
     words asked(std::size_t count) {
-        words all;
-        if (!eventually([&] { return script().commands().size() >= count; })) return all;
-        for (const auto& one : script().commands()) all.push_back(named(one.argv));
-        return all;
+        if (!eventually([&] { return script().commands().size() >= count; })) return {};
+        return executed_by(script());
     }
     /// Returns: the same, while time goes on.
     words asked_by_and_by(std::size_t count) {
@@ -142,7 +88,7 @@ struct background {
     std::shared_ptr<background_io> io = std::make_shared<io_over<Conn, manual_clock>>(redis);
     std::shared_ptr<tested> it = std::make_shared<tested>(io->connection(), io->time(), dialect);
 };
-using posting = background<confirming>;
+using posted = background<posting>;
 
 }  // namespace
 
@@ -150,7 +96,7 @@ using posting = background<confirming>;
 
 TEST_CASE("a posted release is pending until the server has said that the key is not ours") {
     for (const int word : {1, 2, 0, -1}) {
-        posting r;
+        posted r;
         CHECK_FALSE(r.pends());
         CHECK(r.it->latest_expiry() == time_point{});
         REQUIRE(r.post());
@@ -165,7 +111,7 @@ TEST_CASE("a posted release is pending until the server has said that the key is
 }
 
 TEST_CASE("a posted release is pending no longer than its lease") {
-    posting r;
+    posted r;
     REQUIRE(r.post());
     manual_clock::advance(lease - 1ns);
     CHECK(r.pends());
@@ -176,22 +122,22 @@ TEST_CASE("a posted release is pending no longer than its lease") {
 
 TEST_CASE("a release that could not be posted is not pending, and is not asked for") {
     for (const bool throws : {false, true}) {
-        posting r;
+        posted r;
         r.redis.takes = false;
-        r.redis.throws = throws;
+        r.redis.post_throws = throws;
         CHECK_FALSE(r.post());
         CHECK_FALSE(r.pends());
         manual_clock::advance(1s);
         CHECK(r.asked_by_now().empty());
         r.redis.takes = true;
-        r.redis.throws = false;
+        r.redis.post_throws = false;
         CHECK(r.post());
         CHECK(r.pends());
     }
 }
 
 TEST_CASE("a posted release carries the script until the server is known to have it") {
-    posting r;
+    posted r;
     const auto post = [&](const reply& answer, bool confirms) {
         REQUIRE(r.post());
         r.redis.receipts.back()->settle(answer);
@@ -210,7 +156,7 @@ TEST_CASE("a posted release carries the script until the server is known to have
 
 // A user may run minimal releases only: the next post was a digest that the server did not know.
 TEST_CASE("a minimal release says nothing of the whole one's script") {
-    posting r;
+    posted r;
     r.script().then(done);
     REQUIRE(r.post());
     r.redis.receipts[0]->settle(reply::error("NOPERM x"));
@@ -221,7 +167,7 @@ TEST_CASE("a minimal release says nothing of the whole one's script") {
 }
 
 TEST_CASE("an answer that has come is looked for before the server is asked") {
-    posting r;
+    posted r;
     r.script().then(done);
     REQUIRE(r.post());
     REQUIRE(r.collects_after(50ms));
@@ -236,10 +182,10 @@ TEST_CASE("an answer that has come is looked for before the server is asked") {
 }
 
 TEST_CASE("a posted release is asked for though its connection throws when the answer is looked for") {
-    posting r;
+    posted r;
     r.script().then(done);
     REQUIRE(r.post());
-    r.redis.throws = true;
+    r.redis.post_throws = true;
     CHECK(r.asked_by_and_by(1) == words{whole(first)});
     CHECK(r.confirmed());
 }
@@ -249,7 +195,7 @@ TEST_CASE("a posted release whose answer will not come, or makes no sense, is as
     for (const auto& answer :
          {lost, reply::not_sent(errc::unreachable, "x"), reply::string("1"), reply::error("BUSY x"),
           reply::error("READONLY x"), reply::error("NOSCRIPT No matching script")}) {
-        posting r;
+        posted r;
         r.script().then(done);
         REQUIRE(r.post());
         r.redis.receipts[0]->settle(answer);
@@ -262,7 +208,7 @@ TEST_CASE("a posted release whose answer will not come, or makes no sense, is as
 }
 
 TEST_CASE("a posted release that is refused for its size is asked for by the minimal one, and by turns") {
-    posting r;
+    posted r;
     const reply refusal = reply::error("OOM command not allowed when used memory > 'maxmemory'.");
     r.script().then(lost);
     r.script().then(refusal);
@@ -283,7 +229,7 @@ TEST_CASE(
           "NOREPLICAS Not enough good replicas to write.", "CLUSTERDOWN The cluster is down",
           "MASTERDOWN Link with MASTER is down", "NOSCRIPT No matching script."}) {
         INFO(refusal);
-        posting r;
+        posted r;
         const std::size_t times =
             std::string(refusal).starts_with("NOSCRIPT") ? 4 : 2;  // with the body at once
         for (std::size_t i = 0; i < times; ++i) r.script().then(reply::error(refusal));
@@ -296,7 +242,7 @@ TEST_CASE(
 }
 
 TEST_CASE("what is confirmed is not asked for") {
-    posting r;
+    posted r;
     REQUIRE(r.post());
     r.it->confirm();
     CHECK_FALSE(r.pends());
@@ -305,7 +251,7 @@ TEST_CASE("what is confirmed is not asked for") {
 }
 
 TEST_CASE("an answer to one release is not taken for that of the next") {
-    posting r;
+    posted r;
     REQUIRE(r.post(first));
     REQUIRE(r.post(second));
     CHECK(r.it->pending() == second);
@@ -316,7 +262,7 @@ TEST_CASE("an answer to one release is not taken for that of the next") {
 }
 
 TEST_CASE("an answer that comes late for one that was confirmed is not taken for that of the next") {
-    posting r;
+    posted r;
     REQUIRE(r.post(first));
     r.it->confirm();
     REQUIRE(r.post(second));
@@ -331,7 +277,7 @@ TEST_CASE("an answer that comes late for one that was confirmed is not taken for
 
 TEST_CASE(
     "an answer that comes when the release was asked for again confirms nothing more, nor the next one") {
-    posting r;
+    posted r;
     r.script().then(done);
     REQUIRE(r.post(first));
     manual_clock::advance(answer_time);
@@ -349,7 +295,7 @@ TEST_CASE(
 namespace {
 
 /// The server is asked in the background, and has not answered yet.
-struct asking : posting {
+struct asking : posted {
     explicit asking(const reply& answer) {
         redis.inner.then(
             [this] {
@@ -421,11 +367,11 @@ TEST_CASE(
 // ---- lifetimes, memory -----------------------------------------------------------------------------------
 
 TEST_CASE("a release that is pending when its object goes is asked for, until it is done") {
-    posting r;
+    posted r;
     r.script().then(lost);
     r.script().then(done);
     REQUIRE(r.post());
-    const std::weak_ptr<posting::tested> alive = r.it;
+    const std::weak_ptr<posted::tested> alive = r.it;
     r.it.reset();
     CHECK(r.script().commands().empty());
     manual_clock::advance(answer_time);
@@ -435,9 +381,9 @@ TEST_CASE("a release that is pending when its object goes is asked for, until it
 }
 
 TEST_CASE("a release that is pending when its object goes, and answered then, is not asked for") {
-    posting r;
+    posted r;
     REQUIRE(r.post());
-    const std::weak_ptr<posting::tested> alive = r.it;
+    const std::weak_ptr<posted::tested> alive = r.it;
     r.it.reset();
     r.redis.receipts[0]->settle(done);
     manual_clock::advance(50ms);
@@ -448,7 +394,7 @@ TEST_CASE("a release that is pending when its object goes, and answered then, is
 
 TEST_CASE("a release that was refused when its object has gone is asked for all the same") {
     for (const char* refusal : {"NOSCRIPT x", "OOM x", "NOPERM x", "BUSY x"}) {
-        posting r;
+        posted r;
         r.script().then(done);
         REQUIRE(r.post());
         r.it.reset();
@@ -464,8 +410,9 @@ TEST_CASE("without memory a release is not posted, or is pending: nothing in bet
     bool failed = true;
     for (long n = 1; failed && n < 100; ++n) {
         INFO("allocation " << n);
-        posting r;
+        posted r;
         r.redis.posted.reserve(2);
+        r.redis.how.reserve(2);
         r.redis.receipts.reserve(2);
         fail_allocation(n);
         const bool posted = r.post();
@@ -483,7 +430,7 @@ TEST_CASE("without memory a release is not posted, or is pending: nothing in bet
 
 TEST_CASE("without memory for a thread a release is not repeated, and is not pending") {
     if (!allocations_can_fail()) return;
-    posting r;
+    posted r;
     fail_allocation(1);
     r.repeat();
     fail_allocation(0);
@@ -496,12 +443,12 @@ TEST_CASE("without memory for a thread a release is not repeated, and is not pen
 }
 
 TEST_CASE("where the background has as many as it may, nothing is posted and nothing is pending") {
-    posting r;
+    posted r;
     CHECK_FALSE(r.post(first, 0));
     CHECK_FALSE(r.pends());
     CHECK(r.redis.posted.empty());
-    posting::tested::repeat(r.it, *r.io, first, posting::until(manual_clock::now() + lease),
-                            manual_clock::now(), 0);
+    posted::tested::repeat(r.it, *r.io, first, posted::until(manual_clock::now() + lease),
+                           manual_clock::now(), 0);
     CHECK_FALSE(r.pends());
     CHECK(r.post(first, 1));
     CHECK(r.post(second, 0));  // which has its place already
@@ -533,10 +480,8 @@ TEST_CASE("a posted release allocates nothing once there was one") {
 // ---- connections that cannot -----------------------------------------------------------------------------
 
 TEST_CASE("a connection that posts and says nothing of it is asked at the first look") {
-    struct silent {
-        reply execute(const command& cmd) { return inner.execute(cmd); }
+    struct silent : executing {
         bool post(const command&) { return true; }
-        scripted_connection inner;
     };
     background<silent> r;
     r.script().then(done);
@@ -549,11 +494,7 @@ TEST_CASE("a connection that posts and says nothing of it is asked at the first 
 }
 
 TEST_CASE("a connection that cannot post posts nothing") {
-    struct plain_one {
-        reply execute(const command& cmd) { return inner.execute(cmd); }
-        scripted_connection inner;
-    };
-    background<plain_one> r;
+    background<executing> r;
     CHECK_FALSE(r.post());
     CHECK_FALSE(r.pends());
 }
@@ -561,22 +502,22 @@ TEST_CASE("a connection that cannot post posts nothing") {
 // ---- repeated --------------------------------------------------------------------------------------------
 
 TEST_CASE("a repeated release is done in the background, and outlives its object") {
-    posting r;
+    posted r;
     r.script().then(reply::error("NOSCRIPT x"));
     r.script().then(done);
     r.repeat();
     CHECK(r.redis.posted.empty());
-    const std::weak_ptr<posting::tested> alive = r.it;
+    const std::weak_ptr<posted::tested> alive = r.it;
     r.it.reset();
     CHECK(eventually([&] { return alive.expired(); }));
     CHECK(r.asked(2) == words{whole(first), whole(first)});
 }
 
 TEST_CASE("a repeated release begins when it is told to") {
-    posting r;
+    posted r;
     r.script().then(done);
-    posting::tested::repeat(r.it, *r.io, first, posting::until(manual_clock::now() + lease),
-                            manual_clock::now() + 1s);
+    posted::tested::repeat(r.it, *r.io, first, posted::until(manual_clock::now() + lease),
+                           manual_clock::now() + 1s);
     manual_clock::advance(1s - 1ms);
     CHECK(r.asked_by_now().empty());
     CHECK(r.pends());
@@ -587,7 +528,7 @@ TEST_CASE("a repeated release begins when it is told to") {
 }
 
 TEST_CASE("a repeated release is asked for again and again, and is pending until it is confirmed") {
-    posting r;
+    posted r;
     for (int i = 0; i < 3; ++i) r.script().then(reply::error("LOADING x"));
     r.repeat();
     CHECK(r.asked_by_and_by(3) == words(3, whole(first)));
@@ -599,7 +540,7 @@ TEST_CASE("a repeated release is asked for again and again, and is pending until
 
 // What got lost may have been that the server lacks the script; then it would be asked by its digest for ever.
 TEST_CASE("a repeated release whose answer was lost is asked again with its script") {
-    posting r;
+    posted r;
     r.script().then(lost);
     r.script().then(done);
     r.repeat();
@@ -610,13 +551,13 @@ TEST_CASE("a repeated release whose answer was lost is asked again with its scri
 }
 
 TEST_CASE("a repeated release of a token in doubt is pending until its time is over") {
-    posting r;
+    posted r;
     r.script().then(reply::integer(0));
     r.script().then(done);
     r.repeat(first, certainty::in_doubt, 1s);
     CHECK(r.asked_by_and_by(2).back() == whole(first));
     CHECK(r.pends());
-    const std::weak_ptr<posting::tested> alive = r.it;
+    const std::weak_ptr<posted::tested> alive = r.it;
     manual_clock::advance(1s);
     CHECK_FALSE(r.pends());
     r.it.reset();
@@ -624,12 +565,12 @@ TEST_CASE("a repeated release of a token in doubt is pending until its time is o
 }
 
 TEST_CASE("a repeated release ends with its lease, whatever the server does") {
-    posting r;
+    posted r;
     r.repeat(first, certainty::granted, 1s);  // the script has run out: nobody answers
     REQUIRE(r.asked(1).size() == 1);
     manual_clock::advance(1s);
     CHECK_FALSE(r.pends());
-    const std::weak_ptr<posting::tested> alive = r.it;
+    const std::weak_ptr<posted::tested> alive = r.it;
     r.it.reset();
     CHECK(eventually([&] { return alive.expired(); }));
 }

@@ -4,105 +4,38 @@
 #include <cstddef>
 #include <initializer_list>
 #include <memory>
-#include <optional>
 #include <stdexcept>
 #include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
-#include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/engine/background_io.hpp>
 #include <distlock/engine/releaser.hpp>
 #include <distlock/net/receipt.hpp>
 #include <distlock/testing/manual_clock.hpp>
-#include <distlock/testing/scripted_connection.hpp>
-#include <distlock/wire/handoff.hpp>
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "support/handoff_names.hpp"
 #include "support/io_over.hpp"
+#include "support/release_fixtures.hpp"
 #include "support/waiting.hpp"
 
 namespace {
 
-using distlock::command;
-using distlock::errc;
-using distlock::receipt;
+using namespace release_test;
 using distlock::release_mode;
 using distlock::release_outcome;
-using distlock::reply;
-using distlock::token;
 using distlock::engine::background_io;
 using distlock::engine::certainty;
 using distlock::engine::ended_acquisition;
-using distlock::testing::manual_clock;
-using distlock::testing::scripted_connection;
-using namespace std::chrono_literals;
-using words = std::vector<std::string>;
-using time_point = distlock::clock::time_point;
 
-constexpr auto answer_time = 200ms;
-constexpr auto lease = 30s;
-const auto dialect = std::make_shared<const distlock::any_dialect_of<distlock::handoff>>(
-    "orders", distlock::lock_options{.lease = lease});
 const token owner = token::generate();
 const token another = token::generate();
-const reply lost = reply::no_answer(errc::no_reply, "the answer was lost");
 const reply gone = reply::not_sent(errc::unreachable, "nobody listens");
 const reply loading = reply::error("LOADING x");
-const reply done = reply::integer(1);
-
-/// How a command came to the connection.
-struct manner {
-    time_point deadline;
-    bool can_be_stopped;
-    bool with_body;
-};
-manner manner_of(const command& cmd) {
-    return {cmd.deadline(), cmd.stop() != nullptr, cmd.argv()[0] == "EVAL"};
-}
-
-/// Executes by a script; of what it is posted the test says what was answered.
-struct posting {
-    reply execute(const command& cmd) {
-        if (cmd.stop() != nullptr || cmd.deadline() != time_point::max()) bounded = manner_of(cmd);
-        if (throws) throw std::runtime_error("of a user's client");
-        return inner.execute(cmd);
-    }
-    bool post(const command& cmd, std::shared_ptr<receipt> wanted = nullptr) {
-        if (throws) throw std::runtime_error("of a user's client");
-        if (!takes) return false;
-        posted.emplace_back(cmd.argv().begin(), cmd.argv().end());
-        how.push_back(manner_of(cmd));
-        receipts.push_back(std::move(wanted));
-        return true;
-    }
-    void collect() {}
-
-    scripted_connection inner;
-    std::vector<words> posted;
-    std::vector<manner> how;
-    std::vector<std::shared_ptr<receipt>> receipts;
-    std::optional<manner> bounded;  // of the last command that was not worth any time
-    bool takes = true;
-    std::atomic<bool> throws = false;
-};
-/// The same, when it cannot post.
-struct executing {
-    reply execute(const command& cmd) {
-        if (cmd.stop() != nullptr || cmd.deadline() != time_point::max()) bounded = manner_of(cmd);
-        return inner.execute(cmd);
-    }
-    scripted_connection inner;
-    std::optional<manner> bounded;
-};
-
-std::string whole(const token& by) { return "leave " + std::string(by.view()); }
-std::string minimal(const token& by) { return "free " + std::string(by.view()); }
 
 template <class Conn>
 struct releasing {
@@ -128,14 +61,7 @@ struct releasing {
     }
     std::size_t executed() const { return redis.inner.commands().size(); }
     /// Returns: what was executed by now.
-    words sent() const {
-        words all;
-        for (const auto& one : redis.inner.commands()) {
-            const auto what = handoff_name_of(one.argv);
-            all.push_back(what + ' ' + one.argv.at(what == "free" ? 4 : 7));
-        }
-        return all;
-    }
+    words sent() const { return executed_by(redis.inner); }
     /// Returns: whether that much is executed by and by, in the background.
     bool asks(std::size_t count) {
         return eventually([&] { return executed() >= count; });
@@ -356,13 +282,12 @@ TEST_CASE("a release that is to be confirmed is not posted") {
 }
 
 TEST_CASE("an exception out of a connection is a lost answer of a release") {
-    struct throwing_once {
+    struct throwing_once : executing {
         reply execute(const command& cmd) {
-            reply answer = inner.execute(cmd);
+            reply answer = executing::execute(cmd);
             if (std::exchange(throws, false)) throw std::runtime_error("of a user's client");
             return answer;
         }
-        scripted_connection inner;
         bool throws = true;
     };
     releasing<throwing_once> r;
@@ -496,10 +421,10 @@ TEST_CASE("what a stopped caller leaves and could not be posted is released in t
 
 TEST_CASE("an exception out of a post does not end the program, and what is left is released all the same") {
     releasing<posting> r;
-    r.redis.throws = true;
+    r.redis.post_throws = r.redis.execute_throws = true;
     r.leave();
     CHECK(r.redis.posted.empty());
-    r.redis.throws = false;
+    r.redis.post_throws = r.redis.execute_throws = false;
     r.then({done});
     manual_clock::advance(answer_time);
     REQUIRE(r.asks(1));
