@@ -1,5 +1,4 @@
 // An attempt on the caller's thread: which commands go to the server, with which tokens, and what comes of the answers.
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <optional>
@@ -12,6 +11,7 @@
 
 #include "support/attempt.hpp"
 #include "support/catch.hpp"
+#include "support/ticking_clock.hpp"
 
 namespace {
 
@@ -25,18 +25,6 @@ const reply ok = reply::status("OK");
 const reply taken = reply::nil();
 const reply lost = reply::no_answer(errc::no_reply, "the answer was lost");
 const reply gone = reply::not_sent(errc::unreachable, "nobody listens");
-
-/// A clock that moves a millisecond whenever somebody looks: pauses end without anybody who moves it.
-struct busy_clock {
-    using rep = distlock::clock::rep;
-    using period = distlock::clock::period;
-    using duration = distlock::clock::duration;
-    using time_point = distlock::clock::time_point;
-    static time_point now() noexcept { return time_point(1ms * ++looks_); }
-
-  private:
-    static inline std::atomic<int> looks_{0};
-};
 
 acquire_limits limits(distlock::clock::duration timeout = 10s) {
     return {.lease = 30s, .recheck = 50ms, .patience = 2s, .deadline = manual_clock::now() + timeout};
@@ -146,7 +134,7 @@ TEST_CASE("a server that does not have the script gets its body") {
 
 TEST_CASE("a taken lock is looked at after pauses, by the same token, until it is granted") {
     scripted_connection c{taken, reply::integer(20'000), reply::integer(5), ok};
-    const auto got = take<busy_clock>(c, {.lease = 30s, .recheck = 50ms, .patience = 2s});
+    const auto got = take<ticking_clock>(c, {.lease = 30s, .recheck = 50ms, .patience = 2s});
     CHECK(got.what == kind::granted);
     CHECK(got.contended);
     CHECK(what_was_sent(c) == words{"SET", "look", "look", "look"});
@@ -156,8 +144,8 @@ TEST_CASE("a taken lock is looked at after pauses, by the same token, until it i
 TEST_CASE("a wait for a taken lock ends at the deadline with nothing to release") {
     scripted_connection c;
     for (int i = 0; i < 100; ++i) c.then(reply::integer(20'000));
-    const auto got = take<busy_clock>(
-        c, {.lease = 30s, .recheck = 5ms, .patience = 2s, .deadline = busy_clock::now() + 40ms}, {}, true);
+    const auto got = take<ticking_clock>(
+        c, {.lease = 30s, .recheck = 5ms, .patience = 2s, .deadline = ticking_clock::now() + 40ms}, {}, true);
     CHECK(got.what == kind::gave_up);
     CHECK(got.contended);
     for (const auto& what : what_was_sent(c)) CHECK((what == "look"));
@@ -265,7 +253,7 @@ TEST_CASE("an unreachable server fails a try at once, with nothing to clean up")
 
 TEST_CASE("a server that is gone for a while is asked again, by the same token") {
     scripted_connection c{gone, reply::error("LOADING x"), ok};
-    const auto got = take<busy_clock>(c, {.lease = 30s, .recheck = 50ms, .patience = 2s});
+    const auto got = take<ticking_clock>(c, {.lease = 30s, .recheck = 50ms, .patience = 2s});
     CHECK(got.what == kind::granted);
     CHECK(what_was_sent(c) == words{"SET", "look", "look"});
     for (const auto& used : tokens_of(c)) CHECK(used == got.token.view());
@@ -429,8 +417,8 @@ TEST_CASE("while an attempt goes on it says what the trouble is, and that there 
     c.then(look_at_it, reply::integer(20'000));
     c.then(look_at_it, gone);
     c.then(look_at_it, ok);
-    auto messages = inbox_of<busy_clock>(c, dialect);
-    const auto got = attempt_test::take<busy_clock>(
+    auto messages = inbox_of<ticking_clock>(c, dialect);
+    const auto got = attempt_test::take<ticking_clock>(
         c, dialect, {.lease = 30s, .recheck = 50ms, .patience = 2s}, {}, true, status, messages);
     CHECK(got.what == kind::granted);
     CHECK(seen ==

@@ -1,9 +1,7 @@
 // An attempt on the caller's thread that may wait in the queue: what goes to the server, by which tokens, and what messages do.
 #include <chrono>
-#include <functional>
 #include <initializer_list>
 #include <memory>
-#include <stdexcept>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -15,41 +13,32 @@
 
 #include "support/attempt.hpp"
 #include "support/catch.hpp"
+#include "support/handoff_answers.hpp"
 #include "support/handoff_names.hpp"
+#include "support/publishing_connection.hpp"
 #include "support/waiting.hpp"
 
 namespace {
 
 using namespace attempt_test;
 using distlock::subscription;
+using handoff_answers::queued;
 using kind = grant::kind;
 
 const distlock::handoff dialect("orders", {.lease = 30s}, "distlock:here");
 
-reply queued(long long ticket = 7, bool appended = true) {
-    return reply::array({reply::integer(0), reply::integer(20'000), reply::integer(ticket), reply::integer(0),
-                         reply::integer(appended ? 1 : 0)});
-}
-const reply granted = reply::array({reply::integer(1), reply::string(""), reply::integer(2000)});
-const reply busy = reply::array(
-    {reply::integer(0), reply::integer(20'000), reply::integer(0), reply::integer(0), reply::integer(0)});
+const reply granted = handoff_answers::granted();
+const reply busy = handoff_answers::taken();
 const reply lost = reply::no_answer(errc::no_reply, "the answer was lost");
 
 const std::string stranger(32, 'a');
 
-/// A connection that can subscribe; the test publishes. A clock that a test moves makes waits look at it every millisecond.
-struct publishing {
+/// A clock that a test moves makes waits look at it every millisecond.
+struct publishing : publishing_connection {
     reply execute(const command& cmd) {
         // What becomes of a message for nobody is sent by another thread, at any time.
         if (cmd.argv().size() > 7 && cmd.argv()[7] == stranger) return reply::integer(0);
         return inner.execute(cmd);
-    }
-    std::shared_ptr<subscription> subscribe(std::string_view channel) {
-        channels.emplace_back(channel);
-        if (refuses) throw std::runtime_error("no socket is left");
-        source = std::make_shared<subscription>(std::string(channel));
-        if (in_force) source->confirm();
-        return source;
     }
     /// Effects: the lock was handed over to the token of the nth command.
     void hand_over(std::size_t n, int ticket = 7, int ttl = 2000) const {
@@ -59,12 +48,6 @@ struct publishing {
         const auto argv = inner.commands().at(n).argv;
         return argv[0] == "SET" ? argv.at(2) : argv.at(7);
     }
-
-    scripted_connection inner;
-    std::shared_ptr<subscription> source;
-    words channels;
-    bool in_force = true;
-    bool refuses = false;
 };
 
 /// Time goes on while the test waits.

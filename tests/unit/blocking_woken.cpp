@@ -1,65 +1,31 @@
 // An attempt on the caller's thread where releases are told on a channel: a pause ends when there is something to see, and not before.
-#include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <functional>
-#include <memory>
-#include <stdexcept>
 #include <stop_token>
-#include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include <distlock/interop.hpp>
-#include <distlock/net/subscription.hpp>
 
 #include "support/attempt.hpp"
 #include "support/catch.hpp"
+#include "support/publishing_connection.hpp"
+#include "support/ticking_clock.hpp"
 
 namespace {
 
 using namespace attempt_test;
-using distlock::subscription;
 using kind = grant::kind;
 
-/// A clock that moves a millisecond with each reading: a pause ends without anybody who moves it.
-struct ticking_clock {
-    using rep = distlock::clock::rep;
-    using period = distlock::clock::period;
-    using duration = distlock::clock::duration;
-    using time_point = distlock::clock::time_point;
-    static time_point now() noexcept { return time_point(1ms * ++readings_); }
-    static time_point last() noexcept { return time_point(1ms * readings_.load()); }
-
-  private:
-    static inline std::atomic<int> readings_{0};
-};
-
-/// Tells of releases; the test rings. Knows when it was asked what.
-struct telling {
+/// Tells of releases. Knows when it was asked what.
+struct telling : publishing_connection {
     reply execute(const command& cmd) {
         asked.push_back(ticking_clock::last());
-        return inner.execute(cmd);
-    }
-    std::shared_ptr<subscription> subscribe(std::string_view channel) {
-        ++subscriptions;
-        if (on_subscribing) on_subscribing();
-        if (refuses) throw std::runtime_error("no socket is left");
-        bell = std::make_shared<subscription>(std::string(channel));
-        if (in_force) bell->confirm();
-        return bell;
+        return publishing_connection::execute(cmd);
     }
     /// Returns: how long it was left alone after the nth command.
     distlock::clock::duration pause_after(std::size_t n) const { return asked.at(n) - asked.at(n - 1); }
 
-    scripted_connection inner;
-    std::shared_ptr<subscription> bell;
     std::vector<distlock::clock::time_point> asked;
-    std::function<void()> on_subscribing;
-    int subscriptions = 0;
-    bool in_force = true;
-    bool refuses = false;
 };
 
 const distlock::redisson dialect("orders", {.lease = 30s});
@@ -86,7 +52,7 @@ kind take(telling& c, const std::stop_token& stop = {}) {
 TEST_CASE("a message that comes while the server is asked ends the pause that follows at once") {
     telling c;
     c.inner.then(busy);
-    c.inner.then([&] { c.bell->deliver("0"); }, busy);
+    c.inner.then([&] { c.source->deliver("0"); }, busy);
     c.inner.then(granted);
     CHECK(take(c) == kind::granted);
     CHECK(c.asked.size() == 3);
@@ -96,13 +62,13 @@ TEST_CASE("a message that comes while the server is asked ends the pause that fo
 TEST_CASE("a message ends one pause, and the next one lasts") {
     telling c;
     c.inner.then(busy);
-    c.inner.then([&] { c.bell->deliver("0"); }, busy);
+    c.inner.then([&] { c.source->deliver("0"); }, busy);
     c.inner.then(busy);
     c.inner.then(granted);
     CHECK(take(c) == kind::granted);
     CHECK(c.pause_after(2) < at_once);
     CHECK(c.pause_after(3) >= least_pause);
-    CHECK(c.subscriptions == 1);
+    CHECK(c.channels.size() == 1);
 }
 
 TEST_CASE("a subscription that has come into force ends the first pause, for what was told before is lost") {
@@ -119,7 +85,7 @@ TEST_CASE("a subscription that breaks and is made anew while the server is asked
     telling c;
     c.inner.then(busy);
     c.inner.then(busy);
-    c.inner.then([&] { c.bell->confirm(); }, busy);
+    c.inner.then([&] { c.source->confirm(); }, busy);
     c.inner.then(granted);
     CHECK(take(c) == kind::granted);
     CHECK(c.pause_after(2) >= least_pause);
@@ -138,7 +104,7 @@ TEST_CASE("a waiter whose subscription is not in force asks as those do who are 
             CHECK(c.pause_after(n) >= 50ms);
             CHECK(c.pause_after(n) < 100ms);
         }
-        CHECK(c.subscriptions == (refuses ? 4 : 1));
+        CHECK(c.channels.size() == (refuses ? 4 : 1));
     }
 }
 

@@ -1,7 +1,6 @@
 // What distlock::mutex sends and believes, with a scripted connection and a clock that stands still.
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <mutex>
 #include <stop_token>
 #include <string>
@@ -17,7 +16,9 @@
 #include <distlock/wire/plain.hpp>
 
 #include "support/catch.hpp"
+#include "support/handoff_answers.hpp"
 #include "support/locks_in_memory.hpp"
+#include "support/ticking_clock.hpp"
 
 using namespace std::chrono_literals;
 using distlock::errc;
@@ -27,6 +28,7 @@ using distlock::release_outcome;
 using distlock::reply;
 using distlock::testing::manual_clock;
 using distlock::testing::scripted_connection;
+using handoff_answers::taken;
 using manual_mutex = distlock::mutex<scripted_connection, distlock::handoff, manual_clock>;
 using words = std::vector<std::string>;
 
@@ -34,21 +36,9 @@ namespace {
 
 const reply ok = reply::status("OK");
 const reply released = reply::integer(1);
-const reply granted = reply::array({reply::integer(1), reply::string(""), reply::integer(30'000)});
-reply taken(std::int64_t ttl) {
-    return reply::array(
-        {reply::integer(0), reply::integer(ttl), reply::integer(0), reply::integer(0), reply::integer(0)});
-}
+const reply granted = handoff_answers::granted(30'000);
 
 constexpr std::size_t owner = 7;  // behind the script and its four keys
-
-// Moves with each reading, so that a wait by it comes to an end.
-struct ticking_clock : manual_clock {
-    static time_point now() noexcept {
-        advance(1ms);
-        return manual_clock::now();
-    }
-};
 
 // Runs at half the speed of the mutex's, as one that is set back again and again.
 struct slow_clock {

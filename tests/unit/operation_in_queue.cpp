@@ -6,25 +6,22 @@
 #include <distlock/wire/handoff.hpp>
 
 #include "support/catch.hpp"
+#include "support/handoff_answers.hpp"
 #include "support/handoff_names.hpp"
 #include "support/stepped_operation.hpp"
 
 namespace {
 
 using namespace attempt_test;
+using handoff_answers::queued;
 using kind = action::kind;
 using ended = grant::kind;
 
 const distlock::handoff dialect("orders", {.lease = 30s}, "distlock:here");
 using stepped = stepped_operation<distlock::handoff>;
 
-reply queued(long long ticket = 7, bool appended = true) {
-    return reply::array({reply::integer(0), reply::integer(20'000), reply::integer(ticket), reply::integer(0),
-                         reply::integer(appended ? 1 : 0)});
-}
-const reply granted = reply::array({reply::integer(1), reply::string(""), reply::integer(2000)});
-const reply busy = reply::array(
-    {reply::integer(0), reply::integer(20'000), reply::integer(0), reply::integer(0), reply::integer(0)});
+const reply granted = handoff_answers::granted();
+const reply busy = handoff_answers::taken();
 const reply lost = reply::no_answer(errc::no_reply, "the answer was lost");
 
 const acquire_limits limits{

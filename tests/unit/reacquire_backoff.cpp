@@ -12,6 +12,7 @@
 #include <distlock/testing/scripted_connection.hpp>
 
 #include "support/catch.hpp"
+#include "support/ticking_clock.hpp"
 
 using namespace std::chrono_literals;
 using distlock::command;
@@ -35,12 +36,12 @@ std::chrono::nanoseconds pause_after(contenders how, std::chrono::nanoseconds he
     return backoff.until() ? *backoff.until() - (start + held) : 0ns;
 }
 
-// Moves a millisecond with each reading, so that a wait by it comes to an end.
-struct ticking_clock : manual_clock {
+// Does something when it comes to a time.
+struct alarm_clock : ticking_clock {
     static time_point now() noexcept {
-        advance(1ms);
-        if (then && manual_clock::now() >= at) std::exchange(then, nullptr)();
-        return manual_clock::now();
+        const auto read = ticking_clock::now();
+        if (then && read >= at) std::exchange(then, nullptr)();
+        return read;
     }
     static inline std::function<void()> then;  // what is done
     static inline time_point at;               // when
@@ -59,7 +60,7 @@ struct timed_connection : scripted_connection {
 const reply ok = reply::status("OK");
 const reply released = reply::integer(1);
 
-using polled_mutex = distlock::mutex<timed_connection, distlock::plain, ticking_clock>;
+using polled_mutex = distlock::mutex<timed_connection, distlock::plain, alarm_clock>;
 
 struct polled_lock {
     // A single try and its look find it taken; then it is ours, twice.
@@ -188,8 +189,8 @@ TEST_CASE("a caller that is cancelled while it backs off has not asked, and the 
     polled_lock one;
     const auto had_until = one.seen_taken_and_had_for(1min);
     std::stop_source stop;
-    ticking_clock::at = had_until + 20ms;
-    ticking_clock::then = [&] { stop.request_stop(); };
+    alarm_clock::at = had_until + 20ms;
+    alarm_clock::then = [&] { stop.request_stop(); };
     std::error_code ec;
     CHECK_FALSE(one.m.lock(stop.get_token(), ec));
     CHECK(ec == distlock::errc::cancelled);
