@@ -2,53 +2,28 @@
 // a test moves.
 #include <atomic>
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <stop_token>
 #include <string>
 #include <thread>
-#include <utility>
 
 #include <distlock/mutex.hpp>
-#include <distlock/net/service_registry.hpp>
 #include <distlock/scoped_lock.hpp>
 #include <distlock/testing/manual_clock.hpp>
 
 #include "in_child.hpp"
 #include "support/catch.hpp"
+#include "support/lease_observers.hpp"
+#include "support/locks_in_memory.hpp"
 #include "timing_tolerance.hpp"
 #include "waiting.hpp"
 
 namespace {
 
-using distlock::command;
 using distlock::reply;
 using distlock::testing::manual_clock;
 using namespace std::chrono_literals;
 using clk = distlock::clock;
-
-/// A connection with a keeper of its own, that answers what it is told to.
-class answering {
-  public:
-    explicit answering(std::function<reply(const std::string&)> f) : answer_(std::move(f)) {}
-    reply execute(const command& cmd) {
-        const auto argv = cmd.argv();
-        if (argv[0] == "GET") return answer_("mark");
-        if (argv[0] == "SET") return answer_("take");
-        if (argv[1] == distlock::detail::plain_look.sha1()) return answer_("look");
-        return answer_(argv[1] == distlock::detail::plain_renew.sha1() ? "renew" : "release");
-    }
-    distlock::service_registry& services() { return services_; }
-
-  private:
-    std::function<reply(const std::string&)> answer_;
-    distlock::service_registry services_;
-};
-
-struct notebook : distlock::lease_observer {
-    void lost(const std::string&, distlock::loss_reason) override { ++losses; }
-    std::atomic<int> losses{0};
-};
 
 }  // namespace
 
@@ -56,7 +31,8 @@ struct notebook : distlock::lease_observer {
 TEST_CASE("who locks again while it is asked why the lock was lost, is told of the next loss in time") {
     std::atomic<bool> hangs{true};
     std::atomic<int> renewals{0};
-    answering redis([&](const std::string& what) {
+    hosted_locks redis;
+    redis.instead([&](const std::string& what) {
         if (what == "take") return reply::status("OK");
         if (what == "mark") {
             static_cast<void>(eventually([&] { return !hangs; }));
@@ -65,7 +41,7 @@ TEST_CASE("who locks again while it is asked why the lock was lost, is told of t
         if (what == "renew" && ++renewals > 1) return reply::no_answer(distlock::errc::no_reply, "lost");
         return reply::integer(0);
     });
-    const auto observer = std::make_shared<notebook>();
+    const auto observer = std::make_shared<counting_observer>();
     {
         distlock::mutex m{redis, "orders", {.lease = 400ms}, observer};
         m.lock();
@@ -84,8 +60,9 @@ TEST_CASE("who locks again while it is asked why the lock was lost, is told of t
 }
 
 TEST_CASE("a guard of two can end while what its token called waits for that") {
-    answering redis(
-        [&](const std::string& what) { return what == "take" ? reply::status("OK") : reply::integer(0); });
+    hosted_locks redis;
+    redis.instead(
+        [](const std::string& what) { return what == "take" ? reply::status("OK") : reply::integer(0); });
     distlock::mutex one{redis, "one", {.lease = 300ms}};
     distlock::mutex two{redis, "two", {.lease = 300ms}};
     std::atomic<bool> ended{false};
@@ -117,7 +94,8 @@ TEST_CASE("a guard of two can end while what its token called waits for that") {
 TEST_CASE("a child's lock over a connection of its parent is renewed by the child") {
     if (!threads_in_a_child) return;
     std::atomic<int> renewals{0};
-    answering redis([&](const std::string& what) {
+    hosted_locks redis;
+    redis.instead([&](const std::string& what) {
         renewals += what == "renew";
         return what == "take" ? reply::status("OK") : reply::integer(1);
     });
@@ -137,9 +115,9 @@ TEST_CASE("a child's lock over a connection of its parent is renewed by the chil
 TEST_CASE("a wait ends when its clock is moved, whatever the time of the machine") {
     manual_clock::reset();
     manual_clock::advance(24h * 365 * 30);
-    answering redis(
-        [&](const std::string& what) { return what == "take" ? reply::nil() : reply::integer(30'000); });
-    distlock::mutex<answering, distlock::plain, manual_clock> m{redis, "orders", {.renew = false}};
+    locks_in_memory redis;
+    redis.give_to("somebody");
+    distlock::mutex<locks_in_memory, distlock::plain, manual_clock> m{redis, "orders", {.renew = false}};
     std::atomic<bool> over{false};
     std::thread waiter([&] {
         static_cast<void>(m.try_lock_for(1s));

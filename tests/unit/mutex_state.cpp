@@ -33,10 +33,7 @@ using shared = distlock::mutex<locks_in_memory, distlock::plain, manual_clock>;
 constexpr distlock::lock_options for_ten_seconds{.lease = 10s, .renew = false, .local_budget = 1h};
 constexpr distlock::lock_options fenced{.lease = 10s, .renew = false, .fencing = true, .local_budget = 1h};
 
-void let_the_lease_run_out(locks_in_memory& server) {
-    manual_clock::advance(10s);
-    server.end_lease("orders");
-}
+void let_the_lease_run_out() { manual_clock::advance(10s); }
 
 }  // namespace
 
@@ -59,7 +56,7 @@ TEST_CASE("a lock is passed on while half of its lease is left, and no longer") 
         next.join();
         CHECK(queued);
         const bool passed_on = had_for < 5s;
-        CHECK(server.releases("orders") == (passed_on ? 1 : 2));
+        CHECK(server.count("release") == (passed_on ? 1 : 2));
         CHECK(next_until == (passed_on ? until : until + had_for));
     }
 }
@@ -115,17 +112,17 @@ TEST_CASE("a lock that a guard passed on, and that was lost, is not released by 
     const bool queued = next.sleeps();
     guard.reset();
     has_it.wait();
-    const auto asked = server.releases("orders");
-    let_the_lease_run_out(server);
+    const auto asked = server.count("release");
+    let_the_lease_run_out();
     m.lock();
-    const auto present = server.holder("orders");
+    const auto present = server.owner();
     go_on.count_down();
     next.join();
     CHECK(queued);
     CHECK(asked == 0);  // it was passed on
     CHECK(end == release_outcome::expired);
     CHECK(told_of_the_present);  // its own is over, and its unlock() came
-    CHECK(server.holder("orders") == present);
+    CHECK(server.owner() == present);
     CHECK(m.owns_lock());
     CHECK(m.unlock() == release_outcome::released);
 }
@@ -145,8 +142,8 @@ TEST_CASE("a lock that was passed on to a guard, and lost, leaves no unlock() to
     const bool queued = next.sleeps();
     m.unlock();
     has_it.wait();
-    const auto asked = server.releases("orders");
-    let_the_lease_run_out(server);
+    const auto asked = server.count("release");
+    let_the_lease_run_out();
     m.lock();
     go_on.count_down();
     next.join();
@@ -155,7 +152,7 @@ TEST_CASE("a lock that was passed on to a guard, and lost, leaves no unlock() to
     CHECK(queued);
     CHECK(asked == 0);
     CHECK(handed_over == release_outcome::released);
-    CHECK(server.holder("orders").empty());
+    CHECK(server.owner().empty());
 }
 
 TEST_CASE("a lock whose first request was not answered is released by post, too, and its token repeated") {

@@ -23,6 +23,9 @@
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
+#include "support/handoff_answers.hpp"
+#include "support/locks_in_memory.hpp"
+#include "support/publishing_connection.hpp"
 #include "support/sleepers.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
@@ -36,46 +39,9 @@ using distlock::testing::manual_clock;
 
 namespace {
 
-const reply granted = reply::array({reply::integer(1), reply::string(""), reply::integer(10'000)});
+const reply granted = handoff_answers::granted(10'000);
 
-// A server of one key, enough for lock and unlock.
-class one_key {
-  public:
-    reply execute(const command& cmd) {
-        const std::lock_guard guard(lock_);
-        const auto argv = cmd.argv();
-        const bool set = argv[0] == "SET";
-        const bool enter = argv[1] == enter_script.sha1() || argv[1] == enter_script.text();
-        const std::string token(set ? argv[2] : argv[7]);
-        if (manual_clock::now() >= expires_) key_.clear();
-        if (set || enter) {
-            if (!key_.empty() && key_ != token) return set ? reply::nil() : taken();
-            key_ = token;
-            expires_ = manual_clock::now() + 10s;
-            return set ? reply::status("OK") : granted;
-        }
-        if (key_ != token) return reply::integer(key_.empty() ? 0 : -1);
-        key_.clear();
-        return reply::integer(1);
-    }
-    std::string owner() const {
-        const std::lock_guard guard(lock_);
-        return key_;
-    }
-
-  private:
-    static constexpr const distlock::script& enter_script = distlock::detail::handoff_enter;
-    static reply taken() {
-        return reply::array(
-            {reply::integer(0), reply::integer(1), reply::integer(0), reply::integer(0), reply::integer(0)});
-    }
-
-    mutable std::mutex lock_;
-    std::string key_;
-    manual_clock::time_point expires_{};
-};
-
-using shared = distlock::mutex<one_key, distlock::handoff, manual_clock>;
+using shared = distlock::mutex<locks_in_memory, distlock::handoff, manual_clock>;
 
 // Runs f on a thread of its own, to the end.
 template <class F>
@@ -89,7 +55,7 @@ void let_the_lease_run_out() { manual_clock::advance(10s); }
 
 TEST_CASE("however many threads still owe an unlock, none of them frees the present lock") {
     manual_clock::reset();
-    one_key server;
+    locks_in_memory server;
     shared m{server, "orders", {.lease = 10s, .renew = false}};
     constexpr int owing = 100;
     std::latch all_have_had_it{owing};
@@ -123,7 +89,7 @@ TEST_CASE("however many threads still owe an unlock, none of them frees the pres
 
 TEST_CASE("a lock handed to another thread and lost there is not taken for the one that followed") {
     manual_clock::reset();
-    one_key server;
+    locks_in_memory server;
     shared m{server, "orders", {.lease = 10s, .renew = false}};
     std::unique_lock<shared> handed_over{m};
     let_the_lease_run_out();
@@ -441,7 +407,7 @@ TEST_CASE("a queued thread that is cancelled and has no memory to say so leaves 
 }
 
 TEST_CASE("a child destroys a mutex on which threads of its parent wait") {
-    one_key server;
+    locks_in_memory server;
     manual_clock::reset();
     std::optional<shared> m(std::in_place, server, "orders",
                             distlock::lock_options{.lease = 10s, .renew = false});
@@ -475,7 +441,7 @@ TEST_CASE("a child destroys a mutex on which threads of its parent wait") {
 
 TEST_CASE("a guard that was moved from may outlive its mutex") {
     manual_clock::reset();
-    one_key server;
+    locks_in_memory server;
     auto m = std::make_unique<shared>(server, "orders", distlock::lock_options{.lease = 10s, .renew = false});
     auto guard = std::make_unique<distlock::scoped_lock<shared>>(*m);
     { const auto taken_over = std::move(*guard); }
@@ -487,7 +453,7 @@ TEST_CASE("a guard that was moved from may outlive its mutex") {
 
 TEST_CASE("a guard whose lease ran out does not swallow another thread's unlock") {
     manual_clock::reset();
-    one_key server;
+    locks_in_memory server;
     shared m{server, "orders", {.lease = 10s, .renew = false}};
     {
         const distlock::scoped_lock stale{m};
@@ -504,7 +470,7 @@ TEST_CASE("a guard whose lease ran out does not swallow another thread's unlock"
 TEST_CASE(
     "a thread whose acquisition was lost owns nothing when another thread of its process has the lock") {
     manual_clock::reset();
-    one_key server;
+    locks_in_memory server;
     shared m{server, "orders", {.lease = 10s, .renew = false}};
     m.lock();
     CHECK(m.owns_lock());
@@ -545,24 +511,18 @@ TEST_CASE("threads that queue for a lock lose patience with a silent server toge
 // It was told that its call was cancelled, which nobody had asked for.
 TEST_CASE(
     "a thread whose time is up while another one's wait is cancelled hears that somebody else has the lock") {
-    struct one_in_queue {
+    struct one_in_queue : publishing_connection {
         reply execute(const command& cmd) {
             if (cmd.argv()[0] == "SET") return reply::nil();
-            const auto number = [](int n) { return reply::integer(n); };
             const auto script = cmd.argv()[1];
             if (script == distlock::detail::handoff_enter.sha1() ||
                 script == distlock::detail::handoff_enter.text()) {
                 waiting.count_down();
-                return reply::array({number(0), number(20'000), number(7), number(0), number(1)});
+                return handoff_answers::queued();
             }
             leaving.count_down();
             told.wait();
-            return number(0);
-        }
-        std::shared_ptr<distlock::subscription> subscribe(std::string_view channel) {
-            auto made = std::make_shared<distlock::subscription>(std::string(channel));
-            made->confirm();
-            return made;
+            return reply::integer(0);
         }
         std::latch waiting{1};
         std::latch leaving{1};
@@ -585,7 +545,7 @@ TEST_CASE(
 }
 
 TEST_CASE("guards order locks by what their connections say of their server, text or view") {
-    struct named_by_value : one_key {
+    struct named_by_value : locks_in_memory {
         std::string where;
         std::string identity() const { return where; }
     };
