@@ -3,10 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <cstdlib>
-#include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,6 +22,8 @@ using distlock::errc;
 using distlock::hiredis_connection;
 using distlock::reply;
 using distlock::reply_kind;
+using servers::skipped;
+using servers::trusting_ca;
 
 namespace {
 
@@ -33,18 +32,6 @@ const std::string patient = "?connect_timeout=20s&command_timeout=20s";
 inline constexpr distlock::script add{"return redis.call('INCRBY', KEYS[1], ARGV[1])"};
 
 const certificates::set& all() { return certificates::set::get(); }
-
-std::shared_ptr<const distlock::secure_layer> trusting_ca() {
-    return distlock::tls({.ca_file = all().ca.certificate_file});
-}
-
-// A missing server, or one without TLS, is a failure; who cannot help it says so in the environment.
-bool skipped() {
-    const char* const without = std::getenv("DISTLOCK_TEST_WITHOUT_TLS");
-    if (without == nullptr || std::string_view(without) != "1") return false;
-    WARN("not run: DISTLOCK_TEST_WITHOUT_TLS=1");
-    return true;
-}
 
 std::vector<std::string> numbers(std::size_t count, const std::string& before = "") {
     std::vector<std::string> words;

@@ -29,8 +29,21 @@
 #include <distlock/testing/redis_server.hpp>
 
 #include "integration/tls/certificates.hpp"
+#include "support/catch.hpp"
 
 namespace servers {
+
+/// A missing server, or one without TLS, is a failure; who cannot help it says so in the environment.
+inline bool skipped() {
+    const char* const without = std::getenv("DISTLOCK_TEST_WITHOUT_TLS");
+    if (without == nullptr || std::string_view(without) != "1") return false;
+    WARN("not run: DISTLOCK_TEST_WITHOUT_TLS=1");
+    return true;
+}
+
+inline std::shared_ptr<const distlock::secure_layer> trusting_ca() {
+    return distlock::tls({.ca_file = certificates::set::get().ca.certificate_file});
+}
 
 /// The other end of a session, without a socket.
 class in_memory {

@@ -1,10 +1,7 @@
 // A stop request ends the call at once over TLS, too: in the handshake, before an answer, in the queue.
 #include <chrono>
-#include <cstdlib>
-#include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include <distlock/hiredis_tls.hpp>
 #include <distlock/mutex.hpp>
@@ -18,22 +15,12 @@
 
 using namespace std::chrono_literals;
 using distlock::hiredis_connection;
+using servers::skipped;
+using servers::trusting_ca;
 
 namespace {
 
 const std::string patient = "?connect_timeout=5s&command_timeout=5s";
-
-std::shared_ptr<const distlock::secure_layer> trusting_ca() {
-    return distlock::tls({.ca_file = certificates::set::get().ca.certificate_file});
-}
-
-// A missing server, or one without TLS, is a failure; who cannot help it says so in the environment.
-bool skipped() {
-    const char* const without = std::getenv("DISTLOCK_TEST_WITHOUT_TLS");
-    if (without == nullptr || std::string_view(without) != "1") return false;
-    WARN("not run: DISTLOCK_TEST_WITHOUT_TLS=1");
-    return true;
-}
 
 }  // namespace
 

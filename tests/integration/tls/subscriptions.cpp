@@ -1,10 +1,8 @@
 // Messages over TLS: what comes in one piece is delivered as a whole, though the socket has nothing more to read.
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -20,24 +18,14 @@ using distlock::hiredis_connection;
 using distlock::listener;
 using clk = distlock::clock;
 using woken = listener::woken;
+using servers::skipped;
+using servers::trusting_ca;
 
 namespace {
 
 const std::string patient = "?connect_timeout=20s&command_timeout=20s";
 
 const certificates::set& all() { return certificates::set::get(); }
-
-std::shared_ptr<const distlock::secure_layer> trusting_ca() {
-    return distlock::tls({.ca_file = all().ca.certificate_file});
-}
-
-// A missing server, or one without TLS, is a failure; who cannot help it says so in the environment.
-bool skipped() {
-    const char* const without = std::getenv("DISTLOCK_TEST_WITHOUT_TLS");
-    if (without == nullptr || std::string_view(without) != "1") return false;
-    WARN("not run: DISTLOCK_TEST_WITHOUT_TLS=1");
-    return true;
-}
 
 std::string message_for(listener& l) {
     const auto until = clk::now() + 20s;

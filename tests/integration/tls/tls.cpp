@@ -2,7 +2,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <cstdlib>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -26,20 +25,13 @@ using distlock::hiredis_connection;
 using distlock::reply;
 using distlock::reply_kind;
 using distlock::tls_options;
+using servers::skipped;
 
 namespace {
 
 const certificates::set& all() { return certificates::set::get(); }
 
 tls_options trusting_ca() { return {.ca_file = all().ca.certificate_file}; }
-
-// A missing server, or one without TLS, is a failure; who cannot help it says so in the environment.
-bool skipped() {
-    const char* const without = std::getenv("DISTLOCK_TEST_WITHOUT_TLS");
-    if (without == nullptr || std::string_view(without) != "1") return false;
-    WARN("not run: DISTLOCK_TEST_WITHOUT_TLS=1");
-    return true;
-}
 
 bool contains(std::string_view text, std::string_view part) { return text.find(part) != text.npos; }
 
