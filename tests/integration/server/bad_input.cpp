@@ -14,28 +14,18 @@
 #include <utility>
 #include <vector>
 
-#include <distlock/distlock.hpp>
-#include <distlock/hiredis.hpp>
-#include <distlock/testing.hpp>
-
 #include "support/catch.hpp"
 #include "support/fake_server.hpp"
+#include "support/hiredis_test.hpp"
 #include "support/in_child.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
-using namespace std::chrono_literals;
-using distlock::errc;
-using distlock::hiredis_connection;
-using distlock::lock_options;
+using namespace hiredis_test;
 using distlock::mutex;
-using distlock::release_outcome;
-using distlock::testing::redis_server;
-using distlock::testing::redis_server_options;
 
 namespace {
 
-const std::string patient = "?connect_timeout=20s&command_timeout=20s";
 constexpr lock_options long_lease{.lease = 60s};
 constexpr lock_options confirming{.lease = 60s, .release = distlock::confirmed};
 
@@ -44,12 +34,6 @@ lock_options releasing(distlock::release_mode how) { return {.lease = 60s, .rele
 /// Returns: what unlock() says in this mode, where a server would answer `answer`.
 release_outcome said(distlock::release_mode how, release_outcome answer) {
     return how == distlock::posted ? release_outcome::posted : answer;
-}
-
-redis_server_options with(std::vector<std::string> arguments) {
-    redis_server_options options;
-    options.arguments = std::move(arguments);
-    return options;
 }
 
 std::string uri_of(const redis_server& server, const std::string& login) {

@@ -20,29 +20,17 @@
 #include <unistd.h>
 #include <vector>
 
-#include <distlock/distlock.hpp>
-#include <distlock/hiredis.hpp>
-#include <distlock/testing.hpp>
-
 #include "support/catch.hpp"
 #include "support/fake_server.hpp"
+#include "support/hiredis_test.hpp"
 #include "support/proxy.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
-using namespace std::chrono_literals;
-using distlock::clock;
-using distlock::command;
-using distlock::errc;
-using distlock::hiredis_connection;
-using distlock::release_outcome;
-using distlock::reply;
-using distlock::reply_kind;
-using distlock::testing::redis_server;
+using namespace hiredis_test;
 
 namespace {
 
-const std::string patient = "?connect_timeout=20s&command_timeout=20s";
 const std::string quick = "?connect_timeout=300ms&command_timeout=300ms";
 
 reply ask(const std::string& uri) {

@@ -16,41 +16,23 @@
 #include <unistd.h>
 #include <vector>
 
-#include <distlock/hiredis.hpp>
-#include <distlock/testing.hpp>
-
 #include "support/catch.hpp"
 #include "support/descriptors.hpp"
 #include "support/fake_server.hpp"
+#include "support/hiredis_test.hpp"
 #include "support/in_child.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
-using namespace std::chrono_literals;
-using distlock::clock;
-using distlock::command;
-using distlock::errc;
-using distlock::hiredis_connection;
-using distlock::reply;
-using distlock::reply_kind;
-using distlock::testing::redis_server;
-using distlock::testing::redis_server_options;
+using namespace hiredis_test;
 
 namespace {
 
 const std::string canary = "hunter2-canary";
 
-// Every command here is answered within this, or the machine is broken.
-const std::string patient = "?connect_timeout=20s&command_timeout=20s";
-
 redis_server_options over_tcp(std::vector<std::string> arguments = {}) {
     redis_server_options options;
     options.tcp = true;
-    options.arguments = std::move(arguments);
-    return options;
-}
-redis_server_options with(std::vector<std::string> arguments) {
-    redis_server_options options;
     options.arguments = std::move(arguments);
     return options;
 }

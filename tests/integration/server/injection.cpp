@@ -9,26 +9,18 @@
 #include <thread>
 #include <vector>
 
-#include <distlock/distlock.hpp>
-#include <distlock/hiredis.hpp>
 #include <distlock/inspect.hpp>
 #include <distlock/interop.hpp>
-#include <distlock/testing.hpp>
 
 #include "support/catch.hpp"
+#include "support/hiredis_test.hpp"
 #include "support/waiting.hpp"
 
-using namespace std::chrono_literals;
-using distlock::errc;
-using distlock::hiredis_connection;
-using distlock::lock_options;
+using namespace hiredis_test;
 using distlock::mutex;
-using distlock::release_outcome;
-using distlock::testing::redis_server;
 
 namespace {
 
-const std::string patient = "?connect_timeout=20s&command_timeout=20s";
 const std::string set_injected = "*3\r\n$3\r\nSET\r\n$8\r\ninjected\r\n$1\r\n1\r\n";
 
 // Texts that would be commands, or code, if a length were not believed or a text were pasted into another.

@@ -13,26 +13,15 @@
 #include <utility>
 #include <vector>
 
-#include <distlock/hiredis.hpp>
-#include <distlock/testing.hpp>
-
 #include "support/catch.hpp"
+#include "support/hiredis_test.hpp"
 #include "support/moody_server.hpp"
 #include "support/waiting.hpp"
 
-using namespace std::chrono_literals;
-using distlock::clock;
-using distlock::command;
-using distlock::hiredis_connection;
+using namespace hiredis_test;
 using distlock::receipt;
-using distlock::reply;
-using distlock::reply_kind;
-using distlock::testing::redis_server;
-using distlock::testing::redis_server_options;
 
 namespace {
-
-const std::string patient = "?connect_timeout=20s&command_timeout=20s";
 
 // Effects: the connection has so many idle sockets.
 void fill(hiredis_connection& redis, moody_server& server, int count) {

@@ -23,27 +23,16 @@
 #include <thread>
 #include <unistd.h>
 
-#include <distlock/distlock.hpp>
-#include <distlock/hiredis.hpp>
-#include <distlock/testing.hpp>
-
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
+#include "support/hiredis_test.hpp"
 #include "support/in_child.hpp"
 #include "support/moody_server.hpp"
 #include "support/stoppable.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
-using namespace std::chrono_literals;
-using distlock::clock;
-using distlock::command;
-using distlock::errc;
-using distlock::hiredis_connection;
-using distlock::release_outcome;
-using distlock::reply;
-using distlock::reply_kind;
-using distlock::testing::redis_server;
+using namespace hiredis_test;
 
 namespace {
 
