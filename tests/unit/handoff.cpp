@@ -20,7 +20,6 @@
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/plain.hpp>
 #include <distlock/wire/reply.hpp>
-#include <distlock/wire/ticket.hpp>
 
 #include "support/catch.hpp"
 
@@ -141,29 +140,6 @@ TEST_CASE("the queue lasts as long as three looks and a lease, an offer two seco
     CHECK(handoff::queue_life({.lease = 30s, .recheck = 1h}) == 3h);
     CHECK(bare.offer_ttl() == 2s);
     CHECK(handoff("x", {.lease = 1999ms}).offer_ttl() == 1999ms);
-}
-
-TEST_CASE("a ticket is read as it was written, and what is none is not") {
-    for (const std::string& needs : {bare_needs, fenced_needs, labelled_needs, both_needs}) {
-        INFO(needs);
-        const auto text = digits + needs;
-        const auto read = detail::ticket::read(text);
-        REQUIRE(read);
-        CHECK(read->owner == owner);
-        CHECK(read->lease == 30s);
-        CHECK(read->needs() == needs);
-    }
-    const auto read = detail::ticket::read(digits + " 1 0 s3 a b c\nd");
-    REQUIRE(read);
-    CHECK(read->kind == channel_kind::sharded);
-    CHECK(read->fence_life == 0ms);
-    for (const std::string& text :
-         {std::string(), digits, digits + " 1 0 p3", digits + " 1 0 p3 ab", digits + " 0 0 p0 ",
-          digits + " x 0 p0 ", digits + " 1 0 x0 ", digits + " 1 0 p ", digits.substr(1) + " 1 0 p0 ",
-          digits + "0 1 0 p0 ", digits + " 1 0 p18446744073709551615 "}) {
-        INFO(text);
-        CHECK_FALSE(detail::ticket::read(text));
-    }
 }
 
 TEST_CASE("to renew and to free are the plain dialect's commands") {
