@@ -9,7 +9,7 @@ namespace handoff_answers {
 
 using distlock::reply;
 
-inline reply granted(std::int64_t ttl = 2000, const char* fence = "") {
+inline reply granted(const char* fence = "", std::int64_t ttl = 2000) {
     return reply::array({reply::integer(1), reply::string(fence), reply::integer(ttl)});
 }
 /// Somebody else has it; without a ticket of ours, unless it has a number.

@@ -23,6 +23,7 @@
 #include <distlock/wire/plain.hpp>
 #include <distlock/wire/reply.hpp>
 
+#include "support/gate.hpp"
 #include "support/handoff_answers.hpp"
 
 /// A connection to itself. Keys end by manual_clock; nobody is queued; every fence, which the plain dialect has, is larger than
@@ -73,6 +74,13 @@ class locks_in_memory {
         instead([to = std::move(to),
                  with = std::move(with)](const std::string& what) -> std::optional<distlock::reply> {
             if (what == to) return with;
+            return {};
+        });
+    }
+    /// Effects: from now on whatever is asked that waits at the gate before it is answered.
+    void wait_at(std::string what, const gate& hold) {
+        instead([what = std::move(what), &hold](const std::string& asked) -> std::optional<distlock::reply> {
+            if (asked == what) hold.pass();
             return {};
         });
     }
@@ -174,7 +182,7 @@ class locks_in_memory {
         if (asked.script == nullptr) return ours ? reply::status("OK") : reply::nil();
         if (asked.script == &plain_look) return ours ? reply::status("OK") : reply::integer(ttl);
         if (asked.script == &handoff_enter) {
-            return ours ? handoff_answers::granted(asked.lease.count()) : handoff_answers::taken(ttl);
+            return ours ? handoff_answers::granted("", asked.lease.count()) : handoff_answers::taken(ttl);
         }
         if (!ours) return reply::array({reply::integer(0), reply::integer(ttl)});
         return reply::array({reply::integer(1), reply::string(std::to_string(fence_ += fence_step))});

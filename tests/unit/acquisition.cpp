@@ -274,10 +274,7 @@ TEST_CASE("an unlock does not wait for the renewal of an acquisition that was lo
     setting s;
     lock m{s.server, "orders", {.recheck = 1ms}};
     m.lock();
-    s.server.instead([&](const std::string& what) -> std::optional<reply> {
-        if (what == "renew") hold.pass();
-        return {};
-    });
+    s.server.wait_at("renew", hold);
     manual_clock::advance(10s);
     REQUIRE(eventually([&] { return hold.reached(); }));
     manual_clock::advance(20s);
@@ -524,10 +521,7 @@ TEST_CASE("the stop token does not wait for the answer to why") {
     m.lock();
     const auto lost = m.lost();
     s.server.delete_key();
-    s.server.instead([&](const std::string& what) -> std::optional<reply> {
-        if (what == "mark") hold.pass();
-        return {};
-    });
+    s.server.wait_at("mark", hold);
     manual_clock::advance(10s);
     REQUIRE(eventually([&] { return hold.reached(); }));
     CHECK(eventually([&] { return lost.stop_requested(); }));
@@ -542,10 +536,7 @@ TEST_CASE("an observer does not wait longer than a second for the answer to why"
     lock m{s.server, "orders", {}, s.seen};
     m.lock();
     s.server.delete_key();
-    s.server.instead([&](const std::string& what) -> std::optional<reply> {
-        if (what == "mark") hold.pass();
-        return {};
-    });
+    s.server.wait_at("mark", hold);
     manual_clock::advance(10s);
     REQUIRE(eventually([&] { return hold.reached(); }));
     manual_clock::advance(999ms);
@@ -574,10 +565,7 @@ TEST_CASE("the losses of many locks are asked about in one pipeline, and no thre
         locks.back()->lock();
         server.delete_key();
     }
-    server.instead([&](const std::string& what) -> std::optional<reply> {
-        if (what == "mark") hold.pass();
-        return {};
-    });
+    server.wait_at("mark", hold);
     const auto threads = thread_count();
     manual_clock::advance(10s);
     REQUIRE(eventually([&] { return hold.reached(); }));
@@ -602,10 +590,7 @@ TEST_CASE(
         locks.back()->lock();
         server.delete_key();
     }
-    server.instead([&](const std::string& what) -> std::optional<reply> {
-        if (what == "mark") hold.pass();
-        return {};
-    });
+    server.wait_at("mark", hold);
     manual_clock::advance(10s);
     REQUIRE(eventually([&] { return hold.reached(); }));  // for the one; the other waits for its turn
     std::jthread ending([&] { locks.clear(); });
@@ -621,10 +606,7 @@ TEST_CASE("a mutex that ends while the server is asked why leaves the answer to 
     std::optional<lock> m(std::in_place, s.server, "orders", lock_options{}, s.seen);
     m->lock();
     s.server.force_release();
-    s.server.instead([&](const std::string& what) -> std::optional<reply> {
-        if (what == "mark") hold.pass();
-        return {};
-    });
+    s.server.wait_at("mark", hold);
     manual_clock::advance(10s);
     REQUIRE(eventually([&] { return hold.reached(); }));
     m.reset();
@@ -641,10 +623,7 @@ TEST_CASE("a renewal that succeeds too late is released in the background and re
     const auto lost = m.lost();
     const auto token = s.server.owner();
     const auto until = m.valid_until();
-    s.server.instead([&](const std::string& what) -> std::optional<reply> {
-        if (what == "renew") hold.pass();
-        return {};
-    });
+    s.server.wait_at("renew", hold);
     manual_clock::advance(10s);
     REQUIRE(eventually([&] { return hold.reached(); }));
     manual_clock::advance(until - manual_clock::now());  // the key is there still, by the margin

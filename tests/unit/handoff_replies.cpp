@@ -12,6 +12,8 @@
 #include <distlock/wire/reply.hpp>
 
 #include "support/catch.hpp"
+#include "support/failed_replies.hpp"
+#include "support/handoff_answers.hpp"
 
 namespace {
 
@@ -21,6 +23,8 @@ using distlock::handoff;
 using distlock::release_outcome;
 using distlock::reply;
 using distlock::token;
+using handoff_answers::granted;
+using handoff_answers::taken;
 using namespace std::chrono_literals;
 using kind = acquire_outcome::kind;
 
@@ -34,15 +38,6 @@ constexpr auto most = std::numeric_limits<std::int64_t>::max();
 
 const token owner = token::from("0123456789abcdef0123456789abcdef");
 const std::string digits(owner.view());
-
-// What enter answers.
-reply granted(const char* fence, std::int64_t ttl = 2000) {
-    return reply::array({reply::integer(1), reply::string(fence), reply::integer(ttl)});
-}
-reply taken(std::int64_t ttl, std::int64_t ticket = 0, std::int64_t before = 0, std::int64_t appended = 0) {
-    return reply::array({reply::integer(0), reply::integer(ttl), reply::integer(ticket),
-                         reply::integer(before), reply::integer(appended)});
-}
 
 // Replies that come from a server but answer no question about an offer, a look or a release.
 std::vector<reply> nonsense() {
@@ -87,32 +82,6 @@ std::vector<reply> nonsense() {
                 {reply::integer(0), reply::integer(1), reply::integer(1), reply::integer(1), reply::nil()}),
             reply::integer(-3),
             reply::integer(least)};
-}
-
-// What each way of having no answer means, whatever was asked.
-template <class Read>
-void check_failures(Read read) {
-    struct row {
-        reply r;
-        kind what;
-        errc cause;
-    };
-    for (const row& row : std::vector<row>{
-             {reply::not_sent(errc::unreachable, ""), kind::later, errc::unreachable},
-             {reply::not_sent(errc::wrong_process, ""), kind::refused, errc::wrong_process},
-             {reply::no_answer(errc::no_reply, ""), kind::unknown, errc::no_reply},
-             {reply::error("READONLY x"), kind::later, errc::read_only},
-             {reply::error("OOM x"), kind::refused, errc::out_of_memory},
-             {reply::error("WRONGTYPE x"), kind::refused, errc::wrong_type},
-             {reply::error("NOPERM x"), kind::refused, errc::permission_denied},
-             {reply::error("UNBLOCKED x"), kind::refused, errc::server_error},
-         }) {
-        INFO(row.r.text() << " " << static_cast<int>(row.cause));
-        const acquire_outcome got = read(row.r);
-        CHECK(got.what == row.what);
-        CHECK(got.cause == row.cause);
-        CHECK_FALSE(got.ttl);
-    }
 }
 
 }  // namespace

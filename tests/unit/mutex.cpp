@@ -36,7 +36,7 @@ namespace {
 
 const reply ok = reply::status("OK");
 const reply released = reply::integer(1);
-const reply granted = handoff_answers::granted(30'000);
+const reply granted = handoff_answers::granted("", 30'000);
 
 constexpr std::size_t owner = 7;  // behind the script and its four keys
 

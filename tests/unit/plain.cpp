@@ -20,6 +20,7 @@
 #include <distlock/wire/reply.hpp>
 
 #include "support/catch.hpp"
+#include "support/failed_replies.hpp"
 
 namespace {
 
@@ -85,47 +86,6 @@ std::vector<reply> nonsense() {
             reply::array({reply::integer(0), reply::integer(1), reply::nil()}),
             reply::integer(-3),
             reply::integer(least)};
-}
-
-template <class Read>
-void check_failures(Read read) {
-    struct row {
-        reply r;
-        kind what;
-        errc cause;
-    };
-    const std::vector<row> rows{
-        {reply::not_sent(errc::unreachable, ""), kind::later, errc::unreachable},
-        {reply::not_sent(errc::no_reply, ""), kind::later, errc::no_reply},
-        {reply::not_sent(errc::unavailable, ""), kind::later, errc::unavailable},
-        {reply::not_sent(errc::wrong_process, ""), kind::refused, errc::wrong_process},
-        {reply::not_sent(errc::authentication_failed, ""), kind::refused, errc::authentication_failed},
-        {reply::not_sent(errc::tls_failed, ""), kind::refused, errc::tls_failed},
-        {reply::not_sent(errc::tls_unavailable, ""), kind::refused, errc::tls_unavailable},
-        {reply::no_answer(errc::no_reply, ""), kind::unknown, errc::no_reply},
-        {reply::no_answer(errc::protocol_error, ""), kind::unknown, errc::protocol_error},
-        {reply::no_answer(errc::reply_too_large, ""), kind::unknown, errc::reply_too_large},
-        {reply::no_answer(errc::unreachable, ""), kind::unknown, errc::unreachable},
-        {reply::no_answer(errc::tls_failed, ""), kind::unknown, errc::tls_failed},
-        {reply::error("LOADING x"), kind::later, errc::unavailable},
-        {reply::error("READONLY x"), kind::later, errc::read_only},
-        {reply::error("NOSCRIPT x"), kind::later, errc::unavailable},
-        {reply::error("OOM x"), kind::refused, errc::out_of_memory},
-        {reply::error("WRONGTYPE x"), kind::refused, errc::wrong_type},
-        {reply::error("NOPERM x"), kind::refused, errc::permission_denied},
-        {reply::error("NOAUTH x"), kind::refused, errc::authentication_failed},
-        {reply::error("MOVED 1 h:1"), kind::refused, errc::wrong_node},
-        {reply::error("ERR x"), kind::refused, errc::server_error},
-        {reply::error("OK"), kind::refused, errc::server_error},
-        {reply::error(""), kind::refused, errc::server_error},
-    };
-    for (const row& row : rows) {
-        INFO(static_cast<int>(row.r.kind()) << " " << row.r.text() << " " << static_cast<int>(row.cause));
-        const acquire_outcome got = read(row.r);
-        CHECK(got.what == row.what);
-        CHECK(got.cause == row.cause);
-        CHECK_FALSE(got.ttl);
-    }
 }
 
 }  // namespace

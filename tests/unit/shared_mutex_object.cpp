@@ -1,4 +1,4 @@
-// One mutex object, many threads: the waiting room inside a process, with scripted connections.
+// One mutex object, many threads: the waiters inside a process, with scripted connections.
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -39,7 +39,7 @@ using distlock::testing::manual_clock;
 
 namespace {
 
-const reply granted = handoff_answers::granted(10'000);
+const reply granted = handoff_answers::granted("", 10'000);
 
 using shared = distlock::mutex<locks_in_memory, distlock::handoff, manual_clock>;
 
