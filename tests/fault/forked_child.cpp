@@ -1,7 +1,6 @@
 // A process that holds renewed locks forks, at any moment: the child has none of them, says so, and says nothing to the
 // server; the parent holds and renews as before.
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
@@ -22,6 +21,8 @@
 #include "fault/row.hpp"
 #include "support/catch.hpp"
 #include "support/in_child.hpp"
+#include "support/lease_observers.hpp"
+#include "support/minimal_connection.hpp"
 #include "support/lab_figures.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
@@ -47,22 +48,11 @@ constexpr bool may_renew = false;
 constexpr bool may_renew = true;
 #endif
 
-struct counting : distlock::lease_observer {
-    void lost(const std::string&, distlock::loss_reason) override { ++losses; }
-    std::atomic<int> losses{0};
-};
-
-// A connection as a user writes one: its keeper lives elsewhere.
-struct plain_client {
-    hiredis_connection inner;
-    reply execute(const command& cmd) { return inner.execute(cmd); }
-};
-
 // All kinds of locks, held.
 struct household {
     explicit household(const std::string& uri)
         : redis(std::make_unique<hiredis_connection>(uri)),
-          client(new plain_client{hiredis_connection{uri}}),
+          client(new minimal_connection(uri)),
           single(std::make_unique<lock_type>(*redis, "single",
                                              lock_options{.lease = lease, .release = distlock::confirmed})),
           rich(std::make_unique<lock_type>(
@@ -85,11 +75,11 @@ struct household {
     }
 
     using lock_type = distlock::mutex<hiredis_connection>;
-    using client_lock_type = distlock::mutex<plain_client>;
+    using client_lock_type = distlock::mutex<minimal_connection>;
 
-    std::shared_ptr<counting> watching = std::make_shared<counting>();
+    std::shared_ptr<counting_observer> watching = std::make_shared<counting_observer>();
     std::unique_ptr<hiredis_connection> redis;
-    std::unique_ptr<plain_client> client;
+    std::unique_ptr<minimal_connection> client;
     std::unique_ptr<lock_type> single;
     std::unique_ptr<lock_type> rich;
     std::unique_ptr<lock_type> guarded;

@@ -1,6 +1,5 @@
 // The server ends every connection again and again (CLIENT KILL) while 50 locks are held: none is lost.
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
@@ -17,6 +16,7 @@
 #include "fault/row.hpp"
 #include "support/catch.hpp"
 #include "support/lab_figures.hpp"
+#include "support/lease_observers.hpp"
 #include "support/waiting.hpp"
 
 using namespace std::chrono_literals;
@@ -29,13 +29,6 @@ namespace {
 
 constexpr std::chrono::milliseconds lease = 1s;
 constexpr int locks = 50;
-
-struct counting : distlock::lease_observer {
-    void at_risk(const std::string&, clk::duration) override { ++risks; }
-    void lost(const std::string&, distlock::loss_reason) override { ++losses; }
-    std::atomic<int> risks{0};
-    std::atomic<int> losses{0};
-};
 
 // How often the server executed a command, by its own count.
 long calls(const redis_server& server, const std::string& command) {
@@ -59,7 +52,7 @@ struct result {
 result kill_connections(clk::duration pause, clk::duration span) {
     redis_server server{{.tcp = true}};
     hiredis_connection redis{server.uri()};
-    const auto watching = std::make_shared<counting>();
+    const auto watching = std::make_shared<counting_observer>();
     std::deque<distlock::mutex<hiredis_connection>> held;
     std::vector<std::string> names;
     for (int i = 0; i < locks; ++i) {

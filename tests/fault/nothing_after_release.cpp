@@ -22,6 +22,7 @@
 #include "support/catch.hpp"
 #include "support/descriptors.hpp"
 #include "support/lab_figures.hpp"
+#include "support/lease_observers.hpp"
 #include "support/waiting.hpp"
 
 using namespace std::chrono_literals;
@@ -72,12 +73,6 @@ heard replay(const std::vector<monitor::words>& commands) {
     sum.released = released.size();
     return sum;
 }
-
-// A renewal that the server did not answer in time may be executed at any time.
-struct risks : distlock::lease_observer {
-    void at_risk(const std::string&, clk::duration) override { ++count; }
-    std::atomic<int> count{0};
-};
 
 struct ends {
     std::atomic<int> released{0};     // or on the way to it
@@ -153,7 +148,8 @@ TEST_CASE("no renewal comes after the release, and nothing is left when all is d
     const auto threads_before = thread_count();
 
     ends sum;
-    const auto unanswered = std::make_shared<risks>();
+    // A renewal that the server did not answer in time may be executed at any time.
+    const auto unanswered = std::make_shared<counting_observer>();
     std::vector<monitor::words> commands;
     {
         monitor watched{server};
@@ -184,7 +180,7 @@ TEST_CASE("no renewal comes after the release, and nothing is left when all is d
     }
     const heard all = replay(commands);
     figure("%d cycles of %d threads: %zu renewals, %zu of them done, %d not answered in time", cycles,
-           threads, all.renewals, all.prolonged, unanswered->count.load());
+           threads, all.renewals, all.prolonged, unanswered->risks.load());
     figure("  after the release: %zu, done %zu. Unlocked: %d, lost: %d, not confirmed: %d, not taken: %d",
            all.late, all.revived, sum.released.load(), sum.lost.load(), sum.unconfirmed.load(),
            sum.not_taken.load());

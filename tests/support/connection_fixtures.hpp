@@ -10,13 +10,15 @@
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
 
+#include "support/fresh_name.hpp"
+#include "support/minimal_connection.hpp"
 #include "support/round_trip.hpp"
 #include "support/waiting.hpp"
 
 namespace connection_fixtures {
 
+using ::fresh_name;
 using distlock::command;
-using distlock::reply;
 using distlock::testing::redis_server;
 using distlock::testing::redis_server_options;
 
@@ -40,16 +42,6 @@ struct over_unix_socket {
 struct over_tcp {
     static redis_server& server() { return tcp_server(); }
     distlock::hiredis_connection connection{uri_of(server())};
-};
-
-/// A connection as a user writes one: execute, and nothing else.
-class minimal_connection {
-  public:
-    explicit minimal_connection(const std::string& uri) : inner_(uri) {}
-    reply execute(const command& cmd) { return inner_.execute(cmd); }
-
-  private:
-    distlock::hiredis_connection inner_;
 };
 
 struct over_minimal_connection {
@@ -85,12 +77,6 @@ bool gone(Fixture& fixture, const std::vector<std::string>& keys,
     const auto is_gone = [&](const std::string& k) { return fixture.server().command({"EXISTS", k}) == "0"; };
     const auto are = [&] { return std::all_of(keys.begin(), keys.end(), is_gone); };
     return said<Fixture>(how) == distlock::release_outcome::posted ? eventually(are) : are();
-}
-
-/// Returns: a lock name no other test has used.
-inline std::string fresh_name(const std::string& stem = "lock") {
-    static int count = 0;
-    return stem + ":" + std::to_string(++count);
 }
 
 }  // namespace connection_fixtures

@@ -18,6 +18,7 @@
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/reply.hpp>
 
+#include "fresh_name.hpp"
 #include "redis_link.hpp"
 
 namespace handoff_test {
@@ -40,11 +41,6 @@ inline const std::initializer_list<const lock_options*> every_kind{&bare, &fence
 inline constexpr std::int64_t lease = 30'000;
 inline constexpr std::int64_t fence_life = 3'900'000;
 inline constexpr std::int64_t queue_life = 90'000;
-
-inline std::string fresh_name() {
-    static int count = 0;
-    return "lock:" + std::to_string(++count);
-}
 
 /// Returns: whether a TTL was set to `full` within the last ten seconds.
 inline bool just_set(std::int64_t ttl, std::int64_t full) { return ttl <= full && ttl > full - 10'000; }

@@ -6,7 +6,6 @@
 #include <functional>
 #include <latch>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <stop_token>
@@ -19,6 +18,7 @@
 
 #include "support/catch.hpp"
 #include "support/connection_fixtures.hpp"
+#include "support/lease_observers.hpp"
 #include "support/round_trip.hpp"
 #include "support/waiting.hpp"
 
@@ -37,48 +37,6 @@ constexpr auto short_lease = 300ms;
 
 // What a thread tells may wait for other threads of a busy machine.
 const auto late = round_trip_tolerance + 1s;
-
-// Keeps what it is told.
-class witness : public distlock::lease_observer {
-  public:
-    void at_risk(const std::string& /*name*/, clk::duration left) override {
-        const std::lock_guard guard(lock_);
-        risks_.push_back(left);
-    }
-    void lost(const std::string& name, loss_reason why) override {
-        const std::lock_guard guard(lock_);
-        names_.push_back(name);
-        losses_.push_back(why);
-    }
-    reasons losses() const {
-        const std::lock_guard guard(lock_);
-        return losses_;
-    }
-    std::vector<std::string> names() const {
-        const std::lock_guard guard(lock_);
-        return names_;
-    }
-    std::vector<clk::duration> risks() const {
-        const std::lock_guard guard(lock_);
-        return risks_;
-    }
-
-  private:
-    mutable std::mutex lock_;
-    reasons losses_;
-    std::vector<std::string> names_;
-    std::vector<clk::duration> risks_;
-};
-
-// Does something at a loss.
-class doer : public distlock::lease_observer {
-  public:
-    explicit doer(std::function<void()> what) : what_(std::move(what)) {}
-    void lost(const std::string& /*name*/, loss_reason /*why*/) override { what_(); }
-
-  private:
-    std::function<void()> what_;
-};
 
 // When a token was stopped.
 class stop_time {
@@ -109,7 +67,7 @@ TEMPLATE_LIST_TEST_CASE("a lock is kept for longer than its lease, by renewal", 
     TestType fixture;
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
     const auto name = connection_fixtures::fresh_name();
-    const auto told = std::make_shared<witness>();
+    const auto told = std::make_shared<recording_observer>();
     distlock::mutex m{fixture.connection, name, {.lease = 600ms, .release = how}, told};
     m.lock();
     const auto lost = m.lost();
@@ -155,7 +113,7 @@ TEMPLATE_LIST_TEST_CASE("without renewal a lock is lost when its validity ends, 
                         connection_fixtures::all) {
     TestType fixture;
     const auto name = connection_fixtures::fresh_name();
-    const auto told = std::make_shared<witness>();
+    const auto told = std::make_shared<recording_observer>();
     distlock::mutex m{fixture.connection, name, {.lease = short_lease, .renew = false}, told};
     m.lock();
     const auto end = m.valid_until();
@@ -166,7 +124,7 @@ TEMPLATE_LIST_TEST_CASE("without renewal a lock is lost when its validity ends, 
     CHECK(m.valid_until() == end);
     CHECK_FALSE(m.owns_lock());
     CHECK(eventually([&] { return told->losses() == reasons{loss_reason::expired}; }));
-    CHECK(told->names() == std::vector{name});
+    CHECK(told->heard() == std::vector<std::string>{"expired: " + name});
     CHECK(told->risks().empty());
     CHECK(eventually([&] { return fixture.server().command({"EXISTS", name}) == "0"; }));
     CHECK(m.unlock() == release_outcome::expired);
@@ -179,7 +137,7 @@ TEMPLATE_LIST_TEST_CASE("a lock is lost when max_hold is over, renewed or not, a
     const auto options = GENERATE(lock_options{.lease = short_lease, .max_hold = 350ms},
                                   lock_options{.lease = 30s, .max_hold = 50ms},
                                   lock_options{.lease = 30s, .renew = false, .max_hold = 50ms});
-    const auto told = std::make_shared<witness>();
+    const auto told = std::make_shared<recording_observer>();
     distlock::mutex m{fixture.connection, name, options, told};
     const auto before = clk::now();
     m.lock();
@@ -213,7 +171,7 @@ TEMPLATE_LIST_TEST_CASE("a lock whose key was deleted is lost at the next renewa
                         connection_fixtures::all) {
     TestType fixture;
     const auto name = connection_fixtures::fresh_name();
-    const auto told = std::make_shared<witness>();
+    const auto told = std::make_shared<recording_observer>();
     distlock::mutex m{fixture.connection, name, {.lease = lease}, told};
     m.lock();
     const stop_time lost(m.lost());
@@ -233,7 +191,7 @@ TEMPLATE_LIST_TEST_CASE("a lock in whose place is another token is lost at the n
                         connection_fixtures::all) {
     TestType fixture;
     const auto name = connection_fixtures::fresh_name();
-    const auto told = std::make_shared<witness>();
+    const auto told = std::make_shared<recording_observer>();
     distlock::mutex m{fixture.connection, name, {.lease = lease}, told};
     m.lock();
     const stop_time lost(m.lost());
@@ -253,7 +211,7 @@ TEMPLATE_LIST_TEST_CASE("a lock that an operator took away is lost at the next r
     TestType fixture;
     TestType operators;
     const auto name = connection_fixtures::fresh_name();
-    const auto told = std::make_shared<witness>();
+    const auto told = std::make_shared<recording_observer>();
     distlock::mutex m{fixture.connection, name, {.lease = lease}, told};
     CHECK_FALSE(distlock::force_release(operators.connection, name));
     m.lock();
@@ -273,7 +231,7 @@ TEMPLATE_LIST_TEST_CASE("a server that hangs is told as a risk, and as a loss wh
                         connection_fixtures::all) {
     TestType fixture;
     const auto name = connection_fixtures::fresh_name();
-    const auto told = std::make_shared<witness>();
+    const auto told = std::make_shared<recording_observer>();
     distlock::mutex m{fixture.connection, name, {.lease = 600ms}, told};
     m.lock();
     const stop_time lost(m.lost());
@@ -303,7 +261,7 @@ TEMPLATE_LIST_TEST_CASE("a server that hangs is told as a risk, and as a loss wh
 TEMPLATE_LIST_TEST_CASE("renewals that fail for a while are told as a risk, once, and the lock is kept", "",
                         connection_fixtures::all) {
     TestType fixture;
-    const auto told = std::make_shared<witness>();
+    const auto told = std::make_shared<recording_observer>();
     distlock::mutex m{fixture.connection, connection_fixtures::fresh_name(), {.lease = lease}, told};
     const auto need_replicas = [&](const char* count) {
         fixture.server().command({"CONFIG", "SET", "min-replicas-to-write", count});
@@ -349,7 +307,7 @@ TEMPLATE_LIST_TEST_CASE("lost() is one token per acquisition, stopped without on
 TEMPLATE_LIST_TEST_CASE("a lock that was released in time is never told as lost", "",
                         connection_fixtures::all) {
     TestType fixture;
-    const auto told = std::make_shared<witness>();
+    const auto told = std::make_shared<recording_observer>();
     distlock::mutex m{fixture.connection,
                       connection_fixtures::fresh_name(),
                       {.lease = short_lease, .max_hold = 250ms},
@@ -549,7 +507,7 @@ TEMPLATE_LIST_TEST_CASE("a lost lock can be taken again through the same mutex, 
                         "", connection_fixtures::all) {
     TestType fixture;
     const auto name = connection_fixtures::fresh_name();
-    const auto told = std::make_shared<witness>();
+    const auto told = std::make_shared<recording_observer>();
     distlock::mutex m{fixture.connection, name, {.lease = lease}, told};
     std::stop_token before;
     for (std::size_t i = 1; i <= 2; ++i) {
@@ -609,7 +567,7 @@ TEMPLATE_LIST_TEST_CASE("a mutex can be destroyed by what is told of its loss", 
     };
     lock_options options{.lease = short_lease};
     if (!at_a_renewal) options.max_hold = 30ms;
-    const auto observer = by_the_observer ? std::make_shared<doer>(destroy) : nullptr;
+    const auto observer = by_the_observer ? at_a_loss(destroy) : nullptr;
     m = std::make_unique<mutex_type>(fixture.connection, name, options, observer);
     m->lock();
     std::optional<std::stop_callback<std::function<void()>>> callback;
@@ -629,7 +587,7 @@ TEMPLATE_LIST_TEST_CASE("an observer may unlock what was lost", "", connection_f
     TestType fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex<decltype(fixture.connection)>* lost = nullptr;
-    const auto unlocking = std::make_shared<doer>([&] {
+    const auto unlocking = at_a_loss([&] {
         outcome = lost->unlock();
         done = true;
     });
@@ -646,7 +604,7 @@ TEMPLATE_LIST_TEST_CASE("an observer that throws keeps nobody from being told", 
                         connection_fixtures::all) {
     std::atomic<int> told{0};
     TestType fixture;
-    const auto throwing = std::make_shared<doer>([&] {
+    const auto throwing = at_a_loss([&] {
         ++told;
         throw std::runtime_error("by the observer");
     });
@@ -671,8 +629,8 @@ TEMPLATE_LIST_TEST_CASE("an observer that blocks delays neither stop tokens nor 
                         connection_fixtures::all) {
     std::latch go_on{1};
     TestType fixture;
-    const auto blocking = std::make_shared<doer>([&] { go_on.wait(); });
-    const auto told = std::make_shared<witness>();
+    const auto blocking = at_a_loss([&] { go_on.wait(); });
+    const auto told = std::make_shared<recording_observer>();
     distlock::mutex m{fixture.connection,
                       connection_fixtures::fresh_name(),
                       {.max_hold = 30ms + 4 * round_trip()},

@@ -18,6 +18,7 @@
 #include <distlock/testing.hpp>
 
 #include "support/catch.hpp"
+#include "support/fresh_name.hpp"
 #include "support/lock_on_server.hpp"
 #include "support/stepping_proxy.hpp"
 #include "support/timing_tolerance.hpp"
@@ -35,11 +36,6 @@ namespace {
 // No look comes to the help of the next waiter, and no answer is given up while a step is stopped.
 constexpr lock_options no_looks{.recheck = 1h};
 const std::string patient = "?command_timeout=5s&connect_timeout=5s";
-
-std::string fresh_name() {
-    static int count = 0;
-    return "lock:" + std::to_string(++count);
-}
 
 distlock::testing::redis_server& server() {
     static distlock::testing::redis_server one;

@@ -5,7 +5,6 @@
 // A run tries some of the bytes; DISTLOCK_TEST_THOROUGH=1 in the environment tries every one.
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -35,6 +34,7 @@
 #include "support/byte_client.hpp"
 #include "support/catch.hpp"
 #include "support/handoff_names.hpp"
+#include "support/lease_observers.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -596,14 +596,6 @@ TEST_CASE("an unlock after the lease frees nobody else's lock and says so, where
 }
 
 namespace {
-
-class counting_observer : public distlock::lease_observer {
-  public:
-    void at_risk(const std::string&, clock::duration) override { ++risks; }
-    void lost(const std::string&, distlock::loss_reason) override { ++losses; }
-    std::atomic<int> risks{0};
-    std::atomic<int> losses{0};
-};
 
 // Room for three command time-outs, and the tolerance of tests, between the first renewal and the end.
 constexpr auto short_lease = 3 * (3 * command_timeout + timing_tolerance) / 2;

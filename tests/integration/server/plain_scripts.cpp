@@ -24,6 +24,7 @@
 #include <distlock/wire/report.hpp>
 
 #include "support/catch.hpp"
+#include "support/fresh_name.hpp"
 #include "support/waiting.hpp"
 
 using namespace std::chrono_literals;
@@ -53,11 +54,6 @@ constexpr std::uint64_t fence_step = 1'000'000;  // of one that is ahead of the 
 redis_server& shared() {
     static redis_server server;
     return server;
-}
-
-std::string fresh_name() {
-    static int count = 0;
-    return "lock:" + std::to_string(++count);
 }
 
 // One lock, one owner of it, and what a stranger sees of both.

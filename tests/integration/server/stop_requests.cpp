@@ -19,6 +19,7 @@
 
 #include "support/catch.hpp"
 #include "support/descriptors.hpp"
+#include "support/fresh_name.hpp"
 #include "support/lock_on_server.hpp"
 #include "support/sleepers.hpp"
 #include "support/stepping_proxy.hpp"
@@ -38,11 +39,6 @@ namespace {
 
 const std::string patient = "?command_timeout=5s&connect_timeout=5s";
 constexpr lock_options no_looks{.recheck = 1h, .patience = 20s};
-
-std::string fresh_name() {
-    static int count = 0;
-    return "lock:" + std::to_string(++count);
-}
 
 void wait_for(std::chrono::microseconds span) {
     const auto end = clk::now() + span;
