@@ -21,9 +21,9 @@
 #include "fault/row.hpp"
 #include "support/catch.hpp"
 #include "support/in_child.hpp"
+#include "support/lab_figures.hpp"
 #include "support/lease_observers.hpp"
 #include "support/minimal_connection.hpp"
-#include "support/lab_figures.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 

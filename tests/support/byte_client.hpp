@@ -16,6 +16,8 @@
 
 #include <distlock/testing.hpp>
 
+#include "support/upstream.hpp"
+
 inline std::string text(distlock::testing::fault_proxy::ending how) {
     using ending = distlock::testing::fault_proxy::ending;
     if (how == ending::silence || how == ending::delay) return how == ending::delay ? "delay" : "silence";
@@ -26,12 +28,6 @@ inline std::string text(distlock::testing::fault_proxy::part of) {
     using part = distlock::testing::fault_proxy::part;
     if (of == part::message) return "message";
     return of == part::request ? "request" : "reply";
-}
-
-inline std::string wire(const distlock::testing::fault_proxy::words& command) {
-    std::string out = "*" + std::to_string(command.size()) + "\r\n";
-    for (const std::string& word : command) out += "$" + std::to_string(word.size()) + "\r\n" + word + "\r\n";
-    return out;
 }
 
 inline distlock::testing::fault_proxy::which word(std::string first) {

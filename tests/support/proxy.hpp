@@ -4,14 +4,11 @@
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
-#include <cstring>
-#include <poll.h>
 #include <string>
 #include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include "support/fake_server.hpp"
+#include "support/upstream.hpp"
 
 class losing_proxy {
   public:
@@ -33,27 +30,20 @@ class losing_proxy {
 
   private:
     void relay(fake_server::peer& p) {
-        const int upstream = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        sockaddr_un address{};
-        address.sun_family = AF_UNIX;
-        std::memcpy(address.sun_path, socket_path_.data(), socket_path_.size());
-        if (::connect(upstream, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
-            converse(p, upstream);
-        ::close(upstream);
+        const upstream real(socket_path_);
+        if (real.connected()) converse(p, real.fd());
     }
 
     // One command, one reply: what the tests send does not overlap, and no reply of theirs is larger than the
     // buffer or comes in pieces.
-    void converse(fake_server::peer& p, int upstream) {
+    void converse(fake_server::peer& p, int real) {
         while (const auto command = p.next_command()) {
-            std::string request = "*" + std::to_string(command->size()) + "\r\n";
-            for (const std::string& word : *command)
-                request += "$" + std::to_string(word.size()) + "\r\n" + word + "\r\n";
+            const std::string request = wire(*command);
             char reply[4096];
             ssize_t got = -1;
-            if (::send(upstream, request.data(), request.size(), MSG_NOSIGNAL) > 0) {
+            if (::send(real, request.data(), request.size(), MSG_NOSIGNAL) > 0) {
                 do {
-                    got = ::recv(upstream, reply, sizeof reply, 0);
+                    got = ::recv(real, reply, sizeof reply, 0);
                 } while (got < 0 && errno == EINTR);
             }
             if (got <= 0) return;

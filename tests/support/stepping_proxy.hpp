@@ -10,16 +10,13 @@
 
 #include <condition_variable>
 #include <cstddef>
-#include <cstring>
 #include <deque>
 #include <functional>
 #include <mutex>
 #include <set>
 #include <string>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <thread>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -27,6 +24,7 @@
 
 #include "support/fake_server.hpp"
 #include "support/handoff_names.hpp"
+#include "support/upstream.hpp"
 
 /// A step is what a command is called, and "request" or "reply": "join request" is a command to be queued that comes from
 /// the client and did not reach the server yet, "join reply" its reply that comes from the server. What a subscriber is told is
@@ -75,39 +73,32 @@ class stepping_proxy {
     };
 
     void relay(fake_server::peer& p) {
-        const int upstream = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        sockaddr_un address{};
-        address.sun_family = AF_UNIX;
-        std::memcpy(address.sun_path, socket_path_.data(), socket_path_.size());
-        if (::connect(upstream, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
-            converse(p, upstream);
-        ::close(upstream);
+        const upstream real(socket_path_);
+        if (real.connected()) converse(p, real.fd());
     }
 
-    void converse(fake_server::peer& p, int upstream) {
+    void converse(fake_server::peer& p, int real) {
         questions asked;
         std::thread answers([&] {
-            pass_answers(p, upstream, asked);
+            pass_answers(p, real, asked);
             ::shutdown(p.fd(), SHUT_RDWR);
         });
         while (const auto command = p.next_command()) {
             const auto name = handoff_name_of(*command);
             come(name + " request");
             asked.add(name);
-            std::string request = "*" + std::to_string(command->size()) + "\r\n";
-            for (const std::string& word : *command)
-                request += "$" + std::to_string(word.size()) + "\r\n" + word + "\r\n";
-            if (::send(upstream, request.data(), request.size(), MSG_NOSIGNAL) <= 0) break;
+            const std::string request = wire(*command);
+            if (::send(real, request.data(), request.size(), MSG_NOSIGNAL) <= 0) break;
         }
-        ::shutdown(upstream, SHUT_RDWR);
+        ::shutdown(real, SHUT_RDWR);
         answers.join();
     }
 
-    void pass_answers(fake_server::peer& p, int upstream, questions& asked) {
+    void pass_answers(fake_server::peer& p, int real, questions& asked) {
         std::string came;
         for (;;) {
             char chunk[4096];
-            const auto got = ::recv(upstream, chunk, sizeof chunk, 0);
+            const auto got = ::recv(real, chunk, sizeof chunk, 0);
             if (got <= 0) return;
             came.append(chunk, static_cast<std::size_t>(got));
             while (!came.empty()) {

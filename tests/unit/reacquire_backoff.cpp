@@ -37,7 +37,7 @@ std::chrono::nanoseconds pause_after(contenders how, std::chrono::nanoseconds he
 }
 
 // Does something when it comes to a time.
-struct alarm_clock : ticking_clock {
+struct acting_clock : ticking_clock {
     static time_point now() noexcept {
         const auto read = ticking_clock::now();
         if (then && read >= at) std::exchange(then, nullptr)();
@@ -60,7 +60,7 @@ struct timed_connection : scripted_connection {
 const reply ok = reply::status("OK");
 const reply released = reply::integer(1);
 
-using polled_mutex = distlock::mutex<timed_connection, distlock::plain, alarm_clock>;
+using polled_mutex = distlock::mutex<timed_connection, distlock::plain, acting_clock>;
 
 struct polled_lock {
     // A single try and its look find it taken; then it is ours, twice.
@@ -189,8 +189,8 @@ TEST_CASE("a caller that is cancelled while it backs off has not asked, and the 
     polled_lock one;
     const auto had_until = one.seen_taken_and_had_for(1min);
     std::stop_source stop;
-    alarm_clock::at = had_until + 20ms;
-    alarm_clock::then = [&] { stop.request_stop(); };
+    acting_clock::at = had_until + 20ms;
+    acting_clock::then = [&] { stop.request_stop(); };
     std::error_code ec;
     CHECK_FALSE(one.m.lock(stop.get_token(), ec));
     CHECK(ec == distlock::errc::cancelled);
