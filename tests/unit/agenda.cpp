@@ -97,7 +97,7 @@ TEST_CASE("an agenda allocates nothing for items it has room for") {
     for (item& one : all) tested.drop(one);
 }
 
-TEST_CASE("what is not listed is dropped without a trace") {
+TEST_CASE("an item that is not listed is dropped without a trace") {
     item one;
     item other;
     agenda tested;

@@ -254,7 +254,7 @@ TEST_CASE("a task that becomes the earliest wakes the thread") {
 }
 
 // Nobody else asks for it: it was done when something else woke the thread, if ever.
-TEST_CASE("what is adopted wakes a thread that has nothing to do, or something later") {
+TEST_CASE("an adopted task wakes a thread that has nothing to do, or something later") {
     for (const bool something_later : {false, true}) {
         pipelining c;
         task late("late");
@@ -277,7 +277,7 @@ TEST_CASE("what is adopted wakes a thread that has nothing to do, or something l
 
 // ---- together --------------------------------------------------------------------------------------------
 
-TEST_CASE("what is due together goes in one pipeline, in the order of its times") {
+TEST_CASE("tasks that are due together go in one pipeline, in the order of their times") {
     manual_clock::reset();
     pipelining c;
     manual_io io(c);
@@ -461,7 +461,7 @@ TEST_CASE("an adopted task lives until it is done, and no longer") {
     CHECK(eventually([&] { return destroyed.load(); }));
 }
 
-TEST_CASE("what is adopted is given up at the end of background I/O") {
+TEST_CASE("an adopted task is given up at the end of background I/O") {
     manual_clock::reset();
     std::atomic<bool> destroyed{false};
     pipelining c;
@@ -477,7 +477,7 @@ TEST_CASE("what is adopted is given up at the end of background I/O") {
 }
 
 // A lock() that was stopped, and whose connection was gone right after, left the lock to its lease.
-TEST_CASE("what is due when background I/O ends begins all the same, once") {
+TEST_CASE("a task that is due when background I/O ends begins all the same, once") {
     constexpr int times = 300;
     int begun = 0;
     for (int i = 0; i < times; ++i) {
@@ -512,7 +512,8 @@ TEST_CASE("background I/O that ends waits for what it has begun, and for one pip
     CHECK(c.pipelines() == std::vector<std::vector<std::string>>{{"one"}, {"two"}});
 }
 
-TEST_CASE("what nobody can be waiting for any more is given up: adopted tasks do not fill the memory") {
+TEST_CASE(
+    "a task that nobody can be waiting for any more is given up: adopted tasks do not fill the memory") {
     manual_clock::reset();
     std::atomic<bool> destroyed{false};
     pipelining c;
@@ -570,7 +571,7 @@ struct last_words final : manual_io::task {
 
 }  // namespace
 
-TEST_CASE("what is done or given up is destroyed without a lock") {
+TEST_CASE("a task that is done or given up is destroyed without a lock") {
     manual_clock::reset();
     pipelining c;
     manual_io io(c);
@@ -601,7 +602,7 @@ TEST_CASE("the last owner of background I/O may be a task that it adopted") {
     CHECK(eventually([&] { return thread_count() == threads; }));
 }
 
-TEST_CASE("what there is no memory to adopt is given up") {
+TEST_CASE("a task that there is no memory to adopt is given up") {
     if (!allocations_can_fail()) return;
     manual_clock::reset();
     int failed = 0;

@@ -241,7 +241,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("what is confirmed is not asked for") {
+TEST_CASE("a release that is confirmed is not asked for") {
     posted r;
     REQUIRE(r.post());
     r.it->confirm();
@@ -333,7 +333,7 @@ TEST_CASE("a release that is confirmed while the server is asked is not asked fo
     }
 }
 
-TEST_CASE("what the server says of one release, asked in the background, is not taken for the next one's") {
+TEST_CASE("an answer in the background to one release is not taken for the next one's") {
     for (const auto& answer : {lost, reply::error("OOM x"), done}) {
         asking r(answer);
         r.it->confirm();
@@ -349,7 +349,7 @@ TEST_CASE("what the server says of one release, asked in the background, is not 
 }
 
 TEST_CASE(
-    "what the server says of one release is not taken for the next one's, which is to be repeated, too") {
+    "an answer in the background to one release is not taken for the next one's, which is to be repeated") {
     asking r(done);
     r.script().then(done);
     {

@@ -394,7 +394,7 @@ TEST_CASE("a server that answers NOSCRIPT to bodies, too, is not asked a third t
     CHECK(c.all.size() == 2);
 }
 
-TEST_CASE("what has no answer in a pipeline is not asked again") {
+TEST_CASE("a command that has no answer in a pipeline is not asked again") {
     for (const reply& r : {reply::not_sent(errc::unreachable, "NOSCRIPT x"),
                            reply::no_answer(errc::no_reply, "NOSCRIPT x"), reply::string("NOSCRIPT x")}) {
         pipelining c([&](const command&) { return r; });

@@ -28,7 +28,8 @@ using clk = distlock::clock;
 }  // namespace
 
 // Its deadline was the old one's: lost() came 605 ms late.
-TEST_CASE("who locks again while it is asked why the lock was lost, is told of the next loss in time") {
+TEST_CASE(
+    "an owner that locks again while it is asked why the lock was lost is told of the next loss in time") {
     std::atomic<bool> hangs{true};
     std::atomic<int> renewals{0};
     hosted_locks redis;

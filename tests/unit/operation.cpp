@@ -77,7 +77,7 @@ TEST_CASE("an operation goes on where it was, also when another one runs in betw
     CHECK(name_of_next(one) == "look");
 }
 
-TEST_CASE("what is over sends nothing, and leaves nothing twice") {
+TEST_CASE("an attempt that is over sends nothing, and leaves nothing twice") {
     stepped s(dialect, one_try);
     s.begin();
     s.answer(lost);

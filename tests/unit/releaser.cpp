@@ -100,7 +100,7 @@ confirmation confirm(std::initializer_list<reply> answers, bool valid = true) {
 
 // ---- release ---------------------------------------------------------------------------------------------
 
-TEST_CASE("what is released by posting is posted, and unconfirmed until the server has said so") {
+TEST_CASE("a release by posting is posted, and unconfirmed until the server has said so") {
     releasing<posting> r;
     CHECK_FALSE(r.it->unconfirmed());
     CHECK(r.release() == release_outcome::posted);
@@ -145,7 +145,8 @@ TEST_CASE(
 }
 
 // The acquire that was not answered came after the release of its token, and brought back a lock that nobody held.
-TEST_CASE("what was granted in doubt is looked for after its release, until it can be there no more") {
+TEST_CASE(
+    "a token that was granted in doubt is looked for after its release, until it can be there no more") {
     releasing<posting> r;
     CHECK(r.release(certainty::in_doubt) == release_outcome::posted);
     r.redis.receipts.at(0)->settle(done);
@@ -297,7 +298,7 @@ TEST_CASE("an exception out of a connection is a lost answer of a release") {
 
 // ---- leave -----------------------------------------------------------------------------------------------
 
-TEST_CASE("what is left is posted, with the body, and the thread waits for next to nothing") {
+TEST_CASE("a token that is left is posted, with the body, and the thread waits for next to nothing") {
     const std::stop_source stop;
     releasing<posting> r;
     r.leave(certainty::granted, stop.get_token());
@@ -313,7 +314,8 @@ TEST_CASE("what is left is posted, with the body, and the thread waits for next 
     CHECK(r.it->latest_expiry() == time_point{});
 }
 
-TEST_CASE("what was left in doubt is looked for until it can arrive no more, whatever the server says") {
+TEST_CASE(
+    "a token that was left in doubt is looked for until it can arrive no more, whatever the server says") {
     releasing<posting> r;
     r.leave();
     const auto until = r.it->late_until(manual_clock::now());
@@ -337,7 +339,9 @@ TEST_CASE("a late request is looked for no longer than a minute and the answer t
     CHECK(it.late_until(time_point{1h}) == time_point{1h} + 1min + answer_time);
 }
 
-TEST_CASE("what is left and could not be posted is executed, with the body, for a short while") {
+TEST_CASE(
+    "a token that is left and could not be posted is released by execution, with the body, for a short "
+    "while") {
     const std::stop_source stop;
     releasing<executing> r;
     r.then({done});
@@ -361,7 +365,7 @@ TEST_CASE("no command of an attempt that cannot be stopped has a stop token") {
     CHECK_FALSE(executes.redis.bounded->can_be_stopped);
 }
 
-TEST_CASE("what is left and was not found and deleted is looked for in the background") {
+TEST_CASE("a token that is left and was not found and deleted is looked for in the background") {
     // Nothing there: the acquire may still be on its way. Somebody else's: the same.
     for (const auto& answer : {reply::integer(0), reply::integer(-1), lost, gone, loading,
                                reply::error("NOPERM x"), reply::string("1")}) {
@@ -399,7 +403,7 @@ TEST_CASE("once a stop was requested, what is left is posted or not, but waited 
     CHECK(r.executed() == 0);
 }
 
-TEST_CASE("what a stopped caller leaves and could not be posted is released in the background, at once") {
+TEST_CASE("a token that a stopped caller leaves and could not post is released in the background, at once") {
     std::stop_source stop;
     stop.request_stop();
     for (const auto sure : {certainty::granted, certainty::in_doubt}) {
@@ -448,7 +452,7 @@ TEST_CASE("without memory for the background, what is left is released by the th
     CHECK(r.executed() == 1);  // nor does it wait then
 }
 
-TEST_CASE("what a lock object left is released though the object has gone") {
+TEST_CASE("a token that a lock object left is released though the object has gone") {
     releasing<posting> r;
     r.leave(certainty::granted);
     r.it.reset();
@@ -480,7 +484,8 @@ TEST_CASE("tokens in doubt, posted or not, leave room for the releases of locks"
 // ---- repeat, latest_expiry -------------------------------------------------------------------------------
 
 TEST_CASE(
-    "what is repeated is asked for in the background after its delay, until it is confirmed or has expired") {
+    "a repeated release is asked for in the background after its delay, until it is confirmed or has "
+    "expired") {
     releasing<executing> r;
     const auto until = manual_clock::now() + 5s;
     r.it->repeat(owner, certainty::granted, until, 1s);
@@ -529,7 +534,7 @@ TEST_CASE("a token in doubt is not forgotten for a later one") {
 
 // ---- confirm_posted --------------------------------------------------------------------------------------
 
-TEST_CASE("what was posted is confirmed by asking, where it is not known") {
+TEST_CASE("a posted release is confirmed by asking, where it is not known") {
     releasing<posting> r;
     r.it->confirm_posted();
     CHECK(r.executed() == 0);
@@ -541,7 +546,7 @@ TEST_CASE("what was posted is confirmed by asking, where it is not known") {
     CHECK(r.it->latest_expiry() == time_point{});
 }
 
-TEST_CASE("what was posted and could not be confirmed is still asked for in the background, once") {
+TEST_CASE("a posted release that could not be confirmed is still asked for in the background, once") {
     releasing<posting> r;
     CHECK(r.release() == release_outcome::posted);
     r.then({lost, lost, done});

@@ -24,7 +24,7 @@ struct counted {
 
 }  // namespace
 
-TEST_CASE("what lives in a service registry is made once, and is the same for all who ask") {
+TEST_CASE("a service in a registry is made once, and is the same for all callers") {
     service_registry home;
     int made = 0;
     const auto make = [&] {
@@ -56,7 +56,7 @@ TEST_CASE("two service registries share nothing") {
     CHECK(one.get<int>(make) != two.get<int>(make));
 }
 
-TEST_CASE("what lives in a service registry ends with it, unless somebody keeps it") {
+TEST_CASE("a service in a registry ends with it, unless somebody keeps it") {
     int ended = 0;
     const auto make = [&] { return std::make_shared<counted>(ended); };
     {
@@ -75,7 +75,7 @@ TEST_CASE("what lives in a service registry ends with it, unless somebody keeps 
     CHECK(ended == 2);
 }
 
-TEST_CASE("what could not be made is made the next time") {
+TEST_CASE("a service that could not be made is made the next time") {
     service_registry home;
     CHECK_THROWS_AS(home.get<int>([]() -> std::shared_ptr<int> { throw std::bad_alloc(); }), std::bad_alloc);
     CHECK(*home.get<int>([] { return std::make_shared<int>(3); }) == 3);

@@ -367,7 +367,7 @@ TEST_CASE("a waiter that was woken once sleeps again") {
     CHECK(asked < 500);  // its slices are of a millisecond, since it is not our clock
 }
 
-TEST_CASE("who has a connection's own thread to read for it is woken by that") {
+TEST_CASE("a waiter for which the connection's own thread reads is woken by that thread") {
     const auto news = std::make_shared<subscription>("news");
     waiter one(news, "one");
     waiter two(news, "two");

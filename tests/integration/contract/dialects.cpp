@@ -154,7 +154,7 @@ TEMPLATE_LIST_TEST_CASE("a lock excludes the other client, and the other client 
     CHECK(m.try_lock());
 }
 
-TEMPLATE_LIST_TEST_CASE("who waits has the lock soon after the other client released it", "", all) {
+TEMPLATE_LIST_TEST_CASE("a waiter has the lock soon after the other client released it", "", all) {
     setting<TestType> s;
     typename setting<TestType>::lock m{s.redis, s.name, {.recheck = 20ms}};
     REQUIRE(s.take(s.key, 20'000));
@@ -170,7 +170,7 @@ TEMPLATE_LIST_TEST_CASE("who waits has the lock soon after the other client rele
     CHECK(had - released < 150ms + round_trip_tolerance);
 }
 
-TEMPLATE_LIST_TEST_CASE("who waits has the lock when the other client's time is over, and not before", "",
+TEMPLATE_LIST_TEST_CASE("a waiter has the lock when the other client's time is over, and not before", "",
                         all) {
     setting<TestType> s;
     typename setting<TestType>::lock m{s.redis, s.name};

@@ -76,7 +76,7 @@ auto waiting(Fixture& fixture, const std::string& name, const lock_options& opti
 
 // ---- queued -----------------------------------------------------------------------------------------------
 
-TEMPLATE_LIST_TEST_CASE("who waits is served in the order of coming, and each at once", "", queueing) {
+TEMPLATE_LIST_TEST_CASE("waiters are served in the order of coming, and each at once", "", queueing) {
     TestType fixture;
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
     const auto name = connection_fixtures::fresh_name();
@@ -202,8 +202,7 @@ TEMPLATE_LIST_TEST_CASE("a lock that an operator takes away by force is the firs
     CHECK(eventually([&] { return seen.untouched(); }));
 }
 
-TEMPLATE_LIST_TEST_CASE("who waits behind a waiter that gave up is served when its turn comes", "",
-                        queueing) {
+TEMPLATE_LIST_TEST_CASE("a waiter behind one that gave up is served when its turn comes", "", queueing) {
     TestType fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
@@ -296,7 +295,7 @@ TEMPLATE_LIST_TEST_CASE("clients that lock by SET NX and compare-and-delete excl
 
 // ---- those who cannot wait --------------------------------------------------------------------------------
 
-TEMPLATE_LIST_TEST_CASE("who cannot wait gets the lock by asking, and has no ticket", "", asking) {
+TEMPLATE_LIST_TEST_CASE("a poller gets the lock by asking, and has no ticket", "", asking) {
     TestType fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
@@ -312,7 +311,7 @@ TEMPLATE_LIST_TEST_CASE("who cannot wait gets the lock by asking, and has no tic
     CHECK(eventually([&] { return seen.untouched(); }));
 }
 
-TEMPLATE_LIST_TEST_CASE("who cannot wait hands the lock on to who does", "", asking) {
+TEMPLATE_LIST_TEST_CASE("a poller hands the lock over to a waiter", "", asking) {
     TestType fixture;
     connection_fixtures::over_unix_socket line;
     const auto name = connection_fixtures::fresh_name();

@@ -552,7 +552,7 @@ TEST_CASE("a socket that is given up is reset, so that nothing unsent is applied
     CHECK(static_cast<fake_server::ending>(ended.load()) == fake_server::ending::reset);
 }
 
-TEST_CASE("what sat unsent in a socket that is given up never reaches the server") {
+TEST_CASE("a command that sat unsent in a socket that is given up never reaches the server") {
     std::atomic<bool> given_up{false};
     std::atomic<int> ended{-1};
     const fake_server server([&](fake_server::peer& p) {
@@ -614,7 +614,9 @@ class slow_link {
 }  // namespace
 
 // A SET NX that was given up came later, and locked for a whole lease: its socket carried a posted release, too.
-TEST_CASE("what was given up behind a posted command arrives no more, where a receipt tells of that one") {
+TEST_CASE(
+    "a command that was given up behind a posted one arrives no more, where a receipt tells of the posted "
+    "one") {
     const redis_server server;
     slow_link link(server);
     hiredis_connection redis(link.uri());
@@ -632,7 +634,7 @@ TEST_CASE("what was given up behind a posted command arrives no more, where a re
     }
 }
 
-TEST_CASE("what was posted without a receipt is delivered, whatever is given up behind it") {
+TEST_CASE("a command posted without a receipt is delivered, whatever is given up behind it") {
     const redis_server server;
     slow_link link(server);
     hiredis_connection redis(link.uri());
@@ -645,7 +647,8 @@ TEST_CASE("what was posted without a receipt is delivered, whatever is given up 
     CHECK(server.command({"EXISTS", "posted"}) == "1");
 }
 
-TEST_CASE("what was posted without a receipt and answered lets nothing be delivered that is given up later") {
+TEST_CASE(
+    "a command posted without a receipt and answered lets nothing be delivered that is given up later") {
     const redis_server server;
     slow_link link(server);
     link.let_pass(2);

@@ -57,7 +57,7 @@ TEMPLATE_TEST_CASE("on a Cluster, another node says at once that it is the wrong
     }
 }
 
-TEST_CASE("on a Cluster, who waits for a Redisson lock is woken through its shard") {
+TEST_CASE("on a Cluster, a waiter for a Redisson lock is woken through its shard") {
     auto& node = three_masters().owner_of("orders");
     hiredis_connection redis{node.uri()};
     hiredis_connection other{node.uri()};

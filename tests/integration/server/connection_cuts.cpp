@@ -442,7 +442,7 @@ TEST_CASE("a try that has no time to ask again is granted or leaves nothing, whe
     }
 }
 
-TEST_CASE("who gives up after every acquire was cut leaves nothing, and does not wait for himself") {
+TEST_CASE("a caller that gives up after every acquire was cut leaves nothing, and does not wait for itself") {
     const bool at_once = GENERATE(true, false);  // tried again
     for (const way& w : ways_to_take()) {
         INFO(w.name << (at_once ? ", tried again at once" : ""));
@@ -468,7 +468,7 @@ TEST_CASE("who gives up after every acquire was cut leaves nothing, and does not
     }
 }
 
-TEST_CASE("what somebody else has is never granted, wherever the acquire is cut") {
+TEST_CASE("a lock that somebody else has is never granted, wherever the acquire is cut") {
     for (const way& w : ways_to_take()) {
         INFO(w.name);
         CHECK(at_the_cuts({w.command}, [&](site& s, const fault_proxy::rule& cut, verdict& v) {
@@ -553,7 +553,7 @@ TEST_CASE("a posted release that is cut, once or twice, is settled in the backgr
     }
 }
 
-TEST_CASE("who locks again does not wait for what his own cut release left behind") {
+TEST_CASE("a caller that locks again does not wait for what its own cut release left behind") {
     const bool posted = GENERATE(false, true);
     for (const way& w : ways_to_release()) {
         INFO(w.name << (posted ? ", posted" : ""));

@@ -322,7 +322,7 @@ TEST_CASE("the caller does not notice that idle sockets were closed by the serve
     }
 }
 
-TEST_CASE("what one thread posts and then executes arrives in order") {
+TEST_CASE("commands that one thread posts and then executes arrive in order") {
     const redis_server server;
     hiredis_connection redis(server.uri() + patient);
     int right = 0;
@@ -356,7 +356,7 @@ TEST_CASE("a thousand posts in a row are all applied, before the next command") 
     CHECK(redis.execute({"GET", "count"}).is_string("1000"));
 }
 
-TEST_CASE("what was posted to a server that stands still is applied when it goes on") {
+TEST_CASE("a command posted to a server that stands still is applied when it goes on") {
     redis_server server(over_tcp());
     hiredis_connection redis(server.uri());
     REQUIRE(redis.execute({"PING"}).answered());

@@ -243,7 +243,7 @@ TEST_CASE("a script that goes in the middle of a pipeline is asked again for tho
     CHECK(server.command({"GET", "sum"}) == "4");
 }
 
-TEST_CASE("what was posted is applied before a pipeline, and its replies are skipped") {
+TEST_CASE("a posted command is applied before a pipeline, and its replies are skipped") {
     const redis_server server;
     hiredis_connection redis(server.uri() + patient);
     for (int i = 0; i < 100; ++i) REQUIRE(redis.post({"INCR", "a"}));
@@ -459,7 +459,7 @@ TEST_CASE("a pipeline to a server that hangs ends at the command time-out, and i
     CHECK(static_cast<fake_server::ending>(ended.load()) == fake_server::ending::reset);
 }
 
-TEST_CASE("what was posted before a pipeline that fails is still delivered") {
+TEST_CASE("a command posted before a pipeline that fails is still delivered") {
     std::atomic<int> ended{-1};
     const fake_server server([&](fake_server::peer& p) { ended = static_cast<int>(p.wait_for_end()); });
     hiredis_connection redis(server.uri("", "?command_timeout=50ms"));
@@ -746,7 +746,7 @@ TEST_CASE("a pipeline to a server that stands still ends at its deadline, and th
     CHECK(eventually([&] { return right(ask(redis, echoes(words)), words) == words.size(); }));
 }
 
-TEST_CASE("what lives in a connection is one for each kind, and may use the connection until it ends") {
+TEST_CASE("a connection has one service of each kind, which may use the connection until it ends") {
     struct tenant {
         hiredis_connection& redis;
         bool& answered;
