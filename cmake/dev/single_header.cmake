@@ -1,6 +1,6 @@
 # Writes the library into one header: cmake -D OUTPUT=<file> -P single_header.cmake
 #
-# It holds what these two reach, each header once, behind those that it includes. The headers of the standard library and the system
+# It holds what the doors below reach, each header once, behind those that it includes. The headers of the standard library and the system
 # stand at its top, but for those that are included on a condition.
 cmake_minimum_required(VERSION 3.21)
 include("${CMAKE_CURRENT_LIST_DIR}/text.cmake")

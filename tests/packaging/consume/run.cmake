@@ -273,14 +273,14 @@ elseif(CASE STREQUAL "vcpkg_port")
   find_program(vcpkg vcpkg HINTS "$ENV{VCPKG_ROOT}" "$ENV{VCPKG_INSTALLATION_ROOT}")
   if(vcpkg)
     # Without its default feature it needs nothing from the network.
-    run("${vcpkg}" install "distlock[core]" --classic "--overlay-ports=${SOURCE}/cmake/vcpkg" "--x-install-root=${build}/installed"
+    run("${vcpkg}" install "distlock[core]" --classic --enforce-port-checks "--overlay-ports=${SOURCE}/cmake/vcpkg" "--x-install-root=${build}/installed"
       "--x-buildtrees-root=${build}/buildtrees" "--x-packages-root=${build}/packages")
     file(GLOB prefix "${build}/installed/*/share/distlock")
     get_filename_component(prefix "${prefix}/../.." ABSOLUTE)
   else()
     message(STATUS "vcpkg_port: vcpkg was NOT RUN, there is none here; its functions are stood in for")
     set(prefix "${build}/packages/distlock")
-    run("${CMAKE_COMMAND}" -D "PORTFILE=${SOURCE}/cmake/vcpkg/portfile.cmake" -D PORT=distlock -D "CURRENT_PACKAGES_DIR=${prefix}"
+    run("${CMAKE_COMMAND}" -D "PORTFILE=${SOURCE}/cmake/vcpkg/portfile.cmake" -D PORT=distlock -D FEATURES=core -D "CURRENT_PACKAGES_DIR=${prefix}"
       -D "BUILD=${build}/buildtrees" -D "GENERATOR=${GENERATOR}" -D "CXX=${CXX}" -P "${here}/vcpkg_stand_in.cmake")
   endif()
   foreach(needed IN ITEMS include/distlock/distlock.hpp share/distlock/distlock-config.cmake share/distlock/copyright share/distlock/usage
@@ -289,9 +289,11 @@ elseif(CASE STREQUAL "vcpkg_port")
       message(SEND_ERROR "vcpkg_port: ${needed} is missing")
     endif()
   endforeach()
-  if(EXISTS "${prefix}/share/cmake")
-    message(SEND_ERROR "vcpkg_port: share/cmake/ is not where vcpkg has CMake files")
-  endif()
+  foreach(excess IN ITEMS share/cmake share/pkgconfig/distlock-hiredis.pc)
+    if(EXISTS "${prefix}/${excess}")
+      message(SEND_ERROR "vcpkg_port: ${excess} should not be in the package")
+    endif()
+  endforeach()
   host(find_package_plain)
 
 elseif(CASE STREQUAL "conan_package")

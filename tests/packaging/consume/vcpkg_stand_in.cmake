@@ -1,5 +1,6 @@
 # What cmake/vcpkg/portfile.cmake calls of vcpkg, done as vcpkg does it where there is nothing to build:
-#   cmake -D PORTFILE=... -D PORT=... -D CURRENT_PACKAGES_DIR=... -D BUILD=... -D GENERATOR=... -D CXX=... -P vcpkg_stand_in.cmake
+#   cmake -D PORTFILE=... -D PORT=... -D FEATURES=... -D CURRENT_PACKAGES_DIR=... -D BUILD=... -D GENERATOR=... -D CXX=...
+#     -P vcpkg_stand_in.cmake
 cmake_minimum_required(VERSION 3.21)
 
 function(vcpkg_cmake_configure)
