@@ -14,6 +14,8 @@ set(about_asan "clang++-14, warnings as errors, address and undefined behaviour 
 set(about_tsan "clang++-14 with the thread sanitizer; labels unit, server, contract, but for tests of one thread")
 set(about_clang "clang++-14, warnings as errors, the contracts of mutexes; labels headers, compile_fail (the job asan runs the others)")
 set(about_libcxx "clang++-19 with libc++, warnings as errors; labels headers, unit; with -D WITH_CONTRACT=ON contract, too")
+set(about_single_header "g++, warnings as errors, the library in one header; label contract")
+set(about_packages "clang++-14; the Conan recipe, the vcpkg port, the Debian package, and one header alone (label consume, in part)")
 set(about_format "clang-format-14 finds nothing to change")
 set(about_floors "the floors, READMEs, forbidden words (label text) and the list of mutants, without building anything")
 set(about_lab "the rows of the table of faults that a crew of processes goes through, 20 times each (sh tests/fault/run.sh faults)")
@@ -25,7 +27,7 @@ set(about_interop "beside the real clients of Java, Go, Python and Node (sh test
 set(about_example "sh examples/run.sh, plain text, into build/example.log")
 set(about_matrix "all labels in a Debian 13 chroot (root only), then server and contract on valkey-server")
 set(about_all "tests, asan, tsan, clang, format")
-set(jobs tests asan tsan clang libcxx format floors model lab fuzz mutants coverage interop example matrix all)
+set(jobs tests asan tsan clang libcxx single_header packages format floors model lab fuzz mutants coverage interop example matrix all)
 
 # run(command...): the output goes where ours goes; a failure ends the job.
 function(run)
@@ -125,6 +127,27 @@ function(job_libcxx)
   endif()
   run("${CMAKE_CTEST_COMMAND}" --test-dir "${build}" --output-on-failure --no-tests=error
     --parallel ${processors} -L "^(${labels})$" -E "planted_faults")
+endfunction()
+
+function(job_single_header)
+  packages(g++ ${needs})
+  set(build "${root}/build/single_header")
+  run("${CMAKE_COMMAND}" -S . -B "${build}" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-g1 -DDISTLOCK_WERROR=ON
+    -DDISTLOCK_PRECOMPILE=ON -DDISTLOCK_TESTS_SINGLE_HEADER=ON -DDISTLOCK_BUILD_EXAMPLES=OFF)
+  run("${CMAKE_COMMAND}" --build "${build}" --parallel ${processors} --target distlock_contract)
+  if(BUILD_ONLY)
+    return()
+  endif()
+  run("${CMAKE_CTEST_COMMAND}" --test-dir "${build}" --output-on-failure --no-tests=error --parallel ${processors} -L "^contract$")
+endfunction()
+
+function(job_packages)
+  packages(clang-14 python3-venv ${needs})
+  set(build "${root}/build/packages")
+  run("${CMAKE_COMMAND}" -S . -B "${build}" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER=clang++-14 -DDISTLOCK_CONAN=ON
+    -DDISTLOCK_BUILD_EXAMPLES=OFF)
+  run("${CMAKE_CTEST_COMMAND}" --test-dir "${build}" --output-on-failure --no-tests=error
+    -R "^consume[.](conan_package|vcpkg_port|cpack_deb|single_header)$")
 endfunction()
 
 function(job_format)
