@@ -885,6 +885,27 @@ TEST_CASE("a renewal that may have been applied when another thread wants the lo
     manual_clock::advance(1h);
 }
 
+TEST_CASE("after the longest hold another thread of the object does not wait for the key to expire") {
+    std::atomic<bool> taken{false};
+    setting s;
+    lock m{s.server, "orders", {.max_hold = 45s, .recheck = 1ms}};
+    const auto start = manual_clock::now();
+    m.lock();
+    REQUIRE(renew_once(m, s.server));
+    REQUIRE(renew_once(m, s.server));
+    manual_clock::advance(start + 45s - manual_clock::now());
+    std::jthread second([&] {
+        m.lock();
+        taken = true;
+    });
+    CHECK(eventually([&] {
+        if (manual_clock::now() < start + 46s) manual_clock::advance(2ms);
+        return taken.load();
+    }));
+    CHECK(s.server.count("release") == 1);
+    manual_clock::advance(1h);
+}
+
 TEST_CASE("a hold is over at its longest, however well it is renewed") {
     setting s;
     lock m{s.server, "orders", {.max_hold = 45s}, s.seen};
