@@ -32,13 +32,14 @@
 #define DISTLOCK_ON_LINUX
 #endif
 
-// Windows has just enough here for what decides without I/O: base/, wire/, and the pure files of engine/.
+// Windows has just enough here for what decides without I/O: base/, wire/, and the pure files of engine/. More of it compiles,
+// but none of it was run there.
 #ifdef _WIN32
 #include <cerrno>
 #include <cstdlib>
 #include <process.h>
-extern "C" unsigned char __stdcall SystemFunction036(void*,
-                                                     unsigned long);  // RtlGenRandom, without <windows.h>
+// RtlGenRandom, without <windows.h>.
+extern "C" unsigned char __stdcall SystemFunction036(void* into, unsigned long size);
 #else
 #include <pthread.h>
 #include <signal.h>
