@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <distlock/base/clock.hpp>
-#include <distlock/detail/parker.hpp>
+#include <distlock/detail/system.hpp>
 #include <distlock/engine/waiter_queue.hpp>
 
 #include "support/catch.hpp"
