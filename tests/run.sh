@@ -15,7 +15,7 @@ errors under build/, and runs them. Without arguments all of them; else only tho
   lab           the quick part of the laboratory: each fault twice, 2 million simulated events (sh tests/fault/run.sh: all)
   headers       each header alone, twice, and all in one program
   compile_fail  what must not compile, beside what must
-  consume       FetchContent, add_subdirectory, find_package, pkg-config, plain -I
+  consume       FetchContent, add_subdirectory, find_package, pkg-config, plain -I, one header, a Debian package, vcpkg
   text          floors, blocks and links of the guides, and the words that must not occur
   interop       beside the real clients of Java, Go, Python and Node, which are fetched; not part of all
 Environment:

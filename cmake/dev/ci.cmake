@@ -14,6 +14,9 @@ set(about_asan "clang++-14, warnings as errors, address and undefined behaviour 
 set(about_tsan "clang++-14 with the thread sanitizer; labels unit, server, contract, but for tests of one thread")
 set(about_clang "clang++-14, warnings as errors, the contracts of mutexes; labels headers, compile_fail (the job asan runs the others)")
 set(about_libcxx "clang++-19 with libc++, warnings as errors; labels headers, unit; with -D WITH_CONTRACT=ON contract, too")
+set(about_portable "some tests with POSIX's calls instead of Linux's own; zig c++ compiles the headers for macOS and FreeBSD, and those without sockets for Windows")
+set(about_single_header "g++, warnings as errors, the library in one header; label contract")
+set(about_packages "clang++-14; the Conan recipe, the vcpkg port, the Debian package, and one header alone (label consume, in part)")
 set(about_format "clang-format-14 finds nothing to change")
 set(about_floors "the floors, READMEs, forbidden words (label text) and the list of mutants, without building anything")
 set(about_lab "the rows of the table of faults that a crew of processes goes through, 20 times each (sh tests/fault/run.sh faults)")
@@ -25,7 +28,7 @@ set(about_interop "beside the real clients of Java, Go, Python and Node (sh test
 set(about_example "sh examples/run.sh, plain text, into build/example.log")
 set(about_matrix "all labels in a Debian 13 chroot (root only), then server and contract on valkey-server")
 set(about_all "tests, asan, tsan, clang, format")
-set(jobs tests asan tsan clang libcxx format floors model lab fuzz mutants coverage interop example matrix all)
+set(jobs tests asan tsan clang libcxx portable single_header packages format floors model lab fuzz mutants coverage interop example matrix all)
 
 # run(command...): the output goes where ours goes; a failure ends the job.
 function(run)
@@ -125,6 +128,92 @@ function(job_libcxx)
   endif()
   run("${CMAKE_CTEST_COMMAND}" --test-dir "${build}" --output-on-failure --no-tests=error
     --parallel ${processors} -L "^(${labels})$" -E "planted_faults")
+endfunction()
+
+function(job_single_header)
+  packages(g++ ${needs})
+  set(build "${root}/build/single_header")
+  run("${CMAKE_COMMAND}" -S . -B "${build}" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-g1 -DDISTLOCK_WERROR=ON
+    -DDISTLOCK_PRECOMPILE=ON -DDISTLOCK_TESTS_SINGLE_HEADER=ON -DDISTLOCK_BUILD_EXAMPLES=OFF
+    "-DDISTLOCK_TESTS_EXCEPT=^contract[.](leases|dialects)$")  # they take half the time, and add no header
+  run("${CMAKE_COMMAND}" --build "${build}" --parallel ${processors} --target distlock_contract)
+  if(BUILD_ONLY)
+    return()
+  endif()
+  run("${CMAKE_CTEST_COMMAND}" --test-dir "${build}" --output-on-failure --no-tests=error --parallel ${processors} -L "^contract$")
+endfunction()
+
+function(job_packages)
+  packages(clang-14 python3-venv ${needs})
+  set(build "${root}/build/packages")
+  run("${CMAKE_COMMAND}" -S . -B "${build}" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER=clang++-14 -DDISTLOCK_CONAN=ON
+    -DDISTLOCK_BUILD_EXAMPLES=OFF)
+  run("${CMAKE_CTEST_COMMAND}" --test-dir "${build}" --output-on-failure --no-tests=error
+    -R "^consume[.](conan_package|vcpkg_port|cpack_deb|single_header)$")
+endfunction()
+
+# foreign_systems(build): zig has the headers of other systems, and their C++ library.
+function(foreign_systems build)
+  execute_process(COMMAND python3 -m pip --version RESULT_VARIABLE result OUTPUT_QUIET ERROR_QUIET)
+  if(NOT result EQUAL 0)
+    message(STATUS "job portable: other systems were NOT RUN, there is no python3 with pip here")
+    return()
+  endif()
+  set(zig "${build}/zig/ziglang/zig")
+  if(NOT EXISTS "${zig}")
+    set(ENV{PIP_ROOT_USER_ACTION} ignore)
+    run(python3 -m pip install --quiet --target "${build}/zig" ziglang==0.17.1)
+  endif()
+  set(ENV{ZIG_GLOBAL_CACHE_DIR} "${build}/zig_cache")
+  set(ENV{ZIG_LOCAL_CACHE_DIR} "${build}/zig_cache")
+
+  # Third parties in a folder of their own: beside them stand the headers of this system.
+  file(GLOB third_parties /usr/include/hiredis /usr/include/openssl /usr/include/*/openssl)
+  file(COPY ${third_parties} DESTINATION "${build}/third_parties")
+
+  # Every header, and a program that locks, which makes something of the templates; then what is compiled separately.
+  file(GLOB headers RELATIVE "${root}/include" "${root}/include/distlock/*.hpp")
+  list(REMOVE_ITEM headers distlock/src.hpp)
+  list(TRANSFORM headers REPLACE "(.+)" "#include <\\1>\n")
+  set(floors ${headers})
+  list(FILTER floors EXCLUDE REGEX "/(hiredis|hiredis_tls|testing)[.]hpp")
+  list(JOIN headers "" headers)
+  list(JOIN floors "" floors)
+  set(separate "#define DISTLOCK_SEPARATE_COMPILATION\n")
+  set(consumers "${root}/tests/packaging/consume")
+  file(CONFIGURE OUTPUT "${build}/all.cpp" CONTENT "${headers}#include \"${consumers}/over_tls.cpp\"\n")
+  file(CONFIGURE OUTPUT "${build}/all_compiled.cpp" CONTENT "${separate}${headers}#include <distlock/src.hpp>\n")
+  file(CONFIGURE OUTPUT "${build}/floors.cpp" CONTENT "${floors}#include \"${consumers}/plain.cpp\"\n")
+  file(CONFIGURE OUTPUT "${build}/floors_compiled.cpp" CONTENT
+    "${separate}#define DISTLOCK_WITHOUT_HIREDIS\n${floors}#include <distlock/src.hpp>\n")
+  foreach(system IN ITEMS aarch64-macos x86_64-macos x86_64-freebsd x86_64-windows-gnu)
+    set(part all)
+    if(system MATCHES "windows")
+      set(part floors)
+    endif()
+    foreach(source IN ITEMS ${part} ${part}_compiled)
+      run("${zig}" c++ -target ${system} -std=c++20 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wthread-safety -Werror
+        -Iinclude -isystem "${build}/third_parties" -c "${build}/${source}.cpp" -o "${build}/${system}_${source}.o")
+    endforeach()
+    message(STATUS "portable: the headers compile for ${system}")
+  endforeach()
+endfunction()
+
+function(job_portable)
+  packages(g++ ${needs})
+  set(build "${root}/build/portable")
+  set(tests "^(unit[.](system|background_io|signal_masked_thread)|contract[.]mutex|server[.]hiredis_connection)$")
+  run("${CMAKE_COMMAND}" -S . -B "${build}" -G Ninja -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-g0"
+    -DCMAKE_CXX_FLAGS=-DDISTLOCK_POSIX_ONLY -DDISTLOCK_WERROR=ON -DDISTLOCK_BUILD_EXAMPLES=OFF
+    -DDISTLOCK_TESTS_HEADER_ONLY=ON "-DDISTLOCK_TESTS_ONLY=${tests}")
+  run("${CMAKE_COMMAND}" --build "${build}" --parallel ${processors}
+    --target distlock_unit_tests distlock_contract_tests distlock_server_tests)
+  foreign_systems("${build}")
+  if(BUILD_ONLY)
+    return()
+  endif()
+  run("${CMAKE_CTEST_COMMAND}" --test-dir "${build}" --output-on-failure --no-tests=error
+    --parallel ${processors} -R "${tests}")
 endfunction()
 
 function(job_format)

@@ -17,6 +17,7 @@ present() {
         ninja-build) has_command ninja ;;
         redis-server) has_command redis-server || has_command valkey-server ;;
         clang-*) has_command "$(echo "$1" | sed 's/^clang-\([0-9]*\)$/clang++-\1/')" ;;
+        python3-venv) python3 -c 'import ensurepip' 2>/dev/null ;;
         *) has_package "$1" ;;
     esac
 }

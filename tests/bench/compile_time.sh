@@ -9,7 +9,9 @@ trap 'rm -rf "$work"' EXIT
 cd "$root/include"
 echo '#include <distlock/distlock.hpp>' >"$work/ours.cpp"
 "$compiler" -std=c++20 -I. -M "$work/ours.cpp" | tr ' \\' '\n\n' | grep '^\(\./\)\{0,1\}distlock/' | sort -u >"$work/headers"
-xargs grep -h '^#include <' <"$work/headers" | grep -v '<distlock/' | sort -u >"$work/standard.cpp"
+# Some are other systems'.
+xargs grep -h '^#include <' <"$work/headers" | grep -v '<distlock/' | sort -u |
+    sed 's/^#include \(<.*>\)/#if __has_include(\1)\n&\n#endif/' >"$work/standard.cpp"
 [ -s "$work/standard.cpp" ] || { echo "compile_time: found no standard headers" >&2; exit 1; }
 
 # Appends the processor seconds of one compilation of $1.cpp to the file $1. In a shell of its own, whose children are counted.

@@ -528,6 +528,22 @@ TEST_CASE(
     CHECK(adopted < 100'000);
 }
 
+TEST_CASE("an adopted task that is done, or is cancelled, makes room for another") {
+    pipelining c;
+    real_io io(c);
+    for (int i = 0; i < 10; ++i) {
+        const auto one = std::make_shared<task>("one");
+        const bool is_done = i % 2 == 0;
+        REQUIRE(io.adopt(one, is_done ? clock::now() : clock::now() + 1h, 1));
+        if (is_done) {
+            REQUIRE(eventually([&] { return one.use_count() == 1; }));
+        } else {
+            CHECK_FALSE(io.adopt(std::make_shared<task>("two"), clock::now(), 1));
+            io.cancel(*one);
+        }
+    }
+}
+
 TEST_CASE("an adopted task that is cancelled is let go, and does not begin") {
     manual_clock::reset();
     std::atomic<bool> destroyed{false};

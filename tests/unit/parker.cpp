@@ -6,7 +6,7 @@
 #include <thread>
 
 #include <distlock/base/clock.hpp>
-#include <distlock/detail/parker.hpp>
+#include <distlock/detail/system.hpp>
 
 #include "support/catch.hpp"
 #include "support/sleepers.hpp"

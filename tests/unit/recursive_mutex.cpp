@@ -17,6 +17,7 @@
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
+#include "support/in_child.hpp"
 #include "support/locks_in_memory.hpp"
 #include "waiting.hpp"
 
@@ -134,4 +135,14 @@ TEST_CASE("a thread that lost a recursive mutex adds no hold to that of the thre
     CHECK(end == release_outcome::released);
     CHECK(server.owner().empty());
     CHECK(m.try_lock());
+}
+
+TEST_CASE("a child after fork() ends no hold of a recursive mutex, the inner one neither") {
+    locks_in_memory server;
+    recursive m{server, "orders"};
+    m.lock();
+    m.lock();
+    CHECK(in_child([&] { return m.unlock() == release_outcome::wrong_process; }));
+    CHECK(m.unlock() == release_outcome::nested);
+    CHECK(m.unlock() == release_outcome::released);
 }

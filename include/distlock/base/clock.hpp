@@ -2,13 +2,14 @@
 #pragma once
 
 #include <chrono>
-#include <time.h>
+
+#include <distlock/detail/system.hpp>
 
 namespace distlock {
 
-/// Meets the standard's Clock requirements ([time.clock.req]). It is CLOCK_BOOTTIME where there is one: a
+/// Meets the standard's Clock requirements ([time.clock.req]). It is CLOCK_BOOTTIME on Linux: a
 /// lease goes on running out on the server while a laptop or a virtual machine is suspended, and
-/// `std::chrono::steady_clock` stands still then. Elsewhere it is CLOCK_MONOTONIC, with just that hole.
+/// `std::chrono::steady_clock` stands still then. Elsewhere it is CLOCK_MONOTONIC, which counts that on macOS and FreeBSD.
 struct clock {
     using duration = std::chrono::nanoseconds;
     using rep = duration::rep;
@@ -16,16 +17,7 @@ struct clock {
     using time_point = std::chrono::time_point<clock>;
     static constexpr bool is_steady = true;
 
-    static time_point now() noexcept {
-#ifdef CLOCK_BOOTTIME
-        constexpr clockid_t id = CLOCK_BOOTTIME;
-#else
-        constexpr clockid_t id = CLOCK_MONOTONIC;
-#endif
-        timespec t{};
-        ::clock_gettime(id, &t);
-        return time_point(std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec));
-    }
+    static time_point now() noexcept { return time_point(detail::clock_time()); }
 };
 
 namespace detail {

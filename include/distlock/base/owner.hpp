@@ -9,9 +9,8 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
-#include <unistd.h>
 
-#include <distlock/detail/process.hpp>
+#include <distlock/detail/system.hpp>
 
 namespace distlock {
 
@@ -44,9 +43,7 @@ class owner_label {
 
 /// Returns: host name, process id and `label`, a line each; the label comes last and may hold any bytes.
 inline std::string describe_owner(std::string_view label) {
-    std::array<char, 256> host{};
-    if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
-    std::string text = host.data();
+    std::string text = detail::host_name();
     text += '\n';
     text += std::to_string(detail::current_process());
     text += '\n';

@@ -8,8 +8,8 @@
 #include <mutex>
 
 #include <distlock/base/clock.hpp>
-#include <distlock/detail/parker.hpp>
 #include <distlock/detail/stop_token.hpp>
+#include <distlock/detail/system.hpp>
 
 namespace distlock {
 

@@ -8,17 +8,18 @@
 #include <cstdint>
 #include <errno.h>
 #include <string_view>
-#include <sys/random.h>
-#include <sys/types.h>
 
 #include <distlock/base/error.hpp>
+#include <distlock/detail/system.hpp>
 
 namespace distlock {
 
-/// Fills a buffer with random bytes from the operating system (getrandom).
+/// Fills a buffer with random bytes from the operating system.
 struct system_entropy {
     /// Returns: the number of bytes written, or -1 with errno set; as getrandom(2).
-    ssize_t operator()(void* into, std::size_t size) const noexcept { return ::getrandom(into, size, 0); }
+    std::ptrdiff_t operator()(void* into, std::size_t size) const noexcept {
+        return detail::random_bytes(into, size);
+    }
 };
 
 /// 128 random bits as 32 lower-case hexadecimal digits. Every token is drawn from the operating system, so

@@ -1,9 +1,7 @@
 // An object that a child after fork() does not destroy.
 #pragma once
 
-#include <sys/types.h>
-
-#include <distlock/detail/process.hpp>
+#include <distlock/detail/system.hpp>
 
 namespace distlock::detail {
 
@@ -28,7 +26,7 @@ class leaked_in_child {
     union {
         T value_;
     };
-    const pid_t process_ = current_process();
+    const process_id process_ = current_process();
 };
 
 }  // namespace distlock::detail

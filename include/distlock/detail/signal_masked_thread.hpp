@@ -1,10 +1,10 @@
 // A thread of the library: no signal of the program is handled on it but a crash.
 #pragma once
 
-#include <csignal>
-#include <pthread.h>
 #include <thread>
 #include <utility>
+
+#include <distlock/detail/system.hpp>
 
 namespace distlock::detail {
 
@@ -14,20 +14,6 @@ namespace distlock::detail {
 /// Throws: std::system_error.
 template <class F>
 std::thread signal_masked_thread(F f) {
-    struct blocked_signals {
-        blocked_signals() {
-            sigset_t all;
-            sigfillset(&all);
-            // A crash is for the program's handler, on whatever thread it happens.
-            for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS})
-                sigdelset(&all, fault);
-            pthread_sigmask(SIG_SETMASK, &all, &before);
-        }
-        ~blocked_signals() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
-        blocked_signals(const blocked_signals&) = delete;
-        blocked_signals& operator=(const blocked_signals&) = delete;
-        sigset_t before{};
-    };
     const blocked_signals here;
     return std::thread(std::move(f));
 }

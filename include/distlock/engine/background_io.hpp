@@ -24,14 +24,13 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <sys/types.h>
 #include <utility>
 #include <vector>
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/time_source.hpp>
 #include <distlock/base/token.hpp>
-#include <distlock/detail/process.hpp>
+#include <distlock/detail/system.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/engine/callback_pool.hpp>
 #include <distlock/engine/deadline_timer.hpp>
@@ -201,7 +200,7 @@ class background_io {
     const std::unique_ptr<any_connection> connection_;
     const time_source time_;
     const std::string channel_;
-    const pid_t process_ = distlock::detail::current_process();
+    const distlock::detail::process_id process_ = distlock::detail::current_process();
     const std::shared_ptr<presence> present_ = std::make_shared<presence>();
     distlock::detail::annotated_mutex lock_;
     std::shared_ptr<subscription> messages_ DISTLOCK_GUARDED_BY(lock_);
@@ -267,7 +266,7 @@ class background_io_register {
     static inline std::atomic<background_io_register*> present_{nullptr};
     std::recursive_mutex lock_;  // a handle there is no memory for is left at once
     std::vector<entry> known_;
-    const pid_t process_ = distlock::detail::current_process();
+    const distlock::detail::process_id process_ = distlock::detail::current_process();
 };
 
 }  // namespace distlock::engine

@@ -8,7 +8,6 @@
 #include <optional>
 #include <stop_token>
 #include <string>
-#include <sys/types.h>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -20,8 +19,8 @@
 #include <distlock/base/time_source.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/detail/printable.hpp>
-#include <distlock/detail/process.hpp>
 #include <distlock/detail/saturate.hpp>
+#include <distlock/detail/system.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/engine/acquisition.hpp>
 #include <distlock/engine/background_io.hpp>
@@ -558,7 +557,7 @@ class lock_object final : public lock_core, background_task, deadline {
     const std::shared_ptr<const any_dialect> dialect_;
     const std::shared_ptr<lease_observer> observer_;
     const waiting_manner waits_;
-    const pid_t process_ = distlock::detail::current_process();
+    const distlock::detail::process_id process_ = distlock::detail::current_process();
 
     mutable distlock::detail::annotated_mutex mutex_;
     mutable mutex_state threads_ DISTLOCK_GUARDED_BY(mutex_);

@@ -19,7 +19,7 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/time_source.hpp>
-#include <distlock/detail/parker.hpp>
+#include <distlock/detail/system.hpp>
 
 namespace distlock::engine {
 

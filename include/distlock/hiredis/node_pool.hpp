@@ -11,7 +11,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <sys/types.h>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -20,8 +19,8 @@
 #include <distlock/base/error.hpp>
 #include <distlock/base/time_source.hpp>
 #include <distlock/detail/leaked_in_child.hpp>
-#include <distlock/detail/process.hpp>
 #include <distlock/detail/stop_token.hpp>
+#include <distlock/detail/system.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/hiredis/channel.hpp>
 #include <distlock/hiredis/handshake.hpp>
@@ -341,7 +340,7 @@ class node_pool {
     const uri where_;
     const std::string shown_;  // the URI, fit for messages
     const std::shared_ptr<const secure_layer> secure_;
-    const pid_t process_ = current_process();
+    const process_id process_ = current_process();
     resolver names_{where_.host, where_.port};
     annotated_mutex idle_lock_;
     std::vector<pooled> idle_ DISTLOCK_GUARDED_BY(idle_lock_);

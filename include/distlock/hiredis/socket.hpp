@@ -14,74 +14,28 @@
 #include <poll.h>
 #include <string>
 #include <string_view>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <system_error>
-#include <unistd.h>
 #include <utility>
 
 #include <distlock/base/clock.hpp>
 #include <distlock/detail/stop_token.hpp>
+#include <distlock/detail/system_io.hpp>
 #include <distlock/hiredis/resolve.hpp>
 #include <distlock/net/uri.hpp>
 
 namespace distlock::detail {
 
-/// A file descriptor, closed when it ends. Closing alone never talks to the peer, so a child after fork() may
-/// do it.
-class file_descriptor {
-  public:
-    file_descriptor() = default;
-    explicit file_descriptor(int fd) noexcept : fd_(fd) {}
-    file_descriptor(file_descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-    file_descriptor& operator=(file_descriptor&& other) noexcept {
-        std::swap(fd_, other.fd_);
-        return *this;
-    }
-    ~file_descriptor() {
-        if (fd_ >= 0) ::close(fd_);
-    }
-    int get() const noexcept { return fd_; }
-    explicit operator bool() const noexcept { return fd_ >= 0; }
-
-  private:
-    int fd_ = -1;
-};
-
 enum class io { done, closed, timed_out, stopped, failed };
 
-/// An event that one thread waits for beside a socket, in the same poll(). Thread-safe.
-class wake_event {
-  public:
-    /// Throws: std::system_error.
-    wake_event() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-        if (!fd_) throw std::system_error(errno, std::generic_category(), "eventfd");
-    }
-    /// Returns: what can be read once it was set.
-    int fd() const noexcept { return fd_.get(); }
-    void set() noexcept {
-        const std::uint64_t one = 1;
-        [[maybe_unused]] const auto written = ::write(fd_.get(), &one, sizeof one);
-    }
-    /// Effects: it is not set any more. Returns: whether it was.
-    bool reset() noexcept {
-        std::uint64_t count = 0;
-        return ::read(fd_.get(), &count, sizeof count) > 0;
-    }
-    /// Effects: returns when it is set, or `deadline` is reached.
-    void wait(clock::time_point deadline) noexcept {
-        const auto left = std::clamp<clock::duration>(deadline - clock::now(), clock::duration::zero(),
-                                                      std::chrono::seconds{1});
-        const auto whole = std::chrono::floor<std::chrono::seconds>(left);
-        const timespec span{static_cast<time_t>(whole.count()), static_cast<long>((left - whole).count())};
-        pollfd polled{fd_.get(), POLLIN, 0};
-        ::ppoll(&polled, 1, &span, nullptr);
-    }
-
-  private:
-    file_descriptor fd_;
-};
+/// Effects: returns when `event` is set, `deadline` is reached, or a second is over.
+inline void wait_for(const wake_event& event, clock::time_point deadline) noexcept {
+    pollfd polled{event.fd(), POLLIN, 0};
+    wait_for(&polled, 1,
+             std::clamp<clock::duration>(deadline - clock::now(), clock::duration::zero(),
+                                         std::chrono::seconds{1}));
+}
 
 /// An event that a stop request sets.
 class wake_on_stop {
@@ -131,7 +85,7 @@ class stream_socket {
     /// Returns: done, or why not; `sent` counts what went out.
     io send(std::string_view bytes, clock::time_point deadline, std::size_t& sent) noexcept {
         while (!bytes.empty()) {
-            const auto n = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+            const auto n = ::send(fd_.get(), bytes.data(), bytes.size(), send_flags);
             if (n >= 0) {
                 sent += static_cast<std::size_t>(n);
                 bytes.remove_prefix(static_cast<std::size_t>(n));
@@ -220,8 +174,7 @@ class stream_socket {
 
     static stream_socket connect_to(const socket_address& address, clock::time_point deadline, int stop_fd,
                                     std::string& failure) {
-        stream_socket made(file_descriptor(
-            ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
+        stream_socket made(open_socket(address.storage.ss_family, when_busy::fail));
         if (!made) {
             failure = describe(errno);
             return {};
@@ -257,26 +210,16 @@ class stream_socket {
     }
 
     void tune_tcp() noexcept {
-        const auto set = [this](int level, int option, int value) {
-            ::setsockopt(fd_.get(), level, option, &value, sizeof value);
-        };
-        set(IPPROTO_TCP, TCP_NODELAY, 1);
-        set(SOL_SOCKET, SO_KEEPALIVE, 1);
-#ifdef TCP_KEEPIDLE
-        set(IPPROTO_TCP, TCP_KEEPIDLE, 15);  // seconds; the system's two hours outlast any lease
-        set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
-        set(IPPROTO_TCP, TCP_KEEPCNT, 3);
-#endif
+        const int on = 1;
+        ::setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        keep_alive(fd_.get(), 15, 5, 3);  // the system's two hours outlast any lease
     }
 
     io wait(short events, clock::time_point deadline, int stop_fd) const noexcept {
         std::array<pollfd, 2> polled{{{fd_.get(), events, 0}, {stop_fd, POLLIN, 0}}};
         for (;;) {
             const auto left = std::min<clock::duration>(time_left(deadline), std::chrono::hours{1});
-            const auto whole = std::chrono::duration_cast<std::chrono::seconds>(left);
-            const timespec span{static_cast<time_t>(whole.count()),
-                                static_cast<long>((left - whole).count())};
-            const int ready = ::ppoll(polled.data(), stop_fd >= 0 ? 2 : 1, &span, nullptr);
+            const int ready = wait_for(polled.data(), stop_fd >= 0 ? 2 : 1, left);
             if (ready < 0 && errno != EINTR) return io::failed;
             if (ready > 0 && polled[0].revents != 0) return io::done;
             if (ready > 0) return io::stopped;

@@ -123,7 +123,7 @@ class subscriber final : public message_reader {
             if (now >= next_attempt_) to_renew_ = false;
         }
         if (now < next_attempt_) {
-            wake_.wait(std::min(until, next_attempt_));
+            wait_for(wake_, std::min(until, next_attempt_));
             wake_.reset();
             return false;
         }

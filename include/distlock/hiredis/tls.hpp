@@ -23,6 +23,7 @@
 #include <openssl/x509v3.h>
 #include <string>
 #include <string_view>
+#include <sys/socket.h>
 #include <system_error>
 #include <utility>
 

@@ -8,10 +8,9 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <sys/types.h>
 #include <vector>
 
-#include <distlock/detail/process.hpp>
+#include <distlock/detail/system.hpp>
 
 namespace distlock {
 
@@ -47,7 +46,7 @@ class service_registry {
         std::shared_ptr<void> what;
     };
     struct registry {
-        const pid_t process = detail::current_process();
+        const detail::process_id process = detail::current_process();
         std::mutex lock;  // in a child it may be locked by a thread that is not there
         std::vector<entry> entries;
     };

@@ -21,8 +21,8 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/time_source.hpp>
-#include <distlock/detail/parker.hpp>
 #include <distlock/detail/stop_token.hpp>
+#include <distlock/detail/system.hpp>
 #include <distlock/detail/thread_safety.hpp>
 
 namespace distlock {

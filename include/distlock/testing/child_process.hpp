@@ -18,27 +18,13 @@
 #include <utility>
 #include <vector>
 
+#include <distlock/detail/system_io.hpp>
+
 extern char** environ;
 
 namespace distlock::testing::impl {
 
-/// Closes a file descriptor when it goes out of scope.
-class unique_fd {
-  public:
-    explicit unique_fd(int fd = -1) noexcept : fd_(fd) {}
-    unique_fd(unique_fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-    unique_fd& operator=(unique_fd other) noexcept {
-        std::swap(fd_, other.fd_);
-        return *this;
-    }
-    ~unique_fd() {
-        if (fd_ >= 0) ::close(fd_);
-    }
-    int get() const noexcept { return fd_; }
-
-  private:
-    int fd_;
-};
+using unique_fd = detail::file_descriptor;
 
 inline void nap(std::chrono::milliseconds duration) noexcept {
     ::poll(nullptr, 0, static_cast<int>(duration.count()));
@@ -56,10 +42,10 @@ class spawn_plan {
         }
         sigset_t none;
         sigset_t all;
-        ::sigemptyset(&none);
-        ::sigfillset(&all);
-        ::sigdelset(&all, SIGKILL);
-        ::sigdelset(&all, SIGSTOP);
+        sigemptyset(&none);  // macros on some systems
+        sigfillset(&all);
+        sigdelset(&all, SIGKILL);
+        sigdelset(&all, SIGSTOP);
         ::posix_spawnattr_setsigmask(&attributes_, &none);
         ::posix_spawnattr_setsigdefault(&attributes_, &all);
         ::posix_spawnattr_setpgroup(&attributes_, group);
@@ -139,13 +125,12 @@ class child_process {
     /// Throws: std::system_error if it cannot be run.
     child_process(const std::string& program, const std::vector<std::string>& arguments,
                   const std::string& output, const std::vector<std::string>& environment = {}) {
-        int ends[2];
-        if (::pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category());
-        const unique_fd read_end{ends[0]};
-        lifeline_ = unique_fd{ends[1]};
+        detail::pipe_ends ends = detail::open_pipe(detail::when_busy::wait);
+        if (!ends.read) throw std::system_error(errno, std::generic_category());
+        lifeline_ = std::move(ends.write);
 
         spawn_plan minder{0};
-        minder.input(read_end.get());
+        minder.input(ends.read.get());
         minder.output("/dev/null");
         minder_ =
             minder.start("/bin/sh", {"-c", "trap '' HUP INT QUIT TERM TSTP; read -r _; kill -s KILL 0"});

@@ -23,7 +23,6 @@
 #include <poll.h>
 #include <string>
 #include <string_view>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <thread>
@@ -33,6 +32,7 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
+#include <distlock/detail/system_io.hpp>
 #include <distlock/testing/fault_plan.hpp>
 #include <distlock/testing/request_framing.hpp>
 
@@ -43,7 +43,7 @@ namespace distlock::testing {
 /// whatever comes on it. All members may be called from several threads.
 class fault_proxy final : public fault_plan {
   public:
-    /// Throws: error(errc::no_server) when there is no port or no thread for it.
+    /// Throws: error(errc::no_server) when there is no port for it; std::system_error when there is no descriptor or no thread.
     explicit fault_proxy(std::string socket_path) : socket_path_(std::move(socket_path)) { start(); }
     explicit fault_proxy(std::uint16_t server_port) : server_port_(server_port) { start(); }
     fault_proxy(const fault_proxy&) = delete;
@@ -54,7 +54,6 @@ class fault_proxy final : public fault_plan {
         heed();
         thread_.join();
         ::close(listener_);
-        ::close(bell_);
     }
 
     std::uint16_t port() const noexcept { return port_; }
@@ -70,10 +69,7 @@ class fault_proxy final : public fault_plan {
   private:
     using time_point = clock::time_point;
 
-    void heed() noexcept override {
-        const std::uint64_t one = 1;
-        [[maybe_unused]] const auto written = ::write(bell_, &one, sizeof one);
-    }
+    void heed() noexcept override { bell_.set(); }
 
     // What goes in one direction.
     struct stream {
@@ -111,13 +107,12 @@ class fault_proxy final : public fault_plan {
     };
 
     void start() {
-        listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        listener_ = detail::open_socket(AF_INET, detail::when_busy::fail).release();
         sockaddr_in address = loopback(0);
         socklen_t size = sizeof address;
         auto* const any = reinterpret_cast<sockaddr*>(&address);
-        bell_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (::bind(listener_, any, size) != 0 || ::getsockname(listener_, any, &size) != 0 ||
-            ::listen(listener_, 128) != 0 || bell_ < 0) {
+            ::listen(listener_, 128) != 0) {
             throw error(errc::no_server, "no fault proxy: " + std::generic_category().message(errno));
         }
         port_ = ntohs(address.sin_port);
@@ -135,7 +130,7 @@ class fault_proxy final : public fault_plan {
     void run() {
         std::vector<pollfd> polled;
         for (;;) {
-            polled.assign({{bell_, POLLIN, 0}, {listener_, POLLIN, 0}});
+            polled.assign({{bell_.fd(), POLLIN, 0}, {listener_, POLLIN, 0}});
             const auto now = clock::now();
             const pace now_at = present();
             time_point next = time_point::max();
@@ -149,7 +144,8 @@ class fault_proxy final : public fault_plan {
                 polled.push_back(
                     {server_over ? -1 : l.server, wanted(!l.server_ended && !l.dead, to_server), 0});
             }
-            if (::poll(polled.data(), polled.size(), milliseconds_to(next, now)) < 0) continue;  // EINTR
+            if (::poll(polled.data(), static_cast<nfds_t>(polled.size()), milliseconds_to(next, now)) < 0)
+                continue;  // EINTR
             if (polled[0].revents != 0 && !answer_bell()) break;
             std::size_t at = 2;
             for (auto l = lines_.begin(); l != lines_.end(); at += 2) {
@@ -183,8 +179,7 @@ class fault_proxy final : public fault_plan {
 
     // Returns: false when the end has come.
     bool answer_bell() {
-        std::uint64_t rung = 0;
-        [[maybe_unused]] const auto read = ::read(bell_, &rung, sizeof rung);
+        bell_.reset();
         if (delivering_.exchange(false)) {
             for (line& l : lines_) l.to_server.ready += std::exchange(l.late, {});
         }
@@ -197,7 +192,7 @@ class fault_proxy final : public fault_plan {
 
     void accept_one() {
         line l;
-        l.client = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        l.client = detail::accept_socket(listener_).release();
         if (l.client < 0) return;
         no_delay(l.client);
         l.server = connect_to_server();
@@ -213,15 +208,13 @@ class fault_proxy final : public fault_plan {
         std::memcpy(by_path.sun_path, socket_path_.data(),
                     std::min(socket_path_.size(), sizeof by_path.sun_path - 1));
         const sockaddr_in by_port = loopback(server_port_);
-        const int fd = ::socket(local ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        detail::file_descriptor socket =
+            detail::open_socket(local ? AF_UNIX : AF_INET, detail::when_busy::wait);
         const auto* const where =
             local ? reinterpret_cast<const sockaddr*>(&by_path) : reinterpret_cast<const sockaddr*>(&by_port);
-        if (::connect(fd, where, local ? sizeof by_path : sizeof by_port) != 0) {
-            ::close(fd);
-            return -1;
-        }
-        if (!local) no_delay(fd);
-        return fd;
+        if (::connect(socket.get(), where, local ? sizeof by_path : sizeof by_port) != 0) return -1;
+        if (!local) no_delay(socket.get());
+        return socket.release();
     }
 
     static void no_delay(int fd) {
@@ -269,7 +262,7 @@ class fault_proxy final : public fault_plan {
         while (passable(s, clock::now(), how.held, ignored)) {
             const std::size_t size =
                 how.slice.bytes != 0 ? std::min(how.slice.bytes, s.ready.size()) : s.ready.size();
-            const auto n = ::send(fd, s.ready.data(), size, MSG_NOSIGNAL | MSG_DONTWAIT);
+            const auto n = ::send(fd, s.ready.data(), size, detail::send_flags);
             if (n < 0) return errno == EAGAIN || errno == EINTR;
             s.ready.erase(0, static_cast<std::size_t>(n));
             s.next = clock::now() + how.slice.pause;
@@ -372,7 +365,7 @@ class fault_proxy final : public fault_plan {
     const std::string socket_path_;
     const std::uint16_t server_port_ = 0;
     int listener_ = -1;
-    int bell_ = -1;
+    detail::wake_event bell_;
     std::uint16_t port_ = 0;
 
     std::list<line> lines_;  // the thread's alone

@@ -17,6 +17,7 @@
 #include <system_error>
 
 #include <distlock/base/error.hpp>
+#include <distlock/detail/system_io.hpp>
 #include <distlock/testing/child_process.hpp>
 
 namespace distlock::testing::impl {
@@ -67,7 +68,7 @@ inline bool render_reply(std::string_view& rest, std::string& text) {
 class raw_client {
   public:
     raw_client(const std::string& path, std::chrono::steady_clock::time_point deadline)
-        : deadline_(deadline), socket_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+        : deadline_(deadline), socket_(detail::open_socket(AF_UNIX, detail::when_busy::fail)) {
         sockaddr_un address{};
         address.sun_family = AF_UNIX;
         if (socket_.get() < 0 || path.size() > longest_socket_path)
@@ -84,7 +85,7 @@ class raw_client {
     std::string ask(std::span<const std::string_view> words) {
         const std::string request = resp_request(words);
         for (std::string_view unsent = request; !unsent.empty();) {
-            const ssize_t sent = ::send(socket_.get(), unsent.data(), unsent.size(), MSG_NOSIGNAL);
+            const ssize_t sent = ::send(socket_.get(), unsent.data(), unsent.size(), detail::send_flags);
             if (sent >= 0) {
                 unsent.remove_prefix(static_cast<std::size_t>(sent));
             } else {

@@ -36,6 +36,7 @@
 #include <vector>
 
 #include <distlock/base/error.hpp>
+#include <distlock/detail/system_io.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/net/uri.hpp>
 #include <distlock/net/uri_syntax.hpp>
@@ -151,7 +152,7 @@ inline bool on_path(const std::string& program) {
 
 /// Returns: a port nobody listens on now. The next moment somebody may: be ready to try another.
 inline std::uint16_t unused_port() {
-    const unique_fd probe{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    const unique_fd probe = detail::open_socket(AF_INET, detail::when_busy::wait);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

@@ -19,6 +19,7 @@
 #include "support/catch.hpp"
 #include "support/connection_fixtures.hpp"
 #include "support/history.hpp"
+#include "support/redis_link.hpp"
 #include "support/round_trip.hpp"
 #include "support/waiting.hpp"
 
@@ -239,6 +240,16 @@ TEMPLATE_LIST_TEST_CASE("an operator takes a lock away", "", all) {
     CHECK(m.unlock() != release_outcome::released);
 }
 
+// What python-redis-lock sets has none unless it is asked for one.
+TEMPLATE_LIST_TEST_CASE("an operator takes away a lock without a TTL, too", "", all) {
+    setting<TestType> s;
+    REQUIRE(s.take(s.key, 20'000));
+    ask({"PERSIST", s.key});
+    REQUIRE(ask({"PTTL", s.key}) == "-1");
+    CHECK(distlock::force_release<typename TestType::dialect>(s.redis, s.name));
+    CHECK(ask({"EXISTS", s.key}) == "0");
+}
+
 TEMPLATE_LIST_TEST_CASE("a key of another type is an error that names key and types, and stays", "", all) {
     setting<TestType> s;
     typename setting<TestType>::lock m{s.redis, s.name};
@@ -431,6 +442,17 @@ void take_for_writing(const std::string& key) {
 }
 
 }  // namespace
+
+// Redisson listens by SUBSCRIBE on a single server, and by SSUBSCRIBE on a Cluster.
+TEST_CASE("whoever waits in Redisson is woken when an operator takes the lock away") {
+    const bool sharded = GENERATE(false, true);
+    setting<with_redisson> s;
+    redis_link waits(server().socket_path());
+    waits.subscribe("redisson_lock__channel:{" + s.key + "}", sharded);
+    REQUIRE(s.take(s.key, 20'000));
+    REQUIRE(distlock::force_release<distlock::redisson>(s.redis, s.name));
+    CHECK(waits.message());
+}
 
 // Ours waited for it as for a lock like itself, Redisson's was granted on top of ours, and the first release freed both.
 TEST_CASE("a read-write lock of Redisson that has the name is an error that says so, and stays") {

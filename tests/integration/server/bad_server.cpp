@@ -435,6 +435,18 @@ TEST_CASE("a server that has its fill of clients is unavailable, whatever was to
     CHECK(ec == errc::unavailable);
 }
 
+TEST_CASE("a server that takes a connection and says nothing to its greeting is ridden out") {
+    const fake_server server([](fake_server::peer& p) {
+        while (const auto cmd = p.next_command()) {
+            if (p.number() > 0 && !p.send("+OK\r\n")) return;
+        }
+    });
+    hiredis_connection redis(server.uri(":secret@", quick));
+    distlock::mutex m{redis, "orders", {.patience = 20s}};
+    CHECK(m.try_lock_for(10s));
+    CHECK(server.accepted() > 1);
+}
+
 // Only the answers to AUTH and SELECT were dropped.
 TEST_CASE("a password that a server repeats in any later error is not shown, and the error is still known") {
     const fake_server server([](fake_server::peer& p) {

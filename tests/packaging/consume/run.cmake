@@ -22,6 +22,13 @@ function(host folder)
   run("${CMAKE_CTEST_COMMAND}" --test-dir "${build}" --output-on-failure --no-tests=error)
 endfunction()
 
+# project_version(out): the version, which has its home in CMakeLists.txt.
+function(project_version out)
+  file(STRINGS "${SOURCE}/CMakeLists.txt" line REGEX "^project[(]distlock VERSION ")
+  string(REGEX REPLACE "^.* VERSION ([0-9.]+).*$" "\\1" version "${line}")
+  set(${out} "${version}" PARENT_SCOPE)
+endfunction()
+
 # Makes hiredis impossible to find, wherever it is.
 get_filename_component(library_folder "${HIREDIS_LIBRARY}" DIRECTORY)
 file(WRITE "${build}/no_hiredis.cmake"
@@ -180,6 +187,168 @@ elseif(CASE STREQUAL "separate_compilation")
   compile(plain_src "${build}/src.hpp.cpp" ${separate} -DDISTLOCK_WITHOUT_HIREDIS)
   run("${CXX}" ${flags} "${build}/plain.o" "${build}/plain_src.o" -o "${build}/plain_program")
   run("${build}/plain_program")
+
+elseif(CASE STREQUAL "single_header")
+  # As a user makes it.
+  run("${CMAKE_COMMAND}" -S "${SOURCE}" -B "${build}/tree" -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${CXX}" -DDISTLOCK_BUILD_TESTS=OFF
+    -DDISTLOCK_BUILD_EXAMPLES=OFF)
+  run("${CMAKE_COMMAND}" --build "${build}/tree" --target distlock_single_header)
+  set(single "${build}/tree/single/distlock.hpp")
+  separate_arguments(flags UNIX_COMMAND "${CXX_FLAGS}")
+  list(APPEND flags -std=c++20 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wold-style-cast -Werror -pthread "-I${HIREDIS_INCLUDE}")
+
+  # It holds what the compiler reads of the two headers it stands for, each once.
+  file(WRITE "${build}/both.cpp" "#include <distlock/distlock.hpp>\n#include <distlock/hiredis.hpp>\n")
+  execute_process(COMMAND "${CXX}" ${flags} "-I${SOURCE}/include" -M "${build}/both.cpp"
+    OUTPUT_VARIABLE read COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "/include/distlock/[^ \n]+[.]hpp" read "${read}")
+  list(TRANSFORM read REPLACE "^/include/(.*)$" "// ---- <\\1>")
+  file(STRINGS "${single}" held REGEX "^// ---- <distlock/[^>]+>$")
+  list(SORT read)
+  list(SORT held)
+  if(NOT read OR NOT held STREQUAL read)
+    message(FATAL_ERROR "single_header: it should hold\n${read}\nand holds\n${held}")
+  endif()
+
+  # Two source files of one program, which include it twice; one asks for it by the names of its headers.
+  include("${here}/single_header_includes.cmake")
+  single_header_includes("${build}/include" "${single}" "${SOURCE}/include")
+  file(WRITE "${build}/alone.cpp" "#include \"distlock.hpp\"\n#include \"distlock.hpp\"\n")
+  run("${CXX}" ${flags} "-I${build}/tree/single" "-I${build}/include" "${build}/alone.cpp" "${here}/over_hiredis.cpp" "${HIREDIS_LIBRARY}"
+    -o "${build}/program")
+  run("${build}/program")
+
+  execute_process(COMMAND "${CXX}" ${flags} "-I${build}/tree/single" -DDISTLOCK_SEPARATE_COMPILATION -E "${build}/alone.cpp"
+    RESULT_VARIABLE result OUTPUT_QUIET ERROR_VARIABLE said)
+  if(result EQUAL 0 OR NOT said MATCHES "distlock in one header is header-only")
+    message(FATAL_ERROR "single_header: compiles separately, or is refused without the reason\n${said}")
+  endif()
+
+elseif(CASE STREQUAL "cpack_deb")
+  find_program(dpkg_deb dpkg-deb)
+  if(NOT dpkg_deb)
+    message(STATUS "cpack_deb: NOT RUN, there is no dpkg-deb here")
+    return()
+  endif()
+  get_filename_component(tools "${CMAKE_COMMAND}" DIRECTORY)
+  run("${tools}/cpack" --config "${BUILD}/CPackConfig.cmake" -B "${build}/deb")
+  file(GLOB package "${build}/deb/*.deb")
+  project_version(version)
+  if(NOT package STREQUAL "${build}/deb/libdistlock-dev_${version}_all.deb")
+    message(FATAL_ERROR "cpack_deb: made '${package}'")
+  endif()
+  foreach(expected IN ITEMS "Package libdistlock-dev" "Version ${version}" "Architecture all" "Depends" "Recommends libhiredis-dev")
+    string(REGEX MATCH "^([^ ]+) ?(.*)$" ignored "${expected}")
+    set(value "${CMAKE_MATCH_2}")
+    execute_process(COMMAND "${dpkg_deb}" -f "${package}" "${CMAKE_MATCH_1}" OUTPUT_VARIABLE said OUTPUT_STRIP_TRAILING_WHITESPACE
+      COMMAND_ERROR_IS_FATAL ANY)
+    if(NOT said STREQUAL value)
+      message(SEND_ERROR "cpack_deb: expected '${expected}', it says '${said}'")
+    endif()
+  endforeach()
+  run("${dpkg_deb}" -x "${package}" "${build}/root")
+  file(GLOB_RECURSE files RELATIVE "${build}/root" "${build}/root/*")
+  foreach(file IN LISTS files)
+    if(NOT file MATCHES "^usr/(include/distlock/.*\\.hpp|share/cmake/distlock/[^/]+\\.cmake|share/pkgconfig/distlock[a-z-]*\\.pc)$"
+        AND NOT file STREQUAL "usr/share/doc/libdistlock-dev/copyright")
+      message(SEND_ERROR "cpack_deb: ${file} should not be in the package")
+    endif()
+  endforeach()
+  file(GLOB_RECURSE needed RELATIVE "${SOURCE}" "${SOURCE}/include/*.hpp")
+  foreach(file IN ITEMS ${needed} share/pkgconfig/distlock-hiredis.pc share/doc/libdistlock-dev/copyright)
+    if(NOT "usr/${file}" IN_LIST files)
+      message(SEND_ERROR "cpack_deb: ${file} is missing")
+    endif()
+  endforeach()
+  set(prefix "${build}/root/usr")
+  host(find_package_plain)
+
+elseif(CASE STREQUAL "vcpkg_port")
+  project_version(version)
+  file(READ "${SOURCE}/cmake/vcpkg/vcpkg.json" manifest)
+  string(JSON named GET "${manifest}" version)
+  if(NOT named STREQUAL version)
+    message(FATAL_ERROR "vcpkg_port: cmake/vcpkg/vcpkg.json names the version ${named}, CMakeLists.txt ${version}")
+  endif()
+  find_program(vcpkg vcpkg HINTS "$ENV{VCPKG_ROOT}" "$ENV{VCPKG_INSTALLATION_ROOT}")
+  if(vcpkg)
+    # Without its default feature it needs nothing from the network.
+    run("${vcpkg}" install "distlock[core]" --classic --enforce-port-checks "--overlay-ports=${SOURCE}/cmake/vcpkg" "--x-install-root=${build}/installed"
+      "--x-buildtrees-root=${build}/buildtrees" "--x-packages-root=${build}/packages")
+    file(GLOB prefix "${build}/installed/*/share/distlock")
+    get_filename_component(prefix "${prefix}/../.." ABSOLUTE)
+  else()
+    message(STATUS "vcpkg_port: vcpkg was NOT RUN, there is none here; its functions are stood in for")
+    set(prefix "${build}/packages/distlock")
+    run("${CMAKE_COMMAND}" -D "PORTFILE=${SOURCE}/cmake/vcpkg/portfile.cmake" -D PORT=distlock -D FEATURES=core -D "CURRENT_PACKAGES_DIR=${prefix}"
+      -D "BUILD=${build}/buildtrees" -D "GENERATOR=${GENERATOR}" -D "CXX=${CXX}" -P "${here}/vcpkg_stand_in.cmake")
+  endif()
+  foreach(needed IN ITEMS include/distlock/distlock.hpp share/distlock/distlock-config.cmake share/distlock/copyright share/distlock/usage
+      share/pkgconfig/distlock.pc)
+    if(NOT EXISTS "${prefix}/${needed}")
+      message(SEND_ERROR "vcpkg_port: ${needed} is missing")
+    endif()
+  endforeach()
+  foreach(excess IN ITEMS share/cmake share/pkgconfig/distlock-hiredis.pc)
+    if(EXISTS "${prefix}/${excess}")
+      message(SEND_ERROR "vcpkg_port: ${excess} should not be in the package")
+    endif()
+  endforeach()
+  host(find_package_plain)
+
+elseif(CASE STREQUAL "conan_package")
+  find_program(conan conan HINTS "${WORK}/conan_tool/bin")
+  if(NOT conan)
+    find_program(python python3)
+    if(NOT python)
+      message(STATUS "conan_package: NOT RUN, there is neither conan nor python3 here")
+      return()
+    endif()
+    execute_process(COMMAND "${python}" -m venv "${WORK}/conan_tool" OUTPUT_QUIET ERROR_QUIET)
+    execute_process(COMMAND "${WORK}/conan_tool/bin/pip" install --quiet "conan>=2,<3" RESULT_VARIABLE result ERROR_VARIABLE said)
+    if(NOT result EQUAL 0)
+      message(STATUS "conan_package: NOT RUN, there is no conan here, and pip does not bring it:\n${said}")
+      return()
+    endif()
+    find_program(conan conan HINTS "${WORK}/conan_tool/bin" REQUIRED)
+  endif()
+  set(ENV{CONAN_HOME} "${build}/home")
+  set(ENV{CXX} "${CXX}")
+  run("${conan}" profile detect)
+
+  # hiredis and OpenSSL are those of this system, under the names they have in ConanCenter: nothing is fetched.
+  function(stand_in name version component libraries folder)
+    file(CONFIGURE OUTPUT "${build}/${name}/conanfile.py" @ONLY CONTENT [[
+from conan import ConanFile
+from conan.tools.files import copy
+
+
+class StandIn(ConanFile):
+    name = "@name@"
+    version = "@version@"
+
+    def package(self):
+        copy(self, "@name@/*.h", "@HIREDIS_INCLUDE@", self.package_folder + "/include")
+
+    def package_info(self):
+        self.cpp_info.components["@component@"].libs = "@libraries@".split()
+        self.cpp_info.components["@component@"].libdirs = ["@folder@"]
+]])
+    run("${conan}" create "${build}/${name}" --no-remote)
+  endfunction()
+  stand_in(hiredis 1.2.0 hiredislib hiredis "${library_folder}")
+  set(forms "hiredis=False")
+  if(WITH_TLS)
+    get_filename_component(openssl_folder "${OPENSSL_LIBRARY}" DIRECTORY)
+    stand_in(openssl 3.0.0 ssl "ssl crypto" "${openssl_folder}")
+    list(APPEND forms "tls=True")
+  else()
+    list(APPEND forms "hiredis=True")
+  endif()
+  foreach(form IN LISTS forms)
+    run("${conan}" create "${SOURCE}/cmake/conan" --no-remote -o "&:${form}" -s build_type=Debug -s compiler.cppstd=20
+      -c "tools.cmake.cmake_layout:test_folder=${build}/test")
+  endforeach()
 
 else()
   message(FATAL_ERROR "no such case: '${CASE}'")
