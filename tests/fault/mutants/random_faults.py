@@ -25,14 +25,13 @@ TREE = WORK / "tree"
 JOBS = int(os.environ.get("DISTLOCK_JOBS") or os.cpu_count())
 SWITCH = """#pragma once
 #include <cstdlib>
-#include <type_traits>
 namespace distlock_faults {
 inline int chosen() noexcept {
     static const int number = std::getenv("DISTLOCK_FAULT") ? std::atoi(std::getenv("DISTLOCK_FAULT")) : 0;
     return number;
 }
 constexpr bool planted(int number) noexcept {
-    return !std::is_constant_evaluated() && chosen() == number;
+    return !__builtin_is_constant_evaluated() && chosen() == number;
 }
 }
 """
