@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <new>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <system_error>
@@ -44,6 +45,14 @@ class shared_mutex {
     shared_mutex& operator=(const shared_mutex&) = delete;
     ~shared_mutex() { ::pthread_mutex_destroy(&mutex_); }
     void lock() { ::pthread_mutex_lock(&mutex_); }
+    /// Effects: tries for some 20 ms. Returns: whether it is locked now; a process that was stopped or killed may keep it.
+    bool try_lock_a_while() {
+        for (int i = 0; i < 20; ++i) {
+            if (::pthread_mutex_trylock(&mutex_) == 0) return true;
+            ::poll(nullptr, 0, 1);
+        }
+        return false;
+    }
     void unlock() { ::pthread_mutex_unlock(&mutex_); }
 
   private:

@@ -231,7 +231,8 @@ class crew {
             if (clk::now() >= end) break;
             ::poll(nullptr, 0, 1);
         }
-        board_->resource.lock();
+        // Nobody got the lock any more: an owner was stopped just here, and all others waited for it.
+        if (!board_->resource.try_lock_a_while()) return true;
         auto& largest = board_->written[which];
         const bool accepted = fence >= largest;
         if (accepted) largest = fence;
