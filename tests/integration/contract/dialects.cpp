@@ -444,7 +444,7 @@ void take_for_writing(const std::string& key) {
 }  // namespace
 
 // Redisson listens by SUBSCRIBE on a single server, and by SSUBSCRIBE on a Cluster.
-TEST_CASE("whoever waits in Redisson is woken when an operator takes the lock away") {
+TEST_CASE("a waiter of Redisson is woken when an operator takes the lock away") {
     const bool sharded = GENERATE(false, true);
     setting<with_redisson> s;
     redis_link waits(server().socket_path());
