@@ -1,5 +1,5 @@
-// What the floors ask of the operating system: the clock, random bits, process and host, signal masks, sleeping threads. What
-// the annexes ask of it besides, descriptors and sockets, stands in system_io.hpp: the umbrella includes no header of sockets.
+// The system calls of the floors: the clock, random bits, process and host, signal masks, sleeping threads. Those of the annexes,
+// for descriptors and sockets, stand in system_io.hpp: the umbrella includes no header of sockets.
 //
 //   namespace on_linux, on_posix {                          // one way each; without the namespace: this system's
 //     std::chrono::nanoseconds clock_time();                // since some instant; counts suspension where the system does
@@ -101,8 +101,8 @@ inline process_id current_process() noexcept {
 #endif
 }
 
-/// Where one thread sleeps until another one calls it. It may end as soon as its thread has seen the word, even while call() has not returned: the word is
-/// written under the mutex, and the end waits for that.
+/// Where one thread sleeps until another one calls it. It may end as soon as its thread has seen the word, even while call()
+/// has not returned: the word is written under the mutex, and the end waits for that.
 class parker {
   public:
     parker() = default;
@@ -181,8 +181,7 @@ inline process_id current_process() noexcept {
     return known;
 }
 
-/// The same at the price of one system call for each.
-/// Unlike a condition variable it needs no mutex, so that nobody is woken only to wait for one; and it may end as soon as its
+/// The same at the price of one system call for each. Unlike a condition variable it needs no mutex, so that nobody is woken only to wait for one; and it may end as soon as its
 /// thread has seen the word, even while call() has not returned: the system does not look at an address to wake.
 class parker {
   public:

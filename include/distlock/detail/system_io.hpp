@@ -1,4 +1,4 @@
-// What the annexes ask of the operating system besides: descriptors and sockets, all of them close-on-exec. No floor includes it.
+// The system calls of the annexes: descriptors and sockets, all of them close-on-exec. No floor includes it.
 //
 //   class file_descriptor;                                    // closes it
 //   namespace on_linux, on_posix {                            // one way each; without the namespace: this system's
@@ -62,7 +62,7 @@ struct pipe_ends {
     file_descriptor write;
 };
 
-/// What a call on a descriptor does that cannot be served at once.
+/// How a call on a descriptor ends that cannot be served at once.
 enum class when_busy { wait, fail };
 
 #if !defined(MSG_NOSIGNAL) && !defined(SO_NOSIGPIPE)

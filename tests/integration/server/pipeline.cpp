@@ -747,22 +747,22 @@ TEST_CASE("a pipeline to a server that stands still ends at its deadline, and th
 }
 
 TEST_CASE("a connection has one service of each kind, which may use the connection until it ends") {
-    struct tenant {
+    struct entry {
         hiredis_connection& redis;
         bool& answered;
-        tenant(hiredis_connection& r, bool& a) : redis(r), answered(a) {}
-        tenant(const tenant&) = delete;
-        tenant& operator=(const tenant&) = delete;
-        ~tenant() { answered = redis.execute({"PING"}).is_status("PONG"); }
+        entry(hiredis_connection& r, bool& a) : redis(r), answered(a) {}
+        entry(const entry&) = delete;
+        entry& operator=(const entry&) = delete;
+        ~entry() { answered = redis.execute({"PING"}).is_status("PONG"); }
     };
     const redis_server server;
     bool answered = false;
     {
         hiredis_connection redis(server.uri() + patient);
         REQUIRE(redis.execute({"PING"}).answered());
-        const auto make = [&] { return std::make_shared<tenant>(redis, answered); };
-        const tenant* const first = redis.services().get<tenant>(make).get();
-        CHECK(redis.services().get<tenant>(make).get() == first);
+        const auto make = [&] { return std::make_shared<entry>(redis, answered); };
+        const entry* const first = redis.services().get<entry>(make).get();
+        CHECK(redis.services().get<entry>(make).get() == first);
         CHECK_FALSE(answered);
     }
     CHECK(answered);
