@@ -13,7 +13,7 @@ errors under build/, and runs them. Without arguments all of them; else only tho
   server        against a private redis-server or valkey-server
   contract      one suite over every connection
   lab           the quick part of the laboratory: each fault twice, 2 million simulated events (sh tests/fault/run.sh: all)
-  headers       each header alone, twice, and all in one program
+  headers       each header alone, twice, and all in one program (without this label: those that users include)
   compile_fail  what must not compile, beside what must
   consume       FetchContent, add_subdirectory, find_package, pkg-config, plain -I, one header, a Debian package, vcpkg
   text          floors, blocks and links of the guides, and the words that must not occur
@@ -22,7 +22,7 @@ Environment:
   CXX                       the compiler; its build folder is build/tests-<compiler>
   DISTLOCK_TEST_SERVER      redis-server (the default where it is installed) or valkey-server
   DISTLOCK_TEST_ROUND_TRIP  how far away the servers of the label contract are, as 80ms (default: no farther than they are)
-  DISTLOCK_JOBS             how many things at a time (default: the number of processors)
+  DISTLOCK_JOBS             how many files to compile at a time (default: the number of processors); twice as many tests run
 TEXT
 }
 
@@ -43,6 +43,8 @@ sh "$root/cmake/dev/packages.sh" $compiler cmake ninja-build pkg-config libhired
 build="$root/build/tests${CXX:+-$(basename "$CXX")}"
 jobs=${DISTLOCK_JOBS:-$(nproc 2>/dev/null || echo 2)}
 
+every_header=OFF
+case "$labels " in *" headers "*) every_header=ON ;; esac
 interop=
 case "$labels " in
     *" interop "*)
@@ -55,7 +57,8 @@ echo "== configuring in $build"
 generator=
 if [ ! -e "$build/CMakeCache.txt" ] && command -v ninja >/dev/null 2>&1; then generator="-G Ninja"; fi
 # shellcheck disable=SC2086
-cmake -S "$root" -B "$build" $generator -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-g1 -DDISTLOCK_WERROR=ON -DDISTLOCK_PRECOMPILE=ON "-DDISTLOCK_INTEROP=$interop"
+cmake -S "$root" -B "$build" $generator -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-g1 -DDISTLOCK_WERROR=ON -DDISTLOCK_PRECOMPILE=ON "-DDISTLOCK_INTEROP=$interop" \
+    "-DDISTLOCK_TESTS_EVERY_HEADER=$every_header"
 
 targets=
 match=
@@ -73,4 +76,4 @@ if [ -z "$labels" ] || [ -n "$targets" ]; then
 fi
 
 echo "== testing${labels:+:$labels}"
-ctest --test-dir "$build" --output-on-failure --no-tests=error --parallel "$jobs" ${match:+-L "^($match)\$"}
+ctest --test-dir "$build" --output-on-failure --no-tests=error --parallel $((2 * jobs)) ${match:+-L "^($match)\$"}

@@ -53,7 +53,7 @@ function(sanitized name flags programs without)
     "-DCMAKE_CXX_FLAGS_DEBUG=-g1" "-DCMAKE_CXX_FLAGS=-fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS ${flags}"
     # The tests count allocations with an operator new of their own; it stands before the sanitizer's.
     -DCMAKE_EXE_LINKER_FLAGS=-Wl,-z,muldefs
-    -DDISTLOCK_WERROR=ON -DDISTLOCK_PRECOMPILE=ON -DDISTLOCK_TESTS_TOGETHER=ON -DDISTLOCK_BUILD_EXAMPLES=OFF
+    -DDISTLOCK_WERROR=ON -DDISTLOCK_PRECOMPILE=ON -DDISTLOCK_BUILD_EXAMPLES=OFF
     "-DDISTLOCK_TESTS_EXCEPT=${without}")
   run("${CMAKE_COMMAND}" --build "${build}" --parallel ${processors}
     --target ${programs})

@@ -2,7 +2,7 @@
 #
 #   cmake -D FILE=<file.cpp> -D "COMPILE=<compiler and flags>" -D WORK=<folder> -P compile_fail.cmake
 #
-# What the file includes of the library is precompiled in the folder.
+# What the file includes is precompiled in the folder.
 #
 # A case is written
 #   // CASE_name: <regular expression>
@@ -45,7 +45,7 @@ if(malformed)
   return()
 endif()
 
-list(FILTER lines INCLUDE REGEX "^#include <distlock/")
+list(FILTER lines INCLUDE REGEX "^#include <")
 list(JOIN lines "\n" includes)
 set(first "${WORK}/first.hpp")
 file(REMOVE_RECURSE "${WORK}")
@@ -55,20 +55,31 @@ if(NOT result EQUAL 0)
   message(FATAL_ERROR "${file_name}: what it includes does not compile:\n${text}")
 endif()
 
-# compile(out_result out_text definition)
-function(compile out_result out_text definition)
-  execute_process(COMMAND ${COMPILE} -include "${first}" -fsyntax-only -D${definition} "${FILE}"
+# compile(out_result out_text source option...)
+function(compile out_result out_text source)
+  execute_process(COMMAND ${COMPILE} -include "${first}" -fsyntax-only ${ARGN} "${source}"
     RESULT_VARIABLE result OUTPUT_VARIABLE text ERROR_VARIABLE text)
   set(${out_result} "${result}" PARENT_SCOPE)
   set(${out_text} "${text}" PARENT_SCOPE)
 endfunction()
 
+# All twins at once, each in a namespace of its own; one by one only to say which does not compile.
+set(all "")
 foreach(case IN LISTS cases)
-  compile(result text ${case}_ok)
-  if(NOT result EQUAL 0)
-    message(SEND_ERROR "${file_name}: ${case}_ok must compile, and does not:\n${text}")
+  string(APPEND all "namespace of_${case} {\n#define ${case}_ok\n#include \"${FILE}\"\n#undef ${case}_ok\n}\n")
+endforeach()
+file(WRITE "${WORK}/twins.cpp" "${all}")
+compile(all_result all_text "${WORK}/twins.cpp")
+
+foreach(case IN LISTS cases)
+  if(NOT all_result EQUAL 0)
+    compile(result text "${FILE}" -D${case}_ok)
+    if(NOT result EQUAL 0)
+      set(all_text "")
+      message(SEND_ERROR "${file_name}: ${case}_ok must compile, and does not:\n${text}")
+    endif()
   endif()
-  compile(result text ${case})
+  compile(result text "${FILE}" -D${case})
   if(result EQUAL 0)
     message(SEND_ERROR "${file_name}: ${case} must not compile, and does")
   elseif(NOT text MATCHES "${expected_${case}}")
@@ -77,3 +88,6 @@ foreach(case IN LISTS cases)
     message(STATUS "${case}: as expected")
   endif()
 endforeach()
+if(NOT all_result EQUAL 0 AND all_text)
+  message(SEND_ERROR "${file_name}: each twin compiles, but not each in a namespace beside the others:\n${all_text}")
+endif()

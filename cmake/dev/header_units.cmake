@@ -1,4 +1,4 @@
-# distlock_header_units(name folder): proves that every header under folder/distlock stands alone.
+# distlock_header_units(name folder pattern): proves that every header of this pattern under folder/distlock stands alone.
 #
 # Each header gets a translation unit that includes nothing else, and includes it twice; all of them, and one that includes
 # everything, are linked into the program <name>, which fails to link where an `inline` is missing.
@@ -16,8 +16,9 @@ function(distlock_header_needs out header)
   endif()
 endfunction()
 
-function(distlock_header_units name folder)
+function(distlock_header_units name folder pattern)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE "${folder}" "${folder}/distlock/*.hpp")
+  list(FILTER headers INCLUDE REGEX "${pattern}")
   list(REMOVE_ITEM headers distlock/src.hpp)  # of the other form
   if(NOT headers)
     message(FATAL_ERROR "no header found under ${folder}/distlock")

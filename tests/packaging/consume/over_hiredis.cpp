@@ -5,12 +5,6 @@
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
 
-#ifdef EXPECT_HIREDIS_OF_THIS_TREE
-#ifndef HIREDIS_OF_THIS_TREE
-#error "another hiredis.h than that of the tree was found"
-#endif
-#endif
-
 int main() {
     distlock::hiredis_connection redis{"redis://127.0.0.1:1"};
     distlock::mutex orders{redis, "orders:42", {.patience = std::chrono::seconds{0}}};

@@ -107,11 +107,9 @@ elseif(CASE STREQUAL "pkg_config" OR CASE STREQUAL "plain_include")
   file(MAKE_DIRECTORY "${build}")
   foreach(package IN ITEMS distlock distlock-hiredis)
     set(program "${build}/${package}")
-    set(source plain.cpp)
-    if(package STREQUAL "distlock-hiredis")
-      set(source over_hiredis.cpp)
-    endif()
     if(CASE STREQUAL "pkg_config")
+      string(REPLACE "distlock" "included" source "${package}.cpp")
+      string(REPLACE "-" "_" source "${source}")
       set(ENV{PKG_CONFIG_PATH} "${prefix}/share/pkgconfig")
       execute_process(COMMAND pkg-config --cflags --libs ${package}
         OUTPUT_VARIABLE words OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
@@ -121,7 +119,9 @@ elseif(CASE STREQUAL "pkg_config" OR CASE STREQUAL "plain_include")
       separate_arguments(words UNIX_COMMAND "${words}")
     else()
       set(words "-I${SOURCE}/include" -pthread)
+      set(source plain.cpp)
       if(package STREQUAL "distlock-hiredis")
+        set(source over_hiredis.cpp)
         list(APPEND words "-I${HIREDIS_INCLUDE}" "${HIREDIS_LIBRARY}")
       endif()
     endif()
@@ -173,20 +173,20 @@ elseif(CASE STREQUAL "separate_compilation")
   if(result EQUAL 0 OR NOT said MATCHES "header_only_or_compiled_separately_not_both")
     message(FATAL_ERROR "separate_compilation: a program of both forms links with an archive\n${said}")
   endif()
+  # Without hiredis.
+  compile(plain "${here}/plain.cpp" ${separate})
+  compile(plain_src "${build}/src.hpp.cpp" -fPIC ${separate} -DDISTLOCK_WITHOUT_HIREDIS)
+  run("${CXX}" ${flags} "${build}/plain.o" "${build}/plain_src.o" -o "${build}/plain_program")
+  run("${build}/plain_program")
   # Equal codes are equal on both sides of a shared library that is compiled separately, too.
   file(WRITE "${build}/library.cpp" "#include <distlock/distlock.hpp>\nstd::error_code code() { return distlock::errc::cancelled; }\n")
   file(WRITE "${build}/program.cpp" "#include <distlock/distlock.hpp>\nstd::error_code code();\n"
     "int main() { return code() == distlock::errc::cancelled ? 0 : 1; }\n")
-  run("${CXX}" ${flags} -fPIC -shared -Wl,-Bsymbolic-functions ${separate} -DDISTLOCK_WITHOUT_HIREDIS "${build}/library.cpp"
-    "${build}/src.hpp.cpp" -o "${build}/liblibrary.so")
-  run("${CXX}" ${flags} ${separate} -DDISTLOCK_WITHOUT_HIREDIS "${build}/program.cpp" "${build}/src.hpp.cpp" "${build}/liblibrary.so"
+  run("${CXX}" ${flags} -fPIC -shared -Wl,-Bsymbolic-functions ${separate} "${build}/library.cpp" "${build}/plain_src.o"
+    -o "${build}/liblibrary.so")
+  run("${CXX}" ${flags} ${separate} "${build}/program.cpp" "${build}/plain_src.o" "${build}/liblibrary.so"
     "-Wl,-rpath,${build}" -o "${build}/two_sides")
   run("${build}/two_sides")
-  # Without hiredis.
-  compile(plain "${here}/plain.cpp" ${separate})
-  compile(plain_src "${build}/src.hpp.cpp" ${separate} -DDISTLOCK_WITHOUT_HIREDIS)
-  run("${CXX}" ${flags} "${build}/plain.o" "${build}/plain_src.o" -o "${build}/plain_program")
-  run("${build}/plain_program")
 
 elseif(CASE STREQUAL "single_header")
   # As a user makes it.
