@@ -114,10 +114,10 @@ class mutex {
     /// Round trips: one when the lock is free; in the queue, two and the wait, or one and the wait when it was found taken the last
     /// time; none when a thread of ours passes it on.
     void lock() { lock(std::stop_token{}); }
-    void lock(std::stop_token stop) { must(core_->acquire(clock::time_point::max(), {}, stop)); }
+    void lock(std::stop_token stop) { throw_on_error(core_->acquire(clock::time_point::max(), {}, stop)); }
     bool lock(std::error_code& ec) noexcept { return lock(std::stop_token{}, ec); }
     bool lock(std::stop_token stop, std::error_code& ec) noexcept {
-        return quietly(ec, [&] { return core_->acquire(clock::time_point::max(), {}, stop); });
+        return as_error_code(ec, [&] { return core_->acquire(clock::time_point::max(), {}, stop); });
     }
 
     /// Effects: tries once, without waiting for another owner. While another thread of this object has asked the server and
@@ -129,7 +129,7 @@ class mutex {
         return try_lock(std::stop_token{});
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(std::stop_token stop) {
-        return may(core_->acquire(clock::time_point::max(), {.once = true}, stop));
+        return try_result(core_->acquire(clock::time_point::max(), {.once = true}, stop));
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(
         std::error_code& ec) noexcept {
@@ -137,7 +137,8 @@ class mutex {
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(
         std::stop_token stop, std::error_code& ec) noexcept {
-        return quietly(ec, [&] { return core_->acquire(clock::time_point::max(), {.once = true}, stop); });
+        return as_error_code(ec,
+                             [&] { return core_->acquire(clock::time_point::max(), {.once = true}, stop); });
     }
 
     /// Effects: as lock(), for at most `timeout`; zero or less tries once.
@@ -146,7 +147,7 @@ class mutex {
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
         std::chrono::duration<Rep, Period> timeout, std::stop_token stop = {}) {
-        return may(core_->acquire(after(timeout), {}, stop));
+        return try_result(core_->acquire(after(timeout), {}, stop));
     }
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
@@ -156,7 +157,7 @@ class mutex {
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
         std::chrono::duration<Rep, Period> timeout, std::stop_token stop, std::error_code& ec) noexcept {
-        return quietly(ec, [&] { return core_->acquire(after(timeout), {}, stop); });
+        return as_error_code(ec, [&] { return core_->acquire(after(timeout), {}, stop); });
     }
 
     /// Effects: as try_lock_for, until `Other`, any clock, reaches `deadline`. A clock that is set back
@@ -164,7 +165,7 @@ class mutex {
     template <detail::any_clock Other, class Duration>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
         std::chrono::time_point<Other, Duration> deadline, std::stop_token stop = {}) {
-        return may(acquire_until(deadline, stop));
+        return try_result(acquire_until(deadline, stop));
     }
     template <detail::any_clock Other, class Duration>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
@@ -175,7 +176,7 @@ class mutex {
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
         std::chrono::time_point<Other, Duration> deadline, std::stop_token stop,
         std::error_code& ec) noexcept {
-        return quietly(ec, [&] { return acquire_until(deadline, stop); });
+        return as_error_code(ec, [&] { return acquire_until(deadline, stop); });
     }
 
     /// Effects: if the lock is still ours, hands it to who is next, or frees it; nobody else's lock is ever
@@ -233,7 +234,7 @@ class mutex {
     engine::lock_core& core() noexcept { return *core_; }
     const Conn& connection() const noexcept { return connection_; }
     result acquire_guarded(const std::stop_token& stop) {
-        return must(core_->acquire(clock::time_point::max(), {.guarded = true}, stop));
+        return throw_on_error(core_->acquire(clock::time_point::max(), {.guarded = true}, stop));
     }
     void end_guarded(std::uint64_t serial) noexcept { core_->unlock(serial); }
 
@@ -259,14 +260,14 @@ class mutex {
         }
     }
 
-    static result must(result o) {
+    static result throw_on_error(result o) {
         if (o.cause != errc{}) throw error(o.cause, o.detail);
         return o;
     }
-    static bool may(result o) { return must(std::move(o)).serial != 0; }
+    static bool try_result(result o) { return throw_on_error(std::move(o)).serial != 0; }
 
     template <class Attempt>
-    static bool quietly(std::error_code& ec, Attempt attempt) noexcept {
+    static bool as_error_code(std::error_code& ec, Attempt attempt) noexcept {
         ec.clear();
         try {
             const result o = attempt();

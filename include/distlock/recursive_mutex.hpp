@@ -64,10 +64,10 @@ class recursive_mutex {
     /// Throws: error: what mutex::lock() throws; errc::lease_expired when this thread had the lock and lost it.
     /// Round trips: as mutex::lock(); none for a further hold.
     void lock() { lock(std::stop_token{}); }
-    void lock(std::stop_token stop) { base::must(acquire(time_point::max(), {}, stop)); }
+    void lock(std::stop_token stop) { base::throw_on_error(acquire(time_point::max(), {}, stop)); }
     bool lock(std::error_code& ec) noexcept { return lock(std::stop_token{}, ec); }
     bool lock(std::stop_token stop, std::error_code& ec) noexcept {
-        return base::quietly(ec, [&] { return acquire(time_point::max(), {}, stop); });
+        return base::as_error_code(ec, [&] { return acquire(time_point::max(), {}, stop); });
     }
 
     /// Effects: as mutex::try_lock(); when this thread has the lock, adds a hold.
@@ -76,7 +76,7 @@ class recursive_mutex {
         return try_lock(std::stop_token{});
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(std::stop_token stop) {
-        return base::may(acquire(time_point::max(), {.once = true}, stop));
+        return base::try_result(acquire(time_point::max(), {.once = true}, stop));
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(
         std::error_code& ec) noexcept {
@@ -84,14 +84,14 @@ class recursive_mutex {
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(
         std::stop_token stop, std::error_code& ec) noexcept {
-        return base::quietly(ec, [&] { return acquire(time_point::max(), {.once = true}, stop); });
+        return base::as_error_code(ec, [&] { return acquire(time_point::max(), {.once = true}, stop); });
     }
 
     /// As mutex::try_lock_for() and mutex::try_lock_until(), likewise.
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
         std::chrono::duration<Rep, Period> timeout, std::stop_token stop = {}) {
-        return base::may(acquire(base::after(timeout), {}, stop));
+        return base::try_result(acquire(base::after(timeout), {}, stop));
     }
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
@@ -101,12 +101,12 @@ class recursive_mutex {
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
         std::chrono::duration<Rep, Period> timeout, std::stop_token stop, std::error_code& ec) noexcept {
-        return base::quietly(ec, [&] { return acquire(base::after(timeout), {}, stop); });
+        return base::as_error_code(ec, [&] { return acquire(base::after(timeout), {}, stop); });
     }
     template <detail::any_clock Other, class Duration>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
         std::chrono::time_point<Other, Duration> deadline, std::stop_token stop = {}) {
-        return base::may(acquire_until(deadline, stop));
+        return base::try_result(acquire_until(deadline, stop));
     }
     template <detail::any_clock Other, class Duration>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
@@ -117,7 +117,7 @@ class recursive_mutex {
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
         std::chrono::time_point<Other, Duration> deadline, std::stop_token stop,
         std::error_code& ec) noexcept {
-        return base::quietly(ec, [&] { return acquire_until(deadline, stop); });
+        return base::as_error_code(ec, [&] { return acquire_until(deadline, stop); });
     }
 
     /// Effects: takes one hold of this thread away; with the last, as mutex::unlock().
@@ -163,7 +163,7 @@ class recursive_mutex {
     engine::lock_core& core() noexcept { return mutex_.core(); }
     const Conn& connection() const noexcept { return mutex_.connection(); }
     result acquire_guarded(const std::stop_token& stop) {
-        return base::must(acquire(time_point::max(), {}, stop));
+        return base::throw_on_error(acquire(time_point::max(), {}, stop));
     }
     void end_guarded(std::uint64_t) noexcept { unlock(); }
 
