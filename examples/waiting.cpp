@@ -24,7 +24,7 @@ void without_exceptions(distlock::hiredis_connection& redis) {
         report.unlock();
     } else if (!ec) {
         back_off();
-    } else if (ec == distlock::errc::unreachable || ec == std::errc::timed_out) {
+    } else if (ec == distlock::errc::unreachable || ec == distlock::errc::no_reply) {
         alert("the lock server is down");
     } else {
         alert(ec.message().c_str());
