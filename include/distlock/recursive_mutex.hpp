@@ -37,13 +37,14 @@
 
 namespace distlock {
 
-/// As `mutex`, and as std::recursive_mutex: it is owned by a thread, which may lock it again and must unlock it as often. The
-/// holds of a thread are counted in the process, so an inner lock() or unlock() asks no server; whoever else looks at the
-/// lock sees one hold. Only the thread that locked it may unlock it: an unlock() by another says `not_held`.
+/// As `mutex`, and as std::recursive_mutex: it is owned by a thread, which may lock it again and must unlock
+/// it as often. The holds of a thread are counted in the process, so an inner lock() or unlock() asks no
+/// server; others see one hold. Only the thread that locked it may unlock it: an unlock() by another says
+/// `not_held`.
 ///
-/// When the lease is lost, the holds stay to be unlocked, but no hold is added: to lock again throws errc::lease_expired,
-/// since the caller would believe in a protection that somewhere outside has ended. Other threads may lock it meanwhile. A thread
-/// must not end before it has unlocked: the next may be known by the same std::thread::id.
+/// When the lease is lost, the thread must still unlock each hold, and cannot add one: locking again throws
+/// errc::lease_expired, since an outer hold protects nothing any more. Other threads may lock it meanwhile. A
+/// thread must not end before it has unlocked: the next may be known by the same std::thread::id.
 template <connection Conn, dialect Dialect = handoff, class Clock = clock>
 class recursive_mutex {
   public:
@@ -61,7 +62,8 @@ class recursive_mutex {
     ~recursive_mutex() = default;
 
     /// Effects: as mutex::lock(); when this thread has the lock, adds a hold instead.
-    /// Throws: error: what mutex::lock() throws; errc::lease_expired when this thread had the lock and lost it.
+    /// Throws: error: what mutex::lock() throws; errc::lease_expired when this thread had the lock and lost
+    /// it.
     /// Round trips: as mutex::lock(); none for a further hold.
     void lock() { lock(std::stop_token{}); }
     void lock(std::stop_token stop) { base::throw_on_error(acquire(time_point::max(), {}, stop)); }
@@ -137,7 +139,7 @@ class recursive_mutex {
         return mutex_.core_->unlock(last);
     }
 
-    /// Returns: how often the calling thread has it and is still to unlock it, lost or not.
+    /// Returns: how many unlock() the calling thread still owes, lost or not.
     std::size_t hold_count() const noexcept {
         if (mutex_.core_->in_forked_child()) return 0;
         const std::lock_guard guard(state_);
