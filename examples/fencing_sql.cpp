@@ -73,13 +73,13 @@ class sql_account {
     std::unique_ptr<sqlite3, decltype(&sqlite3_close)> db_{nullptr, &sqlite3_close};
 };
 
-// Returns: false when another owner came meanwhile.
+// Returns: false if a later owner was here first.
 bool deposit(distlock::hiredis_connection& redis, sql_account& account, std::int64_t amount) {
     distlock::mutex lock{redis, "account:7", {.fencing = true}};
     distlock::scoped_lock guard{lock};
 
     const auto fence = guard.fencing_token();  // larger than that of every owner before
-    const auto balance = account.read(fence);  // reading shows it, too
+    const auto balance = account.read(fence);  // reads carry it, too
     return balance && account.write(fence, *balance + amount);
 }
 

@@ -18,16 +18,16 @@ void fulfil(const char* where) {
     distlock::mutex order{redis, "orders:42"};
 
     try {
-        distlock::scoped_lock guard{order};  // waits its turn among all processes; renewed while held
+        distlock::scoped_lock guard{order};  // queues with all processes; its lease is renewed
         charge_card();
-        const auto lost = guard.lost();  // a lock is a lease: told in time when it is gone
+        const auto lost = guard.lost();  // stops when the lease ends, before it can be somebody else's
         for (int part = 0; part < parts && !lost.stop_requested(); ++part) ship(part);
-    } catch (const distlock::error& e) {  // the server is gone, not "somebody else has it"
+    } catch (const distlock::error& e) {  // server trouble; contention is no error
         std::fprintf(stderr, "%s\n", e.what());
         throw;
-    }  // released here, exception or not
+    }
 
-    if (order.try_lock_for(200ms)) {  // what you know of std::timed_mutex works
+    if (order.try_lock_for(200ms)) {  // as std::timed_mutex
         if (order.unlock() == distlock::release_outcome::expired) std::puts("the lease had run out");
     } else {
         std::puts("somebody else has it");

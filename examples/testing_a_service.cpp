@@ -33,7 +33,7 @@ void without_a_server() {
     using distlock::testing::scripted_connection;
 
     scripted_connection redis{reply::status("OK"), reply::integer(0)};
-    distlock::mutex<scripted_connection, distlock::plain, manual_clock> orders{redis, "orders:42"};
+    distlock::mutex<scripted_connection, distlock::handoff, manual_clock> orders{redis, "orders:42"};
     orders.lock();
     manual_clock::advance(30s);
     expect(!orders.owns_lock(), "after 30 s the lease is over");

@@ -14,6 +14,7 @@ namespace {
 
 void back_off() { std::puts("somebody else has it"); }
 void alert(const char* what) { std::fprintf(stderr, "%s\n", what); }
+void charge_card() { std::puts("charged"); }
 void transfer() { std::puts("transferred"); }
 
 void without_exceptions(distlock::hiredis_connection& redis) {
@@ -24,7 +25,7 @@ void without_exceptions(distlock::hiredis_connection& redis) {
         report.unlock();
     } else if (!ec) {
         back_off();
-    } else if (ec == distlock::errc::unreachable || ec == std::errc::timed_out) {
+    } else if (ec == distlock::errc::unreachable || ec == distlock::errc::no_reply) {
         alert("the lock server is down");
     } else {
         alert(ec.message().c_str());
@@ -32,12 +33,12 @@ void without_exceptions(distlock::hiredis_connection& redis) {
 }
 
 void until_stopped(distlock::hiredis_connection& redis) {
-    distlock::mutex orders{redis, "orders:42"};
+    distlock::mutex order{redis, "orders:42"};
 
     std::jthread worker{[&](std::stop_token stop) {
         try {
-            distlock::scoped_lock guard{orders, stop};  // waiting can be cancelled
-            while (guard.owns_lock() && !stop.stop_requested()) std::this_thread::yield();
+            distlock::scoped_lock guard{order, stop};  // a stop request ends the wait
+            charge_card();
         } catch (const distlock::error& e) {
             if (e.code() != distlock::errc::cancelled) alert(e.what());
         }

@@ -1,5 +1,6 @@
-// The umbrella: everything but the annexes. It needs nothing beyond the standard library; a connection comes
-// in through <distlock/hiredis.hpp> or is your own.
+// The locks, and inspect(): all but connections, testing.hpp, and the dialects of other clients
+// (interop.hpp). Needs only the standard library; include <distlock/hiredis.hpp> for a connection, or make
+// one of your own.
 #pragma once
 
 #include <distlock/inspect.hpp>

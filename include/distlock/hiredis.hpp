@@ -1,4 +1,4 @@
-// The hiredis annex: distlock::hiredis_connection. Link distlock::hiredis.
+// Only the connection, distlock::hiredis_connection: add <distlock/distlock.hpp>. Link distlock::hiredis.
 #pragma once
 
 #include <distlock/hiredis/connection.hpp>

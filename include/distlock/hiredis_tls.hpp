@@ -1,4 +1,4 @@
-// The TLS component: distlock::tls, for rediss:// URIs. Link distlock::hiredis_tls.
+// hiredis.hpp, and distlock::tls for rediss://: add <distlock/distlock.hpp>. Link distlock::hiredis_tls.
 #pragma once
 
 #include <distlock/hiredis.hpp>

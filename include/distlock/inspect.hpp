@@ -1,10 +1,10 @@
 // Locks seen from outside: who holds one, and how an operator takes it away.
 //
 //   lock_report inspect(connection, name);      // changes nothing
-//   bool force_release(connection, name);       // frees the lock, whoever holds it
+//   bool force_release(connection, name);       // takes it from whoever holds it
 //
-// Both have a form with a std::error_code& behind their arguments, which throws nothing, and take the dialect as a template
-// argument where it is not the plain one: inspect<dialect>(connection, name).
+// Both also accept a std::error_code& as the last argument, and do not throw then. Locks of handoff and plain
+// need no template argument, those of another dialect name it: inspect<redisson>(connection, name).
 #pragma once
 
 #include <optional>
@@ -50,9 +50,9 @@ auto without_throwing(std::error_code& ec, Ask ask) noexcept -> decltype(ask()) 
 }  // namespace detail
 
 /// Effects: none on the server; a replica may be asked, and answers what it knows.
-/// Returns: what the server said in one moment; by now it may be over, so it is for people, not for deciding
-/// whether to work. Host, process and label belong to the token that holds the lock, or are empty. With
-/// `ec`: an empty report beside an error.
+/// Returns: a snapshot, out of date on arrival: show it to people, do not decide by it. Host, process and
+/// label belong to the token that holds the lock, or are empty. On an error, `ec` is set and the report
+/// empty.
 /// Throws: error; errc::invalid_name for what can be no lock's name, before anything is sent;
 /// errc::wrong_type for a key that is no lock.
 /// Round trips: one.
@@ -68,15 +68,14 @@ lock_report inspect(Conn& connection, std::string name, std::error_code& ec) noe
                                     [&] { return distlock::inspect<Dialect>(connection, std::move(name)); });
 }
 
-/// Effects: takes the lock from whoever holds it and hands it to the first waiter of the queue at once; frees it when
-/// nobody is queued. A waiter that is gone without a word keeps the others out for two seconds at most. The owner is
-/// not stopped: it learns of it at its next renewal, as loss_reason::forced, or when it releases, as
+/// Effects: takes the lock from whoever holds it and hands it to the first waiter of the queue at once; frees
+/// it if nobody is queued. If that waiter is dead, the others wait two seconds at most. The owner is not
+/// stopped: it learns of it at its next renewal, as loss_reason::forced, or when it releases, as
 /// release_outcome::expired or release_outcome::taken, and works on until then. So stop the owner first, or
 /// be sure that it is dead. Fencing tokens go on growing.
 /// Returns: whether somebody had it.
-/// Throws: error; errc::no_reply when the answer was lost: the lock may have been freed. It is not asked
-/// again, for that could free the lock of the next owner. errc::wrong_type for a key that is no lock, which
-/// stays.
+/// Throws: error; errc::no_reply if the answer was lost: the lock may have been freed. It is not sent again:
+/// that could free the next owner's lock. errc::wrong_type for a key that is no lock, which stays.
 /// Round trips: one.
 template <dialect Dialect = plain, connection Conn>
 bool force_release(Conn& connection, std::string name) {

@@ -1,15 +1,17 @@
-// Locks shared with other clients, in C++ or any other language: what to write as the second argument of distlock::mutex.
+// Locks shared with other clients, in any language: the second template argument of distlock::mutex.
 //
-//   plain                  redis_cpp, redsync (Go), redis-py's Lock, node-redlock, Medallion (.NET), redis-plus-plus
+//   plain                  redis_cpp, redis-plus-plus, redsync (Go), redis-py's Lock, node-redlock,
+//                          Medallion (.NET)
 //   prefixed<"prefix">     the same with something before the name
 //   redigo                 garyburd/redigo with the RedisLock written on it (Go): "lock->"
 //   redis_semaphore        redis-semaphore's Mutex (Node): "mutex:"
 //   pottery                pottery's Redlock on one server (Python): "redlock:"
 //   python_redis_lock      python-redis-lock (Python): "lock:", and a list that wakes
 //   go_zero                go-zero's RedisLock (Go)
-//   getset                 SETNX and GETSET of a time stamp (Jedis and others, Java). Weak: a client of theirs that
-//                          overran its lease deletes, at its unlock, the lock that we hold by then
-//   redisson               Redisson's RLock and RFencedLock (Java), from 3.2 or 2.7 on; not its RReadWriteLock
+//   getset                 SETNX and GETSET of a time stamp (Jedis and others). Weak: a client of theirs
+//                          that overran its lease deletes, at its unlock, the lock that we hold by then
+//   redisson               Redisson's RLock and RFencedLock (Java), 3.2 and later, 2.7 to 2.15; not its
+//                          RReadWriteLock
 #pragma once
 
 #include <distlock/wire/getset.hpp>

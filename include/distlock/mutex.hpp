@@ -18,8 +18,8 @@
 //     const std::string& name() const noexcept;
 //   };
 //
-// The four that take the lock have overloads with a std::stop_token, with a std::error_code& (which throw nothing and
-// return bool), and with both, in this order, behind their own arguments.
+// The four that take the lock also accept, as last arguments, a std::stop_token, a std::error_code&, or both
+// in this order. With an error_code they return bool and do not throw.
 #pragma once
 
 #include <chrono>
@@ -55,27 +55,34 @@ class recursive_mutex;
 
 /// A lock on a name, shared by all processes that use the same server and name.
 ///
-/// Processes that wait are served in order, where the connection is a subscribing_connection: unlock() hands the lock to the
-/// first waiter in the queue. Else they poll, in jittered pauses of up to lock_options::recheck; and a previous owner that lately
-/// saw others want the lock leaves it to them for a tenth of the time it was held, 50 ms and half of a time-out at most, before it
-/// asks again, unless by try_lock(). The threads that share an
-/// object queue within the process, first come, first served; one of them waits on the server for all, and unlock() passes the
-/// lock on to the next without the server, for lock_options::local_budget at most.
+/// Waiters over a subscribing_connection are queued, and unlock() hands the lock to the first of them
+/// (dialect handoff); or a message wakes them (redisson). All other waiters poll, in jittered pauses of up to
+/// lock_options::recheck; so do those of handoff for a name with a `}` but no `{hash tag}`. A previous owner
+/// that saw pollers want the lock backs off before it locks again (not before try_lock()): a tenth of the
+/// time it held the lock, at most 50 ms and half of its time-out.
+///
+/// The threads that share an object queue within the process, first come, first served. One of them waits on
+/// the server for all, and unlock() passes the lock on to the next without the server, for
+/// lock_options::local_budget at most.
 ///
 /// One object may be shared by the threads of a process, like a std::mutex; an acquisition may be released by
 /// another thread than the one that took it. It meets the standard's TimedLockable requirements, so
 /// std::lock_guard, std::unique_lock, std::scoped_lock and std::lock work. What it adds is the lease: a grant
-/// is believed until valid_until() and no longer. It is renewed in the background for as long as the lock is held,
-/// and lost() tells when that did not succeed. When the lease of one thread is lost, another may take the lock
-/// through the same object; the late unlock() of the first releases nothing and says `expired`.
+/// is believed until valid_until() and no longer. It is renewed in the background for as long as the lock is
+/// held, and lost() tells when that did not succeed. When the lease of one thread is lost, another may take
+/// the lock through the same object; the late unlock() of the first releases nothing and says `expired`.
 ///
-/// The functions that take a lock: `lock` throws on what cannot be waited out; `try_*` return false only
-/// because somebody else has the lock, and throw when the server is the trouble. The overloads with a
-/// `std::error_code&` throw nothing, clear it on success and when somebody else has the lock, and return
-/// whether the lock was taken; beside false they may say errc::holder_without_ttl. The overloads with a
-/// `std::stop_token` fail with errc::cancelled when it is requested: at once, whatever the server does, over a connection that
-/// honours the stop request of a command (hiredis_connection does). What may have been sent is released in the background. A
-/// time-out bounds the whole call, round trips included.
+/// `lock` throws when retrying does not help; `try_*` return false only if somebody else has the lock, and
+/// throw if the server fails. The overloads with a `std::error_code&` do not throw, and return whether the
+/// lock was taken. They clear it on success and if somebody else has the lock; but errc::holder_without_ttl
+/// comes with false.
+///
+/// The overloads with a `std::stop_token` fail with errc::cancelled when a stop is requested: at once,
+/// whatever the server does, over a connection that honours the stop request of a command (hiredis_connection
+/// does). What a request already sent may still get is released in the background.
+///
+/// A call with a time-out ends by it, or with the server's last answers: those asked for just before the
+/// time-out, or at it, may take 50 to 200 ms each.
 ///
 /// `Conn` must outlive the mutex. `Clock` is for tests; its time points are those of distlock::clock.
 template <connection Conn, dialect Dialect = handoff, class Clock = clock>
@@ -102,26 +109,26 @@ class mutex {
     mutex& operator=(const mutex&) = delete;
 
     /// Preconditions: no thread is in a member function.
-    /// Effects: unlock(), if a thread forgot. In a child after fork(): none. The last mutex of a connection that is no
-    /// service_hosting_connection waits for callbacks that run; else the connection's destructor does.
+    /// Effects: unlock(), if still locked. In a child after fork(): none. The last mutex of a connection that
+    /// is no service_hosting_connection waits for callbacks that run; else the connection's destructor does.
     ~mutex() = default;
 
-    /// Effects: waits until the lock is taken. A server that is unreachable, loading or silent is ridden out
-    /// for lock_options::patience.
+    /// Effects: waits until the lock is taken, however long others have it. Retries a server that is
+    /// unreachable, loading or silent for lock_options::patience.
     /// Postconditions: owns_lock().
-    /// Throws: error, with what cannot be waited out; errc::no_thread when nobody could renew the lease, and then the
-    /// lock was given back.
-    /// Round trips: one when the lock is free; in the queue, two and the wait, or one and the wait when it was found taken the last
-    /// time; none when a thread of ours passes it on.
+    /// Throws: error. errc::no_thread: no thread could be started to renew the lease; the lock was released
+    /// again.
+    /// Round trips: one if the lock is free. In the queue, two, or one if the lock was taken the last time,
+    /// and those of re-checks. None if another thread of this object passes it on.
     void lock() { lock(std::stop_token{}); }
-    void lock(std::stop_token stop) { must(core_->acquire(clock::time_point::max(), {}, stop)); }
+    void lock(std::stop_token stop) { throw_on_error(core_->acquire(clock::time_point::max(), {}, stop)); }
     bool lock(std::error_code& ec) noexcept { return lock(std::stop_token{}, ec); }
     bool lock(std::stop_token stop, std::error_code& ec) noexcept {
-        return quietly(ec, [&] { return core_->acquire(clock::time_point::max(), {}, stop); });
+        return as_error_code(ec, [&] { return core_->acquire(clock::time_point::max(), {}, stop); });
     }
 
-    /// Effects: tries once, without waiting for another owner. While another thread of this object has asked the server and
-    /// was not answered yet, waits for that answer, for as long as a command may take.
+    /// Effects: tries once, without waiting for another owner. While another thread of this object has asked
+    /// the server and was not answered yet, waits for that answer, for as long as a command may take.
     /// Returns: whether the lock was taken; false only when somebody else has it.
     /// Throws: error.
     /// Round trips: one; two when the lock was found taken.
@@ -129,7 +136,7 @@ class mutex {
         return try_lock(std::stop_token{});
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(std::stop_token stop) {
-        return may(core_->acquire(clock::time_point::max(), {.once = true}, stop));
+        return try_result(core_->acquire(clock::time_point::max(), {.once = true}, stop));
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(
         std::error_code& ec) noexcept {
@@ -137,7 +144,8 @@ class mutex {
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(
         std::stop_token stop, std::error_code& ec) noexcept {
-        return quietly(ec, [&] { return core_->acquire(clock::time_point::max(), {.once = true}, stop); });
+        return as_error_code(ec,
+                             [&] { return core_->acquire(clock::time_point::max(), {.once = true}, stop); });
     }
 
     /// Effects: as lock(), for at most `timeout`; zero or less tries once.
@@ -146,7 +154,7 @@ class mutex {
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
         std::chrono::duration<Rep, Period> timeout, std::stop_token stop = {}) {
-        return may(core_->acquire(after(timeout), {}, stop));
+        return try_result(core_->acquire(after(timeout), {}, stop));
     }
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
@@ -156,7 +164,7 @@ class mutex {
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
         std::chrono::duration<Rep, Period> timeout, std::stop_token stop, std::error_code& ec) noexcept {
-        return quietly(ec, [&] { return core_->acquire(after(timeout), {}, stop); });
+        return as_error_code(ec, [&] { return core_->acquire(after(timeout), {}, stop); });
     }
 
     /// Effects: as try_lock_for, until `Other`, any clock, reaches `deadline`. A clock that is set back
@@ -164,7 +172,7 @@ class mutex {
     template <detail::any_clock Other, class Duration>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
         std::chrono::time_point<Other, Duration> deadline, std::stop_token stop = {}) {
-        return may(acquire_until(deadline, stop));
+        return try_result(acquire_until(deadline, stop));
     }
     template <detail::any_clock Other, class Duration>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
@@ -175,28 +183,28 @@ class mutex {
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
         std::chrono::time_point<Other, Duration> deadline, std::stop_token stop,
         std::error_code& ec) noexcept {
-        return quietly(ec, [&] { return acquire_until(deadline, stop); });
+        return as_error_code(ec, [&] { return acquire_until(deadline, stop); });
     }
 
-    /// Effects: if the lock is still ours, hands it to who is next, or frees it; nobody else's lock is ever
-    /// touched. With release_mode::posted, over a posting_connection and while the lease lasts, the server's answer is not
-    /// waited for: it is read by and by, and the release repeated in the background if need be. What the object asks
-    /// the server next comes after it. It ends the acquisition of the calling thread if that has the lock; else one whose lease ran
-    /// out and that was not unlocked yet; else the present one, taken by another thread.
+    /// Effects: if the lock is still ours, hands it to the next waiter, or frees it. Another owner's lock is
+    /// never touched. With release_mode::posted, over a posting_connection and while the lease lasts, it does
+    /// not wait for the answer, which is read later; the release is repeated in the background if need be.
+    /// The object's next request follows it. It ends the calling thread's acquisition; if that has none, one
+    /// that was lost and not unlocked yet; else the present one, of another thread.
     /// Postconditions: that acquisition is over for this object, whatever the outcome.
-    /// Returns: what happened; may be ignored. After `unreachable` and `refused` the release is tried again in the
-    /// background until the lease is over; see residual(). That ends with the connection, or with its last mutex where
-    /// the connection is no service_hosting_connection.
-    /// Round trips: none when posted or passed on to a thread of ours; else one, two when the answer is lost.
-    /// A renewal that is on its way is not waited for.
+    /// Returns: what happened; may be ignored. After `unreachable` and `refused` the release is retried in
+    /// the background until the lease is over; see residual(). Retrying ends with the connection, or with its
+    /// last mutex if it is no service_hosting_connection.
+    /// Round trips: none if posted or passed on to another thread of this object. Else one, or two if the
+    /// answer is lost. It does not wait for a renewal that is on its way.
     release_outcome unlock() noexcept { return core_->unlock(); }
 
-    /// Returns: whether a lock is held through this object and not lost. To a thread that lost the lock and has not called unlock()
-    /// since, false, whoever has it now. Local and cheap.
+    /// Returns: whether a lock is held through this object and not lost. To a thread that lost the lock and
+    /// has not called unlock() since, false, whoever has it now. Local and cheap.
     bool owns_lock() const noexcept { return Clock::now() < valid_until(); }
 
-    /// Returns: the end of the present acquisition's validity, as far as it is renewed; it never goes back, but by a
-    /// loss. time_point{} when there is none.
+    /// Returns: the end of the present acquisition's validity, as far as it is renewed; it moves back only on
+    /// a loss. time_point{} if there is none.
     time_point valid_until() const noexcept { return core_->valid_until(); }
 
     /// Returns: how long the lock may still be believed held; zero when it is not.
@@ -205,20 +213,20 @@ class mutex {
         return left > duration::zero() ? left : duration::zero();
     }
 
-    /// Returns: a token that is stopped once the present acquisition is lost: at valid_until() at the latest, whatever
-    /// the server does, or when the server says that somebody else has the lock. The same for as long as the
-    /// acquisition is held, and never stopped when that is released in time; after a loss, or without an acquisition,
-    /// one that is stopped. Callbacks run on a thread of the library that holds no lock: they may block and call
-    /// anything, and must not throw, which ends the program, as the standard has it.
+    /// Returns: a token that is stopped once the present acquisition is lost: at valid_until() at the latest,
+    /// whatever the server does, or when the server says that somebody else has the lock. One token for each
+    /// acquisition, not stopped if it is released in time. After a loss, or while nothing is held: a stopped
+    /// one. Callbacks run on a thread of the library that holds no lock: they may block and call anything. An
+    /// exception ends the program, as for any stop_callback.
     /// Throws: error(errc::no_thread), std::bad_alloc, on the first call for an acquisition.
     std::stop_token lost() const { return core_->lost(); }
 
-    /// Returns: the fencing token of the present acquisition, lost or not: larger than any before it under this name.
-    /// 0 when there is none, or without lock_options::fencing.
+    /// Returns: the fencing token of the present acquisition, lost or not: larger than any before it under
+    /// this name. 0 when there is none, or without lock_options::fencing.
     std::uint64_t fencing_token() const noexcept { return core_->fence(); }
 
-    /// Returns: how long the last unlock() that the server did not confirm may keep others from the lock, or a request for it
-    /// that was given up and may still arrive; zero when neither does, or when it was confirmed meanwhile.
+    /// Returns: how long an unconfirmed unlock(), or an abandoned request that may still arrive, can keep
+    /// others from the lock; zero if nothing can.
     duration residual() const noexcept { return core_->residual(); }
 
     const std::string& name() const noexcept { return core_->name(); }
@@ -233,7 +241,7 @@ class mutex {
     engine::lock_core& core() noexcept { return *core_; }
     const Conn& connection() const noexcept { return connection_; }
     result acquire_guarded(const std::stop_token& stop) {
-        return must(core_->acquire(clock::time_point::max(), {.guarded = true}, stop));
+        return throw_on_error(core_->acquire(clock::time_point::max(), {.guarded = true}, stop));
     }
     void end_guarded(std::uint64_t serial) noexcept { core_->unlock(serial); }
 
@@ -259,14 +267,14 @@ class mutex {
         }
     }
 
-    static result must(result o) {
+    static result throw_on_error(result o) {
         if (o.cause != errc{}) throw error(o.cause, o.detail);
         return o;
     }
-    static bool may(result o) { return must(std::move(o)).serial != 0; }
+    static bool try_result(result o) { return throw_on_error(std::move(o)).serial != 0; }
 
     template <class Attempt>
-    static bool quietly(std::error_code& ec, Attempt attempt) noexcept {
+    static bool as_error_code(std::error_code& ec, Attempt attempt) noexcept {
         ec.clear();
         try {
             const result o = attempt();

@@ -37,13 +37,14 @@
 
 namespace distlock {
 
-/// As `mutex`, and as std::recursive_mutex: it is owned by a thread, which may lock it again and must unlock it as often. The
-/// holds of a thread are counted in the process, so an inner lock() or unlock() asks no server; whoever else looks at the
-/// lock sees one hold. Only the thread that locked it may unlock it: an unlock() by another says `not_held`.
+/// As `mutex`, and as std::recursive_mutex: it is owned by a thread, which may lock it again and must unlock
+/// it as often. The holds of a thread are counted in the process, so an inner lock() or unlock() asks no
+/// server; others see one hold. Only the thread that locked it may unlock it: an unlock() by another says
+/// `not_held`.
 ///
-/// When the lease is lost, the holds stay to be unlocked, but no hold is added: to lock again throws errc::lease_expired,
-/// since the caller would believe in a protection that somewhere outside has ended. Other threads may lock it meanwhile. A thread
-/// must not end before it has unlocked: the next may be known by the same std::thread::id.
+/// When the lease is lost, the thread must still unlock each hold, and cannot add one: locking again throws
+/// errc::lease_expired, since an outer hold protects nothing any more. Other threads may lock it meanwhile. A
+/// thread must not end before it has unlocked: the next may be known by the same std::thread::id.
 template <connection Conn, dialect Dialect = handoff, class Clock = clock>
 class recursive_mutex {
   public:
@@ -61,13 +62,14 @@ class recursive_mutex {
     ~recursive_mutex() = default;
 
     /// Effects: as mutex::lock(); when this thread has the lock, adds a hold instead.
-    /// Throws: error: what mutex::lock() throws; errc::lease_expired when this thread had the lock and lost it.
+    /// Throws: error: what mutex::lock() throws; errc::lease_expired when this thread had the lock and lost
+    /// it.
     /// Round trips: as mutex::lock(); none for a further hold.
     void lock() { lock(std::stop_token{}); }
-    void lock(std::stop_token stop) { base::must(acquire(time_point::max(), {}, stop)); }
+    void lock(std::stop_token stop) { base::throw_on_error(acquire(time_point::max(), {}, stop)); }
     bool lock(std::error_code& ec) noexcept { return lock(std::stop_token{}, ec); }
     bool lock(std::stop_token stop, std::error_code& ec) noexcept {
-        return base::quietly(ec, [&] { return acquire(time_point::max(), {}, stop); });
+        return base::as_error_code(ec, [&] { return acquire(time_point::max(), {}, stop); });
     }
 
     /// Effects: as mutex::try_lock(); when this thread has the lock, adds a hold.
@@ -76,7 +78,7 @@ class recursive_mutex {
         return try_lock(std::stop_token{});
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(std::stop_token stop) {
-        return base::may(acquire(time_point::max(), {.once = true}, stop));
+        return base::try_result(acquire(time_point::max(), {.once = true}, stop));
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(
         std::error_code& ec) noexcept {
@@ -84,14 +86,14 @@ class recursive_mutex {
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(
         std::stop_token stop, std::error_code& ec) noexcept {
-        return base::quietly(ec, [&] { return acquire(time_point::max(), {.once = true}, stop); });
+        return base::as_error_code(ec, [&] { return acquire(time_point::max(), {.once = true}, stop); });
     }
 
     /// As mutex::try_lock_for() and mutex::try_lock_until(), likewise.
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
         std::chrono::duration<Rep, Period> timeout, std::stop_token stop = {}) {
-        return base::may(acquire(base::after(timeout), {}, stop));
+        return base::try_result(acquire(base::after(timeout), {}, stop));
     }
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
@@ -101,12 +103,12 @@ class recursive_mutex {
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
         std::chrono::duration<Rep, Period> timeout, std::stop_token stop, std::error_code& ec) noexcept {
-        return base::quietly(ec, [&] { return acquire(base::after(timeout), {}, stop); });
+        return base::as_error_code(ec, [&] { return acquire(base::after(timeout), {}, stop); });
     }
     template <detail::any_clock Other, class Duration>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
         std::chrono::time_point<Other, Duration> deadline, std::stop_token stop = {}) {
-        return base::may(acquire_until(deadline, stop));
+        return base::try_result(acquire_until(deadline, stop));
     }
     template <detail::any_clock Other, class Duration>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
@@ -117,7 +119,7 @@ class recursive_mutex {
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
         std::chrono::time_point<Other, Duration> deadline, std::stop_token stop,
         std::error_code& ec) noexcept {
-        return base::quietly(ec, [&] { return acquire_until(deadline, stop); });
+        return base::as_error_code(ec, [&] { return acquire_until(deadline, stop); });
     }
 
     /// Effects: takes one hold of this thread away; with the last, as mutex::unlock().
@@ -137,7 +139,7 @@ class recursive_mutex {
         return mutex_.core_->unlock(last);
     }
 
-    /// Returns: how often the calling thread has it and is still to unlock it, lost or not.
+    /// Returns: how many unlock() the calling thread still owes, lost or not.
     std::size_t hold_count() const noexcept {
         if (mutex_.core_->in_forked_child()) return 0;
         const std::lock_guard guard(state_);
@@ -163,7 +165,7 @@ class recursive_mutex {
     engine::lock_core& core() noexcept { return mutex_.core(); }
     const Conn& connection() const noexcept { return mutex_.connection(); }
     result acquire_guarded(const std::stop_token& stop) {
-        return base::must(acquire(time_point::max(), {}, stop));
+        return base::throw_on_error(acquire(time_point::max(), {}, stop));
     }
     void end_guarded(std::uint64_t) noexcept { unlock(); }
 

@@ -37,8 +37,9 @@ namespace distlock {
 
 namespace detail {
 
-// Where a lock is, for an order in which every process takes its locks. Where connections do not say which server they lead
-// to, equal names are ordered by the connection objects, which is no order between processes.
+// Where a lock is, for an order in which every process takes its locks. Where connections do not say which
+// server they lead to, equal names are ordered by the connection objects, which is no order between
+// processes.
 struct lock_place {
     std::string_view name;
     std::string server;
@@ -80,8 +81,8 @@ struct guard_access {
 
 }  // namespace detail
 
-/// Owns its acquisitions and no others: when its lease ran out and the mutex was locked again by somebody
-/// else, its end releases nothing. The guard of a recursive_mutex ends on the thread that made it.
+/// A guard releases only what it acquired: if its lease ran out and somebody else has locked the mutex, its
+/// destructor releases nothing. The guard of a recursive_mutex ends on the thread that made it.
 template <class... Mutexes>
 class scoped_lock {
     static_assert(sizeof...(Mutexes) > 0, "a scoped_lock guards at least one mutex");
@@ -147,8 +148,8 @@ class scoped_lock {
         return shortest;
     }
 
-    /// Returns: a token that is stopped as soon as one of the locks is lost; see mutex::lost(). Always the same; never
-    /// stopped when the guard ends in time. After a move: one that is stopped.
+    /// Returns: a token that is stopped as soon as one of the locks is lost; see mutex::lost(). Until then
+    /// every call returns the same token. Not stopped if the guard ends in time. After a move: stopped.
     /// Throws: error(errc::no_thread), std::bad_alloc, on the first call.
     std::stop_token lost() const {
         if constexpr (count == 1) {
@@ -159,7 +160,8 @@ class scoped_lock {
         }
     }
 
-    /// Returns: the fencing token of the lock, also after it was lost; see mutex::fencing_token(). 0 after a move.
+    /// Returns: the fencing token of the lock, also after it was lost; see mutex::fencing_token(). 0 after a
+    /// move.
     std::uint64_t fencing_token() const noexcept requires(count == 1) { return fences_[0]; }
 
     /// Returns: the name of the lock.

@@ -1,5 +1,5 @@
-// The part of the library that a program with DISTLOCK_SEPARATE_COMPILATION compiles once: include it in one source file.
-// Where hiredis is installed that file needs it; define DISTLOCK_WITHOUT_HIREDIS beside it if the program does not use hiredis.
+// What a program with DISTLOCK_SEPARATE_COMPILATION compiles once: include it in one source file. If hiredis
+// is installed, that file includes it, unless it also defines DISTLOCK_WITHOUT_HIREDIS.
 #pragma once
 
 #ifndef DISTLOCK_SEPARATE_COMPILATION
@@ -18,7 +18,7 @@
 namespace distlock::detail {
 const char include_src_hpp_in_one_source_file = 0;
 
-// No linker takes it for the one that is not thread-local.
+// A linker refuses the mix: elsewhere this name is not thread-local.
 [[gnu::used]] __attribute__((
     visibility("hidden"))) thread_local int a_program_is_header_only_or_compiled_separately_not_both = 0;
 }  // namespace distlock::detail

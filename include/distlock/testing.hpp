@@ -1,4 +1,4 @@
-// The testing annex: what the project tests itself with, for the tests of services. Link distlock::testing.
+// Tools for testing code that uses locks; this project's tests use them, too. Link distlock::testing.
 #pragma once
 
 #include <distlock/testing/fault_proxy.hpp>

@@ -52,7 +52,7 @@ enum class errc {
     lease_expired,       ///< std::errc::timed_out: granted, but the answer came too late to be worth anything
     holder_without_ttl,  ///< std::errc::device_or_resource_busy: held under a key that will never expire
 
-    // The testing annex.
+    // testing.hpp.
     no_server,  ///< std::errc::no_such_file_or_directory: a private server could not be started
 
     // Later additions, at the end: values are stable.

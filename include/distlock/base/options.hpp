@@ -38,11 +38,13 @@ struct lock_options {
     /// is made by the command that takes the lock and kept beside it, at a key of its own.
     bool fencing = false;
 
-    /// The longest time between two looks at a lock that somebody else holds; pollers and the first waiters look at the end of its
-    /// TTL, too. In the queue, where the lock is handed over, looks only find what nobody handed over: a lock that expired, or that
-    /// another kind of client deleted. There this is the first waiter's; the others look the less often the farther back they are,
-    /// down to every 30 s. Over a connection that cannot subscribe, looks are all there is: pauses start at 1 ms, double up to this
-    /// and are jittered. 1 ms to 1 h; `{}` stands for 1 s in the queue, else for 50 ms.
+    /// How often the first waiter of the queue checks the lock itself, at least; it does so at the end of the
+    /// lock's TTL, too. The lock is handed over in the queue, so a re-check only finds what nobody handed
+    /// over: a lock that expired, or that another kind of client deleted. The other waiters re-check the less
+    /// often the farther back they are: every 30 s at least, or every `recheck` if that is longer. Waiters
+    /// that are woken by a message (redisson) re-check every `recheck`. Where no message tells of a release,
+    /// waiters poll: their pauses start at 1 ms, double up to `recheck` and are jittered. 1 ms to 1 h. `{}`
+    /// stands for 1 s where waiters are queued or woken, for 50 ms where they poll.
     time_span recheck = {};
 
     /// Who we are, for people who ask who holds a lock: it is kept beside the lock together with host name and

@@ -1,5 +1,6 @@
-// The system calls of the floors: the clock, random bits, process and host, signal masks, sleeping threads. Those of the annexes,
-// for descriptors and sockets, stand in system_io.hpp: the umbrella includes no header of sockets.
+// The system calls of all layers: the clock, random bits, process and host, signal masks, sleeping threads. Those
+// of the optional modules, for descriptors and sockets, stand in system_io.hpp: the umbrella includes no header of
+// sockets.
 //
 //   namespace on_linux, on_posix {                          // one way each; without the namespace: this system's
 //     std::chrono::nanoseconds clock_time();                // since some instant; counts suspension where the system does

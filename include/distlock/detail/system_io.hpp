@@ -1,4 +1,4 @@
-// The system calls of the annexes: descriptors and sockets, all of them close-on-exec. No floor includes it.
+// The system calls of the optional modules: descriptors and sockets, all close-on-exec. No layer includes it.
 //
 //   class file_descriptor;                                    // closes it
 //   namespace on_linux, on_posix {                            // one way each; without the namespace: this system's

@@ -44,9 +44,9 @@ struct acquire_limits {
     std::chrono::milliseconds
         recheck{};  ///< longest pause between two looks; in the queue, of the first waiter
     std::chrono::milliseconds patience{};  ///< longest trouble that is ridden out
-    clock::time_point deadline =
-        clock::time_point::max();  ///< of the whole attempt, every round trip included
-    bool once = false;             ///< do not wait for another owner
+    /// Of the whole attempt, every round trip included, but for the last answers: see acquire_step::at.
+    clock::time_point deadline = clock::time_point::max();
+    bool once = false;  ///< do not wait for another owner
     waiting_manner waits = waiting_manner::polls;
     bool wants_fence = false;   ///< a message without one does not do
     bool claims_lease = false;  ///< nothing renews it afterwards: the whole lease is asked for at once
@@ -65,8 +65,10 @@ struct acquire_step {
     };
 
     kind what = kind::failed;
-    clock::time_point at{};       ///< of pause and granted; of a sending, the deadline of its answer
-    errc cause = errc::no_reply;  ///< of failed
+    /// Of pause and granted. Of a sending, when its answer must have come: at the deadline of the attempt, or
+    /// 50 to 200 ms from now where that is later.
+    clock::time_point at{};
+    errc cause = errc::no_reply;             ///< of failed
     enter_mode mode = enter_mode::try_once;  ///< of send_enter
     std::chrono::milliseconds ttl{};         ///< of granted: what it was granted for
     clock::time_point since{};               ///< of granted: from when that counts

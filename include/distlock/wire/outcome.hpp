@@ -12,8 +12,8 @@
 
 namespace distlock {
 
-/// What became of a release. Every value but `posted`, `unreachable`, `refused` and `nested` means that this owner's key is
-/// gone; with the first three it is gone at the latest when its lease ends.
+/// What became of a release. After `released`, `expired` and `taken` the lock is this owner's no longer; after
+/// `posted`, `unreachable` and `refused` it may be until its lease ends.
 enum class release_outcome {
     released,       ///< it was ours, and is free now, or passed on
     posted,         ///< on its way to the server, which is asked in the background what became of it

@@ -1,4 +1,4 @@
-// The private server of the testing annex: it starts, stands still, comes back, and never outlives its owner.
+// The private server of testing.hpp: it starts, stands still, comes back, and never outlives its owner.
 #include <arpa/inet.h>
 #include <chrono>
 #include <cstdlib>
