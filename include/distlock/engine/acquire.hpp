@@ -151,12 +151,15 @@ class acquire {
             if (now_ < until) return ours(sent, limits_.lease, until);
         }
         if (outcome.what != renew_outcome::kind::later) return lost_again(errc::lease_expired);
-        if (now_ < std::min(claimed_until_, limits_.deadline)) return send(kind::send_claim);
-        return lost_again(errc::no_reply);
+        if (now_ >= std::min(claimed_until_, limits_.deadline)) return lost_again(errc::no_reply);
+        pause({});
+        pause_until_ = std::min(pause_until_, claimed_until_);
+        return {.what = kind::pause, .at = pause_until_};
     }
 
     acquire_step on_wake(clock::time_point now) noexcept {
         now_ = now;
+        if (claims()) return now_ < claimed_until_ ? send(kind::send_claim) : lost_again(errc::no_reply);
         // At the deadline comes one last look: "taken" must not be said of a lock that became free meanwhile.
         if (now_ >= limits_.deadline && in_trouble()) return fail(trouble_.cause);
         // What needs one key may be granted where the server refuses what needs several.
@@ -213,6 +216,7 @@ class acquire {
         errc cause{};  // errc{}: none
     };
 
+    bool claims() const noexcept { return claimed_until_ != clock::time_point{}; }
     bool queues() const noexcept { return limits_.waits == waiting_manner::queues && !limits_.once; }
 
     acquire_step on_granted(clock::time_point since, std::chrono::milliseconds ttl,
@@ -248,6 +252,7 @@ class acquire {
         ticket_ = ticket_state::none;
         place_ = {};
         token_sent_ = {};
+        claimed_until_ = {};
         left_ = leftover::none;
     }
 
