@@ -546,6 +546,22 @@ TEST_CASE("a posted release is confirmed by asking, where it is not known") {
     CHECK(r.it->latest_expiry() == time_point{});
 }
 
+TEST_CASE("a stop request ends the question what became of a posted release, and the background asks on") {
+    releasing<posting> r;
+    CHECK(r.release() == release_outcome::posted);
+    std::stop_source stop;
+    r.redis.inner.then([&] { stop.request_stop(); }, lost);
+    r.then({done});
+    r.it->confirm_posted(stop.get_token());
+    CHECK(r.executed() == 1);
+    REQUIRE(r.redis.bounded);
+    CHECK(r.redis.bounded->can_be_stopped);
+    CHECK(r.it->unconfirmed());
+    manual_clock::advance(answer_time);
+    REQUIRE(r.asks(2));
+    CHECK(r.nothing_left());
+}
+
 TEST_CASE("a posted release that could not be confirmed is still asked for in the background, once") {
     releasing<posting> r;
     CHECK(r.release() == release_outcome::posted);

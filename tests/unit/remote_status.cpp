@@ -27,7 +27,7 @@ TEST_CASE("what was heard last is known until a thread begins to ask, and again 
     CHECK(status.trouble() == errc{});
     status.begin();
     CHECK_FALSE(status.known());
-    status.answered(errc::unavailable);
+    status.answered(errc::unavailable, {});
     CHECK(status.known());
     CHECK(status.trouble() == errc::unavailable);
     status.end();
@@ -36,6 +36,29 @@ TEST_CASE("what was heard last is known until a thread begins to ask, and again 
     status.end();
     CHECK(status.known());
     CHECK(status.trouble() == errc::cancelled);
+}
+
+TEST_CASE("trouble counts from the first answer that told of it, whoever asked, until one without") {
+    remote_status status;
+    const distlock::clock::time_point start{1h};
+    CHECK(status.trouble_since() == never);
+    status.answered(errc::unreachable, start);
+    status.begin();
+    status.answered(errc::no_reply, start + 1s);
+    status.answered(errc::cancelled, start + 2s);
+    CHECK(status.trouble_since() == start);
+    CHECK(status.trouble() == errc::no_reply);
+    status.answered(errc{}, start + 3s);
+    CHECK(status.trouble_since() == never);
+    status.answered(errc::no_reply, start + 4s);
+    CHECK(status.trouble_since() == start + 4s);
+}
+
+TEST_CASE("a stop of the thread that asks is no answer") {
+    remote_status status;
+    status.begin();
+    status.answered(errc::cancelled, {});
+    CHECK_FALSE(status.known());
 }
 
 TEST_CASE("a thread that waits for an answer waits for none that is known, and no longer than it may") {
@@ -77,10 +100,10 @@ TEST_CASE("an answer is heard by a thread that waits for it, although another ha
         bool heard = false;
         sleeper waiter([&] { heard = status.wait(never, {}, distlock::time_source::of<manual_clock>()); });
         CHECK(waiter.sleeps());
-        status.answered(errc{});
+        status.answered(errc{}, {});
         status.begin();
         const bool woken = eventually([&] { return waiter.done(); });
-        if (!woken) status.answered(errc{});
+        if (!woken) status.answered(errc{}, {});
         waiter.join();
         REQUIRE(woken);
         CHECK(heard);

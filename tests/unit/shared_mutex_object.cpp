@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <distlock/mutex.hpp>
+#include <distlock/net/receipt.hpp>
 #include <distlock/scoped_lock.hpp>
 #include <distlock/testing/manual_clock.hpp>
 #include <distlock/testing/scripted_connection.hpp>
@@ -24,6 +25,7 @@
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "support/handoff_answers.hpp"
+#include "support/handoff_names.hpp"
 #include "support/locks_in_memory.hpp"
 #include "support/publishing_connection.hpp"
 #include "support/sleepers.hpp"
@@ -406,6 +408,58 @@ TEST_CASE("a queued thread that is cancelled and has no memory to say so leaves 
     CHECK(m.unlock() == release_outcome::released);
 }
 
+// It let another thread ask twice: two asked at a time, and the lock of the first was taken from it without a word.
+TEST_CASE("a thread that fails and has no memory to say so lets one other thread ask, not two") {
+    if (!allocations_can_fail()) return;
+    struct full_server {
+        reply execute(const command&) {
+            if (asked.fetch_add(1) != 0) {
+                next.wait();
+                return reply::error("NOPERM x");
+            }
+            first.wait();
+            auto refused = reply::error("NOPERM x");
+            fail_allocation(nth);
+            return refused;
+        }
+        long nth;
+        std::atomic<int> asked{0};
+        std::latch first{1};
+        std::latch next{1};
+    };
+    bool failed = true;
+    for (long nth = 1; failed; ++nth) {
+        full_server server{nth};
+        distlock::mutex m{server, "a name that is long enough to need memory in a message"};
+        std::error_code ignored;
+        std::atomic<int> had{0};
+        sleeper first([&] {
+            had += m.lock(ignored);
+            failed = allocation_failed();
+            fail_allocation(0);
+        });
+        REQUIRE(eventually([&] { return server.asked == 1; }));
+        const auto wait = [&] {
+            std::error_code also_ignored;
+            had += m.lock(also_ignored);
+        };
+        sleeper second(wait);
+        REQUIRE(second.sleeps());
+        sleeper third(wait);
+        REQUIRE(third.sleeps());
+        server.first.count_down();
+        first.join();
+        REQUIRE(eventually([&] { return server.asked >= 2; }));
+        CHECK(third.sleeps());
+        CHECK(server.asked == 2);
+        server.next.count_down();
+        second.join();
+        third.join();
+        CHECK(had == 0);
+        REQUIRE(nth < 50);
+    }
+}
+
 TEST_CASE("a child destroys a mutex on which threads of its parent wait") {
     locks_in_memory server;
     manual_clock::reset();
@@ -506,6 +560,144 @@ TEST_CASE("threads that queue for a lock lose patience with a silent server toge
     CHECK(unreachable == 8);
     CHECK(distlock::clock::now() - start <
           2 * 200ms + timing_tolerance);  // a late comer may have a patience of its own
+}
+
+// It failed at once after three seconds in which another owner simply had the lock.
+TEST_CASE("a thread's patience with the server is spent by the server's trouble, not by other owners") {
+    manual_clock::reset();
+    locks_in_memory server;
+    server.give_to("somebody");
+    shared m{server, "orders", {.lease = 10s, .renew = false, .patience = 2s}};
+    std::error_code of_first;
+    std::error_code of_second;
+    bool had = false;
+    sleeper first([&] { had = m.try_lock_for(3s, of_first); });
+    REQUIRE(first.sleeps());
+    sleeper second([&] { had = m.lock(of_second) || had; });
+    REQUIRE(second.sleeps());
+    manual_clock::advance(2900ms);
+    server.answer("take", reply::no_answer(errc::no_reply, "no reply in time"));
+    CHECK(eventually([&] {
+        if (!first.done()) manual_clock::advance(10ms);
+        return first.done();
+    }));
+    CHECK(of_first == errc::no_reply);
+    CHECK(second.sleeps());
+    CHECK_FALSE(second.done());
+    server.delete_key();
+    server.as_usual();
+    CHECK(eventually([&] {
+        manual_clock::advance(1ms);
+        return second.done();
+    }));
+    second.join();
+    CHECK(had);
+    CHECK_FALSE(of_second);
+}
+
+// The second was given up at once, by a sum that overflowed.
+TEST_CASE("threads that queue for a lock share any patience, also more than a clock can count") {
+    manual_clock::reset();
+    locks_in_memory server;
+    server.answer("take", reply::not_sent(errc::unreachable, "gone"));
+    shared m{server, "orders", {.lease = 10s, .renew = false, .patience = std::chrono::hours::max()}};
+    std::error_code of_first;
+    std::error_code of_second;
+    bool had = false;
+    sleeper first([&] { had = m.try_lock_for(3s, of_first); });
+    REQUIRE(first.sleeps());
+    sleeper second([&] { had = m.try_lock_for(10s, of_second) || had; });
+    REQUIRE(second.sleeps());
+    CHECK(eventually([&] {
+        if (!first.done()) manual_clock::advance(10ms);
+        return first.done();
+    }));
+    CHECK(second.sleeps());
+    CHECK_FALSE(second.done());
+    CHECK(eventually([&] {
+        manual_clock::advance(100ms);
+        return second.done();
+    }));
+    CHECK(of_second == errc::unreachable);
+    CHECK_FALSE(had);
+}
+
+// One in some 8,000 was told that somebody else has it: the thread it had found asking was done by then.
+TEST_CASE("no try is told that somebody else has the lock while nobody does") {
+    const auto gone = [](const command&) { return reply::not_sent(errc::unreachable, "gone"); };
+    distlock::mutex m{gone, "orders", {.patience = 0ms}};
+    std::atomic<int> wrong{0};
+    {
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < 3; ++i) {
+            threads.emplace_back([&] {
+                for (int n = 0; n < 30'000; ++n) {
+                    std::error_code ec;
+                    if (m.try_lock(ec) || !ec) ++wrong;
+                }
+            });
+        }
+    }
+    CHECK(wrong == 0);
+}
+
+namespace {
+
+// What is posted is on its way until somebody asks for it.
+struct late_posts : locks_in_memory {
+    bool post(const command&, const std::shared_ptr<distlock::receipt>& = nullptr) { return true; }
+    void collect() {}
+};
+
+// The same, and it answers no release.
+struct silent_releases : late_posts {
+    reply execute(const command& cmd) {
+        if (handoff_name_of({cmd.argv().begin(), cmd.argv().end()}) != "leave")
+            return late_posts::execute(cmd);
+        asked = true;
+        while (cmd.stop() != nullptr && !cmd.stop_requested()) std::this_thread::yield();
+        return reply::no_answer(errc::cancelled, "stopped");
+    }
+    std::atomic<bool> asked{false};
+};
+
+}  // namespace
+
+// try_lock() had it, and try_lock_for(0ms) was told that somebody else has it.
+TEST_CASE("a try, with a short time-out or none, comes after the posted release of its own object") {
+    for (const auto span : {0ms, 5ms, 100ms}) {
+        manual_clock::reset();
+        late_posts server;
+        distlock::mutex<late_posts, distlock::handoff, manual_clock> m{server, "orders", {.renew = false}};
+        m.lock();
+        CHECK(m.unlock() == release_outcome::posted);
+        bool had = false;
+        sleeper trying([&] { had = span == 100ms ? m.try_lock() : m.try_lock_for(span); });
+        CHECK(eventually([&] {
+            if (!trying.done()) manual_clock::advance(1ms);
+            return trying.done();
+        }));
+        trying.join();
+        CHECK(had);
+    }
+}
+
+// It went on for ten seconds: it asked what had become of a posted release.
+TEST_CASE("a stop request ends a try that asks what became of the posted release") {
+    manual_clock::reset();
+    silent_releases server;
+    distlock::mutex<silent_releases, distlock::handoff, manual_clock> m{server, "orders", {.renew = false}};
+    m.lock();
+    CHECK(m.unlock() == release_outcome::posted);
+    std::stop_source stop;
+    std::error_code ec;
+    bool had = true;
+    sleeper trying([&] { had = m.try_lock(stop.get_token(), ec); });
+    REQUIRE(eventually([&] { return server.asked.load(); }));
+    stop.request_stop();
+    trying.join();
+    CHECK_FALSE(had);
+    CHECK(ec == errc::cancelled);
 }
 
 // It was told that its call was cancelled, which nobody had asked for.

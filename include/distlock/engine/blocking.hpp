@@ -98,7 +98,7 @@ grant run_blocking(any_connection& connection, time_source time, operation& op, 
     for (event last = stop.stop_requested() ? event::stopped() : event::started(time.now());;) {
         action next = op.resume(last);
         answer.reset();  // its memory serves the next one
-        if (next.heard) status.answered(*next.heard);
+        if (next.heard) status.answered(*next.heard, last.now);
         if (next.leave) {
             leave(next.leave->token, next.leave->in_doubt);
             messages.forget();

@@ -77,12 +77,8 @@ class lock_object final : public lock_core, background_task, deadline {
     result acquire(time_point until, manner how, const std::stop_token& stop) override {
         if (in_forked_child()) return failed(errc::wrong_process);
         if (stop.stop_requested()) return failed(errc::cancelled);
-        const bool heard = !how.once || await_answer(answer_time(), stop);
-        if (!start_remote_if_free()) {
-            if (how.once) return stop.stop_requested() ? failed(errc::cancelled) : not_now(heard);
-            if (auto done = queue_up(until, how.guarded, stop)) return *std::move(done);
-        }
-        return acquire_remotely(limits(until, how.once), how.guarded, stop);
+        auto done = how.once ? try_turn(answer_time(), stop) : queue_up(until, how.guarded, stop);
+        return done ? *std::move(done) : acquire_remotely(limits(until, how.once), how.guarded, stop);
     }
 
     release_outcome unlock() noexcept override {
@@ -231,32 +227,33 @@ class lock_object final : public lock_core, background_task, deadline {
         }
     }
 
-    // Effects: while a thread of ours asks the server and has heard nothing yet, waits for an answer.
-    // Returns: whether there is one.
-    bool await_answer(duration longest, const std::stop_token& stop) DISTLOCK_EXCLUDES(mutex_) {
-        {
-            const distlock::detail::annotated_lock guard(mutex_);
-            if (threads_.current_phase() != phase::remote || status_.known()) return true;
+    // For a thread that does not wait for another owner. While a thread of ours asks the server, that one knows whether
+    // "somebody else has it" would be true, and this one waits for its first answer, for `longest`.
+    // Returns: none when it is for this thread to ask the server.
+    std::optional<result> try_turn(duration longest, const std::stop_token& stop) DISTLOCK_EXCLUDES(mutex_) {
+        std::optional<errc> heard;  // cancelled: that thread has ended without an answer
+        for (const auto until = distlock::detail::saturating_add(time_.now(), longest);;) {
+            {
+                const distlock::detail::annotated_lock guard(mutex_);
+                if (may_go_remote()) {
+                    start_remote();
+                    return std::nullopt;
+                }
+                if (threads_.current_phase() == phase::held) return result{};
+                if (status_.known()) heard = status_.trouble();
+            }
+            if (heard && *heard != errc::cancelled) return *heard == errc{} ? result{} : failed(*heard);
+            const bool answered = status_.wait(until, stop, time_);
+            if (stop.stop_requested()) return failed(errc::cancelled);
+            if (!answered) return failed(errc::no_reply, "the server has not answered another thread yet");
+            heard = status_.trouble();
         }
-        return status_.wait(distlock::detail::saturating_add(time_.now(), longest), stop, time_);
-    }
-
-    // What a thread is told whose time is up: the one of ours that asks the server knows whether "somebody else has it"
-    // would be true. `heard`: whether something was heard of the server since this thread came.
-    result not_now(bool heard) const DISTLOCK_EXCLUDES(mutex_) {
-        {
-            const distlock::detail::annotated_lock guard(mutex_);
-            if (threads_.current_phase() != phase::remote) return {};
-        }
-        if (!heard) return failed(errc::no_reply, "the server has not answered another thread yet");
-        // That thread's own stop is no trouble of anybody else's.
-        const errc trouble = status_.trouble();
-        return trouble == errc{} || trouble == errc::cancelled ? result{} : failed(trouble);
     }
 
     // Returns: what became of it; none when it is for this thread to ask the server.
     std::optional<result> queue_up(time_point until, bool guarded, const std::stop_token& stop)
         DISTLOCK_EXCLUDES(mutex_) {
+        if (start_remote_if_free()) return std::nullopt;
         waiter_queue::waiter mine(std::this_thread::get_id(), guarded);
         const auto recheck = [&] {
             const distlock::detail::annotated_lock guard(
@@ -279,10 +276,7 @@ class lock_object final : public lock_core, background_task, deadline {
             case turn_end::kind::timed_out:
                 break;
         }
-        const bool heard = await_answer(shortest_answer_time, stop);
-        if (stop.stop_requested()) return failed(errc::cancelled);
-        if (start_remote_if_free()) return std::nullopt;
-        return not_now(heard);
+        return try_turn(shortest_answer_time, stop);
     }
 
     // Postconditions: of goes_remote: as start_remote().
@@ -317,14 +311,24 @@ class lock_object final : public lock_core, background_task, deadline {
             if (why == wake::granted) return {kind::granted};
             guard.lock();
             if (why != wake::go_remote) continue;
-            if (failures_ == failures || time_.now() - came < options_.patience.get()) {
+            if (failures_ == failures || !out_of_patience(came)) {
                 start_remote();
                 return {kind::goes_remote};
             }
-            // The thread before us has spent our patience with the server, too.
+            // The threads before us have spent our patience with the server, too.
             end_remote();
             return {kind::failed, last_failure_};
         }
+    }
+
+    // `came`: when this thread did.
+    bool out_of_patience(time_point came) const {
+        using distlock::detail::rounding;
+        const auto since = std::max(came, status_.trouble_since());
+        const auto longest =
+            distlock::detail::saturating_cast<duration, rounding::up>(options_.patience.get());
+        const auto now = time_.now();
+        return since < now && now - since >= longest;
     }
 
     bool reached(time_point until) const { return until != time_point::max() && time_.now() >= until; }
@@ -343,15 +347,18 @@ class lock_object final : public lock_core, background_task, deadline {
         using kind = grant::kind;
         try {
             if (!limits.once) back_off(limits.deadline, stop);
-            // A release of ours that was posted on another socket may come too late for a single try, even if it is
-            // heard of before the try's own answer.
-            const bool on_its_way = limits.once && releaser_.unconfirmed();
+            // A release of ours that was posted on another socket may come too late for a try, even if it is heard of
+            // before the try's own answer.
+            const bool short_of_time =
+                limits.once ||
+                limits.deadline < distlock::detail::saturating_add(time_.now(), duration(answer_time()));
+            const bool on_its_way = short_of_time && releaser_.unconfirmed();
             grant got = ask(limits, stop);
             if (on_its_way && got.what == kind::gave_up) {
-                releaser_.confirm_posted();
+                releaser_.confirm_posted(stop);
                 got = ask(limits, stop);
             }
-            if (got.what == kind::granted) return hold(got, guarded);
+            if (got.what == kind::granted) return hold(got, guarded, stop);
             return not_granted(got);
         } catch (...) {
             const distlock::detail::annotated_lock guard(mutex_);
@@ -378,15 +385,15 @@ class lock_object final : public lock_core, background_task, deadline {
     }
 
     // Throws: when the lease cannot be watched; the lock is given back then.
-    result hold(const grant& got, bool guarded) DISTLOCK_EXCLUDES(mutex_) {
+    result hold(const grant& got, bool guarded, const std::stop_token& stop) DISTLOCK_EXCLUDES(mutex_) {
         try {
             const distlock::detail::annotated_lock guard(mutex_);
             return begin_hold(got, guarded);
         } catch (const std::system_error& e) {
-            give_back(got);
+            give_back(got, stop);
             throw no_thread(e);
         } catch (...) {
-            give_back(got);
+            give_back(got, stop);
             throw;
         }
     }
@@ -413,14 +420,16 @@ class lock_object final : public lock_core, background_task, deadline {
         return {.serial = held.held_by().serial, .fence = got.fence};
     }
 
-    void give_back(const grant& got) noexcept {
-        releaser_.confirm(got.token, got.until, got.came + options_.lease.get());
+    void give_back(const grant& got, const std::stop_token& stop) noexcept {
+        releaser_.confirm(got.token, got.until, got.came + options_.lease.get(), stop);
         if (got.in_doubt) releaser_.leave(got.token, certainty::in_doubt, {});
         messages_.forget();
     }
 
     result not_granted(const grant& got) DISTLOCK_EXCLUDES(mutex_) {
         const auto cause = got.what == grant::kind::failed ? got.cause : errc{};
+        // Made while this thread is the remote one: where there is no memory for it, the next one's turn comes once.
+        result told = cause != errc{} ? failed(cause, got.trouble) : result{.without_ttl = got.without_ttl};
         {
             const distlock::detail::annotated_lock guard(mutex_);
             backoff_.on_attempt(got.contended, got.came);
@@ -430,8 +439,7 @@ class lock_object final : public lock_core, background_task, deadline {
             }
             end_remote();
         }
-        if (cause != errc{}) return failed(cause, got.trouble);
-        return {.without_ttl = got.without_ttl};
+        return told;
     }
 
     // Preconditions: there is an acquisition.
@@ -467,9 +475,10 @@ class lock_object final : public lock_core, background_task, deadline {
         if (!p.last) return release_outcome::not_held;
         const auto done = releaser_.release(*p.last);
         messages_.forget();
-        status_.answered(done == release_outcome::unreachable ? errc::no_reply : errc{});
+        const auto now = time_.now();
+        status_.answered(done == release_outcome::unreachable ? errc::no_reply : errc{}, now);
         const distlock::detail::annotated_lock guard(mutex_);
-        backoff_.on_release(time_.now());
+        backoff_.on_release(now);
         end_remote();
         return done;
     }

@@ -2,12 +2,12 @@
 //
 //   class releaser {
 //     release_outcome release(const ended_acquisition&) noexcept;                 // what a thread held
-//     release_outcome confirm(token, valid_until, latest_expiry) noexcept;   // by the calling thread
+//     release_outcome confirm(token, valid_until, latest_expiry, stop) noexcept;   // by the calling thread
 //     void leave(const token&, certainty, stop) noexcept;              // of an attempt that gave up
 //     void repeat(const token&, certainty, latest_expiry) noexcept;    // in the background
 //     void on_grant() noexcept;
 //     bool unconfirmed() noexcept;                                     // the last posted release
-//     void confirm_posted() noexcept;                                  // asks the server for its word
+//     void confirm_posted(stop) noexcept;                              // asks the server for its word
 //     time_point late_until(time_point now) const noexcept;            // what was sent by then and not answered may arrive
 //     time_point latest_expiry() noexcept;                             // until when something of ours may keep others out
 //   };
@@ -69,11 +69,12 @@ class releaser {
     }
 
     /// Effects: releases by `owner`, and asks once more where that may help; what is not confirmed then is repeated in the
-    /// background.
+    /// background. So is what a request of `stop` cuts short.
     /// Round trips: one; two when the answer is lost, or the server refuses.
-    release_outcome confirm(const token& owner, time_point valid_until, time_point latest_expiry) noexcept {
+    release_outcome confirm(const token& owner, time_point valid_until, time_point latest_expiry,
+                            const std::stop_token& stop = {}) noexcept {
         const bool in_time = io_->time().now() < valid_until;
-        const auto machine = ask_twice(owner, latest_expiry);
+        const auto machine = ask_twice(owner, latest_expiry, stop);
         if (!machine.confirmed()) repeat(owner, certainty::granted, latest_expiry);
         return machine.outcome(in_time);
     }
@@ -127,10 +128,10 @@ class releaser {
 
     bool unconfirmed() noexcept { return !posted_->pending().empty(); }
     /// Effects: asks the server what became of the posted release, and once more where that may help.
-    void confirm_posted() noexcept {
+    void confirm_posted(const std::stop_token& stop = {}) noexcept {
         const token owner = posted_->pending();
         if (owner.empty()) return;
-        const auto machine = ask_twice(owner, posted_->latest_expiry());
+        const auto machine = ask_twice(owner, posted_->latest_expiry(), stop);
         if (machine.confirmed()) posted_->confirm();  // else the background goes on
     }
 
@@ -155,16 +156,18 @@ class releaser {
         return std::make_shared<background_release>(io_->connection(), io_->time(), dialect_);
     }
 
-    engine::release ask_twice(const token& owner, time_point latest_expiry) noexcept {
+    engine::release ask_twice(const token& owner, time_point latest_expiry,
+                              const std::stop_token& stop) noexcept {
         engine::release machine(certainty::granted, latest_expiry);
-        if (ask(owner, machine)) ask(owner, machine);
+        if (ask(owner, machine, stop) && !stop.stop_requested()) ask(owner, machine, stop);
         return machine;
     }
 
     // Returns: whether it may help to ask again.
-    bool ask(const token& owner, engine::release& machine) noexcept {
+    bool ask(const token& owner, engine::release& machine, const std::stop_token& stop) noexcept {
         const bool minimal = machine.next() == engine::release::form::minimal;
-        const command cmd = minimal ? dialect_->release_minimal(owner) : dialect_->release(owner);
+        command cmd = minimal ? dialect_->release_minimal(owner) : dialect_->release(owner);
+        cmd.until(stop);
         const auto verdict = dialect_->read_release(io_->connection().execute(cmd));
         machine.on_verdict(verdict, io_->time().now());
         return verdict.again;
