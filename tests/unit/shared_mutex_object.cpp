@@ -664,7 +664,7 @@ struct silent_releases : late_posts {
 }  // namespace
 
 // try_lock() had it, and try_lock_for(0ms) was told that somebody else has it.
-TEST_CASE("a try, with a short time-out or none, comes after the posted release of its own object") {
+TEST_CASE("a try comes after the posted release of its own object, with a short time-out or none") {
     for (const auto span : {0ms, 5ms, 100ms}) {
         manual_clock::reset();
         late_posts server;

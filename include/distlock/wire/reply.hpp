@@ -28,7 +28,7 @@ class reply {
     reply& operator=(const reply&) = default;
     reply& operator=(reply&&) noexcept = default;
     ~reply() {
-        if (elements_.capacity() > spare_.elements.capacity() && !spare_over_)
+        if (!spare_over_ && elements_.capacity() > spare_.elements.capacity())
             spare_.elements.swap(elements_);
     }
 
