@@ -48,7 +48,8 @@ class node_pool;
 /// has answered nothing since it was sent are closed, too. Of idle sockets that nobody needed for a second two are kept.
 ///
 /// From the first pipeline on one socket is reserved for pipelines, in which locks are renewed: commands can use up what the
-/// server or the system allows (maxclients, RLIMIT_NOFILE), but not that one. They use it when there is no other to be had.
+/// server or the system allows (maxclients, RLIMIT_NOFILE), but not that one. They use it when there is no other to be had,
+/// posted ones when no other is idle. It is a new one rather than the last that is idle: so unlock() finds one, too.
 ///
 /// One more socket, from the first wait for a message on, is for all subscriptions. The connection has no thread for it: the
 /// threads that wait read it (see message_reader).

@@ -65,6 +65,7 @@ class node_pool {
             })->deadline();
         channel::extent done;
         const reply failure = on_a_channel(purpose::pipeline, last, nullptr, [&](channel& c) {
+            done = {};
             return c.run_all(commands, replies, answer_by(last), done);
         });
         if (failure.answered()) return;
@@ -77,7 +78,7 @@ class node_pool {
 
     bool post(const command& cmd, std::shared_ptr<receipt> wanted) {
         bool posted = false;
-        on_a_channel(purpose::command, cmd.deadline(), cmd.stop(), [&](channel& c) {
+        on_a_channel(purpose::post, cmd.deadline(), cmd.stop(), [&](channel& c) {
             posted = c.post(cmd, answer_by(cmd.deadline()), std::move(wanted));
             return reply::nil();
         });
@@ -114,7 +115,7 @@ class node_pool {
     clock::time_point answer_by(clock::time_point deadline) const noexcept {
         return std::min(deadline, clock::now() + where_.command_timeout);
     }
-    enum class purpose { command, pipeline };
+    enum class purpose { command, post, pipeline };
 
     // Lifts the reservation of a socket that ends while it is lent.
     struct lift {
@@ -137,15 +138,17 @@ class node_pool {
     template <class Use>
     reply on_a_channel(purpose why, clock::time_point deadline, const std::stop_token* stop, Use use) {
         if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
-        for (;;) {
-            pooled mine = take(why, deadline);
+        // A pipeline without its socket leaves the last idle one to commands, where it can have another.
+        for (bool spare = why == purpose::pipeline;;) {
+            pooled mine = take(why, deadline, spare);
             const bool kept = mine.on != nullptr;
             if (!kept) {
-                if (auto failure = open(mine, deadline, stop)) {
+                if (auto failure = open(mine, spare ? some_of(deadline) : deadline, stop)) {
                     if (stop != nullptr && stop->stop_requested())
                         return named(reply::not_sent(errc::cancelled, "stopped"));
-                    return why == purpose::command ? on_the_reserve(use, *std::move(failure))
-                                                   : *std::move(failure);
+                    if (std::exchange(spare, false)) continue;
+                    return why == purpose::pipeline ? *std::move(failure)
+                                                    : on_the_reserve(use, *std::move(failure));
                 }
             }
             reply answer = use(*mine.on);
@@ -155,9 +158,9 @@ class node_pool {
             const bool turned_away =
                 !kept && !stopped && (answer.is(reply_kind::not_sent) || mine.on->turned_away());
             give_back(std::move(mine));
-            if (again) continue;
+            if (again || (turned_away && std::exchange(spare, false))) continue;
             if (!answer.answered()) answer = named(answer);
-            if (turned_away && why == purpose::command) return on_the_reserve(use, std::move(answer));
+            if (turned_away && why != purpose::pipeline) return on_the_reserve(use, std::move(answer));
             return answer;
         }
     }
@@ -182,6 +185,11 @@ class node_pool {
     clock::time_point connect_by(clock::time_point deadline) const {
         return std::min(deadline, clock::now() + where_.connect_timeout);
     }
+    // Returns: when there is time left for another way.
+    static clock::time_point some_of(clock::time_point deadline) {
+        const auto now = clock::now();
+        return now + (deadline - now) / 4;
+    }
 
     // `stop`: until it is requested; null: it will not be. Returns: what failed.
     std::optional<reply> open(pooled& fresh, clock::time_point deadline, const std::stop_token* stop) {
@@ -200,10 +208,11 @@ class node_pool {
         return std::nullopt;
     }
 
-    // Returns: a socket that is kept and can be used; none, when a new one is to be opened.
-    pooled take(purpose why, clock::time_point deadline) {
+    // Returns: a socket that is kept and can be used; none, when a new one is to be opened. `spare`: the last idle one is not to
+    // be used for a pipeline; then, whether there is one.
+    pooled take(purpose why, clock::time_point deadline, bool& spare) {
         std::vector<pooled> owing;
-        pooled found = next_kept(why, deadline);
+        pooled found = next_kept(why, deadline, spare);
         while (found.on) {
             const auto state = found.on->look();
             if (state == channel::state::ready) break;
@@ -212,21 +221,27 @@ class node_pool {
             } else if (found.on->demoted()) {
                 give_back(std::move(found));
             }
-            found = next_kept(why, deadline);
+            found = next_kept(why, deadline, spare);
         }
         for (auto& later : owing) give_back(std::move(later));
         return found;
     }
 
-    pooled next_kept(purpose why, clock::time_point deadline) {
+    pooled next_kept(purpose why, clock::time_point deadline, bool& spare) {
         annotated_lock guard(idle_lock_);
         pooled found;
         if (why == purpose::pipeline) pipelined_ = true;
+        // What was posted is executed before the first pipeline.
+        spare = spare && reserve_ == reserve::missing && idle_.size() == 1 &&
+                !idle_.back().on->waits_for_answers();
         if (why == purpose::pipeline && reserve_ == reserve::here) {
             found = lend_reserve(reserve::lent_to_pipeline);
-        } else if (!idle_.empty()) {
+        } else if (!idle_.empty() && !spare) {
             found = std::move(idle_.back());
             idle_.pop_back();
+        } else if (why == purpose::post && reserve_ == reserve::here && pipelines_waiting_ == 0) {
+            // Nobody waits for an answer on it, so it is back at once. A new one would cost round trips.
+            found = lend_reserve(reserve::lent_to_command);
         } else if (why == purpose::pipeline && reserve_ == reserve::lent_to_command) {
             // It is back soon, and there may be no other.
             const auto until = connect_by(deadline);

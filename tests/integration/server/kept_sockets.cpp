@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/fake_server.hpp"
 #include "support/hiredis_test.hpp"
 #include "support/moody_server.hpp"
 #include "support/waiting.hpp"
@@ -105,7 +106,8 @@ TEST_CASE("a socket on which the server said that it has its fill of clients is 
     const bool in_a_pipeline = GENERATE(false, true);
     moody_server server;
     hiredis_connection redis(server.uri());
-    fill(redis, server, 1);
+    if (in_a_pipeline) CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_status("OK"));
+    if (!in_a_pipeline) fill(redis, server, 1);
     server.change("-ERR max number of clients reached\r\n");
     const reply turned_away =
         in_a_pipeline ? pipeline(redis, {"GET", "a"}, {"GET", "b"})[0] : redis.execute({"GET", "a"});
@@ -242,12 +244,66 @@ TEST_CASE("from the first one on pipelines have a socket that no command uses wh
     hiredis_connection redis(server.uri() + patient);
     const auto first = id_of_a_command(redis);
     const auto reserved = id_of_a_pipeline(redis);
-    CHECK(reserved == first);
+    CHECK(reserved != first);
     for (int i = 0; i < 5; ++i) {
-        CHECK(id_of_a_command(redis) != reserved);
+        CHECK(id_of_a_command(redis) == first);
         CHECK(id_of_a_pipeline(redis) == reserved);
     }
     CHECK(sockets_at(server) == 2);
+}
+
+// The only socket became the one for pipelines: after the first renewal unlock() connected anew, for a round trip or more.
+TEST_CASE("a release that is posted while the first renewal is on its way connects to nothing") {
+    std::atomic<bool> held{false};
+    fake_server server([&](fake_server::peer& p) {
+        while (const auto asked = p.next_command()) {
+            if (asked->at(0) == "HOLD") held = true;
+            if (asked->at(0) != "HOLD" && !p.send("+OK\r\n")) break;
+        }
+    });
+    hiredis_connection redis(server.uri("", patient));
+    CHECK(redis.execute({"SET", "a", "1"}).is_status("OK"));
+    std::thread renews([&] { static_cast<void>(pipeline(redis, soon({"HOLD"}), soon({"HOLD"}))); });
+    const bool on_its_way = eventually([&] { return held.load(); });
+    const int before = server.accepted();
+    CHECK(redis.post({"DEL", "a"}));
+    CHECK(server.accepted() == before);
+    renews.join();
+    CHECK(on_its_way);
+}
+
+TEST_CASE(
+    "where the server has no room for a second socket, pipelines are answered on the only one, in order") {
+    fake_server server([](fake_server::peer& p) {
+        if (p.number() > 0) {
+            p.send("-ERR max number of clients reached\r\n");
+            return;
+        }
+        for (int nth = 1; p.next_command() && p.send(":" + std::to_string(nth) + "\r\n"); ++nth) continue;
+    });
+    hiredis_connection redis(server.uri("", patient));
+    CHECK(redis.execute({"INCR", "a"}).is_integer(1));
+    const auto both = pipeline(redis, {"INCR", "a"}, {"INCR", "a"});
+    CHECK(both[0].is_integer(2));
+    CHECK(both[1].is_integer(3));
+    CHECK(redis.execute({"INCR", "a"}).is_integer(4));
+    CHECK(server.accepted() == 3);
+}
+
+TEST_CASE("a posted command goes on the socket for pipelines rather than wait for a new one") {
+    moody_server server;
+    hiredis_connection redis(server.uri());
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_status("OK"));
+    const auto told = std::make_shared<receipt>();
+    CHECK(redis.post({"DEL", "a"}, told));
+    CHECK(redis.post({"DEL", "b"}));
+    CHECK(server.accepted() == 1);
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_status("OK"));
+    CHECK(told->answer());
+    CHECK(server.commands("DEL") == 2);
+    CHECK(redis.execute({"GET", "a"}).is_status("OK"));
+    CHECK(redis.post({"DEL", "c"}));
+    CHECK(server.accepted() == 2);
 }
 
 TEST_CASE("when the socket for pipelines ends, the next one that is free becomes it") {
