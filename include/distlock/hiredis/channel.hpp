@@ -37,7 +37,7 @@ class channel {
     /// with a receipt and not answered: its sender is told, and repeats it. A socket that carries what was posted without
     /// one is closed in good order: nobody would repeat that.
     ~channel() {
-        if (broken_ && posted_.unconfirmed() == 0) socket_.abort();
+        if ((broken_ || left_) && posted_.unconfirmed() == 0) socket_.abort();
     }
 
     /// Effects: sends `cmd` and waits for its reply until `deadline`, or until its stop request.
@@ -65,7 +65,31 @@ class channel {
     /// -1).
     reply run(const command& cmd, clock::time_point deadline, int stop_fd) {
         if (auto failure = send(cmd, deadline)) return *std::move(failure);
-        return next_answer(deadline, stop_fd);
+        return next_answer(deadline, stop_fd, posted_.count() > 0);
+    }
+
+    /// Effects: as run() until `deadline`, or a stop request; but giving up does not end the conversation: the answer is dropped
+    /// when it comes.
+    reply run_or_leave(const command& cmd, clock::time_point deadline) {
+        if (cmd.stop_requested()) return reply::not_sent(errc::cancelled, "stopped");
+        const auto nobody = std::make_shared<receipt>();
+        if (auto failure = send(cmd, deadline)) return *std::move(failure);
+        // An event that a stop request sets would need a descriptor, and this is where the system may have none.
+        constexpr std::chrono::milliseconds slice{5};
+        const bool after_posted = posted_.count() > 0;
+        for (;;) {
+            const auto until = cmd.stop() != nullptr ? std::min(deadline, clock::now() + slice) : deadline;
+            reply answer = next_answer(until, -1, after_posted);
+            if (answer.answered() || ended_ != io::timed_out) return answer;
+            const bool stopped = cmd.stop_requested();
+            if (!stopped && clock::now() < deadline) continue;
+            posted_.expect(nobody);
+            left_ = true;
+            broken_ = false;
+            if (!stopped) return answer;
+            ended_ = io::stopped;
+            return lost(errc::cancelled, "stopped");
+        }
     }
 
     /// Returns: whether what was posted was not answered yet, and can be.
@@ -170,8 +194,8 @@ class channel {
 
     /// Returns: whether an exchange failed, or an exception left it half-way.
     bool broken() const noexcept { return broken_; }
-    /// Returns: whether it is broken since the server neither answered nor took in what was sent, in time.
-    bool fell_silent() const noexcept { return broken_ && ended_ == io::timed_out; }
+    /// Returns: whether it is broken, or was left, since the server neither answered nor took in what was sent, in time.
+    bool fell_silent() const noexcept { return (broken_ || left_) && ended_ == io::timed_out; }
     /// Returns: whether the server answered something since the last call. A post alone is no answer.
     bool heard() noexcept { return std::exchange(heard_, false); }
     /// Returns: whether the server said that it is no master, or no longer: see says_role_changed.
@@ -198,9 +222,8 @@ class channel {
         return sending_failed(outcome, sent);
     }
 
-    // Effects: reads on to the reply of what was sent last.
-    reply next_answer(clock::time_point deadline, int stop_fd) {
-        const bool after_posted = posted_.count() > 0;
+    // Effects: reads on to the reply of what was sent last; `after_posted`: when others were still to come.
+    reply next_answer(clock::time_point deadline, int stop_fd, bool after_posted) {
         std::array<char, 16384> buffer;
         std::string_view bytes;
         for (;;) {
@@ -312,6 +335,7 @@ class channel {
     void settle(reply answer) noexcept {
         note(answer);
         posted_.settle(std::move(answer));
+        if (posted_.count() == 0) left_ = false;
     }
     void note(const reply& answer) noexcept {
         if (!answer.is(reply_kind::error)) return;
@@ -378,6 +402,7 @@ class channel {
     io ended_ = io::done;        // how the last attempt to send or to hear something went
     bool session_over_ = false;  // of TLS; what came before the end is still good
     bool broken_ = false;
+    bool left_ = false;  // somebody gave up waiting for an answer that may still come
     bool heard_ = false;
     bool demoted_ = false;
     bool turned_away_ = false;

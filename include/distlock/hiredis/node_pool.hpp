@@ -53,8 +53,10 @@ class node_pool {
     node_pool& operator=(const node_pool&) = delete;
 
     reply execute(const command& cmd) {
-        return on_a_channel(purpose::command, cmd.deadline(), cmd.stop(),
-                            [&](channel& c) { return c.run(cmd, answer_by(cmd.deadline())); });
+        return on_a_channel(purpose::command, cmd.deadline(), cmd.stop(), [&](channel& c, bool lent) {
+            const auto by = answer_by(cmd.deadline());
+            return lent ? c.run_or_leave(cmd, by) : c.run(cmd, by);
+        });
     }
 
     void pipeline(std::span<const command> commands, std::span<reply> replies) {
@@ -64,7 +66,7 @@ class node_pool {
                 return a.deadline() < b.deadline();
             })->deadline();
         channel::extent done;
-        const reply failure = on_a_channel(purpose::pipeline, last, nullptr, [&](channel& c) {
+        const reply failure = on_a_channel(purpose::pipeline, last, nullptr, [&](channel& c, bool) {
             done = {};
             return c.run_all(commands, replies, answer_by(last), done);
         });
@@ -78,7 +80,7 @@ class node_pool {
 
     bool post(const command& cmd, std::shared_ptr<receipt> wanted) {
         bool posted = false;
-        on_a_channel(purpose::post, cmd.deadline(), cmd.stop(), [&](channel& c) {
+        on_a_channel(purpose::post, cmd.deadline(), cmd.stop(), [&](channel& c, bool) {
             posted = c.post(cmd, answer_by(cmd.deadline()), std::move(wanted));
             return reply::nil();
         });
@@ -138,7 +140,6 @@ class node_pool {
     template <class Use>
     reply on_a_channel(purpose why, clock::time_point deadline, const std::stop_token* stop, Use use) {
         if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
-        // A pipeline without its socket leaves the last idle one to commands, where it can have another.
         for (bool spare = why == purpose::pipeline;;) {
             pooled mine = take(why, deadline, spare);
             const bool kept = mine.on != nullptr;
@@ -151,7 +152,7 @@ class node_pool {
                                                     : on_the_reserve(use, *std::move(failure));
                 }
             }
-            reply answer = use(*mine.on);
+            reply answer = use(*mine.on, false);
             // A socket that was kept may have ended unnoticed; nothing was sent on it then.
             const bool stopped = !answer.answered() && answer.cause() == errc::cancelled;
             const bool again = kept && mine.on->broken() && answer.is(reply_kind::not_sent) && !stopped;
@@ -165,13 +166,14 @@ class node_pool {
         }
     }
 
-    // Effects: executes what no other socket could be had for on the one for pipelines, if nobody uses that.
+    // Effects: executes what no other socket could be had for on the one for pipelines, if nobody uses that, and in such a way
+    // that giving up does not end it: the locks that are held may be lost with it.
     // Returns: the answer; without one, `otherwise`.
     template <class Use>
     reply on_the_reserve(Use& use, reply otherwise) {
         pooled mine = borrow_reserve();
         if (!mine.on) return otherwise;
-        reply answer = use(*mine.on);
+        reply answer = use(*mine.on, true);
         give_back(std::move(mine));
         return answer.answered() ? answer : named(answer);
     }
@@ -208,8 +210,8 @@ class node_pool {
         return std::nullopt;
     }
 
-    // Returns: a socket that is kept and can be used; none, when a new one is to be opened. `spare`: the last idle one is not to
-    // be used for a pipeline; then, whether there is one.
+    // Returns: a socket that is kept and can be used; none, when a new one is to be opened. `spare`: for a pipeline a new one is
+    // better than the last idle one, and than one on which the server may be silent; then, whether there is such a one.
     pooled take(purpose why, clock::time_point deadline, bool& spare) {
         std::vector<pooled> owing;
         pooled found = next_kept(why, deadline, spare);
@@ -232,11 +234,14 @@ class node_pool {
         pooled found;
         if (why == purpose::pipeline) pipelined_ = true;
         // What was posted is executed before the first pipeline.
-        spare = spare && reserve_ == reserve::missing && idle_.size() == 1 &&
-                !idle_.back().on->waits_for_answers();
-        if (why == purpose::pipeline && reserve_ == reserve::here) {
+        const bool last_idle =
+            reserve_ == reserve::missing && idle_.size() == 1 && !idle_.back().on->waits_for_answers();
+        spare = spare && (last_idle || reserve_may_be_silent());
+        if (spare) {
+            // Nothing is taken.
+        } else if (why == purpose::pipeline && reserve_ == reserve::here) {
             found = lend_reserve(reserve::lent_to_pipeline);
-        } else if (!idle_.empty() && !spare) {
+        } else if (!idle_.empty()) {
             found = std::move(idle_.back());
             idle_.pop_back();
         } else if (why == purpose::post && reserve_ == reserve::here && pipelines_waiting_ == 0) {
@@ -281,7 +286,8 @@ class node_pool {
         if (c.broken()) return;
         if (c.heard()) mine.heard = ++events_;
         if (mine.opened < role_changed_) return;
-        if (mine.reserved || (pipelined_ && reserve_ == reserve::missing)) {
+        const bool better = reserve_may_be_silent() && mine.heard > std::max(mine.opened, silent_since_);
+        if (mine.reserved || (pipelined_ && reserve_ == reserve::missing) || better) {
             static_cast<void>(mine.reserved.release());
             keep_reserve(std::move(mine));
         } else if (idle_.size() < where_.max_idle) {
@@ -346,10 +352,14 @@ class node_pool {
         }
     }
 
-    // Effects: on the others the server may be as silent as on one that was taken then.
+    // Effects: on the others the server may be as silent as on one that was taken then. The one for pipelines is kept all the
+    // same: there may be no other to be had.
     void forget_silent_since(std::uint64_t taken) noexcept DISTLOCK_REQUIRES(idle_lock_) {
         std::erase_if(idle_, [&](const pooled& one) { return one.heard < taken; });
-        if (reserve_ == reserve::here && kept_reserve_.heard < taken) forget_reserve();
+        silent_since_ = std::max(silent_since_, taken);
+    }
+    bool reserve_may_be_silent() const noexcept DISTLOCK_REQUIRES(idle_lock_) {
+        return reserve_ == reserve::here && kept_reserve_.heard < silent_since_;
     }
 
     const uri where_;
@@ -366,6 +376,8 @@ class node_pool {
     leaked_in_child<std::condition_variable> reserve_back_;
     // Counts when sockets are taken, are heard from, and are no longer trusted.
     std::uint64_t events_ DISTLOCK_GUARDED_BY(idle_lock_) = 0;
+    // The last event after which a socket was silent.
+    std::uint64_t silent_since_ DISTLOCK_GUARDED_BY(idle_lock_) = 0;
     // Those that were opened before this event are not kept.
     std::uint64_t role_changed_ DISTLOCK_GUARDED_BY(idle_lock_) = 0;
     collector upkeep_{*this};

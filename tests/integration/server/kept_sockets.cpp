@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <poll.h>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -304,6 +305,85 @@ TEST_CASE("a posted command goes on the socket for pipelines rather than wait fo
     CHECK(redis.execute({"GET", "a"}).is_status("OK"));
     CHECK(redis.post({"DEL", "c"}));
     CHECK(server.accepted() == 2);
+}
+
+namespace {
+
+// A server that has room for so many connections, answers with the number of the command on its connection, and on the first
+// to HOLD when it is told to.
+class full_server {
+  public:
+    explicit full_server(int room)
+        : front_([this, room](fake_server::peer& p) {
+              if (p.number() >= room) {
+                  p.send("-ERR max number of clients reached\r\n");
+                  return;
+              }
+              int nth = 0;
+              while (const auto asked = p.next_command()) {
+                  if (asked->at(0) == "HOLD") {
+                      ++holding_;
+                      eventually([&] { return let_go_.load(); });
+                  }
+                  if (!p.send(":" + std::to_string(++nth) + "\r\n")) break;
+              }
+          }) {}
+    std::string uri() const { return front_.uri("", patient); }
+    int accepted() const { return front_.accepted(); }
+    int holding() const { return holding_; }
+    void let_go() { let_go_ = true; }
+
+  private:
+    std::atomic<int> holding_{0};
+    std::atomic<bool> let_go_{false};
+    fake_server front_;  // last: its threads use the others
+};
+
+}  // namespace
+
+// The socket was shut down or given up with it, the full server gave it to another client, and what was held was lost.
+TEST_CASE("neither a stop request nor a time-out of a command costs pipelines their socket") {
+    const bool stops = GENERATE(false, true);
+    full_server server(1);
+    hiredis_connection redis(server.uri());
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(2));
+    std::stop_source stop;
+    reply given_up;
+    const std::stop_token token = stop.get_token();
+    std::thread other([&] {
+        command hold{"HOLD"};
+        if (stops) given_up = redis.execute(hold.until(token));
+        if (!stops) given_up = redis.execute(soon(hold));
+    });
+    const bool holds = eventually([&] { return server.holding() == 1; });
+    stop.request_stop();
+    other.join();
+    REQUIRE(holds);
+    CHECK(given_up.is(reply_kind::no_answer));
+    CHECK(given_up.cause() == (stops ? errc::cancelled : errc::no_reply));
+    const auto told = std::make_shared<receipt>();
+    CHECK(redis.post({"DEL", "a"}, told));
+    server.let_go();
+    const auto both = pipeline(redis, {"GET", "a"}, {"GET", "b"});
+    CHECK(both[0].is_integer(5));
+    CHECK(both[1].is_integer(6));
+    const auto answer = told->answer();
+    REQUIRE(answer);
+    CHECK(answer->is_integer(4));
+    CHECK(redis.execute({"GET", "a"}).is_integer(7));
+}
+
+// A caller with ten milliseconds left was enough.
+TEST_CASE("a time-out on another socket does not cost pipelines theirs, where they find no other") {
+    full_server server(2);
+    hiredis_connection redis(server.uri());
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(2));
+    CHECK(redis.execute(soon({"HOLD"})).is(reply_kind::no_answer));
+    CHECK(server.accepted() == 2);
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(4));
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(6));
+    CHECK(server.accepted() == 3);
+    server.let_go();
 }
 
 TEST_CASE("when the socket for pipelines ends, the next one that is free becomes it") {
