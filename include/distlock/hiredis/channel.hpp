@@ -165,25 +165,10 @@ class channel {
     /// Returns: ready for the next command; owing so many replies that it should not be sent more; or over.
     state look() {
         if (broken_) return state::over;
-        if (posted_.count() == 0) return socket_.peek() == io::timed_out ? state::ready : state::over;
-        // What was posted a moment ago is not answered yet.
-        const auto now = clock::now();
-        if (now - posted_at_ < std::chrono::milliseconds{1} && posted_.count() < max_unanswered)
-            return state::ready;
-        std::array<char, 16384> buffer;
-        std::string_view bytes;
-        for (;;) {
-            const io came = socket_.receive(buffer, bytes, clock::time_point{}, -1);
-            if (came == io::timed_out) break;
-            if (came != io::done || !take_in(bytes, now)) return state::over;
-            while (auto answer = reader_.next()) {
-                if (posted_.count() == 0) return state::over;
-                settle(*std::move(answer));
-            }
-            if (reader_.failure() != errc{} || session_over_) return state::over;
-        }
-        if (demoted_ || turned_away_ || (posted_.count() == 0 && reader_.has_leftover())) return state::over;
-        return posted_.count() < max_unanswered ? state::ready : state::owing;
+        broken_ = true;  // should an exception lose what was read
+        const state found = read_posted();
+        broken_ = false;
+        return found;
     }
 
     /// Effects: reads replies to posted commands that have come.
@@ -220,6 +205,28 @@ class channel {
         const io outcome = hand_over(deadline, sent);
         if (outcome == io::done) return std::nullopt;
         return sending_failed(outcome, sent);
+    }
+
+    state read_posted() {
+        if (posted_.count() == 0) return socket_.peek() == io::timed_out ? state::ready : state::over;
+        // What was posted a moment ago is not answered yet.
+        const auto now = clock::now();
+        if (now - posted_at_ < std::chrono::milliseconds{1} && posted_.count() < max_unanswered)
+            return state::ready;
+        std::array<char, 16384> buffer;
+        std::string_view bytes;
+        for (;;) {
+            const io came = socket_.receive(buffer, bytes, clock::time_point{}, -1);
+            if (came == io::timed_out) break;
+            if (came != io::done || !take_in(bytes, now)) return state::over;
+            while (auto answer = reader_.next()) {
+                if (posted_.count() == 0) return state::over;
+                settle(*std::move(answer));
+            }
+            if (reader_.failure() != errc{} || session_over_) return state::over;
+        }
+        if (demoted_ || turned_away_ || (posted_.count() == 0 && reader_.has_leftover())) return state::over;
+        return posted_.count() < max_unanswered ? state::ready : state::owing;
     }
 
     // Effects: reads on to the reply of what was sent last; `after_posted`: when others were still to come.
