@@ -205,9 +205,9 @@ class timer_thread {
 
         void start() DISTLOCK_REQUIRES(lock) {
             // The batch is made here, where somebody hears of it that there is no memory.
-            threads->start([mine = this->shared_from_this(), b = batch(runner->most())]() mutable {
-                mine->keep_time(b);
-            });
+            threads->start([mine = this->shared_from_this(), b = batch(runner->most()),
+                            nth = started + 1]() mutable { mine->keep_time(b, nth); });
+            ++started;
             now = phase::running;
         }
 
@@ -216,7 +216,7 @@ class timer_thread {
             if (at < wake_at) wake.notify_one();
         }
 
-        void keep_time(batch& b) {
+        void keep_time(batch& b, unsigned nth) {
             lock_type guard(lock);
             for (bool last = false; !last;) {
                 last = now == phase::stopping;
@@ -235,10 +235,9 @@ class timer_thread {
                 guard.unlock();
                 b.given_up.clear();
                 if (work) work->run();
-                const bool was_lent = work != nullptr;
                 work.reset();
                 guard.lock();
-                if (was_lent && now == phase::running) return;  // another thread took its place
+                if (nth != started) return;  // another thread took its place
                 if (now == phase::lent) now = phase::running;
             }
         }
@@ -309,7 +308,8 @@ class timer_thread {
         phase now DISTLOCK_GUARDED_BY(lock) = phase::unstarted;
         time_point wake_at DISTLOCK_GUARDED_BY(lock) = time_point::min();  // when the thread waits
         std::size_t adopted DISTLOCK_GUARDED_BY(lock) = 0;
-        const std::unique_ptr<timer_runner> runner;  // of the thread that is not lent
+        unsigned started DISTLOCK_GUARDED_BY(lock) = 0;  // threads: the last one is the one that keeps time
+        const std::unique_ptr<timer_runner> runner;      // of the thread that is not lent
         const std::shared_ptr<distlock::detail::thread_group> threads =
             std::make_shared<distlock::detail::thread_group>();
     };
