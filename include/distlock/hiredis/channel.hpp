@@ -35,9 +35,10 @@ class channel {
     channel& operator=(const channel&) = delete;
     /// Effects: closes the socket. A broken one is aborted, so that what was sent is not applied later. So is what was posted
     /// with a receipt and not answered: its sender is told, and repeats it. A socket that carries what was posted without
-    /// one is closed in good order: nobody would repeat that.
+    /// one is closed in good order: nobody would repeat that. A child after fork() aborts nothing: it would do so for its parent.
     ~channel() {
-        if ((broken_ || left_) && posted_.unconfirmed() == 0) socket_.abort();
+        const bool drops = (broken_ || left_) && !posted_.in_forked_child();
+        if (drops && posted_.unconfirmed() == 0) socket_.abort();
     }
 
     /// Effects: sends `cmd` and waits for its reply until `deadline`, or until its stop request.
