@@ -153,11 +153,13 @@ class node_pool {
                 }
             }
             reply answer = use(*mine.on, false);
-            // A socket that was kept may have ended unnoticed; nothing was sent on it then.
+            // A socket that was kept may have ended unnoticed, or been turned away since it was posted on; nothing was sent on it
+            // then, or executed.
             const bool stopped = !answer.answered() && answer.cause() == errc::cancelled;
-            const bool again = kept && mine.on->broken() && answer.is(reply_kind::not_sent) && !stopped;
-            const bool turned_away =
-                !kept && !stopped && (answer.is(reply_kind::not_sent) || mine.on->turned_away());
+            const bool away = mine.on->turned_away() && mine.heard == mine.opened;
+            const bool again =
+                kept && !stopped && (away || (mine.on->broken() && answer.is(reply_kind::not_sent)));
+            const bool turned_away = !kept && !stopped && (away || answer.is(reply_kind::not_sent));
             give_back(std::move(mine));
             if (again || (turned_away && std::exchange(spare, false))) continue;
             if (!answer.answered()) answer = named(answer);
@@ -286,8 +288,12 @@ class node_pool {
         if (c.broken()) return;
         if (c.heard()) mine.heard = ++events_;
         if (mine.opened < role_changed_) return;
-        const bool better = reserve_may_be_silent() && mine.heard > std::max(mine.opened, silent_since_);
-        if (mine.reserved || (pipelined_ && reserve_ == reserve::missing) || better) {
+        // What was only posted on may have been turned away.
+        const bool better =
+            mine.heard > mine.opened &&
+            (reserve_ == reserve::missing ? pipelined_
+                                          : reserve_may_be_silent() && mine.heard > silent_since_);
+        if (mine.reserved || better) {
             static_cast<void>(mine.reserved.release());
             keep_reserve(std::move(mine));
         } else if (idle_.size() < where_.max_idle) {

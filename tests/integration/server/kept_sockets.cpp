@@ -309,8 +309,8 @@ TEST_CASE("a posted command goes on the socket for pipelines rather than wait fo
 
 namespace {
 
-// A server that has room for so many connections, answers with the number of the command on its connection, and on the first
-// to HOLD when it is told to.
+// A server that has room for so many connections, answers with the number of the command on its connection, to HOLD when it is
+// told to, and hangs up on QUIT.
 class full_server {
   public:
     explicit full_server(int room)
@@ -321,6 +321,7 @@ class full_server {
               }
               int nth = 0;
               while (const auto asked = p.next_command()) {
+                  if (asked->at(0) == "QUIT") break;
                   if (asked->at(0) == "HOLD") {
                       ++holding_;
                       eventually([&] { return let_go_.load(); });
@@ -384,6 +385,24 @@ TEST_CASE("a time-out on another socket does not cost pipelines theirs, where th
     CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(6));
     CHECK(server.accepted() == 3);
     server.let_go();
+}
+
+// A full server had turned it away, and the next working one was left to commands.
+TEST_CASE("a socket on which the server has said nothing yet does not become the one for pipelines") {
+    full_server server(2);
+    hiredis_connection redis(server.uri());
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(2));
+    std::thread other([&] { static_cast<void>(redis.execute({"HOLD"})); });
+    const bool holds = eventually([&] { return server.holding() == 1; });
+    CHECK(pipeline(redis, {"QUIT"}, {"GET", "a"})[0].is(reply_kind::no_answer));
+    CHECK(redis.post({"DEL", "a"}));
+    CHECK(eventually([&] { return server.accepted() == 3; }));
+    server.let_go();
+    other.join();
+    REQUIRE(holds);
+    CHECK(redis.execute({"GET", "a"}).is_integer(2));
+    CHECK(server.accepted() == 4);
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(4));
 }
 
 TEST_CASE("when the socket for pipelines ends, the next one that is free becomes it") {
