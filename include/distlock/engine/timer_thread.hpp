@@ -72,7 +72,7 @@ class timer_runner {
     /// Throws: std::bad_alloc.
     virtual void reserve() = 0;
     /// Effects: does what is `due`, in the order of the times; sets when each is `next` to run: time_point::max(): not until it is
-    /// scheduled again. Called by one thread at a time, without a lock. `last`: they are not called again, so `next` does not count.
+    /// scheduled again. Called by one thread at a time, without a lock. `last`: none of them runs again, whatever is `next`.
     /// Returns: what the thread is to do afterwards though it may block; null: nothing.
     virtual std::shared_ptr<blocking_work> run(std::span<timer_item* const> due, clock::time_point now,
                                                std::span<clock::time_point> next, bool last) noexcept = 0;
@@ -94,8 +94,8 @@ class timer_thread {
     timer_thread& operator=(const timer_thread&) = delete;
 
     /// Preconditions: no item is listed, but adopted ones.
-    /// Effects: of those as many as go at once run a last time, due or not; all are given up. Waits for the thread, except when that
-    /// is the calling one.
+    /// Effects: of those as many as go at once run a last time, due or not; all are given up. Waits for the thread, except when
+    /// that is the calling one.
     ~timer_thread() {
         if (state_.here()) state::end(state_.get());
     }

@@ -264,10 +264,11 @@ TEST_CASE("a release that is posted while the first renewal is on its way connec
     });
     hiredis_connection redis(server.uri("", patient));
     CHECK(redis.execute({"SET", "a", "1"}).is_status("OK"));
-    std::thread renews([&] { static_cast<void>(pipeline(redis, soon({"HOLD"}), soon({"HOLD"}))); });
+    std::jthread renews([&] { static_cast<void>(pipeline(redis, soon({"HOLD"}), soon({"HOLD"}))); });
     const bool on_its_way = eventually([&] { return held.load(); });
     const int before = server.accepted();
     CHECK(redis.post({"DEL", "a"}));
+    CHECK(eventually([&] { return server.commands("DEL") == 1; }));
     CHECK(server.accepted() == before);
     renews.join();
     CHECK(on_its_way);
@@ -298,12 +299,14 @@ TEST_CASE("a posted command goes on the socket for pipelines rather than wait fo
     const auto told = std::make_shared<receipt>();
     CHECK(redis.post({"DEL", "a"}, told));
     CHECK(redis.post({"DEL", "b"}));
+    CHECK(eventually([&] { return server.commands("DEL") == 2; }));
     CHECK(server.accepted() == 1);
     CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_status("OK"));
     CHECK(told->answer());
     CHECK(server.commands("DEL") == 2);
     CHECK(redis.execute({"GET", "a"}).is_status("OK"));
     CHECK(redis.post({"DEL", "c"}));
+    CHECK(eventually([&] { return server.commands("DEL") == 3; }));
     CHECK(server.accepted() == 2);
 }
 
