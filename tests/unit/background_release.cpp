@@ -392,6 +392,29 @@ TEST_CASE("a release that is pending when its object goes, and answered then, is
     CHECK(r.script().commands().empty());
 }
 
+// An answer that was due in a moment was not waited for: "NOSCRIPT" left the lock to its lease.
+TEST_CASE("a posted release that is pending when the background ends is sent once more, with its script") {
+    const bool refused = GENERATE(false, true);
+    posted r;
+    REQUIRE(r.post());
+    r.redis.receipts[0]->settle(done);
+    REQUIRE(r.post());
+    CHECK_FALSE(r.redis.how[1].with_body);
+    if (refused) r.redis.receipts[1]->settle(reply::error("NOSCRIPT x"));
+    r.script().then(done);
+    r.io.reset();
+    REQUIRE(r.asked(1) == words{whole(first)});
+    CHECK(r.script().commands()[0].argv[0] == "EVAL");
+}
+
+TEST_CASE("a release that is answered when the background ends is not sent once more") {
+    posted r;
+    REQUIRE(r.post());
+    r.redis.receipts[0]->settle(done);
+    r.io.reset();
+    CHECK(r.script().commands().empty());
+}
+
 TEST_CASE("a release that was refused when its object has gone is asked for all the same") {
     for (const char* refusal : {"NOSCRIPT x", "OOM x", "NOPERM x", "BUSY x"}) {
         posted r;

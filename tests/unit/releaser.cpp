@@ -330,6 +330,17 @@ TEST_CASE(
     CHECK(manual_clock::now() > until);
 }
 
+// It was to be asked for when its request must have come, and nobody did once the connection was gone.
+TEST_CASE("a token that was left in doubt is asked for once more when the background ends before its time") {
+    releasing<executing> r;
+    r.then({lost, done});
+    r.leave();
+    CHECK(r.sent() == words{whole(owner)});
+    r.it.reset();
+    r.io.reset();
+    CHECK(r.sent() == words(2, whole(owner)));
+}
+
 TEST_CASE("a late request is looked for no longer than a minute and the answer time, whatever the lease") {
     const auto patient = std::make_shared<const distlock::any_dialect_of<distlock::handoff>>(
         "orders", distlock::lock_options{.lease = 1h});

@@ -42,7 +42,7 @@
 
 namespace distlock::engine {
 
-/// What is to be said to the server, again and again. Both functions are called without a lock of the background I/O.
+/// What is to be said to the server, again and again. All functions are called without a lock of the background I/O.
 class background_task : public timer_item {
   public:
     background_task() = default;
@@ -55,6 +55,8 @@ class background_task : public timer_item {
         clock::time_point next;  ///< without a command: when to begin again; time_point::max(): not any more
     };
     virtual step begin(clock::time_point now) noexcept = 0;
+    /// The same where it is not to begin again: the background I/O ends.
+    virtual step begin_last(clock::time_point now) noexcept { return begin(now); }
 
     /// `sent` is before the first byte of the pipeline that the command went with.
     /// Returns: when to begin again; time_point::max(): not any more.
@@ -81,14 +83,14 @@ class background_runner final : public timer_runner {
     }
 
     std::shared_ptr<blocking_work> run(std::span<timer_item* const> due, time_point now,
-                                       std::span<time_point> next) noexcept override {
+                                       std::span<time_point> next, bool last) noexcept override {
         const auto task = [&](std::size_t i) -> background_task& {
             return static_cast<background_task&>(*due[i]);
         };
         asking_.clear();
         commands_.clear();
         for (std::size_t i = 0; i < due.size(); ++i) {
-            const auto step = task(i).begin(now);
+            const auto step = last ? task(i).begin_last(now) : task(i).begin(now);
             next[i] = step.next;
             if (!step.send) continue;
             asking_.push_back(i);
@@ -131,7 +133,7 @@ class background_io {
     background_io& operator=(const background_io&) = delete;
 
     /// Preconditions: no task is listed but adopted ones.
-    /// Effects: of those as many as go in one pipeline begin a last time, if they are due; all are given up.
+    /// Effects: of those as many as go in one pipeline begin a last time, due or not; all are given up.
     ~background_io() {
         if (process_ == distlock::detail::current_process()) present_->end();
     }

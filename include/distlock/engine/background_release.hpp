@@ -173,6 +173,16 @@ class background_release final : public background_task {
         return {has_script_ ? whole : whole.with_body(), {}};
     }
 
+    // What was posted is not waited for, and nobody would hear that the server lacks the script.
+    step begin_last(time_point now) noexcept override {
+        {
+            const distlock::detail::annotated_lock guard(lock_);
+            answer_by_ = now;
+            has_script_ = false;
+        }
+        return begin(now);
+    }
+
     time_point end(const reply& answer, time_point, time_point now) noexcept override {
         const distlock::detail::annotated_lock guard(lock_);
         // Meanwhile another release may have been posted.

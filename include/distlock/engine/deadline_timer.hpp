@@ -49,7 +49,7 @@ class deadline_timer {
         }
         void reserve() override {}
         std::shared_ptr<blocking_work> run(std::span<timer_item* const> due, clock::time_point now,
-                                           std::span<clock::time_point> next) noexcept override {
+                                           std::span<clock::time_point> next, bool) noexcept override {
             auto& first = static_cast<deadline&>(*due[0]);
             next[0] = first.on_deadline(now);
             return first.take_blocking_work();

@@ -72,10 +72,10 @@ class timer_runner {
     /// Throws: std::bad_alloc.
     virtual void reserve() = 0;
     /// Effects: does what is `due`, in the order of the times; sets when each is `next` to run: time_point::max(): not until it is
-    /// scheduled again. Called by one thread at a time, without a lock.
+    /// scheduled again. Called by one thread at a time, without a lock. `last`: they are not called again, so `next` does not count.
     /// Returns: what the thread is to do afterwards though it may block; null: nothing.
     virtual std::shared_ptr<blocking_work> run(std::span<timer_item* const> due, clock::time_point now,
-                                               std::span<clock::time_point> next) noexcept = 0;
+                                               std::span<clock::time_point> next, bool last) noexcept = 0;
 };
 
 /// Thread-safe. The thread starts with the first item and is joined by the destructor. Scheduling an item that is listed
@@ -94,8 +94,8 @@ class timer_thread {
     timer_thread& operator=(const timer_thread&) = delete;
 
     /// Preconditions: no item is listed, but adopted ones.
-    /// Effects: of those as many as go at once run a last time, if they are due; all are given up. Waits for the thread, except when
-    /// that is the calling one.
+    /// Effects: of those as many as go at once run a last time, due or not; all are given up. Waits for the thread, except when that
+    /// is the calling one.
     ~timer_thread() {
         if (state_.here()) state::end(state_.get());
     }
@@ -205,9 +205,9 @@ class timer_thread {
 
         void start() DISTLOCK_REQUIRES(lock) {
             // The batch is made here, where somebody hears of it that there is no memory.
-            threads->start([mine = this->shared_from_this(), b = batch(runner->most())]() mutable {
-                mine->keep_time(b);
-            });
+            threads->start([mine = this->shared_from_this(), b = batch(runner->most()),
+                            nth = started + 1]() mutable { mine->keep_time(b, nth); });
+            ++started;
             now = phase::running;
         }
 
@@ -216,18 +216,18 @@ class timer_thread {
             if (at < wake_at) wake.notify_one();
         }
 
-        void keep_time(batch& b) {
+        void keep_time(batch& b, unsigned nth) {
             lock_type guard(lock);
             for (bool last = false; !last;) {
                 last = now == phase::stopping;
                 const auto at = time.now();
-                collect(b, at);
+                collect(b, at, last);
                 if (b.due.empty()) {
                     if (!last) wait(at, guard.native());
                     continue;
                 }
                 guard.unlock();
-                auto work = runner->run(b.due, at, b.next);
+                auto work = runner->run(b.due, at, b.next, last);
                 guard.lock();
                 put_back(b);
                 if (work && now == phase::running) now = phase::lent;
@@ -235,20 +235,19 @@ class timer_thread {
                 guard.unlock();
                 b.given_up.clear();
                 if (work) work->run();
-                const bool was_lent = work != nullptr;
                 work.reset();
                 guard.lock();
-                if (was_lent && now == phase::running) return;  // another thread took its place
+                if (nth != started) return;  // another thread took its place
                 if (now == phase::lent) now = phase::running;
             }
         }
 
-        void collect(batch& b, time_point at) DISTLOCK_REQUIRES(lock) {
+        void collect(batch& b, time_point at, bool last) DISTLOCK_REQUIRES(lock) {
             b.due.clear();
             // What runs stays listed, at the end of time: to enter it again could need memory.
             for (item* i = items.first(); i != nullptr && b.due.size() < runner->most(); i = items.first()) {
                 if (i->at() == time_point::max()) break;
-                if (i->at() > (b.due.empty() ? at : at + i->early)) break;
+                if (!last && i->at() > (b.due.empty() ? at : at + i->early)) break;
                 i->phase_ = item::phase::running;
                 items.put(*i, time_point::max());
                 b.due.push_back(i);
@@ -309,7 +308,8 @@ class timer_thread {
         phase now DISTLOCK_GUARDED_BY(lock) = phase::unstarted;
         time_point wake_at DISTLOCK_GUARDED_BY(lock) = time_point::min();  // when the thread waits
         std::size_t adopted DISTLOCK_GUARDED_BY(lock) = 0;
-        const std::unique_ptr<timer_runner> runner;  // of the thread that is not lent
+        unsigned started DISTLOCK_GUARDED_BY(lock) = 0;  // threads: the last one is the one that keeps time
+        const std::unique_ptr<timer_runner> runner;      // of the thread that is not lent
         const std::shared_ptr<distlock::detail::thread_group> threads =
             std::make_shared<distlock::detail::thread_group>();
     };

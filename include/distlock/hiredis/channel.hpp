@@ -35,9 +35,10 @@ class channel {
     channel& operator=(const channel&) = delete;
     /// Effects: closes the socket. A broken one is aborted, so that what was sent is not applied later. So is what was posted
     /// with a receipt and not answered: its sender is told, and repeats it. A socket that carries what was posted without
-    /// one is closed in good order: nobody would repeat that.
+    /// one is closed in good order: nobody would repeat that. A child after fork() aborts nothing: it would do so for its parent.
     ~channel() {
-        if (broken_ && posted_.unconfirmed() == 0) socket_.abort();
+        const bool drops = (broken_ || left_) && !posted_.in_forked_child();
+        if (drops && posted_.unconfirmed() == 0) socket_.abort();
     }
 
     /// Effects: sends `cmd` and waits for its reply until `deadline`, or until its stop request.
@@ -65,7 +66,31 @@ class channel {
     /// -1).
     reply run(const command& cmd, clock::time_point deadline, int stop_fd) {
         if (auto failure = send(cmd, deadline)) return *std::move(failure);
-        return next_answer(deadline, stop_fd);
+        return next_answer(deadline, stop_fd, posted_.count() > 0);
+    }
+
+    /// Effects: as run() until `deadline`, or a stop request; but giving up does not end the conversation: the answer is dropped
+    /// when it comes.
+    reply run_or_leave(const command& cmd, clock::time_point deadline) {
+        if (cmd.stop_requested()) return reply::not_sent(errc::cancelled, "stopped");
+        const auto nobody = std::make_shared<receipt>();
+        if (auto failure = send(cmd, deadline)) return *std::move(failure);
+        // An event that a stop request sets would need a descriptor, and this is where the system may have none.
+        constexpr std::chrono::milliseconds slice{5};
+        const bool after_posted = posted_.count() > 0;
+        for (;;) {
+            const auto until = cmd.stop() != nullptr ? std::min(deadline, clock::now() + slice) : deadline;
+            reply answer = next_answer(until, -1, after_posted);
+            if (answer.answered() || ended_ != io::timed_out) return answer;
+            const bool stopped = cmd.stop_requested();
+            if (!stopped && clock::now() < deadline) continue;
+            posted_.expect(nobody);
+            left_ = true;
+            broken_ = false;
+            if (!stopped) return answer;
+            ended_ = io::stopped;
+            return lost(errc::cancelled, "stopped");
+        }
     }
 
     /// Returns: whether what was posted was not answered yet, and can be.
@@ -141,25 +166,10 @@ class channel {
     /// Returns: ready for the next command; owing so many replies that it should not be sent more; or over.
     state look() {
         if (broken_) return state::over;
-        if (posted_.count() == 0) return socket_.peek() == io::timed_out ? state::ready : state::over;
-        // What was posted a moment ago is not answered yet.
-        const auto now = clock::now();
-        if (now - posted_at_ < std::chrono::milliseconds{1} && posted_.count() < max_unanswered)
-            return state::ready;
-        std::array<char, 16384> buffer;
-        std::string_view bytes;
-        for (;;) {
-            const io came = socket_.receive(buffer, bytes, clock::time_point{}, -1);
-            if (came == io::timed_out) break;
-            if (came != io::done || !take_in(bytes, now)) return state::over;
-            while (auto answer = reader_.next()) {
-                if (posted_.count() == 0) return state::over;
-                settle(*std::move(answer));
-            }
-            if (reader_.failure() != errc{} || session_over_) return state::over;
-        }
-        if (demoted_ || turned_away_ || (posted_.count() == 0 && reader_.has_leftover())) return state::over;
-        return posted_.count() < max_unanswered ? state::ready : state::owing;
+        broken_ = true;  // should an exception lose what was read
+        const state found = read_posted();
+        broken_ = false;
+        return found;
     }
 
     /// Effects: reads replies to posted commands that have come.
@@ -170,8 +180,8 @@ class channel {
 
     /// Returns: whether an exchange failed, or an exception left it half-way.
     bool broken() const noexcept { return broken_; }
-    /// Returns: whether it is broken since the server neither answered nor took in what was sent, in time.
-    bool fell_silent() const noexcept { return broken_ && ended_ == io::timed_out; }
+    /// Returns: whether it is broken, or was left, since the server neither answered nor took in what was sent, in time.
+    bool fell_silent() const noexcept { return (broken_ || left_) && ended_ == io::timed_out; }
     /// Returns: whether the server answered something since the last call. A post alone is no answer.
     bool heard() noexcept { return std::exchange(heard_, false); }
     /// Returns: whether the server said that it is no master, or no longer: see says_role_changed.
@@ -198,9 +208,30 @@ class channel {
         return sending_failed(outcome, sent);
     }
 
-    // Effects: reads on to the reply of what was sent last.
-    reply next_answer(clock::time_point deadline, int stop_fd) {
-        const bool after_posted = posted_.count() > 0;
+    state read_posted() {
+        if (posted_.count() == 0) return socket_.peek() == io::timed_out ? state::ready : state::over;
+        // What was posted a moment ago is not answered yet.
+        const auto now = clock::now();
+        if (now - posted_at_ < std::chrono::milliseconds{1} && posted_.count() < max_unanswered)
+            return state::ready;
+        std::array<char, 16384> buffer;
+        std::string_view bytes;
+        for (;;) {
+            const io came = socket_.receive(buffer, bytes, clock::time_point{}, -1);
+            if (came == io::timed_out) break;
+            if (came != io::done || !take_in(bytes, now)) return state::over;
+            while (auto answer = reader_.next()) {
+                if (posted_.count() == 0) return state::over;
+                settle(*std::move(answer));
+            }
+            if (reader_.failure() != errc{} || session_over_) return state::over;
+        }
+        if (demoted_ || turned_away_ || (posted_.count() == 0 && reader_.has_leftover())) return state::over;
+        return posted_.count() < max_unanswered ? state::ready : state::owing;
+    }
+
+    // Effects: reads on to the reply of what was sent last; `after_posted`: when others were still to come.
+    reply next_answer(clock::time_point deadline, int stop_fd, bool after_posted) {
         std::array<char, 16384> buffer;
         std::string_view bytes;
         for (;;) {
@@ -312,6 +343,7 @@ class channel {
     void settle(reply answer) noexcept {
         note(answer);
         posted_.settle(std::move(answer));
+        if (posted_.count() == 0) left_ = false;
     }
     void note(const reply& answer) noexcept {
         if (!answer.is(reply_kind::error)) return;
@@ -378,6 +410,7 @@ class channel {
     io ended_ = io::done;        // how the last attempt to send or to hear something went
     bool session_over_ = false;  // of TLS; what came before the end is still good
     bool broken_ = false;
+    bool left_ = false;  // somebody gave up waiting for an answer that may still come
     bool heard_ = false;
     bool demoted_ = false;
     bool turned_away_ = false;

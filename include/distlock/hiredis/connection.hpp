@@ -45,10 +45,14 @@ class node_pool;
 /// except where a posted command without a receipt is among it. When the server says that it is a replica or becomes one
 /// (READONLY, MASTERDOWN, UNBLOCKED), no socket that is open then is used again: the next command resolves the name and
 /// connects anew, and so do the subscriptions. When a command is not answered in time, the idle sockets on which the server
-/// has answered nothing since it was sent are closed, too. Of idle sockets that nobody needed for a second two are kept.
+/// has answered nothing since it was sent are closed, too.
+/// Of idle sockets that nobody needed for a second two are kept.
 ///
 /// From the first pipeline on one socket is reserved for pipelines, in which locks are renewed: commands can use up what the
-/// server or the system allows (maxclients, RLIMIT_NOFILE), but not that one. They use it when there is no other to be had.
+/// server or the system allows (maxclients, RLIMIT_NOFILE), but not that one. They use it when there is no other to be had,
+/// posted ones when no other is idle. No stop request and no time-out of a command ends it: the answer is dropped when it
+/// comes. A new one is preferred to the last that is idle, so that unlock() finds one, too; and to the reserved one, when
+/// another socket has fallen silent.
 ///
 /// One more socket, from the first wait for a message on, is for all subscriptions. The connection has no thread for it: the
 /// threads that wait read it (see message_reader).
@@ -70,7 +74,7 @@ class hiredis_connection {
     ~hiredis_connection();
 
     /// Effects: executes one command and waits for its reply, until its stop request, which ends connecting, too. The socket is
-    /// given up then.
+    /// given up then, unless it is the one for pipelines.
     /// Returns: the reply; not_sent or no_answer, with a reason that names the server and holds no secret,
     /// when there is none.
     /// Round trips: one; on a new socket two more at most, for AUTH (or PING, over TLS) and SELECT.

@@ -42,7 +42,9 @@ class handshake {
             // answered once, it may still refuse.
             if (server.password.empty()) {
                 const reply answer = made->run({"PING"}, deadline, stop_fd);
-                if (!answer.answered()) return {nullptr, handshake_failure(answer, "PING")};
+                // Behind what ends TLS for it there may be a full server.
+                if (!answer.answered() || made->turned_away())
+                    return {nullptr, handshake_failure(answer, "PING")};
             }
         }
         if (!server.password.empty()) {
@@ -64,8 +66,10 @@ class handshake {
             if (!answer.is_status("OK")) return {nullptr, handshake_failure(answer, "SELECT")};
             if (auto surplus = not_alone(*made, "SELECT")) return {nullptr, *std::move(surplus)};
         }
-        if (made->broken_)
+        if (made->reader_.has_leftover())
             return {nullptr, reply::not_sent(errc::protocol_error, "more replies than questions")};
+        if (made->broken_)
+            return {nullptr, reply::not_sent(errc::unreachable, "the server closed the connection")};
         made->socket_.expect_timeout(server.command_timeout);
         return {std::move(made), {}};
     }
@@ -81,9 +85,9 @@ class handshake {
     // Returns: what is wrong when more than one reply to a step came, or the server hung up after it.
     static std::optional<reply> not_alone(const channel& made, const char* step) {
         const io next = made.socket_.peek();
-        if (made.broken_ || next == io::done)
+        if (made.reader_.has_leftover() || (next == io::done && !made.session_over_))
             return reply::not_sent(errc::protocol_error, step + std::string(" was answered twice"));
-        if (next == io::timed_out) return std::nullopt;
+        if (next == io::timed_out && !made.broken_) return std::nullopt;
         return reply::not_sent(errc::unreachable, step + std::string(": the server closed the connection"));
     }
 

@@ -53,8 +53,10 @@ class node_pool {
     node_pool& operator=(const node_pool&) = delete;
 
     reply execute(const command& cmd) {
-        return on_a_channel(purpose::command, cmd.deadline(), cmd.stop(),
-                            [&](channel& c) { return c.run(cmd, answer_by(cmd.deadline())); });
+        return on_a_channel(purpose::command, cmd.deadline(), cmd.stop(), [&](channel& c, bool lent) {
+            const auto by = answer_by(cmd.deadline());
+            return lent ? c.run_or_leave(cmd, by) : c.run(cmd, by);
+        });
     }
 
     void pipeline(std::span<const command> commands, std::span<reply> replies) {
@@ -64,7 +66,8 @@ class node_pool {
                 return a.deadline() < b.deadline();
             })->deadline();
         channel::extent done;
-        const reply failure = on_a_channel(purpose::pipeline, last, nullptr, [&](channel& c) {
+        const reply failure = on_a_channel(purpose::pipeline, last, nullptr, [&](channel& c, bool) {
+            done = {};
             return c.run_all(commands, replies, answer_by(last), done);
         });
         if (failure.answered()) return;
@@ -77,7 +80,7 @@ class node_pool {
 
     bool post(const command& cmd, std::shared_ptr<receipt> wanted) {
         bool posted = false;
-        on_a_channel(purpose::command, cmd.deadline(), cmd.stop(), [&](channel& c) {
+        on_a_channel(purpose::post, cmd.deadline(), cmd.stop(), [&](channel& c, bool) {
             posted = c.post(cmd, answer_by(cmd.deadline()), std::move(wanted));
             return reply::nil();
         });
@@ -114,7 +117,7 @@ class node_pool {
     clock::time_point answer_by(clock::time_point deadline) const noexcept {
         return std::min(deadline, clock::now() + where_.command_timeout);
     }
-    enum class purpose { command, pipeline };
+    enum class purpose { command, post, pipeline };
 
     // Lifts the reservation of a socket that ends while it is lent.
     struct lift {
@@ -137,38 +140,42 @@ class node_pool {
     template <class Use>
     reply on_a_channel(purpose why, clock::time_point deadline, const std::stop_token* stop, Use use) {
         if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
-        for (;;) {
-            pooled mine = take(why, deadline);
+        for (bool spare = why == purpose::pipeline;;) {
+            pooled mine = take(why, deadline, spare);
             const bool kept = mine.on != nullptr;
             if (!kept) {
-                if (auto failure = open(mine, deadline, stop)) {
+                if (auto failure = open(mine, spare ? some_of(deadline) : deadline, stop)) {
                     if (stop != nullptr && stop->stop_requested())
                         return named(reply::not_sent(errc::cancelled, "stopped"));
-                    return why == purpose::command ? on_the_reserve(use, *std::move(failure))
-                                                   : *std::move(failure);
+                    if (std::exchange(spare, false)) continue;
+                    return why == purpose::pipeline ? *std::move(failure)
+                                                    : on_the_reserve(use, *std::move(failure));
                 }
             }
-            reply answer = use(*mine.on);
-            // A socket that was kept may have ended unnoticed; nothing was sent on it then.
+            reply answer = use(*mine.on, false);
+            // A socket that was kept may have ended unnoticed, or been turned away since it was posted on; nothing was sent on it
+            // then, or executed.
             const bool stopped = !answer.answered() && answer.cause() == errc::cancelled;
-            const bool again = kept && mine.on->broken() && answer.is(reply_kind::not_sent) && !stopped;
-            const bool turned_away =
-                !kept && !stopped && (answer.is(reply_kind::not_sent) || mine.on->turned_away());
+            const bool away = mine.on->turned_away() && mine.heard == mine.opened;
+            const bool again =
+                kept && !stopped && (away || (mine.on->broken() && answer.is(reply_kind::not_sent)));
+            const bool turned_away = !kept && !stopped && (away || answer.is(reply_kind::not_sent));
             give_back(std::move(mine));
-            if (again) continue;
+            if (again || (turned_away && std::exchange(spare, false))) continue;
             if (!answer.answered()) answer = named(answer);
-            if (turned_away && why == purpose::command) return on_the_reserve(use, std::move(answer));
+            if (turned_away && why != purpose::pipeline) return on_the_reserve(use, std::move(answer));
             return answer;
         }
     }
 
-    // Effects: executes what no other socket could be had for on the one for pipelines, if nobody uses that.
+    // Effects: executes what no other socket could be had for on the one for pipelines, if nobody uses that, and in such a way
+    // that giving up does not end it: the locks that are held may be lost with it.
     // Returns: the answer; without one, `otherwise`.
     template <class Use>
     reply on_the_reserve(Use& use, reply otherwise) {
         pooled mine = borrow_reserve();
         if (!mine.on) return otherwise;
-        reply answer = use(*mine.on);
+        reply answer = use(*mine.on, true);
         give_back(std::move(mine));
         return answer.answered() ? answer : named(answer);
     }
@@ -181,6 +188,11 @@ class node_pool {
 
     clock::time_point connect_by(clock::time_point deadline) const {
         return std::min(deadline, clock::now() + where_.connect_timeout);
+    }
+    // Returns: when there is time left for another way.
+    static clock::time_point some_of(clock::time_point deadline) {
+        const auto now = clock::now();
+        return now + (deadline - now) / 4;
     }
 
     // `stop`: until it is requested; null: it will not be. Returns: what failed.
@@ -200,10 +212,11 @@ class node_pool {
         return std::nullopt;
     }
 
-    // Returns: a socket that is kept and can be used; none, when a new one is to be opened.
-    pooled take(purpose why, clock::time_point deadline) {
+    // Returns: a socket that is kept and can be used; none, when a new one is to be opened. `spare`: for a pipeline a new one is
+    // better than the last idle one, and than one on which the server may be silent; then, whether there is such a one.
+    pooled take(purpose why, clock::time_point deadline, bool& spare) {
         std::vector<pooled> owing;
-        pooled found = next_kept(why, deadline);
+        pooled found = next_kept(why, deadline, spare);
         while (found.on) {
             const auto state = found.on->look();
             if (state == channel::state::ready) break;
@@ -212,21 +225,30 @@ class node_pool {
             } else if (found.on->demoted()) {
                 give_back(std::move(found));
             }
-            found = next_kept(why, deadline);
+            found = next_kept(why, deadline, spare);
         }
         for (auto& later : owing) give_back(std::move(later));
         return found;
     }
 
-    pooled next_kept(purpose why, clock::time_point deadline) {
+    pooled next_kept(purpose why, clock::time_point deadline, bool& spare) {
         annotated_lock guard(idle_lock_);
         pooled found;
         if (why == purpose::pipeline) pipelined_ = true;
-        if (why == purpose::pipeline && reserve_ == reserve::here) {
+        // What was posted is executed before the first pipeline.
+        const bool last_idle =
+            reserve_ == reserve::missing && idle_.size() == 1 && !idle_.back().on->waits_for_answers();
+        spare = spare && (last_idle || reserve_may_be_silent());
+        if (spare) {
+            // Nothing is taken.
+        } else if (why == purpose::pipeline && reserve_ == reserve::here) {
             found = lend_reserve(reserve::lent_to_pipeline);
         } else if (!idle_.empty()) {
             found = std::move(idle_.back());
             idle_.pop_back();
+        } else if (why == purpose::post && reserve_ == reserve::here && pipelines_waiting_ == 0) {
+            // Nobody waits for an answer on it, so it is back at once. A new one would cost round trips.
+            found = lend_reserve(reserve::lent_to_command);
         } else if (why == purpose::pipeline && reserve_ == reserve::lent_to_command) {
             // It is back soon, and there may be no other.
             const auto until = connect_by(deadline);
@@ -266,7 +288,12 @@ class node_pool {
         if (c.broken()) return;
         if (c.heard()) mine.heard = ++events_;
         if (mine.opened < role_changed_) return;
-        if (mine.reserved || (pipelined_ && reserve_ == reserve::missing)) {
+        // What was only posted on may have been turned away.
+        const bool better =
+            mine.heard > mine.opened &&
+            (reserve_ == reserve::missing ? pipelined_
+                                          : reserve_may_be_silent() && mine.heard > silent_since_);
+        if (mine.reserved || better) {
             static_cast<void>(mine.reserved.release());
             keep_reserve(std::move(mine));
         } else if (idle_.size() < where_.max_idle) {
@@ -331,10 +358,14 @@ class node_pool {
         }
     }
 
-    // Effects: on the others the server may be as silent as on one that was taken then.
+    // Effects: on the others the server may be as silent as on one that was taken then. The one for pipelines is kept all the
+    // same: there may be no other to be had.
     void forget_silent_since(std::uint64_t taken) noexcept DISTLOCK_REQUIRES(idle_lock_) {
         std::erase_if(idle_, [&](const pooled& one) { return one.heard < taken; });
-        if (reserve_ == reserve::here && kept_reserve_.heard < taken) forget_reserve();
+        silent_since_ = std::max(silent_since_, taken);
+    }
+    bool reserve_may_be_silent() const noexcept DISTLOCK_REQUIRES(idle_lock_) {
+        return reserve_ == reserve::here && kept_reserve_.heard < silent_since_;
     }
 
     const uri where_;
@@ -351,6 +382,8 @@ class node_pool {
     leaked_in_child<std::condition_variable> reserve_back_;
     // Counts when sockets are taken, are heard from, and are no longer trusted.
     std::uint64_t events_ DISTLOCK_GUARDED_BY(idle_lock_) = 0;
+    // The last event after which a socket was silent.
+    std::uint64_t silent_since_ DISTLOCK_GUARDED_BY(idle_lock_) = 0;
     // Those that were opened before this event are not kept.
     std::uint64_t role_changed_ DISTLOCK_GUARDED_BY(idle_lock_) = 0;
     collector upkeep_{*this};

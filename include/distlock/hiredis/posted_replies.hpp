@@ -5,6 +5,7 @@
 //     void settle(reply) noexcept;                // the first of them came
 //     std::size_t count() const noexcept;
 //     std::size_t unconfirmed() const noexcept;   // of these: nobody wants to know, and sends it again
+//     bool in_forked_child() const noexcept;
 //   };
 #pragma once
 
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include <distlock/base/error.hpp>
+#include <distlock/detail/system.hpp>
 #include <distlock/net/receipt.hpp>
 #include <distlock/wire/reply.hpp>
 
@@ -25,8 +27,9 @@ class posted_replies {
     posted_replies() = default;
     posted_replies(const posted_replies&) = delete;
     posted_replies& operator=(const posted_replies&) = delete;
-    /// Effects: those that did not come never will.
+    /// Effects: those that did not come never will. In a child after fork() none: a thread of its parent may have had a receipt.
     ~posted_replies() {
+        if (in_forked_child()) return;
         while (count() > 0) settle(reply::no_answer(errc::no_reply, "the connection broke"));
     }
 
@@ -54,7 +57,10 @@ class posted_replies {
     /// Returns: how many of them have no receipt: a sender that has one learns of a loss and repeats the command.
     std::size_t unconfirmed() const noexcept { return unconfirmed_; }
 
+    bool in_forked_child() const noexcept { return current_process() != process_; }
+
   private:
+    const process_id process_ = current_process();
     std::vector<std::shared_ptr<receipt>> to_come_;
     std::size_t first_ = 0;
     std::size_t unconfirmed_ = 0;

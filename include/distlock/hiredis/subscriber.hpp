@@ -161,9 +161,9 @@ class subscriber final : public message_reader {
         const auto then = clock::now();
         if (!said) {
             wake_.reset();
-            if (owed_ > 0 && then >= end) replace_by(nullptr);
+            if (owed_ > 0 && then >= end) lose();
         } else if (!said->answered()) {
-            replace_by(nullptr);
+            lose();
         } else {
             last_ = then;
             tell(*said);
@@ -175,8 +175,17 @@ class subscriber final : public message_reader {
         last_ = clock::now();
         ++owed_;
         if (current_->say(cmd, last_ + where_.command_timeout)) return true;
-        replace_by(nullptr);
+        lose();
         return false;
+    }
+
+    // Effects: the present socket is over. One that it was to replace is the present one again, until there is another: a full
+    // server turned the new one away.
+    void lose() noexcept {
+        const bool kept = previous_ != nullptr;
+        replace_by(std::move(previous_));
+        previous_.reset();
+        if (kept) reconnect();
     }
 
     // Effects: `by` becomes the time when another socket is to be opened, if that is sooner. From now on the reader is rung for.

@@ -8,12 +8,14 @@
 #include <cstdint>
 #include <memory>
 #include <poll.h>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/fake_server.hpp"
 #include "support/hiredis_test.hpp"
 #include "support/moody_server.hpp"
 #include "support/waiting.hpp"
@@ -105,7 +107,8 @@ TEST_CASE("a socket on which the server said that it has its fill of clients is 
     const bool in_a_pipeline = GENERATE(false, true);
     moody_server server;
     hiredis_connection redis(server.uri());
-    fill(redis, server, 1);
+    if (in_a_pipeline) CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_status("OK"));
+    if (!in_a_pipeline) fill(redis, server, 1);
     server.change("-ERR max number of clients reached\r\n");
     const reply turned_away =
         in_a_pipeline ? pipeline(redis, {"GET", "a"}, {"GET", "b"})[0] : redis.execute({"GET", "a"});
@@ -242,12 +245,164 @@ TEST_CASE("from the first one on pipelines have a socket that no command uses wh
     hiredis_connection redis(server.uri() + patient);
     const auto first = id_of_a_command(redis);
     const auto reserved = id_of_a_pipeline(redis);
-    CHECK(reserved == first);
+    CHECK(reserved != first);
     for (int i = 0; i < 5; ++i) {
-        CHECK(id_of_a_command(redis) != reserved);
+        CHECK(id_of_a_command(redis) == first);
         CHECK(id_of_a_pipeline(redis) == reserved);
     }
     CHECK(sockets_at(server) == 2);
+}
+
+// The only socket became the one for pipelines: after the first renewal unlock() connected anew, for a round trip or more.
+TEST_CASE("a release that is posted while the first renewal is on its way connects to nothing") {
+    std::atomic<bool> held{false};
+    fake_server server([&](fake_server::peer& p) {
+        while (const auto asked = p.next_command()) {
+            if (asked->at(0) == "HOLD") held = true;
+            if (asked->at(0) != "HOLD" && !p.send("+OK\r\n")) break;
+        }
+    });
+    hiredis_connection redis(server.uri("", patient));
+    CHECK(redis.execute({"SET", "a", "1"}).is_status("OK"));
+    std::thread renews([&] { static_cast<void>(pipeline(redis, soon({"HOLD"}), soon({"HOLD"}))); });
+    const bool on_its_way = eventually([&] { return held.load(); });
+    const int before = server.accepted();
+    CHECK(redis.post({"DEL", "a"}));
+    CHECK(server.accepted() == before);
+    renews.join();
+    CHECK(on_its_way);
+}
+
+TEST_CASE(
+    "where the server has no room for a second socket, pipelines are answered on the only one, in order") {
+    fake_server server([](fake_server::peer& p) {
+        if (p.number() > 0) {
+            p.send("-ERR max number of clients reached\r\n");
+            return;
+        }
+        for (int nth = 1; p.next_command() && p.send(":" + std::to_string(nth) + "\r\n"); ++nth) continue;
+    });
+    hiredis_connection redis(server.uri("", patient));
+    CHECK(redis.execute({"INCR", "a"}).is_integer(1));
+    const auto both = pipeline(redis, {"INCR", "a"}, {"INCR", "a"});
+    CHECK(both[0].is_integer(2));
+    CHECK(both[1].is_integer(3));
+    CHECK(redis.execute({"INCR", "a"}).is_integer(4));
+    CHECK(server.accepted() == 3);
+}
+
+TEST_CASE("a posted command goes on the socket for pipelines rather than wait for a new one") {
+    moody_server server;
+    hiredis_connection redis(server.uri());
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_status("OK"));
+    const auto told = std::make_shared<receipt>();
+    CHECK(redis.post({"DEL", "a"}, told));
+    CHECK(redis.post({"DEL", "b"}));
+    CHECK(server.accepted() == 1);
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_status("OK"));
+    CHECK(told->answer());
+    CHECK(server.commands("DEL") == 2);
+    CHECK(redis.execute({"GET", "a"}).is_status("OK"));
+    CHECK(redis.post({"DEL", "c"}));
+    CHECK(server.accepted() == 2);
+}
+
+namespace {
+
+// A server that has room for so many connections, answers with the number of the command on its connection, to HOLD when it is
+// told to, and hangs up on QUIT.
+class full_server {
+  public:
+    explicit full_server(int room)
+        : front_([this, room](fake_server::peer& p) {
+              if (p.number() >= room) {
+                  p.send("-ERR max number of clients reached\r\n");
+                  return;
+              }
+              int nth = 0;
+              while (const auto asked = p.next_command()) {
+                  if (asked->at(0) == "QUIT") break;
+                  if (asked->at(0) == "HOLD") {
+                      ++holding_;
+                      eventually([&] { return let_go_.load(); });
+                  }
+                  if (!p.send(":" + std::to_string(++nth) + "\r\n")) break;
+              }
+          }) {}
+    std::string uri() const { return front_.uri("", patient); }
+    int accepted() const { return front_.accepted(); }
+    int holding() const { return holding_; }
+    void let_go() { let_go_ = true; }
+
+  private:
+    std::atomic<int> holding_{0};
+    std::atomic<bool> let_go_{false};
+    fake_server front_;  // last: its threads use the others
+};
+
+}  // namespace
+
+// The socket was shut down or given up with it, the full server gave it to another client, and what was held was lost.
+TEST_CASE("neither a stop request nor a time-out of a command costs pipelines their socket") {
+    const bool stops = GENERATE(false, true);
+    full_server server(1);
+    hiredis_connection redis(server.uri());
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(2));
+    std::stop_source stop;
+    reply given_up;
+    const std::stop_token token = stop.get_token();
+    std::thread other([&] {
+        command hold{"HOLD"};
+        if (stops) given_up = redis.execute(hold.until(token));
+        if (!stops) given_up = redis.execute(soon(hold));
+    });
+    const bool holds = eventually([&] { return server.holding() == 1; });
+    stop.request_stop();
+    other.join();
+    REQUIRE(holds);
+    CHECK(given_up.is(reply_kind::no_answer));
+    CHECK(given_up.cause() == (stops ? errc::cancelled : errc::no_reply));
+    const auto told = std::make_shared<receipt>();
+    CHECK(redis.post({"DEL", "a"}, told));
+    server.let_go();
+    const auto both = pipeline(redis, {"GET", "a"}, {"GET", "b"});
+    CHECK(both[0].is_integer(5));
+    CHECK(both[1].is_integer(6));
+    const auto answer = told->answer();
+    REQUIRE(answer);
+    CHECK(answer->is_integer(4));
+    CHECK(redis.execute({"GET", "a"}).is_integer(7));
+}
+
+// A caller with ten milliseconds left was enough.
+TEST_CASE("a time-out on another socket does not cost pipelines theirs, where they find no other") {
+    full_server server(2);
+    hiredis_connection redis(server.uri());
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(2));
+    CHECK(redis.execute(soon({"HOLD"})).is(reply_kind::no_answer));
+    CHECK(server.accepted() == 2);
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(4));
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(6));
+    CHECK(server.accepted() == 3);
+    server.let_go();
+}
+
+// A full server had turned it away, and the next working one was left to commands.
+TEST_CASE("a socket on which the server has said nothing yet does not become the one for pipelines") {
+    full_server server(2);
+    hiredis_connection redis(server.uri());
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(2));
+    std::thread other([&] { static_cast<void>(redis.execute({"HOLD"})); });
+    const bool holds = eventually([&] { return server.holding() == 1; });
+    CHECK(pipeline(redis, {"QUIT"}, {"GET", "a"})[0].is(reply_kind::no_answer));
+    CHECK(redis.post({"DEL", "a"}));
+    CHECK(eventually([&] { return server.accepted() == 3; }));
+    server.let_go();
+    other.join();
+    REQUIRE(holds);
+    CHECK(redis.execute({"GET", "a"}).is_integer(2));
+    CHECK(server.accepted() == 4);
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(4));
 }
 
 TEST_CASE("when the socket for pipelines ends, the next one that is free becomes it") {

@@ -1,6 +1,7 @@
 // A posted release that fails: it is repeated in the background, and the lock is free soon all the same.
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -95,6 +96,49 @@ TEST_CASE(
     CHECK(redis.execute({"PING"}).is_status("PONG"));  // the refusal is read before it
     CHECK(eventually([&] { return !seen.taken(); }, 2s));
     CHECK(eventually([&] { return seen.untouched(); }));
+}
+
+// Nothing was sent once the connection had gone: the lock stayed for its lease.
+TEST_CASE(
+    "a posted release whose script the server forgot frees the lock although its connection ends at once") {
+    const redis_server server;
+    const lock_on_server seen(server, "orders");
+    {
+        hiredis_connection redis(server.uri());
+        locker m(redis, "orders", no_looks);
+        m.lock();
+        m.unlock();
+        REQUIRE(eventually([&] { return m.residual() == 0ms; }));
+        m.lock();
+        server.command({"SCRIPT", "FLUSH"});
+        CHECK(m.unlock() == release_outcome::posted);
+    }
+    CHECK_FALSE(seen.taken());
+    CHECK(seen.untouched());
+}
+
+// What the full server said of its socket was not read by then.
+TEST_CASE(
+    "a posted release that a full server did not take frees the lock although its connection ends at once") {
+    const redis_server server(distlock::testing::redis_server_options{.arguments = {"--maxclients", "2"}});
+    std::optional<hiredis_connection> other;
+    {
+        hiredis_connection redis(server.uri() + "?command_timeout=20s");
+        locker m(redis, "orders", {.lease = 60s});
+        m.lock();
+        std::thread busy([&] { static_cast<void>(redis.execute({"BLPOP", "list", "0"})); });
+        const auto blocks = [&] { return server.command({"INFO", "clients"}).find("blocked_clients:1\r"); };
+        const bool has_its_socket = eventually([&] { return blocks() != std::string::npos; });
+        other.emplace(server.uri() + "?command_timeout=20s");
+        // The one that asked may be there for a moment.
+        const bool full = eventually([&] { return other->execute({"PING"}).is_status("PONG"); });
+        CHECK(m.unlock() == release_outcome::posted);
+        CHECK(other->execute({"LPUSH", "list", "1"}).is_integer(1));
+        busy.join();
+        CHECK(has_its_socket);
+        CHECK(full);
+    }
+    CHECK(other->execute({"EXISTS", "orders"}).is_integer(0));
 }
 
 TEST_CASE("a posted release hands the lock over although the server is out of memory") {

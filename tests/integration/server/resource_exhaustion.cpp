@@ -235,6 +235,26 @@ TEST_CASE("without descriptors commands, posts and pipelines pass on the socket 
     CHECK(server.commands("DEL") == 5);
 }
 
+TEST_CASE("what a command gave up on is not applied later: its socket is aborted when it is replaced") {
+    moody_server server;
+    hiredis_connection redis(server.uri());
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_status("OK"));
+    std::thread other([&] { static_cast<void>(redis.execute({"HOLD"})); });
+    const bool holds = eventually([&] { return server.holding() == 1; });
+    server.change("");
+    const int before = server.accepted();
+    {
+        const no_descriptors limit;
+        CHECK(redis.execute(command{"GET", "a"}.until(clock::now() + 300ms)).is(reply_kind::no_answer));
+    }
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_status("OK"));
+    CHECK(server.accepted() == before + 1);
+    CHECK(eventually([&] { return server.reset() == 1; }));
+    server.let_go();
+    other.join();
+    CHECK(holds);
+}
+
 TEST_CASE("a pipeline waits for a short command that has the last socket; a child after fork() does not") {
     moody_server server;
     auto redis = std::make_unique<hiredis_connection>(server.uri());

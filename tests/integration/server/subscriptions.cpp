@@ -325,6 +325,26 @@ TEST_CASE("a server that hangs up on everybody is not connected to again and aga
     CHECK(one.ended - asked <= timing_tolerance / 3);
 }
 
+// A full server turned the new socket away, and the working one was given up for it.
+TEST_CASE("a socket that could not be replaced goes on bringing messages") {
+    std::atomic<int> subscribed{0};
+    listed_server server([&](int connection, const auto& asked) -> std::string {
+        const bool subscribes = asked.at(0) == "SUBSCRIBE";
+        if (connection > 0) return subscribes ? "hang up" : "-ERR max number of clients reached\r\n";
+        if (!subscribes || ++subscribed == 1) return as_a_server(asked);
+        return as_a_server(asked) + "*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$3\r\none\r\n";
+    });
+    hiredis_connection redis(server.uri());
+    const auto news = redis.subscribe("news");
+    REQUIRE(in_force(news));
+    const waiter one(news, "one");
+    news->reconnect();
+    REQUIRE(one.returned());
+    CHECK(one.got == woken::by_message);
+    CHECK(server.accepted() >= 2);
+    CHECK_FALSE(server.has("0 ended"));
+}
+
 TEST_CASE("a server that knows no shard channels, or refuses them, is not believed to be broken") {
     listed_server old([](int, const auto& asked) { return as_a_server(asked); });
     hiredis_connection redis(old.uri());

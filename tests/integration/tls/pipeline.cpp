@@ -3,6 +3,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +14,7 @@
 
 #include "integration/tls/certificates.hpp"
 #include "integration/tls/servers.hpp"
+#include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
@@ -79,8 +82,9 @@ TEST_CASE("a pipeline is answered in order over TLS, a small one and one of twen
     if (skipped()) return;
     servers::real server(all().address);
     hiredis_connection redis(server.uri() + patient, trusting_ca());
-    const reply id = redis.execute({"CLIENT", "ID"});
-    REQUIRE(id.is(reply_kind::integer));
+    std::vector<reply> id(1);
+    redis.pipeline(std::vector<command>{command{"CLIENT", "ID"}}, id);
+    REQUIRE(id[0].is(reply_kind::integer));
     for (const auto& words : {numbers(3), numbers(1024, std::string(200, '.'))})
         CHECK(right(ask(redis, words), words) == words.size());
 
@@ -94,7 +98,7 @@ TEST_CASE("a pipeline is answered in order over TLS, a small one and one of twen
     CHECK(count == replies.size());
     std::vector<reply> same(1);
     redis.pipeline(std::vector<command>{command{"CLIENT", "ID"}}, same);
-    CHECK(same[0].is_integer(id.number()));
+    CHECK(same[0].is_integer(id[0].number()));
 }
 
 TEST_CASE("over TLS scripts that the server has lost are applied once, and posted commands before them") {
@@ -108,6 +112,37 @@ TEST_CASE("over TLS scripts that the server has lost are applied once, and poste
     std::size_t count = 0;
     while (count < replies.size() && replies[count].is_integer(1001 + static_cast<int>(count))) ++count;
     CHECK(count == replies.size());
+}
+
+// What had been decrypted was dropped, and the socket stayed: each later reply was taken for the answer to the command before.
+TEST_CASE("a socket whose replies there was no memory for is not used again") {
+    if (skipped() || !allocations_can_fail()) return;
+    servers::real server(all().address);
+    hiredis_connection redis(server.uri() + patient, trusting_ca());
+    const reply id = redis.execute({"CLIENT", "ID"});
+    const auto first = std::make_shared<distlock::receipt>();
+    const auto second = std::make_shared<distlock::receipt>();
+    CHECK(redis.post({"ECHO", "a text that needs memory of its own, the first"}, first));
+    const bool failed = eventually([&] {
+        fail_allocation(1);
+        try {
+            redis.collect();
+        } catch (const std::bad_alloc&) {}
+        const bool hit = allocation_failed();
+        fail_allocation(0);
+        return hit;
+    });
+    REQUIRE(failed);
+    CHECK(redis.post({"ECHO", "a text that needs memory of its own, the second"}, second));
+    const reply now = redis.execute({"CLIENT", "ID"});
+    REQUIRE(now.is(reply_kind::integer));
+    CHECK(now.number() != id.number());
+    const auto known = first->answer();
+    REQUIRE(known);
+    CHECK(known->is(reply_kind::no_answer));
+    const auto other = second->answer();
+    REQUIRE(other);
+    CHECK(other->is_string("a text that needs memory of its own, the second"));
 }
 
 TEST_CASE("a session that ends in a pipeline leaves the replies before its end, and none is waited for") {

@@ -440,6 +440,32 @@ TEST_CASE("a server that breaks the session before it answers leaves the outcome
     }
 }
 
+// The lock said at once that this was no Redis or Valkey server, whatever its patience.
+TEST_CASE("a full server behind a proxy that ends TLS is one that is unavailable, and is asked again") {
+    const bool hangs_up = GENERATE(false, true);
+    std::atomic<int> turned_away{0};
+    const servers::scripted server([&](auto& peer) {
+        servers::in_memory good(all().address);
+        while (peer.open() && !contains(good.received, "PING")) peer.send(good.step(peer.receive()));
+        std::string last = good.say("-ERR max number of clients reached\r\n");
+        if (hangs_up) ::SSL_shutdown(good.ssl());
+        peer.send(last + good.sent());
+        ++turned_away;
+        while (peer.open()) peer.receive();
+    });
+    hiredis_connection redis("rediss://127.0.0.1:" + server.port(), distlock::tls(trusting_ca()));
+    const reply answer = redis.execute({"SET", "k", "v"});
+    CAPTURE(answer.text());
+    CHECK(answer.is(reply_kind::not_sent));
+    CHECK(answer.cause() == errc::unavailable);
+    distlock::mutex m(redis, "orders", {.patience = 500ms});
+    const int before = turned_away;
+    std::error_code ec;
+    CHECK_FALSE(m.lock(ec));
+    CHECK(ec == errc::unavailable);
+    CHECK(turned_away > before + 1);
+}
+
 TEST_CASE("a reply that comes with the end of its session is still a reply") {
     const servers::scripted server([](auto& peer) {
         servers::in_memory good(all().address);
