@@ -193,6 +193,25 @@ TEST_CASE("the first waiter of a lock object waits for its subscription for a wh
     CHECK(a.redis.channels.size() == 1);
 }
 
+// The second joined at once, unheard, and was passed over; the first had had no time to wait.
+TEST_CASE("waiters with little time wait for the subscription, too, until a while was waited in all") {
+    attempt a;
+    a.redis.in_force = false;
+    const passing_time goes_on;
+    distlock::clock::time_point joined;
+    std::vector<bool> waited;
+    for (int i = 0; i < 60; ++i) {
+        a.redis.inner.then([&] { joined = manual_clock::now(); }, granted);
+        const auto begun = manual_clock::now();
+        REQUIRE(a.take(true, 20ms).what == kind::granted);
+        waited.push_back(joined - begun >= 10ms);
+        a.messages.forget();
+    }
+    CHECK(waited[0]);
+    CHECK(waited[1]);
+    CHECK_FALSE(waited.back());
+}
+
 // Where SUBSCRIBE is refused from some day on, a waiter went on looking once a second.
 TEST_CASE("a waiter whose subscription has lapsed looks often, until it is in force again") {
     attempt a;

@@ -248,6 +248,8 @@ TEST_CASE("a claim that is answered is the grant; one that is not is sent again 
     w.tell(handed_over(w));
     w.answer(lost);
     CHECK_FALSE(w.next.heard);
+    CHECK(w.next.what == kind::wait);  // for a while, by the same means as in the queue
+    w.wake();
     CHECK(w.sends().at(4) == w.token_now());
     const auto sent = w.now;
     w.answer(reply::integer(1));

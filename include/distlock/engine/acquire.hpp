@@ -31,6 +31,9 @@ namespace distlock::engine {
 /// Even a caller without time gets one honest answer: less than a round trip would make every try fail.
 inline constexpr std::chrono::milliseconds shortest_answer_time{50};
 
+/// A lock object's waiters wait so long for its first subscription, all together. Who joins the queue before may be passed over.
+inline constexpr std::chrono::milliseconds longest_subscribing{200};
+
 /// How a waiter learns that the lock is free.
 enum class waiting_manner {
     polls,   ///< it asks again and again

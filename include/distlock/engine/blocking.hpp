@@ -54,10 +54,12 @@ inline event subscribe(const token& owner, clock::time_point until, const std::s
                        inbox& messages, time_source time) {
     listener* const mine = messages.expect(owner);
     if (mine == nullptr) return event::woke(time.now());
-    while (!messages.in_force() && !messages.waited_in_vain() && time.now() < until) {
-        const auto by = mine->wait(until, stop, time);
-        if (by == listener::woken::by_stop) return event::stopped();
-        if (by == listener::woken::by_time) messages.wait_no_more();
+    auto now = time.now();
+    while (!messages.in_force() && !messages.waited_in_vain() && now < until) {
+        const auto before = now;
+        if (mine->wait(until, stop, time) == listener::woken::by_stop) return event::stopped();
+        now = time.now();
+        messages.waited(now - before);
     }
     return messages.in_force() ? event::subscribed(time.now()) : event::woke(time.now());
 }

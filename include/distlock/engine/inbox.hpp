@@ -51,9 +51,9 @@ class inbox {
 
     /// Returns: whether messages arrive, as far as is known.
     bool in_force() const noexcept { return subscription_ && subscription_->in_force(); }
-    /// Returns: whether they did not, though that was waited for.
-    bool waited_in_vain() const noexcept { return waited_in_vain_; }
-    void wait_no_more() noexcept { waited_in_vain_ = true; }
+    /// Returns: whether they did not, though that was waited for as long as it may be.
+    bool waited_in_vain() const noexcept { return waited_ >= longest_subscribing; }
+    void waited(clock::duration span) noexcept { waited_ += span; }
 
     /// Effects: messages for `owner` are kept from now on. Waits for nothing.
     /// Returns: null when there is no memory for it, or no subscription: nobody hears then.
@@ -100,7 +100,7 @@ class inbox {
     token owner_;
     std::shared_ptr<subscription> subscription_;
     distlock::detail::leaked_in_child<std::optional<listener>> listener_;  // another thread may have its hub
-    bool waited_in_vain_ = false;
+    clock::duration waited_{};
 };
 
 }  // namespace distlock::engine

@@ -260,11 +260,12 @@ class operation {
     void enter(enter_mode mode, clock::time_point now, action& next) {
         if (mode != enter_mode::join || hearing_ == hearing::messages)
             return send(phase::entering, dialect_.enter(live_token(), mode), next);
-        constexpr clock::duration long_enough = std::chrono::milliseconds{200};
         live_token();
         phase_ = phase::subscribing;
         next.what = action::kind::subscribe;
-        next.until = machine_.in_trouble() ? now : now + std::min(long_enough, (deadline_ - now) / 2);
+        next.until = machine_.in_trouble()
+                         ? now
+                         : now + std::min<clock::duration>(longest_subscribing, (deadline_ - now) / 2);
     }
 
     // After `subscribe`. Returns: whether messages arrive.
