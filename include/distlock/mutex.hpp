@@ -193,8 +193,8 @@ class mutex {
     /// that was lost and not unlocked yet; else the present one, of another thread.
     /// Postconditions: that acquisition is over for this object, whatever the outcome.
     /// Returns: what happened; may be ignored. After `unreachable` and `refused` the release is retried in
-    /// the background until the lease is over; see residual(). Retrying ends with the connection, or with its
-    /// last mutex if it is no service_hosting_connection.
+    /// the background until the lease is over; see residual(). Retrying ends, after one last try, with the
+    /// connection, or with its last mutex if it is no service_hosting_connection.
     /// Round trips: none if posted or passed on to another thread of this object. Else one, or two if the
     /// answer is lost. It does not wait for a renewal that is on its way.
     release_outcome unlock() noexcept { return core_->unlock(); }
