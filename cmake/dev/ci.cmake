@@ -13,6 +13,7 @@ set(about_tests "g++, warnings as errors, all labels (sh tests/run.sh)")
 set(about_asan "clang++-14, warnings as errors, address and undefined behaviour sanitizers; labels unit, server, contract")
 set(about_tsan "clang++-14 with the thread sanitizer; labels unit, server, contract, but for tests of one thread")
 set(about_clang "clang++-14: what must not compile, the contracts of mutexes too (label compile_fail; the job asan builds the tests)")
+set(about_headers "g++, warnings as errors; each header alone, twice, and all in one program (label headers)")
 set(about_libcxx "clang++-19 with libc++, warnings as errors; labels headers, unit; with -D WITH_CONTRACT=ON contract, too")
 set(about_portable "some tests with POSIX's calls instead of Linux's own; zig c++ compiles the headers for macOS and FreeBSD, and those without sockets for Windows")
 set(about_single_header "g++, warnings as errors, the library in one header; label contract")
@@ -28,7 +29,7 @@ set(about_interop "beside the real clients of Java, Go, Python and Node (sh test
 set(about_example "sh examples/run.sh, plain text, into build/example.log")
 set(about_matrix "all labels in a Debian 13 chroot (root only), then server and contract on valkey-server")
 set(about_all "tests, asan, tsan, clang, format")
-set(jobs tests asan tsan clang libcxx portable single_header packages format floors model lab fuzz mutants coverage interop example matrix all)
+set(jobs tests headers asan tsan clang libcxx portable single_header packages format floors model lab fuzz mutants coverage interop example matrix all)
 
 # run(command...): the output goes where ours goes; a failure ends the job.
 function(run)
@@ -66,6 +67,16 @@ endfunction()
 
 function(job_tests)
   run(sh tests/run.sh)
+endfunction()
+
+# tests/run.sh compiles only those that users include alone.
+function(job_headers)
+  packages(g++ ${needs})
+  set(build "${root}/build/headers")
+  run("${CMAKE_COMMAND}" -S . -B "${build}" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-g0 -DDISTLOCK_WERROR=ON
+    -DDISTLOCK_BUILD_EXAMPLES=OFF)
+  run("${CMAKE_COMMAND}" --build "${build}" --parallel ${processors} --target distlock_headers)
+  run("${CMAKE_CTEST_COMMAND}" --test-dir "${build}" --output-on-failure --no-tests=error -L "^headers$")
 endfunction()
 
 function(job_asan)
