@@ -513,7 +513,7 @@ TEST_CASE("background I/O that ends waits for what it has begun, and for one pip
     CHECK(ending.sleeps());
     answer.open();
     ending.join();
-    CHECK(c.pipelines() == std::vector<std::vector<std::string>>{{"one"}, {"two"}});
+    CHECK(c.pipelines() == std::vector<std::vector<std::string>>{{"one"}, {"two", "one"}});
 }
 
 TEST_CASE(

@@ -54,7 +54,39 @@ struct lending final : timer_runner {
     bool lent = false;
 };
 
+// A run takes as long as it is made to, and there is to be another in an hour.
+struct again final : timer_runner {
+    again(gate& of_run, std::atomic<int>& count) : way(of_run), lasts(count) {}
+    std::size_t most() const noexcept override { return 1; }
+    std::chrono::milliseconds longest_wait() const noexcept override { return 1s; }
+    void reserve() override {}
+    std::shared_ptr<blocking_work> run(std::span<timer_item* const>, clock::time_point now,
+                                       std::span<clock::time_point> next, bool last) noexcept override {
+        lasts += last;
+        way.pass();
+        next[0] = now + 1h;
+        return nullptr;
+    }
+    gate& way;
+    std::atomic<int>& lasts;
+};
+
 }  // namespace
+
+// It was given up: a release that was just looked after when its connection ended was not sent once more.
+TEST_CASE("an item that runs when its timer ends has its last run after that") {
+    gate way;
+    std::atomic<int> lasts{0};
+    std::optional<timer_thread> timer(std::in_place, distlock::time_source{},
+                                      std::make_unique<again>(way, lasts));
+    REQUIRE(timer->adopt(std::make_shared<item>(), clock::now(), 8));
+    REQUIRE(eventually([&] { return way.reached(); }));
+    sleeper ending([&] { timer.reset(); });
+    REQUIRE(ending.sleeps());
+    way.open();
+    ending.join();
+    CHECK(lasts == 1);
+}
 
 // Both ran their last items, at the same time.
 TEST_CASE("a thread that was lent when its timer ends leaves the last run to the one that took its place") {

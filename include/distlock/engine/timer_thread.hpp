@@ -229,7 +229,7 @@ class timer_thread {
                 guard.unlock();
                 auto work = runner->run(b.due, at, b.next, last);
                 guard.lock();
-                put_back(b);
+                put_back(b, last);
                 if (work && now == phase::running) now = phase::lent;
                 if (!work && b.given_up.empty()) continue;
                 guard.unlock();
@@ -255,11 +255,12 @@ class timer_thread {
             b.next.assign(b.due.size(), time_point::max());
         }
 
-        void put_back(batch& b) DISTLOCK_REQUIRES(lock) {
+        // `last`: they do not run again. What ran when the end came does: it has its last run still before it.
+        void put_back(batch& b, bool last) DISTLOCK_REQUIRES(lock) {
             for (std::size_t k = 0; k < b.due.size(); ++k) {
                 item& i = *b.due[k];
                 const auto next = std::min(b.next[k], i.at());
-                const bool again = i.phase_ == item::phase::running && now != phase::stopping;
+                const bool again = i.phase_ == item::phase::running && !last;
                 if (again && !(i.adopted_ && next == time_point::max())) {
                     items.put(i, next);
                 } else {
