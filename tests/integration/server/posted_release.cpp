@@ -55,6 +55,17 @@ bool is_release(const fault_proxy::words& w) {
            (w[1] == distlock::detail::handoff_leave.sha1() || w[1] == distlock::detail::handoff_leave.text());
 }
 
+// Effects: posts a release to a server that has lost its script; the mutex ends then.
+void post_without_script(const redis_server& server, hiredis_connection& redis) {
+    locker m(redis, "orders", no_looks);
+    m.lock();
+    m.unlock();
+    REQUIRE(eventually([&] { return m.residual() == 0ms; }));
+    m.lock();
+    server.command({"SCRIPT", "FLUSH"});
+    CHECK(m.unlock() == release_outcome::posted);
+}
+
 }  // namespace
 
 TEST_CASE("a posted release that is answered OK is confirmed, and not asked again") {
@@ -84,15 +95,7 @@ TEST_CASE(
     const redis_server server;
     hiredis_connection redis(server.uri());
     const lock_on_server seen(server, "orders");
-    {
-        locker m(redis, "orders", no_looks);
-        m.lock();
-        m.unlock();
-        REQUIRE(eventually([&] { return m.residual() == 0ms; }));
-        m.lock();
-        server.command({"SCRIPT", "FLUSH"});
-        CHECK(m.unlock() == release_outcome::posted);
-    }
+    post_without_script(server, redis);
     CHECK(redis.execute({"PING"}).is_status("PONG"));  // the refusal is read before it
     CHECK(eventually([&] { return !seen.taken(); }, 2s));
     CHECK(eventually([&] { return seen.untouched(); }));
@@ -105,13 +108,7 @@ TEST_CASE(
     const lock_on_server seen(server, "orders");
     {
         hiredis_connection redis(server.uri());
-        locker m(redis, "orders", no_looks);
-        m.lock();
-        m.unlock();
-        REQUIRE(eventually([&] { return m.residual() == 0ms; }));
-        m.lock();
-        server.command({"SCRIPT", "FLUSH"});
-        CHECK(m.unlock() == release_outcome::posted);
+        post_without_script(server, redis);
     }
     CHECK_FALSE(seen.taken());
     CHECK(seen.untouched());
@@ -122,7 +119,6 @@ TEST_CASE(
     "a posted release that a full server did not take frees the lock although its connection ends at once") {
     const redis_server server(distlock::testing::redis_server_options{.arguments = {"--maxclients", "2"}});
     std::optional<hiredis_connection> other;
-    auto said = release_outcome::not_held;
     {
         hiredis_connection redis(server.uri() + "?command_timeout=20s");
         locker m(redis, "orders", {.lease = 60s});
@@ -133,14 +129,15 @@ TEST_CASE(
         other.emplace(server.uri() + "?command_timeout=20s");
         // The one that asked may be there for a moment.
         const bool full = eventually([&] { return other->execute({"PING"}).is_status("PONG"); });
-        said = m.unlock();
+        const auto said = m.unlock();  // posted, but where the server was quicker than the post
+        CHECK((said == release_outcome::posted || said == release_outcome::refused ||
+               said == release_outcome::unreachable));
         CHECK(other->execute({"LPUSH", "list", "1"}).is_integer(1));
         busy.join();
         CHECK(has_its_socket);
         CHECK(full);
     }
-    // A server that was quicker than the post has refused the release: then unlock() has said so.
-    if (said == release_outcome::posted) CHECK(other->execute({"EXISTS", "orders"}).is_integer(0));
+    CHECK(other->execute({"EXISTS", "orders"}).is_integer(0));
 }
 
 TEST_CASE("a posted release hands the lock over although the server is out of memory") {
