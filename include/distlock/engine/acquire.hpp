@@ -31,7 +31,8 @@ namespace distlock::engine {
 /// Even a caller without time gets one honest answer: less than a round trip would make every try fail.
 inline constexpr std::chrono::milliseconds shortest_answer_time{50};
 
-/// A lock object's waiters wait so long for its first subscription, all together. Who joins the queue before may be passed over.
+/// A lock object's waiters wait so long for its first subscription, all together. A waiter that joins the queue before may be
+/// passed over.
 inline constexpr std::chrono::milliseconds longest_subscribing{200};
 
 /// How a waiter learns that the lock is free.
@@ -155,9 +156,9 @@ class acquire {
         }
         if (outcome.what != renew_outcome::kind::later) return lost_again(errc::lease_expired);
         if (now_ >= std::min(claimed_until_, limits_.deadline)) return lost_again(errc::no_reply);
-        pause({});
-        pause_until_ = std::min(pause_until_, claimed_until_);
-        return {.what = kind::pause, .at = pause_until_};
+        acquire_step next = pause({});
+        next.at = pause_until_ = std::min(next.at, claimed_until_);
+        return next;
     }
 
     acquire_step on_wake(clock::time_point now) noexcept {

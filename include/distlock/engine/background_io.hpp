@@ -42,7 +42,7 @@
 
 namespace distlock::engine {
 
-/// What is to be said to the server, again and again. All functions are called without a lock of the background I/O.
+/// A task that says something to the server, again and again. All functions are called without a lock of the background I/O.
 class background_task : public timer_item {
   public:
     background_task() = default;

@@ -173,7 +173,7 @@ class background_release final : public background_task {
         return {has_script_ ? whole : whole.with_body(), {}};
     }
 
-    // What was posted is not waited for, and nobody would hear that the server lacks the script.
+    // Nobody waits for the answer to a posted release then, nor would hear that the server lacks the script.
     step begin_last(time_point now) noexcept override {
         {
             const distlock::detail::annotated_lock guard(lock_);

@@ -255,7 +255,7 @@ class timer_thread {
             b.next.assign(b.due.size(), time_point::max());
         }
 
-        // `last`: they do not run again. What ran when the end came does: it has its last run still before it.
+        // `last`: the items do not run again. Those that were running when the end came have their last run still to come.
         void put_back(batch& b, bool last) DISTLOCK_REQUIRES(lock) {
             for (std::size_t k = 0; k < b.due.size(); ++k) {
                 item& i = *b.due[k];

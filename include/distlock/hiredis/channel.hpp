@@ -210,7 +210,7 @@ class channel {
 
     state read_posted() {
         if (posted_.count() == 0) return socket_.peek() == io::timed_out ? state::ready : state::over;
-        // What was posted a moment ago is not answered yet.
+        // A command that was posted a moment ago has no answer yet.
         const auto now = clock::now();
         if (now - posted_at_ < std::chrono::milliseconds{1} && posted_.count() < max_unanswered)
             return state::ready;

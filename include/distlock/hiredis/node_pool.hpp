@@ -235,7 +235,7 @@ class node_pool {
         annotated_lock guard(idle_lock_);
         pooled found;
         if (why == purpose::pipeline) pipelined_ = true;
-        // What was posted is executed before the first pipeline.
+        // The server executes posted commands before the first pipeline.
         const bool last_idle =
             reserve_ == reserve::missing && idle_.size() == 1 && !idle_.back().on->waits_for_answers();
         spare = spare && (last_idle || reserve_may_be_silent());
@@ -288,7 +288,7 @@ class node_pool {
         if (c.broken()) return;
         if (c.heard()) mine.heard = ++events_;
         if (mine.opened < role_changed_) return;
-        // What was only posted on may have been turned away.
+        // The server may have turned a socket away that was only posted on.
         const bool better =
             mine.heard > mine.opened &&
             (reserve_ == reserve::missing ? pipelined_
