@@ -1093,7 +1093,7 @@ TEST_CASE("an unlock whose release failed is tried again in the background until
     CHECK(m.unlock() == release_outcome::released);
 }
 
-TEST_CASE("what an unconfirmed unlock left is no longer than its lease, whatever the server does") {
+TEST_CASE("a lock that an unconfirmed unlock left stays no longer than its lease, whatever the server does") {
     setting s;
     lock m{s.server, "orders"};
     m.lock();

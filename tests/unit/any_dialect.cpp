@@ -40,7 +40,7 @@ TEST_CASE("the channel of a telling dialect outlives the text that it was made o
     CHECK_FALSE(any_dialect_of<distlock::plain>("orders", lock_options{}).channel());
 }
 
-TEST_CASE("what a dialect does not say has the answer of most") {
+TEST_CASE("a dialect that leaves a question open has the default answer") {
     const any_dialect_of<distlock::plain> about("orders", lock_options{});
     CHECK(about.allows_local_fences());
     CHECK_FALSE(about.hands_over());

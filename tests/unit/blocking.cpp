@@ -231,7 +231,7 @@ TEST_CASE("a key of another type is told from a lock by the look, and both types
     CHECK(what_was_sent(c) == words{"SET", "look", "something else"});
 }
 
-TEST_CASE("what a key holds is asked for as long as the call may last, a second at most") {
+TEST_CASE("the type of a key is asked for as long as the call may last, a second at most") {
     const auto time_for_it = [](distlock::clock::duration timeout) {
         scripted_connection c{reply::error("WRONGTYPE Operation against a key"), reply::status("hash")};
         const auto begun = manual_clock::now();

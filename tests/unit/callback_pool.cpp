@@ -229,7 +229,8 @@ TEST_CASE("a callback may end the pool, and the callbacks behind it are run") {
     }
 }
 
-TEST_CASE("what a callback leaves to the end of its thread delays neither deadlines nor callbacks") {
+TEST_CASE(
+    "destructors that a callback leaves to the end of its thread delay neither deadlines nor callbacks") {
     gate hold;
     std::atomic<bool> ending{false};
     std::atomic<int> ran{0};

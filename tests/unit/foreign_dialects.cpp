@@ -139,7 +139,7 @@ TEST_CASE("a Redisson lock is a field of a hash, and its release a message") {
     CHECK(dialect.read_acquire(reply::array({reply::integer(1), reply::string("")})).what == got::unknown);
 }
 
-TEMPLATE_TEST_CASE("what is not exactly an answer of the scripts is none", "", distlock::getset,
+TEMPLATE_TEST_CASE("a reply that is not exactly an answer of the scripts is none", "", distlock::getset,
                    distlock::redisson) {
     const TestType dialect("a", plain_options);
     const auto busy = dialect.read_look(reply::array({reply::integer(0), reply::integer(1500)}));
@@ -163,7 +163,7 @@ TEMPLATE_TEST_CASE("what is not exactly an answer of the scripts is none", "", d
     CHECK(dialect.read_release(reply::nil()).what == release_outcome::unreachable);
 }
 
-TEST_CASE("what is said of a Redisson lock is what the server said, or nothing") {
+TEST_CASE("inspect() says of a Redisson lock what the server said, or nothing") {
     const distlock::redisson_inspector about("a");
     const auto answer = [](reply holder, reply holds, reply ttl, reply fence) {
         return reply::array({std::move(holder), std::move(holds), std::move(ttl), std::move(fence)});

@@ -206,7 +206,7 @@ TEST_CASE("an overlap is excused in the time of a declared fault of that lock, a
     CHECK_FALSE(with(51, 60, "").violations.empty());
 }
 
-TEST_CASE("what is told of a hold that was never granted is a violation") {
+TEST_CASE("a line about a hold that was never granted is a violation") {
     CHECK(says({of(kind::released, 5, 1)}, "never granted"));
 }
 

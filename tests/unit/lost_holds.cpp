@@ -228,7 +228,7 @@ TEST_CASE(
 }
 
 // It was found when the lock was to be taken again, with the object's mutex held, and closed the object for good.
-TEST_CASE("what a late unlock needs memory for is had before the lock is") {
+TEST_CASE("the memory that a late unlock needs is allocated before the lock is acquired") {
     if (!allocations_can_fail()) return;
     manual_clock::reset();
     const auto says_yes = [](const distlock::command& cmd) {

@@ -119,7 +119,7 @@ TEST_CASE("each answer says what it tells of the server") {
     CHECK(s.answer(lost).heard == errc::no_reply);
 }
 
-TEST_CASE("what a key of another type holds is one more question, asked for a short while") {
+TEST_CASE("a key of another type costs one more question, asked for a short while") {
     stepped s(dialect, one_try);
     s.begin();
     s.answer(taken);

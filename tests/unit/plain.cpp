@@ -218,7 +218,7 @@ TEST_CASE("acquire and look are the same where something is kept beside the lock
     CHECK(both.acquire_is_script());
 }
 
-TEST_CASE("what stands beside a lock shares its cluster slot, hash tag or not") {
+TEST_CASE("the keys beside a lock share its cluster slot, hash tag or not") {
     const token owner = token::generate();
     for (const char* name : {"plain", "{tag}", "a{tag}b", "a{b", "{", "a{{b}c}d", "{a}{b}"}) {
         INFO(name);

@@ -21,7 +21,7 @@ namespace {
 constexpr auto never = distlock::clock::time_point::max();
 }
 
-TEST_CASE("what was heard last is known until a thread begins to ask, and again with its first answer") {
+TEST_CASE("the last answer is known until a thread begins to ask, and again with its first answer") {
     remote_status status;
     CHECK(status.known());
     CHECK(status.trouble() == errc{});

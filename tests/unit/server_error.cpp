@@ -186,7 +186,7 @@ TEST_CASE("a wrapping without the error in it is an error like any other") {
     }
 }
 
-TEST_CASE("what somebody else wrote into an error does not change what it means") {
+TEST_CASE("words that somebody else wrote into an error do not change its meaning") {
     check("ERR unknown command 'X', with args beginning with: '@user_script:1: OOM x' ",
           {errc::unsupported_command, final, ""});
     check("ERR syntax error @user_script:1: LOADING x", {errc::server_error, final, ""});

@@ -296,7 +296,7 @@ TEST_CASE("the path of a unix socket is as long as the operating system takes it
 }
 
 // "%4" at the end was read together with the digit that happened to stand behind the text.
-TEST_CASE("what stands behind the end of a URI is not read") {
+TEST_CASE("the parser reads nothing behind the end of a URI") {
     struct said {
         std::string refusal;
         uri where;

@@ -176,7 +176,8 @@ TEMPLATE_LIST_TEST_CASE("a key that is no lock is an error to inspect and force_
     CHECK(fixture.server().command({"LRANGE", name, "0", "-1"}) == "x");
 }
 
-TEMPLATE_LIST_TEST_CASE("what can be no lock's name cannot be inspected", "", connection_fixtures::all) {
+TEMPLATE_LIST_TEST_CASE("a text that can be no lock's name cannot be inspected", "",
+                        connection_fixtures::all) {
     TestType fixture;
     std::error_code ec;
     for (const auto& name : {std::string(), std::string(4097, 'x'), std::string("{a}:distlock:fence")}) {

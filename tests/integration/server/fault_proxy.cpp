@@ -212,7 +212,7 @@ TEST_CASE("a delay comes before every byte of its direction, which stay in order
     CHECK(client.receive(4) == ":4\r\n");
 }
 
-TEST_CASE("what is held does not pass until it is let go, and connections can be made meanwhile") {
+TEST_CASE("the proxy passes held bytes on only when they are let go, and accepts connections meanwhile") {
     const redis_server real;
     fault_proxy proxy(real.socket_path());
     const part of = GENERATE(part::request, part::reply);

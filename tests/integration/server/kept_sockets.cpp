@@ -171,7 +171,7 @@ TEST_CASE("a socket that was in use when the roles changed is not kept, either")
     CHECK(eventually([&] { return server.closed() == 2; }));
 }
 
-TEST_CASE("what a demoted server still says does not part a connection from the new master") {
+TEST_CASE("late replies of a demoted server do not part a connection from the new master") {
     moody_server server;
     hiredis_connection redis(server.uri());
     fill(redis, server, 2);

@@ -626,7 +626,7 @@ TEST_CASE("of a pipeline that a server does not take in, not a byte of what is n
     CHECK(received.find(all.keys[sent]) == std::string::npos);
 }
 
-TEST_CASE("what is not_sent is exactly what was not handed to the system") {
+TEST_CASE("a command is not_sent exactly when no byte of it was handed to the system") {
     const late_reader server;
     hiredis_connection redis(server.uri(quick));
     const heavy all;

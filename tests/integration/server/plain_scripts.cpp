@@ -196,7 +196,7 @@ TEST_CASE("a fence grows although the last one was lost") {
     }
 }
 
-TEST_CASE("what is no number at the fence's key is replaced by the time") {
+TEST_CASE("a value at the fence's key that is no number is replaced by the time") {
     hiredis_connection redis(shared().uri() + patient);
     for (const char* text : {"", "garbage", "-5", "0", "nan", "inf", "1e300", "0x7fffffffffffffff", " 12",
                              "9007199254740993 ", "9007199254740993.5", "09007199254740993", "12\n"}) {
@@ -256,7 +256,7 @@ TEST_CASE("another type at the fence's key is an error before anything is writte
 
 // Taking.
 
-TEST_CASE("what is kept beside a lock: the fence for an hour and ten leases, the owner for the lease") {
+TEST_CASE("the server keeps the fence of a lock for an hour and ten leases, the owner info for the lease") {
     hiredis_connection redis(shared().uri() + patient);
     lock it(shared(), redis, fresh_name(), all);
     const auto outcome = it.take();
@@ -433,7 +433,7 @@ TEST_CASE("a fence that was used is never put in the place of a larger one, to t
     }
 }
 
-TEST_CASE("what the server cannot keep of a fence is no reason to keep a lock, nor to lose one") {
+TEST_CASE("a fence that the server cannot keep is no reason to keep a lock, nor to lose one") {
     const redis_server server;
     hiredis_connection redis(server.uri() + patient);
     for (const auto& options : {fenced, all}) {

@@ -235,7 +235,7 @@ TEST_CASE("without descriptors commands, posts and pipelines pass on the socket 
     CHECK(server.commands("DEL") == 5);
 }
 
-TEST_CASE("what a command gave up on is not applied later: its socket is aborted when it is replaced") {
+TEST_CASE("a command that was given up is not applied later: its socket is aborted when it is replaced") {
     moody_server server;
     hiredis_connection redis(server.uri());
     CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_status("OK"));

@@ -464,7 +464,7 @@ TEST_CASE("a subscription that comes while somebody reads is made at once") {
     CHECK(took < 5s);  // of itself the thread that reads looks every second
 }
 
-TEST_CASE("what nobody waits for is handed over, by a thread that reads for something else") {
+TEST_CASE("a message that nobody waits for is delivered by the thread that reads for something else") {
     const redis_server server;
     hiredis_connection redis(server.uri() + patient);
     const auto news = redis.subscribe("news");

@@ -341,7 +341,7 @@ TEST_CASE("plain text instead of a handshake is named as what it is") {
     }
 }
 
-TEST_CASE("what a server says of a refusal is shown") {
+TEST_CASE("the error shows a server's reason for a refusal") {
     servers::in_memory server(all().good);
     pair both(server, "localhost");
     std::string to_server;

@@ -122,7 +122,7 @@ TEST_CASE("a server's wall clock stands, jumps and goes on as it is told") {
     CHECK(server.command({"TIME"}).starts_with("17000000"));
 }
 
-TEST_CASE("what a server is given in its environment wins over what it inherits") {
+TEST_CASE("a server's own environment wins over the inherited one") {
     shifted_clock clock;
     clock.freeze_wall(1s);
     clock.freeze_steady();
