@@ -1,13 +1,14 @@
-// A Redis Cluster of three masters on this machine.
+// A Redis Cluster of three masters on this machine, each with a replica if asked.
 #pragma once
 
-#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <distlock/net/hash_slot.hpp>
 #include <distlock/testing.hpp>
 
 #include "support/catch.hpp"
@@ -15,43 +16,116 @@
 
 class cluster {
   public:
-    cluster() {
-        constexpr int slots = 16384;
-        for (std::size_t i = 0; i < nodes_.size(); ++i) {
-            const auto bus = std::to_string(distlock::testing::impl::unused_port());
-            nodes_[i] =
-                std::make_unique<distlock::testing::redis_server>(distlock::testing::redis_server_options{
-                    .tcp = true, .arguments = {"--cluster-enabled", "yes", "--cluster-port", bus}});
-            std::vector<std::string> numbers;
-            for (int slot = 0; slot < slots; ++slot) {
-                if (static_cast<std::size_t>(slot) * nodes_.size() / slots == i)
-                    numbers.push_back(std::to_string(slot));
-            }
-            std::vector<std::string_view> words{"CLUSTER", "ADDSLOTS"};
-            words.insert(words.end(), numbers.begin(), numbers.end());
-            REQUIRE(nodes_[i]->command(words) == "OK");
+    using server = distlock::testing::redis_server;
+    static constexpr std::size_t masters = 3;
+
+    explicit cluster(bool replicated = false) {
+        std::vector<std::string> buses;
+        for (std::size_t i = 0; i < (replicated ? 2 * masters : masters); ++i) {
+            buses.push_back(std::to_string(distlock::testing::impl::unused_port()));
+            nodes_.push_back(std::make_unique<server>(distlock::testing::redis_server_options{
+                .tcp = true,
+                .arguments = {"--cluster-enabled", "yes", "--cluster-port", buses[i],
+                              "--cluster-node-timeout", "2000", "--repl-diskless-sync-delay", "0"}}));
+            if (i < masters) add_slots(i);
+            // Nodes of one epoch would first have to agree on others, and elect nobody until then.
+            REQUIRE(nodes_[i]->command({"CLUSTER", "SET-CONFIG-EPOCH", std::to_string(i + 1)}) == "OK");
             if (i > 0) {
                 const auto port = std::to_string(nodes_[i]->port());
-                REQUIRE(nodes_[0]->command({"CLUSTER", "MEET", "127.0.0.1", port, bus}) == "OK");
+                REQUIRE(nodes_[0]->command({"CLUSTER", "MEET", "127.0.0.1", port, buses[i]}) == "OK");
             }
         }
         for (const auto& one : nodes_) {
             REQUIRE(eventually([&] {
                 const auto info = one->command({"CLUSTER", "INFO"});
                 return info.find("cluster_state:ok") != std::string::npos &&
-                       info.find("cluster_known_nodes:3") != std::string::npos;
+                       info.find("cluster_known_nodes:" + std::to_string(nodes_.size())) != std::string::npos;
             }));
+        }
+        for (std::size_t i = masters; i < nodes_.size(); ++i) {
+            const auto id = id_of(*nodes_[i - masters]);
+            REQUIRE(eventually([&] { return nodes_[i]->command({"CLUSTER", "REPLICATE", id}) == "OK"; }));
+        }
+        for (std::size_t i = masters; i < nodes_.size(); ++i) {
+            REQUIRE(eventually([&] { return replicates(*nodes_[i]); }));
+            // A master that does not know its replica does not let it take over, nor others vote for it.
+            const auto id = id_of(*nodes_[i - masters]);
+            for (const auto& one : nodes_) {
+                REQUIRE(eventually([&] {
+                    return one->command({"CLUSTER", "REPLICAS", id}).find(id_of(*nodes_[i])) !=
+                           std::string::npos;
+                }));
+            }
         }
     }
 
+    /// The masters come first, as they were at the beginning; then the replica of each.
     const auto& nodes() const { return nodes_; }
-    distlock::testing::redis_server& owner_of(const std::string& key) const {
-        const auto slot = std::stoul(nodes_[0]->command({"CLUSTER", "KEYSLOT", key}));
-        return *nodes_[slot * nodes_.size() / 16384];
+
+    /// Returns: the master that had the slot of `key` at the beginning.
+    server& owner_of(const std::string& key) const {
+        return *nodes_[distlock::hash_slot(key) * masters / distlock::slot_count];
+    }
+    /// Returns: the node that executes commands for `key` now.
+    server& present_owner_of(const std::string& key) const {
+        server* found = nullptr;
+        REQUIRE(eventually([&] {
+            for (const auto& one : nodes_) {
+                if (one->running() && !one->command({"GET", key}).starts_with("-")) found = one.get();
+            }
+            return found != nullptr;
+        }));
+        return *found;
+    }
+
+    static std::string id_of(const server& node) { return node.command({"CLUSTER", "MYID"}); }
+
+    std::string uri(const std::string& login = "", const std::string& options = "") const {
+        std::string all = "redis+cluster://" + login;
+        for (std::size_t i = 0; i < masters; ++i)
+            all += (i > 0 ? ",127.0.0.1:" : "127.0.0.1:") + std::to_string(nodes_[i]->port());
+        return all + options;
+    }
+
+    /// Effects: moves a slot the old way, key by key; `between` is called after each step.
+    template <class F>
+    static void migrate(std::uint16_t slot, const server& from, const server& to, F between) {
+        const auto number = std::to_string(slot);
+        const auto port = std::to_string(to.port());
+        REQUIRE(to.command({"CLUSTER", "SETSLOT", number, "IMPORTING", id_of(from)}) == "OK");
+        REQUIRE(from.command({"CLUSTER", "SETSLOT", number, "MIGRATING", id_of(to)}) == "OK");
+        between();
+        for (;;) {
+            const auto key = from.command({"CLUSTER", "GETKEYSINSLOT", number, "1"});
+            if (key.empty()) break;
+            const auto done = from.command({"MIGRATE", "127.0.0.1", port, key, "0", "5000"});
+            REQUIRE((done == "OK" || done == "NOKEY"));
+            between();
+        }
+        const auto owner = id_of(to);
+        REQUIRE(to.command({"CLUSTER", "SETSLOT", number, "NODE", owner}) == "OK");
+        between();
+        REQUIRE(from.command({"CLUSTER", "SETSLOT", number, "NODE", owner}) == "OK");
+    }
+    static void migrate(std::uint16_t slot, const server& from, const server& to) {
+        migrate(slot, from, to, [] {});
     }
 
   private:
-    std::array<std::unique_ptr<distlock::testing::redis_server>, 3> nodes_;
+    void add_slots(std::size_t i) const {
+        std::vector<std::string> numbers;
+        for (std::size_t slot = 0; slot < distlock::slot_count; ++slot) {
+            if (slot * masters / distlock::slot_count == i) numbers.push_back(std::to_string(slot));
+        }
+        std::vector<std::string_view> words{"CLUSTER", "ADDSLOTS"};
+        words.insert(words.end(), numbers.begin(), numbers.end());
+        REQUIRE(nodes_[i]->command(words) == "OK");
+    }
+    static bool replicates(const server& node) {
+        return node.command({"INFO", "replication"}).find("master_link_status:up") != std::string::npos;
+    }
+
+    std::vector<std::unique_ptr<server>> nodes_;
 };
 
 inline const cluster& three_masters() {

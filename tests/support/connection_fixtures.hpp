@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -44,6 +46,26 @@ struct over_tcp {
     distlock::hiredis_connection connection{uri_of(server())};
 };
 
+/// The same, as a Cluster that has no other node.
+inline redis_server& cluster_server() {
+    static redis_server server(
+        redis_server_options{.tcp = true,
+                             .arguments = {"--cluster-enabled", "yes", "--cluster-port",
+                                           std::to_string(distlock::testing::impl::unused_port())}});
+    static const bool works =
+        server.command({"CLUSTER", "ADDSLOTSRANGE", "0", "16383"}) == "OK" && eventually([] {
+            return server.command({"CLUSTER", "INFO"}).find("cluster_state:ok") != std::string::npos;
+        });
+    if (!works) throw std::runtime_error("no Cluster");
+    return server;
+}
+
+struct over_a_cluster {
+    static redis_server& server() { return cluster_server(); }
+    distlock::cluster_connection connection{"redis+cluster" +
+                                            uri_of(server()).substr(uri_of(server()).find("://"))};
+};
+
 struct over_minimal_connection {
     static redis_server& server() { return unix_server(); }
     minimal_connection connection{uri_of(server())};
@@ -59,7 +81,7 @@ struct over_a_lambda {
     decltype(make_lambda(inner)) connection = make_lambda(inner);
 };
 
-using all = std::tuple<over_unix_socket, over_tcp, over_minimal_connection, over_a_lambda>;
+using all = std::tuple<over_unix_socket, over_tcp, over_a_cluster, over_minimal_connection, over_a_lambda>;
 
 /// Returns: what unlock() says in this mode of a lock whose server would answer `answer`.
 template <class Fixture>
@@ -70,12 +92,17 @@ constexpr distlock::release_outcome said(
     return posts ? distlock::release_outcome::posted : answer;
 }
 
+/// Returns: how many of these keys there are. One by one: a Cluster takes no command for several slots.
+inline std::size_t count_of(const redis_server& server, const std::vector<std::string>& keys) {
+    const auto is_there = [&](const std::string& k) { return server.command({"EXISTS", k}) == "1"; };
+    return static_cast<std::size_t>(std::count_if(keys.begin(), keys.end(), is_there));
+}
+
 /// Returns: whether these keys are gone: at once when the release was confirmed, else soon.
 template <class Fixture>
 bool gone(Fixture& fixture, const std::vector<std::string>& keys,
           distlock::release_mode how = distlock::lock_options{}.release) {
-    const auto is_gone = [&](const std::string& k) { return fixture.server().command({"EXISTS", k}) == "0"; };
-    const auto are = [&] { return std::all_of(keys.begin(), keys.end(), is_gone); };
+    const auto are = [&] { return count_of(fixture.server(), keys) == 0; };
     return said<Fixture>(how) == distlock::release_outcome::posted ? eventually(are) : are();
 }
 

@@ -219,6 +219,15 @@ TEST_CASE("a release has four answers; what is refused is worth another way, non
     }
 }
 
+TEST_CASE("a release that is refused for its keys may do with less, and one between two nodes may pass") {
+    CHECK(both.read_release(reply::error("OOM x")).minimal);
+    CHECK_FALSE(both.read_release(reply::error("OOM x")).passing);
+    CHECK(both.read_release(reply::error("TRYAGAIN x")).minimal);
+    CHECK(both.read_release(reply::error("TRYAGAIN x")).passing);
+    CHECK_FALSE(both.read_release(reply::error("LOADING x")).minimal);
+    CHECK_FALSE(both.read_release(reply::error("MOVED 1 h:1")).minimal);
+}
+
 TEST_CASE("a renewal is read as in the plain dialect") {
     using renewal = distlock::renew_outcome::kind;
     CHECK(both.read_renew(reply::integer(1)).what == renewal::kept);

@@ -112,6 +112,17 @@ TEST_CASE("a busy server is asked for the whole release, also after a minimal on
     CHECK(after({busy, busy}).next() == form::whole);
 }
 
+TEST_CASE(
+    "a slot that is on its way to another node is waited for once, then the lock is freed by its key alone") {
+    const release_verdict moving{release_outcome::refused, true, false, true, true};
+    release r = granted();
+    CHECK(r.on_verdict(moving, start) == start + 50ms);
+    CHECK(r.next() == form::whole);
+    CHECK(r.on_verdict(moving, start) == start);
+    CHECK(r.next() == form::minimal);
+    CHECK(r.on_verdict(released, start) == never);
+}
+
 TEST_CASE("a minimal release that was not answered is repeated as it is") {
     CHECK(after({too_much, lost}).next() == form::minimal);
     CHECK(after({too_much, not_sent}).next() == form::minimal);

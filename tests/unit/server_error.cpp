@@ -207,3 +207,14 @@ TEST_CASE(
         CHECK_FALSE(says_role_changed(text));
     }
 }
+
+TEST_CASE(
+    "a node that has not got the slot refuses one key, too; a request over two slots is refused for its "
+    "size") {
+    CHECK_FALSE(distlock::refused_for_its_size("MOVED 3999 127.0.0.1:6381"));
+    CHECK_FALSE(distlock::refused_for_its_size("ASK 3999 127.0.0.1:6381"));
+    CHECK(distlock::refused_for_its_size("CROSSSLOT Keys in request don't hash to the same slot"));
+    CHECK(distlock::refused_for_its_size("TRYAGAIN Multiple keys request during rehashing of slot"));
+    CHECK(distlock::refused_for_its_size("OOM x"));
+    CHECK_FALSE(distlock::refused_for_its_size("LOADING x"));
+}

@@ -56,7 +56,7 @@ DISTLOCK_INLINE std::string detail::error_category_type::message(int value) cons
         case errc::wrong_type:
             return "the key holds no lock but another type; use another name or remove the key";
         case errc::wrong_node:
-            return "this server is part of a cluster and does not own the key; connect to its node";
+            return "this server is part of a cluster and does not own the key; use a cluster_connection";
         case errc::unsupported_command:
             return "the server does not know or allow a command that locks need; enable it or use "
                    "another server";

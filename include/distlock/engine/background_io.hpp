@@ -9,8 +9,8 @@
 //     void adopt(std::shared_ptr<task>, time_point at) noexcept;
 //     deadline_timer& deadlines() noexcept;
 //     callback_pool& callbacks() noexcept;
-//     const std::string& channel() const noexcept;   // where the server finds this connection's waiters
-//     std::shared_ptr<subscription> messages(handler);
+//     std::string channel_of(lock) const;            // where the server finds this connection's waiters
+//     std::shared_ptr<subscription> messages(lock, handler);
 //   };
 #pragma once
 
@@ -28,6 +28,7 @@
 #include <vector>
 
 #include <distlock/base/clock.hpp>
+#include <distlock/base/key.hpp>
 #include <distlock/base/time_source.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/detail/system.hpp>
@@ -161,23 +162,27 @@ class background_io {
     deadline_timer& deadlines() noexcept { return deadlines_; }
     callback_pool& callbacks() noexcept { return callbacks_; }
 
-    const std::string& channel() const noexcept { return channel_; }
+    /// Returns: one channel for all locks; in a Cluster one for each hash tag, in the slot of its locks.
+    std::string channel_of(std::string_view lock) const {
+        if (!connection_->can.shard) return channel_;
+        return "{" + std::string(hash_tag(lock)) + "}:" + channel_;
+    }
 
-    /// Returns: the subscription to channel(), shared by all locks of the connection. `unclaimed(*this, text)` is called for every message that
-    /// no waiter is there for, as long as this lives; it must not wait.
+    /// Returns: the subscription to channel_of(lock), shared by all locks that have it. `unclaimed(*this, text)` is called for every message that
+    /// no waiter is there for, as long as this lives and somebody has the subscription; it must not wait.
     /// Preconditions: connection().can.subscribe.
     /// Throws: as any_connection::subscribe, std::bad_alloc.
     template <class F>
-    std::shared_ptr<subscription> messages(F unclaimed) {
+    std::shared_ptr<subscription> messages(std::string_view lock, F unclaimed) {
         const distlock::detail::annotated_lock guard(lock_);
-        if (!messages_) {
-            auto made = connection_->subscribe(channel_);
-            made->on_unclaimed([of = present_, this, unclaimed](std::string_view text) {
-                of->use([&] { unclaimed(*this, text); });
-            });
-            messages_ = std::move(made);
-        }
-        return messages_;
+        if (messages_) return messages_;
+        auto made = connection_->subscribe(channel_of(lock));
+        made->on_unclaimed([of = present_, this, unclaimed](std::string_view text) {
+            of->use([&] { unclaimed(*this, text); });
+        });
+        // In a Cluster a channel is left when the last lock that has it goes.
+        if (!connection_->can.shard) messages_ = made;
+        return made;
     }
 
   private:
@@ -205,7 +210,7 @@ class background_io {
     const distlock::detail::process_id process_ = distlock::detail::current_process();
     const std::shared_ptr<presence> present_ = std::make_shared<presence>();
     distlock::detail::annotated_mutex lock_;
-    std::shared_ptr<subscription> messages_ DISTLOCK_GUARDED_BY(lock_);
+    std::shared_ptr<subscription> messages_ DISTLOCK_GUARDED_BY(lock_);  // of all locks
     deadline_timer deadlines_{time_};
     callback_pool callbacks_{deadlines_, time_};
     timer_thread tasks_;

@@ -77,9 +77,10 @@ class inbox {
 
   private:
     std::shared_ptr<subscription> open() {
-        return io_->messages([dialect = dialect_](background_io& io, std::string_view text) {
-            leave_unclaimed(io, *dialect, text);
-        });
+        return io_->messages(dialect_->name(),
+                             [dialect = dialect_](background_io& io, std::string_view text) {
+                                 leave_unclaimed(io, *dialect, text);
+                             });
     }
 
     // A lock that was handed over to a token that nobody here waits for.

@@ -26,6 +26,7 @@
 #include <distlock/wire/dialect.hpp>
 #include <distlock/wire/handoff.hpp>
 #include <distlock/wire/outcome.hpp>
+#include <distlock/wire/ticket.hpp>
 
 namespace distlock::engine {
 
@@ -80,8 +81,13 @@ DISTLOCK_INLINE std::shared_ptr<background_io> registered_background_io(const vo
                                                                         const void* kind,
                                                                         std::unique_ptr<any_connection> with,
                                                                         time_source time);
-/// Returns: where the server finds the waiters of this connection.
-DISTLOCK_INLINE const std::string& channel_of(const background_io& io) noexcept;
+/// Where the server finds the waiters of a lock.
+struct waiters_channel {
+    std::string name = {};
+    channel_kind kind = channel_kind::ordinary;
+};
+/// Returns: that of this connection.
+DISTLOCK_INLINE waiters_channel channel_of(const background_io& io, std::string_view lock);
 
 /// Preconditions: the options are checked.
 DISTLOCK_INLINE std::unique_ptr<lock_core> make_lock_core(std::shared_ptr<background_io> io,
@@ -91,7 +97,7 @@ DISTLOCK_INLINE std::unique_ptr<lock_core> make_lock_core(std::shared_ptr<backgr
 
 /// The dialect of most locks is compiled with the engine.
 DISTLOCK_INLINE std::shared_ptr<const any_dialect> make_handoff(std::string name, const lock_options& options,
-                                                                std::string_view channel);
+                                                                const waiters_channel& channel);
 
 // The locks of one connection that read the same clock share it.
 template <class Clock, class Conn>
@@ -122,13 +128,14 @@ std::unique_ptr<lock_core> lock_core_of(Conn& connection, std::string name, cons
     if constexpr (timed_connection<Conn>) command_timeout = std::as_const(connection).command_timeout();
     distlock::detail::check_options(options, command_timeout);
     auto io = background_io_of<Clock>(connection);
-    std::string_view channel;
-    if constexpr (subscribing_connection<Conn>) channel = channel_of(*io);
+    waiters_channel channel;
+    if constexpr (subscribing_connection<Conn>) channel = channel_of(*io, name);
     std::shared_ptr<const any_dialect> about;
     if constexpr (std::same_as<Dialect, handoff>) {
         about = make_handoff(std::move(name), options, channel);
-    } else if constexpr (queueing_dialect<Dialect> && subscribing_connection<Conn>) {
-        about = std::make_shared<const any_dialect_of<Dialect>>(std::move(name), options, channel);
+    } else if constexpr (queueing_dialect<Dialect> && subscribing_connection<Conn> &&
+                         !sharded_connection<Conn>) {
+        about = std::make_shared<const any_dialect_of<Dialect>>(std::move(name), options, channel.name);
     } else {
         about = std::make_shared<const any_dialect_of<Dialect>>(std::move(name), options);
     }

@@ -16,6 +16,7 @@
 #include <distlock/net/any_connection.hpp>
 #include <distlock/wire/any_dialect.hpp>
 #include <distlock/wire/handoff.hpp>
+#include <distlock/wire/ticket.hpp>
 
 namespace distlock::engine {
 
@@ -32,11 +33,15 @@ DISTLOCK_INLINE std::shared_ptr<background_io> registered_background_io(const vo
         connection, kind, [&] { return std::make_unique<background_io>(std::move(with), time); });
 }
 
-DISTLOCK_INLINE const std::string& channel_of(const background_io& io) noexcept { return io.channel(); }
+DISTLOCK_INLINE waiters_channel channel_of(const background_io& io, std::string_view lock) {
+    const bool shard = io.connection().can.shard;
+    return {io.channel_of(lock), shard ? channel_kind::sharded : channel_kind::ordinary};
+}
 
 DISTLOCK_INLINE std::shared_ptr<const any_dialect> make_handoff(std::string name, const lock_options& options,
-                                                                std::string_view channel) {
-    return std::make_shared<const any_dialect_of<handoff>>(std::move(name), options, channel);
+                                                                const waiters_channel& channel) {
+    return std::make_shared<const any_dialect_of<handoff>>(std::move(name), options, channel.name,
+                                                           channel.kind);
 }
 
 DISTLOCK_INLINE std::unique_ptr<lock_core> make_lock_core(std::shared_ptr<background_io> io,

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include <distlock/base/clock.hpp>
 #include <distlock/wire/outcome.hpp>
@@ -27,7 +28,8 @@ enum class certainty {
 /// - it is repeated, in pauses that double from 25 ms, until the server confirms it or the key has expired;
 /// - the server's word that the key is not ours confirms it, too; of a token in doubt only the expiry ends it;
 /// - a server that lacks what the whole release needs is asked alternately for the minimal one, which frees the lock by its key
-///   alone. Any other refusal is that of a busy server: there the whole release is repeated, or a waiter would be overtaken;
+///   alone. Any other refusal is that of a busy server: there the whole release is repeated, or a waiter would be overtaken; once
+///   also where a slot is on its way to another node, which seldom takes longer;
 /// - the minimal release leaves a ticket where it is, so only the whole one can say that nothing of ours is left.
 class release {
   public:
@@ -48,6 +50,7 @@ class release {
         unanswered_ = unanswered_ || verdict.open;
         switch (verdict.what) {
             case release_outcome::refused:
+                if (verdict.passing && !std::exchange(waited_, true)) return later(now, longest_pause);
                 next_ = verdict.minimal && next_ == form::whole ? form::minimal : form::whole;
                 return next_ == form::minimal && now < latest_expiry_ ? now : later(now, longest_pause);
             case release_outcome::unreachable:
@@ -100,6 +103,7 @@ class release {
     release_outcome last_ = release_outcome::unreachable;
     bool unanswered_ = false;  // a sending may have been applied without our knowing
     bool confirmed_ = false;
+    bool waited_ = false;  // for a refusal to pass
 };
 
 }  // namespace distlock::engine

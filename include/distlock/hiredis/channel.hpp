@@ -160,6 +160,9 @@ class channel {
         }
     }
 
+    /// Returns: what poll() can wait for before listen().
+    int fd() const noexcept { return socket_.fd(); }
+
     enum class state { ready, owing, over };
 
     /// Effects: reads replies to posted commands that have come.

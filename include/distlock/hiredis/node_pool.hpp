@@ -52,9 +52,12 @@ class node_pool {
     node_pool(const node_pool&) = delete;
     node_pool& operator=(const node_pool&) = delete;
 
-    reply execute(const command& cmd) {
+    /// `asking`: behind ASKING, on the same socket and in the same round trip.
+    reply execute(const command& cmd, bool asking = false) {
         return on_a_channel(purpose::command, cmd.deadline(), cmd.stop(), [&](channel& c, bool lent) {
             const auto by = answer_by(cmd.deadline());
+            if (asking && !c.post(command({argument("ASKING")}), by, std::make_shared<receipt>()))
+                return reply::not_sent(errc::unreachable, "the connection broke");
             return lent ? c.run_or_leave(cmd, by) : c.run(cmd, by);
         });
     }
@@ -101,6 +104,11 @@ class node_pool {
             one = std::make_unique<subscriber>(where_, names_, secure_.get(), upkeep_);
         }
         return one->subscribe(name);
+    }
+
+    /// Returns: a new socket that nobody else uses; none where it cannot be had before `deadline`, or `stop_fd` can be read.
+    std::unique_ptr<channel> connect(clock::time_point deadline, int stop_fd) {
+        return handshake::open(where_, names_, secure_.get(), connect_by(deadline), stop_fd).made;
     }
 
     std::string_view identity() const noexcept { return shown_; }

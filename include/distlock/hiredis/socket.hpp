@@ -80,6 +80,7 @@ class stream_socket {
 
     stream_socket() = default;
     explicit operator bool() const noexcept { return static_cast<bool>(fd_); }
+    int fd() const noexcept { return fd_.get(); }
 
     /// Effects: hands all of `bytes` to the system.
     /// Returns: done, or why not; `sent` counts what went out.

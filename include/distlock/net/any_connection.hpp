@@ -37,6 +37,7 @@ class any_connection {
         bool post = false;
         bool confirm = false;  ///< a receipt is noted in
         bool subscribe = false;
+        bool shard = false;  ///< of what is published, it hears what is sent to the shard of the channel
     };
 
     any_connection(const any_connection&) = delete;
@@ -107,7 +108,8 @@ class any_connection_of final : public any_connection {
         : any_connection({.pipeline = pipelining_connection<C>,
                           .post = posting_connection<C>,
                           .confirm = confirming_connection<C>,
-                          .subscribe = subscribing_connection<C>}),
+                          .subscribe = subscribing_connection<C>,
+                          .shard = sharded_connection<C>}),
           it_(connection) {}
 
     reply execute(const command& cmd) noexcept override { return distlock::execute(it_, cmd); }

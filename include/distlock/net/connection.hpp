@@ -5,6 +5,7 @@
 //   concept posting_connection       and c.post(cmd) -> bool
 //   concept confirming_connection    and c.post(cmd, receipt) -> bool, c.collect()
 //   concept subscribing_connection   and c.subscribe(channel) -> std::shared_ptr<subscription>
+//   concept sharded_connection       and C::channels == channel_kind::sharded
 //   concept service_hosting_connection       and c.services() -> service_registry&
 //   concept timed_connection         and c.command_timeout() -> milliseconds
 //   concept identified_connection    and c.identity() -> string_view
@@ -29,6 +30,7 @@
 #include <distlock/net/subscription.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
+#include <distlock/wire/ticket.hpp>
 
 namespace distlock {
 
@@ -88,6 +90,12 @@ concept confirming_connection = posting_connection<C> &&
 template <class C>
 concept subscribing_connection = connection<C> && requires(C& c, std::string_view channel) {
     { c.subscribe(channel) } -> std::same_as<std::shared_ptr<subscription>>;
+};
+
+/// Leads to a Cluster: a channel is heard on the node that has the slot of its name, to whose shard SPUBLISH sends.
+template <class C>
+concept sharded_connection = subscribing_connection<C> && requires {
+    requires C::channels == channel_kind::sharded;
 };
 
 /// Has a place for what must live as long as the connection: a service_registry, its last member.

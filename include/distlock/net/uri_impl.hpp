@@ -189,56 +189,24 @@ inline void parse_uri_options(uri& out, std::string_view text, std::optional<int
 }  // namespace detail
 
 DISTLOCK_INLINE uri parse_uri(std::string_view text) {
-    using std::string_view;
-    if (text.empty()) detail::refuse_uri("the URI is empty (a variable that was not set?)");
-    if (text.size() > 4096) detail::refuse_uri("the URI is longer than 4096 bytes");
-    for (const char c : text) {
-        if (c > ' ' && c <= '~') continue;
-        detail::refuse_uri(
-            "there is a space, a line break, a control or a non-ASCII character; remove it or "
-            "percent-encode it (a space is %20)");
-    }
-    if (text.find('#') != string_view::npos) {
-        detail::refuse_uri("there is a '#'; in a password write it as %23");
-    }
-
+    const detail::uri_parts parts = detail::split_uri(text);
     uri out;
-    const std::size_t scheme_end = text.find("://");
-    if (scheme_end == string_view::npos) {
-        detail::refuse_uri("there is no \"://\"; write redis://host:6379 or unix:///run/redis/redis.sock");
-    }
-    out.scheme = detail::parse_uri_scheme(text.substr(0, scheme_end));
-    text.remove_prefix(scheme_end + 3);
-
-    // RFC 3986, 3.2: the authority ends at the first '/' or '?'. An '@' behind that, or a second one, means
-    // that a delimiter inside a password was taken for one of the URI: the rest of the password would become
-    // a host, and be shown.
-    const string_view authority = text.substr(0, text.find_first_of("/?"));
-    const std::size_t at = text.find('@');
-    if (at != string_view::npos && (at > authority.size() || text.find('@', at + 1) != string_view::npos)) {
-        detail::refuse_uri(
-            "there are two '@', or one behind a '/' or '?'; in a user, a password or a path "
-            "percent-encode them: @ is %40, / is %2F, ? is %3F, : is %3A, % is %25, # is %23");
-    }
-    text.remove_prefix(authority.size());
-    const string_view path = text.substr(0, text.find('?'));
-    const string_view options = text.substr(std::min(path.size() + 1, text.size()));
-    const string_view place = at == string_view::npos ? authority : authority.substr(at + 1);
-    if (at != string_view::npos) detail::parse_uri_credentials(out, authority.substr(0, at));
+    out.scheme = detail::parse_uri_scheme(parts.scheme);
+    if (parts.credentials) detail::parse_uri_credentials(out, *parts.credentials);
 
     std::optional<int> database;
     if (out.scheme == uri_scheme::unix_socket) {
-        if (!place.empty()) {
+        if (!parts.place.empty()) {
             detail::refuse_uri(
                 "a unix socket has no host, and its path starts with '/'; write "
                 "unix:///run/redis/redis.sock, or unix://user:password@/run/redis/redis.sock");
         }
-        detail::parse_uri_socket_path(out, path);
+        detail::parse_uri_socket_path(out, parts.path);
     } else {
-        if (!authority.empty()) detail::parse_uri_host_and_port(out, place);
-        if (path.size() > 1) database = out.database = detail::parse_uri_database(path.substr(1));
+        if (parts.credentials || !parts.place.empty()) detail::parse_uri_host_and_port(out, parts.place);
+        if (parts.path.size() > 1) database = out.database = detail::parse_uri_database(parts.path.substr(1));
     }
-    detail::parse_uri_options(out, options, database);
+    detail::parse_uri_options(out, parts.options, database);
     return out;
 }
 

@@ -22,6 +22,58 @@ namespace distlock::detail {
 // that went wrong, be it as the host, the port, the database or the name of an option.
 [[noreturn]] inline void refuse_uri(const std::string& why) { throw error(errc::invalid_uri, why); }
 
+/// A URI taken apart; nothing is decoded.
+struct uri_parts {
+    std::string_view scheme;
+    std::optional<std::string_view> credentials;  ///< before the '@', if there is one
+    std::string_view place;                       ///< one host and port, or several
+    std::string_view path;                        ///< with its '/'
+    std::string_view options;                     ///< behind the '?'
+};
+
+/// Throws: error(errc::invalid_uri) for what could be read in two ways, be it as a URI of one server or of several.
+inline uri_parts split_uri(std::string_view text) {
+    if (text.empty()) refuse_uri("the URI is empty (a variable that was not set?)");
+    if (text.size() > 4096) refuse_uri("the URI is longer than 4096 bytes");
+    for (const char c : text) {
+        if (c > ' ' && c <= '~') continue;
+        refuse_uri(
+            "there is a space, a line break, a control or a non-ASCII character; remove it or "
+            "percent-encode it (a space is %20)");
+    }
+    if (text.find('#') != std::string_view::npos) {
+        refuse_uri("there is a '#'; in a password write it as %23");
+    }
+    const std::size_t scheme_end = text.find("://");
+    if (scheme_end == std::string_view::npos) {
+        refuse_uri("there is no \"://\"; write redis://host:6379 or unix:///run/redis/redis.sock");
+    }
+    uri_parts out;
+    out.scheme = text.substr(0, scheme_end);
+    text.remove_prefix(scheme_end + 3);
+
+    // RFC 3986, 3.2: the authority ends at the first '/' or '?'. An '@' behind that, or a second one, means
+    // that a delimiter inside a password was taken for one of the URI: the rest of the password would become
+    // a host, and be shown.
+    const std::string_view authority = text.substr(0, text.find_first_of("/?"));
+    const std::size_t at = text.find('@');
+    if (at != std::string_view::npos &&
+        (at > authority.size() || text.find('@', at + 1) != std::string_view::npos)) {
+        refuse_uri(
+            "there are two '@', or one behind a '/' or '?'; in a user, a password or a path "
+            "percent-encode them: @ is %40, / is %2F, ? is %3F, : is %3A, % is %25, # is %23");
+    }
+    out.place = authority;
+    if (at != std::string_view::npos) {
+        out.credentials = authority.substr(0, at);
+        out.place.remove_prefix(at + 1);
+    }
+    text.remove_prefix(authority.size());
+    out.path = text.substr(0, text.find('?'));
+    out.options = text.substr(std::min(out.path.size() + 1, text.size()));
+    return out;
+}
+
 constexpr bool is_ascii_alnum(char c) noexcept {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }

@@ -154,6 +154,7 @@ class handoff {
         if (r.is(reply_kind::error) && hands_over()) {
             verdict.again = true;
             verdict.minimal = refused_for_its_size(r.text());
+            verdict.passing = verdict.minimal && classify_error(r.text()).transient;
         }
         return verdict;
     }

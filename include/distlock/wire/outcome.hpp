@@ -109,6 +109,7 @@ struct release_verdict {
     bool again = false;    ///< the key may still be ours: worth asking again while the lease lasts
     bool open = false;     ///< it may have been applied all the same, or may still be
     bool minimal = false;  ///< what was refused may be granted to the command that needs least
+    bool passing = false;  ///< of minimal: and a little later perhaps as it was
 
     static release_verdict failure(const reply& r) {
         switch (r.kind()) {

@@ -107,10 +107,12 @@ constexpr bool refused_for_its_size(std::string_view text) noexcept {
         case errc::out_of_memory:
         case errc::permission_denied:
         case errc::wrong_type:
-        case errc::wrong_node:
         case errc::unsupported_command:
         case errc::server_error:
             return true;
+        case errc::wrong_node:
+            // A node that has not got the slot refuses one key, too.
+            return detail::first_word(detail::unwrap_script_error(text)) == "CROSSSLOT";
         default:
             return detail::first_word(detail::unwrap_script_error(text)) == "TRYAGAIN";
     }

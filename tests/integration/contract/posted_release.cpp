@@ -24,7 +24,8 @@ using clk = distlock::clock;
 
 namespace {
 
-using posting = std::tuple<connection_fixtures::over_unix_socket, connection_fixtures::over_tcp>;
+using posting = std::tuple<connection_fixtures::over_unix_socket, connection_fixtures::over_tcp,
+                           connection_fixtures::over_a_cluster>;
 
 // No look comes to the help of who is to be served.
 constexpr lock_options no_looks{.recheck = 1h};

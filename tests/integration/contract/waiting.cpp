@@ -30,7 +30,8 @@ using clk = distlock::clock;
 
 namespace {
 
-using queueing = std::tuple<connection_fixtures::over_unix_socket, connection_fixtures::over_tcp>;
+using queueing = std::tuple<connection_fixtures::over_unix_socket, connection_fixtures::over_tcp,
+                            connection_fixtures::over_a_cluster>;
 using asking = std::tuple<connection_fixtures::over_minimal_connection, connection_fixtures::over_a_lambda>;
 
 // No look comes to the help of who is to be served.

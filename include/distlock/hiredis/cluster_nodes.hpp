@@ -1,0 +1,250 @@
+// The nodes of a Cluster that are known, the sockets to each, and which of them has a slot.
+//
+//   class cluster_nodes {
+//     cluster_nodes(const std::vector<uri>& seeds, std::shared_ptr<const secure_layer>);
+//     std::shared_ptr<cluster_node> of(std::optional<std::uint16_t> slot);  // its owner; another, where that is not known
+//     std::shared_ptr<cluster_node> at(const node_address&);
+//     void assign(slot, const node_address&);          // the slot moved there
+//     void invalidate();                               // the map is wrong
+//     void suspect(const node_address&);               // or may be: that node did not answer
+//     void refresh(when_running, until, stop);         // a new map, if one is due
+//     std::vector<std::shared_ptr<cluster_node>> used();
+//     void on_change(message_reader*);                 // interrupted when the map changes
+//   };
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/time_source.hpp>
+#include <distlock/detail/leaked_in_child.hpp>
+#include <distlock/detail/stop_token.hpp>
+#include <distlock/detail/thread_safety.hpp>
+#include <distlock/hiredis/node_pool.hpp>
+#include <distlock/hiredis/secure.hpp>
+#include <distlock/net/redirection.hpp>
+#include <distlock/net/refresh_schedule.hpp>
+#include <distlock/net/slot_map.hpp>
+#include <distlock/net/subscription.hpp>
+#include <distlock/net/uri.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/reply.hpp>
+
+namespace distlock::detail {
+
+/// One node, and the sockets to it.
+struct cluster_node {
+    cluster_node(uri where, std::shared_ptr<const secure_layer> secure)
+        : at{where.host, where.port}, pool(std::move(where), std::move(secure)) {}
+    const node_address at;
+    node_pool pool;
+};
+
+/// Thread-safe. Its mutex is never held while anybody waits for a server. A node that left the map is closed when the last call
+/// that uses it is over.
+class cluster_nodes {
+  public:
+    using node = std::shared_ptr<cluster_node>;
+    /// What becomes of a caller while another one asks for the map.
+    enum class when_running { go_on, wait };
+
+    /// `seeds`: not empty; they differ in host and port only.
+    /// Throws: as node_pool.
+    cluster_nodes(const std::vector<uri>& seeds, std::shared_ptr<const secure_layer> secure)
+        : like_(seeds.front()), secure_(std::move(secure)) {
+        for (const uri& one : seeds) {
+            seeds_.push_back({one.host, one.port});
+            static_cast<void>(open(seeds_.back()));  // throws now, not at the first command
+        }
+    }
+    cluster_nodes(const cluster_nodes&) = delete;
+    cluster_nodes& operator=(const cluster_nodes&) = delete;
+
+    /// Returns: the owner of the slot, as far as the map says; else a node that says who it is.
+    node of(std::optional<std::uint16_t> slot) {
+        const annotated_lock guard(lock_);
+        if (const auto place = slot ? map_.owner(*slot) : std::nullopt) return known(*place);
+        if (!last_) last_ = open(seeds_.front());
+        return last_;
+    }
+
+    node at(const node_address& where) {
+        const annotated_lock guard(lock_);
+        const auto place = place_in(map_, where);
+        return place < map_.nodes().size() ? known(place) : open(where);
+    }
+
+    void assign(std::uint16_t slot, const node_address& to) {
+        const annotated_lock guard(lock_);
+        map_.assign(slot, to);
+        changed();
+    }
+
+    void invalidate() noexcept {
+        const annotated_lock guard(lock_);
+        schedule_.invalidate();
+    }
+    void suspect(const node_address& silent) {
+        const annotated_lock guard(lock_);
+        schedule_.invalidate();
+        suspect_ = silent;
+    }
+
+    /// Effects: asks for a new map if one is due, no longer than `until`, nor once `stop` was requested. Where another caller asks,
+    /// waits as long for that one; with go_on, only if there is no map yet. A map that cannot be had changes nothing: a node
+    /// redirects what it has not got.
+    void refresh(when_running what, clock::time_point until, const std::stop_token* stop) {
+        const auto wake = [this]() noexcept {
+            const annotated_lock guard(lock_);
+            refreshed_.get().notify_all();
+        };
+        {
+            annotated_lock guard(lock_);
+            if (schedule_.begin(clock::now())) {
+                guard.unlock();
+                return learn(until, stop);
+            }
+            if (!schedule_.running() || (what == when_running::go_on && !map_.nodes().empty())) return;
+        }
+        const std::stop_callback on_stop(stop != nullptr ? *stop : std::stop_token(), wake);
+        annotated_lock guard(lock_);
+        // It is called with the mutex.
+        const auto over = [&]() DISTLOCK_UNCHECKED {
+            return !schedule_.running() || (stop != nullptr && stop->stop_requested());
+        };
+        wait_until(refreshed_.get(), guard.native(), until, over);
+    }
+
+    std::vector<node> used() {
+        const annotated_lock guard(lock_);
+        std::vector<node> all;
+        for (std::size_t i = 0; i < used_.size(); ++i) {
+            if (used_[i]) all.push_back(used_[i]);
+        }
+        if (last_ && place_in(map_, last_->at) == map_.nodes().size()) all.push_back(last_);
+        return all;
+    }
+
+    void on_change(message_reader* who) {
+        const annotated_lock guard(lock_);
+        reader_ = who;
+    }
+
+    std::chrono::milliseconds connect_timeout() const noexcept { return like_.connect_timeout; }
+    std::chrono::milliseconds command_timeout() const noexcept { return like_.command_timeout; }
+
+  private:
+    void changed() noexcept DISTLOCK_REQUIRES(lock_) {
+        if (reader_ != nullptr) reader_->interrupt();
+    }
+
+    void learn(clock::time_point until, const std::stop_token* stop) noexcept {
+        std::optional<slot_map> fresh;
+        std::vector<node> left;  // closed without the mutex
+        try {
+            fresh = ask(std::min(until, clock::now() + like_.connect_timeout + like_.command_timeout), stop);
+            left.resize(fresh ? fresh->nodes().size() : 0);
+        } catch (...) {
+            fresh.reset();  // without memory the old map is used on
+        }
+        const annotated_lock guard(lock_);
+        schedule_.end(fresh.has_value(), some_jitter());
+        if (fresh) replace_by(*std::move(fresh), left);
+        refreshed_.get().notify_all();
+    }
+
+    std::optional<slot_map> ask(clock::time_point until, const std::stop_token* stop) {
+        for (const node_address& where : candidates()) {
+            const auto now = clock::now();
+            if (now >= until || (stop != nullptr && stop->stop_requested())) break;
+            command slots{"CLUSTER", std::string_view("SLOTS")};
+            slots.until(now + (until - now) / 2);  // the next one must have some of the time
+            if (stop != nullptr) slots.until(*stop);
+            const node one = at(where);
+            const reply answer = one->pool.execute(slots);
+            if (!answer.answered()) continue;
+            auto map = slot_map::read(answer, one->at);
+            const annotated_lock guard(lock_);
+            last_ = one;
+            if (map) return map;
+        }
+        return std::nullopt;
+    }
+
+    // First the node that answered last, at the end one that may be dead; those of the URI behind those of the map.
+    std::vector<node_address> candidates() {
+        const annotated_lock guard(lock_);
+        std::vector<node_address> all;
+        const auto add = [&](const node_address& one) {
+            if (std::find(all.begin(), all.end(), one) == all.end()) all.push_back(one);
+        };
+        if (last_) add(last_->at);
+        for (const node_address& one : map_.nodes()) add(one);
+        for (const node_address& one : seeds_) add(one);
+        const auto last = std::find(all.begin(), all.end(), suspect_);
+        if (last != all.end()) std::rotate(last, last + 1, all.end());
+        return all;
+    }
+
+    static std::size_t place_in(const slot_map& map, const node_address& where) noexcept {
+        return static_cast<std::size_t>(std::find(map.nodes().begin(), map.nodes().end(), where) -
+                                        map.nodes().begin());
+    }
+
+    node known(std::size_t place) DISTLOCK_REQUIRES(lock_) {
+        used_.resize(map_.nodes().size());
+        const node_address& where = map_.nodes()[place];
+        auto& mine = used_[place];
+        if (!mine) mine = last_ && last_->at == where ? last_ : open(where);
+        return mine;
+    }
+
+    node open(const node_address& where) const {
+        uri one = like_;
+        one.host = where.host;
+        one.port = where.port;
+        return std::make_shared<cluster_node>(std::move(one), secure_);
+    }
+
+    // Preconditions: as many in `left` as nodes in the map. Effects: they are the nodes that left.
+    void replace_by(slot_map fresh, std::vector<node>& left) noexcept DISTLOCK_REQUIRES(lock_) {
+        for (std::size_t i = 0; i < used_.size(); ++i) {
+            const auto place = place_in(fresh, map_.nodes()[i]);
+            if (place < left.size()) left[place] = std::move(used_[i]);
+        }
+        map_ = std::move(fresh);
+        used_.swap(left);
+        changed();
+    }
+
+    // Processes that are redirected together need not ask together.
+    static clock::duration some_jitter() noexcept {
+        const auto most = clock::duration(refresh_schedule::longest_jitter).count();
+        return clock::duration(clock::now().time_since_epoch().count() % most);
+    }
+
+    const uri like_;
+    const std::shared_ptr<const secure_layer> secure_;
+    std::vector<node_address> seeds_;  // of the URI; not changed any more
+    annotated_mutex lock_;
+    slot_map map_ DISTLOCK_GUARDED_BY(lock_);
+    std::vector<node> used_
+        DISTLOCK_GUARDED_BY(lock_);         // of map_.nodes(), as far as it reaches; null: not used yet
+    node last_ DISTLOCK_GUARDED_BY(lock_);  // that was asked for the map
+    node_address suspect_ DISTLOCK_GUARDED_BY(lock_);
+    refresh_schedule schedule_ DISTLOCK_GUARDED_BY(lock_);
+    message_reader* reader_ DISTLOCK_GUARDED_BY(lock_) = nullptr;
+    leaked_in_child<std::condition_variable> refreshed_;
+};
+
+}  // namespace distlock::detail

@@ -1,0 +1,272 @@
+// Commands, pipelines and posts on their way to the nodes of a Cluster.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
+#include <distlock/base/time_source.hpp>
+#include <distlock/detail/leaked_in_child.hpp>
+#include <distlock/detail/signal_masked_thread.hpp>
+#include <distlock/detail/stop_token.hpp>
+#include <distlock/detail/system.hpp>
+#include <distlock/detail/thread_safety.hpp>
+#include <distlock/hiredis/cluster_nodes.hpp>
+#include <distlock/hiredis/cluster_subscriber.hpp>
+#include <distlock/hiredis/secure.hpp>
+#include <distlock/hiredis/subscriber.hpp>
+#include <distlock/net/cluster_uri.hpp>
+#include <distlock/net/command_route.hpp>
+#include <distlock/net/hash_slot.hpp>
+#include <distlock/net/receipt.hpp>
+#include <distlock/net/subscription.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/reply.hpp>
+
+namespace distlock::detail {
+
+/// What cluster_connection does, but for what lives as long as it. Thread-safe.
+class cluster_pool {
+  public:
+    /// Effects and Throws: as cluster_connection.
+    cluster_pool(const cluster_uri& where, std::shared_ptr<const secure_layer> secure)
+        : shown_((check_uri(where), redacted(where))), nodes_(where.nodes, std::move(secure)) {}
+    cluster_pool(const cluster_pool&) = delete;
+    cluster_pool& operator=(const cluster_pool&) = delete;
+
+    reply execute(const command& cmd) {
+        if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
+        const auto slot = hash_slot(cmd);
+        nodes_.refresh(when_running::go_on, cmd.deadline(), cmd.stop());
+        node here = nodes_.of(slot);
+        bool asking = false;
+        for (command_route route;;) {
+            reply answer = here->pool.execute(cmd, asking);
+            const auto next = route.on_answer(answer, here->at, clock::now());
+            note(next, here->at);
+            asking = next.asking;
+            const auto from = here;
+            switch (next.what) {
+                case command_route::kind::done:
+                    return concluded(std::move(answer), from->at);
+                case command_route::kind::follow:
+                    here = nodes_.at(*next.to);
+                    break;
+                case command_route::kind::wait:
+                    pause_until(cmd.stop() != nullptr ? *cmd.stop() : std::stop_token(),
+                                std::min(next.at, cmd.deadline()));
+                    here = owner(slot, cmd);
+                    break;
+                case command_route::kind::reroute:
+                    here = owner(slot, cmd);
+                    if (here == from) return concluded(std::move(answer), from->at);
+                    break;
+            }
+            // Sent now, it would be executed when nobody waits for it any more.
+            if (cmd.stop_requested()) return reply::not_sent(errc::cancelled, "stopped");
+            if (clock::now() >= cmd.deadline()) return concluded(std::move(answer), from->at);
+        }
+    }
+
+    /// What goes to other nodes than the first one's is sent by threads that end with the call: to connect takes as long as it
+    /// takes, and a node that is dead must not keep the others from being sent theirs.
+    void pipeline(std::span<const command> commands, std::span<reply> replies) {
+        if (commands.empty()) return;
+        if (current_process() != process_) {
+            std::fill(replies.begin(), replies.end(), reply::not_sent(errc::wrong_process, shown_));
+            return;
+        }
+        const auto last =
+            std::max_element(commands.begin(), commands.end(), [](const auto& a, const auto& b) {
+                return a.deadline() < b.deadline();
+            })->deadline();
+        nodes_.refresh(when_running::go_on, last, nullptr);
+        std::vector<journey> all(commands.size());
+        for (std::size_t i = 0; i < all.size(); ++i) all[i].to = nodes_.of(hash_slot(commands[i]));
+        for (;;) {
+            auto parcels = pack(all, commands);
+            if (parcels.empty()) return;
+            send(parcels);
+            for (parcel& one : parcels) {
+                for (std::size_t k = 0; k < one.which.size(); ++k) {
+                    const auto i = one.which[k];
+                    replies[i] = std::move(one.replies[one.asking ? 2 * k + 1 : k]);
+                    judge(all[i], replies[i]);
+                }
+            }
+            reroute(all, commands, replies, last);
+        }
+    }
+
+    bool post(const command& cmd, std::shared_ptr<receipt> wanted) {
+        if (current_process() != process_) return false;
+        const node here = nodes_.of(hash_slot(cmd));
+        if (here->pool.post(cmd, std::move(wanted))) return true;
+        nodes_.suspect(here->at);
+        return false;
+    }
+
+    void collect() {
+        if (current_process() != process_) return;
+        for (const node& one : nodes_.used()) one->pool.collect();
+    }
+
+    std::shared_ptr<subscription> subscribe(std::string_view channel) {
+        if (current_process() != process_) throw error(errc::wrong_process, shown_);
+        const annotated_lock guard(lock_);
+        auto& one = subscriber_.get();
+        if (!one) {
+            one = std::make_unique<cluster_subscriber>(nodes_, upkeep_);
+            nodes_.on_change(one.get());
+        }
+        return one->subscribe(channel);
+    }
+
+    std::string_view identity() const noexcept { return shown_; }
+    std::chrono::milliseconds command_timeout() const noexcept { return nodes_.command_timeout(); }
+
+  private:
+    using node = cluster_nodes::node;
+    using when_running = cluster_nodes::when_running;
+
+    struct collector final : upkeep {
+        explicit collector(cluster_pool& of) noexcept : pool(of) {}
+        void keep_up() override { pool.collect(); }
+        cluster_pool& pool;
+    };
+
+    // Of one command of a pipeline. A pipeline does not wait for a slot: the other commands would.
+    struct journey {
+        enum class stage { under_way, to_reroute, over };
+        command_route route = {};
+        node to = nullptr;
+        stage at = stage::under_way;
+        bool asking = false;
+    };
+    // What goes to one node in one pipeline: each of the commands behind ASKING, or none.
+    struct parcel {
+        node to;
+        bool asking;
+        std::vector<std::size_t> which;
+        std::vector<command> commands = {};
+        std::vector<reply> replies = {};
+
+        void deliver() noexcept {
+            try {
+                to->pool.pipeline(commands, replies);
+            } catch (...) {
+                for (reply& one : replies) one = reply::no_answer(errc::no_reply, "no memory");
+            }
+        }
+    };
+
+    void note(const command_route::step& next, const node_address& from) {
+        if (next.moved) {
+            nodes_.assign(*next.moved, *next.to);
+            nodes_.invalidate();
+        } else if (next.invalidates) {
+            nodes_.suspect(from);
+        }
+    }
+
+    // Returns: the node that has the slot by the newest map.
+    node owner(std::optional<std::uint16_t> slot, const command& cmd) {
+        nodes_.refresh(when_running::wait, cmd.deadline(), cmd.stop());
+        return nodes_.of(slot);
+    }
+
+    static std::vector<parcel> pack(const std::vector<journey>& all, std::span<const command> commands) {
+        static constexpr command asking{argument("ASKING")};
+        std::vector<parcel> parcels;
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            if (all[i].at == journey::stage::over) continue;
+            auto mine = std::find_if(parcels.begin(), parcels.end(), [&](const parcel& one) {
+                return one.to == all[i].to && one.asking == all[i].asking;
+            });
+            if (mine == parcels.end()) mine = parcels.insert(mine, {all[i].to, all[i].asking, {}});
+            mine->which.push_back(i);
+            if (mine->asking) mine->commands.push_back(asking);
+            mine->commands.push_back(commands[i]);
+        }
+        for (parcel& one : parcels) one.replies.resize(one.commands.size());
+        return parcels;
+    }
+
+    static void send(std::vector<parcel>& parcels) {
+        std::vector<std::jthread> others;
+        others.reserve(parcels.size());
+        std::vector<parcel*> mine{&parcels.front()};
+        mine.reserve(parcels.size());
+        for (std::size_t i = 1; i < parcels.size(); ++i) {
+            try {
+                const blocked_signals here;
+                others.emplace_back([&parcels, i] { parcels[i].deliver(); });
+            } catch (const std::system_error&) {
+                mine.push_back(&parcels[i]);  // one after the other, then
+            }
+        }
+        for (parcel* const one : mine) one->deliver();
+    }
+
+    // Effects: where that one goes next, by what its node answered.
+    void judge(journey& one, reply& answer) {
+        const auto next = one.route.on_answer(answer, one.to->at, clock::now());
+        note(next, one.to->at);
+        one.asking = next.asking;
+        switch (next.what) {
+            case command_route::kind::follow:
+                one.to = nodes_.at(*next.to);
+                break;
+            case command_route::kind::reroute:
+                one.at = journey::stage::to_reroute;
+                break;
+            case command_route::kind::done:
+            case command_route::kind::wait:
+                conclude(one, answer);
+                break;
+        }
+    }
+
+    // Effects: those go to the node that the newest map names. What is too late, or would go to the same node, is over.
+    void reroute(std::vector<journey>& all, std::span<const command> commands, std::span<reply> replies,
+                 clock::time_point last) {
+        const bool some = std::any_of(
+            all.begin(), all.end(), [](const journey& one) { return one.at == journey::stage::to_reroute; });
+        if (some) nodes_.refresh(when_running::wait, last, nullptr);
+        const auto now = clock::now();
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            journey& one = all[i];
+            if (one.at == journey::stage::over) continue;
+            bool elsewhere = true;
+            if (std::exchange(one.at, journey::stage::under_way) == journey::stage::to_reroute)
+                elsewhere = one.to != std::exchange(one.to, nodes_.of(hash_slot(commands[i])));
+            if (!elsewhere || now >= commands[i].deadline()) conclude(one, replies[i]);
+        }
+    }
+
+    static void conclude(journey& one, reply& answer) {
+        answer = concluded(std::move(answer), one.to->at);
+        one.at = journey::stage::over;
+    }
+
+    const std::string shown_;  // fit for messages
+    const process_id process_ = current_process();
+    cluster_nodes nodes_;
+    collector upkeep_{*this};
+    annotated_mutex lock_;
+    // None before the first subscribe().
+    leaked_in_child<std::unique_ptr<cluster_subscriber>> subscriber_ DISTLOCK_GUARDED_BY(lock_);
+};
+
+}  // namespace distlock::detail

@@ -1,0 +1,447 @@
+// The sockets of a Cluster's connection on which its messages come, read by the threads that wait for them.
+//
+//   class cluster_subscriber : public message_reader {
+//     cluster_subscriber(cluster_nodes&, upkeep&);
+//     std::shared_ptr<subscription> subscribe(std::string_view channel);
+//   };
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <poll.h>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/detail/stop_token.hpp>
+#include <distlock/detail/system_io.hpp>
+#include <distlock/detail/thread_safety.hpp>
+#include <distlock/hiredis/channel.hpp>
+#include <distlock/hiredis/cluster_nodes.hpp>
+#include <distlock/hiredis/socket.hpp>
+#include <distlock/hiredis/subscriber.hpp>
+#include <distlock/net/hash_slot.hpp>
+#include <distlock/net/redirection.hpp>
+#include <distlock/net/subscription.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/reply.hpp>
+#include <distlock/wire/server_error.hpp>
+
+namespace distlock::detail {
+
+/// A thread that connects to a node while another one goes on reading from the others. Where the map may be wrong it is asked for
+/// first.
+class socket_opener {
+  public:
+    /// `done` is set when it is.
+    /// Throws: std::system_error.
+    socket_opener(cluster_nodes& nodes, cluster_nodes::node to, wake_event& done) {
+        const blocked_signals here;
+        thread_ = std::jthread([this, &nodes, to = std::move(to), &done](const std::stop_token& stop) {
+            open(nodes, to->pool, stop);
+            over_ = true;
+            done.set();
+        });
+    }
+
+    bool over() const noexcept { return over_; }
+    /// Preconditions: over(). Returns: the socket; null: the node was not reached.
+    std::unique_ptr<channel> take() noexcept { return std::move(made_); }
+
+  private:
+    void open(cluster_nodes& nodes, node_pool& pool, const std::stop_token& stop) noexcept {
+        try {
+            const auto until = clock::now() + nodes.connect_timeout();
+            nodes.refresh(cluster_nodes::when_running::wait, until, &stop);
+            const wake_on_stop wake(stop);
+            made_ = pool.connect(until, wake.fd());
+        } catch (...) {
+            // Memory or descriptors: perhaps there is some by and by.
+        }
+    }
+
+    std::unique_ptr<channel> made_;
+    std::atomic<bool> over_ = false;
+    std::jthread thread_;  // last: it uses the others, and is joined first
+};
+
+/// A socket for each node on whose slots somebody listens. A channel belongs to the slot of its name, and is asked for by
+/// SSUBSCRIBE on the node that has the slot; again where the server ends it (sunsubscribe), redirects it (MOVED), or the map says
+/// that the slot has moved. What is refused is not asked again on the same socket. A socket that was silent for three seconds is
+/// asked whether it lives, and replaced when it does not answer within the command time-out. Sockets that fail are replaced after
+/// a pause, of 10 ms at first and of half a second at last.
+class cluster_subscriber final : public message_reader {
+  public:
+    /// Both must outlive every read().
+    cluster_subscriber(cluster_nodes& nodes, upkeep& connection)
+        : nodes_(nodes), connection_(connection), hub_(std::make_shared<message_hub>(this)) {}
+    cluster_subscriber(const cluster_subscriber&) = delete;
+    cluster_subscriber& operator=(const cluster_subscriber&) = delete;
+
+    /// As subscriber::subscribe().
+    std::shared_ptr<subscription> subscribe(std::string_view channel) {
+        const annotated_lock guard(lock_);
+        const auto place = std::find_if(interests_.begin(), interests_.end(),
+                                        [&](const interest& one) { return one.channel == channel; });
+        if (place != interests_.end()) {
+            if (auto known = place->whose.lock()) return known;
+        }
+        auto made = std::make_shared<subscription>(std::string(channel), hub_);
+        if (place == interests_.end()) {
+            interests_.push_back({made, made->channel(), hash_slot(made->channel())});
+            interrupt();
+        } else {
+            place->whose = made;
+            if (place->at == stage::in_force) made->confirm();
+        }
+        return made;
+    }
+
+    void read(clock::time_point until) noexcept override {
+        try {
+            const auto now = clock::now();
+            auto by = std::min(until, now + slice);
+            arrange(now, by);
+            converse(now, by);
+            if (const auto then = clock::now(); then >= upkeep_at_) {
+                upkeep_at_ = then + slice;
+                connection_.keep_up();
+            }
+        } catch (...) {
+            for (const auto& one : streams_)
+                lose(*one, clock::now());  // memory: perhaps there is some by and by
+        }
+    }
+    void interrupt() noexcept override {
+        to_arrange_ = true;
+        wake_.set();
+    }
+    void reconnect() noexcept override {
+        to_renew_ = true;
+        interrupt();
+    }
+
+  private:
+    struct request {
+        bool begins;
+        std::string channel;  // empty: a PING
+    };
+    // One node's socket. Only the thread that reads uses it.
+    struct stream {
+        explicit stream(cluster_nodes::node to) : node(std::move(to)) {}
+        const cluster_nodes::node node;
+        std::unique_ptr<socket_opener> opener;
+        std::unique_ptr<channel> current;
+        std::unique_ptr<channel> previous;  // until the current one has answered everything
+        std::deque<request> asked;          // and not answered
+        bool to_renew = false;              // the current one is not trusted any more
+        clock::time_point last{};           // when something was said or heard
+        clock::time_point last_attempt{};
+        clock::time_point next_attempt{};
+        clock::duration pause{};
+    };
+    // What the node was told on its present socket.
+    enum class stage { unsaid, said, in_force };
+    struct interest {
+        std::weak_ptr<subscription> whose;  // expired: given up, and the server is to be told
+        std::string channel;
+        std::uint16_t slot;
+        stream* on = nullptr;
+        stage at = stage::unsaid;
+        clock::duration pause{};  // after it was redirected, or ended by the server
+        clock::time_point next_time{};
+    };
+    struct saying {
+        stream* to;
+        request what;
+    };
+
+    static constexpr std::chrono::seconds silence{3};  // before the server is asked whether it lives
+    static constexpr std::chrono::seconds slice{1};    // the system's timers do not run while it is suspended
+    static constexpr std::chrono::milliseconds first_pause{10};
+    static constexpr std::chrono::milliseconds longest_pause{500};
+
+    // Effects: opens the sockets that are needed, closes others, says what is to be said. `by` becomes the time when it is to be
+    // called again, if that is sooner.
+    void arrange(clock::time_point now, clock::time_point& by) {
+        for (const auto& one : streams_) take_over(*one, now);
+        if (to_renew_.exchange(false)) {
+            for (const auto& one : streams_) one->to_renew = one->current != nullptr;
+            to_arrange_ = true;
+        }
+        if (to_arrange_.exchange(false) || now >= next_sweep_) {
+            next_sweep_ = now + slice;
+            for (saying& one : place(now)) say(*one.to, std::move(one.what), now);
+        }
+        by = std::min(by, next_sweep_);
+        for (const auto& one : streams_) {
+            if (one->opener || (one->current && !one->to_renew)) continue;
+            if (now < one->next_attempt) {
+                by = std::min(by, one->next_attempt);
+            } else {
+                open(*one, now);
+            }
+        }
+    }
+
+    // Effects: each channel belongs to the stream of the node that has its slot. Streams that have none end.
+    // Returns: what is to be said.
+    std::vector<saying> place(clock::time_point now) {
+        std::vector<saying> all;
+        const annotated_lock guard(lock_);
+        std::erase_if(interests_, [&](interest& one) {
+            if (!one.whose.expired()) return false;
+            if (one.at != stage::unsaid) all.push_back({one.on, {false, std::move(one.channel)}});
+            return true;
+        });
+        for (interest& one : interests_) {
+            stream& home = stream_to(nodes_.of(one.slot));
+            if (one.on != &home) {
+                if (one.at != stage::unsaid) all.push_back({one.on, {false, one.channel}});
+                unsay(one);
+                one.on = &home;
+            }
+            if (one.at != stage::unsaid || !home.current) continue;
+            if (now < one.next_time) {
+                next_sweep_ = std::min(next_sweep_, one.next_time);
+                continue;
+            }
+            all.push_back({&home, {true, one.channel}});
+            one.at = stage::said;
+        }
+        std::erase_if(streams_, [&](const std::unique_ptr<stream>& one) DISTLOCK_REQUIRES(lock_) {
+            const auto uses = [&](const interest& i) { return i.on == one.get(); };
+            const auto says = [&](const saying& s) { return s.to == one.get(); };
+            return !one->opener && std::none_of(interests_.begin(), interests_.end(), uses) &&
+                   std::none_of(all.begin(), all.end(), says);
+        });
+        return all;
+    }
+
+    stream& stream_to(const cluster_nodes::node& node) {
+        const auto found = std::find_if(streams_.begin(), streams_.end(),
+                                        [&](const auto& one) { return one->node == node; });
+        if (found != streams_.end()) return **found;
+        return *streams_.emplace_back(std::make_unique<stream>(node));
+    }
+
+    void open(stream& mine, clock::time_point now) {
+        mine.pause = now - mine.last_attempt < slice
+                         ? std::min<clock::duration>(2 * mine.pause, longest_pause)
+                         : first_pause;
+        mine.last_attempt = now;
+        mine.next_attempt = now + mine.pause;
+        try {
+            mine.opener = std::make_unique<socket_opener>(nodes_, mine.node, wake_);
+        } catch (const std::system_error&) {  // no thread: the others wait, but it goes on
+            adopt(mine, mine.node->pool.connect(now + nodes_.connect_timeout(), wake_.fd()), now);
+        }
+    }
+
+    void take_over(stream& mine, clock::time_point now) {
+        if (!mine.opener || !mine.opener->over()) return;
+        auto fresh = mine.opener->take();
+        mine.opener.reset();
+        adopt(mine, std::move(fresh), now);
+    }
+
+    // Effects: `fresh` is the present socket; null: the node was not reached.
+    void adopt(stream& mine, std::unique_ptr<channel> fresh, clock::time_point now) {
+        interrupt();
+        if (!fresh) return nodes_.suspect(mine.node->at);
+        mine.to_renew = false;
+        auto old = std::move(mine.current);
+        replace_by(mine, std::move(fresh), now);
+        mine.previous = std::move(old);
+    }
+
+    // Effects: the present socket is over. One that it was to replace is the present one again, until there is another: a full
+    // server turned the new one away.
+    void lose(stream& mine, clock::time_point now) noexcept {
+        mine.to_renew = mine.previous != nullptr;
+        replace_by(mine, std::move(mine.previous), now);
+        try {
+            nodes_.suspect(mine.node->at);
+        } catch (...) {
+            // Then the next caller finds out.
+        }
+    }
+
+    void replace_by(stream& mine, std::unique_ptr<channel> next, clock::time_point now) noexcept {
+        const annotated_lock guard(lock_);
+        for (interest& one : interests_) {
+            if (one.on == &mine) unsay(one);
+        }
+        mine.asked.clear();
+        mine.last = now;
+        mine.current = std::move(next);
+        interrupt();
+    }
+
+    static void unsay(interest& one) noexcept {
+        one.at = stage::unsaid;
+        if (const auto whose = one.whose.lock()) whose->lapse();
+    }
+
+    void say(stream& to, request what, clock::time_point now) {
+        if (!to.current) return;
+        const bool ping = what.channel.empty();
+        const std::string_view word = ping ? "PING" : what.begins ? "SSUBSCRIBE" : "SUNSUBSCRIBE";
+        const command cmd{word, what.channel};
+        to.last = now;
+        const bool said = to.current->say(cmd, now + nodes_.command_timeout());
+        to.asked.push_back(std::move(what));
+        if (!said) lose(to, now);
+    }
+
+    // Effects: hears what the nodes say, until `by` or until it heard something.
+    void converse(clock::time_point now, clock::time_point by) {
+        std::vector<stream*> open;
+        std::vector<pollfd> polled{{wake_.fd(), POLLIN, 0}};
+        bool heard = false;
+        for (const auto& one : streams_) {
+            if (!one->current) continue;
+            if (one->asked.empty() && now >= one->last + silence) say(*one, {true, ""}, now);
+            if (!one->current) continue;
+            if (hear(*one)) heard = true;
+            if (!one->current) continue;
+            by = std::min(by, end_of(*one));
+            open.push_back(one.get());
+            polled.push_back({one->current->fd(), POLLIN, 0});
+        }
+        if (heard) return;
+        wait_for(polled.data(), polled.size(),
+                 std::clamp<clock::duration>(by - clock::now(), clock::duration::zero(), slice));
+        if (polled[0].revents != 0) wake_.reset();
+        const auto then = clock::now();
+        for (std::size_t i = 0; i < open.size(); ++i) {
+            stream& one = *open[i];
+            if (polled[i + 1].revents != 0) {
+                hear(one);
+            } else if (!one.asked.empty() && then >= end_of(one)) {
+                lose(one, then);
+            }
+        }
+    }
+
+    clock::time_point end_of(const stream& one) const noexcept {
+        return one.last + (one.asked.empty() ? clock::duration(silence) : nodes_.command_timeout());
+    }
+
+    // Effects: hears what has come by now. Returns: whether there was something.
+    bool hear(stream& from) {
+        bool heard = false;
+        while (from.current) {
+            const auto said = from.current->listen(clock::time_point{}, -1);
+            if (!said) return heard;
+            heard = true;
+            from.last = clock::now();
+            if (said->answered()) {
+                tell(from, *said);
+            } else {
+                lose(from, from.last);
+            }
+        }
+        return heard;
+    }
+
+    // ["smessage", channel, text]; ["ssubscribe", channel, count], and the same of the end, which the server may say by itself; or
+    // an error. All but messages, and an end that was not asked for, answer the first request that was not answered yet.
+    void tell(stream& from, const reply& said) {
+        const auto& parts = said.elements();
+        const auto what = parts.size() == 3 ? std::string_view(parts[0].text()) : std::string_view();
+        if (what == "smessage") {
+            if (const auto whose = find(parts[1].text())) whose->deliver(parts[2].text());
+            return;
+        }
+        const bool ends = what == "sunsubscribe";
+        const bool answers =
+            !from.asked.empty() &&
+            (!ends || (!from.asked.front().begins && from.asked.front().channel == parts[1].text()));
+        request asked{true, {}};
+        if (answers) {
+            asked = std::move(from.asked.front());
+            from.asked.pop_front();
+            if (from.asked.empty()) from.previous.reset();
+        }
+        if (what == "ssubscribe") {
+            confirm(from, parts[1].text());
+        } else if (ends && !answers) {
+            ask_again(from, parts[1].text());
+        } else if (answers && asked.begins && said.is(reply_kind::error)) {
+            refused(from, asked.channel, said.text());
+        }
+    }
+
+    void refused(stream& by, const std::string& channel, std::string_view why) {
+        if (const auto there = read_redirection(why, by.node->at)) {
+            if (there->to) nodes_.assign(there->slot, *there->to);
+            nodes_.invalidate();
+        } else if (!classify_error(why).transient) {
+            return;
+        }
+        ask_again(by, channel);
+    }
+
+    std::shared_ptr<subscription> find(std::string_view channel) {
+        const annotated_lock guard(lock_);
+        for (const interest& one : interests_) {
+            if (one.channel == channel) return one.whose.lock();
+        }
+        return nullptr;
+    }
+
+    void confirm(stream& from, std::string_view channel) {
+        std::shared_ptr<subscription> whose;
+        {
+            const annotated_lock guard(lock_);
+            for (interest& one : interests_) {
+                if (one.channel != channel || one.on != &from) continue;
+                one.at = stage::in_force;
+                one.pause = {};
+                whose = one.whose.lock();
+            }
+        }
+        if (whose) whose->confirm();
+    }
+
+    // At once, the first time; then in pauses: two nodes may each say that it is the other's.
+    void ask_again(const stream& from, std::string_view channel) {
+        const annotated_lock guard(lock_);
+        for (interest& one : interests_) {
+            if (one.channel != channel || one.on != &from) continue;
+            unsay(one);
+            one.next_time = clock::now() + one.pause;
+            one.pause = std::clamp<clock::duration>(2 * one.pause, first_pause, longest_pause);
+        }
+        to_arrange_ = true;
+    }
+
+    cluster_nodes& nodes_;
+    upkeep& connection_;
+    const std::shared_ptr<message_hub> hub_;
+    wake_event wake_;
+    std::atomic<bool> to_arrange_ = false;
+    std::atomic<bool> to_renew_ = false;  // no present socket is trusted any more
+
+    annotated_mutex lock_;
+    std::vector<interest> interests_ DISTLOCK_GUARDED_BY(lock_);
+
+    // Only the thread that reads uses the following.
+    std::vector<std::unique_ptr<stream>> streams_;
+    clock::time_point next_sweep_{};
+    clock::time_point upkeep_at_{};
+};
+
+}  // namespace distlock::detail

@@ -1,0 +1,453 @@
+// Locks over one connection to a whole Cluster.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include <distlock/distlock.hpp>
+#include <distlock/hiredis.hpp>
+#include <distlock/interop.hpp>
+#include <distlock/net/hash_slot.hpp>
+#include <distlock/testing.hpp>
+
+#include "support/catch.hpp"
+#include "support/cluster.hpp"
+#include "support/fake_server.hpp"
+#include "support/fresh_name.hpp"
+#include "support/timing_tolerance.hpp"
+#include "support/waiting.hpp"
+
+using namespace std::chrono_literals;
+using distlock::cluster_connection;
+using distlock::command;
+using distlock::errc;
+using distlock::hash_slot;
+using distlock::release_outcome;
+using distlock::reply;
+using distlock::reply_kind;
+using clk = distlock::clock;
+using lock = distlock::mutex<cluster_connection>;
+
+namespace {
+
+/// Returns: a fresh name whose slot the master number `place` had at the beginning.
+std::string name_at(std::size_t place, const std::string& stem = "lock") {
+    for (;;) {
+        auto name = fresh_name(stem);
+        if (hash_slot(name) * cluster::masters / distlock::slot_count == place) return name;
+    }
+}
+
+/// A key for each slot.
+std::vector<std::string> a_name_for_each_slot() {
+    std::vector<std::string> names(distlock::slot_count);
+    std::size_t missing = names.size();
+    for (int i = 0; missing > 0; ++i) {
+        auto name = "lock:" + std::to_string(i);
+        auto& place = names[hash_slot(name)];
+        if (!place.empty()) continue;
+        place = std::move(name);
+        --missing;
+    }
+    return names;
+}
+
+std::size_t queued(const distlock::testing::redis_server& node, const std::string& name) {
+    return std::stoul(node.command({"ZCARD", "{" + name + "}:distlock:queue"}));
+}
+
+}  // namespace
+
+TEST_CASE("a mutex works over a Cluster, in whatever slot its name is") {
+    cluster_connection redis{three_masters().uri()};
+    cluster_connection other{three_masters().uri()};
+    for (const std::string& name : a_name_for_each_slot()) {
+        lock mine{redis, name};
+        REQUIRE(mine.try_lock());
+        if (hash_slot(name) % 16 == 0) REQUIRE_FALSE(lock(other, name).try_lock());
+        REQUIRE(mine.unlock() == release_outcome::posted);
+    }
+}
+
+TEMPLATE_TEST_CASE("over a Cluster a lock of each kind has all it may have", "", distlock::handoff,
+                   distlock::plain, distlock::getset, distlock::redisson, distlock::redigo,
+                   distlock::go_zero) {
+    using lock_of_kind = distlock::mutex<cluster_connection, TestType>;
+    cluster_connection redis{three_masters().uri()};
+    for (const std::string name : {"orders", "{tag}orders", "a{t}b", "orders:42", "x"}) {
+        lock_of_kind m{redis, name, {.lease = 500ms, .fencing = true, .release = distlock::confirmed}};
+        m.lock();
+        const auto fence = m.fencing_token();
+        CHECK(fence > 0);
+        const auto until = m.valid_until();
+        CHECK_FALSE(lock_of_kind(redis, name).try_lock());
+        CHECK(eventually([&] { return m.valid_until() > until; }));
+        CHECK(m.unlock() == release_outcome::released);
+        m.lock();
+        CHECK(m.fencing_token() > fence);
+        CHECK(m.unlock() == release_outcome::released);
+    }
+}
+
+TEST_CASE("waiters of two connections are served in order, and by messages alone, on each node") {
+    const auto& nodes = three_masters();
+    const distlock::lock_options by_message_only{.lease = 1h, .recheck = 1h};
+    for (std::size_t place = 0; place < cluster::masters; ++place) {
+        const auto name = name_at(place);
+        const auto& node = *nodes.nodes()[place];
+        cluster_connection first{nodes.uri()};
+        cluster_connection second{nodes.uri()};
+        lock owner{first, name, by_message_only};
+        owner.lock();
+        std::mutex guard;
+        std::vector<std::size_t> order;
+        std::vector<std::jthread> waiters;
+        for (std::size_t i = 0; i < 6; ++i) {
+            waiters.emplace_back([&, i] {
+                lock mine{i % 2 == 0 ? first : second, name, by_message_only};
+                if (!mine.try_lock_for(20s)) return;
+                {
+                    const std::lock_guard in(guard);
+                    order.push_back(i);
+                }
+                mine.unlock();
+            });
+            REQUIRE(eventually([&] { return queued(node, name) == i + 1; }));
+        }
+        const auto start = clk::now();
+        owner.unlock();
+        waiters.clear();
+        CHECK(order == std::vector<std::size_t>{0, 1, 2, 3, 4, 5});
+        CHECK(clk::now() - start < 5s);
+    }
+}
+
+TEST_CASE("one pipeline goes to all nodes, and each command has its own answer") {
+    cluster_connection redis{three_masters().uri()};
+    std::vector<std::string> keys;
+    std::vector<command> commands;
+    for (std::size_t i = 0; i < 60; ++i) keys.push_back(name_at(i % 3, "text"));
+    for (std::size_t i = 0; i < keys.size(); ++i)
+        commands.push_back(command({"SET", keys[i], keys[i]}, keys[i]));
+    std::vector<reply> replies(keys.size());
+    redis.pipeline(commands, replies);
+    for (const reply& one : replies) CHECK(one.is_status("OK"));
+    commands.clear();
+    for (const std::string& key : keys) commands.push_back(command({"GET", std::string_view(key)}, key));
+    redis.pipeline(commands, replies);
+    for (std::size_t i = 0; i < keys.size(); ++i) CHECK(replies[i].is_string(keys[i]));
+}
+
+namespace {
+
+/// Threads that lock one name for as long as it lives, half of them over each connection, and never two at a time.
+class rivals {
+  public:
+    rivals(cluster_connection& first, cluster_connection& second, const std::string& name, int count = 6) {
+        for (int i = 0; i < count; ++i) {
+            threads_.emplace_back([&, this, i, name](const std::stop_token& stop) {
+                lock mine{i % 2 == 0 ? first : second, name, {.lease = 3s, .patience = 10s}};
+                while (!stop.stop_requested()) {
+                    std::error_code ec;
+                    if (!mine.lock(ec)) {
+                        ++errors_;
+                        const std::lock_guard in(guard_);
+                        last_error_ = ec.message();
+                        continue;
+                    }
+                    if (inside_++ != 0) ++overlaps_;
+                    ++granted_;
+                    --inside_;
+                    mine.unlock();
+                }
+            });
+        }
+    }
+    rivals(const rivals&) = delete;
+    rivals& operator=(const rivals&) = delete;
+
+    int granted() const { return granted_; }
+    int overlaps() const { return overlaps_; }
+    int errors() const { return errors_; }
+    std::string last_error() const {
+        const std::lock_guard in(guard_);
+        return last_error_;
+    }
+
+  private:
+    std::atomic<int> granted_{0};
+    std::atomic<int> overlaps_{0};
+    std::atomic<int> inside_{0};
+    std::atomic<int> errors_{0};
+    mutable std::mutex guard_;
+    std::string last_error_;
+    std::vector<std::jthread> threads_;
+};
+
+}  // namespace
+
+TEST_CASE("a master that hangs for a while costs no lock of another master") {
+    const auto& nodes = three_masters();
+    cluster_connection redis{nodes.uri()};
+    lock here{redis, name_at(0), {.lease = 1s}};
+    lock there{redis, name_at(1), {.lease = 10s}};
+    here.lock();
+    there.lock();
+    const auto lost = here.lost();
+    nodes.nodes()[1]->pause();
+    const auto until = here.valid_until();
+    for (int i = 0; i < 3; ++i) {
+        const auto before = here.valid_until();
+        CHECK(eventually([&] { return here.valid_until() > before; }, 2s));
+        lock other{redis, name_at(2)};
+        const auto start = clk::now();
+        CHECK(other.try_lock());
+        CHECK(clk::now() - start < 250ms + timing_tolerance);  // the one that hangs may be asked for the map
+        other.unlock();
+    }
+    nodes.nodes()[1]->resume();
+    CHECK(here.valid_until() > until);
+    CHECK_FALSE(lost.stop_requested());
+    CHECK(there.owns_lock());
+    here.unlock();
+    there.unlock();
+    for (const auto& one : nodes.nodes()) {
+        CHECK(eventually([&] {
+            return one->command({"CLUSTER", "INFO"}).find("cluster_state:ok") != std::string::npos;
+        }));
+    }
+}
+
+TEST_CASE("a slot that is moved back and forth, key by key, loses no lock and lets nobody in twice") {
+    const auto& nodes = three_masters();
+    const auto name = name_at(0);
+    const auto slot = hash_slot(name);
+    const auto& home = *nodes.nodes()[0];
+    const auto& away = *nodes.nodes()[1];
+    cluster_connection first{nodes.uri()};
+    cluster_connection second{nodes.uri()};
+    lock held{first, "{" + name + "}:held", {.lease = 1s}};
+    held.lock();
+    const auto token = held.lost();
+    {
+        rivals all(first, second, name);
+        REQUIRE(eventually([&] { return all.granted() > 10; }));
+        for (int i = 0; i < 20; ++i) {
+            const bool out = i % 2 == 0;
+            cluster::migrate(slot, out ? home : away, out ? away : home);
+            const int before = all.granted();
+            REQUIRE(eventually([&] { return all.granted() > before + 10; }));
+        }
+        INFO(all.last_error());
+        CHECK(all.errors() == 0);
+        CHECK(all.overlaps() == 0);
+    }
+    CHECK_FALSE(token.stop_requested());
+    CHECK(held.owns_lock());
+    CHECK_FALSE(lock(second, held.name()).try_lock());
+    held.unlock();
+}
+
+TEST_CASE("a waiter whose slot moves is handed the lock on its new node, by a message") {
+    const auto& nodes = three_masters();
+    const distlock::lock_options by_message_only{.lease = 1h, .recheck = 1h};
+    for (int round = 0; round < 4; ++round) {
+        const auto name = name_at(1);
+        const auto slot = hash_slot(name);
+        const auto& home = *nodes.nodes()[1];
+        const auto& away = *nodes.nodes()[2];
+        cluster_connection first{nodes.uri()};
+        cluster_connection second{nodes.uri()};
+        lock owner{first, name, by_message_only};
+        owner.lock();
+        std::vector<int> order;
+        std::mutex guard;
+        std::vector<std::jthread> waiters;
+        for (int i = 0; i < 3; ++i) {
+            waiters.emplace_back([&, i] {
+                lock mine{second, name, by_message_only};
+                if (!mine.try_lock_for(30s)) return;
+                {
+                    const std::lock_guard in(guard);
+                    order.push_back(i);
+                }
+                mine.unlock();
+            });
+            REQUIRE(eventually([&] { return queued(home, name) == std::size_t(i) + 1; }));
+        }
+        cluster::migrate(slot, home, away);
+        const auto start = clk::now();
+        // Each of the waiters has a channel of its own process, but they share the connection's.
+        const auto listeners = [&] {
+            const auto channels = away.command({"PUBSUB", "SHARDCHANNELS", "{" + name + "}*"});
+            return !channels.empty() && away.command({"PUBSUB", "SHARDNUMSUB", channels}).ends_with("\n1");
+        };
+        CHECK(eventually(listeners));
+        CHECK(clk::now() - start < 1s);
+        owner.unlock();
+        waiters.clear();
+        CHECK(order == std::vector<int>{0, 1, 2});
+        CHECK(clk::now() - start < 5s);
+        cluster::migrate(slot, away, home);
+    }
+}
+
+TEST_CASE(
+    "after CLUSTER FAILOVER locks go on at the new master, in order, and those that are held stay held") {
+    const cluster nodes(true);
+    const auto name = name_at(0);
+    const distlock::lock_options by_message_only{.lease = 10s, .recheck = 1h, .patience = 10s};
+    cluster_connection first{nodes.uri()};
+    cluster_connection second{nodes.uri()};
+    lock owner{first, name, by_message_only};
+    lock held{first, name + ":held", {.lease = 1s}};
+    owner.lock();
+    held.lock();
+    std::vector<int> order;
+    std::mutex guard;
+    std::vector<std::jthread> waiters;
+    for (int i = 0; i < 3; ++i) {
+        waiters.emplace_back([&, i] {
+            lock mine{second, name, by_message_only};
+            if (!mine.try_lock_for(30s)) return;
+            {
+                const std::lock_guard in(guard);
+                order.push_back(i);
+            }
+            mine.unlock();
+        });
+        REQUIRE(eventually([&] { return queued(*nodes.nodes()[0], name) == std::size_t(i) + 1; }));
+    }
+    auto& next = *nodes.nodes()[cluster::masters];
+    REQUIRE(next.command({"CLUSTER", "FAILOVER"}) == "OK");
+    REQUIRE(eventually([&] { return next.command({"ROLE"}).starts_with("master"); }));
+    const auto start = clk::now();
+    const auto listeners = [&] {
+        const auto channels = next.command({"PUBSUB", "SHARDCHANNELS", "{" + name + "}*"});
+        return !channels.empty() && next.command({"PUBSUB", "SHARDNUMSUB", channels}).ends_with("\n1");
+    };
+    CHECK(eventually(listeners));
+    owner.unlock();
+    waiters.clear();
+    CHECK(order == std::vector<int>{0, 1, 2});
+    CHECK(clk::now() - start < 5s);
+    const auto until = held.valid_until();
+    CHECK(eventually([&] { return held.valid_until() > until; }));
+    CHECK(held.owns_lock());
+    held.unlock();
+}
+
+TEST_CASE("a master that is killed is followed by its replica, and nobody is stuck") {
+    const cluster nodes(true);
+    const auto name = name_at(0);
+    cluster_connection first{nodes.uri()};
+    cluster_connection second{nodes.uri()};
+    rivals all(first, second, name);
+    REQUIRE(eventually([&] { return all.granted() > 10; }));
+    nodes.nodes()[0]->kill();
+    auto& next = *nodes.nodes()[cluster::masters];
+    REQUIRE(eventually([&] { return next.command({"ROLE"}).starts_with("master"); }, 30s));
+    const auto start = clk::now();
+    const int before = all.granted();
+    REQUIRE(eventually([&] { return all.granted() > before; }, 30s));
+    CHECK(clk::now() - start < 1s + timing_tolerance);
+    REQUIRE(eventually([&] { return all.granted() > before + 100; }, 30s));
+    INFO(all.last_error());
+    CHECK(all.errors() == 0);
+}
+
+// As .github/SECURITY.md lists it.
+TEST_CASE("the least that a user must be allowed on a Cluster is enough to be served in order, by messages") {
+    const auto& nodes = three_masters();
+    for (const auto& one : nodes.nodes()) {
+        REQUIRE(one->command({"ACL",
+                              "SETUSER",
+                              "worker",
+                              "reset",
+                              "resetchannels",
+                              "on",
+                              ">secret",
+                              "~orders:*",
+                              "~{orders:*}:distlock:*",
+                              "&{orders:*}:distlock:*",
+                              "+set",
+                              "+get",
+                              "+del",
+                              "+pttl",
+                              "+pexpire",
+                              "+incrby",
+                              "+time",
+                              "+zadd",
+                              "+zcard",
+                              "+zrange",
+                              "+zrank",
+                              "+zrem",
+                              "+zscore",
+                              "+eval",
+                              "+evalsha",
+                              "+cluster|slots",
+                              "+asking",
+                              "+pubsub|shardnumsub",
+                              "+spublish",
+                              "+ssubscribe",
+                              "+sunsubscribe"}) == "OK");
+        one->command({"ACL", "LOG", "RESET"});
+    }
+    cluster_connection first{nodes.uri("worker:secret@")};
+    cluster_connection second{nodes.uri("worker:secret@")};
+    for (int i = 0; i < 9; ++i) {
+        const auto name = "orders:" + std::to_string(i);
+        const distlock::lock_options options{.lease = 1h, .fencing = i % 2 == 0, .recheck = 1h};
+        lock owner{first, name, options};
+        lock next{second, name, options};
+        REQUIRE(owner.try_lock());
+        std::jthread waiter([&] {
+            CHECK(next.try_lock_for(20s));
+            next.unlock();
+        });
+        CHECK(eventually([&] { return queued(nodes.owner_of(name), name) == 1; }));
+        owner.unlock();
+    }
+    for (const auto& one : nodes.nodes()) CHECK(one->command({"ACL", "LOG"}).empty());
+    CHECK_THROWS(lock(first, "other").try_lock());
+}
+
+TEST_CASE("errors name the Cluster, and no password") {
+    const auto nobody = std::to_string(distlock::testing::impl::unused_port());
+    cluster_connection redis{"redis+cluster://worker:secret@127.0.0.1:" + nobody};
+    CHECK(redis.identity() == "redis+cluster://worker@127.0.0.1:" + nobody);
+    std::error_code ec;
+    lock m{redis, "orders", {.patience = 100ms}};
+    CHECK_FALSE(m.lock(ec));
+    CHECK(ec == errc::unreachable);
+    try {
+        m.lock();
+        FAIL_CHECK("it was locked");
+    } catch (const distlock::error& e) {
+        CHECK_THAT(e.what(), contains_text("127.0.0.1:" + nobody));
+        CHECK(std::string(e.what()).find("secret") == std::string::npos);
+    }
+}
+
+TEST_CASE("a cluster_connection takes the URI of a Cluster, and TLS only with its own") {
+    const auto code_of = [](const std::string& uri) {
+        try {
+            cluster_connection made{uri};
+        } catch (const distlock::error& e) {
+            return e.code();
+        }
+        return std::error_code();
+    };
+    CHECK(code_of("redis://127.0.0.1:6379") == errc::invalid_uri);
+    CHECK(code_of("redis+cluster://127.0.0.1:6379/1") == errc::invalid_uri);
+    CHECK(code_of("redis+cluster://") == errc::invalid_uri);
+    CHECK(code_of("rediss+cluster://127.0.0.1") == errc::tls_unavailable);
+    CHECK_FALSE(code_of("redis+cluster://127.0.0.1"));
+}

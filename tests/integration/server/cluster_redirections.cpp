@@ -1,0 +1,394 @@
+// What becomes of commands that a Cluster redirects, where it lies, and where a node is gone.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
+#include <distlock/hiredis.hpp>
+#include <distlock/net/hash_slot.hpp>
+#include <distlock/net/receipt.hpp>
+#include <distlock/testing.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/reply.hpp>
+
+#include "support/catch.hpp"
+#include "support/fake_cluster.hpp"
+#include "support/fake_server.hpp"
+#include "support/timing_tolerance.hpp"
+#include "support/waiting.hpp"
+
+using namespace std::chrono_literals;
+using distlock::cluster_connection;
+using distlock::command;
+using distlock::errc;
+using distlock::hash_slot;
+using distlock::reply;
+using distlock::reply_kind;
+using clk = distlock::clock;
+using words = fake_cluster::words;
+
+namespace {
+
+/// A key whose slot is node number `place`'s share.
+std::string key_at(const fake_cluster& all, std::size_t place, int number = 0) {
+    for (;; number += 1000) {
+        auto key = "k" + std::to_string(number);
+        if (all.share_of(hash_slot(key)) == place) return key;
+    }
+}
+command get(const std::string& key) { return command({"GET", std::string_view(key)}, key); }
+
+const std::string found = "$5\r\nfound\r\n";
+
+/// Each node has its share, and says so; CLUSTER SLOTS says `owners`.
+fake_cluster::answering honest_but_for_the_map(std::vector<std::size_t> owners) {
+    return [owners = std::move(owners)](const fake_cluster& all, std::size_t node, const words& said) {
+        if (said[0] == "CLUSTER") return all.slots(owners);
+        const auto slot = hash_slot(said[1]);
+        return all.share_of(slot) == node ? found : all.moved(slot, all.share_of(slot));
+    };
+}
+
+}  // namespace
+
+TEST_CASE(
+    "64 threads that find the map wrong for every slot ask for two new ones in 200 ms, and all get their "
+    "answers") {
+    std::mutex guard;
+    std::vector<clk::time_point> asked;
+    const auto honest = honest_but_for_the_map({1, 2, 0});
+    const fake_cluster all(3, [&](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "CLUSTER") {
+            const std::lock_guard in(guard);
+            asked.push_back(clk::now());
+        }
+        return honest(of, node, said);
+    });
+    cluster_connection redis{all.uri()};
+    std::atomic<int> wrong{0};
+    std::atomic<int> calls{0};
+    const auto start = clk::now();
+    {
+        std::vector<std::jthread> threads;
+        for (int t = 0; t < 64; ++t) {
+            threads.emplace_back([&, t] {
+                for (int i = 0; clk::now() < start + 300ms; ++i) {
+                    const auto key = "k" + std::to_string(t) + ":" + std::to_string(i);
+                    if (!redis.execute(get(key)).is_string("found")) ++wrong;
+                    ++calls;
+                }
+            });
+        }
+    }
+    CHECK(wrong == 0);
+    const auto in_time =
+        std::count_if(asked.begin(), asked.end(), [&](auto at) { return at < start + 200ms; });
+    CHECK(in_time <= 2);
+    CHECK(in_time >= 1);
+    // Each call was redirected once, at most.
+    CHECK(all.commands("GET") <= 2 * calls);
+    CHECK(all.commands("GET") > calls);
+}
+
+TEST_CASE("a command that is redirected for ever is sent six times, and was not executed") {
+    const fake_cluster all(2, [](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "CLUSTER") return of.slots({0, 1});
+        return of.moved(hash_slot(said[1]), 1 - node);
+    });
+    cluster_connection redis{all.uri()};
+    const std::string key = "orders";
+    const auto start = clk::now();
+    const auto answer = redis.execute(get(key));
+    CHECK(clk::now() - start < 2s);
+    CHECK(answer.is(reply_kind::not_sent));
+    CHECK(answer.cause() == errc::unavailable);
+    CHECK(all.commands("GET") == 6);
+
+    const std::vector<command> commands{get(key)};
+    std::vector<reply> replies(1);
+    redis.pipeline(commands, replies);
+    CHECK(replies[0].is(reply_kind::not_sent));
+    CHECK(all.commands("GET") == 12);
+}
+
+TEST_CASE("a slot that is between two nodes is waited for, until the time is over or the caller stops") {
+    std::atomic<int> asked{0};
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] == "CLUSTER") return of.slots({0});
+        ++asked;
+        return std::string(said[1] == "soon" && asked >= 3 ? found : "-TRYAGAIN Multiple keys request\r\n");
+    });
+    cluster_connection redis{all.uri()};
+    const std::string soon = "soon";
+    CHECK(redis.execute(get(soon)).is_string("found"));
+    CHECK(asked == 3);
+
+    const std::string key = "orders";
+    asked = 0;
+    CHECK(redis.execute(get(key)).is(reply_kind::error));
+    CHECK(asked == 6);
+
+    asked = 0;
+    command hurried = get(key);
+    const auto deadline = clk::now() + 25ms;
+    hurried.until(deadline);
+    CHECK_THAT(redis.execute(hurried).text(), contains_text("TRYAGAIN"));
+    CHECK(clk::now() >= deadline);
+    CHECK(asked <= 3);
+
+    asked = 0;
+    std::stop_source stop;
+    const auto token = stop.get_token();
+    command stopped = get(key);
+    stopped.until(token);
+    std::jthread caller([&] {
+        CHECK(eventually([&] { return asked == 4; }));
+        stop.request_stop();  // the pause that follows is of 80 ms
+    });
+    const auto answer = redis.execute(stopped);
+    CHECK_FALSE(answer.answered());
+    CHECK(answer.cause() == errc::cancelled);
+    CHECK(asked <= 5);
+}
+
+TEST_CASE("ASK is followed behind ASKING, on one socket and in one round trip") {
+    // The second node answers nothing before it has both.
+    fake_server importing([](fake_server::peer& p) {
+        while (const auto first = p.next_command()) {
+            if (first->at(0) != "ASKING") {
+                p.send("-MOVED 0 127.0.0.1:1\r\n");
+                continue;
+            }
+            const auto second = p.next_command();
+            if (!second || !p.send("+OK\r\n" + found)) return;
+        }
+    });
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] == "CLUSTER") return of.slots({0});
+        return "-ASK " + std::to_string(hash_slot(said[1])) +
+               " 127.0.0.1:" + std::to_string(importing.port()) + "\r\n";
+    });
+    cluster_connection redis{all.uri()};
+    const std::string key = "orders";
+    CHECK(redis.execute(get(key)).is_string("found"));
+    CHECK(redis.execute(get(key)).is_string("found"));
+
+    const std::string other = "orders:2";
+    const std::vector<command> commands{get(key), get(other), get(key)};
+    std::vector<reply> replies(3);
+    redis.pipeline(commands, replies);
+    for (const reply& one : replies) CHECK(one.is_string("found"));
+    CHECK(importing.commands("GET") == 5);
+    CHECK(importing.commands("ASKING") == 5);
+    // The slot did not move.
+    CHECK(all.commands("GET") == 5);
+    CHECK(all.commands("CLUSTER") == 1);
+}
+
+TEST_CASE("a pipeline is sorted by nodes, and what was redirected is sent again") {
+    const fake_cluster all(3, honest_but_for_the_map({1, 2, 0}));
+    cluster_connection redis{all.uri()};
+    std::vector<std::string> keys;
+    for (int i = 0; i < 30; ++i) keys.push_back("k" + std::to_string(i));
+    std::vector<command> commands;
+    for (const std::string& key : keys) commands.push_back(get(key));
+    std::vector<reply> replies(keys.size());
+    redis.pipeline(commands, replies);
+    for (const reply& one : replies) CHECK(one.is_string("found"));
+    CHECK(all.commands("GET") == 60);
+    for (std::size_t i = 0; i < 3; ++i) CHECK(all.node(i).accepted() <= 2);
+}
+
+TEST_CASE("a node that does not answer delays no command for others, in a pipeline or alone") {
+    std::atomic<bool> hangs{false};
+    fake_server silent([&](fake_server::peer& p) {
+        while (const auto said = p.next_command()) {
+            if (hangs || !p.send(found)) break;
+        }
+        p.wait_for_end();
+    });
+    std::atomic<int> answered{0};
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] == "CLUSTER") {
+            std::string map = of.slots({0, 0});
+            const auto last = map.rfind(':');
+            return map.substr(0, last) + ":" + std::to_string(silent.port()) + "\r\n";
+        }
+        ++answered;
+        return found;
+    });
+    cluster_connection redis{all.uri()};
+    const std::string there = "foo";   // 12182
+    const std::string here = "hello";  // 866
+    CHECK(redis.execute(get(there)).is_string("found"));
+    hangs = true;
+    const std::vector<command> commands{get(there), get(here)};
+    std::vector<reply> replies(2);
+    std::jthread caller([&] { redis.pipeline(commands, replies); });
+    const auto start = clk::now();
+    CHECK(eventually([&] { return answered == 1; }));
+    CHECK(clk::now() - start < timing_tolerance);
+    CHECK(redis.execute(get(here)).is_string("found"));
+    caller.join();
+    CHECK(clk::now() - start < 1s);
+    CHECK(replies[0].is(reply_kind::no_answer));
+    CHECK(replies[1].is_string("found"));
+}
+
+TEST_CASE("a node that did not answer is the last one to be asked for a new map") {
+    std::atomic<bool> hangs{false};
+    std::string map;
+    fake_server first([&](fake_server::peer& p) {
+        while (const auto said = p.next_command()) {
+            if (hangs || !p.send(said->at(0) == "CLUSTER" ? map : found)) break;
+        }
+        p.wait_for_end();
+    });
+    const fake_cluster second(1, [&](const fake_cluster&, std::size_t, const words& said) {
+        return said[0] == "CLUSTER" ? map : found;
+    });
+    map = second.slots({0, 0});
+    const auto port = map.find(':', map.find("127.0.0.1"));
+    map.replace(port, map.find("\r\n", port) - port, ":" + std::to_string(first.port()));
+    cluster_connection redis{"redis+cluster://127.0.0.1:" + std::to_string(first.port())};
+    const std::string low = "hello";  // 866
+    const std::string high = "foo";   // 12182
+    CHECK(redis.execute(get(low)).is_string("found"));
+    CHECK(first.commands("CLUSTER") == 1);
+    hangs = true;
+    CHECK(redis.execute(get(low)).is(reply_kind::no_answer));
+    const auto start = clk::now();
+    CHECK(redis.execute(get(high)).is_string("found"));
+    CHECK(clk::now() - start < timing_tolerance);
+    CHECK(second.commands("CLUSTER") == 1);
+    CHECK(first.commands("CLUSTER") == 1);
+}
+
+TEST_CASE("a node that cannot be reached is replaced by the one that the next map names") {
+    const auto nobody = std::to_string(distlock::testing::impl::unused_port());
+    std::atomic<int> maps{0};
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] != "CLUSTER") return found;
+        const std::string map = of.slots({0});
+        return ++maps == 1 ? map.substr(0, map.rfind(':')) + ":" + nobody + "\r\n" : map;
+    });
+    cluster_connection redis{all.uri()};
+    const std::string key = "orders";
+    const auto first = redis.execute(get(key));
+    CHECK(first.is(reply_kind::not_sent));
+    CHECK(first.cause() == errc::unreachable);
+    CHECK(eventually([&] { return redis.execute(get(key)).is_string("found"); }));
+    CHECK(maps == 2);
+}
+
+TEST_CASE("a node that left the map is closed") {
+    std::atomic<bool> left{false};
+    std::atomic<int> ended{0};
+    std::atomic<std::uint16_t> heir{0};
+    fake_server leaving([&](fake_server::peer& p) {
+        while (const auto said = p.next_command())
+            p.send(left ? "-MOVED 12182 127.0.0.1:" + std::to_string(heir) + "\r\n" : found);
+        ++ended;
+    });
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] != "CLUSTER") return found;
+        std::string map = of.slots({0, 0});
+        const auto last = map.rfind(':');
+        return left ? map : map.substr(0, last) + ":" + std::to_string(leaving.port()) + "\r\n";
+    });
+    heir = all.node(0).port();
+    cluster_connection redis{all.uri()};
+    const std::string key = "foo";  // 12182
+    CHECK(redis.execute(get(key)).is_string("found"));
+    CHECK(leaving.commands("GET") == 1);
+    CHECK(ended == 0);
+    left = true;
+    // The first call is redirected; the next one that may asks for the map.
+    CHECK(eventually([&] { return redis.execute(get(key)).is_string("found") && ended > 0; }));
+    CHECK(leaving.commands("GET") == 2);
+    CHECK(leaving.accepted() == ended);
+}
+
+TEST_CASE("a Cluster whose user may not ask for the map is used by its redirections") {
+    const auto honest = honest_but_for_the_map({});
+    const fake_cluster all(3, [&](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "CLUSTER")
+            return std::string("-NOPERM this user has no permissions to run the 'cluster|slots' command\r\n");
+        return honest(of, node, said);
+    });
+    cluster_connection redis{all.uri()};
+    for (int round = 0; round < 2; ++round) {
+        for (std::size_t place = 0; place < 3; ++place) {
+            const auto key = key_at(all, place);
+            CHECK(redis.execute(get(key)).is_string("found"));
+        }
+    }
+    // The first time two of three were redirected.
+    CHECK(all.commands("GET") == 8);
+    for (std::size_t i = 0; i < 3; ++i) CHECK(all.node(i).accepted() == 1);
+}
+
+TEST_CASE("the first of the URI's nodes that answers is enough; where none does, the error says so at once") {
+    const fake_cluster all(1, honest_but_for_the_map({0}));
+    const auto nobody = std::to_string(distlock::testing::impl::unused_port());
+    const auto port = std::to_string(all.node(0).port());
+    const std::string key = "orders";
+    cluster_connection redis{"redis+cluster://127.0.0.1:" + nobody + ",127.0.0.1:" + port};
+    CHECK(redis.execute(get(key)).is_string("found"));
+    cluster_connection none{"redis+cluster://127.0.0.1:" + nobody};
+    const auto start = clk::now();
+    const auto answer = none.execute(get(key));
+    CHECK(clk::now() - start < 1s);
+    CHECK(answer.is(reply_kind::not_sent));
+    CHECK(answer.cause() == errc::unreachable);
+}
+
+TEST_CASE("a command that a node did not answer is not sent to another") {
+    fake_server silent([](fake_server::peer& p) {
+        p.next_command();
+        p.wait_for_end();
+    });
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] != "CLUSTER") return found;
+        std::string map = of.slots({0});
+        return map.substr(0, map.rfind(':')) + ":" + std::to_string(silent.port()) + "\r\n";
+    });
+    cluster_connection redis{all.uri()};
+    const std::string key = "orders";
+    const auto answer = redis.execute(get(key));
+    CHECK(answer.is(reply_kind::no_answer));
+    CHECK(silent.commands("GET") == 1);
+    CHECK(all.commands("GET") == 0);
+}
+
+TEST_CASE("a redirection of a posted command is noted as it is") {
+    const fake_cluster all(2, honest_but_for_the_map({1, 0}));
+    cluster_connection redis{all.uri()};
+    const auto elsewhere = key_at(all, 1);
+    CHECK(redis.execute(get(elsewhere)).is_string("found"));
+    for (const bool known : {false, true}) {
+        const auto key = known ? elsewhere : key_at(all, 0);
+        const auto wanted = std::make_shared<distlock::receipt>();
+        wanted->expect();
+        REQUIRE(redis.post(get(key), wanted));
+        std::optional<reply> answer;
+        REQUIRE(eventually([&] {
+            redis.collect();
+            answer = wanted->answer();
+            return answer.has_value();
+        }));
+        CHECK(answer->is(known ? reply_kind::string : reply_kind::error));
+        if (!known) CHECK_THAT(answer->text(), contains_text("MOVED"));
+    }
+}

@@ -1,0 +1,311 @@
+// Messages of a Cluster: heard on the node of their slot, wherever that is, and whatever the others do.
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
+#include <distlock/hiredis.hpp>
+#include <distlock/net/hash_slot.hpp>
+#include <distlock/net/subscription.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/reply.hpp>
+
+#include "support/catch.hpp"
+#include "support/fake_cluster.hpp"
+#include "support/fake_server.hpp"
+#include "support/in_child.hpp"
+#include "support/timing_tolerance.hpp"
+#include "support/waiting.hpp"
+
+using namespace std::chrono_literals;
+using distlock::cluster_connection;
+using distlock::command;
+using distlock::hash_slot;
+using distlock::listener;
+using distlock::subscription;
+using clk = distlock::clock;
+using words = fake_cluster::words;
+using woken = listener::woken;
+using channel = std::shared_ptr<subscription>;
+
+namespace {
+
+std::string bulk(const std::string& text) {
+    return "$" + std::to_string(text.size()) + "\r\n" + text + "\r\n";
+}
+std::string said_of(const std::string& word, const std::string& name) {
+    return "*3\r\n" + bulk(word) + bulk(name) + ":1\r\n";
+}
+std::string message(const std::string& name, const std::string& text) {
+    return "*3\r\n" + bulk("smessage") + bulk(name) + bulk(text);
+}
+
+/// What a node that has every slot answers to what a subscriber says; no commands.
+std::string to_a_subscriber(const words& said) {
+    if (said[0] == "SSUBSCRIBE") return said_of("ssubscribe", said[1]);
+    if (said[0] == "SUNSUBSCRIBE") return said_of("sunsubscribe", said[1]);
+    return "*2\r\n" + bulk("pong") + bulk("");
+}
+
+/// Returns: whether it was confirmed so often; somebody who waits reads that.
+bool in_force(const channel& c, std::uint64_t times = 1) {
+    listener mine(c, "no message");
+    const auto until = clk::now() + 20s;
+    while (c->confirmations() < times) {
+        if (mine.wait(until, {}) == woken::by_time) return false;
+    }
+    return true;
+}
+std::string next_message(const channel& c) {
+    listener mine(c, "");
+    const auto until = clk::now() + 20s;
+    for (;;) {
+        const auto why = mine.wait(until, {});
+        if (why == woken::by_message) return std::string(mine.message());
+        if (why == woken::by_time) return "no message";
+    }
+}
+
+const std::string low = "hello";  // slot 866, the first node's of two
+const std::string high = "foo";   // slot 12182, the second's
+
+}  // namespace
+
+TEST_CASE("a channel is heard on the node of its slot, and a message when it is confirmed") {
+    const fake_cluster all(2, [](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "CLUSTER") return of.slots({0, 1});
+        if (said[0] == "GET") return std::string("$-1\r\n");
+        const bool begins = said[0] == "SSUBSCRIBE";
+        return to_a_subscriber(said) + (begins ? message(said[1], "from " + std::to_string(node)) : "");
+    });
+    cluster_connection redis{all.uri()};
+    static_cast<void>(redis.execute(command({"GET", std::string_view(low)})));
+    const auto first = redis.subscribe(low);
+    const auto second = redis.subscribe(high);
+    CHECK(redis.subscribe(low) == first);
+    CHECK(next_message(first) == "from 0");
+    CHECK(in_force(second));
+    CHECK(all.node(0).commands("SSUBSCRIBE") == 1);
+    CHECK(all.node(1).commands("SSUBSCRIBE") == 1);
+}
+
+TEST_CASE("a channel that is redirected is heard where its slot is, whoever knew the map") {
+    const fake_cluster all(2, [](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "CLUSTER") return of.slots({1, 0});
+        const auto slot = hash_slot(said[1]);
+        if (said[0] == "SSUBSCRIBE" && of.share_of(slot) != node) return of.moved(slot, of.share_of(slot));
+        return to_a_subscriber(said);
+    });
+    cluster_connection redis{all.uri()};
+    const auto first = redis.subscribe(low);
+    const auto second = redis.subscribe(high);
+    CHECK(in_force(first));
+    CHECK(in_force(second));
+}
+
+TEST_CASE("a channel whose slot leaves its node is heard on the next one") {
+    std::atomic<int> subscribed{0};
+    std::atomic<bool> moved{false};
+    // The first node ends the subscription by itself, as servers do when a slot leaves them.
+    const fake_cluster all(2, [&](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "CLUSTER") return of.slots({0, 0});
+        if (said[0] == "SSUBSCRIBE" && node == 0) {
+            if (moved.exchange(true)) return of.moved(hash_slot(said[1]), 1);
+            ++subscribed;
+            return to_a_subscriber(said) + said_of("sunsubscribe", said[1]);
+        }
+        return to_a_subscriber(said);
+    });
+    cluster_connection redis{all.uri()};
+    const auto mine = redis.subscribe(low);
+    CHECK(in_force(mine, 2));
+    CHECK(subscribed == 1);
+    CHECK(all.node(0).commands("SSUBSCRIBE") == 2);
+    CHECK(all.node(1).commands("SSUBSCRIBE") == 1);
+    CHECK(mine->in_force());
+}
+
+TEST_CASE("a channel follows the map when commands find that its slot has moved") {
+    std::atomic<bool> moved{false};
+    const fake_cluster all(2, [&](const fake_cluster& of, std::size_t node, const words& said) {
+        const std::vector<std::size_t> owners =
+            moved ? std::vector<std::size_t>{1, 1} : std::vector<std::size_t>{0, 1};
+        if (said[0] == "CLUSTER") return of.slots(owners);
+        const auto slot = hash_slot(said[1]);
+        if (said[0] == "GET")
+            return owners[of.share_of(slot)] == node ? std::string("$-1\r\n") : of.moved(slot, 1);
+        return to_a_subscriber(said);  // also a replica: it says nothing of a move
+    });
+    cluster_connection redis{all.uri()};
+    const auto mine = redis.subscribe(low);
+    CHECK(in_force(mine));
+    CHECK(all.node(1).commands("SSUBSCRIBE") == 0);
+    moved = true;
+    std::jthread waiter([&] { CHECK(in_force(mine, 2)); });
+    static_cast<void>(redis.execute(command({"GET", std::string_view(low)})));
+    waiter.join();
+    CHECK(all.node(1).commands("SSUBSCRIBE") == 1);
+    CHECK(all.node(0).commands("SUNSUBSCRIBE") == 1);
+}
+
+TEST_CASE("two nodes that each name the other are asked in pauses") {
+    const fake_cluster all(2, [&](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "CLUSTER") return of.slots({0, 1});
+        return of.moved(hash_slot(said[1]), 1 - node);
+    });
+    cluster_connection redis{all.uri()};
+    const auto mine = redis.subscribe(low);
+    listener none(mine, "no message");
+    CHECK(none.wait(clk::now() + 1s, {}) == woken::by_time);
+    // 0, 10, 20, 40, ... 320 ms; as many again where a pause ends as the map comes.
+    CHECK(all.commands("SSUBSCRIBE") >= 4);
+    CHECK(all.commands("SSUBSCRIBE") <= 16);
+}
+
+TEST_CASE("a node that cannot be reached delays no message of another") {
+    fake_server silent(scripts::hang);
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {
+        if (said[0] == "AUTH") return "+OK\r\n";
+        if (said[0] == "CLUSTER") {
+            const std::string map = of.slots({0, 0});
+            return map.substr(0, map.rfind(':')) + ":" + std::to_string(silent.port()) + "\r\n";
+        }
+        if (said[0] == "GET") return "$-1\r\n";
+        return to_a_subscriber(said) + message(said[1], "hello");
+    });
+    // The password makes the silent node hold up whoever connects.
+    cluster_connection redis{"redis+cluster://:password@127.0.0.1:" + std::to_string(all.node(0).port()) +
+                             "?connect_timeout=5s"};
+    static_cast<void>(redis.execute(command({"GET", std::string_view(low)})));
+    const auto there = redis.subscribe(high);
+    const auto here = redis.subscribe(low);
+    const auto start = clk::now();
+    CHECK(next_message(here) == "hello");
+    CHECK(clk::now() - start < timing_tolerance);
+    CHECK(eventually([&] { return silent.accepted() == 1; }));
+    CHECK_FALSE(there->in_force());
+}
+
+TEST_CASE("a socket that breaks is replaced, and its channels alone are heard anew") {
+    std::atomic<bool> broke{false};
+    fake_server breaking([&](fake_server::peer& p) {
+        while (const auto said = p.next_command()) {
+            p.send(to_a_subscriber(*said));
+            if (!broke.exchange(true)) return p.close();
+        }
+    });
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {
+        if (said[0] != "CLUSTER") return to_a_subscriber(said);
+        const std::string map = of.slots({0, 0});
+        return map.substr(0, map.rfind(':')) + ":" + std::to_string(breaking.port()) + "\r\n";
+    });
+    cluster_connection redis{all.uri()};
+    static_cast<void>(redis.execute(command({"PING", std::string_view(low)})));
+    const auto here = redis.subscribe(low);
+    const auto there = redis.subscribe(high);
+    CHECK(in_force(there, 2));
+    CHECK(in_force(here));
+    CHECK(here->confirmations() == 1);
+    CHECK(all.node(0).commands("SSUBSCRIBE") == 1);
+}
+
+TEST_CASE(
+    "where messages are not trusted any more, a new socket is subscribed before the old one is closed") {
+    std::atomic<int> open{0};
+    std::atomic<int> open_when_asked{0};
+    fake_server trusted_once([&](fake_server::peer& p) {
+        ++open;
+        while (const auto said = p.next_command()) {
+            open_when_asked = open.load();
+            p.send(to_a_subscriber(*said));
+        }
+        --open;
+    });
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {
+        if (said[0] != "CLUSTER") return to_a_subscriber(said);
+        const std::string map = of.slots({0, 0});
+        return map.substr(0, map.rfind(':')) + ":" + std::to_string(trusted_once.port()) + "\r\n";
+    });
+    cluster_connection redis{all.uri()};
+    static_cast<void>(redis.execute(command({"PING", std::string_view(low)})));
+    const auto here = redis.subscribe(low);
+    const auto there = redis.subscribe(high);
+    CHECK(in_force(here));
+    CHECK(in_force(there));
+    CHECK(open_when_asked == 1);
+    here->reconnect();
+    CHECK(in_force(here, 2));
+    CHECK(in_force(there, 2));
+    CHECK(trusted_once.commands("SSUBSCRIBE") == 2);
+    CHECK(open_when_asked == 2);
+    CHECK(eventually([&] { return open == 1; }));
+}
+
+TEST_CASE("what nobody wants any more is given up") {
+    const fake_cluster all(2, [](const fake_cluster& of, std::size_t, const words& said) {
+        return said[0] == "CLUSTER" ? of.slots({0, 1}) : to_a_subscriber(said);
+    });
+    cluster_connection redis{all.uri()};
+    static_cast<void>(redis.execute(command({"PING", std::string_view(low)})));
+    const auto here = redis.subscribe(low);
+    auto there = redis.subscribe(high);
+    CHECK(in_force(there));
+    CHECK(in_force(here));
+    there.reset();
+    listener mine(here, "no message");
+    CHECK(eventually([&] {
+        mine.wait(clk::now() + 10ms, {});
+        return all.node(1).commands("SUNSUBSCRIBE") == 1;
+    }));
+}
+
+TEST_CASE("a stop request ends a wait while a node is being connected to, and the connection ends at once") {
+    fake_server silent(scripts::hang);
+    const auto start = clk::now();
+    {
+        cluster_connection redis{"redis+cluster://:password@127.0.0.1:" + std::to_string(silent.port()) +
+                                 "?connect_timeout=20s"};
+        const auto mine = redis.subscribe(low);
+        std::stop_source stop;
+        std::jthread caller([&] {
+            listener none(mine, "");
+            CHECK(none.wait(clk::now() + 20s, stop.get_token()) == woken::by_stop);
+        });
+        REQUIRE(eventually([&] { return silent.accepted() > 0; }));
+        stop.request_stop();
+    }
+    CHECK(clk::now() - start < 5s);
+}
+
+TEST_CASE("a child after fork can only destroy a connection that listened") {
+    const fake_cluster all(1, [](const fake_cluster& of, std::size_t, const words& said) {
+        return said[0] == "CLUSTER" ? of.slots({0}) : to_a_subscriber(said);
+    });
+    auto redis = std::make_unique<cluster_connection>(all.uri());
+    auto mine = redis->subscribe(low);
+    CHECK(in_force(mine));
+    CHECK(in_child([&] {
+        const auto answer = redis->execute(command({"GET", std::string_view(low)}));
+        bool right =
+            answer.is(distlock::reply_kind::not_sent) && answer.cause() == distlock::errc::wrong_process;
+        right = right && !redis->post(command({"GET", std::string_view(low)}));
+        redis->collect();
+        try {
+            redis->subscribe(low);
+            right = false;
+        } catch (const distlock::error& e) {
+            right = right && e.code() == distlock::errc::wrong_process;
+        }
+        redis.reset();
+        return right;
+    }));
+    CHECK(mine->in_force());
+}
