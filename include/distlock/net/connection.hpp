@@ -5,6 +5,7 @@
 //   concept posting_connection       and c.post(cmd) -> bool
 //   concept confirming_connection    and c.post(cmd, receipt) -> bool, c.collect()
 //   concept subscribing_connection   and c.subscribe(channel) -> std::shared_ptr<subscription>
+//   concept following_connection     and c.on_master_change(listener)
 //   concept service_hosting_connection       and c.services() -> service_registry&
 //   concept timed_connection         and c.command_timeout() -> milliseconds
 //   concept identified_connection    and c.identity() -> string_view
@@ -24,6 +25,7 @@
 
 #include <distlock/base/error.hpp>
 #include <distlock/detail/printable.hpp>
+#include <distlock/net/master_listener.hpp>
 #include <distlock/net/receipt.hpp>
 #include <distlock/net/service_registry.hpp>
 #include <distlock/net/subscription.hpp>
@@ -88,6 +90,13 @@ concept confirming_connection = posting_connection<C> &&
 template <class C>
 concept subscribing_connection = connection<C> && requires(C& c, std::string_view channel) {
     { c.subscribe(channel) } -> std::same_as<std::shared_ptr<subscription>>;
+};
+
+/// Leads to whatever server is the master, and tells its listeners when another took its place, as long as they live. All that was
+/// sent to the old one by then is answered or given up: nothing is heard from it any more.
+template <class C>
+concept following_connection = connection<C> && requires(C& c, std::weak_ptr<master_listener> who) {
+    { c.on_master_change(who) } -> std::same_as<void>;
 };
 
 /// Has a place for what must live as long as the connection: a service_registry, its last member.
