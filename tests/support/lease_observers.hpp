@@ -18,6 +18,8 @@
 struct counting_observer final : distlock::lease_observer {
     void at_risk(const std::string&, distlock::clock::duration) override { ++risks; }
     void lost(const std::string&, distlock::loss_reason) override { ++losses; }
+    void master_changed(const std::string&) override { ++masters; }
+    std::atomic<int> masters{0};
     std::atomic<int> risks{0};
     std::atomic<int> losses{0};
 };

@@ -60,6 +60,15 @@ struct piped_locks : hosted_locks {
     }
 };
 
+/// One whose master a test replaces.
+struct following_locks : hosted_locks {
+    void on_master_change(const std::weak_ptr<distlock::master_listener>& who) { listener = who; }
+    void change_master() const {
+        if (const auto told = listener.lock()) told->master_changed();
+    }
+    std::weak_ptr<distlock::master_listener> listener;
+};
+
 template <class Conn>
 using lock_of = distlock::mutex<Conn, distlock::plain, manual_clock>;
 using lock = lock_of<hosted_locks>;
@@ -161,6 +170,57 @@ TEST_CASE("an acquisition that follows another is renewed by its own token and i
     manual_clock::advance(5s);
     REQUIRE(renewed(s.server));
     CHECK(s.server.sent().back().token == token);
+}
+
+TEST_CASE("locks that are held are renewed at once by another master, and their observers are told") {
+    manual_clock::reset();
+    following_locks server;
+    const auto seen = std::make_shared<counting_observer>();
+    lock_of<following_locks> held{server, "orders", {}, seen};
+    lock_of<following_locks> free{server, "other", {}, seen};
+    free.lock();
+    free.unlock();
+    held.lock();
+    const auto before = held.valid_until();
+    manual_clock::advance(1s);
+    server.change_master();
+    REQUIRE(renewed(server));
+    CHECK(eventually([&] { return held.valid_until() == before + 1s; }));
+    CHECK(eventually([&] { return seen->masters == 1; }));
+    manual_clock::advance(9s);
+    a_while();
+    CHECK(server.count("renew") == 1);
+    CHECK(seen->masters == 1);
+    CHECK(seen->losses == 0);
+}
+
+TEST_CASE("a lock that was granted while another master took over is renewed there") {
+    manual_clock::reset();
+    following_locks server;
+    gate answer;
+    server.wait_at("take", answer);
+    lock_of<following_locks> m{server, "orders"};
+    std::jthread taker([&] { m.lock(); });
+    CHECK(eventually([&] { return answer.reached(); }));
+    manual_clock::advance(1s);
+    server.change_master();
+    answer.open();
+    taker.join();
+    CHECK(renewed(server));
+}
+
+TEST_CASE("a lock that another master does not have is lost at once") {
+    manual_clock::reset();
+    following_locks server;
+    const auto seen = std::make_shared<counting_observer>();
+    lock_of<following_locks> held{server, "orders", {}, seen};
+    held.lock();
+    const auto lost = held.lost();
+    manual_clock::advance(1s);
+    server.delete_key();
+    server.change_master();
+    CHECK(eventually([&] { return lost.stop_requested(); }));
+    CHECK(eventually([&] { return seen->losses == 1; }));
 }
 
 // It waited for as long as a command may take.

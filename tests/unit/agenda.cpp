@@ -1,4 +1,5 @@
 // The agenda, against a std::multimap that does the same slowly.
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <deque>
@@ -95,6 +96,28 @@ TEST_CASE("an agenda allocates nothing for items it has room for") {
     for (item& one : all) tested.put(one, at(1));
     CHECK(allocations() == before);
     for (item& one : all) tested.drop(one);
+}
+
+TEST_CASE("items that are advanced come no later, in the order they had") {
+    std::mt19937 random(2);  // NOLINT: the same sequence every time
+    for (int round = 0; round < 100; ++round) {
+        std::deque<item> all(40);
+        agenda tested;
+        std::multimap<time_point, item*> expected;
+        for (item& one : all) {
+            const auto when = at(static_cast<int>(random() % 50));
+            tested.put(one, when);
+            expected.emplace(std::min(when, at(25)), &one);
+        }
+        tested.advance_all(at(25));
+        for (const auto& [when, unused] : expected) {
+            item* const first = tested.first();
+            REQUIRE(first != nullptr);
+            REQUIRE(first->at() == when);
+            tested.drop(*first);
+        }
+        REQUIRE(tested.first() == nullptr);
+    }
 }
 
 TEST_CASE("an item that is not listed is dropped without a trace") {

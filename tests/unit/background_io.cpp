@@ -121,6 +121,16 @@ struct task final : distlock::engine::background_task {
     time_point last_now{};
 };
 
+/// One whose master a test replaces.
+struct following : pipelining {
+    void on_master_change(std::weak_ptr<distlock::master_listener> who) { listener = std::move(who); }
+    void change_master() const {
+        if (const auto told = listener.lock()) told->master_changed();
+    }
+    std::weak_ptr<distlock::master_listener> listener;
+};
+static_assert(distlock::following_connection<following> && !distlock::following_connection<pipelining>);
+
 using manual_io = io_over<pipelining, manual_clock>;
 using real_io = io_over<pipelining, clock>;
 
@@ -276,6 +286,53 @@ TEST_CASE("an adopted task wakes a thread that has nothing to do, or something l
 }
 
 // ---- together --------------------------------------------------------------------------------------------
+
+TEST_CASE("another master is told everything at once, in one pipeline") {
+    following c;
+    task one("one");
+    task two("two");
+    task idle("idle");
+    task again("again");
+    idle.on_begin = [](time_point) { return never; };
+    io_over<following, real_clock> io(c);
+    CHECK(io.master_since() == time_point::min());
+    gate during;
+    again.on_begin = [&](time_point) -> std::optional<time_point> {
+        if (again.begins == 1) during.pass();
+        return std::nullopt;
+    };
+    io.schedule(one, clock::now() + 1h);
+    io.schedule(two, clock::now() + 2h);
+    io.schedule(idle, never);
+    io.schedule(again, clock::now());
+    REQUIRE(eventually([&] { return during.reached(); }));
+    const auto before = clock::now();
+    c.change_master();
+    CHECK(io.master_since() >= before);
+    during.open();
+    REQUIRE(eventually([&] { return one.ends == 1 && two.ends == 1 && again.ends == 2; }));
+    CHECK(one.last_sent < before + timing_tolerance);
+    CHECK(idle.begins == 1);
+    const auto all = c.pipelines();
+    REQUIRE(all.size() == 2);
+    CHECK(std::set<std::string>(all[1].begin(), all[1].end()) ==
+          std::set<std::string>{"one", "two", "again"});
+    for (task* const each : {&one, &two, &idle, &again}) io.cancel(*each);
+}
+
+TEST_CASE("a connection whose master changes when there is no background I/O any more tells nobody") {
+    following c;
+    task one("one");
+    {
+        io_over<following, real_clock> io(c);
+        io.schedule(one, clock::now() + 1h);
+        io.cancel(one);
+        CHECK_FALSE(c.listener.expired());
+    }
+    c.change_master();
+    CHECK(c.listener.expired());
+    CHECK(one.begins == 0);
+}
 
 TEST_CASE("tasks that are due together go in one pipeline, in the order of their times") {
     manual_clock::reset();

@@ -180,6 +180,54 @@ TEST_CASE("the next renewal is due a third after the last that succeeded was sen
     }
 }
 
+TEST_CASE("another master is asked at once, and again until it has answered") {
+    renewal r = granted();
+    REQUIRE(r.due() > start + 1s);
+    CHECK(r.on_master_change(start + 1s));
+    CHECK(r.due() == start + 1s);
+    CHECK(r.ready(start + 1s));
+    CHECK_FALSE(r.on_master_change(start + 1s));
+    // What the old one had answered before it was replaced.
+    CHECK(r.on_outcome(kept, start + 500ms, start + 1100ms) == news::none);
+    CHECK(r.until() == validity_end(start + 500ms, 30s));
+    CHECK(r.ready(start + 1100ms));
+    CHECK(r.on_outcome(failed, start + 1100ms, start + 1200ms) == news::at_risk);
+    CHECK(r.due() <= start + 1210ms);
+    CHECK(r.on_outcome(kept, start + 1210ms, start + 1211ms) == news::none);
+    CHECK(r.due() > start + 10s);
+}
+
+TEST_CASE("a lease that the present master granted is not renewed for it") {
+    renewal r = granted();
+    const auto due = r.due();
+    CHECK_FALSE(r.on_master_change(start));
+    CHECK_FALSE(r.on_master_change(clock::time_point::min()));
+    CHECK(r.due() == due);
+}
+
+TEST_CASE("another master is asked without the long pauses that an old one caused") {
+    renewal r = granted();
+    auto now = start;
+    for (int i = 0; i < 12; ++i) r.on_outcome(failed, now, now), now += 1s;
+    REQUIRE(r.due() - (now - 1s) > 500ms);
+    CHECK(r.on_master_change(now));
+    CHECK(r.due() == now);
+    r.on_outcome(failed, now, now);
+    CHECK(r.due() <= now + 10ms);
+}
+
+TEST_CASE("a lease that is to reach the end of the longest hold is renewed by another master all the same") {
+    renewal r = granted({.lease = 30s, .max_hold = 20s});
+    REQUIRE(r.due() == never);
+    CHECK(r.on_master_change(start + 1s));
+    CHECK(r.due() == start + 1s);
+    r.on_outcome(kept, start + 1s, start + 1s);
+    CHECK(r.due() == never);
+    renewal not_renewed = granted({.lease = 30s, .renew = false});
+    not_renewed.on_master_change(start + 1s);
+    CHECK(not_renewed.due() == never);
+}
+
 TEST_CASE("a lease that is not to be renewed never is due, and is over in time") {
     renewal r = granted({.lease = 30s, .renew = false});
     CHECK(r.due() == never);

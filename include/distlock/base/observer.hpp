@@ -4,6 +4,7 @@
 //   class lease_observer {
 //     virtual void at_risk(const std::string& name, clock::duration left);
 //     virtual void lost(const std::string& name, loss_reason why);
+//     virtual void master_changed(const std::string& name);
 //   };
 #pragma once
 
@@ -40,6 +41,10 @@ class lease_observer {
 
     /// The lock is no longer ours. Once for an acquisition, and never for one that was released in time.
     virtual void lost(const std::string& /*name*/, loss_reason /*why*/) {}
+
+    /// Another server took the place of the master that the lock was granted by, over a connection that follows it. The lock is
+    /// renewed there at once; where it did not get there in time, lost() follows. Of locks that are renewed.
+    virtual void master_changed(const std::string& /*name*/) {}
 };
 
 }  // namespace distlock

@@ -3,6 +3,7 @@
 //   struct entry : agenda_item<time_point> {};
 //   class agenda<Item> {
 //     void put(Item&, time_point at);     // enters it, or moves it
+//     void advance_all(time_point at) noexcept;   // none is later
 //     void drop(Item&) noexcept;
 //     Item* first() const noexcept;       // the earliest; null when there is none
 //   };
@@ -60,6 +61,15 @@ class agenda {
         item.at_ = at;
         rise(item.place_);
         sink(item.place_);
+    }
+
+    /// Effects: what was to be done after `at` is to be done at `at`.
+    /// Complexity: linear.
+    void advance_all(time_point at) noexcept {
+        // No item overtakes another, so the heap remains one.
+        for (Item* const item : heap_) {
+            if (at < item->at_) item->at_ = at;
+        }
     }
 
     /// Effects: `item` is not listed afterwards.

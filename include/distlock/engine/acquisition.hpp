@@ -9,6 +9,7 @@
 //     bool has_listeners() const;
 //     bool notify_loss(callback_pool&, time_point now);        // if it is lost
 //     renewal::news on_renewal(const renew_outcome&, time_point sent, time_point now);
+//     bool on_master_change(time_point at);
 //     void ask_why(background_io&, dialect, now);              // before an observer is told of a loss
 //     bool pass(const holder&, const renewal&);                // to another thread of the process
 //   };
@@ -120,6 +121,9 @@ class acquisition {
         return lease_.on_outcome(outcome, sent, now);
     }
 
+    /// Effects and Returns: as renewal::on_master_change().
+    bool on_master_change(time_point at) noexcept { return lease_.on_master_change(at); }
+
     /// Preconditions: it is lost, since the server says that the lock is not ours.
     /// Effects: unless the observer was told already, the background asks the server whether an operator took the lock, and tells
     /// the observer then, or after longest_question.
@@ -141,6 +145,16 @@ class acquisition {
             callbacks.post(std::make_unique<tell_of_risk>(std::move(observer), name, lease_.until() - now));
         } catch (...) {
             // No memory for a warning; a loss has its own.
+        }
+    }
+
+    /// Effects: `observer` is told that another server took the place of the master.
+    static void tell_master_changed(std::shared_ptr<lease_observer> observer, const std::string& name,
+                                    callback_pool& callbacks) noexcept {
+        try {
+            callbacks.post(std::make_unique<tell_of_master>(std::move(observer), name));
+        } catch (...) {
+            // As above.
         }
     }
 
@@ -166,6 +180,13 @@ class acquisition {
         std::shared_ptr<lease_observer> observer;
         std::string name;
         clock::duration left;
+    };
+    struct tell_of_master final : callback {
+        tell_of_master(std::shared_ptr<lease_observer> whom, std::string of)
+            : observer(std::move(whom)), name(std::move(of)) {}
+        void run() override { observer->master_changed(name); }
+        std::shared_ptr<lease_observer> observer;
+        std::string name;
     };
     // Tells an observer once.
     struct loss_notice {

@@ -7,6 +7,7 @@
 //     void schedule(task&, time_point at);
 //     void cancel(task&) noexcept;
 //     void adopt(std::shared_ptr<task>, time_point at) noexcept;
+//     time_point master_since() const noexcept;      // the server that is the master now
 //     deadline_timer& deadlines() noexcept;
 //     callback_pool& callbacks() noexcept;
 //     std::string channel_of(lock) const;            // where the server finds this connection's waiters
@@ -37,6 +38,7 @@
 #include <distlock/engine/deadline_timer.hpp>
 #include <distlock/engine/timer_thread.hpp>
 #include <distlock/net/any_connection.hpp>
+#include <distlock/net/master_listener.hpp>
 #include <distlock/net/subscription.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
@@ -129,7 +131,9 @@ class background_io {
         : connection_(std::move(connection)),
           time_(time),
           channel_("distlock:" + std::string(token::generate().view().substr(0, 16))),
-          tasks_(time, std::make_unique<background_runner>(*connection_, time)) {}
+          tasks_(time, std::make_unique<background_runner>(*connection_, time)) {
+        connection_->on_master_change(present_);
+    }
     background_io(const background_io&) = delete;
     background_io& operator=(const background_io&) = delete;
 
@@ -159,6 +163,10 @@ class background_io {
         return tasks_.adopt(std::move(t), at, most);
     }
 
+    /// Returns: since when what is sent goes to the server that it goes to now; time_point::min(): since ever, as far as is known.
+    /// All tasks begin once more then.
+    time_point master_since() const noexcept { return master_since_.load(); }
+
     deadline_timer& deadlines() noexcept { return deadlines_; }
     callback_pool& callbacks() noexcept { return callbacks_; }
 
@@ -186,9 +194,13 @@ class background_io {
     }
 
   private:
-    // A connection may deliver messages for longer than there is background I/O.
-    class presence {
+    // A connection may deliver messages, or follow its master, for longer than there is background I/O.
+    class presence final : public master_listener {
       public:
+        explicit presence(background_io& of) noexcept : io_(of) {}
+        void master_changed() noexcept override {
+            use([this] { io_.begin_all(); });
+        }
         template <class F>
         void use(F f) {
             const distlock::detail::annotated_lock guard(lock_);
@@ -200,15 +212,23 @@ class background_io {
         }
 
       private:
+        background_io& io_;
         distlock::detail::annotated_mutex lock_;
         bool ended_ DISTLOCK_GUARDED_BY(lock_) = false;
     };
+
+    void begin_all() noexcept {
+        const auto now = time_.now();
+        master_since_ = now;
+        tasks_.advance_all(now);
+    }
 
     const std::unique_ptr<any_connection> connection_;
     const time_source time_;
     const std::string channel_;
     const distlock::detail::process_id process_ = distlock::detail::current_process();
-    const std::shared_ptr<presence> present_ = std::make_shared<presence>();
+    const std::shared_ptr<presence> present_ = std::make_shared<presence>(*this);
+    std::atomic<time_point> master_since_ = time_point::min();
     distlock::detail::annotated_mutex lock_;
     std::shared_ptr<subscription> messages_ DISTLOCK_GUARDED_BY(lock_);  // of all locks
     deadline_timer deadlines_{time_};

@@ -408,6 +408,8 @@ class lock_object final : public lock_core, background_task, deadline {
                 schedule_deadline();
             }
             schedule_renewal(held.lease());
+            // The server that granted it may have been replaced before it was listed.
+            if (follow_master(held)) schedule_renewal(held.lease());
         } catch (...) {
             threads_.unhold();
             throw;
@@ -512,11 +514,18 @@ class lock_object final : public lock_core, background_task, deadline {
         io_->schedule(*this, lease.due());
         renewal_at_ = lease.due();
     }
+    // Returns: whether another server took the place of the one that granted or renewed it last.
+    bool follow_master(acquisition& held) noexcept DISTLOCK_REQUIRES(mutex_) {
+        const bool changed = held.on_master_change(io_->master_since());
+        if (changed && observer_) acquisition::tell_master_changed(observer_, name(), io_->callbacks());
+        return changed;
+    }
     background_task::step begin(time_point now) noexcept override DISTLOCK_EXCLUDES(mutex_) {
         const distlock::detail::annotated_lock guard(mutex_);
-        const auto* const held = threads_.held();
+        auto* const held = threads_.held();
         renewal_at_ = time_point::max();
         if (held == nullptr || now >= held->lease().until()) return {{}, renewal_at_};
+        follow_master(*held);
         if (!held->lease().ready(now)) return {{}, renewal_at_ = held->lease().due()};
         renewing_ = {held->owner(), held->granted_serial()};
         command renew = dialect_->renew(renewing_.owner);

@@ -7,6 +7,7 @@
 //     void pass(time_point now);                      // another hold begins
 //     time_point due() const;                         // of the next sending; max(): none
 //     bool ready(time_point now) const;
+//     bool on_master_change(time_point at);
 //     news on_outcome(renew_outcome, time_point sent, time_point now);
 //     std::optional<loss_reason> lost(time_point now) const;
 //   };
@@ -38,6 +39,8 @@ struct lease_terms {
 /// - once passed it is never revived: a renewal that succeeds late is none;
 /// - a renewal whose answer is missing changes nothing, and is tried again until validity ends;
 /// - "not yours" ends validity at once;
+/// - what one server granted or renewed another may not have: when it takes its place, a renewal is due at once, and again until
+///   one that was sent since was answered;
 /// - renewals are due a third of the TTL after the grant, or after the last one that succeeded, was sent, or up to a tenth of
 ///   that earlier, so that many processes do not come at once.
 class renewal {
@@ -75,6 +78,17 @@ class renewal {
         end_ = end_of_hold(now);
         until_ = std::min(lease_end(), end_);
         if (due_ == time_point::max()) plan();
+    }
+
+    /// Effects: the server that is asked from now on took the place of another, at `at`.
+    /// Returns: whether that is news, and the other one granted or renewed the lock last.
+    bool on_master_change(time_point at) noexcept {
+        if (at <= master_since_) return false;
+        master_since_ = at;
+        if (sent_ >= at) return false;
+        pause_ = first_pause;
+        plan();
+        return true;
     }
 
     /// Returns: the TTL of the lock since it was granted or renewed last.
@@ -125,7 +139,7 @@ class renewal {
         latest_expiry_ = distlock::detail::saturating_add(now, duration(lease_));  // it may have been applied
         if (late) return stop(news::none);
         const bool first = !failing_;
-        if (first) pause_ = std::chrono::milliseconds{10};
+        if (first) pause_ = first_pause;
         failing_ = true;
         const duration longest = std::max<duration>(lease_ / 24, std::chrono::milliseconds{1});
         pause_ = std::min(pause_, longest);
@@ -142,6 +156,8 @@ class renewal {
     }
 
   private:
+    static constexpr std::chrono::milliseconds first_pause{10};
+
     news stop(news what) noexcept {
         due_ = time_point::max();
         return what;
@@ -154,6 +170,10 @@ class renewal {
     }
 
     void plan() noexcept {
+        if (renew_ && sent_ < master_since_) {
+            due_ = master_since_;
+            return;
+        }
         // Where validity reaches the end of the hold, there is nothing to be won.
         if (!renew_ || until_ >= end_) {
             due_ = time_point::max();
@@ -170,7 +190,8 @@ class renewal {
     time_point sent_;   // before the command that began the lease
     time_point until_;  // of validity
     time_point due_ = time_point::max();
-    time_point latest_expiry_;  // the end of the longest TTL that the server may have set
+    time_point master_since_ = time_point::min();  // the server that is asked now
+    time_point latest_expiry_;                     // the end of the longest TTL that the server may have set
     jitter jitter_;
     duration pause_{};  // before the next try
     std::optional<loss_reason> reason_;

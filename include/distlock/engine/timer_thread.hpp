@@ -4,6 +4,7 @@
 //     timer_thread(time_source, std::unique_ptr<timer_runner>);
 //     void schedule(item&, time_point at);
 //     void schedule_by(item&, time_point at);          // or earlier, when it was to before
+//     void advance_all(time_point at) noexcept;        // none runs later
 //     void cancel(item&) noexcept;
 //     bool adopt(std::shared_ptr<item>, time_point at, std::size_t most) noexcept;
 //     bool on_own_thread();
@@ -107,6 +108,10 @@ class timer_thread {
     /// Effects: as schedule(); but when it was to run earlier, it still does. Throws: as schedule().
     void schedule_by(item& i, time_point at) { state_.get()->schedule_by(i, at); }
 
+    /// Effects: every item that is listed runs at `at`, also one that was to run no more; no later when it was to before. One that
+    /// is running runs again.
+    void advance_all(time_point at) noexcept { state_.get()->advance_all(at); }
+
     /// Preconditions: not called by the run of `i`.
     /// Effects: `i` does not run any more, and is not listed; waits for it when it runs just now.
     void cancel(item& i) noexcept { state_.get()->cancel(i); }
@@ -152,6 +157,12 @@ class timer_thread {
             const lock_type guard(lock);
             staff();
             if (!i.listed() || at < i.at()) put(i, at);
+        }
+
+        void advance_all(time_point at) noexcept {
+            const lock_type guard(lock);
+            items.advance_all(at);
+            if (at < wake_at) wake.notify_one();
         }
 
         void cancel(item& i) noexcept {

@@ -32,6 +32,7 @@
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/hiredis/node_pool.hpp>
 #include <distlock/hiredis/secure.hpp>
+#include <distlock/net/node_address.hpp>
 #include <distlock/net/redirection.hpp>
 #include <distlock/net/refresh_schedule.hpp>
 #include <distlock/net/slot_map.hpp>

@@ -4,6 +4,7 @@
 //     reply execute(const command&) noexcept;  void execute_all(commands, replies) noexcept;
 //     bool post(const command&, std::shared_ptr<receipt>);  void collect();         // where it can
 //     std::shared_ptr<subscription> subscribe(std::string_view channel);            // where it can
+//     void on_master_change(listener);
 //     std::optional<milliseconds> command_timeout() const;
 //     const abilities can;
 //   };
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include <distlock/net/connection.hpp>
+#include <distlock/net/master_listener.hpp>
 #include <distlock/net/receipt.hpp>
 #include <distlock/net/subscription.hpp>
 #include <distlock/wire/command.hpp>
@@ -73,6 +75,10 @@ class any_connection {
     /// Preconditions: can.subscribe.
     /// Throws: what the connection throws.
     virtual std::shared_ptr<subscription> subscribe(std::string_view channel) = 0;
+
+    /// Effects: `who` is told when another server takes the place of the master; by a connection that does not follow one, never.
+    /// Throws: std::bad_alloc.
+    virtual void on_master_change(const std::weak_ptr<master_listener>& who) = 0;
 
     /// Returns: how long it waits for an answer at most; none: it does not say.
     virtual std::optional<std::chrono::milliseconds> command_timeout() const = 0;
@@ -138,6 +144,9 @@ class any_connection_of final : public any_connection {
     std::shared_ptr<subscription> subscribe([[maybe_unused]] std::string_view channel) override {
         if constexpr (subscribing_connection<C>) return it_.subscribe(channel);
         return nullptr;
+    }
+    void on_master_change([[maybe_unused]] const std::weak_ptr<master_listener>& who) override {
+        if constexpr (following_connection<C>) it_.on_master_change(who);
     }
     std::optional<std::chrono::milliseconds> command_timeout() const override {
         if constexpr (timed_connection<C>) return std::as_const(it_).command_timeout();

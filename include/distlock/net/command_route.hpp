@@ -20,6 +20,7 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
+#include <distlock/net/node_address.hpp>
 #include <distlock/net/redirection.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/server_error.hpp>

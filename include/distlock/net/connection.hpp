@@ -6,6 +6,7 @@
 //   concept confirming_connection    and c.post(cmd, receipt) -> bool, c.collect()
 //   concept subscribing_connection   and c.subscribe(channel) -> std::shared_ptr<subscription>
 //   concept sharded_connection       and C::channels == channel_kind::sharded
+//   concept following_connection     and c.on_master_change(listener)
 //   concept service_hosting_connection       and c.services() -> service_registry&
 //   concept timed_connection         and c.command_timeout() -> milliseconds
 //   concept identified_connection    and c.identity() -> string_view
@@ -25,6 +26,7 @@
 
 #include <distlock/base/error.hpp>
 #include <distlock/detail/printable.hpp>
+#include <distlock/net/master_listener.hpp>
 #include <distlock/net/receipt.hpp>
 #include <distlock/net/service_registry.hpp>
 #include <distlock/net/subscription.hpp>
@@ -96,6 +98,13 @@ concept subscribing_connection = connection<C> && requires(C& c, std::string_vie
 template <class C>
 concept sharded_connection = subscribing_connection<C> && requires {
     requires C::channels == channel_kind::sharded;
+};
+
+/// Leads to whatever server is the master, and tells its listeners when another took its place, as long as they live. All that was
+/// sent to the old one by then is answered or given up: nothing is heard from it any more.
+template <class C>
+concept following_connection = connection<C> && requires(C& c, std::weak_ptr<master_listener> who) {
+    { c.on_master_change(who) } -> std::same_as<void>;
 };
 
 /// Has a place for what must live as long as the connection: a service_registry, its last member.

@@ -1,6 +1,5 @@
 // What a Cluster's node says of who else to ask: MOVED and ASK.
 //
-//   struct node_address { std::string host; std::uint16_t port; };
 //   struct redirection { kind, slot, to };
 //   std::optional<redirection> read_redirection(std::string_view error, const node_address& from);
 #pragma once
@@ -11,18 +10,11 @@
 #include <string_view>
 
 #include <distlock/net/hash_slot.hpp>
+#include <distlock/net/node_address.hpp>
 #include <distlock/net/uri_syntax.hpp>
 #include <distlock/wire/server_error.hpp>
 
 namespace distlock {
-
-/// Where a node of a Cluster is reached.
-struct node_address {
-    std::string host;
-    std::uint16_t port = 0;
-
-    friend bool operator==(const node_address&, const node_address&) = default;
-};
 
 /// The command was not executed; another node will.
 struct redirection {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include <distlock/net/hash_slot.hpp>
+#include <distlock/net/node_address.hpp>
 #include <distlock/net/redirection.hpp>
 #include <distlock/wire/reply.hpp>
 

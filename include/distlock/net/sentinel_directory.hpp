@@ -1,0 +1,65 @@
+// Which Sentinels to ask: those of the URI, and those that they name.
+//
+//   class sentinel_directory {
+//     explicit sentinel_directory(std::vector<node_address> of_the_uri);
+//     const std::vector<node_address>& all() const noexcept;          // those of the URI first
+//     void learn(answers, const node_address& master);
+//   };
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <distlock/net/node_address.hpp>
+#include <distlock/net/sentinel_answer.hpp>
+
+namespace distlock {
+
+/// Those of the URI are always asked, others beside them. A Sentinel has one vote, however it is reached: one that answers by the
+/// name in the URI is not asked by its address, too. Only a Sentinel that names the right master is believed about others: a
+/// liar could outvote them by many of its kind.
+class sentinel_directory {
+  public:
+    static constexpr std::size_t most = 32;
+
+    explicit sentinel_directory(std::vector<node_address> of_the_uri)
+        : of_the_uri_(of_the_uri.size()), all_(std::move(of_the_uri)), ids_(of_the_uri_) {}
+
+    const std::vector<node_address>& all() const noexcept { return all_; }
+
+    /// `answers`: of all() or some of them, each with its place. `master`: the one that is believed in.
+    void learn(std::span<const sentinel_answer> answers, const node_address& master) {
+        const auto trusted = [&](const sentinel_answer& one) {
+            return one.what == sentinel_answer::kind::names_master && one.master == master;
+        };
+        for (const sentinel_answer& one : answers) {
+            if (trusted(one) && !one.id.empty()) ids_[one.place] = one.id;
+        }
+        all_.resize(of_the_uri_);
+        ids_.resize(of_the_uri_);
+        for (const sentinel_answer& one : answers) {
+            if (!trusted(one)) continue;
+            for (const known_sentinel& other : one.others) {
+                if (all_.size() >= most || knows(other)) continue;
+                all_.push_back(other.at);
+                ids_.push_back(other.id);
+            }
+        }
+    }
+
+  private:
+    bool knows(const known_sentinel& one) const {
+        const bool by_id = !one.id.empty() && std::find(ids_.begin(), ids_.end(), one.id) != ids_.end();
+        return by_id || std::find(all_.begin(), all_.end(), one.at) != all_.end();
+    }
+
+    std::size_t of_the_uri_;  // so many come first
+    std::vector<node_address> all_;
+    std::vector<std::string> ids_;  // of all_, as far as they are known
+};
+
+}  // namespace distlock

@@ -1,0 +1,145 @@
+// Which master to believe in, of those that Sentinels name: decided without a socket or a clock.
+//
+//   struct believed_master { node_address at; std::uint64_t epoch; };
+//   class sentinel_election {
+//     sentinel_election(std::size_t asked, std::optional<believed_master> last, time_point deadline, duration patience);
+//     void add(sentinel_answer, time_point now);
+//     bool decided() const;                  // what is still to come changes nothing
+//     time_point until() const;              // longer nobody waits for the others
+//     verdict conclude() const;
+//     std::span<const sentinel_answer> answers() const;
+//   };
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
+#include <distlock/net/node_address.hpp>
+#include <distlock/net/sentinel_answer.hpp>
+
+namespace distlock {
+
+struct believed_master {
+    node_address at;
+    std::uint64_t epoch = 0;  ///< of the configuration in which it is the master
+
+    friend bool operator==(const believed_master&, const believed_master&) = default;
+};
+
+/// The Sentinels are asked all at once, and vote by naming an address. Rules:
+/// - an address that more than half of those that were asked name is believed, whatever its epoch: Sentinels that were all set
+///   up anew begin to count anew;
+/// - else one of an older epoch than the last that was believed is not: a Sentinel that was cut off, or lies, names it;
+/// - else one that more than half of those that name any agree on;
+/// - else the one of the highest epoch; of equal ones that with more votes, or that of the first Sentinel.
+class sentinel_election {
+  public:
+    enum class kind {
+        believed,
+        outdated,      ///< only older masters than the last one are named
+        unknown_name,  ///< Sentinels answer, and none knows the name
+        refused,       ///< Sentinels answer, but not that question
+        silent,        ///< no Sentinel answers
+    };
+    struct verdict {
+        kind what = kind::silent;
+        believed_master master = {};  ///< of believed
+        const sentinel_answer* why =
+            nullptr;  ///< of refused and silent: the first that said so; null: nobody was heard in time
+    };
+
+    /// `patience`: once a master was named, the other Sentinels have so long.
+    sentinel_election(std::size_t asked, std::optional<believed_master> last, clock::time_point deadline,
+                      clock::duration patience)
+        : asked_(asked), last_(std::move(last)), until_(deadline), patience_(patience) {
+        answers_.reserve(asked);
+    }
+
+    /// Preconditions: no more than were asked. Of a Sentinel that cannot be reached, too.
+    void add(sentinel_answer answer, clock::time_point now) {
+        if (answer.what == sentinel_answer::kind::names_master) until_ = std::min(until_, now + patience_);
+        answers_.push_back(std::move(answer));
+    }
+
+    bool decided() const { return answers_.size() == asked_ || majority_of(asked_, {}) != nullptr; }
+
+    clock::time_point until() const noexcept { return until_; }
+
+    verdict conclude() const {
+        if (const auto* const most = majority_of(asked_, {})) return believe(*most);
+        const auto oldest = last_ ? last_->epoch : 0;
+        const auto naming = count([](const sentinel_answer& one) { return names(one); });
+        if (const auto* const most = majority_of(naming, oldest)) return believe(*most);
+        const sentinel_answer* best = nullptr;
+        for (const sentinel_answer& one : answers_) {
+            if (!names(one) || epoch_of(one.master) < oldest) continue;
+            if (best == nullptr || rank(*best) < rank(one)) best = &one;
+        }
+        if (best != nullptr) return believe(*best);
+        if (naming > 0) return {.what = kind::outdated};
+        using heard = sentinel_answer::kind;
+        if (first(heard::unknown_name) != nullptr) return {.what = kind::unknown_name};
+        if (const auto* const one = first(heard::refused)) return {.what = kind::refused, .why = one};
+        return {.what = kind::silent, .why = first(heard::silent)};
+    }
+
+    std::span<const sentinel_answer> answers() const noexcept { return answers_; }
+
+  private:
+    static bool names(const sentinel_answer& one) noexcept {
+        return one.what == sentinel_answer::kind::names_master;
+    }
+
+    template <class Predicate>
+    std::size_t count(Predicate which) const {
+        return static_cast<std::size_t>(std::count_if(answers_.begin(), answers_.end(), which));
+    }
+    std::size_t votes_for(const node_address& who) const {
+        return count([&](const sentinel_answer& one) { return names(one) && one.master == who; });
+    }
+    // One that lags behind may name the right master by an older epoch.
+    std::uint64_t epoch_of(const node_address& who) const {
+        std::uint64_t newest = 0;
+        for (const sentinel_answer& one : answers_) {
+            if (names(one) && one.master == who) newest = std::max(newest, one.epoch);
+        }
+        return newest;
+    }
+    std::pair<std::uint64_t, std::size_t> rank(const sentinel_answer& one) const {
+        return {epoch_of(one.master), votes_for(one.master)};
+    }
+
+    // Returns: one of the answers of more than half of so many that name the same master, of that epoch at least.
+    const sentinel_answer* majority_of(std::size_t voters, std::uint64_t oldest) const {
+        for (const sentinel_answer& one : answers_) {
+            if (names(one) && 2 * votes_for(one.master) > voters && epoch_of(one.master) >= oldest)
+                return &one;
+        }
+        return nullptr;
+    }
+    const sentinel_answer* first(sentinel_answer::kind what) const noexcept {
+        const auto found = std::find_if(answers_.begin(), answers_.end(),
+                                        [&](const sentinel_answer& one) { return one.what == what; });
+        return found == answers_.end() ? nullptr : &*found;
+    }
+
+    verdict believe(const sentinel_answer& one) const {
+        return {.what = kind::believed, .master = {one.master, epoch_of(one.master)}};
+    }
+
+    std::size_t asked_;
+    std::optional<believed_master> last_;
+    clock::time_point until_;
+    clock::duration patience_;
+    std::vector<sentinel_answer> answers_;
+};
+
+}  // namespace distlock
