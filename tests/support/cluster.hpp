@@ -1,11 +1,15 @@
 // A Redis Cluster of three masters on this machine, each with a replica if asked.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <distlock/net/hash_slot.hpp>
@@ -66,18 +70,6 @@ class cluster {
     server& owner_of(const std::string& key) const {
         return *nodes_[distlock::hash_slot(key) * masters / distlock::slot_count];
     }
-    /// Returns: the node that executes commands for `key` now.
-    server& present_owner_of(const std::string& key) const {
-        server* found = nullptr;
-        REQUIRE(eventually([&] {
-            for (const auto& one : nodes_) {
-                if (one->running() && !one->command({"GET", key}).starts_with("-")) found = one.get();
-            }
-            return found != nullptr;
-        }));
-        return *found;
-    }
-
     static std::string id_of(const server& node) { return node.command({"CLUSTER", "MYID"}); }
 
     std::string uri(const std::string& login = "", const std::string& options = "") const {
@@ -87,28 +79,27 @@ class cluster {
         return all + options;
     }
 
-    /// Effects: moves a slot the old way, key by key; `between` is called after each step.
-    template <class F>
-    static void migrate(std::uint16_t slot, const server& from, const server& to, F between) {
+    /// Effects: moves a slot the old way, key by key, and waits until all nodes say so: a node that hears late news of the slot would
+    /// drop its keys.
+    void migrate(std::uint16_t slot, const server& from, const server& to) const {
         const auto number = std::to_string(slot);
         const auto port = std::to_string(to.port());
         REQUIRE(to.command({"CLUSTER", "SETSLOT", number, "IMPORTING", id_of(from)}) == "OK");
         REQUIRE(from.command({"CLUSTER", "SETSLOT", number, "MIGRATING", id_of(to)}) == "OK");
-        between();
         for (;;) {
             const auto key = from.command({"CLUSTER", "GETKEYSINSLOT", number, "1"});
             if (key.empty()) break;
             const auto done = from.command({"MIGRATE", "127.0.0.1", port, key, "0", "5000"});
             REQUIRE((done == "OK" || done == "NOKEY"));
-            between();
         }
         const auto owner = id_of(to);
         REQUIRE(to.command({"CLUSTER", "SETSLOT", number, "NODE", owner}) == "OK");
-        between();
         REQUIRE(from.command({"CLUSTER", "SETSLOT", number, "NODE", owner}) == "OK");
-    }
-    static void migrate(std::uint16_t slot, const server& from, const server& to) {
-        migrate(slot, from, to, [] {});
+        REQUIRE(eventually([&] {
+            const auto said = view_of(*nodes_[0]);
+            return std::all_of(nodes_.begin(), nodes_.end(),
+                               [&](const auto& one) { return view_of(*one) == said; });
+        }));
     }
 
   private:
@@ -120,6 +111,22 @@ class cluster {
         std::vector<std::string_view> words{"CLUSTER", "ADDSLOTS"};
         words.insert(words.end(), numbers.begin(), numbers.end());
         REQUIRE(nodes_[i]->command(words) == "OK");
+    }
+    /// Returns: which nodes there are, with their epochs and slots, as that one says.
+    static std::vector<std::string> view_of(const server& node) {
+        std::vector<std::string> lines;
+        std::istringstream all(node.command({"CLUSTER", "NODES"}));
+        for (std::string line; std::getline(all, line);) {
+            // id, address, flags, master, ping, pong, epoch, link, slots; of these what is not the speaker's own affair.
+            std::istringstream words(line);
+            std::vector<std::string> parts{std::istream_iterator<std::string>(words), {}};
+            if (parts.size() < 8) continue;
+            std::string kept = parts[0] + " " + parts[6];
+            for (std::size_t i = 8; i < parts.size(); ++i) kept += " " + parts[i];
+            lines.push_back(std::move(kept));
+        }
+        std::sort(lines.begin(), lines.end());
+        return lines;
     }
     static bool replicates(const server& node) {
         return node.command({"INFO", "replication"}).find("master_link_status:up") != std::string::npos;

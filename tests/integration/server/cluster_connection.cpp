@@ -21,6 +21,7 @@
 #include "support/cluster.hpp"
 #include "support/fake_server.hpp"
 #include "support/fresh_name.hpp"
+#include "support/lease_observers.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -233,23 +234,26 @@ TEST_CASE("a slot that is moved back and forth, key by key, loses no lock and le
     const auto& away = *nodes.nodes()[1];
     cluster_connection first{nodes.uri()};
     cluster_connection second{nodes.uri()};
-    lock held{first, "{" + name + "}:held", {.lease = 1s}};
+    const auto told = std::make_shared<recording_observer>();
+    lock held{first, "{" + name + "}:held", {.lease = 2s}, told};
     held.lock();
-    const auto token = held.lost();
     {
         rivals all(first, second, name);
         REQUIRE(eventually([&] { return all.granted() > 10; }));
         for (int i = 0; i < 20; ++i) {
             const bool out = i % 2 == 0;
-            cluster::migrate(slot, out ? home : away, out ? away : home);
+            nodes.migrate(slot, out ? home : away, out ? away : home);
             const int before = all.granted();
             REQUIRE(eventually([&] { return all.granted() > before + 10; }));
+            INFO("migration " << i << ", " << (held.valid_until() - clk::now()).count() / 1'000'000
+                              << " ms left");
+            REQUIRE(told->losses().empty());
         }
         INFO(all.last_error());
         CHECK(all.errors() == 0);
         CHECK(all.overlaps() == 0);
     }
-    CHECK_FALSE(token.stop_requested());
+    CHECK(told->losses().empty());
     CHECK(held.owns_lock());
     CHECK_FALSE(lock(second, held.name()).try_lock());
     held.unlock();
@@ -282,7 +286,7 @@ TEST_CASE("a waiter whose slot moves is handed the lock on its new node, by a me
             });
             REQUIRE(eventually([&] { return queued(home, name) == std::size_t(i) + 1; }));
         }
-        cluster::migrate(slot, home, away);
+        nodes.migrate(slot, home, away);
         const auto start = clk::now();
         // Each of the waiters has a channel of its own process, but they share the connection's.
         const auto listeners = [&] {
@@ -295,7 +299,7 @@ TEST_CASE("a waiter whose slot moves is handed the lock on its new node, by a me
         waiters.clear();
         CHECK(order == std::vector<int>{0, 1, 2});
         CHECK(clk::now() - start < 5s);
-        cluster::migrate(slot, away, home);
+        nodes.migrate(slot, away, home);
     }
 }
 

@@ -75,7 +75,7 @@ TEST_CASE(
         }
         return honest(of, node, said);
     });
-    cluster_connection redis{all.uri()};
+    cluster_connection redis{all.uri(0, "?connect_timeout=20s&command_timeout=20s")};
     std::atomic<int> wrong{0};
     std::atomic<int> calls{0};
     const auto start = clk::now();
