@@ -51,8 +51,9 @@ TEST_CASE("a Sentinel names the master, its epoch, itself and the others") {
 
 TEST_CASE("the questions are asked in the order in which the replies are read") {
     const auto words = [](std::size_t n) {
+        const distlock::command question = distlock::sentinel_question(n, "m");
         std::string out;
-        for (const auto one : distlock::sentinel_question(n, "m").argv()) out.append(one).append(" ");
+        for (const auto one : question.argv()) out.append(one).append(" ");
         return out;
     };
     CHECK(words(0) == "SENTINEL GET-MASTER-ADDR-BY-NAME m ");
