@@ -13,6 +13,7 @@
 #include <distlock/net/uri_impl.hpp>
 #if !defined(DISTLOCK_WITHOUT_HIREDIS) && (__has_include(<hiredis/hiredis.h>) || __has_include(<hiredis.h>))
 #include <distlock/hiredis/connection_impl.hpp>
+#include <distlock/hiredis/sentinel_connection_impl.hpp>
 #endif
 
 namespace distlock::detail {

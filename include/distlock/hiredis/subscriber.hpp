@@ -1,9 +1,11 @@
 // The socket of a connection on which its messages come, read by the threads that wait for them.
 //
 //   struct upkeep { virtual void keep_up() = 0; };
+//   struct channel_source { virtual std::unique_ptr<channel> connect(deadline, stop_fd) = 0; };
 //   class subscriber : public message_reader {
-//     subscriber(const uri&, resolver&, const secure_layer*, upkeep&);
+//     subscriber(channel_source&, connect_timeout, command_timeout, upkeep&);
 //     std::shared_ptr<subscription> subscribe(std::string_view channel);
+//     void restart() noexcept;
 //   };
 #pragma once
 
@@ -18,12 +20,8 @@
 #include <distlock/base/clock.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/hiredis/channel.hpp>
-#include <distlock/hiredis/handshake.hpp>
-#include <distlock/hiredis/resolve.hpp>
-#include <distlock/hiredis/secure.hpp>
 #include <distlock/hiredis/socket.hpp>
 #include <distlock/net/subscription.hpp>
-#include <distlock/net/uri.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 
@@ -37,6 +35,15 @@ struct upkeep {
     ~upkeep() = default;
 };
 
+/// Where a connection's sockets come from.
+struct channel_source {
+    /// Returns: a new socket that nobody else uses; none when it is not to be had before `deadline`, or `stop_fd` can be read.
+    virtual std::unique_ptr<channel> connect(clock::time_point deadline, int stop_fd) = 0;
+
+  protected:
+    ~channel_source() = default;
+};
+
 /// One socket for all subscriptions, opened by the first read(). It asks for messages by SUBSCRIBE and by SSUBSCRIBE, which
 /// servers since 7.0 keep apart; one that knows no SSUBSCRIBE says so, and is not believed to be broken. What is refused is
 /// not asked again on the same socket. A socket that was silent for three seconds is asked whether it lives, and replaced
@@ -44,11 +51,12 @@ struct upkeep {
 /// and of half a second at last.
 class subscriber final : public message_reader {
   public:
-    /// All must outlive every read().
-    subscriber(const uri& where, resolver& names, const secure_layer* secure, upkeep& connection)
-        : where_(where),
-          names_(names),
-          secure_(secure),
+    /// Both must outlive every read().
+    subscriber(channel_source& sockets, std::chrono::milliseconds connect_timeout,
+               std::chrono::milliseconds command_timeout, upkeep& connection)
+        : sockets_(sockets),
+          connect_timeout_(connect_timeout),
+          command_timeout_(command_timeout),
           connection_(connection),
           hub_(std::make_shared<message_hub>(this)) {}
     subscriber(const subscriber&) = delete;
@@ -94,6 +102,18 @@ class subscriber final : public message_reader {
         if (listening_) wake_.set();
     }
 
+    /// Effects: the server is not the right one any more: nothing is heard from it from now on, and the next read() subscribes on a
+    /// new socket at once. From any thread; does not wait.
+    void restart() noexcept {
+        const annotated_lock guard(lock_);
+        to_restart_ = true;
+        for (const interest& one : interests_) {
+            if (const auto whose = one.whose.lock()) whose->lapse();
+        }
+        if (current_) current_->shut_down();
+        wake_.set();
+    }
+
   private:
     // What the server was told on the present socket.
     enum class stage { unsaid, said, in_force };
@@ -115,6 +135,8 @@ class subscriber final : public message_reader {
     // Effects: opens a socket where there is none, or not the right one; without, waits until it may try again.
     // Returns: whether there is one.
     bool connected(clock::time_point until) {
+        // A read() that was to return does.
+        if (begins_anew()) return false;
         const auto now = clock::now();
         {
             const annotated_lock guard(lock_);
@@ -131,9 +153,7 @@ class subscriber final : public message_reader {
             now - last_attempt_ < slice ? std::min<clock::duration>(2 * pause_, longest_pause) : first_pause;
         last_attempt_ = now;
         next_attempt_ = now + pause_;
-        auto fresh = handshake::open(where_, names_, secure_, std::min(until, now + where_.connect_timeout),
-                                     wake_.fd())
-                         .made;
+        auto fresh = sockets_.connect(std::min(until, now + connect_timeout_), wake_.fd());
         if (fresh) {
             replace_by(std::move(fresh));
             return true;
@@ -141,6 +161,19 @@ class subscriber final : public message_reader {
         wake_.reset();
         if (current_) reconnect();
         return false;
+    }
+
+    bool begins_anew() {
+        {
+            const annotated_lock guard(lock_);
+            if (!std::exchange(to_restart_, false)) return false;
+            to_renew_ = false;
+        }
+        replace_by(nullptr);
+        previous_.reset();
+        last_attempt_ = next_attempt_ = {};
+        wake_.reset();
+        return true;
     }
 
     // Effects: says to the server what is to be said, and hears one thing that it says.
@@ -156,7 +189,7 @@ class subscriber final : public message_reader {
         }
         if (owed_ == 0 && now >= last_ + silence && !say({"PING", ""})) return;
 
-        const auto end = last_ + (owed_ > 0 ? clock::duration(where_.command_timeout) : silence);
+        const auto end = last_ + (owed_ > 0 ? clock::duration(command_timeout_) : silence);
         const auto said = current_->listen(std::min(by, end), wake_.fd());
         const auto then = clock::now();
         if (!said) {
@@ -174,7 +207,7 @@ class subscriber final : public message_reader {
     bool say(const command& cmd) {
         last_ = clock::now();
         ++owed_;
-        if (current_->say(cmd, last_ + where_.command_timeout)) return true;
+        if (current_->say(cmd, last_ + command_timeout_)) return true;
         lose();
         return false;
     }
@@ -260,20 +293,21 @@ class subscriber final : public message_reader {
         current_ = std::move(fresh);
     }
 
-    const uri& where_;
-    resolver& names_;
-    const secure_layer* const secure_;
+    channel_source& sockets_;
+    const std::chrono::milliseconds connect_timeout_;
+    const std::chrono::milliseconds command_timeout_;
     upkeep& connection_;
     const std::shared_ptr<message_hub> hub_;
     wake_event wake_;
 
     annotated_mutex lock_;
     std::vector<interest> interests_ DISTLOCK_GUARDED_BY(lock_);
-    bool to_say_ DISTLOCK_GUARDED_BY(lock_) = false;     // some of them are new
-    bool to_renew_ DISTLOCK_GUARDED_BY(lock_) = false;   // the present socket is not trusted any more
+    bool to_say_ DISTLOCK_GUARDED_BY(lock_) = false;      // some of them are new
+    bool to_renew_ DISTLOCK_GUARDED_BY(lock_) = false;    // the present socket is not trusted any more
+    bool to_restart_ DISTLOCK_GUARDED_BY(lock_) = false;  // nor is what it says
     bool listening_ DISTLOCK_GUARDED_BY(lock_) = false;  // the reader is to be woken when one of these is set
 
-    // Only who reads uses the following.
+    // Only who reads uses the following. Another one may end the present socket, under the lock.
     std::unique_ptr<channel> current_;
     std::unique_ptr<channel> previous_;
     clock::time_point last_{};  // when something was said or heard
