@@ -28,6 +28,7 @@
 #include <distlock/hiredis/sentinel_inquiry.hpp>
 #include <distlock/hiredis/socket.hpp>
 #include <distlock/hiredis/subscriber.hpp>
+#include <distlock/hiredis/switch_watch.hpp>
 #include <distlock/net/master_answer.hpp>
 #include <distlock/net/master_listener.hpp>
 #include <distlock/net/receipt.hpp>
@@ -51,7 +52,8 @@ class master_pool final : upkeep, channel_source {
           name_(where.master_name),
           shown_(redacted(where)),
           secure_(std::move(secure)),
-          inquiry_(where, secure_) {
+          inquiry_(where, secure_),
+          watch_(name_) {
         const bool encrypted = like_.scheme == uri_scheme::tls;
         if (encrypted && !secure_) throw error(errc::tls_unavailable, shown_);
         if (!encrypted && secure_)
@@ -129,6 +131,16 @@ class master_pool final : upkeep, channel_source {
         listeners_.push_back(std::move(who));
     }
 
+    void follow() {
+        if (current_process() != process_) return;
+        look_for_signs();
+        {
+            const annotated_lock guard(lock_);
+            if (!current_ || !schedule_.begin(clock::now())) return;
+        }
+        ask(clock::time_point::max(), -1);
+    }
+
     std::string_view identity() const noexcept { return shown_; }
     std::chrono::milliseconds command_timeout() const noexcept { return like_.command_timeout; }
 
@@ -144,6 +156,7 @@ class master_pool final : upkeep, channel_source {
     using master = std::shared_ptr<master_node>;
 
     static constexpr int max_hops = 5;
+    static constexpr std::chrono::milliseconds look_every{100};
 
     static bool too_late(const command& cmd) {
         return cmd.stop_requested() || clock::now() >= cmd.deadline();
@@ -186,10 +199,29 @@ class master_pool final : upkeep, channel_source {
         if (which == current_) schedule_.invalidate();
     }
 
+    // Effects: the master is suspect if it has ended a socket, or a Sentinel said +switch-master. During a fail-over that is asked for
+    // the old master goes on for seconds as if it was one.
+    // Returns: whether it is.
+    bool look_for_signs() {
+        master there;
+        {
+            const annotated_lock guard(lock_);
+            const auto now = clock::now();
+            if (!current_ || now < next_look_) return false;
+            next_look_ = now + look_every;
+            there = current_;
+        }
+        const bool told = watch_.heard();
+        if (!there->pool.lost_idle() && !told) return false;
+        suspect(there);
+        return true;
+    }
+
     /// Effects: asks the Sentinels if that is due, no longer than `until`, nor once `stop` was requested. Where another caller asks,
     /// waits as long for that one.
     /// Returns: the master, as far as is known.
     master find(clock::time_point until, const std::stop_token* stop) {
+        look_for_signs();
         {
             annotated_lock guard(lock_);
             if (schedule_.begin(clock::now())) {
@@ -235,7 +267,7 @@ class master_pool final : upkeep, channel_source {
             const auto said = heard.conclude();
             learned = said.what == sentinel_election::kind::believed;
             if (learned) {
-                inquiry_.learn(heard, said.master.at);
+                watch_.listen_on(inquiry_.learn(heard, said.master.at));
                 if (!old || old->is != said.master) fresh = node(said.master);
             } else {
                 why = explain(said, shown_, name_);
@@ -285,7 +317,14 @@ class master_pool final : upkeep, channel_source {
         return failure();
     }
 
-    void keep_up() override { collect(); }
+    std::chrono::milliseconds keep_up_every() const noexcept override { return look_every; }
+    // By the thread that reads messages. It asks when it connects, and can be interrupted there.
+    void keep_up() override {
+        collect();
+        if (!look_for_signs()) return;
+        const annotated_lock guard(lock_);
+        subscriber_.get()->reconnect();
+    }
     // The thread that reads messages does not wait for another one that asks: it may be interrupted.
     std::unique_ptr<channel> connect(clock::time_point deadline, int stop_fd) override {
         master there;
@@ -316,8 +355,10 @@ class master_pool final : upkeep, channel_source {
     const std::shared_ptr<const secure_layer> secure_;
     const process_id process_ = current_process();
     sentinel_inquiry inquiry_;  // whoever asks uses it
+    switch_watch watch_;
     annotated_mutex lock_;
     refresh_schedule schedule_ DISTLOCK_GUARDED_BY(lock_);
+    clock::time_point next_look_ DISTLOCK_GUARDED_BY(lock_){};
     master current_ DISTLOCK_GUARDED_BY(lock_);  // null: none was found yet
     reply why_ DISTLOCK_GUARDED_BY(lock_) = reply::not_sent(errc::unreachable,
                                                             shown_);  // none was found the last time

@@ -108,6 +108,18 @@ class node_pool {
         return one->subscribe(name);
     }
 
+    /// Effects: closes the idle sockets that the server has ended. Returns: whether there was one.
+    bool lost_idle() {
+        const annotated_lock guard(idle_lock_);
+        const auto over = [](const pooled& one) { return one.on->look() == channel::state::over; };
+        bool lost = std::erase_if(idle_, over) > 0;
+        if (reserve_ == reserve::here && over(kept_reserve_)) {
+            forget_reserve();
+            lost = true;
+        }
+        return lost;
+    }
+
     /// Returns: a new socket that nobody else uses; none where it cannot be had before `deadline`, or `stop_fd` can be read.
     std::unique_ptr<channel> connect(clock::time_point deadline, int stop_fd) {
         return open_channel(deadline, stop_fd).made;

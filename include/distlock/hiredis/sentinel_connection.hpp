@@ -3,7 +3,7 @@
 //   class sentinel_connection {
 //     explicit sentinel_connection(where);                          // "redis+sentinel://user:password@s1:26379,s2:26379/mymaster"
 //     sentinel_connection(where, shared_ptr<const secure_layer>);   // rediss+sentinel://
-//     void on_master_change(std::weak_ptr<master_listener>);
+//     void on_master_change(std::weak_ptr<master_listener>);  void follow();
 //     and what hiredis_connection has
 //   };
 #pragma once
@@ -88,6 +88,10 @@ class sentinel_connection {
     /// Effects: `who` is told when another server is the master, as long as it lives, after the last answer of the old one.
     /// Throws: std::bad_alloc.
     void on_master_change(std::weak_ptr<master_listener> who);
+
+    /// Effects: asks the Sentinels, if that is due, or if the server has ended a socket, or a Sentinel said +switch-master. Else waits
+    /// for nothing. The thread that renews calls it ten times a second as long as a lock is held.
+    void follow();
 
     /// Returns: a place for what uses this connection until it ends.
     service_registry& services() noexcept { return services_; }

@@ -40,6 +40,7 @@ DISTLOCK_INLINE std::shared_ptr<subscription> sentinel_connection::subscribe(std
 DISTLOCK_INLINE void sentinel_connection::on_master_change(std::weak_ptr<master_listener> who) {
     pool_->on_master_change(std::move(who));
 }
+DISTLOCK_INLINE void sentinel_connection::follow() { pool_->follow(); }
 DISTLOCK_INLINE std::string_view sentinel_connection::identity() const noexcept { return pool_->identity(); }
 DISTLOCK_INLINE std::chrono::milliseconds sentinel_connection::command_timeout() const noexcept {
     return pool_->command_timeout();

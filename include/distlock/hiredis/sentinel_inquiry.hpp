@@ -3,7 +3,7 @@
 //   class sentinel_inquiry {
 //     sentinel_inquiry(const sentinel_uri&, std::shared_ptr<const secure_layer>);
 //     sentinel_election ask(std::optional<believed_master> last, time_point deadline, int stop_fd);
-//     void learn(const sentinel_election&, const node_address& master);       // which other Sentinels there are
+//     std::vector<std::unique_ptr<channel>> learn(const sentinel_election&, const node_address& master);
 //   };
 #pragma once
 
@@ -82,8 +82,16 @@ class sentinel_inquiry {
         return state.take();
     }
 
-    void learn(const sentinel_election& heard, const node_address& master) {
+    /// Preconditions: ask() returned `heard`.
+    /// Effects: asks those others next time that were named with `master`. Returns: the sockets to the Sentinels that named it.
+    std::vector<std::unique_ptr<channel>> learn(const sentinel_election& heard, const node_address& master) {
         directory_.learn(heard.answers(), master);
+        std::vector<std::unique_ptr<channel>> speakers;
+        for (const sentinel_answer& one : heard.answers()) {
+            auto said_on = std::move(sentinels_[one.place]->open);
+            if (said_on && one.master == master) speakers.push_back(std::move(said_on));
+        }
+        return speakers;
     }
 
   private:
@@ -91,6 +99,7 @@ class sentinel_inquiry {
         explicit sentinel(uri at) : where(std::move(at)), names(where.host, where.port) {}
         const uri where;
         resolver names;
+        std::unique_ptr<channel> open;  // the socket on which it named a master
     };
 
     struct stop_at_end {
@@ -159,6 +168,7 @@ class sentinel_inquiry {
             where.port = at.port;
             all.push_back(std::make_unique<sentinel>(std::move(where)));
         }
+        for (const auto& one : all) one->open.reset();
         sentinels_ = std::move(all);
     }
 
@@ -197,7 +207,12 @@ class sentinel_inquiry {
         const auto answer_by = std::min(deadline, clock::now() + like_.command_timeout);
         const reply failure = opened.made->run_all(questions, replies, answer_by, done);
         for (std::size_t n = done.answered; n < replies.size(); ++n) replies[n] = failure;
-        return read_sentinel_answer(replies);
+        auto said = read_sentinel_answer(replies);
+        if (said.what == sentinel_answer::kind::names_master) {
+            opened.made->end_with({});
+            one.open = std::move(opened.made);
+        }
+        return said;
     }
 
     const uri like_;  // the Sentinels differ in host and port only

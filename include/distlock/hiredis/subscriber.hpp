@@ -1,6 +1,6 @@
 // The socket of a connection on which its messages come, read by the threads that wait for them.
 //
-//   struct upkeep { virtual void keep_up() = 0; };
+//   struct upkeep { virtual void keep_up() = 0;  virtual milliseconds keep_up_every() const; };
 //   struct channel_source { virtual std::unique_ptr<channel> connect(deadline, stop_fd) = 0; };
 //   class subscriber : public message_reader {
 //     subscriber(channel_source&, connect_timeout, command_timeout, upkeep&);
@@ -27,9 +27,11 @@
 
 namespace distlock::detail {
 
-/// What a connection has to do from time to time: about once a second the thread that reads its messages does it.
+/// What a connection has to do from time to time: the thread that reads its messages does it.
 struct upkeep {
     virtual void keep_up() = 0;
+    /// Returns: about how often; a second at most.
+    virtual std::chrono::milliseconds keep_up_every() const noexcept { return std::chrono::seconds{1}; }
 
   protected:
     ~upkeep() = default;
@@ -88,7 +90,7 @@ class subscriber final : public message_reader {
         try {
             if (connected(until)) converse(until);
             if (const auto now = clock::now(); now >= upkeep_at_) {
-                upkeep_at_ = now + slice;
+                upkeep_at_ = now + connection_.keep_up_every();
                 connection_.keep_up();
             }
         } catch (...) {
@@ -179,7 +181,7 @@ class subscriber final : public message_reader {
     // Effects: says to the server what is to be said, and hears one thing that it says.
     void converse(clock::time_point until) {
         const auto now = clock::now();
-        auto by = std::min(until, now + slice);
+        auto by = std::min(until, now + connection_.keep_up_every());
         const auto requests = to_be_said(now, by);
         for (const request& one : requests) {
             // The answer to the second is the one that counts: the first is known by then.

@@ -4,7 +4,7 @@
 //     reply execute(const command&) noexcept;  void execute_all(commands, replies) noexcept;
 //     bool post(const command&, std::shared_ptr<receipt>);  void collect();         // where it can
 //     std::shared_ptr<subscription> subscribe(std::string_view channel);            // where it can
-//     void on_master_change(listener);
+//     void on_master_change(listener);  void follow();                              // where it can
 //     std::optional<milliseconds> command_timeout() const;
 //     const abilities can;
 //   };
@@ -39,6 +39,7 @@ class any_connection {
         bool post = false;
         bool confirm = false;  ///< a receipt is noted in
         bool subscribe = false;
+        bool follow = false;
     };
 
     any_connection(const any_connection&) = delete;
@@ -78,6 +79,7 @@ class any_connection {
     /// Effects: `who` is told when another server takes the place of the master; by a connection that does not follow one, never.
     /// Throws: std::bad_alloc.
     virtual void on_master_change(const std::weak_ptr<master_listener>& who) = 0;
+    virtual void follow() noexcept = 0;
 
     /// Returns: how long it waits for an answer at most; none: it does not say.
     virtual std::optional<std::chrono::milliseconds> command_timeout() const = 0;
@@ -113,7 +115,8 @@ class any_connection_of final : public any_connection {
         : any_connection({.pipeline = pipelining_connection<C>,
                           .post = posting_connection<C>,
                           .confirm = confirming_connection<C>,
-                          .subscribe = subscribing_connection<C>}),
+                          .subscribe = subscribing_connection<C>,
+                          .follow = following_connection<C>}),
           it_(connection) {}
 
     reply execute(const command& cmd) noexcept override { return distlock::execute(it_, cmd); }
@@ -145,6 +148,15 @@ class any_connection_of final : public any_connection {
     }
     void on_master_change([[maybe_unused]] const std::weak_ptr<master_listener>& who) override {
         if constexpr (following_connection<C>) it_.on_master_change(who);
+    }
+    void follow() noexcept override {
+        if constexpr (following_connection<C>) {
+            try {
+                it_.follow();
+            } catch (...) {
+                // Then it is found out when something is sent.
+            }
+        }
     }
     std::optional<std::chrono::milliseconds> command_timeout() const override {
         if constexpr (timed_connection<C>) return std::as_const(it_).command_timeout();
