@@ -3,6 +3,7 @@
 //   class fake_sentinel {
 //     fake_sentinel(port of the master, epoch, others = {});    // port 0: it knows no master
 //     void name(port, epoch);                                   // from now on
+//     void announce();                                          // +switch-master
 //     std::uint16_t port() const;
 //     const fake_server& server() const;                        // what was sent to it
 //   };
@@ -10,6 +11,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -29,6 +31,8 @@ class fake_sentinel {
         epoch_ = epoch;
         master_ = master;
     }
+    /// Effects: tells those who listen that the master m changed.
+    void announce() { announced_ = true; }
     std::uint16_t port() const { return server_.port(); }
     const fake_server& server() const { return server_; }
 
@@ -45,7 +49,16 @@ class fake_sentinel {
     void serve(fake_server::peer& p) const {
         while (const auto cmd = p.next_command()) {
             if (!p.send(answer(*cmd))) return;
+            if (cmd->at(0) == "SUBSCRIBE") return announce_to(p);
         }
+    }
+    void announce_to(fake_server::peer& p) const {
+        using namespace std::chrono_literals;
+        while (!announced_) {
+            if (!p.nap(1ms)) return;
+        }
+        p.send(array({"message", "+switch-master", "m 127.0.0.1 1 127.0.0.1 2"}));
+        p.wait_for_end();
     }
     std::string answer(const fake_server::words& cmd) const {
         if (cmd[0] != "SENTINEL") return "+OK\r\n";
@@ -64,6 +77,7 @@ class fake_sentinel {
 
     std::atomic<std::uint16_t> master_;
     std::atomic<int> epoch_;
+    std::atomic<bool> announced_{false};
     const std::vector<std::uint16_t> others_;
     fake_server server_;  // last: its threads use the others
 };

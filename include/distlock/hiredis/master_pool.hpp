@@ -203,14 +203,18 @@ class master_pool final : upkeep, channel_source {
     // the old master goes on for seconds as if it was one.
     // Returns: whether it is.
     bool look_for_signs() {
-        master there;
-        {
-            const annotated_lock guard(lock_);
-            const auto now = clock::now();
-            if (!current_ || now < next_look_) return false;
-            next_look_ = now + look_every;
-            there = current_;
-        }
+        annotated_lock guard(lock_);
+        if (!begin_look(clock::now())) return false;
+        const master there = current_;
+        guard.unlock();
+        return look_at(there);
+    }
+    bool begin_look(clock::time_point now) noexcept DISTLOCK_REQUIRES(lock_) {
+        if (!current_ || now < next_look_) return false;
+        next_look_ = now + look_every;
+        return true;
+    }
+    bool look_at(const master& there) {
         const bool told = watch_.heard();
         if (!there->pool.lost_idle() && !told) return false;
         suspect(there);
@@ -221,10 +225,16 @@ class master_pool final : upkeep, channel_source {
     /// waits as long for that one.
     /// Returns: the master, as far as is known.
     master find(clock::time_point until, const std::stop_token* stop) {
-        look_for_signs();
         {
             annotated_lock guard(lock_);
-            if (schedule_.begin(clock::now())) {
+            const auto now = clock::now();
+            if (begin_look(now)) {
+                const master there = current_;
+                guard.unlock();
+                look_at(there);
+                guard.lock();
+            }
+            if (schedule_.begin(now)) {
                 guard.unlock();
                 return ask(until, stop);
             }
@@ -278,8 +288,9 @@ class master_pool final : upkeep, channel_source {
         }
         {
             const annotated_lock guard(lock_);
-            schedule_.end(learned, some_jitter());
             if (fresh) current_ = fresh;
+            // While the Sentinels are silent the present master goes on, until it is suspect again: it may well be the right one.
+            schedule_.end(learned || current_, some_jitter());
             why_ = std::move(why);
             found_.get().notify_all();
         }

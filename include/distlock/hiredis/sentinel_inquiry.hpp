@@ -3,7 +3,7 @@
 //   class sentinel_inquiry {
 //     sentinel_inquiry(const sentinel_uri&, std::shared_ptr<const secure_layer>);
 //     sentinel_election ask(std::optional<believed_master> last, time_point deadline, int stop_fd);
-//     std::vector<std::unique_ptr<channel>> learn(const sentinel_election&, const node_address& master);
+//     std::vector<sentinel_line> learn(const sentinel_election&, const node_address& master);
 //   };
 #pragma once
 
@@ -32,6 +32,7 @@
 #include <distlock/hiredis/resolve.hpp>
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/hiredis/socket.hpp>
+#include <distlock/hiredis/switch_watch.hpp>
 #include <distlock/net/node_address.hpp>
 #include <distlock/net/sentinel_answer.hpp>
 #include <distlock/net/sentinel_directory.hpp>
@@ -84,14 +85,16 @@ class sentinel_inquiry {
 
     /// Preconditions: ask() returned `heard`.
     /// Effects: asks those others next time that were named with `master`. Returns: the sockets to the Sentinels that named it.
-    std::vector<std::unique_ptr<channel>> learn(const sentinel_election& heard, const node_address& master) {
+    std::vector<sentinel_line> learn(const sentinel_election& heard, const node_address& master) {
         directory_.learn(heard.answers(), master);
-        std::vector<std::unique_ptr<channel>> speakers;
+        std::vector<sentinel_line> lines;
         for (const sentinel_answer& one : heard.answers()) {
-            auto said_on = std::move(sentinels_[one.place]->open);
-            if (said_on && one.master == master) speakers.push_back(std::move(said_on));
+            sentinel& who = *sentinels_[one.place];
+            if (who.open && one.master == master)
+                lines.push_back({{who.where.host, who.where.port}, std::move(who.open)});
+            who.open.reset();
         }
-        return speakers;
+        return lines;
     }
 
   private:
@@ -178,6 +181,9 @@ class sentinel_inquiry {
         try {
             sentinel& one = *sentinels_[place];
             said = ask_one(one, deadline, stop);
+            // Its socket was ended by us.
+            if (said.what == sentinel_answer::kind::silent && stop.stop_requested())
+                said = {.cause = errc::no_reply, .trouble = "no reply in time"};
             if (!said.trouble.empty())
                 said.trouble =
                     one.where.host + ":" + std::to_string(one.where.port) + ": " + printable(said.trouble);

@@ -1,12 +1,14 @@
 // Sockets on which Sentinels say by themselves that another server is the master.
 //
+//   struct sentinel_line { node_address at; std::unique_ptr<channel> on; };
 //   class switch_watch {
 //     explicit switch_watch(std::string master_name);
-//     void listen_on(std::vector<std::unique_ptr<channel>> to_sentinels);
+//     void listen_on(std::vector<sentinel_line> more);
 //     bool heard();                                           // since the last call
 //   };
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,34 +18,49 @@
 #include <distlock/base/clock.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/hiredis/channel.hpp>
+#include <distlock/net/node_address.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 
 namespace distlock::detail {
 
+/// A socket to a Sentinel, and where that one is.
+struct sentinel_line {
+    node_address at;
+    std::unique_ptr<channel> on;
+};
+
 /// What it hears is a reason to ask, and nothing more. The Sentinel that leads a fail-over says it last, a second after the others.
-/// A socket that ends is not replaced before the Sentinels are asked again. Thread-safe; waits for nothing.
+/// Thread-safe; waits for nothing.
 class switch_watch {
   public:
     explicit switch_watch(std::string master_name) : begin_(std::move(master_name) + " ") {}
 
-    void listen_on(std::vector<std::unique_ptr<channel>> to_sentinels) {
+    /// Effects: hears those Sentinels, too. One that is heard already goes on with the socket it has: what it said between an answer
+    /// and a new SUBSCRIBE would be lost.
+    void listen_on(std::vector<sentinel_line> more) {
         const annotated_lock guard(lock_);
-        on_ = std::move(to_sentinels);
-        std::erase_if(on_, [](const auto& one) { return !one->say({"SUBSCRIBE", event}, clock::now()); });
+        for (sentinel_line& one : more) {
+            const bool known = std::any_of(lines_.begin(), lines_.end(),
+                                           [&](const sentinel_line& other) { return other.at == one.at; });
+            if (known || !one.on->say({"SUBSCRIBE", event}, clock::now())) continue;
+            lines_.push_back(std::move(one));
+        }
     }
 
+    /// Returns: whether a Sentinel said it, or none is heard any more, since the last call.
     bool heard() {
         const annotated_lock guard(lock_);
         bool changed = false;
-        std::erase_if(on_, [&](const auto& one) {
-            while (const auto said = one->listen(clock::time_point{}, -1)) {
+        const auto over = [&](const sentinel_line& one) {
+            while (const auto said = one.on->listen(clock::time_point{}, -1)) {
                 if (!said->answered()) return true;
                 if (is_about_ours(*said)) changed = true;
             }
             return false;
-        });
-        return changed;
+        };
+        const bool some_ended = std::erase_if(lines_, over) > 0;
+        return changed || (some_ended && lines_.empty());
     }
 
   private:
@@ -58,7 +75,7 @@ class switch_watch {
 
     const std::string begin_;
     annotated_mutex lock_;
-    std::vector<std::unique_ptr<channel>> on_ DISTLOCK_GUARDED_BY(lock_);
+    std::vector<sentinel_line> lines_ DISTLOCK_GUARDED_BY(lock_);
 };
 
 }  // namespace distlock::detail

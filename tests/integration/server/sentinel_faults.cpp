@@ -17,6 +17,7 @@
 #include "support/fake_sentinel.hpp"
 #include "support/fake_server.hpp"
 #include "support/fresh_name.hpp"
+#include "support/in_child.hpp"
 #include "support/lease_observers.hpp"
 #include "support/waiting.hpp"
 #include "timing_tolerance.hpp"
@@ -235,32 +236,118 @@ TEST_CASE(
     CHECK(time_of([&] { CHECK(c.execute(stopped).cause() == errc::cancelled); }) < timing_tolerance);
 }
 
+TEST_CASE("another master ends all sockets to the old one at once, those in use and those that are idle") {
+    std::atomic<int> ended{0};
+    const fake_server old([&](fake_server::peer& p) {
+        while (const auto cmd = p.next_command()) {
+            if (cmd->at(0) == "GET") break;
+            if (!p.send(cmd->at(0) == "ROLE" ? "*1\r\n$6\r\nmaster\r\n" : "+OK\r\n")) break;
+        }
+        p.wait_for_end();
+        ++ended;
+    });
+    fake_sentinel one(old.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}, "", "?command_timeout=20s&connect_timeout=20s"));
+    const std::vector<command> both{{"SET", "x"}, {"SET", "y"}};
+    std::vector<reply> replies(2);
+    c.pipeline(both, replies);  // its socket is idle from now on
+    CHECK(replies[1].is_status("OK"));
+    std::jthread hangs([&] { CHECK(c.execute({"GET", "x"}).is(reply_kind::no_answer)); });
+    REQUIRE(eventually([&] { return old.commands("GET") == 1; }));
+    one.name(a_server().port(), 2);
+    one.announce();
+    const auto all_ended = [&] {
+        c.follow();
+        return ended == old.accepted();
+    };
+    CHECK(time_of([&] { CHECK(eventually(all_ended)); }) < 2s);
+    hangs.join();
+    CHECK(old.accepted() == 2);
+    CHECK(ping(c).is_status("PONG"));
+}
+
 TEST_CASE(
-    "another master ends all sockets to the old one at once, whoever uses them, and held locks are renewed "
-    "there") {
-    auto frozen = std::make_unique<redis_server>(redis_server_options{.tcp = true});
-    fake_sentinel one(frozen->port(), 1);
+    "locks that are held are renewed by another master while the old one hangs, and lost where it lacks "
+    "them") {
+    redis_server frozen(redis_server_options{.tcp = true});
+    fake_sentinel one(frozen.port(), 1);
     sentinel_connection c(sentinel_uri_of({one.port()}, "", "?command_timeout=20s&connect_timeout=20s"));
     const auto seen = std::make_shared<counting_observer>();
-    const auto name = fresh_name();
-    const auto gone = fresh_name();
-    lock held{c, name, {}, seen};
-    lock missing{c, gone, {}, seen};
+    lock held{c, fresh_name(), {}, seen};
+    lock missing{c, fresh_name(), {}, seen};
     held.lock();
     missing.lock();
     const auto lost = missing.lost();
     // What was replicated.
-    another_server().command({"SET", name, frozen->command({"GET", name}), "PX", "30000"});
-    frozen->pause();
-    std::jthread hangs([&] { CHECK_FALSE(ping(c).answered()); });
+    another_server().command({"SET", held.name(), frozen.command({"GET", held.name()}), "PX", "30000"});
+    frozen.pause();
     one.name(another_server().port(), 2);
-    // The next socket that breaks.
-    frozen->resume();
-    frozen->kill();
-    CHECK(eventually([&] { return ping(c).is_status("PONG"); }));
-    CHECK(eventually([&] { return lost.stop_requested(); }));
+    one.announce();
+    CHECK(time_of([&] { CHECK(eventually([&] { return lost.stop_requested(); })); }) <
+          300ms + timing_tolerance);
     CHECK(eventually([&] { return seen->masters == 2 && seen->losses == 1; }));
     CHECK(held.owns_lock());
     CHECK(held.unlock() == distlock::release_outcome::posted);
-    CHECK(eventually([&] { return another_server().command({"EXISTS", name}) == "0"; }));
+    CHECK(eventually([&] { return another_server().command({"EXISTS", held.name()}) == "0"; }));
+}
+
+TEST_CASE("who only holds a lock is told when a Sentinel says that the master changed") {
+    fake_sentinel one(a_server().port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    const auto seen = std::make_shared<counting_observer>();
+    lock held{c, fresh_name(), {}, seen};
+    held.lock();
+    another_server().command({"SET", held.name(), a_server().command({"GET", held.name()}), "PX", "30000"});
+    REQUIRE(eventually([&] { return one.server().commands("SUBSCRIBE") == 1; }));
+    one.name(another_server().port(), 2);
+    one.announce();
+    CHECK(time_of([&] { CHECK(eventually([&] { return seen->masters == 1; })); }) < 300ms + timing_tolerance);
+    const auto before = held.valid_until();
+    CHECK(eventually(
+        [&] { return held.valid_until() > before || held.valid_until() > distlock::clock::now() + 29s; }));
+    CHECK(held.owns_lock());
+}
+
+TEST_CASE("who only holds a lock is told when the old master ends its sockets") {
+    redis_server master(redis_server_options{.tcp = true});
+    fake_sentinel one(master.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    const auto seen = std::make_shared<counting_observer>();
+    lock held{c, fresh_name(), {}, seen};
+    held.lock();
+    one.name(a_server().port(), 2);
+    CHECK(master.command({"CLIENT", "KILL", "TYPE", "normal"}) != "0");
+    CHECK(time_of([&] { CHECK(eventually([&] { return seen->losses == 1; })); }) < 300ms + timing_tolerance);
+    CHECK(seen->masters == 1);
+}
+
+TEST_CASE("a master goes on though all Sentinels have fallen silent") {
+    redis_server master(redis_server_options{.tcp = true});
+    auto brief = std::make_unique<fake_sentinel>(master.port(), 1);
+    sentinel_connection d(sentinel_uri_of({brief->port()}));
+    REQUIRE(ping(d).is_status("PONG"));
+    brief.reset();
+    master.restart();
+    CHECK(eventually([&] { return ping(d).is_status("PONG"); }));
+    for (int i = 0; i < 100; ++i) REQUIRE(ping(d).is_status("PONG"));
+}
+
+TEST_CASE("a child after fork() can only destroy the connection") {
+    const fake_sentinel one(a_server().port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    lock held{c, fresh_name()};
+    held.lock();
+    auto copied = std::make_unique<sentinel_connection>(sentinel_uri_of({one.port()}));
+    REQUIRE(ping(*copied).is_status("PONG"));
+    CHECK(in_child([&] {
+        if (ping(c).cause() != errc::wrong_process || c.post({"PING", "x"})) return false;
+        c.collect();
+        c.follow();
+        if (held.owns_lock()) return false;
+        copied.reset();
+        if (!threads_in_a_child) return true;
+        sentinel_connection own(sentinel_uri_of({one.port()}));
+        return ping(own).is_status("PONG");
+    }));
+    CHECK(held.owns_lock());
 }
