@@ -136,9 +136,9 @@ class master_pool final : upkeep, channel_source {
         look_for_signs();
         {
             const annotated_lock guard(lock_);
-            if (!current_ || !schedule_.begin(clock::now())) return;
+            if (!current_ || !begin_to_ask(clock::now())) return;
         }
-        ask(clock::time_point::max(), -1);
+        ask(clock::now() + like_.command_timeout, -1);
     }
 
     std::string_view identity() const noexcept { return shown_; }
@@ -157,6 +157,7 @@ class master_pool final : upkeep, channel_source {
 
     static constexpr int max_hops = 5;
     static constexpr std::chrono::milliseconds look_every{100};
+    static constexpr std::chrono::seconds in_vain_pause{1};
 
     static bool too_late(const command& cmd) {
         return cmd.stop_requested() || clock::now() >= cmd.deadline();
@@ -209,6 +210,10 @@ class master_pool final : upkeep, channel_source {
         guard.unlock();
         return look_at(there);
     }
+    // While the Sentinels are silent a suspect master is used on: it may well be the right one.
+    bool begin_to_ask(clock::time_point now) noexcept DISTLOCK_REQUIRES(lock_) {
+        return (!current_ || now >= ask_again_) && schedule_.begin(now);
+    }
     bool begin_look(clock::time_point now) noexcept DISTLOCK_REQUIRES(lock_) {
         if (!current_ || now < next_look_) return false;
         next_look_ = now + look_every;
@@ -234,7 +239,7 @@ class master_pool final : upkeep, channel_source {
                 look_at(there);
                 guard.lock();
             }
-            if (schedule_.begin(now)) {
+            if (begin_to_ask(now)) {
                 guard.unlock();
                 return ask(until, stop);
             }
@@ -289,8 +294,8 @@ class master_pool final : upkeep, channel_source {
         {
             const annotated_lock guard(lock_);
             if (fresh) current_ = fresh;
-            // While the Sentinels are silent the present master goes on, until it is suspect again: it may well be the right one.
-            schedule_.end(learned || current_, some_jitter());
+            schedule_.end(learned, some_jitter());
+            if (!learned) ask_again_ = clock::now() + in_vain_pause;
             why_ = std::move(why);
             found_.get().notify_all();
         }
@@ -343,7 +348,7 @@ class master_pool final : upkeep, channel_source {
             annotated_lock guard(lock_);
             if (schedule_.running()) return nullptr;
             there = current_;
-            if (schedule_.begin(clock::now())) {
+            if (begin_to_ask(clock::now())) {
                 guard.unlock();
                 there = ask(deadline, stop_fd);
             }
@@ -369,6 +374,7 @@ class master_pool final : upkeep, channel_source {
     switch_watch watch_;
     annotated_mutex lock_;
     refresh_schedule schedule_ DISTLOCK_GUARDED_BY(lock_);
+    clock::time_point ask_again_ DISTLOCK_GUARDED_BY(lock_){};  // after they were asked in vain
     clock::time_point next_look_ DISTLOCK_GUARDED_BY(lock_){};
     master current_ DISTLOCK_GUARDED_BY(lock_);  // null: none was found yet
     reply why_ DISTLOCK_GUARDED_BY(lock_) = reply::not_sent(errc::unreachable,
