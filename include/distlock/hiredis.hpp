@@ -1,6 +1,7 @@
-// Only the connections, distlock::hiredis_connection and distlock::cluster_connection: add <distlock/distlock.hpp>. Link
+// Only the connections, distlock::hiredis_connection, sentinel_connection and cluster_connection: add <distlock/distlock.hpp>. Link
 // distlock::hiredis.
 #pragma once
 
 #include <distlock/hiredis/cluster_connection.hpp>
 #include <distlock/hiredis/connection.hpp>
+#include <distlock/hiredis/sentinel_connection.hpp>

@@ -14,6 +14,7 @@
 #if !defined(DISTLOCK_WITHOUT_HIREDIS) && (__has_include(<hiredis/hiredis.h>) || __has_include(<hiredis.h>))
 #include <distlock/hiredis/cluster_connection_impl.hpp>
 #include <distlock/hiredis/connection_impl.hpp>
+#include <distlock/hiredis/sentinel_connection_impl.hpp>
 #endif
 
 namespace distlock::detail {

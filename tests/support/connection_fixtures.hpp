@@ -12,6 +12,7 @@
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
 
+#include "support/fake_sentinel.hpp"
 #include "support/fresh_name.hpp"
 #include "support/minimal_connection.hpp"
 #include "support/round_trip.hpp"
@@ -66,6 +67,16 @@ struct over_a_cluster {
                                             uri_of(server()).substr(uri_of(server()).find("://"))};
 };
 
+/// A Sentinel that names the server on the loopback port.
+struct over_sentinel {
+    static redis_server& server() { return tcp_server(); }
+    static const fake_sentinel& sentinel() {
+        static const fake_sentinel one(tcp_server().port(), 1);
+        return one;
+    }
+    distlock::sentinel_connection connection{sentinel_uri_of({sentinel().port()})};
+};
+
 struct over_minimal_connection {
     static redis_server& server() { return unix_server(); }
     minimal_connection connection{uri_of(server())};
@@ -81,7 +92,8 @@ struct over_a_lambda {
     decltype(make_lambda(inner)) connection = make_lambda(inner);
 };
 
-using all = std::tuple<over_unix_socket, over_tcp, over_a_cluster, over_minimal_connection, over_a_lambda>;
+using all = std::tuple<over_unix_socket, over_tcp, over_sentinel, over_a_cluster, over_minimal_connection,
+                       over_a_lambda>;
 
 /// Returns: what unlock() says in this mode of a lock whose server would answer `answer`.
 template <class Fixture>

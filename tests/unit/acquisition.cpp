@@ -63,6 +63,7 @@ struct piped_locks : hosted_locks {
 /// One whose master a test replaces.
 struct following_locks : hosted_locks {
     void on_master_change(const std::weak_ptr<distlock::master_listener>& who) { listener = who; }
+    void follow() {}
     void change_master() const {
         if (const auto told = listener.lock()) told->master_changed();
     }

@@ -124,6 +124,8 @@ struct task final : distlock::engine::background_task {
 /// One whose master a test replaces.
 struct following : pipelining {
     void on_master_change(std::weak_ptr<distlock::master_listener> who) { listener = std::move(who); }
+    void follow() { ++follows; }
+    std::atomic<int> follows{0};
     void change_master() const {
         if (const auto told = listener.lock()) told->master_changed();
     }
@@ -311,13 +313,36 @@ TEST_CASE("another master is told everything at once, in one pipeline") {
     CHECK(io.master_since() >= before);
     during.open();
     REQUIRE(eventually([&] { return one.ends == 1 && two.ends == 1 && again.ends == 2; }));
-    CHECK(one.last_sent < before + timing_tolerance);
     CHECK(idle.begins == 1);
     const auto all = c.pipelines();
     REQUIRE(all.size() == 2);
     CHECK(std::set<std::string>(all[1].begin(), all[1].end()) ==
           std::set<std::string>{"one", "two", "again"});
+    // The thread has nothing to do any more.
+    const auto then = clock::now();
+    c.change_master();
+    REQUIRE(eventually([&] { return one.ends == 2; }));
+    CHECK(one.last_sent < then + timing_tolerance);
     for (task* const each : {&one, &two, &idle, &again}) io.cancel(*each);
+}
+
+TEST_CASE(
+    "a connection is asked to follow its master as long as something is to be done later, and else left in "
+    "peace") {
+    following c;
+    task one("one");
+    io_over<following, real_clock> io(c);
+    io.schedule(one, clock::now() + 1h);
+    REQUIRE(eventually([&] { return c.follows >= 2; }));
+    CHECK(one.begins == 0);
+    one.on_end = [](time_point) { return never; };
+    c.change_master();
+    REQUIRE(eventually([&] { return one.ends == 1; }));
+    const int before = c.follows;
+    const auto until = std::chrono::steady_clock::now() + 250ms;
+    CHECK_FALSE(
+        eventually([&] { return std::chrono::steady_clock::now() >= until && c.follows > before + 1; }, 1s));
+    io.cancel(one);
 }
 
 TEST_CASE("a connection whose master changes when there is no background I/O any more tells nobody") {

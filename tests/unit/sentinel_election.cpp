@@ -132,6 +132,27 @@ TEST_CASE("that no Sentinel answers, that none knows the name, and that none may
     CHECK(believes(after(election(3), ignorant, naming(old_master, 1), ignorant), old_master, 1));
 }
 
+TEST_CASE("a caller is told which of them it is, and what to do") {
+    const auto told = [](const sentinel_election& what) {
+        return explain(what.conclude(), "redis+sentinel://s1/m", "m");
+    };
+    const auto refused = without(sentinel_answer::kind::refused, errc::authentication_failed, "s2: NOAUTH");
+    const auto of_silence = told(after(election(2), silent));
+    CHECK(of_silence.is(distlock::reply_kind::not_sent));
+    CHECK(of_silence.cause() == errc::unreachable);
+    CHECK(of_silence.text() == "redis+sentinel://s1/m: no Sentinel answers (refused)");
+    CHECK(told(election(2)).text() == "redis+sentinel://s1/m: no Sentinel answers");
+    const auto of_name = told(after(election(2), ignorant));
+    CHECK(of_name.cause() == errc::unreachable);
+    CHECK_THAT(of_name.text(), contains_text("knows a master named m; check the name in the URI"));
+    const auto of_refusal = told(after(election(2), silent, refused));
+    CHECK(of_refusal.cause() == errc::authentication_failed);
+    CHECK_THAT(of_refusal.text(), contains_text("no Sentinel says who the master is (s2: NOAUTH)"));
+    const auto of_past = told(after(election(3, believed_master{new_master, 6}), naming(stranger, 5)));
+    CHECK(of_past.cause() == errc::unavailable);
+    CHECK_THAT(of_past.text(), contains_text("masters of the past"));
+}
+
 TEST_CASE("once a master was named, the other Sentinels have a little time, and never more than there is") {
     auto some = election(3);
     CHECK(some.until() == start + 700ms);

@@ -77,7 +77,14 @@ class background_runner final : public timer_runner {
     // pipeline each goes alone: the answer of one must not wait for that of the next.
     std::size_t most() const noexcept override { return connection_.can.pipeline ? 1024 : 1; }
 
-    std::chrono::milliseconds longest_wait() const noexcept override { return std::chrono::seconds{1}; }
+    std::chrono::milliseconds longest_wait() const noexcept override {
+        return std::chrono::milliseconds{connection_.can.follow ? 100 : 1000};
+    }
+
+    // Who holds a lock, and sends nothing until it is to be renewed, is to hear of another master all the same.
+    void idle() noexcept override {
+        if (connection_.can.follow) connection_.follow();
+    }
 
     void reserve() override {
         asking_.reserve(most());

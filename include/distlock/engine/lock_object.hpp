@@ -542,6 +542,7 @@ class lock_object final : public lock_core, background_task, deadline {
         using kind = renew_outcome::kind;
         auto* const held = threads_.held();
         if (held != nullptr && held->granted_serial() == of) {
+            follow_master(*held);  // its answer may be the new one's
             on_renewal(*held, outcome, sent, now);
         } else if (of != 0 && (outcome.what == kind::kept || outcome.what == kind::later)) {
             // Its lease ran out, and another followed, while the answer was on its way: it may stand in that one's way.

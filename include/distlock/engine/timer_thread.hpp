@@ -69,6 +69,9 @@ class timer_runner {
     virtual std::size_t most() const noexcept = 0;
     /// Returns: the longest of one wait; the system's timers stand still while the machine is suspended.
     virtual std::chrono::milliseconds longest_wait() const noexcept = 0;
+    /// Effects: what is to be done every longest_wait() or so while nothing is due yet, but something will be. Called by the thread,
+    /// without a lock.
+    virtual void idle() noexcept {}
     /// Effects: gets the memory that run() needs. Called before the first thread starts.
     /// Throws: std::bad_alloc.
     virtual void reserve() = 0;
@@ -234,7 +237,10 @@ class timer_thread {
                 const auto at = time.now();
                 collect(b, at, last);
                 if (b.due.empty()) {
-                    if (!last) wait(at, guard.native());
+                    if (last || !wait(at, guard.native())) continue;
+                    guard.unlock();
+                    runner->idle();
+                    guard.lock();
                     continue;
                 }
                 guard.unlock();
@@ -299,17 +305,20 @@ class timer_thread {
             return true;
         }
 
-        void wait(time_point at, std::unique_lock<std::mutex>& guard) DISTLOCK_REQUIRES(lock) {
+        // Returns: whether it was long, and something is due later.
+        bool wait(time_point at, std::unique_lock<std::mutex>& guard) DISTLOCK_REQUIRES(lock) {
+            auto woken = std::cv_status::no_timeout;
             const item* const next = items.first();
             wake_at = next != nullptr ? next->at() : time_point::max();
             if (wake_at == time_point::max()) {
                 wake.wait(guard);
             } else if (time.is_real()) {
-                wake.wait_for(guard, std::min<clock::duration>(runner->longest_wait(), wake_at - at));
+                woken = wake.wait_for(guard, std::min<clock::duration>(runner->longest_wait(), wake_at - at));
             } else {
-                wake.wait_for(guard, std::chrono::milliseconds{1});
+                woken = wake.wait_for(guard, std::chrono::milliseconds{1});
             }
             wake_at = time_point::min();
+            return woken == std::cv_status::timeout;
         }
 
         const time_source time;

@@ -15,6 +15,7 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
+#include <distlock/detail/leaked_in_child.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/hiredis/posted_replies.hpp>
 #include <distlock/hiredis/reply_reader.hpp>
@@ -37,9 +38,16 @@ class channel {
     /// with a receipt and not answered: its sender is told, and repeats it. A socket that carries what was posted without
     /// one is closed in good order: nobody would repeat that. A child after fork() aborts nothing: it would do so for its parent.
     ~channel() {
+        if (on_end_.here()) on_end_.get().reset();  // it uses the socket
         const bool drops = (broken_ || left_) && !posted_.in_forked_child();
         if (drops && posted_.unconfirmed() == 0) socket_.abort();
     }
+
+    /// Effects: from when `ended` is requested on the stream is over, whoever uses it.
+    void end_with(const std::stop_token& ended) { on_end_.get().emplace(ended, shutter{socket_}); }
+
+    /// Effects: ends the waits of the thread that uses it: the stream is over. From any thread.
+    void shut_down() noexcept { socket_.shut_down(); }
 
     /// Effects: sends `cmd` and waits for its reply until `deadline`, or until its stop request.
     reply run(const command& cmd, clock::time_point deadline) {
@@ -194,6 +202,11 @@ class channel {
 
   private:
     friend class handshake;
+
+    struct shutter {
+        void operator()() const noexcept { socket.shut_down(); }
+        stream_socket& socket;
+    };
 
     static constexpr std::size_t max_unanswered =
         256;                                   // unread replies that pile up stop the server's writing
@@ -417,6 +430,7 @@ class channel {
     bool heard_ = false;
     bool demoted_ = false;
     bool turned_away_ = false;
+    leaked_in_child<std::optional<std::stop_callback<shutter>>> on_end_;
 };
 
 }  // namespace distlock::detail

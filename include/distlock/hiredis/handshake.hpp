@@ -27,10 +27,13 @@ class handshake {
         reply failure;                  ///< of null: not_sent, with the reason
     };
 
-    /// Effects: connects, starts TLS where `secure` is given, authenticates, selects the database; all before
+    /// What the server must be. One that does not say is taken for what it should be: its answers to commands will tell.
+    enum class role { any, master };
+
+    /// Effects: connects, starts TLS where `secure` is given, authenticates, selects the database, asks for the role; all before
     /// `deadline` and until `stop_fd` can be read (none: -1).
     static opened open(const uri& server, resolver& names, const secure_layer* secure,
-                       clock::time_point deadline, int stop_fd) {
+                       clock::time_point deadline, int stop_fd, role needed = role::any) {
         std::string failure;
         auto socket = stream_socket::connect(server, names, deadline, stop_fd, failure);
         if (!socket) return {nullptr, reply::not_sent(errc::unreachable, "connect: " + failure)};
@@ -66,6 +69,10 @@ class handshake {
             if (!answer.is_status("OK")) return {nullptr, handshake_failure(answer, "SELECT")};
             if (auto surplus = not_alone(*made, "SELECT")) return {nullptr, *std::move(surplus)};
         }
+        if (needed == role::master) {
+            const reply answer = made->run({argument("ROLE")}, deadline, stop_fd);
+            if (auto refused = no_master(answer)) return {nullptr, *std::move(refused)};
+        }
         if (made->reader_.has_leftover())
             return {nullptr, reply::not_sent(errc::protocol_error, "more replies than questions")};
         if (made->broken_)
@@ -80,6 +87,18 @@ class handshake {
         if (!answer.is(reply_kind::error)) return reply::not_sent(errc::protocol_error, step);
         // Without the server's text: what it refuses it repeats, and this may be the answer to an AUTH.
         return reply::not_sent(classify_error(answer.text()).cause, step + std::string(" was refused"));
+    }
+
+    // ["master", ...], or another role. A service that hides it refuses the command.
+    static std::optional<reply> no_master(const reply& answer) {
+        if (!answer.answered()) return handshake_failure(answer, "ROLE");
+        if (answer.is(reply_kind::error)) {
+            const auto e = classify_error(answer.text());
+            return e.transient ? std::optional(handshake_failure(answer, "ROLE")) : std::nullopt;
+        }
+        const auto& parts = answer.elements();
+        if (!parts.empty() && parts.front().is_string("master")) return std::nullopt;
+        return reply::not_sent(errc::read_only, "ROLE: the server says that it is no master");
     }
 
     // Returns: what is wrong when more than one reply to a step came, or the server hung up after it.

@@ -39,9 +39,14 @@ namespace distlock::detail {
 /// What hiredis_connection does, but for what lives as long as it. Thread-safe.
 class node_pool {
   public:
+    /// `superseded`: where a stop is possible, the server has to be a master, and is until the stop is requested: every socket ends
+    /// then, whoever uses it.
     /// Effects and Throws: as hiredis_connection.
-    node_pool(uri where, std::shared_ptr<const secure_layer> secure)
-        : where_(std::move(where)), shown_(redacted(where_)), secure_(std::move(secure)) {
+    node_pool(uri where, std::shared_ptr<const secure_layer> secure, std::stop_token superseded = {})
+        : where_(std::move(where)),
+          shown_(redacted(where_)),
+          secure_(std::move(secure)),
+          superseded_(std::move(superseded)) {
         check_uri(where_);
         const bool encrypted = where_.scheme == uri_scheme::tls;
         if (encrypted && !secure_) throw error(errc::tls_unavailable, shown_);
@@ -101,14 +106,26 @@ class node_pool {
         const annotated_lock guard(idle_lock_);
         auto& one = subscriber_.get();
         if (!one) {
-            one = std::make_unique<subscriber>(where_, names_, secure_.get(), upkeep_);
+            one = std::make_unique<subscriber>(home_, where_.connect_timeout, where_.command_timeout, home_);
         }
         return one->subscribe(name);
     }
 
+    /// Effects: closes the idle sockets that the server has ended. Returns: whether there was one.
+    bool lost_idle() {
+        const annotated_lock guard(idle_lock_);
+        const auto over = [](const pooled& one) { return one.on->look() == channel::state::over; };
+        bool lost = std::erase_if(idle_, over) > 0;
+        if (reserve_ == reserve::here && over(kept_reserve_)) {
+            forget_reserve();
+            lost = true;
+        }
+        return lost;
+    }
+
     /// Returns: a new socket that nobody else uses; none where it cannot be had before `deadline`, or `stop_fd` can be read.
     std::unique_ptr<channel> connect(clock::time_point deadline, int stop_fd) {
-        return handshake::open(where_, names_, secure_.get(), connect_by(deadline), stop_fd).made;
+        return open_channel(deadline, stop_fd).made;
     }
 
     std::string_view identity() const noexcept { return shown_; }
@@ -116,9 +133,13 @@ class node_pool {
     std::chrono::milliseconds command_timeout() const noexcept { return where_.command_timeout; }
 
   private:
-    struct collector final : upkeep {
-        explicit collector(node_pool& of) noexcept : pool(of) {}
+    // What the subscriber needs of it.
+    struct home final : upkeep, channel_source {
+        explicit home(node_pool& of) noexcept : pool(of) {}
         void keep_up() override { pool.collect(); }
+        std::unique_ptr<channel> connect(clock::time_point deadline, int stop_fd) override {
+            return pool.connect(deadline, stop_fd);
+        }
         node_pool& pool;
     };
 
@@ -206,18 +227,26 @@ class node_pool {
     // `stop`: until it is requested; null: it will not be. Returns: what failed.
     std::optional<reply> open(pooled& fresh, clock::time_point deadline, const std::stop_token* stop) {
         std::optional<wake_on_stop> wake;
-        if (stop != nullptr) {
+        if (stop != nullptr || superseded_.stop_possible()) {
             try {
-                wake.emplace(*stop);
+                wake.emplace(stop != nullptr ? *stop : std::stop_token(), superseded_);
             } catch (const std::system_error& e) {
                 return named(reply::not_sent(errc::unreachable, e.what()));
             }
         }
-        auto opened =
-            handshake::open(where_, names_, secure_.get(), connect_by(deadline), wake ? wake->fd() : -1);
+        auto opened = open_channel(deadline, wake ? wake->fd() : -1);
+        if (superseded_.stop_requested())
+            return named(reply::not_sent(errc::unreachable, "another server is the master"));
         if (!opened.made) return named(opened.failure);
         fresh.on = std::move(opened.made);
         return std::nullopt;
+    }
+
+    handshake::opened open_channel(clock::time_point deadline, int stop_fd) {
+        const auto needed = superseded_.stop_possible() ? handshake::role::master : handshake::role::any;
+        auto opened = handshake::open(where_, names_, secure_.get(), connect_by(deadline), stop_fd, needed);
+        if (opened.made) opened.made->end_with(superseded_);
+        return opened;
     }
 
     // Returns: a socket that is kept and can be used; none, when a new one is to be opened. `spare`: for a pipeline a new one is
@@ -379,6 +408,7 @@ class node_pool {
     const uri where_;
     const std::string shown_;  // the URI, fit for messages
     const std::shared_ptr<const secure_layer> secure_;
+    const std::stop_token superseded_;
     const process_id process_ = current_process();
     resolver names_{where_.host, where_.port};
     annotated_mutex idle_lock_;
@@ -394,7 +424,7 @@ class node_pool {
     std::uint64_t silent_since_ DISTLOCK_GUARDED_BY(idle_lock_) = 0;
     // Those that were opened before this event are not kept.
     std::uint64_t role_changed_ DISTLOCK_GUARDED_BY(idle_lock_) = 0;
-    collector upkeep_{*this};
+    home home_{*this};
     // None before the first subscribe().
     leaked_in_child<std::unique_ptr<subscriber>> subscriber_ DISTLOCK_GUARDED_BY(idle_lock_);
 };

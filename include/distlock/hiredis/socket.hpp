@@ -37,11 +37,12 @@ inline void wait_for(const wake_event& event, clock::time_point deadline) noexce
                                          std::chrono::seconds{1}));
 }
 
-/// An event that a stop request sets.
+/// An event that a stop request sets, or another one.
 class wake_on_stop {
   public:
     /// Throws: std::system_error.
-    explicit wake_on_stop(const std::stop_token& stop) : on_stop_(stop, setter{event_}) {}
+    explicit wake_on_stop(const std::stop_token& stop, const std::stop_token& other = {})
+        : on_stop_(stop, setter{event_}), on_other_(other, setter{event_}) {}
     int fd() const noexcept { return event_.fd(); }
 
   private:
@@ -51,6 +52,7 @@ class wake_on_stop {
     };
     wake_event event_;
     std::stop_callback<setter> on_stop_;
+    std::stop_callback<setter> on_other_;
 };
 
 /// A connected stream socket, close-on-exec. It never raises SIGPIPE, and a signal never prolongs a wait.

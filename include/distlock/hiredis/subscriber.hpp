@@ -1,9 +1,11 @@
 // The socket of a connection on which its messages come, read by the threads that wait for them.
 //
-//   struct upkeep { virtual void keep_up() = 0; };
+//   struct upkeep { virtual void keep_up() = 0;  virtual milliseconds keep_up_every() const; };
+//   struct channel_source { virtual std::unique_ptr<channel> connect(deadline, stop_fd) = 0; };
 //   class subscriber : public message_reader {
-//     subscriber(const uri&, resolver&, const secure_layer*, upkeep&);
+//     subscriber(channel_source&, connect_timeout, command_timeout, upkeep&);
 //     std::shared_ptr<subscription> subscribe(std::string_view channel);
+//     void restart() noexcept;
 //   };
 #pragma once
 
@@ -18,23 +20,30 @@
 #include <distlock/base/clock.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/hiredis/channel.hpp>
-#include <distlock/hiredis/handshake.hpp>
-#include <distlock/hiredis/resolve.hpp>
-#include <distlock/hiredis/secure.hpp>
 #include <distlock/hiredis/socket.hpp>
 #include <distlock/net/subscription.hpp>
-#include <distlock/net/uri.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 
 namespace distlock::detail {
 
-/// What a connection has to do from time to time: about once a second the thread that reads its messages does it.
+/// What a connection has to do from time to time: the thread that reads its messages does it.
 struct upkeep {
     virtual void keep_up() = 0;
+    /// Returns: about how often; a second at most.
+    virtual std::chrono::milliseconds keep_up_every() const noexcept { return std::chrono::seconds{1}; }
 
   protected:
     ~upkeep() = default;
+};
+
+/// Where a connection's sockets come from.
+struct channel_source {
+    /// Returns: a new socket that nobody else uses; none when it is not to be had before `deadline`, or `stop_fd` can be read.
+    virtual std::unique_ptr<channel> connect(clock::time_point deadline, int stop_fd) = 0;
+
+  protected:
+    ~channel_source() = default;
 };
 
 /// One socket for all subscriptions, opened by the first read(). It asks for messages by SUBSCRIBE and by SSUBSCRIBE, which
@@ -44,11 +53,12 @@ struct upkeep {
 /// and of half a second at last.
 class subscriber final : public message_reader {
   public:
-    /// All must outlive every read().
-    subscriber(const uri& where, resolver& names, const secure_layer* secure, upkeep& connection)
-        : where_(where),
-          names_(names),
-          secure_(secure),
+    /// Both must outlive every read().
+    subscriber(channel_source& sockets, std::chrono::milliseconds connect_timeout,
+               std::chrono::milliseconds command_timeout, upkeep& connection)
+        : sockets_(sockets),
+          connect_timeout_(connect_timeout),
+          command_timeout_(command_timeout),
           connection_(connection),
           hub_(std::make_shared<message_hub>(this)) {}
     subscriber(const subscriber&) = delete;
@@ -80,7 +90,7 @@ class subscriber final : public message_reader {
         try {
             if (connected(until)) converse(until);
             if (const auto now = clock::now(); now >= upkeep_at_) {
-                upkeep_at_ = now + slice;
+                upkeep_at_ = now + connection_.keep_up_every();
                 connection_.keep_up();
             }
         } catch (...) {
@@ -92,6 +102,18 @@ class subscriber final : public message_reader {
         const annotated_lock guard(lock_);
         to_renew_ = true;
         if (listening_) wake_.set();
+    }
+
+    /// Effects: the server is not the right one any more: nothing is heard from it from now on, and the next read() subscribes on a
+    /// new socket at once. From any thread; does not wait.
+    void restart() noexcept {
+        const annotated_lock guard(lock_);
+        to_restart_ = true;
+        for (const interest& one : interests_) {
+            if (const auto whose = one.whose.lock()) whose->lapse();
+        }
+        if (current_) current_->shut_down();
+        wake_.set();
     }
 
   private:
@@ -115,6 +137,8 @@ class subscriber final : public message_reader {
     // Effects: opens a socket where there is none, or not the right one; without, waits until it may try again.
     // Returns: whether there is one.
     bool connected(clock::time_point until) {
+        // A read() that was to return does.
+        if (begins_anew()) return false;
         const auto now = clock::now();
         {
             const annotated_lock guard(lock_);
@@ -131,9 +155,7 @@ class subscriber final : public message_reader {
             now - last_attempt_ < slice ? std::min<clock::duration>(2 * pause_, longest_pause) : first_pause;
         last_attempt_ = now;
         next_attempt_ = now + pause_;
-        auto fresh = handshake::open(where_, names_, secure_, std::min(until, now + where_.connect_timeout),
-                                     wake_.fd())
-                         .made;
+        auto fresh = sockets_.connect(std::min(until, now + connect_timeout_), wake_.fd());
         if (fresh) {
             replace_by(std::move(fresh));
             return true;
@@ -143,10 +165,23 @@ class subscriber final : public message_reader {
         return false;
     }
 
+    bool begins_anew() {
+        {
+            const annotated_lock guard(lock_);
+            if (!std::exchange(to_restart_, false)) return false;
+            to_renew_ = false;
+        }
+        replace_by(nullptr);
+        previous_.reset();
+        last_attempt_ = next_attempt_ = {};
+        wake_.reset();
+        return true;
+    }
+
     // Effects: says to the server what is to be said, and hears one thing that it says.
     void converse(clock::time_point until) {
         const auto now = clock::now();
-        auto by = std::min(until, now + slice);
+        auto by = std::min(until, now + connection_.keep_up_every());
         const auto requests = to_be_said(now, by);
         for (const request& one : requests) {
             // The answer to the second is the one that counts: the first is known by then.
@@ -156,7 +191,7 @@ class subscriber final : public message_reader {
         }
         if (owed_ == 0 && now >= last_ + silence && !say({"PING", ""})) return;
 
-        const auto end = last_ + (owed_ > 0 ? clock::duration(where_.command_timeout) : silence);
+        const auto end = last_ + (owed_ > 0 ? clock::duration(command_timeout_) : silence);
         const auto said = current_->listen(std::min(by, end), wake_.fd());
         const auto then = clock::now();
         if (!said) {
@@ -174,7 +209,7 @@ class subscriber final : public message_reader {
     bool say(const command& cmd) {
         last_ = clock::now();
         ++owed_;
-        if (current_->say(cmd, last_ + where_.command_timeout)) return true;
+        if (current_->say(cmd, last_ + command_timeout_)) return true;
         lose();
         return false;
     }
@@ -260,20 +295,21 @@ class subscriber final : public message_reader {
         current_ = std::move(fresh);
     }
 
-    const uri& where_;
-    resolver& names_;
-    const secure_layer* const secure_;
+    channel_source& sockets_;
+    const std::chrono::milliseconds connect_timeout_;
+    const std::chrono::milliseconds command_timeout_;
     upkeep& connection_;
     const std::shared_ptr<message_hub> hub_;
     wake_event wake_;
 
     annotated_mutex lock_;
     std::vector<interest> interests_ DISTLOCK_GUARDED_BY(lock_);
-    bool to_say_ DISTLOCK_GUARDED_BY(lock_) = false;     // some of them are new
-    bool to_renew_ DISTLOCK_GUARDED_BY(lock_) = false;   // the present socket is not trusted any more
+    bool to_say_ DISTLOCK_GUARDED_BY(lock_) = false;      // some of them are new
+    bool to_renew_ DISTLOCK_GUARDED_BY(lock_) = false;    // the present socket is not trusted any more
+    bool to_restart_ DISTLOCK_GUARDED_BY(lock_) = false;  // nor is what it says
     bool listening_ DISTLOCK_GUARDED_BY(lock_) = false;  // the reader is to be woken when one of these is set
 
-    // Only who reads uses the following.
+    // Only who reads uses the following. Another one may end the present socket, under the lock.
     std::unique_ptr<channel> current_;
     std::unique_ptr<channel> previous_;
     clock::time_point last_{};  // when something was said or heard

@@ -4,7 +4,7 @@
 //     reply execute(const command&) noexcept;  void execute_all(commands, replies) noexcept;
 //     bool post(const command&, std::shared_ptr<receipt>);  void collect();         // where it can
 //     std::shared_ptr<subscription> subscribe(std::string_view channel);            // where it can
-//     void on_master_change(listener);
+//     void on_master_change(listener);  void follow();                              // where it can
 //     std::optional<milliseconds> command_timeout() const;
 //     const abilities can;
 //   };
@@ -40,6 +40,7 @@ class any_connection {
         bool confirm = false;  ///< a receipt is noted in
         bool subscribe = false;
         bool shard = false;  ///< of what is published, it hears what is sent to the shard of the channel
+        bool follow = false;
     };
 
     any_connection(const any_connection&) = delete;
@@ -79,6 +80,7 @@ class any_connection {
     /// Effects: `who` is told when another server takes the place of the master; by a connection that does not follow one, never.
     /// Throws: std::bad_alloc.
     virtual void on_master_change(const std::weak_ptr<master_listener>& who) = 0;
+    virtual void follow() noexcept = 0;
 
     /// Returns: how long it waits for an answer at most; none: it does not say.
     virtual std::optional<std::chrono::milliseconds> command_timeout() const = 0;
@@ -115,7 +117,9 @@ class any_connection_of final : public any_connection {
                           .post = posting_connection<C>,
                           .confirm = confirming_connection<C>,
                           .subscribe = subscribing_connection<C>,
-                          .shard = sharded_connection<C>}),
+                          .shard = sharded_connection<C>,
+                          ,
+                          .follow = following_connection<C>}),
           it_(connection) {}
 
     reply execute(const command& cmd) noexcept override { return distlock::execute(it_, cmd); }
@@ -147,6 +151,15 @@ class any_connection_of final : public any_connection {
     }
     void on_master_change([[maybe_unused]] const std::weak_ptr<master_listener>& who) override {
         if constexpr (following_connection<C>) it_.on_master_change(who);
+    }
+    void follow() noexcept override {
+        if constexpr (following_connection<C>) {
+            try {
+                it_.follow();
+            } catch (...) {
+                // Then it is found out when something is sent.
+            }
+        }
     }
     std::optional<std::chrono::milliseconds> command_timeout() const override {
         if constexpr (timed_connection<C>) return std::as_const(it_).command_timeout();

@@ -6,7 +6,7 @@
 //   concept confirming_connection    and c.post(cmd, receipt) -> bool, c.collect()
 //   concept subscribing_connection   and c.subscribe(channel) -> std::shared_ptr<subscription>
 //   concept sharded_connection       and C::channels == channel_kind::sharded
-//   concept following_connection     and c.on_master_change(listener)
+//   concept following_connection     and c.on_master_change(listener), c.follow()
 //   concept service_hosting_connection       and c.services() -> service_registry&
 //   concept timed_connection         and c.command_timeout() -> milliseconds
 //   concept identified_connection    and c.identity() -> string_view
@@ -101,10 +101,13 @@ concept sharded_connection = subscribing_connection<C> && requires {
 };
 
 /// Leads to whatever server is the master, and tells its listeners when another took its place, as long as they live. All that was
-/// sent to the old one by then is answered or given up: nothing is heard from it any more.
+/// sent to the old one by then is answered or given up: nothing is heard from it any more. follow() looks whether there is a sign
+/// of another master, and only then finds out, for no longer than a command may take. It is called some times a second as long as
+/// something is to be done later in the background: who only holds a lock sends nothing that a new master would answer.
 template <class C>
 concept following_connection = connection<C> && requires(C& c, std::weak_ptr<master_listener> who) {
     { c.on_master_change(who) } -> std::same_as<void>;
+    { c.follow() } -> std::same_as<void>;
 };
 
 /// Has a place for what must live as long as the connection: a service_registry, its last member.

@@ -9,6 +9,7 @@
 //     verdict conclude() const;
 //     std::span<const sentinel_answer> answers() const;
 //   };
+//   reply explain(verdict, shown, name);       // to a caller, when none is believed
 #pragma once
 
 #include <algorithm>
@@ -24,6 +25,7 @@
 #include <distlock/base/error.hpp>
 #include <distlock/net/node_address.hpp>
 #include <distlock/net/sentinel_answer.hpp>
+#include <distlock/wire/reply.hpp>
 
 namespace distlock {
 
@@ -141,5 +143,28 @@ class sentinel_election {
     clock::duration patience_;
     std::vector<sentinel_answer> answers_;
 };
+
+/// Returns: what a caller is told when no master is believed in. `shown`: the URI, fit for messages.
+inline reply explain(const sentinel_election::verdict& said, const std::string& shown,
+                     const std::string& name) {
+    using kind = sentinel_election::kind;
+    const std::string why =
+        said.why != nullptr && !said.why->trouble.empty() ? " (" + said.why->trouble + ")" : "";
+    switch (said.what) {
+        case kind::unknown_name:
+            return reply::not_sent(errc::unreachable, shown +
+                                                          ": no Sentinel that answers knows a master named " +
+                                                          name + "; check the name in the URI");
+        case kind::refused:
+            return reply::not_sent(said.why->cause, shown + ": no Sentinel says who the master is" + why);
+        case kind::outdated:
+            return reply::not_sent(errc::unavailable,
+                                   shown + ": the Sentinels that answer name only masters of the past");
+        case kind::silent:
+        case kind::believed:
+            break;
+    }
+    return reply::not_sent(errc::unreachable, shown + ": no Sentinel answers" + why);
+}
 
 }  // namespace distlock

@@ -1,0 +1,388 @@
+// Commands, pipelines and posts on their way to the master that Sentinels name.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
+#include <distlock/base/time_source.hpp>
+#include <distlock/detail/leaked_in_child.hpp>
+#include <distlock/detail/stop_token.hpp>
+#include <distlock/detail/system.hpp>
+#include <distlock/detail/thread_safety.hpp>
+#include <distlock/hiredis/channel.hpp>
+#include <distlock/hiredis/node_pool.hpp>
+#include <distlock/hiredis/secure.hpp>
+#include <distlock/hiredis/sentinel_inquiry.hpp>
+#include <distlock/hiredis/socket.hpp>
+#include <distlock/hiredis/subscriber.hpp>
+#include <distlock/hiredis/switch_watch.hpp>
+#include <distlock/net/master_answer.hpp>
+#include <distlock/net/master_listener.hpp>
+#include <distlock/net/receipt.hpp>
+#include <distlock/net/refresh_schedule.hpp>
+#include <distlock/net/sentinel_election.hpp>
+#include <distlock/net/sentinel_uri.hpp>
+#include <distlock/net/subscription.hpp>
+#include <distlock/net/uri.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/reply.hpp>
+
+namespace distlock::detail {
+
+/// What sentinel_connection does, but for what lives as long as it. Thread-safe. Its mutex is never held while anybody waits for a
+/// server.
+class master_pool final : upkeep, channel_source {
+  public:
+    /// Effects and Throws: as sentinel_connection.
+    master_pool(const sentinel_uri& where, std::shared_ptr<const secure_layer> secure)
+        : like_(where.master),
+          name_(where.master_name),
+          shown_(redacted(where)),
+          secure_(std::move(secure)),
+          inquiry_(where, secure_),
+          watch_(name_) {
+        const bool encrypted = like_.scheme == uri_scheme::tls;
+        if (encrypted && !secure_) throw error(errc::tls_unavailable, shown_);
+        if (!encrypted && secure_)
+            throw error(errc::invalid_uri, shown_ + " with TLS; write rediss+sentinel://");
+    }
+    master_pool(const master_pool&) = delete;
+    master_pool& operator=(const master_pool&) = delete;
+
+    reply execute(const command& cmd) {
+        if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
+        master there = find(cmd.deadline(), cmd.stop());
+        for (int hops = 0;; ++hops) {
+            if (!there) return not_found(cmd);
+            reply answer = there->pool.execute(cmd);
+            if (!may_go_elsewhere(answer, there) || hops == max_hops || too_late(cmd)) return answer;
+            const master next = find(cmd.deadline(), cmd.stop());
+            if (next == there) return answer;
+            there = next;
+        }
+    }
+
+    void pipeline(std::span<const command> commands, std::span<reply> replies) {
+        if (commands.empty()) return;
+        if (current_process() != process_) {
+            std::fill(replies.begin(), replies.end(), reply::not_sent(errc::wrong_process, shown_));
+            return;
+        }
+        const auto last =
+            std::max_element(commands.begin(), commands.end(), [](const auto& a, const auto& b) {
+                return a.deadline() < b.deadline();
+            })->deadline();
+        master there = find(last, nullptr);
+        if (!there) {
+            std::fill(replies.begin(), replies.end(), failure());
+            return;
+        }
+        there->pool.pipeline(commands, replies);
+        for (int hops = 0; hops < max_hops; ++hops) {
+            const auto again = to_send_again(commands, replies, there);
+            if (again.empty()) return;
+            const master next = find(last, nullptr);
+            if (!next || next == there) return;
+            there = next;
+            send_again(again, commands, replies, *there);
+        }
+    }
+
+    bool post(const command& cmd, std::shared_ptr<receipt> wanted) {
+        if (current_process() != process_) return false;
+        const master there = present();
+        if (!there) return false;
+        if (there->pool.post(cmd, std::move(wanted))) return true;
+        suspect(there);
+        return false;
+    }
+
+    void collect() {
+        if (current_process() != process_) return;
+        if (const master there = present()) there->pool.collect();
+    }
+
+    std::shared_ptr<subscription> subscribe(std::string_view name) {
+        if (current_process() != process_) throw error(errc::wrong_process, shown_);
+        const annotated_lock guard(lock_);
+        auto& one = subscriber_.get();
+        if (!one)
+            one = std::make_unique<subscriber>(static_cast<channel_source&>(*this), like_.connect_timeout,
+                                               like_.command_timeout, static_cast<upkeep&>(*this));
+        return one->subscribe(name);
+    }
+
+    void on_master_change(std::weak_ptr<master_listener> who) {
+        const annotated_lock guard(lock_);
+        std::erase_if(listeners_, [](const auto& one) { return one.expired(); });
+        listeners_.push_back(std::move(who));
+    }
+
+    void follow() {
+        if (current_process() != process_) return;
+        look_for_signs();
+        {
+            const annotated_lock guard(lock_);
+            if (!current_ || !begin_to_ask(clock::now())) return;
+        }
+        ask(clock::now() + like_.command_timeout, -1);
+    }
+
+    std::string_view identity() const noexcept { return shown_; }
+    std::chrono::milliseconds command_timeout() const noexcept { return like_.command_timeout; }
+
+  private:
+    // Another one may have taken its place: its sockets are over then.
+    struct master_node {
+        master_node(believed_master who, uri where, std::shared_ptr<const secure_layer> secure)
+            : is(std::move(who)), pool(std::move(where), std::move(secure), superseded.get_token()) {}
+        const believed_master is;
+        std::stop_source superseded;
+        node_pool pool;
+    };
+    using master = std::shared_ptr<master_node>;
+
+    static constexpr int max_hops = 5;
+    static constexpr std::chrono::milliseconds look_every{100};
+    static constexpr std::chrono::seconds in_vain_pause{1};
+
+    static bool too_late(const command& cmd) {
+        return cmd.stop_requested() || clock::now() >= cmd.deadline();
+    }
+
+    // Returns: whether another master may be sent the command.
+    bool may_go_elsewhere(const reply& answer, const master& from) {
+        const auto said = judge_master(answer);
+        if (said.suspect) suspect(from);
+        return said.suspect && !said.executed;
+    }
+
+    std::vector<std::size_t> to_send_again(std::span<const command> commands, std::span<const reply> replies,
+                                           const master& from) {
+        std::vector<std::size_t> again;
+        const auto now = clock::now();
+        for (std::size_t i = 0; i < replies.size(); ++i) {
+            if (may_go_elsewhere(replies[i], from) && now < commands[i].deadline()) again.push_back(i);
+        }
+        return again;
+    }
+
+    static void send_again(const std::vector<std::size_t>& which, std::span<const command> commands,
+                           std::span<reply> replies, master_node& to) {
+        std::vector<command> some;
+        for (const std::size_t i : which) some.push_back(commands[i]);
+        std::vector<reply> answers(some.size());
+        to.pool.pipeline(some, answers);
+        for (std::size_t k = 0; k < which.size(); ++k) replies[which[k]] = std::move(answers[k]);
+    }
+
+    master present() {
+        const annotated_lock guard(lock_);
+        return current_;
+    }
+
+    // What happened on the sockets of an older master says nothing about the present one.
+    void suspect(const master& which) noexcept {
+        const annotated_lock guard(lock_);
+        if (which == current_) schedule_.invalidate();
+    }
+
+    // Effects: the master is suspect if it has ended a socket, or a Sentinel said +switch-master. During a fail-over that is asked for
+    // the old master goes on for seconds as if it was one.
+    // Returns: whether it is.
+    bool look_for_signs() {
+        annotated_lock guard(lock_);
+        if (!begin_look(clock::now())) return false;
+        const master there = current_;
+        guard.unlock();
+        return look_at(there);
+    }
+    // While the Sentinels are silent a suspect master is used on: it may well be the right one.
+    bool begin_to_ask(clock::time_point now) noexcept DISTLOCK_REQUIRES(lock_) {
+        return (!current_ || now >= ask_again_) && schedule_.begin(now);
+    }
+    bool begin_look(clock::time_point now) noexcept DISTLOCK_REQUIRES(lock_) {
+        if (!current_ || now < next_look_) return false;
+        next_look_ = now + look_every;
+        return true;
+    }
+    bool look_at(const master& there) {
+        const bool told = watch_.heard();
+        if (!there->pool.lost_idle() && !told) return false;
+        suspect(there);
+        return true;
+    }
+
+    /// Effects: asks the Sentinels if that is due, no longer than `until`, nor once `stop` was requested. Where another caller asks,
+    /// waits as long for that one.
+    /// Returns: the master, as far as is known.
+    master find(clock::time_point until, const std::stop_token* stop) {
+        {
+            annotated_lock guard(lock_);
+            const auto now = clock::now();
+            if (begin_look(now)) {
+                const master there = current_;
+                guard.unlock();
+                look_at(there);
+                guard.lock();
+            }
+            if (begin_to_ask(now)) {
+                guard.unlock();
+                return ask(until, stop);
+            }
+            if (!schedule_.running()) return current_;
+        }
+        const auto wake = [this]() noexcept {
+            const annotated_lock guard(lock_);
+            found_.get().notify_all();
+        };
+        const std::stop_callback on_stop(stop != nullptr ? *stop : std::stop_token(), wake);
+        annotated_lock guard(lock_);
+        // It is called with the mutex.
+        const auto over = [&]() DISTLOCK_UNCHECKED {
+            return !schedule_.running() || (stop != nullptr && stop->stop_requested());
+        };
+        wait_until(found_.get(), guard.native(), until, over);
+        return current_;
+    }
+
+    // Preconditions: schedule_.begin() returned true.
+    master ask(clock::time_point until, const std::stop_token* stop) {
+        std::optional<wake_on_stop> wake;
+        try {
+            if (stop != nullptr) wake.emplace(*stop);
+        } catch (const std::system_error&) {
+            // Then it takes its time.
+        }
+        return ask(until, wake ? wake->fd() : -1);
+    }
+
+    master ask(clock::time_point until, int stop_fd) {
+        const master old = present();
+        master fresh;
+        reply why = reply::not_sent(errc::unreachable, shown_);
+        bool learned = false;
+        try {
+            const auto longest = clock::now() + like_.connect_timeout + like_.command_timeout;
+            const auto last = old ? std::optional(old->is) : std::nullopt;
+            const auto heard = inquiry_.ask(last, std::min(until, longest), stop_fd);
+            const auto said = heard.conclude();
+            learned = said.what == sentinel_election::kind::believed;
+            if (learned) {
+                watch_.listen_on(inquiry_.learn(heard, said.master.at));
+                if (!old || old->is != said.master) fresh = node(said.master);
+            } else {
+                why = explain(said, shown_, name_);
+            }
+        } catch (const std::exception&) {
+            learned = false;  // memory, threads or descriptors: perhaps there is some by and by
+            fresh = nullptr;
+        }
+        {
+            const annotated_lock guard(lock_);
+            if (fresh) current_ = fresh;
+            schedule_.end(learned, some_jitter());
+            if (!learned) ask_again_ = clock::now() + in_vain_pause;
+            why_ = std::move(why);
+            found_.get().notify_all();
+        }
+        if (fresh && old) supersede(*old);
+        return fresh ? fresh : old;
+    }
+
+    master node(const believed_master& who) const {
+        uri where = like_;
+        where.host = who.at.host;
+        where.port = who.at.port;
+        return std::make_shared<master_node>(who, std::move(where), secure_);
+    }
+
+    // Effects: nothing is heard from the old master any more; then all that it granted is renewed where the new one is.
+    void supersede(master_node& old) {
+        old.superseded.request_stop();
+        std::vector<std::shared_ptr<master_listener>> told;
+        {
+            const annotated_lock guard(lock_);
+            if (subscriber_.get()) subscriber_.get()->restart();
+            for (const auto& one : listeners_) {
+                if (auto who = one.lock()) told.push_back(std::move(who));
+            }
+        }
+        for (const auto& one : told) one->master_changed();
+    }
+
+    reply failure() {
+        const annotated_lock guard(lock_);
+        return why_;
+    }
+    reply not_found(const command& cmd) {
+        if (cmd.stop_requested()) return reply::not_sent(errc::cancelled, shown_ + ": stopped");
+        return failure();
+    }
+
+    std::chrono::milliseconds keep_up_every() const noexcept override { return look_every; }
+    // By the thread that reads messages. It asks when it connects, and can be interrupted there.
+    void keep_up() override {
+        collect();
+        if (!look_for_signs()) return;
+        const annotated_lock guard(lock_);
+        subscriber_.get()->reconnect();
+    }
+    // The thread that reads messages does not wait for another one that asks: it may be interrupted.
+    std::unique_ptr<channel> connect(clock::time_point deadline, int stop_fd) override {
+        master there;
+        {
+            annotated_lock guard(lock_);
+            if (schedule_.running()) return nullptr;
+            there = current_;
+            if (begin_to_ask(clock::now())) {
+                guard.unlock();
+                there = ask(deadline, stop_fd);
+            }
+        }
+        if (!there) return nullptr;
+        auto made = there->pool.connect(deadline, stop_fd);
+        if (!made) suspect(there);
+        return made;
+    }
+
+    // Processes that lose their master together need not ask together.
+    static clock::duration some_jitter() noexcept {
+        const auto most = clock::duration(refresh_schedule::longest_jitter).count();
+        return clock::duration(clock::now().time_since_epoch().count() % most);
+    }
+
+    const uri like_;  // of every master, but for host and port
+    const std::string name_;
+    const std::string shown_;  // the URI, fit for messages
+    const std::shared_ptr<const secure_layer> secure_;
+    const process_id process_ = current_process();
+    sentinel_inquiry inquiry_;  // whoever asks uses it
+    switch_watch watch_;
+    annotated_mutex lock_;
+    refresh_schedule schedule_ DISTLOCK_GUARDED_BY(lock_);
+    clock::time_point ask_again_ DISTLOCK_GUARDED_BY(lock_){};  // after they were asked in vain
+    clock::time_point next_look_ DISTLOCK_GUARDED_BY(lock_){};
+    master current_ DISTLOCK_GUARDED_BY(lock_);  // null: none was found yet
+    reply why_ DISTLOCK_GUARDED_BY(lock_) = reply::not_sent(errc::unreachable,
+                                                            shown_);  // none was found the last time
+    std::vector<std::weak_ptr<master_listener>> listeners_ DISTLOCK_GUARDED_BY(lock_);
+    leaked_in_child<std::condition_variable> found_;
+    // None before the first subscribe().
+    leaked_in_child<std::unique_ptr<subscriber>> subscriber_ DISTLOCK_GUARDED_BY(lock_);
+};
+
+}  // namespace distlock::detail

@@ -1,0 +1,81 @@
+// Sockets on which Sentinels say by themselves that another server is the master.
+//
+//   struct sentinel_line { node_address at; std::unique_ptr<channel> on; };
+//   class switch_watch {
+//     explicit switch_watch(std::string master_name);
+//     void listen_on(std::vector<sentinel_line> more);
+//     bool heard();                                           // since the last call
+//   };
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/detail/thread_safety.hpp>
+#include <distlock/hiredis/channel.hpp>
+#include <distlock/net/node_address.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/reply.hpp>
+
+namespace distlock::detail {
+
+/// A socket to a Sentinel, and where that one is.
+struct sentinel_line {
+    node_address at;
+    std::unique_ptr<channel> on;
+};
+
+/// What it hears is a reason to ask, and nothing more. The Sentinel that leads a fail-over says it last, a second after the others.
+/// Thread-safe; waits for nothing.
+class switch_watch {
+  public:
+    explicit switch_watch(std::string master_name) : begin_(std::move(master_name) + " ") {}
+
+    /// Effects: hears those Sentinels, too. One that is heard already goes on with the socket it has: what it said between an answer
+    /// and a new SUBSCRIBE would be lost.
+    void listen_on(std::vector<sentinel_line> more) {
+        const annotated_lock guard(lock_);
+        for (sentinel_line& one : more) {
+            const bool known = std::any_of(lines_.begin(), lines_.end(),
+                                           [&](const sentinel_line& other) { return other.at == one.at; });
+            if (known || !one.on->say({"SUBSCRIBE", event}, clock::now())) continue;
+            lines_.push_back(std::move(one));
+        }
+    }
+
+    /// Returns: whether a Sentinel said it, or none is heard any more, since the last call.
+    bool heard() {
+        const annotated_lock guard(lock_);
+        bool changed = false;
+        const auto over = [&](const sentinel_line& one) {
+            while (const auto said = one.on->listen(clock::time_point{}, -1)) {
+                if (!said->answered()) return true;
+                if (is_about_ours(*said)) changed = true;
+            }
+            return false;
+        };
+        const bool some_ended = std::erase_if(lines_, over) > 0;
+        return changed || (some_ended && lines_.empty());
+    }
+
+  private:
+    static constexpr std::string_view event = "+switch-master";
+
+    // ["message", "+switch-master", "name 10.0.0.1 6379 10.0.0.2 6379"]
+    bool is_about_ours(const reply& said) const noexcept {
+        const auto& parts = said.elements();
+        return parts.size() == 3 && parts[0].is_string("message") && parts[1].is_string(event) &&
+               std::string_view(parts[2].text()).starts_with(begin_);
+    }
+
+    const std::string begin_;
+    annotated_mutex lock_;
+    std::vector<sentinel_line> lines_ DISTLOCK_GUARDED_BY(lock_);
+};
+
+}  // namespace distlock::detail

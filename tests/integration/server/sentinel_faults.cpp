@@ -1,0 +1,369 @@
+// Sentinels that are dead, silent, behind or lying, and masters that are none, each made to be so.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include <distlock/distlock.hpp>
+#include <distlock/hiredis.hpp>
+#include <distlock/testing.hpp>
+
+#include "support/catch.hpp"
+#include "support/fake_sentinel.hpp"
+#include "support/fake_server.hpp"
+#include "support/fresh_name.hpp"
+#include "support/in_child.hpp"
+#include "support/lease_observers.hpp"
+#include "support/waiting.hpp"
+#include "timing_tolerance.hpp"
+
+namespace {
+
+using namespace std::chrono_literals;
+using distlock::command;
+using distlock::errc;
+using distlock::reply;
+using distlock::reply_kind;
+using distlock::sentinel_connection;
+using distlock::testing::redis_server;
+using distlock::testing::redis_server_options;
+using lock = distlock::mutex<sentinel_connection>;
+
+redis_server& a_server() {
+    static redis_server one(redis_server_options{.tcp = true});
+    return one;
+}
+redis_server& another_server() {
+    static redis_server one(redis_server_options{.tcp = true});
+    return one;
+}
+
+reply ping(sentinel_connection& c) { return c.execute({distlock::argument("PING")}); }
+
+/// Returns: a port that nobody listens on.
+std::uint16_t dead_port() { return distlock::testing::impl::unused_port(); }
+
+/// A server that says it is that in ROLE, and OK to everything else.
+fake_server::script in_role(std::string role) {
+    return [role = std::move(role)](fake_server::peer& p) {
+        while (const auto cmd = p.next_command()) {
+            const auto said = "*1\r\n$" + std::to_string(role.size()) + "\r\n" + role + "\r\n";
+            if (!p.send(cmd->at(0) == "ROLE" ? said : "+OK\r\n")) return;
+        }
+    };
+}
+
+}  // namespace
+
+TEST_CASE(
+    "the right master is found while one Sentinel is dead, one is silent and one lies, and the stranger gets "
+    "nothing") {
+    const fake_server stranger(in_role("master"));
+    const fake_server silent(scripts::hang);
+    const fake_sentinel honest(a_server().port(), 6);
+    const fake_sentinel liar(stranger.port(), 5);
+    sentinel_connection c(sentinel_uri_of({dead_port(), silent.port(), liar.port(), honest.port()}, "",
+                                          "?command_timeout=100ms"));
+    CHECK(ping(c).is_status("PONG"));
+    CHECK(stranger.accepted() == 0);
+}
+
+TEST_CASE("a stranger of an older epoch is not followed, though no other Sentinel answers any more") {
+    const fake_server stranger(in_role("master"));
+    redis_server master(redis_server_options{.tcp = true});
+    auto honest = std::make_unique<fake_sentinel>(master.port(), 6);
+    fake_sentinel liar(master.port(), 6);
+    sentinel_connection c(sentinel_uri_of({honest->port(), liar.port()}));
+    REQUIRE(ping(c).is_status("PONG"));
+    liar.name(stranger.port(), 5);
+    honest.reset();
+    master.kill();
+    const auto asked = liar.server().accepted();
+    CHECK(eventually([&] { return !ping(c).answered() && liar.server().accepted() >= asked + 3; }));
+    CHECK(stranger.accepted() == 0);
+    master.start();
+    CHECK(eventually([&] { return ping(c).is_status("PONG"); }));
+}
+
+TEST_CASE("a majority of Sentinels is followed at once, without waiting for one that is silent") {
+    const fake_server silent(scripts::hang);
+    const fake_sentinel one(a_server().port(), 6);
+    const fake_sentinel two(a_server().port(), 6);
+    sentinel_connection c(sentinel_uri_of({silent.port(), one.port(), two.port()}, "",
+                                          "?command_timeout=10s&connect_timeout=10s"));
+    CHECK(time_of([&] { CHECK(ping(c).is_status("PONG")); }) < 5s);
+}
+
+TEST_CASE("when all Sentinels are silent the error says so by the deadline") {
+    const fake_server one(scripts::hang);
+    const fake_server two(scripts::hang);
+    sentinel_connection c(sentinel_uri_of({one.port(), two.port()}, "worker:secret@"));
+    lock m{c, fresh_name()};
+    std::error_code failed;
+    const auto took = time_of([&] { CHECK_FALSE(m.try_lock_for(300ms, failed)); });
+    CHECK(failed == errc::unreachable);
+    CHECK(took < 300ms + 200ms + timing_tolerance);
+    try {
+        static_cast<void>(m.try_lock_for(300ms));
+        FAIL_CHECK("it was granted");
+    } catch (const distlock::error& e) {
+        CHECK_THAT(e.what(), contains_text("no Sentinel answers"));
+        CHECK_THAT(e.what(), contains_text("no reply in time"));
+        CHECK(std::string(e.what()).find("secret") == std::string::npos);
+    }
+}
+
+TEST_CASE("that no Sentinel knows the name is another message") {
+    const fake_sentinel one(0, 0);
+    sentinel_connection c(sentinel_uri_of({one.port(), dead_port()}));
+    const auto said = ping(c);
+    CHECK(said.is(reply_kind::not_sent));
+    CHECK(said.cause() == errc::unreachable);
+    CHECK_THAT(said.text(), contains_text("knows a master named m"));
+    CHECK_THAT(said.text(), contains_text("check the name in the URI"));
+}
+
+TEST_CASE("a Sentinel that is a plain server, or wants a password, says what is wrong") {
+    sentinel_connection c(sentinel_uri_of({a_server().port()}));
+    CHECK(ping(c).cause() == errc::unsupported_command);
+    const fake_server locked(scripts::always("-NOAUTH Authentication required.\r\n"));
+    sentinel_connection d(sentinel_uri_of({locked.port()}));
+    CHECK(ping(d).cause() == errc::authentication_failed);
+    const fake_server strict(scripts::always("-WRONGPASS invalid username-password pair\r\n"));
+    sentinel_connection e(sentinel_uri_of({strict.port()}, "", "?sentinel_password=secret"));
+    CHECK(ping(e).cause() == errc::authentication_failed);
+    CHECK(ping(e).text().find("secret") == std::string::npos);
+}
+
+TEST_CASE("Sentinels and masters get their own passwords") {
+    const fake_server master(in_role("master"));
+    const fake_sentinel one(master.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}, "worker:of-the-master@",
+                                          "?sentinel_user=watch&sentinel_password=of-the-sentinel"));
+    CHECK(c.execute({"GET", "x"}).is_status("OK"));
+    CHECK(one.server().received().find("of-the-sentinel") != std::string::npos);
+    CHECK(one.server().received().find("of-the-master") == std::string::npos);
+    CHECK(master.received().find("of-the-master") != std::string::npos);
+    CHECK(master.received().find("of-the-sentinel") == std::string::npos);
+    CHECK(std::string(c.identity()).find("of-the") == std::string::npos);
+}
+
+TEST_CASE("a server that says it is no master gets no command") {
+    const fake_server replica(in_role("slave"));
+    const fake_sentinel one(replica.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    const auto said = c.execute({"GET", "x"});
+    CHECK(said.is(reply_kind::not_sent));
+    CHECK(said.cause() == errc::read_only);
+    CHECK(replica.commands("ROLE") > 0);
+    CHECK(replica.commands("GET") == 0);
+}
+
+TEST_CASE("a service that refuses ROLE is a master until it says READONLY, and then another one is asked") {
+    std::atomic<bool> demoted{false};
+    const fake_server service([&](fake_server::peer& p) {
+        while (const auto cmd = p.next_command()) {
+            const char* said =
+                demoted ? "-READONLY You can't write against a read only replica.\r\n" : "+OK\r\n";
+            if (cmd->at(0) == "ROLE")
+                said = "-NOPERM this user has no permissions to run the 'role' command\r\n";
+            if (!p.send(said)) return;
+        }
+    });
+    fake_sentinel one(service.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    const auto set = [&](const std::string& value) { return c.execute({"SET", "sentinel", value}); };
+    CHECK(set("a").is_status("OK"));
+    one.name(a_server().port(), 2);
+    CHECK(set("b").is_status("OK"));
+    demoted = true;
+    CHECK(eventually([&] { return set("c").is_status("OK"); }));
+    CHECK(a_server().command({"GET", "sentinel"}) == "c");
+    CHECK(service.commands("SET") >= 3);
+}
+
+TEST_CASE("Sentinels are found through others, and those of the URI are kept") {
+    redis_server master(redis_server_options{.tcp = true});
+    fake_sentinel found(master.port(), 1);
+    auto named = std::make_unique<fake_sentinel>(master.port(), 1, std::vector{found.port()});
+    sentinel_connection c(sentinel_uri_of({named->port()}));
+    REQUIRE(ping(c).is_status("PONG"));
+    CHECK(found.server().accepted() == 0);
+    named.reset();
+    found.name(a_server().port(), 2);
+    master.kill();
+    CHECK(eventually([&] { return ping(c).is_status("PONG"); }));
+    CHECK(found.server().commands("SENTINEL") > 0);
+}
+
+TEST_CASE("many threads that lose their master ask the Sentinels together, and seldom") {
+    const fake_sentinel one(dead_port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    const auto begin = std::chrono::steady_clock::now();
+    {
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < 32; ++i) {
+            threads.emplace_back([&] {
+                while (std::chrono::steady_clock::now() < begin + 500ms) static_cast<void>(ping(c));
+            });
+        }
+    }
+    const auto took = std::chrono::steady_clock::now() - begin;
+    CHECK(one.server().accepted() >= 2);
+    CHECK(one.server().accepted() <= took / 100ms + 1);
+}
+
+TEST_CASE(
+    "a thread that waits for another one's question to the Sentinels gives up at its deadline, or when it is "
+    "stopped") {
+    const fake_server silent(scripts::hang);
+    sentinel_connection c(sentinel_uri_of({silent.port()}, "", "?command_timeout=1500ms"));
+    std::jthread asker([&] { static_cast<void>(ping(c)); });
+    REQUIRE(eventually([&] { return silent.accepted() == 1; }));
+    command late{distlock::argument("PING")};
+    late.until(distlock::clock::now() + 50ms);
+    CHECK(time_of([&] { CHECK(c.execute(late).is(reply_kind::not_sent)); }) < 50ms + timing_tolerance);
+    std::stop_source source;
+    const auto token = source.get_token();
+    command stopped{distlock::argument("PING")};
+    stopped.until(token);
+    std::jthread stopper([&] { source.request_stop(); });
+    CHECK(time_of([&] { CHECK(c.execute(stopped).cause() == errc::cancelled); }) < timing_tolerance);
+}
+
+TEST_CASE("another master ends all sockets to the old one at once, those in use and those that are idle") {
+    std::atomic<int> ended{0};
+    const fake_server old([&](fake_server::peer& p) {
+        while (const auto cmd = p.next_command()) {
+            if (cmd->at(0) == "GET") break;
+            if (!p.send(cmd->at(0) == "ROLE" ? "*1\r\n$6\r\nmaster\r\n" : "+OK\r\n")) break;
+        }
+        p.wait_for_end();
+        ++ended;
+    });
+    fake_sentinel one(old.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}, "", "?command_timeout=20s&connect_timeout=20s"));
+    const std::vector<command> both{{"SET", "x"}, {"SET", "y"}};
+    std::vector<reply> replies(2);
+    c.pipeline(both, replies);  // its socket is idle from now on
+    CHECK(replies[1].is_status("OK"));
+    std::jthread hangs([&] { CHECK(c.execute({"GET", "x"}).is(reply_kind::no_answer)); });
+    REQUIRE(eventually([&] { return old.commands("GET") == 1; }));
+    one.name(a_server().port(), 2);
+    one.announce();
+    const auto all_ended = [&] {
+        c.follow();
+        return ended == old.accepted();
+    };
+    CHECK(time_of([&] { CHECK(eventually(all_ended)); }) < 2s);
+    hangs.join();
+    CHECK(old.accepted() == 2);
+    CHECK(ping(c).is_status("PONG"));
+}
+
+TEST_CASE(
+    "locks that are held are renewed by another master while the old one hangs, and lost where it lacks "
+    "them") {
+    redis_server frozen(redis_server_options{.tcp = true});
+    fake_sentinel one(frozen.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}, "", "?command_timeout=20s&connect_timeout=20s"));
+    const auto seen = std::make_shared<counting_observer>();
+    lock held{c, fresh_name(), {}, seen};
+    lock missing{c, fresh_name(), {}, seen};
+    held.lock();
+    missing.lock();
+    const auto lost = missing.lost();
+    // What was replicated.
+    another_server().command({"SET", held.name(), frozen.command({"GET", held.name()}), "PX", "30000"});
+    frozen.pause();
+    one.name(another_server().port(), 2);
+    one.announce();
+    CHECK(time_of([&] { CHECK(eventually([&] { return lost.stop_requested(); })); }) <
+          300ms + timing_tolerance);
+    CHECK(eventually([&] { return seen->masters == 2 && seen->losses == 1; }));
+    CHECK(held.owns_lock());
+    CHECK(held.unlock() == distlock::release_outcome::posted);
+    CHECK(eventually([&] { return another_server().command({"EXISTS", held.name()}) == "0"; }));
+}
+
+TEST_CASE("who only holds a lock is told when a Sentinel says that the master changed") {
+    fake_sentinel one(a_server().port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    const auto seen = std::make_shared<counting_observer>();
+    lock held{c, fresh_name(), {}, seen};
+    held.lock();
+    another_server().command({"SET", held.name(), a_server().command({"GET", held.name()}), "PX", "30000"});
+    REQUIRE(eventually([&] { return one.server().commands("SUBSCRIBE") == 1; }));
+    one.name(another_server().port(), 2);
+    one.announce();
+    CHECK(time_of([&] { CHECK(eventually([&] { return seen->masters == 1; })); }) < 300ms + timing_tolerance);
+    const auto before = held.valid_until();
+    CHECK(eventually(
+        [&] { return held.valid_until() > before || held.valid_until() > distlock::clock::now() + 29s; }));
+    CHECK(held.owns_lock());
+}
+
+TEST_CASE("who only holds a lock is told when the old master ends its sockets") {
+    redis_server master(redis_server_options{.tcp = true});
+    fake_sentinel one(master.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    const auto seen = std::make_shared<counting_observer>();
+    lock held{c, fresh_name(), {}, seen};
+    held.lock();
+    one.name(a_server().port(), 2);
+    CHECK(master.command({"CLIENT", "KILL", "TYPE", "normal"}) != "0");
+    CHECK(time_of([&] { CHECK(eventually([&] { return seen->losses == 1; })); }) < 300ms + timing_tolerance);
+    CHECK(seen->masters == 1);
+}
+
+TEST_CASE("a master goes on at its own speed though all Sentinels have fallen silent") {
+    redis_server master(redis_server_options{.tcp = true});
+    std::atomic<bool> silent{false};
+    const fake_server relay([&](fake_server::peer& p) {
+        while (p.next_command()) {
+            if (silent) return static_cast<void>(p.wait_for_end());
+            // Of the four questions only the first is answered, which suffices for a name.
+            if (!p.send("*2\r\n$9\r\n127.0.0.1\r\n$" + std::to_string(std::to_string(master.port()).size()) +
+                        "\r\n" + std::to_string(master.port()) + "\r\n-ERR x\r\n-ERR x\r\n-ERR x\r\n"))
+                return;
+            for (int i = 0; i < 3; ++i) static_cast<void>(p.next_command());
+        }
+    });
+    sentinel_connection c(sentinel_uri_of({relay.port()}));
+    REQUIRE(ping(c).is_status("PONG"));
+    silent = true;
+    master.kill();
+    CHECK_FALSE(ping(c).answered());
+    master.start();
+    CHECK(eventually([&] { return ping(c).is_status("PONG"); }));
+    const auto asked = relay.accepted();
+    CHECK(time_of([&] {
+              for (int i = 0; i < 1000; ++i) REQUIRE(ping(c).is_status("PONG"));
+          }) < 2s);
+    CHECK(relay.accepted() <= asked + 2);
+}
+
+TEST_CASE("a child after fork() can only destroy the connection") {
+    const fake_sentinel one(a_server().port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    lock held{c, fresh_name()};
+    held.lock();
+    auto copied = std::make_unique<sentinel_connection>(sentinel_uri_of({one.port()}));
+    REQUIRE(ping(*copied).is_status("PONG"));
+    CHECK(in_child([&] {
+        if (ping(c).cause() != errc::wrong_process || c.post({"PING", "x"})) return false;
+        c.collect();
+        c.follow();
+        if (held.owns_lock()) return false;
+        copied.reset();
+        if (!threads_in_a_child) return true;
+        sentinel_connection own(sentinel_uri_of({one.port()}));
+        return ping(own).is_status("PONG");
+    }));
+    CHECK(held.owns_lock());
+}

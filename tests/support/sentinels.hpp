@@ -1,0 +1,102 @@
+// A master with two replicas and three Sentinels that watch it, on this machine.
+//
+//   class sentinels {
+//     std::string uri(login = "", options = "") const;
+//     redis_server& master() const;        // by the Sentinels
+//     const auto& nodes() const, watchers() const;
+//     void fail_over() const;              // SENTINEL FAILOVER; returns when all Sentinels name another master
+//     bool name_another_than(port) const;
+//   };
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <distlock/testing.hpp>
+
+#include "support/catch.hpp"
+#include "support/waiting.hpp"
+
+class sentinels {
+  public:
+    using server = distlock::testing::redis_server;
+    using options = distlock::testing::redis_server_options;
+
+    sentinels() {
+        for (std::size_t i = 0; i < nodes_.size(); ++i) {
+            nodes_[i] = std::make_unique<server>(
+                options{.tcp = true,
+                        .arguments = {"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"}});
+            if (i > 0) {
+                const auto port = std::to_string(nodes_[0]->port());
+                REQUIRE(nodes_[i]->command({"REPLICAOF", "127.0.0.1", port}) == "OK");
+                REQUIRE(eventually([&] { return replicates(*nodes_[i]); }));
+            }
+        }
+        for (auto& one : watchers_) {
+            one = std::make_unique<server>(options{.tcp = true, .arguments = {"--sentinel"}});
+            const auto port = std::to_string(nodes_[0]->port());
+            REQUIRE(one->command({"SENTINEL", "MONITOR", "m", "127.0.0.1", port, "2"}) == "OK");
+            REQUIRE(one->command({"SENTINEL", "SET", "m", "down-after-milliseconds", "500"}) == "OK");
+            REQUIRE(one->command({"SENTINEL", "SET", "m", "failover-timeout", "3000"}) == "OK");
+        }
+        for (const auto& one : watchers_) {
+            REQUIRE(eventually(
+                [&] {
+                    const auto known = one->command({"SENTINEL", "MASTER", "m"});
+                    return known.find("num-slaves\n2\n") != std::string::npos &&
+                           known.find("num-other-sentinels\n2\n") != std::string::npos;
+                },
+                std::chrono::seconds{30}));
+        }
+    }
+
+    std::string uri(const std::string& login = "", const std::string& rest = "") const {
+        std::string all = "redis+sentinel://" + login;
+        for (const auto& one : watchers_)
+            all += (&one == &watchers_[0] ? "127.0.0.1:" : ",127.0.0.1:") + std::to_string(one->port());
+        return all + "/m" + rest;
+    }
+
+    const auto& nodes() const { return nodes_; }
+    const auto& watchers() const { return watchers_; }
+
+    server& master() const {
+        const auto port = port_by(*watchers_[0]);
+        for (const auto& one : nodes_) {
+            if (std::to_string(one->port()) == port) return *one;
+        }
+        FAIL("the Sentinels name a master that is none of ours");
+        return *nodes_[0];
+    }
+
+    /// Returns: whether all Sentinels name one and the same, another than that.
+    bool name_another_than(const server& old) const {
+        const auto port = port_by(*watchers_[0]);
+        return port != std::to_string(old.port()) && port == port_by(*watchers_[1]) &&
+               port == port_by(*watchers_[2]);
+    }
+
+    /// Effects: SENTINEL FAILOVER. Returns when all Sentinels name another master.
+    void fail_over() const {
+        const server& old = master();
+        REQUIRE(eventually([&] { return watchers_[0]->command({"SENTINEL", "FAILOVER", "m"}) == "OK"; }));
+        REQUIRE(eventually([&] { return name_another_than(old); }, std::chrono::seconds{30}));
+    }
+
+  private:
+    static std::string port_by(const server& watcher) {
+        const auto said = watcher.command({"SENTINEL", "GET-MASTER-ADDR-BY-NAME", "m"});
+        return said.substr(said.find('\n') + 1);
+    }
+    static bool replicates(const server& node) {
+        return node.command({"INFO", "replication"}).find("master_link_status:up") != std::string::npos;
+    }
+
+    std::array<std::unique_ptr<server>, 3> nodes_;
+    std::array<std::unique_ptr<server>, 3> watchers_;
+};
