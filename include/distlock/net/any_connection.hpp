@@ -118,7 +118,6 @@ class any_connection_of final : public any_connection {
                           .confirm = confirming_connection<C>,
                           .subscribe = subscribing_connection<C>,
                           .shard = sharded_connection<C>,
-                          ,
                           .follow = following_connection<C>}),
           it_(connection) {}
 
