@@ -187,11 +187,11 @@ if(left)
   fault("${header}:1" "is part of an include cycle, ${cycle}: move what they share into a header of its own")
 endif()
 
-# The umbrella and the door to other clients' dialects, which few need, reach everything but the annexes and their doors.
+# The umbrella, and the headers of the roof that few need, reach everything but the annexes and their doors.
 if(NOT "distlock.hpp" IN_LIST headers)
   fault("distlock.hpp:1" "does not exist: the umbrella is missing")
 else()
-  set(reached distlock.hpp interop.hpp)
+  set(reached distlock.hpp diagnose.hpp interop.hpp)
   set(open ${reached})
   while(open)
     list(POP_FRONT open header)

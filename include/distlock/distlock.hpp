@@ -1,4 +1,4 @@
-// The locks, and inspect(): all but connections, testing.hpp, and the dialects of other clients
+// The locks, and inspect(): all but connections, testing.hpp, diagnose.hpp, and the dialects of other clients
 // (interop.hpp). Needs only the standard library; include <distlock/hiredis.hpp> for a connection, or make
 // one of your own.
 #pragma once

@@ -11,6 +11,8 @@
 #include <distlock/base/options_impl.hpp>
 #include <distlock/engine/lock_core_impl.hpp>
 #include <distlock/net/uri_impl.hpp>
+#include <distlock/wire/diagnosis_impl.hpp>
+#include <distlock/wire/examination_impl.hpp>
 #if !defined(DISTLOCK_WITHOUT_HIREDIS) && (__has_include(<hiredis/hiredis.h>) || __has_include(<hiredis.h>))
 #include <distlock/hiredis/cluster_connection_impl.hpp>
 #include <distlock/hiredis/connection_impl.hpp>

@@ -65,6 +65,16 @@ TEST_CASE("sixteen arguments fit, seventeen are refused") {
     CHECK_THROWS_AS(command({a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a}), std::length_error);
 }
 
+TEST_CASE("a command may be made of arguments that were counted at run time") {
+    std::vector<distlock::argument> all{"SET", "orders", "token"};
+    const auto set = command::of(all, "orders");
+    CHECK(argv_of(set) == words{"SET", "orders", "token"});
+    CHECK(set.routing_key() == "orders");
+    CHECK(command::of({}).argv().empty());
+    all.resize(17, "a");
+    CHECK_THROWS_AS(command::of(all), std::length_error);
+}
+
 TEST_CASE("a script is EVALSHA with its name, the number of keys, the keys and the arguments") {
     const command cmd(body, {"orders", "{orders}:b"}, {"token", "30000"});
     CHECK(argv_of(cmd) == words{"EVALSHA", body_sha1, "2", "orders", "{orders}:b", "token", "30000"});

@@ -44,6 +44,14 @@ class command {
         append(argv.begin(), argv.size());
     }
 
+    /// The same of arguments whose number is known at run time.
+    /// Throws: std::length_error as above.
+    static constexpr command of(std::span<const argument> argv, std::string_view routing_key = {}) {
+        command made({}, routing_key);
+        made.append(argv.data(), argv.size());
+        return made;
+    }
+
     /// EVALSHA of `source`, routed by the first key. All keys must hash to one slot.
     /// Throws: std::length_error as above.
     constexpr command(const script& source, std::initializer_list<argument> keys,

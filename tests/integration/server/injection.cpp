@@ -3,8 +3,6 @@
 #include <atomic>
 #include <chrono>
 #include <concepts>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -17,6 +15,7 @@
 
 #include "support/catch.hpp"
 #include "support/hiredis_test.hpp"
+#include "support/permitted_user.hpp"
 #include "support/waiting.hpp"
 
 using namespace hiredis_test;
@@ -172,21 +171,6 @@ TEST_CASE("no user and no password is a command, whatever it holds") {
 
 namespace {
 
-using words = std::vector<std::string>;
-
-// Returns: the words of the line with which that guide makes a user.
-words user_in(const std::string& guide) {
-    std::ifstream text(std::filesystem::path(__FILE__).parent_path() / "../../.." / guide);
-    std::string line;
-    while (std::getline(text, line) && !line.starts_with("ACL SETUSER worker reset ")) {}
-    std::istringstream parts(line);
-    words user;
-    for (std::string one; parts >> one;) user.push_back(one);
-    INFO(guide);
-    REQUIRE(user.size() > 5);
-    return user;
-}
-
 // What a user of the other dialects needs, beside connecting, as .github/SECURITY.md lists it.
 struct permissions {
     std::string commands;
@@ -225,10 +209,6 @@ words least_user() {
     if constexpr (std::same_as<Dialect, distlock::handoff>) return user_in(".github/SECURITY.md");
     if constexpr (std::same_as<Dialect, distlock::redisson>) return user_in("examples/interop.md");
     return user_with(least<Dialect>);
-}
-
-void make(const redis_server& server, const words& user) {
-    REQUIRE(server.command(std::vector<std::string_view>(user.begin(), user.end())) == "OK");
 }
 
 }  // namespace

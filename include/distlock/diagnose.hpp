@@ -1,0 +1,101 @@
+// For operators, and for services that start: what a server is like for locks.
+//
+//   diagnosis diagnose(connection, {.prefix = "orders:", .lease = 30s});
+//
+//   std::cout << distlock::diagnose(redis, {.prefix = "orders:"});
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <new>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/token.hpp>
+#include <distlock/detail/stop_token.hpp>
+#include <distlock/net/any_connection.hpp>
+#include <distlock/net/connection.hpp>
+#include <distlock/net/subscription.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/diagnosis.hpp>
+#include <distlock/wire/examination.hpp>
+#include <distlock/wire/reply.hpp>
+
+namespace distlock {
+
+namespace detail {
+
+// The server's is a wall clock.
+inline std::int64_t wall_clock_microseconds() noexcept {
+    using namespace std::chrono;
+    return duration_cast<microseconds>(system_clock::now().time_since_epoch()).count();
+}
+
+template <connection C>
+void ask_all(C& c, std::span<const command> commands, std::span<reply> replies) {
+    if constexpr (pipelining_connection<C>) {
+        distlock::execute_all(c, commands, replies);
+    } else {
+        // One time-out is enough.
+        for (std::size_t i = 0; i < commands.size(); ++i) {
+            replies[i] = i > 0 && !replies[i - 1].answered()
+                             ? reply::not_sent(replies[i - 1].cause(), replies[i - 1].text())
+                             : distlock::execute(c, commands[i]);
+        }
+    }
+}
+
+template <subscribing_connection C>
+void try_to_subscribe(C& c, examination& asked) {
+    std::chrono::milliseconds patience{500};
+    if constexpr (timed_connection<C>)
+        patience = 2 * std::chrono::milliseconds{std::as_const(c).command_timeout()};
+    try {
+        const auto messages = c.subscribe(asked.channel());
+        const auto until = clock::now() + patience;
+        listener here(messages, {});
+        while (!messages->in_force() && clock::now() < until) here.wait(until, std::stop_token());
+        asked.on_subscribed(messages->in_force(), {});
+    } catch (const std::bad_alloc&) {
+        throw;
+    } catch (const std::exception& e) {
+        asked.on_subscribed(false, e.what());
+    }
+}
+
+}  // namespace detail
+
+/// Effects: asks the server that the connection leads to for its role, its settings, its clock, and for what the user is permitted.
+/// Leaves nothing on it: no lock is taken, no key written. Where ACL DRYRUN is refused, permissions are tried by commands that do
+/// nothing, on a key and a channel of its own; what is refused then stands in the server's ACL LOG. A connection that can subscribe
+/// does so, on its socket for messages, until it ends at the latest. Of a Cluster one node is asked, the one that has the slot of a
+/// key that begins with `options.prefix`.
+/// Returns: the findings. What the server refuses to say is severity::unknown; that it cannot be reached, does not answer, or refuses
+/// the password is one finding, severity::problem.
+/// Throws: std::bad_alloc; error(errc::invalid_name): no lock's name can begin with that prefix; error(errc::no_entropy).
+/// Round trips: three at most over a connection with pipelines, else one for each of some fifty questions; and one for the
+/// subscription, which is waited for as long as two commands. A server that does not answer is asked nothing more.
+template <connection Conn>
+diagnosis diagnose(Conn& connection, const diagnose_options& options = {}) {
+    detail::examination asked(options,
+                              {.subscribe = subscribing_connection<Conn>,
+                               .shard = sharded_connection<Conn>,
+                               .follow = following_connection<Conn>},
+                              token::generate().view());
+    std::vector<reply> replies;
+    for (auto commands = asked.questions(); !commands.empty(); commands = asked.questions()) {
+        replies.assign(commands.size(), reply());
+        const auto before = detail::wall_clock_microseconds();
+        detail::ask_all(connection, commands, replies);
+        asked.on_answers(replies, before, detail::wall_clock_microseconds());
+    }
+    if constexpr (subscribing_connection<Conn>) {
+        if (asked.admitted()) detail::try_to_subscribe(connection, asked);
+    }
+    return asked.conclude();
+}
+
+}  // namespace distlock

@@ -1,0 +1,113 @@
+// Asking a server what it is like for locks: the questions, and what the answers mean. No socket, no clock.
+//
+//   class examination {
+//     std::span<const command> questions();                 // none: all is asked
+//     void on_answers(replies, our_time_before, our_time_after);
+//     const std::string& channel() const;  void on_subscribed(confirmed, why);
+//     diagnosis conclude() const;
+//   };
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <distlock/base/key.hpp>
+#include <distlock/detail/separate.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/diagnosis.hpp>
+#include <distlock/wire/reply.hpp>
+
+namespace distlock {
+
+struct diagnose_options {
+    /// What the names of the locks begin with, such as "orders:". The user's permissions are tried on keys that begin so, and have
+    /// random digits behind; of a Cluster, the node that has the slot of such a key is asked.
+    std::string prefix{};
+    /// The lease of the locks: what is late is late against it.
+    std::chrono::milliseconds lease = std::chrono::seconds{30};
+};
+
+namespace detail {
+
+/// Three rounds at most: what the server says of itself; what ACL DRYRUN says of the user; and where it says nothing, commands that
+/// change nothing whatever the server does with them: the server looks at permissions before all else.
+class examination {
+  public:
+    struct abilities {
+        bool subscribe = false;
+        bool shard = false;
+        bool follow = false;
+    };
+
+    /// `random`: lower-case hexadecimal digits that no name has.
+    /// Throws: error(errc::invalid_name): no lock's name begins with that prefix.
+    DISTLOCK_INLINE examination(const diagnose_options& options, abilities can, std::string_view random);
+    examination(const examination&) = delete;
+    examination& operator=(const examination&) = delete;
+
+    /// Returns: what to ask next, in one pipeline if possible; none: all is asked. Valid until the next call.
+    DISTLOCK_INLINE std::span<const command> questions();
+
+    /// `replies`: to all questions; `before` and `after`: our wall clock around them, in microseconds since 1970.
+    DISTLOCK_INLINE void on_answers(std::span<const reply> replies, std::int64_t before, std::int64_t after);
+
+    /// Returns: a channel that the user must be permitted to subscribe to.
+    const std::string& channel() const noexcept { return channel_; }
+    DISTLOCK_INLINE void on_subscribed(bool confirmed, std::string_view why);
+
+    /// Returns: whether the server talks with this user at all.
+    bool admitted() const noexcept { return admitted_; }
+
+    DISTLOCK_INLINE diagnosis conclude() const;
+
+  private:
+    enum class stage { facts, dry_run, trial, over };
+    enum class role_of { unknown, master, replica, sentinel };
+    enum class verdict { unasked, permitted, refused, unsupported, unanswered };
+    struct tried {
+        verdict what = verdict::unasked;
+        std::string said = {};
+    };
+    class report;
+
+    bool applies(std::size_t need) const noexcept;
+    void ask(std::string_view words, std::initializer_list<std::string_view> before_them = {});
+    role_of standing() const noexcept;
+    bool may_write() const noexcept;
+    const reply* refused_or_silent() const noexcept;
+    void on_facts(std::span<const reply> replies);
+    void on_dry_run(std::span<const reply> replies);
+    void on_trial(std::span<const reply> replies);
+
+    const diagnose_options options_;
+    const abilities can_;
+    const key lock_;
+    const std::string queue_, fence_, owner_, channel_;
+    stage stage_ = stage::facts;
+    std::vector<command> asked_;
+    bool admitted_ = false;
+
+    std::vector<reply> facts_;
+    std::int64_t before_ = 0;
+    std::int64_t after_ = 0;
+    std::string user_;  // empty: not known
+    std::vector<tried> needs_;
+    std::vector<std::size_t> trial_;  // which of them
+    std::optional<reply> write_;      // the answer to a write that changes nothing
+    std::optional<bool> subscribed_;
+    std::string why_not_;
+};
+
+}  // namespace detail
+}  // namespace distlock
+
+#ifndef DISTLOCK_SEPARATE_COMPILATION
+#include <distlock/wire/examination_impl.hpp>
+#endif

@@ -1,0 +1,154 @@
+// What a server's answers say of itself, whatever it says.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <distlock/wire/reply.hpp>
+
+namespace distlock::detail {
+
+/// Returns: the number that `text` is; none: it is none, is negative, or is none that a server counts to. Sums and differences of such
+/// numbers do not overflow.
+inline std::optional<std::int64_t> count_in(std::string_view text) noexcept {
+    std::int64_t value = 0;
+    const auto end = text.data() + text.size();
+    const auto [stop, problem] = std::from_chars(text.data(), end, value);
+    if (problem != std::errc{} || stop != end) return std::nullopt;
+    if (value < 0 || value > std::int64_t{1} << 60U) return std::nullopt;
+    return value;
+}
+
+/// The text of INFO or CLUSTER INFO: lines of `field:value`. A view.
+class info_text {
+  public:
+    /// Of a reply that is no text: without any field.
+    explicit info_text(const reply& answer) noexcept {
+        if (answer.is(reply_kind::string) || answer.is(reply_kind::status)) text_ = answer.text();
+    }
+
+    std::optional<std::string_view> field(std::string_view name) const noexcept {
+        for (std::string_view rest = text_; !rest.empty();) {
+            const auto end = std::min(rest.find('\n'), rest.size());
+            auto line = rest.substr(0, end);
+            rest.remove_prefix(std::min(end + 1, rest.size()));
+            if (line.ends_with('\r')) line.remove_suffix(1);
+            if (line.size() > name.size() && line.starts_with(name) && line[name.size()] == ':')
+                return line.substr(name.size() + 1);
+        }
+        return std::nullopt;
+    }
+    std::optional<std::int64_t> number(std::string_view name) const noexcept {
+        const auto value = field(name);
+        return value ? count_in(*value) : std::nullopt;
+    }
+    bool is(std::string_view name, std::string_view value) const noexcept { return field(name) == value; }
+
+  private:
+    std::string_view text_;
+};
+
+/// Returns: the value of a setting in the answer to CONFIG GET: names and values in turn.
+inline std::optional<std::string_view> setting(const reply& answer, std::string_view name) noexcept {
+    const auto& all = answer.elements();
+    for (std::size_t i = 0; i + 1 < all.size(); i += 2) {
+        if (all[i].text() == name) return all[i + 1].text();
+    }
+    return std::nullopt;
+}
+
+struct server_version {
+    std::array<int, 3> number{};
+    friend auto operator<=>(const server_version&, const server_version&) = default;
+};
+
+/// Returns: the version in "7.0.15" or "8.1.0-rc1"; none: it is no version.
+inline std::optional<server_version> read_version(std::string_view text) noexcept {
+    server_version read;
+    for (int& part : read.number) {
+        const auto end = text.data() + text.size();
+        const auto [stop, problem] = std::from_chars(text.data(), end, part);
+        if (problem != std::errc{}) return std::nullopt;
+        text.remove_prefix(static_cast<std::size_t>(stop - text.data()));
+        if (!text.starts_with('.')) break;
+        text.remove_prefix(1);
+    }
+    return read;
+}
+
+/// One replica, as its master sees it.
+struct replica_state {
+    std::string where;
+    bool online = true;
+    std::optional<std::int64_t> lag;     ///< seconds since it was heard; none: the server does not say
+    std::optional<std::int64_t> behind;  ///< bytes that it has not acknowledged
+};
+
+/// Returns: the replicas in INFO; all that have a line.
+inline std::vector<replica_state> replicas_in(const info_text& info) {
+    std::vector<replica_state> all;
+    const auto written = info.number("master_repl_offset");
+    for (int i = 0;; ++i) {
+        const auto line = info.field("slave" + std::to_string(i));
+        if (!line) return all;
+        const auto part = [&](std::string_view name) -> std::string_view {
+            for (std::string_view rest = *line; !rest.empty();) {
+                const auto end = std::min(rest.find(','), rest.size());
+                const auto pair = rest.substr(0, end);
+                rest.remove_prefix(std::min(end + 1, rest.size()));
+                if (pair.size() > name.size() && pair.starts_with(name) && pair[name.size()] == '=')
+                    return pair.substr(name.size() + 1);
+            }
+            return {};
+        };
+        replica_state one;
+        one.where = std::string(part("ip")) + ":" + std::string(part("port"));
+        one.online = part("state") == "online";
+        one.lag = count_in(part("lag"));
+        if (const auto got = count_in(part("offset")); got && written)
+            one.behind = std::max<std::int64_t>(*written - *got, 0);
+        all.push_back(std::move(one));
+    }
+}
+
+/// Returns: the replicas in a master's answer to ROLE.
+inline std::vector<replica_state> replicas_in(const reply& role) {
+    std::vector<replica_state> all;
+    const auto& said = role.elements();
+    if (said.size() < 3 || said[0].text() != "master") return all;
+    for (const reply& each : said[2].elements()) {
+        const auto& parts = each.elements();
+        if (parts.size() < 3) continue;
+        replica_state one;
+        one.where = parts[0].text() + ":" + parts[1].text();
+        const auto written = count_in(std::to_string(said[1].number()));
+        if (const auto got = count_in(parts[2].text()); got && written)
+            one.behind = std::max<std::int64_t>(*written - *got, 0);
+        all.push_back(std::move(one));
+    }
+    return all;
+}
+
+/// Returns: microseconds since 1970 in the answer to TIME.
+inline std::optional<std::int64_t> time_in(const reply& answer) noexcept {
+    const auto& parts = answer.elements();
+    if (parts.size() != 2) return std::nullopt;
+    std::array<std::int64_t, 2> values{};
+    for (std::size_t i = 0; i < 2; ++i) {
+        const auto value = parts[i].is(reply_kind::integer) ? parts[i].number() : count_in(parts[i].text());
+        if (!value || *value < 0 || *value > 1'000'000'000'000) return std::nullopt;
+        values[i] = *value;
+    }
+    return values[0] * 1'000'000 + values[1];
+}
+
+}  // namespace distlock::detail
