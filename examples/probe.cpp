@@ -1,5 +1,6 @@
 // Takes a lock and says how it went, for trying a server by hand, beside services that use it.
 // Usage: probe [key requestor expiry_ms wait_ms], which it asks for otherwise; the server is $DISTLOCK_SERVER, a URI.
+//        probe --diagnose [prefix]: what the server is like for locks whose names begin so; 1 when it has a problem.
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -7,11 +8,15 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 
+#include <distlock/diagnose.hpp>
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
 #include <distlock/interop.hpp>
+
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -32,11 +37,37 @@ std::optional<std::chrono::milliseconds> milliseconds(const std::string& text) {
 
 double in_ms(distlock::clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
 
+template <class Connection>
+int print_diagnosis(const std::string& server, const std::string& prefix) {
+    Connection redis{server};
+    const auto seen = distlock::diagnose(redis, {.prefix = prefix, .lease = 30s});
+    std::cout << seen;
+    return seen.worst() == distlock::severity::problem ? 1 : 0;
+}
+
+int diagnose(const std::string& server, const std::string& prefix) {
+    const std::string_view scheme = std::string_view(server).substr(0, server.find("://"));
+    if (scheme.ends_with("+sentinel")) return print_diagnosis<distlock::sentinel_connection>(server, prefix);
+    if (scheme.ends_with("+cluster")) return print_diagnosis<distlock::cluster_connection>(server, prefix);
+    return print_diagnosis<distlock::hiredis_connection>(server, prefix);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+    const char* const named = std::getenv("DISTLOCK_SERVER");
+    const std::string server = named != nullptr ? named : "redis://127.0.0.1:6379";
+    if ((argc == 2 || argc == 3) && argv[1] == std::string_view("--diagnose")) {
+        try {
+            return diagnose(server, argc == 3 ? argv[2] : "");
+        } catch (const distlock::error& e) {
+            std::fprintf(stderr, "%s\n", e.what());
+            return 3;
+        }
+    }
     if (argc != 1 && argc != 5) {
-        std::fprintf(stderr, "usage: %s [key requestor expiry_ms wait_ms]\n", argv[0]);
+        std::fprintf(stderr, "usage: %s [key requestor expiry_ms wait_ms]\n       %s --diagnose [prefix]\n",
+                     argv[0], argv[0]);
         return 2;
     }
     const auto value = [&](int which, const char* what) { return argc > which ? argv[which] : ask(what); };
@@ -48,9 +79,8 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "expiry and wait are whole numbers of milliseconds\n");
         return 2;
     }
-    const char* const server = std::getenv("DISTLOCK_SERVER");
     try {
-        distlock::hiredis_connection redis{server != nullptr ? server : "redis://127.0.0.1:6379"};
+        distlock::hiredis_connection redis{server};
         distlock::mutex<distlock::hiredis_connection, distlock::plain> lock{
             redis, key, {.lease = *expiry, .owner_info = requestor}};
         const auto asked = distlock::clock::now();

@@ -338,7 +338,9 @@ TEST_CASE("what a restart loses depends on what is written, and when") {
     CHECK(with("yes", "everysec", "").find("of the last second") != std::string::npos);
     CHECK(with("yes", "no", "").starts_with("warning: "));
     CHECK(with("no", "always", "3600 1").starts_with("warning: snapshots only (save 3600 1)"));
-    CHECK(with("no", "always", "").starts_with("warning: none: a restart frees all locks"));
+    CHECK(with("no", "always", "").starts_with("warning: none: a restart frees all locks, and their owners"));
+    CHECK(with("no", "always", "", "connected_slaves:1\r\nslave0:ip=h,port=1,state=online\r\n")
+              .starts_with("warning: none: a restart frees all locks, on its replicas, too"));
     CHECK(
         with("yes", "always", "", "aof_enabled:1\r\naof_last_write_status:err\r\n").starts_with("problem: "));
     CHECK(with("no", "always", "3600 1", "rdb_last_bgsave_status:err\r\n").find("snapshot failed") !=

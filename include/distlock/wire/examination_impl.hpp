@@ -351,9 +351,9 @@ class examination::report {
 
     void persistence() {
         constexpr text subject = "persistence";
-        constexpr text loses_all =
-            ": a restart frees all locks, and their owners do not know until their next renewal; or let a "
-            "replica take over";
+        const auto loses_all = std::string(": a restart frees all locks") +
+                               (seen_replicas().empty() ? "" : ", on its replicas, too") +
+                               ", and their owners do not know until their next renewal; set appendonly yes";
         const auto aof = setting(fact(asked_for::append), "appendonly");
         const auto fsync = setting(fact(asked_for::append), "appendfsync");
         const auto save = setting(fact(asked_for::save), "save");
@@ -384,10 +384,9 @@ class examination::report {
         }
         if (!save) {
             return add(severity::warning, subject,
-                       "no append-only file; snapshots " + could_not(fact(asked_for::save)) +
-                           std::string(loses_all));
+                       "no append-only file; snapshots " + could_not(fact(asked_for::save)) + loses_all);
         }
-        if (save->empty()) return add(severity::warning, subject, "none" + std::string(loses_all));
+        if (save->empty()) return add(severity::warning, subject, "none" + loses_all);
         add(severity::warning, subject,
             "snapshots only (save " + printable(*save, 60) +
                 "): a crash frees the locks that were taken since the last one, and brings back others; set "
