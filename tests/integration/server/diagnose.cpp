@@ -50,7 +50,7 @@ std::string field(const redis_server& server, const char* section, const std::st
 
 TEST_CASE("diagnose leaves nothing on a server: no key, no write, no subscription, no refusal") {
     const redis_server server;
-    make(server, user_in(".github/SECURITY.md"));
+    make(server, {"ACL", "SETUSER", "worker", "reset", "on", ">secret", "~*", "&*", "+@all", "-acl"});
     const auto before = field(server, "persistence", "rdb_changes_since_last_save");
     const auto expect_nothing = [&] {
         CHECK(server.command({"DBSIZE"}) == "0");
