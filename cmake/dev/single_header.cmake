@@ -98,7 +98,8 @@ string(CONFIGURE [[
 // C++20, hiredis, and a thread library: c++ -std=c++20 -pthread service.cpp -lhiredis
 //
 // Left out: TLS (<distlock/hiredis_tls.hpp>), the dialects of other clients (<distlock/interop.hpp>), what looks a server over
-// (<distlock/diagnose.hpp>), what helps to test a service (<distlock/testing.hpp>). No source file includes both this and a header of include/distlock.
+// (<distlock/diagnose.hpp>), what helps to test a service (<distlock/testing.hpp>). No source file includes both this and a header of
+// include/distlock.
 //
 @licence@
 #pragma once

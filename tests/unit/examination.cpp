@@ -214,6 +214,8 @@ TEST_CASE(
     CHECK(it.was_asked("ZADD"));
 
     it.with("INFO", info("min_slaves_good_slaves:1\r\n"));
+    CHECK(says(diagnose(it), severity::unknown, "persistence",
+               "unless the service keeps its data in a way of its own"));
     CHECK(says(diagnose(it), severity::unknown, "min-replicas-to-write",
                "set, but its value could not be asked"));
 }

@@ -94,10 +94,10 @@ struct consequence {
 };
 inline constexpr std::array<consequence, 9> consequences{{
     {purpose::every_lock, severity::problem,
-     "locks fail with errc::permission_denied or errc::unsupported_command"},
+     "locks cannot be taken, kept or released: errc::permission_denied or errc::unsupported_command"},
     {purpose::waiting, severity::problem,
      "waiters cannot queue: a lock that is taken fails instead of being waited for"},
-    {purpose::fences, severity::warning, "mutexes with .fencing fail"},
+    {purpose::fences, severity::warning, "with .fencing, a lock fails at times"},
     {purpose::owner_info, severity::warning, "mutexes with .owner_info fail"},
     {purpose::inspecting, severity::warning, "inspect() reports no waiters"},
     {purpose::counting, severity::warning, "a dead waiter always costs the others two seconds"},
@@ -111,45 +111,31 @@ struct known_bug {
     bool valkey;
     server_version first, mended;
     severity how;
-    bool only_with_aof;
     std::string_view text;
+    bool only_with_aof = false;
 };
+inline constexpr std::string_view too_old = "older than Redis 6.2: locks are not tested with it";
+inline constexpr std::string_view no_check_in_scripts =  // redis/redis#10160; notes of 6.2.7
+    "scripts ignore min-replicas-to-write (redis#9993, mended in 6.2.7): an old master goes on granting and "
+    "renewing locks";
+inline constexpr std::string_view unsynced_rewrite =  // notes of 7.0.5
+    "the end of an append-only file may not be on disk when it is rewritten (redis#11004, mended in 7.0.5): "
+    "a crash of the machine loses more locks than appendfsync says";
 inline constexpr std::string_view lua_bug =
     "whoever may run EVAL, as each user of locks may, can run code on the server (CVE-2025-49844); a "
-    "distribution may have mended "
-    "it under the old number";
+    "distribution may have mended it under the old number";
 inline constexpr std::array<known_bug, 11> known_bugs{{
-    {false,
-     {{0, 0, 0}},
-     {{6, 2, 0}},
-     severity::problem,
-     false,
-     "older than Redis 6.2: locks are not tested with it"},
-    // redis/redis#9993, #10160; notes of 6.2.7
-    {false,
-     {{0, 0, 0}},
-     {{6, 2, 7}},
-     severity::warning,
-     false,
-     "scripts ignore min-replicas-to-write (redis#9993, mended in 6.2.7): an old master goes on granting and "
-     "renewing locks"},
-    // redis/redis#11004; notes of 7.0.5
-    {false,
-     {{7, 0, 0}},
-     {{7, 0, 5}},
-     severity::warning,
-     true,
-     "the last of an append-only file may not be on disk when it is rewritten (redis#11004, mended in "
-     "7.0.5): a crash of the "
-     "machine loses more locks than appendfsync says"},
-    {false, {{0, 0, 0}}, {{6, 2, 20}}, severity::warning, false, lua_bug},
-    {false, {{7, 0, 0}}, {{7, 2, 11}}, severity::warning, false, lua_bug},
-    {false, {{7, 4, 0}}, {{7, 4, 6}}, severity::warning, false, lua_bug},
-    {false, {{8, 0, 0}}, {{8, 0, 4}}, severity::warning, false, lua_bug},
-    {false, {{8, 1, 0}}, {{8, 2, 2}}, severity::warning, false, lua_bug},
-    {true, {{0, 0, 0}}, {{7, 2, 11}}, severity::warning, false, lua_bug},
-    {true, {{8, 0, 0}}, {{8, 0, 6}}, severity::warning, false, lua_bug},
-    {true, {{8, 1, 0}}, {{8, 1, 4}}, severity::warning, false, lua_bug},
+    {false, {{0, 0, 0}}, {{6, 2, 0}}, severity::problem, too_old},
+    {false, {{0, 0, 0}}, {{6, 2, 7}}, severity::warning, no_check_in_scripts},
+    {false, {{7, 0, 0}}, {{7, 0, 5}}, severity::warning, unsynced_rewrite, true},
+    {false, {{0, 0, 0}}, {{6, 2, 20}}, severity::warning, lua_bug},
+    {false, {{7, 0, 0}}, {{7, 2, 11}}, severity::warning, lua_bug},
+    {false, {{7, 4, 0}}, {{7, 4, 6}}, severity::warning, lua_bug},
+    {false, {{8, 0, 0}}, {{8, 0, 4}}, severity::warning, lua_bug},
+    {false, {{8, 1, 0}}, {{8, 2, 2}}, severity::warning, lua_bug},
+    {true, {{0, 0, 0}}, {{7, 2, 11}}, severity::warning, lua_bug},
+    {true, {{8, 0, 0}}, {{8, 0, 6}}, severity::warning, lua_bug},
+    {true, {{8, 1, 0}}, {{8, 1, 4}}, severity::warning, lua_bug},
 }};
 
 }  // namespace asked_for
@@ -266,7 +252,7 @@ class examination::report {
         if (is_replica()) return;
         if (!knows_replicas()) {
             return add(severity::unknown, "replicas",
-                       could_not(fact(asked_for::info)) + ": nor what a fail-over would lose");
+                       could_not(fact(asked_for::info)) + ": what a fail-over would lose is not known");
         }
         const auto all = seen_replicas();
         if (all.empty())
@@ -302,10 +288,10 @@ class examination::report {
         const std::int64_t lag = count_in(max_lag.value_or("")).value_or(-1);  // -1: not known
         if (needed == 0 || lag == 0) {
             if (all.empty()) return add(severity::ok, subject, "off, and there are no replicas");
-            return add(severity::warning, subject,
-                       "off: after a fail-over the old master goes on granting and renewing locks for "
-                       "clients that still reach it; set "
-                       "it to 1, with a min-replicas-max-lag below the lease");
+            return add(
+                severity::warning, subject,
+                "off: after a fail-over the old master goes on granting and renewing locks for clients that "
+                "still reach it; set it to 1, with a min-replicas-max-lag below the lease");
         }
         const auto online = static_cast<std::int64_t>(
             std::count_if(all.begin(), all.end(), [](const replica_state& one) { return one.online; }));
@@ -365,7 +351,7 @@ class examination::report {
                 "the last snapshot failed: with stop-writes-on-bgsave-error the server refuses writes");
         if (!aof && !info_.field("aof_enabled")) {
             return add(severity::unknown, subject,
-                       could_not(fact(asked_for::append)) + ": nor what a restart would lose");
+                       could_not(fact(asked_for::append)) + ": what a restart would lose is not known");
         }
         if (has_aof()) {
             if (!fsync) {
@@ -383,8 +369,10 @@ class examination::report {
                     (*fsync == "everysec" ? "second" : "half minute or so"));
         }
         if (!save) {
-            return add(severity::warning, subject,
-                       "no append-only file; snapshots " + could_not(fact(asked_for::save)) + loses_all);
+            return add(severity::unknown, subject,
+                       "no append-only file; snapshots " + could_not(fact(asked_for::save)) +
+                           ": unless the service keeps its data in a way of its own, a restart frees locks "
+                           "that are held");
         }
         if (save->empty()) return add(severity::warning, subject, "none" + loses_all);
         add(severity::warning, subject,
@@ -419,8 +407,7 @@ class examination::report {
         add(severity::warning, "clock",
             shown +
                 ": if it is the server's that is wrong, to set it forward ends leases early, and so does a "
-                "fail-over to a replica "
-                "whose clock is right, or more ahead; slew it");
+                "fail-over to a replica whose clock is right, or more ahead; slew it");
     }
 
     void cluster() {
@@ -436,8 +423,7 @@ class examination::report {
         if (!of_.can_.shard) {
             add(severity::warning, "cluster",
                 "a node of a Cluster, over a connection that is not made for one: locks of other nodes fail "
-                "with errc::wrong_node, "
-                "and waiters may poll; use cluster_connection");
+                "with errc::wrong_node, and waiters may poll; use cluster_connection");
         } else if (old) {
             add(severity::warning, "cluster",
                 "older than Redis 7, it has no SSUBSCRIBE: waiters poll, in any order");
