@@ -153,12 +153,13 @@ TEST_CASE("a slot that is between two nodes is waited for, until the time is ove
     command stopped = get(key);
     stopped.until(token);
     std::jthread caller([&] {
-        CHECK(eventually([&] { return asked == 4; }));
+        static_cast<void>(eventually([&] { return asked == 4; }));
         stop.request_stop();  // the pause that follows is of 80 ms
     });
     const auto answer = redis.execute(stopped);
     CHECK_FALSE(answer.answered());
     CHECK(answer.cause() == errc::cancelled);
+    CHECK(asked >= 4);
     CHECK(asked <= 5);
 }
 
