@@ -14,10 +14,12 @@
 #include <distlock/testing.hpp>
 
 #include "support/catch.hpp"
+#include "support/cluster.hpp"
 #include "support/fresh_name.hpp"
 #include "support/lease_observers.hpp"
 #include "support/minimal_connection.hpp"
 #include "support/replicated_server.hpp"
+#include "support/sentinels.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -344,5 +346,53 @@ TEST_CASE("a connection that cannot pipeline is refused where replicas are to ha
     } catch (const distlock::error& e) {
         CHECK(e.code() == errc::invalid_option);
         CHECK_THAT(e.what(), contains_text("cannot pipeline"));
+    }
+}
+
+TEST_CASE("on a Cluster the replicas of the lock's own node count") {
+    const cluster nodes(true);
+    distlock::cluster_connection redis(nodes.uri());
+    using locker = distlock::mutex<distlock::cluster_connection>;
+    std::vector<std::unique_ptr<locker>> locks;
+    for (int i = 0; i < 9; ++i)
+        locks.push_back(std::make_unique<locker>(redis, "orders:" + std::to_string(i), one_replica));
+    const auto& silent = *nodes.nodes()[0];
+    auto& replica = *nodes.nodes()[cluster::masters];
+    for (auto& m : locks) {
+        INFO(m->name());
+        REQUIRE(eventually([&] {  // a replica acknowledges nothing for a second after it was connected
+            std::error_code ec;
+            return m->try_lock(ec);
+        }));
+        m->unlock();
+    }
+    const paused hangs(replica);
+    for (auto& m : locks) {
+        std::error_code ec;
+        const bool here = &nodes.owner_of(m->name()) == &silent;
+        CHECK(m->try_lock(ec) != here);
+        CHECK(ec == (here ? std::error_code(errc::not_replicated) : std::error_code()));
+        if (!here) m->unlock();
+        CHECK(gone(nodes.owner_of(m->name()), m->name()));
+    }
+}
+
+TEST_CASE("what was granted is on the replica that takes over, and is renewed there") {
+    const sentinels group;
+    distlock::sentinel_connection redis(group.uri());
+    using locker = distlock::mutex<distlock::sentinel_connection>;
+    const lock_options both{.lease = 60s, .patience = 30s, .replicas = 2, .replica_timeout = 1s};
+    std::vector<std::unique_ptr<locker>> held;
+    for (int i = 0; i < 20; ++i) {
+        held.push_back(std::make_unique<locker>(redis, "orders:" + std::to_string(i), both));
+        held.back()->lock();
+    }
+    group.master().kill();
+    REQUIRE(eventually([&] { return redis.execute({"PING"}).is_status("PONG"); }, 30s));
+    for (auto& m : held) {
+        CHECK(m->owns_lock());
+        CHECK(there(group.master(), m->name()));
+        m->unlock();
+        CHECK(gone(group.master(), m->name()));
     }
 }
