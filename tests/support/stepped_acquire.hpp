@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/lease.hpp>
 #include <distlock/engine/acquire.hpp>
+#include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/outcome.hpp>
 
 #include "support/catch.hpp"
@@ -60,18 +62,20 @@ class stepped_acquire {
     /// Effects: what was sent is answered.
     const acquire_step& answer(const acquire_outcome& outcome) { return answer(outcome, round_trip_); }
     /// Effects: what was sent is answered, `took` after it was sent.
-    const acquire_step& answer(const acquire_outcome& outcome, clock::duration took) {
+    const acquire_step& answer(const acquire_outcome& outcome, clock::duration took,
+                               const std::optional<distlock::acknowledgement>& replicated = {}) {
         REQUIRE((step_.what == kind::send_acquire || step_.what == kind::send_look ||
                  (queues_ && step_.what == kind::send_enter)));
         const auto sent = now_;
         now_ += took;
-        return step_ = machine_.on_outcome(outcome, sent, now_);
+        return step_ = machine_.on_outcome(outcome, sent, now_, replicated);
     }
-    const acquire_step& claimed(distlock::renew_outcome::kind what, clock::duration took = 1ms) {
+    const acquire_step& claimed(distlock::renew_outcome::kind what, clock::duration took = 1ms,
+                                const std::optional<distlock::acknowledgement>& replicated = {}) {
         REQUIRE(step_.what == kind::send_claim);
         const auto sent = now_;
         now_ += took;
-        return step_ = machine_.on_claim({what}, sent, now_);
+        return step_ = machine_.on_claim({what}, sent, now_, replicated);
     }
     /// Effects: the pause is slept to its end.
     const acquire_step& sleep() {

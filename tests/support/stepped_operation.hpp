@@ -31,6 +31,15 @@ struct stepped_operation {
         now += took;
         return next = op.resume(event::answered(r, sent, now));
     }
+    /// Effects: what was sent, and what goes behind it, is answered.
+    const action& answer(const reply& r, const reply& replicated, duration took = 1ms) {
+        REQUIRE(next.what == kind::send);
+        REQUIRE(next.behind);
+        const distlock::acknowledged_reply both{r, replicated};
+        const auto sent = now;
+        now += took;
+        return next = op.resume(event::answered(both, sent, now));
+    }
     /// Effects: the time is up.
     const action& wake() {
         REQUIRE((next.what == kind::wait || next.what == kind::pause || next.what == kind::subscribe));

@@ -836,3 +836,103 @@ TEST_CASE("a hundred thousand random attempts keep every rule") {
     }
     CHECK(wrong == 0);
 }
+
+// ---- what replicas have to acknowledge ---------------------------------------------------------------------
+
+namespace {
+
+using distlock::acknowledgement;
+using renewed = distlock::renew_outcome::kind;
+
+acquire_limits replicated(acquire_limits limits = defaults) {
+    limits.replicas = 1;
+    return limits;
+}
+const acknowledgement enough{acknowledgement::kind::enough, {}, 1};
+const acknowledgement too_few{acknowledgement::kind::too_few, errc::not_replicated, 0};
+acknowledgement unknown(errc cause = errc::no_reply) { return {acknowledgement::kind::unknown, cause}; }
+
+}  // namespace
+
+TEST_CASE("a grant that enough replicas acknowledged counts, from before it was sent") {
+    attempt a(replicated());
+    CHECK(a.answer(granted, 5ms, enough).what == kind::granted);
+    CHECK(a.step().at == validity_end(start, 30s));
+    CHECK_NOTHING_FIRST(a.step());
+}
+
+TEST_CASE("a grant that too few replicas acknowledged is released, and is no grant") {
+    attempt a(replicated());
+    CHECK(a.answer(granted, 5ms, too_few).what == kind::failed);
+    CHECK(a.step().cause == errc::not_replicated);
+    CHECK(a.step().leave_first);
+    CHECK_FALSE(a.step().in_doubt);
+}
+
+TEST_CASE("an earlier success that is found is claimed: nothing was written when it was") {
+    attempt a(replicated());
+    a.answer(lost(), 200ms);
+    CHECK(a.answer(granted, 1ms).what == kind::send_claim);
+    const auto sent = a.now();
+    CHECK(a.claimed(renewed::kept, 2ms, enough).what == kind::granted);
+    CHECK(a.step().at == validity_end(sent, 30s));
+}
+
+TEST_CASE("a claim that too few replicas acknowledged is released, and is no grant") {
+    attempt a(replicated(), true);
+    CHECK(a.answer(granted, 1ms).what == kind::send_claim);
+    CHECK(a.claimed(renewed::kept, 2ms, too_few).what == kind::failed);
+    CHECK(a.step().cause == errc::not_replicated);
+    CHECK(a.step().leave_first);
+}
+
+TEST_CASE("a claim whose answer says nothing of replicas is none") {
+    attempt a(replicated(), true);
+    CHECK(a.answer(granted, 1ms).what == kind::send_claim);
+    CHECK(a.claimed(renewed::kept, 1ms).what == kind::pause);
+}
+
+TEST_CASE(
+    "where it is not known what replicas have, the lock is claimed again, no longer than patience lasts") {
+    attempt a(replicated());
+    a.answer(granted, 1ms, unknown());
+    const auto begun = a.now();
+    int claims = 0;
+    while (a.step().what == kind::pause) {
+        CHECK(a.sleep().what == kind::send_claim);
+        a.claimed(renewed::kept, 1ms, unknown());
+        ++claims;
+    }
+    CHECK(a.step().what == kind::failed);
+    CHECK(a.step().cause == errc::no_reply);
+    CHECK(a.step().leave_first);
+    CHECK(claims > 5);
+    CHECK(a.now() - begun >= defaults.patience);
+    CHECK(a.now() - begun < defaults.patience + 200ms);
+
+    attempt b(replicated());
+    b.answer(granted, 1ms, unknown());
+    b.sleep();
+    CHECK(b.claimed(renewed::kept, 1ms, enough).what == kind::granted);
+}
+
+TEST_CASE("a stop while replicas are waited for leaves the lock") {
+    attempt a(replicated());
+    CHECK(a.answer(granted, 1ms, unknown(errc::cancelled)).what == kind::failed);
+    CHECK(a.step().cause == errc::cancelled);
+    CHECK(a.step().leave_first);
+}
+
+TEST_CASE("a server that refuses to wait for replicas fails the attempt at once, and the lock is released") {
+    attempt a(replicated());
+    const acknowledgement refusal{acknowledgement::kind::refused, errc::permission_denied};
+    CHECK(a.answer(granted, 1ms, refusal).what == kind::failed);
+    CHECK(a.step().cause == errc::permission_denied);
+    CHECK(a.step().leave_first);
+}
+
+TEST_CASE("a lock that is taken is waited for as ever, whatever its server says of replicas") {
+    attempt a(replicated());
+    CHECK(a.answer(taken, 1ms, enough).what == kind::send_look);
+    CHECK(a.answer(busy(20s), 1ms).what == kind::pause);
+}

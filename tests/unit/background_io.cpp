@@ -961,3 +961,43 @@ TEST_CASE("a child gets background I/O even if a thread of its parent was just a
     CHECK(all);
 }
 #endif
+
+// ---- what replicas have to acknowledge ---------------------------------------------------------------------
+
+namespace {
+
+struct replicated_task final : distlock::engine::background_task {
+    distlock::engine::background_task::step begin(time_point) noexcept override {
+        const command write{"ECHO", "write"};
+        return {write, {}, wait.behind(write)};
+    }
+    time_point end(const reply&, time_point, time_point) noexcept override { return never; }
+    time_point end_both(const reply& answer, const reply& replicated, time_point,
+                        time_point) noexcept override {
+        both = answer.is_status("OK") && replicated.is_status("OK");
+        ++ends;
+        return never;
+    }
+    const distlock::replica_wait wait{1, 7ms};
+    bool both = false;
+    std::atomic<int> ends{0};
+};
+
+}  // namespace
+
+TEST_CASE("what waits for replicas goes in a pipeline of its own, after what does not") {
+    pipelining connection;
+    manual_clock::reset();
+    manual_io io(connection);
+    replicated_task slow;
+    task quick("quick");
+    const auto at = manual_clock::now() + 1s;
+    io.schedule(slow, at);
+    io.schedule(quick, at);
+    manual_clock::advance(1s);
+    REQUIRE(eventually([&] { return slow.ends == 1 && quick.ends == 1; }));
+    CHECK(slow.both);
+    CHECK(connection.pipelines() == std::vector<std::vector<std::string>>{{"quick"}, {"write", "7"}});
+    io.cancel(slow);
+    io.cancel(quick);
+}

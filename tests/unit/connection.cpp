@@ -479,3 +479,70 @@ TEST_CASE("without memory for a second pipeline the bodies are sent one by one")
     }));
 #endif
 }
+
+// ---- a write, and what waits for its replicas ---------------------------------------------------------------
+
+namespace {
+
+/// Lacks every script once; notes what was sent, in order.
+struct forgetful {
+    reply execute(const command& cmd) { return answer(cmd); }
+    reply answer(const command& cmd) {
+        sent.emplace_back(cmd.argv()[0]);
+        if (cmd.argv()[0] == "EVALSHA") return reply::error("NOSCRIPT No matching script.");
+        return reply::string(sent.back());
+    }
+    words sent;
+};
+struct pipelining_forgetful : forgetful {
+    void pipeline(std::span<const command> commands, std::span<reply> replies) {
+        for (std::size_t i = 0; i < commands.size(); ++i) replies[i] = answer(commands[i]);
+    }
+};
+struct acknowledging_forgetful : pipelining_forgetful {
+    distlock::acknowledged_reply execute_acknowledged(const command& write, const command& wait) {
+        if (throws) throw std::runtime_error("broken");
+        sent.emplace_back("both");
+        auto first = answer(write);
+        return {std::move(first), answer(wait)};
+    }
+    bool throws = false;
+};
+static_assert(distlock::acknowledging_connection<acknowledging_forgetful> &&
+              !distlock::acknowledging_connection<pipelining_forgetful>);
+
+const distlock::replica_wait one_replica(1, std::chrono::milliseconds{100});
+
+}  // namespace
+
+TEST_CASE(
+    "a script that the server lacks is sent again with the wait for replicas behind it, in a pipeline") {
+    pipelining_forgetful c;
+    const std::vector<command> commands{command(answer_one, {"a"}, {}), one_replica.behind(by_name),
+                                        command{"GET", "b"}, command(answer_two, {"c"}, {}),
+                                        one_replica.behind(by_name)};
+    const auto replies = answers_to(c, commands);
+    CHECK(c.sent == words{"EVALSHA", "WAIT", "GET", "EVALSHA", "WAIT", "EVAL", "WAIT", "EVAL", "WAIT"});
+    CHECK(texts(replies) == words{"EVAL", "WAIT", "GET", "EVAL", "WAIT"});
+}
+
+TEST_CASE("a write and the wait for its replicas go together, also when the server lacks the script") {
+    pipelining_forgetful piped;
+    distlock::any_connection_of<pipelining_forgetful> over_pipeline(piped);
+    const auto first = over_pipeline.execute_acknowledged(by_name, one_replica.behind(by_name));
+    CHECK(first.answer.is_string("EVAL"));
+    CHECK(first.replicated.is_string("WAIT"));
+    CHECK(piped.sent == words{"EVALSHA", "WAIT", "EVAL", "WAIT"});
+
+    acknowledging_forgetful whole;
+    distlock::any_connection_of<acknowledging_forgetful> over_both(whole);
+    const auto second = over_both.execute_acknowledged(by_name, one_replica.behind(by_name));
+    CHECK(second.answer.is_string("EVAL"));
+    CHECK(second.replicated.is_string("WAIT"));
+    CHECK(whole.sent == words{"both", "EVALSHA", "WAIT", "both", "EVAL", "WAIT"});
+
+    whole.throws = true;
+    const auto third = over_both.execute_acknowledged(by_name, one_replica.behind(by_name));
+    CHECK(third.answer.is(reply_kind::no_answer));
+    CHECK(third.replicated.is(reply_kind::no_answer));
+}

@@ -48,6 +48,7 @@ constexpr std::array table{
     row{errc::holder_without_ttl, std::errc::device_or_resource_busy},
     row{errc::no_server, std::errc::no_such_file_or_directory},
     row{errc::no_thread, std::errc::resource_unavailable_try_again},
+    row{errc::not_replicated, std::errc::resource_unavailable_try_again},
 };
 
 const std::string no_such_code = "unknown error";

@@ -199,3 +199,56 @@ TEST_CASE("a stop instead of the question for a type leaves the cause as it is")
     CHECK(s.result().cause == errc::wrong_type);
     CHECK(s.result().trouble == "WRONGTYPE x");
 }
+
+// ---- what replicas have to acknowledge ---------------------------------------------------------------------
+
+namespace {
+
+acquire_limits replicated(acquire_limits all = limits) {
+    all.replicas = 2;
+    all.replica_timeout = 100ms;
+    return all;
+}
+words behind(const stepped& s) {
+    REQUIRE(s.next.behind);
+    return {s.next.behind->argv().begin(), s.next.behind->argv().end()};
+}
+
+}  // namespace
+
+TEST_CASE(
+    "the wait for replicas goes behind the write that takes the lock, and behind a claim; not behind a "
+    "look") {
+    stepped s(dialect, replicated());
+    s.begin();
+    CHECK(behind(s) == words{"WAIT", "2", "100"});
+    CHECK(s.next.behind->routing_key() == "orders");
+    s.answer(taken, reply::integer(2));
+    CHECK_FALSE(s.next.behind);
+    s.answer(ok);
+    CHECK(behind(s) == words{"WAIT", "2", "100"});
+    CHECK(s.sends().front() == "EVALSHA");
+    s.answer(reply::integer(1), reply::integer(2));
+    CHECK(s.next.what == kind::done);
+    CHECK(s.result().what == ended::granted);
+}
+
+TEST_CASE("replicas are waited for no longer than half of the time that is left") {
+    auto all = replicated();
+    all.deadline = start + 60ms;
+    stepped s(dialect, all);
+    s.begin();
+    CHECK(behind(s) == words{"WAIT", "2", "30"});
+}
+
+TEST_CASE("too few replicas are counted in the error text, and the lock is left by its token") {
+    stepped s(dialect, replicated());
+    s.begin();
+    const auto token = s.token_now();
+    s.answer(ok, reply::integer(1));
+    CHECK(s.next.what == kind::done);
+    CHECK(leaves(s.next, token, false));
+    CHECK(s.result().what == ended::failed);
+    CHECK(s.result().cause == errc::not_replicated);
+    CHECK(s.result().trouble == "1 of 2 replicas have it");
+}

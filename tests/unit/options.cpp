@@ -184,3 +184,23 @@ TEST_CASE("a message names the value and the unit") {
     static_cast<void>(refusal({.lease = 1ms}, 200ms, &text));
     CHECK_THAT(text, contains_text("a lease of 1 ms") && contains_text("from 10 ms to 24 h"));
 }
+
+TEST_CASE("0 to 1000 replicas are accepted, any other number refused") {
+    CHECK_FALSE(refusal({.replicas = 0}));
+    CHECK_FALSE(refusal({.replicas = 1000}));
+    std::string text;
+    CHECK(refusal({.replicas = -1}, 200ms, &text) == errc::invalid_option);
+    CHECK_THAT(text, contains_text("replicas is -1, give 0 to 1000"));
+    CHECK(refusal({.replicas = 1001}) == errc::invalid_option);
+    CHECK(refusal({.replicas = std::numeric_limits<int>::min()}) == errc::invalid_option);
+}
+
+TEST_CASE("replicas are waited for 1 ms at least: zero is what the server takes for ever") {
+    CHECK_FALSE(refusal({.replica_timeout = 1ms}));
+    CHECK_FALSE(refusal({.replica_timeout = hours::max()}));
+    std::string text;
+    CHECK(refusal({.replica_timeout = 0ms}, 200ms, &text) == errc::invalid_option);
+    CHECK_THAT(text, contains_text("replica_timeout is 0 ms, give 1 ms or more"));
+    CHECK(refusal({.replica_timeout = 999us}) == errc::invalid_option);
+    CHECK(refusal({.replica_timeout = -1h}) == errc::invalid_option);
+}

@@ -56,7 +56,8 @@ enum class errc {
     no_server,  ///< std::errc::no_such_file_or_directory: a private server could not be started
 
     // Later additions, at the end: values are stable.
-    no_thread  ///< std::errc::resource_unavailable_try_again: none to renew or watch a lease
+    no_thread,  ///< std::errc::resource_unavailable_try_again: none to renew or watch a lease
+    not_replicated  ///< std::errc::resource_unavailable_try_again: fewer replicas than lock_options::replicas have the lock
 };
 
 }  // namespace distlock

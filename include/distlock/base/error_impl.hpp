@@ -76,6 +76,9 @@ DISTLOCK_INLINE std::string detail::error_category_type::message(int value) cons
             return "no thread could be started to watch the lease; raise the limit of threads, or set "
                    "renew "
                    "to false";
+        case errc::not_replicated:
+            return "too few replicas acknowledged the lock, so it was released; look at their lag, or lower "
+                   "replicas";
     }
     return "unknown error";
 }
@@ -93,6 +96,7 @@ DISTLOCK_INLINE std::error_condition detail::error_category_type::default_error_
             return std::errc::operation_not_permitted;
         case errc::no_entropy:
         case errc::no_thread:
+        case errc::not_replicated:
         case errc::unavailable:
             return std::errc::resource_unavailable_try_again;
         case errc::cancelled:

@@ -63,6 +63,17 @@ struct lock_options {
     /// How long the threads that share a mutex object may pass the lock on among themselves before it is handed to the next
     /// process. Zero: never. 0 ms to 1 h.
     time_span local_budget = std::chrono::milliseconds{5};
+
+    /// How many replicas must have a grant, a hand-over or a renewal before it counts: WAIT goes behind the write. Where fewer
+    /// acknowledge it, the lock is released, and the call fails with errc::not_replicated; a renewal is tried again as long as the
+    /// last one that counted is valid. It makes it unlikely that a fail-over loses the lock, not impossible: a replica without it may
+    /// be promoted. 0 (none is waited for) to 1000. The connection must be able to pipeline. A lock that was handed over costs one
+    /// round trip more, and so does one that is taken while others wait.
+    int replicas = 0;
+
+    /// How long the server waits for them. At least 1 ms; no longer than a sixth of the lease and half of the connection's
+    /// command time-out.
+    time_span replica_timeout = std::chrono::milliseconds{100};
 };
 
 namespace detail {

@@ -40,6 +40,15 @@ DISTLOCK_INLINE void detail::check_options(const lock_options& options,
     if (budget < std::chrono::milliseconds{0} || budget > std::chrono::hours{1}) {
         throw error(errc::invalid_option, "local_budget is " + text(budget) + ", give one from 0 ms to 1 h");
     }
+    if (options.replicas < 0 || options.replicas > 1000) {
+        throw error(errc::invalid_option,
+                    "replicas is " + std::to_string(options.replicas) + ", give 0 to 1000");
+    }
+    const std::chrono::milliseconds replica_timeout = options.replica_timeout;
+    if (replica_timeout < std::chrono::milliseconds{1}) {
+        throw error(errc::invalid_option,
+                    "replica_timeout is " + text(replica_timeout) + ", give 1 ms or more");
+    }
 }
 
 }  // namespace distlock

@@ -5,6 +5,7 @@
 //     acquire_step begin(clock::time_point now, bool contended, bool acquire_is_script);
 //     acquire_step on_outcome(const acquire_outcome&, clock::time_point sent, clock::time_point now);
 //     acquire_step on_claim(const renew_outcome&, clock::time_point sent, clock::time_point now);
+//     // the last two with what replicas acknowledged, if they were asked
 //     acquire_step on_wake(clock::time_point now);                       // the pause is over
 //     acquire_step on_message(const handover&, clock::time_point now);   // the lock was handed over to us
 //     acquire_step on_subscribed(clock::time_point now);                 // messages arrive from now on, some may have been lost
@@ -23,6 +24,7 @@
 #include <distlock/base/lease.hpp>
 #include <distlock/detail/saturate.hpp>
 #include <distlock/engine/jitter.hpp>
+#include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/enter_mode.hpp>
 #include <distlock/wire/outcome.hpp>
 
@@ -54,6 +56,8 @@ struct acquire_limits {
     waiting_manner waits = waiting_manner::polls;
     bool wants_fence = false;   ///< a message without one does not do
     bool claims_lease = false;  ///< nothing renews it afterwards: the whole lease is asked for at once
+    int replicas = 0;           ///< so many must have acknowledged the grant
+    std::chrono::milliseconds replica_timeout{};
 };
 
 struct acquire_step {
@@ -96,6 +100,8 @@ struct acquire_step {
 /// - validity counts from before the sending that was answered. What a message brings counts from the last sending whose
 ///   answer spoke of the same ticket, else from the first with this token; when less than half is left by that count, the waiter
 ///   asks before it believes. No clock but ours has a part in it. A grant that arrives after its validity is given back;
+/// - where replicas are to have the lock, a grant counts that is a write of ours with their acknowledgement. The first sending
+///   with a token is one if it is granted; an earlier success that is found, and what others hand over, are claimed first;
 /// - contention is never reported while the last thing known is trouble.
 class acquire {
     using kind = acquire_step::kind;
@@ -116,14 +122,16 @@ class acquire {
         return again();
     }
 
-    acquire_step on_outcome(const acquire_outcome& outcome, clock::time_point sent,
-                            clock::time_point now) noexcept {
+    /// `replicated`: what became of it at the replicas; none: nobody asked.
+    acquire_step on_outcome(const acquire_outcome& outcome, clock::time_point sent, clock::time_point now,
+                            const std::optional<acknowledgement>& replicated = {}) noexcept {
         now_ = now;
         if (token_sent_ == clock::time_point{}) token_sent_ = sent;
         switch (outcome.what) {
             case acquire_outcome::kind::granted:
                 ticket_ = ticket_state::none;
-                return on_granted(sent, outcome.granted_for.value_or(limits_.lease), outcome.fence);
+                return on_granted(sent, outcome.granted_for.value_or(limits_.lease), outcome.fence,
+                                  replicated);
             case acquire_outcome::kind::busy:
                 slowest_ = std::max(slowest_, now - sent);
                 return on_busy(outcome, sent);
@@ -147,18 +155,15 @@ class acquire {
     }
 
     /// `sent`: of the claim.
-    acquire_step on_claim(const renew_outcome& outcome, clock::time_point sent,
-                          clock::time_point now) noexcept {
+    acquire_step on_claim(const renew_outcome& outcome, clock::time_point sent, clock::time_point now,
+                          const std::optional<acknowledgement>& replicated = {}) noexcept {
         now_ = now;
         if (outcome.what == renew_outcome::kind::kept) {
             const auto until = validity_end(sent, limits_.lease);
-            if (now_ < until) return ours(sent, limits_.lease, until);
+            if (now_ < until) return counts(sent, limits_.lease, until, replicated);
         }
         if (outcome.what != renew_outcome::kind::later) return lost_again(errc::lease_expired);
-        if (now_ >= std::min(claimed_until_, limits_.deadline)) return lost_again(errc::no_reply);
-        acquire_step next = pause({});
-        next.at = pause_until_ = std::min(next.at, claimed_until_);
-        return next;
+        return claim_later(errc::no_reply);
     }
 
     acquire_step on_wake(clock::time_point now) noexcept {
@@ -183,7 +188,7 @@ class acquire {
             return enter(now_ >= limits_.deadline ? enter_mode::last : enter_mode::join);
         }
         ticket_ = ticket_state::none;
-        return on_granted(since, given.ttl, given.fence);
+        return on_granted(since, given.ttl, given.fence, {});
     }
 
     acquire_step on_subscribed(clock::time_point now) noexcept {
@@ -223,17 +228,40 @@ class acquire {
     bool claims() const noexcept { return claimed_until_ != clock::time_point{}; }
     bool queues() const noexcept { return limits_.waits == waiting_manner::queues && !limits_.once; }
 
-    acquire_step on_granted(clock::time_point since, std::chrono::milliseconds ttl,
-                            std::uint64_t fence) noexcept {
+    acquire_step on_granted(clock::time_point since, std::chrono::milliseconds ttl, std::uint64_t fence,
+                            const std::optional<acknowledgement>& replicated) noexcept {
         const auto until = validity_end(since, ttl);
         if (now_ >= until) return lost_again(errc::lease_expired);
         fence_ = fence;
-        if (limits_.claims_lease && ttl < limits_.lease) {
-            claimed_until_ = until;
-            note_unconfirmed();
-            return send(kind::send_claim);
-        }
-        return ours(since, ttl, until);
+        trouble_ = {};
+        const bool too_short = limits_.claims_lease && ttl < limits_.lease;
+        const bool unasked = limits_.replicas > 0 && !replicated;
+        if (!too_short && !unasked) return counts(since, ttl, until, replicated);
+        claimed_until_ = until;
+        note_unconfirmed();
+        return send(kind::send_claim);
+    }
+
+    // The server says that the lock is ours.
+    acquire_step counts(clock::time_point since, std::chrono::milliseconds ttl, clock::time_point until,
+                        const std::optional<acknowledgement>& replicated) noexcept {
+        using acknowledged = acknowledgement::kind;
+        if (limits_.replicas == 0) return ours(since, ttl, until);
+        const auto said = replicated.value_or(acknowledgement{});
+        if (said.what == acknowledged::enough) return ours(since, ttl, until);
+        note_unconfirmed();
+        if (said.what != acknowledged::unknown) return fail(said.cause);
+        if (said.cause == errc::cancelled) return on_stop();
+        claimed_until_ = until;
+        return claim_later(said.cause);
+    }
+
+    acquire_step claim_later(errc cause) noexcept {
+        note_trouble(cause);
+        if (worn_out() || now_ >= std::min(claimed_until_, limits_.deadline)) return lost_again(cause);
+        acquire_step next = pause({});
+        next.at = pause_until_ = std::min(next.at, claimed_until_);
+        return next;
     }
 
     acquire_step ours(clock::time_point since, std::chrono::milliseconds ttl,
@@ -316,10 +344,11 @@ class acquire {
 
     acquire_step on_trouble(errc cause) noexcept {
         note_trouble(cause);
-        const bool worn_out = now_ - trouble_.since >= patience_;
-        if (limits_.once || worn_out || now_ >= limits_.deadline) return fail(cause);
+        if (limits_.once || worn_out() || now_ >= limits_.deadline) return fail(cause);
         return pause({});
     }
+
+    bool worn_out() const noexcept { return now_ - trouble_.since >= patience_; }
 
     void note_trouble(errc cause) noexcept { trouble_ = {in_trouble() ? trouble_.since : now_, cause}; }
 

@@ -56,6 +56,7 @@ class background_task : public timer_item {
     struct step {
         std::optional<command> send;  ///< good until end() was called
         clock::time_point next;  ///< without a command: when to begin again; time_point::max(): not any more
+        std::optional<command> behind = {};  ///< goes right behind it, on the same socket
     };
     virtual step begin(clock::time_point now) noexcept = 0;
     /// The same where it is not to begin again: the background I/O ends.
@@ -65,6 +66,11 @@ class background_task : public timer_item {
     /// Returns: when to begin again; time_point::max(): not any more.
     virtual clock::time_point end(const reply& answer, clock::time_point sent,
                                   clock::time_point now) noexcept = 0;
+    /// The same for a step with a command behind.
+    virtual clock::time_point end_both(const reply& answer, const reply& /*behind*/, clock::time_point sent,
+                                       clock::time_point now) noexcept {
+        return end(answer, sent, now);
+    }
 };
 
 class background_runner final : public timer_runner {
@@ -87,40 +93,59 @@ class background_runner final : public timer_runner {
     }
 
     void reserve() override {
-        asking_.reserve(most());
-        commands_.reserve(most());
-        replies_.reserve(most());
+        steps_.reserve(most());
+        commands_.reserve(2 * most());
+        replies_.reserve(2 * most());
     }
 
     std::shared_ptr<blocking_work> run(std::span<timer_item* const> due, time_point now,
                                        std::span<time_point> next, bool last) noexcept override {
-        const auto task = [&](std::size_t i) -> background_task& {
-            return static_cast<background_task&>(*due[i]);
-        };
-        asking_.clear();
-        commands_.clear();
+        steps_.clear();
         for (std::size_t i = 0; i < due.size(); ++i) {
-            const auto step = last ? task(i).begin_last(now) : task(i).begin(now);
+            auto& one = static_cast<background_task&>(*due[i]);
+            auto step = last ? one.begin_last(now) : one.begin(now);
             next[i] = step.next;
-            if (!step.send) continue;
-            asking_.push_back(i);
-            commands_.push_back(*step.send);
+            if (step.send) steps_.push_back({&one, &next[i], std::move(step)});
         }
-        if (asking_.empty()) return nullptr;
-        replies_.clear();
-        replies_.resize(asking_.size());
-        const auto sent = time_.now();
-        connection_.execute_all(commands_, replies_);
-        const auto came = time_.now();
-        for (std::size_t k = 0; k < asking_.size(); ++k)
-            next[asking_[k]] = task(asking_[k]).end(replies_[k], sent, came);
+        // Replicas may be slow: nobody waits for them who does not need them.
+        send(false);
+        send(true);
         return nullptr;
     }
 
   private:
+    struct asking {
+        background_task* who;
+        time_point* next;
+        background_task::step what;
+    };
+
+    // Effects: those with a command behind, or those without.
+    void send(bool with_behind) noexcept {
+        commands_.clear();
+        for (const asking& one : steps_) {
+            if (one.what.behind.has_value() != with_behind) continue;
+            commands_.push_back(*one.what.send);
+            if (with_behind) commands_.push_back(*one.what.behind);
+        }
+        if (commands_.empty()) return;
+        replies_.clear();
+        replies_.resize(commands_.size());
+        const auto sent = time_.now();
+        connection_.execute_all(commands_, replies_);
+        const auto came = time_.now();
+        auto answer = replies_.begin();
+        for (const asking& one : steps_) {
+            if (one.what.behind.has_value() != with_behind) continue;
+            const reply& first = *answer++;
+            *one.next = with_behind ? one.who->end_both(first, *answer++, sent, came)
+                                    : one.who->end(first, sent, came);
+        }
+    }
+
     any_connection& connection_;
     time_source time_;
-    std::vector<std::size_t> asking_;  // places of those that have something to send
+    std::vector<asking> steps_;  // that have something to send
     std::vector<command> commands_;
     std::vector<reply> replies_;
 };

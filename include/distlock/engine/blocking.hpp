@@ -76,15 +76,20 @@ inline event subscribe(const token& owner, clock::time_point until, const std::s
 template <class Leave>
 grant run_blocking(any_connection& connection, time_source time, operation& op, const std::stop_token& stop,
                    remote_status& status, inbox& messages, Leave leave) {
-    std::optional<reply> answer;  // until the operation has seen it
+    std::optional<acknowledged_reply> answer;  // until the operation has seen it
     const auto perform = [&](action& what) {
         if (stop.stop_requested()) return event::stopped();
         switch (what.what) {
             case action::kind::send: {
                 what.command->until(stop);
                 const auto sent = time.now();
-                answer.emplace(connection.execute(*what.command));
-                return event::answered(*answer, sent, time.now());
+                if (what.behind) {
+                    what.behind->until(stop);
+                    answer.emplace(connection.execute_acknowledged(*what.command, *what.behind));
+                    return event::answered(*answer, sent, time.now());
+                }
+                answer.emplace(acknowledged_reply{connection.execute(*what.command), reply::nil()});
+                return event::answered(answer->answer, sent, time.now());
             }
             case action::kind::subscribe:
                 return detail::subscribe(op.result().token, what.until, stop, messages, time);

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include <distlock/base/error.hpp>
 #include <distlock/base/observer.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/base/time_source.hpp>
@@ -48,6 +49,12 @@ DISTLOCK_INLINE std::unique_ptr<lock_core> make_lock_core(std::shared_ptr<backgr
                                                           std::shared_ptr<const any_dialect> dialect,
                                                           const lock_options& options,
                                                           std::shared_ptr<lease_observer> observer) {
+    const auto& can = io->connection().can;
+    if (options.replicas > 0 && !can.pipeline && !can.acknowledge)
+        throw error(
+            errc::invalid_option,
+            "replicas is " + std::to_string(options.replicas) +
+                ", but this connection cannot pipeline; give it pipeline() or execute_acknowledged()");
     return std::make_unique<lock_object>(std::move(io), std::move(dialect), options, std::move(observer));
 }
 

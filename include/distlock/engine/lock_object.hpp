@@ -33,6 +33,7 @@
 #include <distlock/engine/remote_status.hpp>
 #include <distlock/engine/waiter_queue.hpp>
 #include <distlock/net/any_connection.hpp>
+#include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/any_dialect.hpp>
 
 namespace distlock::engine {
@@ -57,6 +58,7 @@ class lock_object final : public lock_core, background_task, deadline {
           backoff_(contenders()),
           releaser_(io_, dialect_, options_.release, answer_time()),
           messages_(io_, dialect_) {
+        if (options_.replicas > 0) replicas_.emplace(options_.replicas, replica_timeout());
         background_task::early = duration(options_.lease.get()) / 48;
     }
 
@@ -173,6 +175,10 @@ class lock_object final : public lock_core, background_task, deadline {
         return io_->connection().command_timeout().value_or(std::chrono::milliseconds{200});
     }
 
+    std::chrono::milliseconds replica_timeout() const {
+        return std::min({options_.replica_timeout.get(), options_.lease.get() / 6, answer_time() / 2});
+    }
+
     acquire_limits limits(time_point until, bool once) const {
         const auto usual = waits_ == waiting_manner::polls ? distlock::detail::default_recheck
                                                            : distlock::detail::default_look;
@@ -183,7 +189,9 @@ class lock_object final : public lock_core, background_task, deadline {
                 .once = once,
                 .waits = waits_,
                 .wants_fence = options_.fencing,
-                .claims_lease = !options_.renew};
+                .claims_lease = !options_.renew,
+                .replicas = options_.replicas,
+                .replica_timeout = replica_timeout()};
     }
 
     result failed(errc cause, const std::string& trouble = {}) const {
@@ -530,15 +538,26 @@ class lock_object final : public lock_core, background_task, deadline {
         renewing_ = {held->owner(), held->granted_serial()};
         command renew = dialect_->renew(renewing_.owner);
         renew.until(held->lease().until());
-        return {renew, {}};
+        if (!replicas_) return {renew, {}, {}};
+        return {renew, {}, replicas_->behind(renew)};
     }
-    time_point end(const reply& answer, time_point sent, time_point came) noexcept override
+    time_point end(const reply& answer, time_point sent, time_point came) noexcept override {
+        return renewed(dialect_->read_renew(answer), sent, came);
+    }
+    // What too few replicas have does not count; it is not undone either.
+    time_point end_both(const reply& answer, const reply& replicated, time_point sent,
+                        time_point came) noexcept override {
+        auto outcome = dialect_->read_renew(answer);
+        const bool enough = replicas_->read(replicated).what == acknowledgement::kind::enough;
+        if (outcome.what == renew_outcome::kind::kept && !enough) outcome.what = renew_outcome::kind::later;
+        return renewed(outcome, sent, came);
+    }
+    time_point renewed(const renew_outcome& outcome, time_point sent, time_point came) noexcept
         DISTLOCK_EXCLUDES(mutex_) {
         const distlock::detail::annotated_lock guard(mutex_);
         // The loss may have been told since the answer came.
         const auto now = std::max(came, time_.now());
         const auto of = std::exchange(renewing_.granted_serial, 0);
-        const auto outcome = dialect_->read_renew(answer);
         using kind = renew_outcome::kind;
         auto* const held = threads_.held();
         if (held != nullptr && held->granted_serial() == of) {
@@ -576,6 +595,7 @@ class lock_object final : public lock_core, background_task, deadline {
     const std::shared_ptr<const any_dialect> dialect_;
     const std::shared_ptr<lease_observer> observer_;
     const waiting_manner waits_;
+    std::optional<replica_wait> replicas_;  // set once
     const distlock::detail::process_id process_ = distlock::detail::current_process();
 
     mutable distlock::detail::annotated_mutex mutex_;

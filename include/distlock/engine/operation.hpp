@@ -25,6 +25,7 @@
 #include <distlock/base/token.hpp>
 #include <distlock/engine/acquire.hpp>
 #include <distlock/engine/jitter.hpp>
+#include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/any_dialect.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/enter_mode.hpp>
@@ -64,12 +65,17 @@ struct event {
     clock::time_point sent{};
     const reply* answer = nullptr;
     std::string_view text = {};
+    const reply* replicated = nullptr;  // the answer to action::behind
 
     static event started(clock::time_point now) noexcept { return {kind::started, now}; }
     /// `sent`: read before the first byte of the command was sent. A command that nobody waits for any longer is answered, too:
     /// by reply::no_answer.
     static event answered(const reply& answer, clock::time_point sent, clock::time_point now) noexcept {
         return {kind::answered, now, sent, &answer};
+    }
+    static event answered(const acknowledged_reply& both, clock::time_point sent,
+                          clock::time_point now) noexcept {
+        return {kind::answered, now, sent, &both.answer, {}, &both.replicated};
     }
     /// The time is up.
     static event woke(clock::time_point now) noexcept { return {kind::woke, now}; }
@@ -107,6 +113,8 @@ struct action {
     clock::time_point unheard_until = clock::time_point::max();
     /// Of send. It may be used until the next resume().
     std::optional<distlock::command> command = {};
+    /// Of send: goes right behind `command`, on the same socket, and is answered, too.
+    std::optional<distlock::command> behind = {};
     /// What the last answer says of the server; errc{}: it answers.
     std::optional<errc> heard = {};
     /// A lock or a ticket of that token is released, without waiting; messages for it are not kept any longer.
@@ -144,7 +152,7 @@ class operation {
                 follow(machine_.begin(what.now, contended_, dialect_.acquire_is_script()), what, next);
                 break;
             case phase::acquiring:
-                on_outcome(dialect_.read_acquire(*what.answer), what, next);
+                on_outcome(dialect_.read_acquire(*what.answer), what, next, read_replicated(what));
                 break;
             case phase::looking:
                 on_outcome(dialect_.read_look(*what.answer), what, next);
@@ -203,6 +211,8 @@ class operation {
         : dialect_(dialect),
           waits_(limits.waits),
           deadline_(limits.deadline),
+          replicas_(limits.replicas),
+          replica_timeout_(limits.replica_timeout),
           contended_(contended),
           machine_(limits, seed_from(first)),
           scatter_(seed_from(first)) {
@@ -233,13 +243,13 @@ class operation {
         until_ = step.at;
         switch (step.what) {
             case kind::send_acquire:
-                return send(phase::acquiring, dialect_.acquire(live_token()), next);
+                return send_replicated(phase::acquiring, dialect_.acquire(live_token()), last.now, next);
             case kind::send_look:
                 return send(phase::looking, dialect_.look(live_token()), next);
             case kind::send_enter:
                 return enter(step.mode, last.now, next);
             case kind::send_claim:
-                return send(phase::claiming, dialect_.renew(result_.token), next);
+                return send_replicated(phase::claiming, dialect_.renew(result_.token), last.now, next);
             case kind::pause:
                 return wait(last.now, next);
             case kind::granted:
@@ -253,6 +263,20 @@ class operation {
         next.what = action::kind::send;
         next.command.emplace(cmd).until(until_);
         phase_ = what;
+    }
+
+    // Half of the time is left for the answer.
+    void send_replicated(phase what, const command& cmd, clock::time_point now, action& next) {
+        send(what, cmd, next);
+        if (replicas_ == 0) return;
+        const auto left = std::chrono::floor<std::chrono::milliseconds>((until_ - now) / 2);
+        wait_.emplace(replicas_, std::min(replica_timeout_, left));
+        next.behind = wait_->behind(*next.command);
+    }
+
+    std::optional<acknowledgement> read_replicated(const event& what) const {
+        if (!wait_ || what.replicated == nullptr) return std::nullopt;
+        return wait_->read(*what.replicated);
     }
 
     // A process subscribes before it joins, and knows the token before it is sent. Without messages it joins all the same, unless
@@ -280,7 +304,8 @@ class operation {
         send(phase::entering, dialect_.enter(result_.token, enter_mode::join), next);
     }
 
-    void on_outcome(const acquire_outcome& outcome, const event& what, action& next) {
+    void on_outcome(const acquire_outcome& outcome, const event& what, action& next,
+                    const std::optional<acknowledgement>& replicated = {}) {
         const bool busy = outcome.what == outcome_kind::busy;
         result_.came = what.now;
         result_.contended = result_.contended || busy || outcome.awaited;
@@ -288,13 +313,25 @@ class operation {
             if (outcome.what != outcome_kind::granted && !busy) note_trouble(*what.answer);
             next.heard = outcome.cause;
         }
-        follow(machine_.on_outcome(outcome, what.sent, what.now), what, next);
+        if (outcome.what == outcome_kind::granted) note_too_few(replicated, what);
+        follow(machine_.on_outcome(outcome, what.sent, what.now, replicated), what, next);
     }
 
     void on_claim(const event& what, action& next) {
         result_.came = what.now;
         if (!what.answer->answered()) note_trouble(*what.answer);
-        follow(machine_.on_claim(dialect_.read_renew(*what.answer), what.sent, what.now), what, next);
+        const auto replicated = read_replicated(what);
+        note_too_few(replicated, what);
+        follow(machine_.on_claim(dialect_.read_renew(*what.answer), what.sent, what.now, replicated), what,
+               next);
+    }
+
+    void note_too_few(const std::optional<acknowledgement>& replicated, const event& what) {
+        using kind = acknowledgement::kind;
+        if (!replicated || replicated->what == kind::enough) return;
+        if (replicated->what != kind::too_few) return note_trouble(*what.replicated);
+        result_.trouble =
+            std::to_string(replicated->replicas) + " of " + std::to_string(replicas_) + " replicas have it";
     }
 
     // Other replies carry no error text.
@@ -392,12 +429,15 @@ class operation {
     const any_dialect& dialect_;
     const waiting_manner waits_;
     const clock::time_point deadline_;
+    const int replicas_;
+    const std::chrono::milliseconds replica_timeout_;
     const bool contended_;
     grant result_;
     acquire machine_;
     jitter scatter_;
     phase phase_ = phase::ready;
-    clock::time_point until_{};  // of what the machine asked for
+    clock::time_point until_{};         // of what the machine asked for
+    std::optional<replica_wait> wait_;  // the last one
     hearing hearing_ = hearing::nothing;
 };
 

@@ -51,23 +51,7 @@ class channel {
 
     /// Effects: sends `cmd` and waits for its reply until `deadline`, or until its stop request.
     reply run(const command& cmd, clock::time_point deadline) {
-        if (cmd.stop() == nullptr) return run(cmd, deadline, -1);
-        if (cmd.stop_requested()) return reply::not_sent(errc::cancelled, "stopped");
-        // The socket's own end is what ends every wait for it: no descriptor is needed, and no system call more.
-        bool stopped = false;
-        reply answer;
-        {
-            const std::stop_callback on_stop(*cmd.stop(), [&]() noexcept {
-                stopped = true;
-                socket_.shut_down();
-            });
-            answer = run(cmd, deadline, -1);
-        }
-        if (!stopped) return answer;
-        broken_ = true;
-        if (answer.answered()) return answer;
-        return answer.is(reply_kind::not_sent) ? reply::not_sent(errc::cancelled, "stopped")
-                                               : lost(errc::cancelled, "stopped");
+        return until_stopped(cmd.stop(), [&] { return run(cmd, deadline, -1); });
     }
 
     /// Effects: sends `cmd` and waits for its reply until `deadline`, or until `stop_fd` can be read (none:
@@ -110,28 +94,13 @@ class channel {
         std::size_t begun = 0;     ///< of so many something was sent
     };
 
-    /// Effects: sends all of `commands`, then reads their replies into `replies`, until `deadline`; says in
+    /// Effects: sends all of `commands`, then reads their replies into `replies`, until `deadline` or a stop request; says in
     /// `done` for how many there is one.
     /// Preconditions: as many replies as commands, and at least one.
     /// Returns: nil when there is one for each; else what became of the other commands.
     reply run_all(std::span<const command> commands, std::span<reply> replies, clock::time_point deadline,
-                  extent& done) {
-        plain_.clear();
-        for (const command& one : commands) encode(one);
-        std::size_t sent = 0;
-        const io outcome = hand_over(deadline, sent);
-        if (outcome == io::done) {
-            done.begun = commands.size();
-            auto failure = read_all(replies, deadline, done.answered);
-            return failure ? *std::move(failure) : reply::nil();
-        }
-        if (sent == 0) return sending_failed(outcome, sent);
-        const std::size_t whole = count_sent(commands, sent, done);
-        // Nothing more is waited for, but what has come is worth having.
-        auto failure = read_all(replies.first(whole), clock::time_point{}, done.answered);
-        broken_ = true;
-        if (failure && failure->cause() != errc::no_reply) return *std::move(failure);
-        return sending_failed(outcome, sent);
+                  const std::stop_token* stop, extent& done) {
+        return until_stopped(stop, [&] { return run_whole(commands, replies, deadline, done); });
     }
 
     /// Effects: sends `cmd`; its reply is noted in `wanted`, if there is one, when it is read.
@@ -213,6 +182,47 @@ class channel {
     static constexpr int max_late_reads = 64;  // a megabyte
 
     explicit channel(stream_socket socket) : socket_(std::move(socket)) {}
+
+    template <class Run>
+    reply until_stopped(const std::stop_token* stop, Run run) {
+        if (stop == nullptr) return run();
+        if (stop->stop_requested()) return reply::not_sent(errc::cancelled, "stopped");
+        // The socket's own end is what ends every wait for it: no descriptor is needed, and no system call more.
+        bool stopped = false;
+        reply answer;
+        {
+            const std::stop_callback on_stop(*stop, [&]() noexcept {
+                stopped = true;
+                socket_.shut_down();
+            });
+            answer = run();
+        }
+        if (!stopped) return answer;
+        broken_ = true;
+        if (answer.answered()) return answer;
+        return answer.is(reply_kind::not_sent) ? reply::not_sent(errc::cancelled, "stopped")
+                                               : lost(errc::cancelled, "stopped");
+    }
+
+    reply run_whole(std::span<const command> commands, std::span<reply> replies, clock::time_point deadline,
+                    extent& done) {
+        plain_.clear();
+        for (const command& one : commands) encode(one);
+        std::size_t sent = 0;
+        const io outcome = hand_over(deadline, sent);
+        if (outcome == io::done) {
+            done.begun = commands.size();
+            auto failure = read_all(replies, deadline, done.answered);
+            return failure ? *std::move(failure) : reply::nil();
+        }
+        if (sent == 0) return sending_failed(outcome, sent);
+        const std::size_t whole = count_sent(commands, sent, done);
+        // Nothing more is waited for, but what has come is worth having.
+        auto failure = read_all(replies.first(whole), clock::time_point{}, done.answered);
+        broken_ = true;
+        if (failure && failure->cause() != errc::no_reply) return *std::move(failure);
+        return sending_failed(outcome, sent);
+    }
 
     // Returns: what failed, if anything did.
     std::optional<reply> send(const command& cmd, clock::time_point deadline) {

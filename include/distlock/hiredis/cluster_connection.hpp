@@ -20,6 +20,7 @@
 #include <distlock/net/receipt.hpp>
 #include <distlock/net/service_registry.hpp>
 #include <distlock/net/subscription.hpp>
+#include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/ticket.hpp>
@@ -68,6 +69,11 @@ class cluster_connection {
     /// Round trips: one; for each redirection one more. Now and then one for a new map.
     reply execute(const command& cmd);
 
+    /// Effects: executes a write and, right behind it on the same socket, the command that waits for its replicas; otherwise as
+    /// execute().
+    /// Round trips: as execute(); the server answers when the replicas have it, or its time is up.
+    acknowledged_reply execute_acknowledged(const command& write, const command& wait);
+
     /// Effects: sends each command to the node of its key, to all nodes at once, one pipeline for each; as
     /// hiredis_connection::pipeline() there. What was redirected is sent again in the same way. Returns when the last node has
     /// answered, or its time is over.
@@ -103,8 +109,9 @@ class cluster_connection {
 };
 
 static_assert(check_connection<cluster_connection>());
-static_assert(pipelining_connection<cluster_connection> && service_hosting_connection<cluster_connection> &&
-              confirming_connection<cluster_connection> && sharded_connection<cluster_connection>);
+static_assert(pipelining_connection<cluster_connection> && acknowledging_connection<cluster_connection> &&
+              service_hosting_connection<cluster_connection> && confirming_connection<cluster_connection> &&
+              sharded_connection<cluster_connection>);
 
 }  // namespace distlock
 

@@ -17,6 +17,7 @@
 #include <distlock/net/receipt.hpp>
 #include <distlock/net/subscription.hpp>
 #include <distlock/net/uri.hpp>
+#include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 
@@ -28,6 +29,10 @@ DISTLOCK_INLINE cluster_connection::cluster_connection(const cluster_uri& where,
 DISTLOCK_INLINE cluster_connection::~cluster_connection() = default;
 
 DISTLOCK_INLINE reply cluster_connection::execute(const command& cmd) { return pool_->execute(cmd); }
+DISTLOCK_INLINE acknowledged_reply cluster_connection::execute_acknowledged(const command& write,
+                                                                            const command& wait) {
+    return pool_->execute_acknowledged(write, wait);
+}
 DISTLOCK_INLINE void cluster_connection::pipeline(std::span<const command> commands,
                                                   std::span<reply> replies) {
     pool_->pipeline(commands, replies);

@@ -82,7 +82,13 @@ class cluster_nodes {
     node at(const node_address& where) {
         const annotated_lock guard(lock_);
         const auto place = place_in(map_, where);
-        return place < map_.nodes().size() ? known(place) : open(where);
+        if (place < map_.nodes().size()) return known(place);
+        // A node that gets its first slots is in no map before it has them.
+        const auto mine = std::find_if(strangers_.begin(), strangers_.end(),
+                                       [&](const node& one) { return one->at == where; });
+        if (mine != strangers_.end()) return *mine;
+        if (strangers_.size() == most_strangers) strangers_.erase(strangers_.begin());
+        return strangers_.emplace_back(open(where));
     }
 
     void assign(std::uint16_t slot, const node_address& to) {
@@ -145,6 +151,8 @@ class cluster_nodes {
     std::chrono::milliseconds command_timeout() const noexcept { return like_.command_timeout; }
 
   private:
+    static constexpr std::size_t most_strangers = 16;
+
     void changed() noexcept DISTLOCK_REQUIRES(lock_) {
         if (reader_ != nullptr) reader_->interrupt();
     }
@@ -223,6 +231,12 @@ class cluster_nodes {
             const auto place = place_in(fresh, map_.nodes()[i]);
             if (place < left.size()) left[place] = std::move(used_[i]);
         }
+        std::erase_if(strangers_, [&](node& one) {
+            const auto place = place_in(fresh, one->at);
+            if (place >= left.size()) return false;
+            left[place].swap(one);
+            return true;
+        });
         map_ = std::move(fresh);
         used_.swap(left);
         changed();
@@ -239,6 +253,7 @@ class cluster_nodes {
     std::vector<node_address> seeds_;  // of the URI; not changed any more
     annotated_mutex lock_;
     slot_map map_ DISTLOCK_GUARDED_BY(lock_);
+    std::vector<node> strangers_ DISTLOCK_GUARDED_BY(lock_);  // the last that were named and are in no map
     std::vector<node> used_
         DISTLOCK_GUARDED_BY(lock_);         // of map_.nodes(), as far as it reaches; null: not used yet
     node last_ DISTLOCK_GUARDED_BY(lock_);  // that was asked for the map

@@ -31,6 +31,7 @@
 #include <distlock/net/hash_slot.hpp>
 #include <distlock/net/receipt.hpp>
 #include <distlock/net/subscription.hpp>
+#include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 
@@ -46,37 +47,17 @@ class cluster_pool {
     cluster_pool& operator=(const cluster_pool&) = delete;
 
     reply execute(const command& cmd) {
-        if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
-        const auto slot = hash_slot(cmd);
-        nodes_.refresh(when_running::go_on, cmd.deadline(), cmd.stop());
-        node here = nodes_.of(slot);
-        bool asking = false;
-        for (command_route route;;) {
-            reply answer = here->pool.execute(cmd, asking);
-            const auto next = route.on_answer(answer, here->at, clock::now());
-            note(next, here->at);
-            asking = next.asking;
-            const auto from = here;
-            switch (next.what) {
-                case command_route::kind::done:
-                    return concluded(std::move(answer), from->at);
-                case command_route::kind::follow:
-                    here = nodes_.at(*next.to);
-                    break;
-                case command_route::kind::wait:
-                    pause_until(cmd.stop() != nullptr ? *cmd.stop() : std::stop_token(),
-                                std::min(next.at, cmd.deadline()));
-                    here = owner(slot, cmd);
-                    break;
-                case command_route::kind::reroute:
-                    here = owner(slot, cmd);
-                    if (here == from) return concluded(std::move(answer), from->at);
-                    break;
-            }
-            // Sent now, it would be executed when nobody waits for it any more.
-            if (cmd.stop_requested()) return reply::not_sent(errc::cancelled, "stopped");
-            if (clock::now() >= cmd.deadline()) return concluded(std::move(answer), from->at);
-        }
+        return on_the_nodes(cmd, [&](node_pool& here, bool asking) { return here.execute(cmd, asking); });
+    }
+
+    acknowledged_reply execute_acknowledged(const command& write, const command& wait) {
+        reply replicated = reply::not_sent(errc::unreachable, shown_);
+        reply answer = on_the_nodes(write, [&](node_pool& here, bool asking) {
+            auto both = here.execute_acknowledged(write, wait, asking);
+            replicated = std::move(both.replicated);
+            return std::move(both.answer);
+        });
+        return {std::move(answer), std::move(replicated)};
     }
 
     /// What goes to other nodes than the first one's is sent by threads that end with the call: to connect takes as long as it
@@ -92,17 +73,16 @@ class cluster_pool {
                 return a.deadline() < b.deadline();
             })->deadline();
         nodes_.refresh(when_running::go_on, last, nullptr);
-        std::vector<journey> all(commands.size());
+        std::vector<journey> all(commands.size());  // those that are bound go with the ones before them
         for (std::size_t i = 0; i < all.size(); ++i) all[i].to = nodes_.of(hash_slot(commands[i]));
         for (;;) {
             auto parcels = pack(all, commands);
             if (parcels.empty()) return;
             send(parcels);
             for (parcel& one : parcels) {
-                for (std::size_t k = 0; k < one.which.size(); ++k) {
-                    const auto i = one.which[k];
-                    replies[i] = std::move(one.replies[one.asking ? 2 * k + 1 : k]);
-                    judge(all[i], replies[i]);
+                one.hand_out(replies);
+                for (const std::size_t i : one.which) {
+                    if (!commands[i].bound_to_previous()) judge(all[i], replies[i]);
                 }
             }
             reroute(all, commands, replies, last);
@@ -158,10 +138,21 @@ class cluster_pool {
     struct parcel {
         node to;
         bool asking;
-        std::vector<std::size_t> which;
+        std::vector<std::size_t> which;        // one for each of them, but for ASKING
+        std::vector<std::size_t> places = {};  // theirs among the commands
         std::vector<command> commands = {};
         std::vector<reply> replies = {};
 
+        void add(std::size_t i, const command& cmd) {
+            static constexpr command ask{argument("ASKING")};
+            if (asking && !cmd.bound_to_previous()) commands.push_back(ask);
+            which.push_back(i);
+            places.push_back(commands.size());
+            commands.push_back(cmd);
+        }
+        void hand_out(std::span<reply> all) {
+            for (std::size_t k = 0; k < which.size(); ++k) all[which[k]] = std::move(replies[places[k]]);
+        }
         void deliver() noexcept {
             try {
                 to->pool.pipeline(commands, replies);
@@ -170,6 +161,42 @@ class cluster_pool {
             }
         }
     };
+
+    // `execute(node_pool&, bool asking)`: the reply to `cmd` there.
+    template <class Execute>
+    reply on_the_nodes(const command& cmd, Execute execute) {
+        if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
+        const auto slot = hash_slot(cmd);
+        nodes_.refresh(when_running::go_on, cmd.deadline(), cmd.stop());
+        node here = nodes_.of(slot);
+        bool asking = false;
+        for (command_route route;;) {
+            reply answer = execute(here->pool, asking);
+            const auto next = route.on_answer(answer, here->at, clock::now());
+            note(next, here->at);
+            asking = next.asking;
+            const auto from = here;
+            switch (next.what) {
+                case command_route::kind::done:
+                    return concluded(std::move(answer), from->at);
+                case command_route::kind::follow:
+                    here = nodes_.at(*next.to);
+                    break;
+                case command_route::kind::wait:
+                    pause_until(cmd.stop() != nullptr ? *cmd.stop() : std::stop_token(),
+                                std::min(next.at, cmd.deadline()));
+                    here = owner(slot, cmd);
+                    break;
+                case command_route::kind::reroute:
+                    here = owner(slot, cmd);
+                    if (here == from) return concluded(std::move(answer), from->at);
+                    break;
+            }
+            // Sent now, it would be executed when nobody waits for it any more.
+            if (cmd.stop_requested()) return reply::not_sent(errc::cancelled, "stopped");
+            if (clock::now() >= cmd.deadline()) return concluded(std::move(answer), from->at);
+        }
+    }
 
     void note(const command_route::step& next, const node_address& from) {
         if (next.moved) {
@@ -187,17 +214,15 @@ class cluster_pool {
     }
 
     static std::vector<parcel> pack(const std::vector<journey>& all, std::span<const command> commands) {
-        static constexpr command asking{argument("ASKING")};
         std::vector<parcel> parcels;
         for (std::size_t i = 0; i < all.size(); ++i) {
-            if (all[i].at == journey::stage::over) continue;
+            if (all[i].at == journey::stage::over || commands[i].bound_to_previous()) continue;
             auto mine = std::find_if(parcels.begin(), parcels.end(), [&](const parcel& one) {
                 return one.to == all[i].to && one.asking == all[i].asking;
             });
             if (mine == parcels.end()) mine = parcels.insert(mine, {all[i].to, all[i].asking, {}});
-            mine->which.push_back(i);
-            if (mine->asking) mine->commands.push_back(asking);
-            mine->commands.push_back(commands[i]);
+            mine->add(i, commands[i]);
+            if (i + 1 < all.size() && commands[i + 1].bound_to_previous()) mine->add(i + 1, commands[i + 1]);
         }
         for (parcel& one : parcels) one.replies.resize(one.commands.size());
         return parcels;
@@ -247,7 +272,7 @@ class cluster_pool {
         const auto now = clock::now();
         for (std::size_t i = 0; i < all.size(); ++i) {
             journey& one = all[i];
-            if (one.at == journey::stage::over) continue;
+            if (one.at == journey::stage::over || commands[i].bound_to_previous()) continue;
             bool elsewhere = true;
             if (std::exchange(one.at, journey::stage::under_way) == journey::stage::to_reroute)
                 elsewhere = one.to != std::exchange(one.to, nodes_.of(hash_slot(commands[i])));

@@ -27,6 +27,7 @@
 #include <distlock/net/service_registry.hpp>
 #include <distlock/net/subscription.hpp>
 #include <distlock/net/uri.hpp>
+#include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 
@@ -80,6 +81,11 @@ class hiredis_connection {
     /// Round trips: one; on a new socket two more at most, for AUTH (or PING, over TLS) and SELECT.
     reply execute(const command& cmd);
 
+    /// Effects: executes a write and, right behind it on the same socket, the command that waits for its replicas; otherwise as
+    /// execute().
+    /// Round trips: as execute(); the server answers when the replicas have it, or its time is up.
+    acknowledged_reply execute_acknowledged(const command& write, const command& wait);
+
     /// Effects: executes all of `commands` in one pipeline on one socket, and waits for the replies until the
     /// last of the commands' deadlines, and no longer than the command time-out. They are read when all is sent:
     /// the server holds what the system's buffers do not. What goes wrong ends the pipeline, but what was
@@ -119,8 +125,9 @@ class hiredis_connection {
 };
 
 static_assert(check_connection<hiredis_connection>());
-static_assert(pipelining_connection<hiredis_connection> && service_hosting_connection<hiredis_connection> &&
-              confirming_connection<hiredis_connection> && subscribing_connection<hiredis_connection>);
+static_assert(pipelining_connection<hiredis_connection> && acknowledging_connection<hiredis_connection> &&
+              service_hosting_connection<hiredis_connection> && confirming_connection<hiredis_connection> &&
+              subscribing_connection<hiredis_connection>);
 
 }  // namespace distlock
 

@@ -14,6 +14,7 @@
 #include <distlock/net/receipt.hpp>
 #include <distlock/net/subscription.hpp>
 #include <distlock/net/uri.hpp>
+#include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 
@@ -24,6 +25,10 @@ DISTLOCK_INLINE hiredis_connection::hiredis_connection(uri where, std::shared_pt
 DISTLOCK_INLINE hiredis_connection::~hiredis_connection() = default;
 
 DISTLOCK_INLINE reply hiredis_connection::execute(const command& cmd) { return pool_->execute(cmd); }
+DISTLOCK_INLINE acknowledged_reply hiredis_connection::execute_acknowledged(const command& write,
+                                                                            const command& wait) {
+    return pool_->execute_acknowledged(write, wait);
+}
 DISTLOCK_INLINE void hiredis_connection::pipeline(std::span<const command> commands,
                                                   std::span<reply> replies) {
     pool_->pipeline(commands, replies);

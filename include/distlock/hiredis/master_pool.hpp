@@ -37,6 +37,7 @@
 #include <distlock/net/sentinel_uri.hpp>
 #include <distlock/net/subscription.hpp>
 #include <distlock/net/uri.hpp>
+#include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 
@@ -63,16 +64,17 @@ class master_pool final : upkeep, channel_source {
     master_pool& operator=(const master_pool&) = delete;
 
     reply execute(const command& cmd) {
-        if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
-        master there = find(cmd.deadline(), cmd.stop());
-        for (int hops = 0;; ++hops) {
-            if (!there) return not_found(cmd);
-            reply answer = there->pool.execute(cmd);
-            if (!may_go_elsewhere(answer, there) || hops == max_hops || too_late(cmd)) return answer;
-            const master next = find(cmd.deadline(), cmd.stop());
-            if (next == there) return answer;
-            there = next;
-        }
+        return on_the_master(cmd, [&](node_pool& there) { return there.execute(cmd); });
+    }
+
+    acknowledged_reply execute_acknowledged(const command& write, const command& wait) {
+        reply replicated = reply::not_sent(errc::unreachable, shown_);
+        reply answer = on_the_master(write, [&](node_pool& there) {
+            auto both = there.execute_acknowledged(write, wait);
+            replicated = std::move(both.replicated);
+            return std::move(both.answer);
+        });
+        return {std::move(answer), std::move(replicated)};
     }
 
     void pipeline(std::span<const command> commands, std::span<reply> replies) {
@@ -159,6 +161,21 @@ class master_pool final : upkeep, channel_source {
     static constexpr std::chrono::milliseconds look_every{100};
     static constexpr std::chrono::seconds in_vain_pause{1};
 
+    // `execute(node_pool&)`: the reply to `cmd` there.
+    template <class Execute>
+    reply on_the_master(const command& cmd, Execute execute) {
+        if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
+        master there = find(cmd.deadline(), cmd.stop());
+        for (int hops = 0;; ++hops) {
+            if (!there) return not_found(cmd);
+            reply answer = execute(there->pool);
+            if (!may_go_elsewhere(answer, there) || hops == max_hops || too_late(cmd)) return answer;
+            const master next = find(cmd.deadline(), cmd.stop());
+            if (next == there) return answer;
+            there = next;
+        }
+    }
+
     static bool too_late(const command& cmd) {
         return cmd.stop_requested() || clock::now() >= cmd.deadline();
     }
@@ -175,7 +192,10 @@ class master_pool final : upkeep, channel_source {
         std::vector<std::size_t> again;
         const auto now = clock::now();
         for (std::size_t i = 0; i < replies.size(); ++i) {
-            if (may_go_elsewhere(replies[i], from) && now < commands[i].deadline()) again.push_back(i);
+            const bool elsewhere = may_go_elsewhere(replies[i], from);
+            const bool goes = commands[i].bound_to_previous() ? !again.empty() && again.back() + 1 == i
+                                                              : elsewhere && now < commands[i].deadline();
+            if (goes) again.push_back(i);
         }
         return again;
     }

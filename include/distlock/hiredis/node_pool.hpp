@@ -31,6 +31,7 @@
 #include <distlock/net/receipt.hpp>
 #include <distlock/net/subscription.hpp>
 #include <distlock/net/uri.hpp>
+#include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 
@@ -73,17 +74,33 @@ class node_pool {
             std::max_element(commands.begin(), commands.end(), [](const auto& a, const auto& b) {
                 return a.deadline() < b.deadline();
             })->deadline();
-        channel::extent done;
-        const reply failure = on_a_channel(purpose::pipeline, last, nullptr, [&](channel& c, bool) {
-            done = {};
-            return c.run_all(commands, replies, answer_by(last), done);
-        });
-        if (failure.answered()) return;
-        const errc unsent = failure.is(reply_kind::not_sent) ? failure.cause() : errc::unreachable;
-        for (std::size_t i = done.answered; i < replies.size(); ++i) {
-            replies[i] = i < done.begun ? reply::no_answer(failure.cause(), failure.text())
-                                        : reply::not_sent(unsent, failure.text());
+        const auto bound = [](const command& one) { return one.bound_to_previous(); };
+        if (std::none_of(commands.begin(), commands.end(), bound))
+            return run_all(purpose::pipeline, last, nullptr, commands, replies);
+        // One wait for replicas serves all writes before it.
+        std::vector<std::size_t> places;
+        std::vector<command> some;
+        for (std::size_t i = 0; i < commands.size(); ++i) {
+            if (answered_by(commands, i) != i) continue;
+            places.push_back(i);
+            some.push_back(commands[i]);
         }
+        std::vector<reply> answers(some.size());
+        run_all(purpose::pipeline, last, nullptr, some, answers);
+        for (std::size_t k = 0; k < places.size(); ++k) replies[places[k]] = std::move(answers[k]);
+        for (std::size_t i = 0; i < commands.size(); ++i) {
+            if (const auto by = answered_by(commands, i); by != i) replies[i] = replies[by];
+        }
+    }
+
+    /// `asking`: as of execute().
+    acknowledged_reply execute_acknowledged(const command& write, const command& wait, bool asking = false) {
+        const command all[] = {command({argument("ASKING")}), write, wait};
+        reply replies[3];
+        const std::size_t from = asking ? 0 : 1;
+        run_all(purpose::unit, write.deadline(), write.stop(), std::span(all).subspan(from),
+                std::span(replies).subspan(from));
+        return {std::move(replies[1]), std::move(replies[2])};
     }
 
     bool post(const command& cmd, std::shared_ptr<receipt> wanted) {
@@ -146,7 +163,12 @@ class node_pool {
     clock::time_point answer_by(clock::time_point deadline) const noexcept {
         return std::min(deadline, clock::now() + where_.command_timeout);
     }
-    enum class purpose { command, post, pipeline };
+    enum class purpose {
+        command,
+        unit,  // of several commands, for a caller who waits
+        post,
+        pipeline,
+    };
 
     // Lifts the reservation of a socket that ends while it is lent.
     struct lift {
@@ -166,6 +188,21 @@ class node_pool {
     };
     enum class reserve { missing, here, lent_to_command, lent_to_pipeline };
 
+    void run_all(purpose why, clock::time_point deadline, const std::stop_token* stop,
+                 std::span<const command> commands, std::span<reply> replies) {
+        channel::extent done;
+        const reply failure = on_a_channel(why, deadline, stop, [&](channel& c, bool) {
+            done = {};
+            return c.run_all(commands, replies, answer_by(deadline), stop, done);
+        });
+        if (failure.answered()) return;
+        const errc unsent = failure.is(reply_kind::not_sent) ? failure.cause() : errc::unreachable;
+        for (std::size_t i = done.answered; i < replies.size(); ++i) {
+            replies[i] = i < done.begun ? reply::no_answer(failure.cause(), failure.text())
+                                        : reply::not_sent(unsent, failure.text());
+        }
+    }
+
     template <class Use>
     reply on_a_channel(purpose why, clock::time_point deadline, const std::stop_token* stop, Use use) {
         if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
@@ -177,8 +214,8 @@ class node_pool {
                     if (stop != nullptr && stop->stop_requested())
                         return named(reply::not_sent(errc::cancelled, "stopped"));
                     if (std::exchange(spare, false)) continue;
-                    return why == purpose::pipeline ? *std::move(failure)
-                                                    : on_the_reserve(use, *std::move(failure));
+                    return may_use_the_reserve(why) ? on_the_reserve(use, *std::move(failure))
+                                                    : *std::move(failure);
                 }
             }
             reply answer = use(*mine.on, false);
@@ -192,9 +229,13 @@ class node_pool {
             give_back(std::move(mine));
             if (again || (turned_away && std::exchange(spare, false))) continue;
             if (!answer.answered()) answer = named(answer);
-            if (turned_away && why != purpose::pipeline) return on_the_reserve(use, std::move(answer));
+            if (turned_away && may_use_the_reserve(why)) return on_the_reserve(use, std::move(answer));
             return answer;
         }
+    }
+
+    static bool may_use_the_reserve(purpose why) noexcept {
+        return why == purpose::command || why == purpose::post;
     }
 
     // Effects: executes what no other socket could be had for on the one for pipelines, if nobody uses that, and in such a way

@@ -20,6 +20,7 @@
 #include <distlock/net/receipt.hpp>
 #include <distlock/net/service_registry.hpp>
 #include <distlock/net/subscription.hpp>
+#include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 
@@ -66,6 +67,11 @@ class sentinel_connection {
     /// Round trips: one; on a new socket one more than hiredis_connection, for ROLE. Two to the Sentinels when they are asked.
     reply execute(const command& cmd);
 
+    /// Effects: executes a write and, right behind it on the same socket, the command that waits for its replicas; otherwise as
+    /// execute().
+    /// Round trips: as execute(); the server answers when the replicas have it, or its time is up.
+    acknowledged_reply execute_acknowledged(const command& write, const command& wait);
+
     /// Effects: executes all of `commands` in one pipeline on the master, as hiredis_connection::pipeline() there. What was not
     /// executed since the master changed is sent again to the new one.
     /// Preconditions: as many replies as commands.
@@ -108,9 +114,9 @@ class sentinel_connection {
 };
 
 static_assert(check_connection<sentinel_connection>());
-static_assert(pipelining_connection<sentinel_connection> && service_hosting_connection<sentinel_connection> &&
-              confirming_connection<sentinel_connection> && subscribing_connection<sentinel_connection> &&
-              following_connection<sentinel_connection>);
+static_assert(pipelining_connection<sentinel_connection> && acknowledging_connection<sentinel_connection> &&
+              service_hosting_connection<sentinel_connection> && confirming_connection<sentinel_connection> &&
+              subscribing_connection<sentinel_connection> && following_connection<sentinel_connection>);
 
 }  // namespace distlock
 

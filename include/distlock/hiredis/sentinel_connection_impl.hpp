@@ -15,6 +15,7 @@
 #include <distlock/net/receipt.hpp>
 #include <distlock/net/sentinel_uri.hpp>
 #include <distlock/net/subscription.hpp>
+#include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 
@@ -26,6 +27,10 @@ DISTLOCK_INLINE sentinel_connection::sentinel_connection(std::string_view where,
 DISTLOCK_INLINE sentinel_connection::~sentinel_connection() = default;
 
 DISTLOCK_INLINE reply sentinel_connection::execute(const command& cmd) { return pool_->execute(cmd); }
+DISTLOCK_INLINE acknowledged_reply sentinel_connection::execute_acknowledged(const command& write,
+                                                                             const command& wait) {
+    return pool_->execute_acknowledged(write, wait);
+}
 DISTLOCK_INLINE void sentinel_connection::pipeline(std::span<const command> commands,
                                                    std::span<reply> replies) {
     pool_->pipeline(commands, replies);

@@ -211,7 +211,7 @@ class sentinel_inquiry {
         for (std::size_t n = 0; n < sentinel_questions; ++n) questions.push_back(sentinel_question(n, name_));
         channel::extent done;
         const auto answer_by = std::min(deadline, clock::now() + like_.command_timeout);
-        const reply failure = opened.made->run_all(questions, replies, answer_by, done);
+        const reply failure = opened.made->run_all(questions, replies, answer_by, nullptr, done);
         for (std::size_t n = done.answered; n < replies.size(); ++n) replies[n] = failure;
         auto said = read_sentinel_answer(replies);
         if (said.what == sentinel_answer::kind::names_master) {

@@ -2,6 +2,7 @@
 //
 //   class any_connection {
 //     reply execute(const command&) noexcept;  void execute_all(commands, replies) noexcept;
+//     acknowledged_reply execute_acknowledged(write, wait) noexcept;
 //     bool post(const command&, std::shared_ptr<receipt>);  void collect();         // where it can
 //     std::shared_ptr<subscription> subscribe(std::string_view channel);            // where it can
 //     void on_master_change(listener);  void follow();                              // where it can
@@ -26,6 +27,7 @@
 #include <distlock/net/master_listener.hpp>
 #include <distlock/net/receipt.hpp>
 #include <distlock/net/subscription.hpp>
+#include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 
@@ -36,6 +38,7 @@ class any_connection {
   public:
     struct abilities {
         bool pipeline = false;
+        bool acknowledge = false;
         bool post = false;
         bool confirm = false;  ///< a receipt is noted in
         bool subscribe = false;
@@ -63,10 +66,25 @@ class any_connection {
             call_with_bodies(commands, replies);
         } catch (const std::exception&) {  // no memory: the way that needs none
             for (std::size_t i = 0; i < commands.size(); ++i) {
-                if (detail::lacks_script(commands[i], replies[i]))
-                    replies[i] = execute(commands[i].with_body());
+                if (!detail::lacks_script(commands[i], replies[i])) continue;
+                replies[i] = execute(commands[i].with_body());
+                if (has_bound(commands, i)) replies[i + 1] = reply::no_answer(errc::no_reply, "no memory");
             }
         }
+    }
+
+    /// Preconditions: can.pipeline or can.acknowledge; `wait` is bound to the write.
+    /// Effects: as distlock::execute() of the write, with `wait` behind it each time.
+    acknowledged_reply execute_acknowledged(const command& write, const command& wait) noexcept {
+        if (can.acknowledge) {
+            auto first = call_acknowledged(write, wait);
+            if (!detail::lacks_script(write, first.answer)) return first;
+            return call_acknowledged(write.with_body(), wait);
+        }
+        const command both[] = {write, wait};
+        reply replies[2];
+        execute_all(both, replies);
+        return {std::move(replies[0]), std::move(replies[1])};
     }
 
     /// Returns: whether it was handed to the system. Without can.confirm nothing is noted in `wanted`.
@@ -90,20 +108,29 @@ class any_connection {
 
   private:
     virtual void call_all(std::span<const command> commands, std::span<reply> replies) noexcept = 0;
+    virtual acknowledged_reply call_acknowledged(const command& write, const command& wait) noexcept = 0;
+
+    static bool has_bound(std::span<const command> commands, std::size_t i) noexcept {
+        return i + 1 < commands.size() && commands[i + 1].bound_to_previous();
+    }
 
     // Effects: executes again, with their bodies, the scripts that the server lacked.
     // Throws: std::bad_alloc; nothing is sent then.
     void call_with_bodies(std::span<const command> commands, std::span<reply> replies) {
         std::vector<command> full;
         for (std::size_t i = 0; i < commands.size(); ++i) {
-            if (detail::lacks_script(commands[i], replies[i])) full.push_back(commands[i].with_body());
+            if (!detail::lacks_script(commands[i], replies[i])) continue;
+            full.push_back(commands[i].with_body());
+            if (has_bound(commands, i)) full.push_back(commands[i + 1]);
         }
         if (full.empty()) return;
         std::vector<reply> answers(full.size());
         call_all(full, answers);
         auto next = answers.begin();
         for (std::size_t i = 0; i < commands.size(); ++i) {
-            if (detail::lacks_script(commands[i], replies[i])) replies[i] = std::move(*next++);
+            if (!detail::lacks_script(commands[i], replies[i])) continue;
+            replies[i] = std::move(*next++);
+            if (has_bound(commands, i)) replies[i + 1] = std::move(*next++);
         }
     }
 };
@@ -114,6 +141,7 @@ class any_connection_of final : public any_connection {
     /// `connection` outlives this.
     explicit any_connection_of(C& connection) noexcept
         : any_connection({.pipeline = pipelining_connection<C>,
+                          .acknowledge = acknowledging_connection<C>,
                           .post = posting_connection<C>,
                           .confirm = confirming_connection<C>,
                           .subscribe = subscribing_connection<C>,
@@ -169,6 +197,11 @@ class any_connection_of final : public any_connection {
     void call_all([[maybe_unused]] std::span<const command> commands,
                   [[maybe_unused]] std::span<reply> replies) noexcept override {
         if constexpr (pipelining_connection<C>) detail::call_all(it_, commands, replies);
+    }
+    acknowledged_reply call_acknowledged([[maybe_unused]] const command& write,
+                                         [[maybe_unused]] const command& wait) noexcept override {
+        if constexpr (acknowledging_connection<C>) return detail::call_acknowledged(it_, write, wait);
+        return {};
     }
 
     C& it_;

@@ -2,6 +2,7 @@
 //
 //   concept connection               c.execute(cmd) -> reply, or c(cmd) -> reply       (a lambda will do)
 //   concept pipelining_connection    and c.pipeline(commands, replies)
+//   concept acknowledging_connection and c.execute_acknowledged(write, wait) -> acknowledged_reply
 //   concept posting_connection       and c.post(cmd) -> bool
 //   concept confirming_connection    and c.post(cmd, receipt) -> bool, c.collect()
 //   concept subscribing_connection   and c.subscribe(channel) -> std::shared_ptr<subscription>
@@ -30,6 +31,7 @@
 #include <distlock/net/receipt.hpp>
 #include <distlock/net/service_registry.hpp>
 #include <distlock/net/subscription.hpp>
+#include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/ticket.hpp>
@@ -66,6 +68,15 @@ template <class C>
 concept pipelining_connection = connection<C> &&
     requires(C& c, std::span<const command> commands, std::span<reply> replies) {
     { c.pipeline(commands, replies) } -> std::same_as<void>;
+};
+
+/// Executes a write and, right behind it on the same socket, the command that waits for its replicas; else as execute() does, so that
+/// a stop request ends it. A command that is bound to the one before it goes wherever that one goes in pipeline(), too. A connection
+/// that can only pipeline does both in a pipeline.
+template <class C>
+concept acknowledging_connection = connection<C> &&
+    requires(C& c, const command& write, const command& wait) {
+    { c.execute_acknowledged(write, wait) } -> std::same_as<acknowledged_reply>;
 };
 
 /// Can send a command without waiting for its reply. Posted commands are sent in order, before any later
@@ -171,6 +182,18 @@ consteval bool check_connection() {
         !requires(C & c) { c.subscribe(std::string_view{}); } || subscribing_connection<C>,
         "subscribe must be `std::shared_ptr<distlock::subscription> subscribe(std::string_view channel)`");
     static_assert(
+        !requires(C & c, const command& cmd) { c.execute_acknowledged(cmd, cmd); } ||
+            acknowledging_connection<C>,
+        "execute_acknowledged must be `distlock::acknowledged_reply execute_acknowledged(const "
+        "distlock::command& "
+        "write, const distlock::command& wait)`");
+    static_assert(
+        !requires(C & c, std::weak_ptr<master_listener> who) { c.on_master_change(who); } ||
+            following_connection<C>,
+        "with on_master_change must be `void on_master_change(std::weak_ptr<distlock::master_listener>)` and "
+        "`void "
+        "follow()`");
+    static_assert(
         !requires(const C& c) { c.command_timeout(); } || timed_connection<C>,
         "command_timeout must return something that converts to std::chrono::milliseconds");
     static_assert(
@@ -212,6 +235,23 @@ void call_all(C& c, std::span<const command> commands, std::span<reply> replies)
         }
     } catch (...) {
         nothing_but("client threw");
+    }
+}
+
+template <acknowledging_connection C>
+acknowledged_reply call_acknowledged(C& c, const command& write, const command& wait) noexcept {
+    const auto neither = [](std::string why) {
+        auto one = reply::no_answer(errc::no_reply, std::move(why));
+        return acknowledged_reply{one, one};
+    };
+    try {
+        try {
+            return c.execute_acknowledged(write, wait);
+        } catch (const std::exception& e) {
+            return neither(printable(e.what()));
+        }
+    } catch (...) {
+        return neither("client threw");
     }
 }
 

@@ -106,6 +106,14 @@ class command {
     }
     command& until(const std::stop_token&&) = delete;
 
+    /// Whether this is about the command before it in a pipeline: it is sent right behind that one, on the same socket, and again
+    /// whenever that one is.
+    constexpr bool bound_to_previous() const noexcept { return bound_; }
+    constexpr command& bind_to_previous() noexcept {
+        bound_ = true;
+        return *this;
+    }
+
   private:
     constexpr void call(std::size_t keys) {
         constexpr std::array<std::string_view, 10> digits{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
@@ -124,6 +132,7 @@ class command {
     std::string_view key_;
     clock::time_point deadline_ = clock::time_point::max();
     const std::stop_token* stop_ = nullptr;
+    bool bound_ = false;
 };
 
 }  // namespace distlock

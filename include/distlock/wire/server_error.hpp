@@ -37,6 +37,11 @@ constexpr std::string_view unwrap_script_error(std::string_view text) noexcept {
     return text;
 }
 
+// A replica has no replicas to wait for.
+constexpr bool refuses_to_wait(std::string_view text) noexcept {
+    return text.starts_with("ERR WAIT cannot be used with replica");
+}
+
 }  // namespace detail
 
 /// Returns: whether the error reply `text` says that the server has its fill of clients: it says so in place of the first answer
@@ -52,10 +57,11 @@ constexpr server_error classify_error(std::string_view text) noexcept {
         errc cause;
         bool transient;
     };
-    constexpr std::array<row, 18> table{{
+    constexpr std::array<row, 19> table{{
         {"LOADING", errc::unavailable, true},
         {"BUSY", errc::unavailable, true},
         {"MASTERDOWN", errc::unavailable, true},
+        {"UNBLOCKED", errc::unavailable, true},
         {"CLUSTERDOWN", errc::unavailable, true},
         {"TRYAGAIN", errc::unavailable, true},
         {"READONLY", errc::read_only, true},
@@ -89,6 +95,7 @@ constexpr server_error classify_error(std::string_view text) noexcept {
         inner.find("nknown command called from") != std::string_view::npos ||
         inner.find("nknown Redis command called from") != std::string_view::npos)
         return {errc::unsupported_command, false};
+    if (detail::refuses_to_wait(inner)) return {errc::read_only, true};
     if (says_too_many_clients(inner)) return {errc::unavailable, true};
     return {errc::server_error, false};
 }
@@ -97,7 +104,7 @@ constexpr server_error classify_error(std::string_view text) noexcept {
 /// may lead to another server by now.
 constexpr bool says_role_changed(std::string_view text) noexcept {
     const auto word = detail::first_word(detail::unwrap_script_error(text));
-    return word == "READONLY" || word == "MASTERDOWN" || word == "UNBLOCKED";
+    return word == "READONLY" || word == "MASTERDOWN" || word == "UNBLOCKED" || detail::refuses_to_wait(text);
 }
 
 /// Returns: whether a server that refuses a script of several keys and writes may still do what one key and a delete need; else

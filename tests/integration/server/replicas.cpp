@@ -1,0 +1,398 @@
+// Grants that replicas have acknowledged: real servers, whose replicas hang, go, and take over.
+#include <array>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include <distlock/distlock.hpp>
+#include <distlock/hiredis.hpp>
+#include <distlock/testing.hpp>
+
+#include "support/catch.hpp"
+#include "support/cluster.hpp"
+#include "support/fresh_name.hpp"
+#include "support/lease_observers.hpp"
+#include "support/minimal_connection.hpp"
+#include "support/replicated_server.hpp"
+#include "support/sentinels.hpp"
+#include "support/timing_tolerance.hpp"
+#include "support/waiting.hpp"
+
+namespace {
+
+using namespace std::chrono_literals;
+using distlock::command;
+using distlock::errc;
+using distlock::hiredis_connection;
+using distlock::lock_options;
+using distlock::reply;
+using distlock::testing::redis_server;
+using clk = distlock::clock;
+using lock = distlock::mutex<hiredis_connection>;
+
+const lock_options one_replica{.replicas = 1};
+
+/// One pair of servers for all tests that leave them as they were.
+replicated_server& pair_of_servers() {
+    static replicated_server servers;
+    return servers;
+}
+
+/// The replica stands still as long as it lives.
+struct paused {
+    explicit paused(redis_server& which) : server(which) { server.pause(); }
+    ~paused() { server.resume(); }
+    paused(const paused&) = delete;
+    paused& operator=(const paused&) = delete;
+    redis_server& server;
+};
+
+bool there(const redis_server& server, const std::string& key) {
+    return server.command({"EXISTS", key}) == "1";
+}
+bool gone(const redis_server& server, const std::string& key) {
+    return eventually([&] { return server.command({"EXISTS", key}) == "0"; });
+}
+bool waits(const redis_server& server, const std::string& name, const char* count) {
+    return eventually([&] { return server.command({"ZCARD", "{" + name + "}:distlock:queue"}) == count; });
+}
+
+std::string why_not(lock& m) {
+    try {
+        m.lock();
+    } catch (const distlock::error& e) {
+        CHECK(e.code() == errc::not_replicated);
+        return e.what();
+    }
+    return "it was granted";
+}
+
+}  // namespace
+
+TEST_CASE(
+    "WAIT on a socket that wrote nothing is answered at once, though no replica has what others wrote") {
+    auto& servers = pair_of_servers();
+    const paused hangs(servers.replica());
+    const auto name = fresh_name();
+    hiredis_connection writes(servers.master().uri());
+    REQUIRE(writes.execute({"SET", name, "x", "PX", "30000"}).is_status("OK"));
+    hiredis_connection asks(servers.master().uri());
+    CHECK(asks.execute({"WAIT", "1", "100"}).is_integer(1));  // the trap
+    const command write{{"SET", name, "y", "PX", "30000"}, name};
+    const distlock::replica_wait wait(1, 100ms);
+    CHECK(asks.execute_acknowledged(write, wait.behind(write)).replicated.is_integer(0));
+}
+
+TEST_CASE("a lock that is granted is on the replica, whatever way it was taken") {
+    auto& servers = pair_of_servers();
+    hiredis_connection redis(servers.master().uri());
+    for (const bool fencing : {false, true}) {
+        for (const bool renew : {false, true}) {
+            for (const auto release : {distlock::posted, distlock::confirmed}) {
+                const lock_options options{
+                    .renew = renew, .fencing = fencing, .release = release, .replicas = 1};
+                const auto name = fresh_name();
+                lock m(redis, name, options);
+                m.lock();
+                CHECK(there(servers.replica(), name));
+                m.unlock();
+                CHECK(gone(servers.master(), name));
+                REQUIRE(m.try_lock());
+                CHECK(there(servers.replica(), name));
+                m.unlock();
+                REQUIRE(m.try_lock_for(1s));
+                CHECK(there(servers.replica(), name));
+                m.unlock();
+                const std::lock_guard guard(m);
+                CHECK(there(servers.replica(), name));
+            }
+        }
+    }
+}
+
+TEST_CASE("a lock that too few replicas acknowledge is not granted, and nothing is left of it") {
+    auto& servers = pair_of_servers();
+    hiredis_connection redis(servers.master().uri());
+    for (const bool fencing : {false, true}) {
+        const auto name = fresh_name();
+        lock m(redis, name, {.fencing = fencing, .replicas = 1});
+        {
+            const paused hangs(servers.replica());
+            std::string why;
+            CHECK(time_of([&] { why = why_not(m); }) < 300ms + timing_tolerance);
+            CHECK_THAT(why, contains_text(name) && contains_text("0 of 1 replicas have it") &&
+                                contains_text("too few replicas"));
+            CHECK(gone(servers.master(), name));
+            std::error_code ec;
+            CHECK_FALSE(m.try_lock(ec));
+            CHECK(ec == errc::not_replicated);
+            CHECK(gone(servers.master(), name));
+            CHECK_FALSE(m.try_lock_for(10s, ec));
+            CHECK(ec == errc::not_replicated);
+            CHECK(gone(servers.master(), name));
+        }
+        CHECK(servers.replicate());
+        m.lock();
+        CHECK(there(servers.replica(), name));
+        m.unlock();
+    }
+}
+
+TEST_CASE("two replicas are waited for when two are asked for") {
+    const replicated_server servers(2);
+    hiredis_connection redis(servers.master().uri());
+    lock both(redis, fresh_name(), {.replicas = 2});
+    lock one(redis, fresh_name(), one_replica);
+    both.lock();
+    CHECK(there(servers.replica(0), both.name()));
+    CHECK(there(servers.replica(1), both.name()));
+    both.unlock();
+    const paused hangs(servers.replica(1));
+    one.lock();
+    one.unlock();
+    CHECK_THAT(why_not(both), contains_text("1 of 2 replicas have it"));
+}
+
+TEST_CASE("a server without replicas grants nothing that a replica is to have") {
+    const redis_server alone;
+    hiredis_connection redis(alone.uri());
+    lock m(redis, "orders", one_replica);
+    CHECK_THAT(why_not(m), contains_text("0 of 1 replicas have it"));
+    CHECK(gone(alone, "orders"));
+}
+
+TEST_CASE("a lock that is handed over is on the replica before its new owner has it") {
+    auto& servers = pair_of_servers();
+    hiredis_connection first(servers.master().uri());
+    hiredis_connection second(servers.master().uri());
+    const auto name = fresh_name();
+    lock owner(first, name, one_replica);
+    lock next(second, name, one_replica);
+    owner.lock();
+    bool replicated = false;
+    {
+        const std::jthread waiter([&] {
+            next.lock();
+            replicated = servers.replica().command({"GET", name}) == servers.master().command({"GET", name});
+            next.unlock();
+        });
+        REQUIRE(waits(servers.master(), name, "1"));
+        owner.unlock();
+    }
+    CHECK(replicated);
+}
+
+TEST_CASE("a lock that is handed over while the replica hangs goes on to the next, and is free at the end") {
+    auto& servers = pair_of_servers();
+    const auto name = fresh_name();
+    hiredis_connection first(servers.master().uri());
+    lock owner(first, name, one_replica);
+    owner.lock();
+    std::array<std::error_code, 2> said;
+    {
+        std::vector<std::jthread> waiters;
+        for (auto& ec : said) {
+            waiters.emplace_back([&servers, &ec, name] {
+                hiredis_connection mine(servers.master().uri());
+                lock next(mine, name, one_replica);
+                if (next.try_lock_for(20s, ec)) next.unlock();
+            });
+        }
+        REQUIRE(waits(servers.master(), name, "2"));
+        const paused hangs(servers.replica());
+        owner.unlock();
+        waiters.clear();
+    }
+    CHECK(said[0] == errc::not_replicated);
+    CHECK(said[1] == errc::not_replicated);
+    CHECK(gone(servers.master(), name));
+    CHECK(waits(servers.master(), name, "0"));
+}
+
+TEST_CASE(
+    "a renewal that no replica has does not count: the lock is lost when the last one that counted ends") {
+    auto& servers = pair_of_servers();
+    hiredis_connection redis(servers.master().uri());
+    const auto seen = std::make_shared<counting_observer>();
+    lock m(redis, fresh_name(), {.lease = 600ms, .replicas = 1}, seen);
+    m.lock();
+    const paused hangs(servers.replica());
+    const auto until = m.valid_until();
+    const auto lost = m.lost();
+    CHECK(eventually([&] { return lost.stop_requested(); }));
+    CHECK(clk::now() >= until - 1ms);
+    CHECK(clk::now() < until + 200ms + timing_tolerance);
+    CHECK(seen->risks >= 1);
+}
+
+TEST_CASE("a renewal is tried again until a replica has it") {
+    auto& servers = pair_of_servers();
+    hiredis_connection redis(servers.master().uri());
+    const auto seen = std::make_shared<counting_observer>();
+    lock m(redis, fresh_name(), {.lease = 2s, .replicas = 1}, seen);
+    m.lock();
+    const auto until = m.valid_until();
+    {
+        const paused hangs(servers.replica());
+        CHECK(eventually([&] { return seen->risks >= 1; }));
+        CHECK(m.valid_until() == until);
+    }
+    CHECK(eventually([&] { return m.valid_until() > until; }));
+    CHECK(m.owns_lock());
+    CHECK(m.unlock() == distlock::release_outcome::posted);
+}
+
+TEST_CASE("a thousand renewals wait for the replica together") {
+    auto& servers = pair_of_servers();
+    hiredis_connection redis(servers.master().uri());
+    std::vector<std::string> names;
+    for (int i = 0; i < 1000; ++i) names.push_back(fresh_name());
+    const distlock::replica_wait wait(1, 1s);
+    std::vector<command> commands;
+    for (const auto& name : names) {
+        commands.push_back(command({"SET", name, "x", "PX", "30000"}, name));
+        commands.push_back(wait.behind(commands.back()));
+    }
+    std::vector<reply> replies(commands.size());
+    const auto before = servers.master().command({"INFO", "commandstats"});
+    distlock::execute_all(redis, commands, replies);
+    for (std::size_t i = 0; i < replies.size(); i += 2) {
+        REQUIRE(replies[i].is_status("OK"));
+        REQUIRE(replies[i + 1].is_integer(1));
+    }
+    const auto calls = [](const std::string& stats) {
+        const auto at = stats.find("cmdstat_wait:calls=");
+        return at == std::string::npos ? 0 : std::stoi(stats.substr(at + 19));
+    };
+    CHECK(calls(servers.master().command({"INFO", "commandstats"})) - calls(before) == 1);
+}
+
+TEST_CASE("a server that has lost the scripts is sent them, with the wait for replicas behind") {
+    auto& servers = pair_of_servers();
+    hiredis_connection redis(servers.master().uri());
+    lock m(redis, fresh_name(), {.fencing = true, .replicas = 1});
+    servers.master().command({"SCRIPT", "FLUSH"});
+    m.lock();
+    CHECK(there(servers.replica(), m.name()));
+    m.unlock();
+    CHECK(gone(servers.master(), m.name()));
+    const paused hangs(servers.replica());
+    servers.master().command({"SCRIPT", "FLUSH"});
+    CHECK_THAT(why_not(m), contains_text("0 of 1"));
+}
+
+TEST_CASE("a stop request ends the wait for replicas at once, and nothing is left") {
+    auto& servers = pair_of_servers();
+    hiredis_connection redis(servers.master().uri() + "?command_timeout=10s");
+    lock m(redis, fresh_name(), {.lease = 60s, .replicas = 1, .replica_timeout = 5s});
+    const paused hangs(servers.replica());
+    std::stop_source stop;
+    std::error_code ec;
+    clk::time_point asked{};
+    std::jthread stopper([&] {
+        static_cast<void>(eventually([&] { return there(servers.master(), m.name()); }));
+        asked = clk::now();
+        stop.request_stop();
+    });
+    CHECK_FALSE(m.try_lock_for(20s, stop.get_token(), ec));
+    const auto ended = clk::now();
+    stopper.join();
+    CHECK(ec == errc::cancelled);
+    CHECK(ended - asked < timing_tolerance);
+    CHECK(gone(servers.master(), m.name()));
+}
+
+TEST_CASE("a call that waits for replicas is back by its deadline") {
+    auto& servers = pair_of_servers();
+    hiredis_connection redis(servers.master().uri() + "?command_timeout=10s");
+    lock m(redis, fresh_name(), {.lease = 60s, .replicas = 1, .replica_timeout = 5s});
+    const paused hangs(servers.replica());
+    std::error_code ec;
+    CHECK(time_of([&] { CHECK_FALSE(m.try_lock_for(300ms, ec)); }) < 300ms + timing_tolerance);
+    CHECK(ec == errc::not_replicated);
+    CHECK(gone(servers.master(), m.name()));
+}
+
+TEST_CASE("a master that is demoted while it waits for its replicas grants nothing") {
+    const replicated_server servers;
+    hiredis_connection redis(servers.master().uri() + "?command_timeout=10s");
+    lock m(redis, "orders", {.lease = 60s, .patience = 100ms, .replicas = 1, .replica_timeout = 5s});
+    servers.replica().pause();
+    std::error_code ec;
+    {
+        const std::jthread demotes([&] {
+            static_cast<void>(eventually([&] { return there(servers.master(), "orders"); }));
+            servers.master().command({"REPLICAOF", "127.0.0.1", std::to_string(servers.replica().port())});
+        });
+        CHECK_FALSE(m.try_lock_for(5s, ec));
+    }
+    CHECK(ec);
+    CHECK_FALSE(m.owns_lock());
+    servers.replica().resume();
+}
+
+TEST_CASE("a connection that cannot pipeline is refused where replicas are to have the lock") {
+    const redis_server server;
+    minimal_connection plain(server.uri());
+    distlock::mutex free(plain, "orders");
+    try {
+        const distlock::mutex refused(plain, "orders", one_replica);
+        FAIL("it was made");
+    } catch (const distlock::error& e) {
+        CHECK(e.code() == errc::invalid_option);
+        CHECK_THAT(e.what(), contains_text("cannot pipeline"));
+    }
+}
+
+TEST_CASE("on a Cluster the replicas of the lock's own node count") {
+    const cluster nodes(true);
+    distlock::cluster_connection redis(nodes.uri());
+    using locker = distlock::mutex<distlock::cluster_connection>;
+    std::vector<std::unique_ptr<locker>> locks;
+    for (int i = 0; i < 9; ++i)
+        locks.push_back(std::make_unique<locker>(redis, "orders:" + std::to_string(i), one_replica));
+    const auto& silent = *nodes.nodes()[0];
+    auto& replica = *nodes.nodes()[cluster::masters];
+    for (auto& m : locks) {
+        INFO(m->name());
+        REQUIRE(eventually([&] {  // a replica acknowledges nothing for a second after it was connected
+            std::error_code ec;
+            return m->try_lock(ec);
+        }));
+        m->unlock();
+    }
+    const paused hangs(replica);
+    for (auto& m : locks) {
+        std::error_code ec;
+        const bool here = &nodes.owner_of(m->name()) == &silent;
+        CHECK(m->try_lock(ec) != here);
+        CHECK(ec == (here ? std::error_code(errc::not_replicated) : std::error_code()));
+        if (!here) m->unlock();
+        CHECK(gone(nodes.owner_of(m->name()), m->name()));
+    }
+}
+
+TEST_CASE("what was granted is on the replica that takes over, and is renewed there") {
+    const sentinels group;
+    distlock::sentinel_connection redis(group.uri());
+    using locker = distlock::mutex<distlock::sentinel_connection>;
+    const lock_options both{.lease = 60s, .patience = 30s, .replicas = 2, .replica_timeout = 1s};
+    std::vector<std::unique_ptr<locker>> held;
+    for (int i = 0; i < 20; ++i) {
+        held.push_back(std::make_unique<locker>(redis, "orders:" + std::to_string(i), both));
+        held.back()->lock();
+    }
+    group.master().kill();
+    REQUIRE(eventually([&] { return redis.execute({"PING"}).is_status("PONG"); }, 30s));
+    for (auto& m : held) {
+        CHECK(m->owns_lock());
+        CHECK(there(group.master(), m->name()));
+        m->unlock();
+        CHECK(gone(group.master(), m->name()));
+    }
+}

@@ -1,0 +1,59 @@
+// A master with replicas, on this machine.
+//
+//   class replicated_server {
+//     explicit replicated_server(std::size_t replicas = 1);
+//     redis_server& master() const, replica(std::size_t i = 0) const;
+//     bool replicate() const;
+//   };
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <distlock/testing.hpp>
+
+#include "support/catch.hpp"
+#include "support/waiting.hpp"
+
+class replicated_server {
+  public:
+    using server = distlock::testing::redis_server;
+
+    explicit replicated_server(std::size_t replicas = 1)
+        : master_(std::make_unique<server>(
+              distlock::testing::redis_server_options{.tcp = true, .arguments = quick()})) {
+        for (std::size_t i = 0; i < replicas; ++i) {
+            auto more = quick();
+            more.insert(more.end(), {"--replicaof", "127.0.0.1 " + std::to_string(master_->port())});
+            replicas_.push_back(std::make_unique<server>(
+                distlock::testing::redis_server_options{.tcp = true, .arguments = more}));
+        }
+        REQUIRE(replicate());
+    }
+
+    server& master() const { return *master_; }
+    server& replica(std::size_t i = 0) const { return *replicas_.at(i); }
+
+    /// Returns: whether all replicas get what is written, at last. One that the master calls online may not yet.
+    bool replicate() const {
+        const std::string key = "replicated";
+        const auto value = std::to_string(++writes_);
+        static_cast<void>(master_->command({"SET", key, value}));
+        return std::all_of(replicas_.begin(), replicas_.end(), [&](const auto& one) {
+            return eventually([&] { return one->command({"GET", key}) == value; });
+        });
+    }
+
+  private:
+    static std::vector<std::string> quick() {
+        return {"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"};
+    }
+
+    mutable int writes_ = 0;
+    std::unique_ptr<server> master_;
+    std::vector<std::unique_ptr<server>> replicas_;
+};
