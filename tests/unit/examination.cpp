@@ -290,6 +290,22 @@ TEST_CASE("a policy that evicts is a problem where there is a limit, and a warni
     }
 }
 
+TEST_CASE("locks that wait for replicas need so many, and WAIT") {
+    auto it = sound();
+    CHECK(says(diagnose(it, {.replicas = 1}), severity::problem, "replicas",
+               "0 online: locks with .replicas = 1 fail"));
+    it.with("INFO", info("connected_slaves:2\r\nslave0:ip=h,port=1,state=online,offset=0,lag=0\r\n"
+                         "slave1:ip=h,port=2,state=wait_bgsave,offset=0,lag=0\r\n"));
+    CHECK(says(diagnose(it, {.replicas = 2}), severity::problem, "replicas",
+               "1 online: locks with .replicas = 2 fail"));
+    CHECK(worst_of(diagnose(it, {.replicas = 1}), "replicas") == severity::warning);
+
+    it.with("ACL DRYRUN worker WAIT",
+            reply::string("User worker has no permissions to run the 'wait' command"));
+    CHECK(says(diagnose(it, {.replicas = 1}), severity::problem, "permissions", "lacks +wait"));
+    CHECK(says(diagnose(it), severity::ok, "permissions", "may do all"));
+}
+
 TEST_CASE("a replica that is late, or not online, is a warning") {
     const auto with = [](const std::string& state, const std::string& lag) {
         auto it = sound();

@@ -32,6 +32,8 @@ struct diagnose_options {
     std::string prefix{};
     /// The lease of the locks: what is late is late against it.
     std::chrono::milliseconds lease = std::chrono::seconds{30};
+    /// lock_options::replicas of the locks.
+    int replicas = 0;
 };
 
 namespace detail {

@@ -45,6 +45,7 @@ enum class purpose {
     waiting,
     fences,
     owner_info,
+    acknowledgement,
     inspecting,
     counting,
     publishing,
@@ -61,7 +62,7 @@ struct need {
     enum class where { everywhere, single, sharded } at = where::everywhere;
     bool only_dry = false;  ///< the server would do something
 };
-inline constexpr std::array<need, 22> needs{{
+inline constexpr std::array<need, 23> needs{{
     {"set", purpose::every_lock, "SET $K x XX PX 1"},
     {"get", purpose::every_lock, "GET $K"},
     {"del", purpose::every_lock, "DEL $K"},
@@ -77,6 +78,7 @@ inline constexpr std::array<need, 22> needs{{
     {"time", purpose::waiting, "TIME"},
     {"incrby", purpose::fences, "INCRBY $F x"},
     {"get", purpose::owner_info, "GET $O"},
+    {"wait", purpose::acknowledgement, "WAIT 0 0"},
     {"zcard", purpose::inspecting, "ZCARD $Q"},
     {"pubsub|numsub", purpose::counting, "PUBSUB NUMSUB $C", need::where::single},
     {"publish", purpose::publishing, "PUBLISH $C x", need::where::single},
@@ -92,13 +94,14 @@ struct consequence {
     severity how;
     std::string_view text;
 };
-inline constexpr std::array<consequence, 9> consequences{{
+inline constexpr std::array<consequence, 10> consequences{{
     {purpose::every_lock, severity::problem,
      "locks cannot be taken, kept or released: errc::permission_denied or errc::unsupported_command"},
     {purpose::waiting, severity::problem,
      "waiters cannot queue: a lock that is taken fails instead of being waited for"},
     {purpose::fences, severity::warning, "with .fencing, a lock fails at times"},
     {purpose::owner_info, severity::warning, "mutexes with .owner_info fail"},
+    {purpose::acknowledgement, severity::problem, "with .replicas, locks fail"},
     {purpose::inspecting, severity::warning, "inspect() reports no waiters"},
     {purpose::counting, severity::warning, "a dead waiter always costs the others two seconds"},
     {purpose::publishing, severity::warning, "a waiter finds at its next re-check that it has the lock"},
@@ -191,6 +194,9 @@ class examination::report {
         auto all = replicas_in(info_);
         return all.empty() ? replicas_in(fact(asked_for::role)) : all;
     }
+    static std::int64_t online(const std::vector<replica_state>& all) {
+        return std::count_if(all.begin(), all.end(), [](const replica_state& one) { return one.online; });
+    }
     bool knows_replicas() const {
         return info_.field("connected_slaves").has_value() || !fact(asked_for::role).elements().empty();
     }
@@ -255,6 +261,12 @@ class examination::report {
                        could_not(fact(asked_for::info)) + ": what a fail-over would lose is not known");
         }
         const auto all = seen_replicas();
+        if (online(all) < of_.options_.replicas) {
+            add(severity::problem, "replicas",
+                number(online(all)) + " online: locks with .replicas = " + number(of_.options_.replicas) +
+                    " fail with errc::not_replicated");
+            if (all.empty()) return;
+        }
         if (all.empty())
             return add(severity::ok, "replicas",
                        "none: nothing takes over, and no lock is lost by a fail-over");
@@ -293,9 +305,7 @@ class examination::report {
                 "off: after a fail-over the old master goes on granting and renewing locks for clients that "
                 "still reach it; set it to 1, with a min-replicas-max-lag below the lease");
         }
-        const auto online = static_cast<std::int64_t>(
-            std::count_if(all.begin(), all.end(), [](const replica_state& one) { return one.online; }));
-        const auto have = good.value_or(online);
+        const auto have = good.value_or(online(all));
         if (knows_replicas() && have < needed) {
             return add(severity::problem, subject,
                        number(needed) + ", and there are " + number(have) +
@@ -557,8 +567,9 @@ DISTLOCK_INLINE examination::examination(const diagnose_options& options, abilit
 
 DISTLOCK_INLINE bool examination::applies(std::size_t need) const noexcept {
     using where = asked_for::need::where;
-    const auto at = asked_for::needs[need].at;
-    return at == where::everywhere || (at == where::sharded) == can_.shard;
+    const auto& one = asked_for::needs[need];
+    if (one.what == asked_for::purpose::acknowledgement && options_.replicas <= 0) return false;
+    return one.at == where::everywhere || (one.at == where::sharded) == can_.shard;
 }
 
 DISTLOCK_INLINE void examination::ask(std::string_view words,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>

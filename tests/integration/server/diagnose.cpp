@@ -151,6 +151,8 @@ TEST_CASE("a user whose messages or keys are forbidden is told so") {
     make(server, user_in(".github/SECURITY.md"));
     hiredis_connection redis("unix://" + secret + server.socket_path() + "?command_timeout=1s");
     CHECK(says(diagnose(redis, {.prefix = "orders:"}), severity::ok, "messages"));
+    CHECK(says(diagnose(redis, {.prefix = "orders:", .replicas = 1}), severity::problem, "permissions",
+               "lacks +wait"));
     CHECK(says(diagnose(redis), severity::unknown, "permissions", "may not use keys of any name"));
     CHECK(says(diagnose(redis, {.prefix = "invoices:"}), severity::problem, "permissions", "+set"));
 
@@ -178,6 +180,9 @@ TEST_CASE("a master and its replica are told apart, and the lag is seen") {
                "min-replicas-max-lag 10 s"));
     CHECK(says(diagnose(to_master, {.lease = 10s}), severity::warning, "min-replicas-to-write",
                "no less than the lease of 10 s"));
+
+    CHECK(diagnose(to_master, {.replicas = 1}).about("replicas")->how == severity::ok);
+    CHECK(says(diagnose(to_master, {.replicas = 2}), severity::problem, "replicas", "1 online"));
 
     hiredis_connection to_replica(replica.uri() + patient);
     seen = diagnose(to_replica);
