@@ -39,6 +39,12 @@ void show(const std::string& where) {
     const distlock::scoped_lock guard{orders};
 }
 
+void masters() {
+    distlock::hiredis_connection server{"redis://host:6379"};
+    distlock::sentinel_connection master{"redis+sentinel://s1:26379,s2:26379,s3:26379/mymaster"};
+    distlock::cluster_connection cluster{"redis+cluster://n1:7000,n2:7000"};
+}
+
 void addresses() {
     distlock::hiredis_connection tcp{"redis://worker:secret@cache.internal:6379/2?command_timeout=100ms"};
     distlock::hiredis_connection v6{"redis://[::1]:6379"};
