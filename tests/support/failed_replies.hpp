@@ -39,7 +39,7 @@ void check_failures(Read read) {
         {reply::error("OOM x"), kind::refused, errc::out_of_memory},
         {reply::error("WRONGTYPE x"), kind::refused, errc::wrong_type},
         {reply::error("NOPERM x"), kind::refused, errc::permission_denied},
-        {reply::error("UNBLOCKED x"), kind::refused, errc::server_error},
+        {reply::error("UNBLOCKED x"), kind::later, errc::unavailable},
         {reply::error("NOAUTH x"), kind::refused, errc::authentication_failed},
         {reply::error("MOVED 1 h:1"), kind::refused, errc::wrong_node},
         {reply::error("ERR x"), kind::refused, errc::server_error},

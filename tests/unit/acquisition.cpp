@@ -1389,6 +1389,52 @@ TEST_CASE("when no thread is to be had to renew a lock, it is given back and tha
     }));
 }
 
+// It slept until the other one unlocked: only the thread that was first in line when the lock was taken knew that nobody would wake it.
+TEST_CASE(
+    "a thread that is first behind one that was passed the lock gets it at the end of the lease, though no "
+    "thread can be had to say so") {
+    if (!threads_in_a_child) return;
+    CHECK(in_child([] {
+        hosted_locks server;
+        distlock::mutex m{server, "orders", {.lease = 2s, .renew = false, .local_budget = 1h}};
+        std::atomic<int> stage{0};
+        std::atomic<bool> passed{false};
+        std::atomic<bool> served{false};
+        const auto reaches = [&](int wanted) { return eventually([&] { return stage >= wanted; }); };
+        sleeper second([&] {
+            reaches(1);
+            m.lock();
+            passed = true;
+            reaches(3);  // without an unlock
+        });
+        sleeper third([&] {
+            reaches(2);
+            m.lock();
+            served = true;
+            m.unlock();
+        });
+        pthread_attr_t endless;
+        pthread_attr_init(&endless);
+        pthread_attr_setstacksize(&endless, std::size_t{1} << 48U);  // refused to root, too
+        if (pthread_setattr_default_np(&endless) != 0) return false;
+        m.lock();
+        stage = 1;
+        bool right = second.sleeps();
+        a_while();
+        stage = 2;
+        right = right && third.sleeps();
+        a_while();
+        m.unlock();
+        right = right && eventually([&] { return passed.load(); });
+        server.delete_key();  // as its TTL would
+        right = right && eventually([&] { return served.load(); });
+        stage = 3;
+        second.join();
+        third.join();
+        return right;
+    }));
+}
+
 // It was told when the system had threads again.
 TEST_CASE(
     "a loss is told in time though the system has no thread to give, and a callback blocks the one there "

@@ -458,9 +458,11 @@ class lock_object final : public lock_core, background_task, deadline {
         const auto now = time_.now();
         // It is called with the mutex.
         const auto schedule = [this](const renewal& lease) DISTLOCK_UNCHECKED { schedule_renewal(lease); };
-        if (auto* const next =
-                threads_.pass_on(now, options_.local_budget.get(), dialect_->allows_local_fences(), schedule))
+        if (auto* const next = threads_.pass_on(now, options_.local_budget.get(),
+                                                dialect_->allows_local_fences(), schedule)) {
+            if (unwatched_) threads_.waiters().recheck_first();
             return {next};
+        }
         return {nullptr, ended(threads_.release(), now)};
     }
 
@@ -501,10 +503,11 @@ class lock_object final : public lock_core, background_task, deadline {
     bool deadline_is_set() noexcept DISTLOCK_REQUIRES(mutex_) {
         try {
             schedule_deadline();
-            return true;
+            unwatched_ = false;
         } catch (...) {
-            return false;
+            unwatched_ = true;
         }
+        return !unwatched_;
     }
     time_point on_deadline(time_point now) noexcept override DISTLOCK_EXCLUDES(mutex_) {
         const distlock::detail::annotated_lock guard(mutex_);
@@ -602,6 +605,7 @@ class lock_object final : public lock_core, background_task, deadline {
     mutable mutex_state threads_ DISTLOCK_GUARDED_BY(mutex_);
     std::uint64_t failures_ DISTLOCK_GUARDED_BY(mutex_) = 0;  // attempts that ended in trouble
     errc last_failure_ DISTLOCK_GUARDED_BY(mutex_){};         // of the last of them
+    bool unwatched_ DISTLOCK_GUARDED_BY(mutex_) = false;  // no thread could be had to tell of the lease's end
     // The background looks no later than that.
     time_point renewal_at_ DISTLOCK_GUARDED_BY(mutex_) = time_point::max();
     renewing renewing_ DISTLOCK_GUARDED_BY(mutex_);  // but for its token while it is on its way
