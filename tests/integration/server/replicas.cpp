@@ -40,6 +40,7 @@ const lock_options one_replica{.replicas = 1};
 /// One pair of servers for all tests that leave them as they were.
 replicated_server& pair_of_servers() {
     static replicated_server servers;
+    REQUIRE(servers.replicate());  // a replica that stood still takes a moment
     return servers;
 }
 
