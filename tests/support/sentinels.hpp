@@ -4,11 +4,16 @@
 //     std::string uri(login = "", options = "") const;
 //     redis_server& master() const;        // by the Sentinels
 //     const auto& nodes() const, watchers() const;
-//     void fail_over() const;              // SENTINEL FAILOVER; returns when all Sentinels name another master
-//     bool name_another_than(port) const;
+//     void fail_over() const;              // the same; returns when all Sentinels name another master
+//     void demand() const;                 // SENTINEL FAILOVER
+//     void replace_by_hand(old) const;     // REPLICAOF, and the Sentinels are told
+//     bool name_another_than(old) const;   // all of them, one and the same
+//     bool most_name_another_than(old) const;
+//     bool settled() const;
 //   };
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -39,20 +44,9 @@ class sentinels {
         }
         for (auto& one : watchers_) {
             one = std::make_unique<server>(options{.tcp = true, .arguments = {"--sentinel"}});
-            const auto port = std::to_string(nodes_[0]->port());
-            REQUIRE(one->command({"SENTINEL", "MONITOR", "m", "127.0.0.1", port, "2"}) == "OK");
-            REQUIRE(one->command({"SENTINEL", "SET", "m", "down-after-milliseconds", "500"}) == "OK");
-            REQUIRE(one->command({"SENTINEL", "SET", "m", "failover-timeout", "3000"}) == "OK");
+            monitor(*one, *nodes_[0]);
         }
-        for (const auto& one : watchers_) {
-            REQUIRE(eventually(
-                [&] {
-                    const auto known = one->command({"SENTINEL", "MASTER", "m"});
-                    return known.find("num-slaves\n2\n") != std::string::npos &&
-                           known.find("num-other-sentinels\n2\n") != std::string::npos;
-                },
-                std::chrono::seconds{30}));
-        }
+        wait_for_acquaintance();
     }
 
     std::string uri(const std::string& login = "", const std::string& rest = "") const {
@@ -81,14 +75,65 @@ class sentinels {
                port == port_by(*watchers_[2]);
     }
 
-    /// Effects: SENTINEL FAILOVER. Returns when all Sentinels name another master.
+    /// Returns: whether all of them name one and the same, which says so, too, and has both replicas.
+    bool settled() const {
+        const auto port = port_by(*watchers_[0]);
+        return port == port_by(*watchers_[1]) && port == port_by(*watchers_[2]) &&
+               master().command({"INFO", "replication"}).find("role:master\r\nconnected_slaves:2") !=
+                   std::string::npos;
+    }
+    bool most_name_another_than(const server& old) const {
+        const auto port = std::to_string(old.port());
+        return std::count_if(watchers_.begin(), watchers_.end(),
+                             [&](const auto& one) { return port_by(*one) != port; }) >= 2;
+    }
+
+    /// Effects: makes another server the master, as an operator does who does not leave it to the Sentinels, and tells them.
+    void replace_by_hand(const server& old) const {
+        const auto next = std::find_if(nodes_.begin(), nodes_.end(),
+                                       [&](const auto& one) { return one.get() != &old && one->running(); });
+        REQUIRE((*next)->command({"REPLICAOF", "NO", "ONE"}) == "OK");
+        const auto port = std::to_string((*next)->port());
+        for (const auto& one : nodes_) {
+            if (one != *next) REQUIRE(one->command({"REPLICAOF", "127.0.0.1", port}) == "OK");
+        }
+        for (const auto& one : watchers_) {
+            REQUIRE(one->command({"SENTINEL", "REMOVE", "m"}) == "OK");
+            monitor(*one, **next);
+        }
+    }
+
+    /// Effects: SENTINEL FAILOVER; does not wait for its end.
+    void demand() const {
+        REQUIRE(eventually([&] { return watchers_[0]->command({"SENTINEL", "FAILOVER", "m"}) == "OK"; }));
+    }
+    /// Effects: demand(). Returns when all Sentinels name another master.
     void fail_over() const {
         const server& old = master();
-        REQUIRE(eventually([&] { return watchers_[0]->command({"SENTINEL", "FAILOVER", "m"}) == "OK"; }));
+        demand();
         REQUIRE(eventually([&] { return name_another_than(old); }, std::chrono::seconds{30}));
     }
 
+    /// Returns when all Sentinels know each other and the replicas.
+    void wait_for_acquaintance() const {
+        for (const auto& one : watchers_) {
+            REQUIRE(eventually(
+                [&] {
+                    const auto known = one->command({"SENTINEL", "MASTER", "m"});
+                    return known.find("num-slaves\n2\n") != std::string::npos &&
+                           known.find("num-other-sentinels\n2\n") != std::string::npos;
+                },
+                std::chrono::seconds{30}));
+        }
+    }
+
   private:
+    static void monitor(const server& watcher, const server& master) {
+        const auto port = std::to_string(master.port());
+        REQUIRE(watcher.command({"SENTINEL", "MONITOR", "m", "127.0.0.1", port, "2"}) == "OK");
+        REQUIRE(watcher.command({"SENTINEL", "SET", "m", "down-after-milliseconds", "500"}) == "OK");
+        REQUIRE(watcher.command({"SENTINEL", "SET", "m", "failover-timeout", "3000"}) == "OK");
+    }
     static std::string port_by(const server& watcher) {
         const auto said = watcher.command({"SENTINEL", "GET-MASTER-ADDR-BY-NAME", "m"});
         return said.substr(said.find('\n') + 1);

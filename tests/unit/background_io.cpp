@@ -1,9 +1,11 @@
 // What is done in the background over a connection: one thread, one pipeline for all that is due.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -14,6 +16,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <unistd.h>
@@ -24,7 +27,9 @@
 #include <distlock/engine/background_io.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/net/connection.hpp>
+#include <distlock/net/hash_slot.hpp>
 #include <distlock/net/service_registry.hpp>
+#include <distlock/net/subscription.hpp>
 #include <distlock/testing/manual_clock.hpp>
 
 #include "in_child.hpp"
@@ -132,6 +137,18 @@ struct following : pipelining {
     std::weak_ptr<distlock::master_listener> listener;
 };
 static_assert(distlock::following_connection<following> && !distlock::following_connection<pipelining>);
+
+/// One to a Cluster.
+struct following_shards : following {
+    static constexpr auto channels = distlock::channel_kind::sharded;
+    std::shared_ptr<distlock::subscription> subscribe(std::string_view) { return nullptr; }
+    void change_master_of(const std::string& lock) const {
+        const std::array<std::uint16_t, 1> slots{distlock::hash_slot(lock)};
+        if (const auto told = listener.lock()) told->master_changed_of(slots);
+    }
+};
+static_assert(distlock::following_connection<following_shards> &&
+              distlock::sharded_connection<following_shards>);
 
 using manual_io = io_over<pipelining, manual_clock>;
 using real_io = io_over<pipelining, clock>;
@@ -297,7 +314,7 @@ TEST_CASE("another master is told everything at once, in one pipeline") {
     task again("again");
     idle.on_begin = [](time_point) { return never; };
     io_over<following, real_clock> io(c);
-    CHECK(io.master_since() == time_point::min());
+    CHECK(io.master_since("x") == time_point::min());
     gate during;
     again.on_begin = [&](time_point) -> std::optional<time_point> {
         if (again.begins == 1) during.pass();
@@ -310,7 +327,7 @@ TEST_CASE("another master is told everything at once, in one pipeline") {
     REQUIRE(eventually([&] { return during.reached(); }));
     const auto before = clock::now();
     c.change_master();
-    CHECK(io.master_since() >= before);
+    CHECK(io.master_since("x") >= before);
     during.open();
     REQUIRE(eventually([&] { return one.ends == 1 && two.ends == 1 && again.ends == 2; }));
     CHECK(idle.begins == 1);
@@ -324,6 +341,17 @@ TEST_CASE("another master is told everything at once, in one pipeline") {
     REQUIRE(eventually([&] { return one.ends == 2; }));
     CHECK(one.last_sent < then + timing_tolerance);
     for (task* const each : {&one, &two, &idle, &again}) io.cancel(*each);
+}
+
+TEST_CASE("in a Cluster another master of some slots is the master of their locks alone") {
+    following_shards c;
+    io_over<following_shards, real_clock> io(c);
+    const auto before = clock::now();
+    c.change_master_of("{foo}:1");
+    CHECK(io.master_since("{foo}:2") >= before);
+    CHECK(io.master_since("hello") == time_point::min());
+    c.change_master();
+    CHECK(io.master_since("hello") >= before);
 }
 
 TEST_CASE(

@@ -7,7 +7,7 @@
 //     void schedule(task&, time_point at);
 //     void cancel(task&) noexcept;
 //     void adopt(std::shared_ptr<task>, time_point at) noexcept;
-//     time_point master_since() const noexcept;      // the server that is the master now
+//     time_point master_since(lock) const noexcept;  // the server that is the master now
 //     deadline_timer& deadlines() noexcept;
 //     callback_pool& callbacks() noexcept;
 //     std::string channel_of(lock) const;            // where the server finds this connection's waiters
@@ -19,6 +19,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -38,6 +39,7 @@
 #include <distlock/engine/deadline_timer.hpp>
 #include <distlock/engine/timer_thread.hpp>
 #include <distlock/net/any_connection.hpp>
+#include <distlock/net/hash_slot.hpp>
 #include <distlock/net/master_listener.hpp>
 #include <distlock/net/subscription.hpp>
 #include <distlock/wire/command.hpp>
@@ -163,7 +165,9 @@ class background_io {
         : connection_(std::move(connection)),
           time_(time),
           channel_("distlock:" + std::string(token::generate().view().substr(0, 16))),
+          master_since_(follows_slots() ? slot_count : 1),
           tasks_(time, std::make_unique<background_runner>(*connection_, time)) {
+        for (auto& since : master_since_) since = time_point::min();
         connection_->on_master_change(present_);
     }
     background_io(const background_io&) = delete;
@@ -195,9 +199,11 @@ class background_io {
         return tasks_.adopt(std::move(t), at, most);
     }
 
-    /// Returns: since when what is sent goes to the server that it goes to now; time_point::min(): since ever, as far as is known.
-    /// All tasks begin once more then.
-    time_point master_since() const noexcept { return master_since_.load(); }
+    /// Returns: since when what is sent for that lock goes to the server that it goes to now; time_point::min(): since ever, as far as
+    /// is known. All tasks begin once more then.
+    time_point master_since(std::string_view lock) const noexcept {
+        return master_since_[follows_slots() ? hash_slot(lock) : 0].load();
+    }
 
     deadline_timer& deadlines() noexcept { return deadlines_; }
     callback_pool& callbacks() noexcept { return callbacks_; }
@@ -231,7 +237,19 @@ class background_io {
       public:
         explicit presence(background_io& of) noexcept : io_(of) {}
         void master_changed() noexcept override {
-            use([this] { io_.begin_all(); });
+            use([this] {
+                const auto now = io_.time_.now();
+                for (auto& since : io_.master_since_) since = now;
+                io_.tasks_.advance_all(now);
+            });
+        }
+        void master_changed_of(std::span<const std::uint16_t> slots) noexcept override {
+            if (!io_.follows_slots()) return master_changed();
+            use([this, slots] {
+                const auto now = io_.time_.now();
+                for (const auto slot : slots) io_.master_since_[slot] = now;
+                io_.tasks_.advance_all(now);
+            });
         }
         template <class F>
         void use(F f) {
@@ -249,18 +267,14 @@ class background_io {
         bool ended_ DISTLOCK_GUARDED_BY(lock_) = false;
     };
 
-    void begin_all() noexcept {
-        const auto now = time_.now();
-        master_since_ = now;
-        tasks_.advance_all(now);
-    }
+    bool follows_slots() const noexcept { return connection_->can.follow && connection_->can.shard; }
 
     const std::unique_ptr<any_connection> connection_;
     const time_source time_;
     const std::string channel_;
     const distlock::detail::process_id process_ = distlock::detail::current_process();
     const std::shared_ptr<presence> present_ = std::make_shared<presence>(*this);
-    std::atomic<time_point> master_since_ = time_point::min();
+    std::vector<std::atomic<time_point>> master_since_;  // of each slot; else one for all locks
     distlock::detail::annotated_mutex lock_;
     std::shared_ptr<subscription> messages_ DISTLOCK_GUARDED_BY(lock_);  // of all locks
     deadline_timer deadlines_{time_};

@@ -527,7 +527,7 @@ class lock_object final : public lock_core, background_task, deadline {
     }
     // Returns: whether another server took the place of the one that granted or renewed it last.
     bool follow_master(acquisition& held) noexcept DISTLOCK_REQUIRES(mutex_) {
-        const bool changed = held.on_master_change(io_->master_since());
+        const bool changed = held.on_master_change(io_->master_since(name()));
         if (changed && observer_) acquisition::tell_master_changed(observer_, name(), io_->callbacks());
         return changed;
     }

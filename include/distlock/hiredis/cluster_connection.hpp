@@ -3,6 +3,7 @@
 //   class cluster_connection {
 //     explicit cluster_connection(where);                    // "redis+cluster://user:password@n1:7000,n2:7000" or a cluster_uri
 //     cluster_connection(where, shared_ptr<const secure_layer>);   // rediss+cluster://
+//     void on_master_change(std::weak_ptr<master_listener>);  void follow();
 //     and what hiredis_connection has
 //   };
 #pragma once
@@ -17,6 +18,7 @@
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/net/cluster_uri.hpp>
 #include <distlock/net/connection.hpp>
+#include <distlock/net/master_listener.hpp>
 #include <distlock/net/receipt.hpp>
 #include <distlock/net/service_registry.hpp>
 #include <distlock/net/subscription.hpp>
@@ -39,6 +41,10 @@ class cluster_pool;
 ///
 /// The map of slots is asked for again when it was wrong or a node did not answer: by one caller at a time, and once in 100 ms at
 /// most. Nodes that left it are closed.
+///
+/// When a master has left the map, a replica took its place: all locks that are held in its slots are renewed there, in one pipeline.
+/// Replication is asynchronous: what did not get there is lost, and its owner is told then. A slot that moves to another master takes
+/// its locks along, and nothing is renewed for that.
 ///
 /// The host and the port of a node are what the Cluster says; they get the URI's user and password, over TLS once their
 /// certificate was verified.
@@ -94,6 +100,15 @@ class cluster_connection {
     /// Throws: error(errc::wrong_process), std::system_error when there is no descriptor to be had, std::bad_alloc.
     std::shared_ptr<subscription> subscribe(std::string_view channel);
 
+    /// Effects: `who` is told which slots have another master, as long as it lives, when theirs has left the map.
+    /// Throws: std::bad_alloc.
+    void on_master_change(std::weak_ptr<master_listener> who);
+
+    /// Effects: asks for the map, if that is due: it was found wrong, or a master has ended a socket or did not answer, and nothing was
+    /// heard from it since; then twice a second. Else waits for nothing. The thread that renews calls it ten times a second
+    /// as long as a lock is held.
+    void follow();
+
     /// Returns: a place for what uses this connection until it ends.
     service_registry& services() noexcept { return services_; }
 
@@ -111,7 +126,7 @@ class cluster_connection {
 static_assert(check_connection<cluster_connection>());
 static_assert(pipelining_connection<cluster_connection> && acknowledging_connection<cluster_connection> &&
               service_hosting_connection<cluster_connection> && confirming_connection<cluster_connection> &&
-              sharded_connection<cluster_connection>);
+              sharded_connection<cluster_connection> && following_connection<cluster_connection>);
 
 }  // namespace distlock
 

@@ -14,6 +14,7 @@
 #include <distlock/hiredis/cluster_pool.hpp>
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/net/cluster_uri.hpp>
+#include <distlock/net/master_listener.hpp>
 #include <distlock/net/receipt.hpp>
 #include <distlock/net/subscription.hpp>
 #include <distlock/net/uri.hpp>
@@ -44,6 +45,10 @@ DISTLOCK_INLINE void cluster_connection::collect() { pool_->collect(); }
 DISTLOCK_INLINE std::shared_ptr<subscription> cluster_connection::subscribe(std::string_view channel) {
     return pool_->subscribe(channel);
 }
+DISTLOCK_INLINE void cluster_connection::on_master_change(std::weak_ptr<master_listener> who) {
+    pool_->on_master_change(std::move(who));
+}
+DISTLOCK_INLINE void cluster_connection::follow() { pool_->follow(); }
 DISTLOCK_INLINE std::string_view cluster_connection::identity() const noexcept { return pool_->identity(); }
 DISTLOCK_INLINE std::chrono::milliseconds cluster_connection::command_timeout() const noexcept {
     return pool_->command_timeout();

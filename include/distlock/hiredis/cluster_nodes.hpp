@@ -6,7 +6,9 @@
 //     std::shared_ptr<cluster_node> at(const node_address&);
 //     void assign(slot, const node_address&);          // the slot moved there
 //     void invalidate();                               // the map is wrong
-//     void suspect(const node_address&);               // or may be: that node did not answer
+//     void suspect(cluster_node&);                     // or may be: that node did not answer
+//     void look_for_signs();                           // of nodes that are gone
+//     void on_master_change(std::weak_ptr<master_listener>);
 //     void refresh(when_running, until, stop);         // a new map, if one is due
 //     std::vector<std::shared_ptr<cluster_node>> used();
 //     void on_change(message_reader*);                 // interrupted when the map changes
@@ -14,6 +16,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -32,6 +35,8 @@
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/hiredis/node_pool.hpp>
 #include <distlock/hiredis/secure.hpp>
+#include <distlock/net/hash_slot.hpp>
+#include <distlock/net/master_listener.hpp>
 #include <distlock/net/node_address.hpp>
 #include <distlock/net/redirection.hpp>
 #include <distlock/net/refresh_schedule.hpp>
@@ -46,13 +51,16 @@ namespace distlock::detail {
 /// One node, and the sockets to it.
 struct cluster_node {
     cluster_node(uri where, std::shared_ptr<const secure_layer> secure)
-        : at{where.host, where.port}, pool(std::move(where), std::move(secure)) {}
+        : at{where.host, where.port}, pool(std::move(where), std::move(secure), superseded.get_token()) {}
     const node_address at;
+    // It has ended a socket, or did not answer, and nothing was heard from it since.
+    std::atomic<bool> silent = false;
+    std::stop_source superseded;
     node_pool pool;
 };
 
 /// Thread-safe. Its mutex is never held while anybody waits for a server. A node that left the map is closed when the last call
-/// that uses it is over.
+/// that uses it is over; at once, where it is silent.
 class cluster_nodes {
   public:
     using node = std::shared_ptr<cluster_node>;
@@ -75,7 +83,7 @@ class cluster_nodes {
     node of(std::optional<std::uint16_t> slot) {
         const annotated_lock guard(lock_);
         if (const auto place = slot ? map_.owner(*slot) : std::nullopt) return known(*place);
-        if (!last_) last_ = open(seeds_.front());
+        if (!last_ || last_->superseded.stop_requested()) last_ = open(seeds_.front());
         return last_;
     }
 
@@ -101,10 +109,37 @@ class cluster_nodes {
         const annotated_lock guard(lock_);
         schedule_.invalidate();
     }
-    void suspect(const node_address& silent) {
+    void suspect(cluster_node& which) {
         const annotated_lock guard(lock_);
         schedule_.invalidate();
-        suspect_ = silent;
+        suspect_ = which.at;
+        which.silent = true;
+    }
+
+    /// Effects: a node that has ended a socket is suspect; while it is silent, the map is to be asked for again and again, since others
+    /// have not replaced it yet.
+    void look_for_signs() {
+        bool silent = false;
+        for (const node& one : used()) {
+            if (one->pool.lost_idle()) suspect(*one);
+            if (one->silent) silent = true;
+        }
+        const auto now = clock::now();
+        const annotated_lock guard(lock_);
+        if (!silent) {
+            doubt_pause_ = refresh_schedule::pause;
+        } else if (now >= next_doubt_) {
+            schedule_.invalidate();
+            next_doubt_ = now + doubt_pause_;
+            doubt_pause_ = std::min<clock::duration>(2 * doubt_pause_, longest_doubt_pause);
+        }
+    }
+
+    /// Effects: `who` is told which slots have another master once theirs has left the map: a replica took its place.
+    void on_master_change(std::weak_ptr<master_listener> who) {
+        const annotated_lock guard(lock_);
+        std::erase_if(listeners_, [](const auto& one) { return one.expired(); });
+        listeners_.push_back(std::move(who));
     }
 
     /// Effects: asks for a new map if one is due, no longer than `until`, nor once `stop` was requested. Where another caller asks,
@@ -160,16 +195,54 @@ class cluster_nodes {
     void learn(clock::time_point until, const std::stop_token* stop) noexcept {
         std::optional<slot_map> fresh;
         std::vector<node> left;  // closed without the mutex
+        std::vector<std::uint16_t> changed_hands;
+        std::vector<std::shared_ptr<master_listener>> told;
         try {
             fresh = ask(std::min(until, clock::now() + like_.connect_timeout + like_.command_timeout), stop);
             left.resize(fresh ? fresh->nodes().size() : 0);
+            if (fresh) {
+                told = listeners();
+                changed_hands = changes_to(*fresh);
+            }
         } catch (...) {
             fresh.reset();  // without memory the old map is used on
         }
+        {
+            const annotated_lock guard(lock_);
+            schedule_.end(fresh.has_value(), some_jitter());
+            if (fresh) replace_by(*std::move(fresh), left);
+            refreshed_.get().notify_all();
+        }
+        for (const node& one : left) {
+            if (one && one->silent) one->superseded.request_stop();
+        }
+        if (changed_hands.empty()) return;
+        for (const auto& one : told) one->master_changed_of(changed_hands);
+    }
+
+    std::vector<std::shared_ptr<master_listener>> listeners() {
         const annotated_lock guard(lock_);
-        schedule_.end(fresh.has_value(), some_jitter());
-        if (fresh) replace_by(*std::move(fresh), left);
-        refreshed_.get().notify_all();
+        std::vector<std::shared_ptr<master_listener>> all;
+        for (const auto& one : listeners_) {
+            if (auto who = one.lock()) all.push_back(std::move(who));
+        }
+        return all;
+    }
+
+    // Called by the one who asks. Returns: the slots whose masters are none any more, by the last map that was asked for: what
+    // redirections said since is no matter. A slot that moves to another master takes its locks with it.
+    std::vector<std::uint16_t> changes_to(const slot_map& fresh) {
+        std::vector<char> gone;
+        for (const node_address& one : learned_.nodes())
+            gone.push_back(place_in(fresh, one) == fresh.nodes().size());
+        std::vector<std::uint16_t> slots;
+        for (std::uint16_t slot = 0; slot < slot_count; ++slot) {
+            const auto owner = learned_.owner(slot);
+            if (owner && gone[*owner] && fresh.owner(slot)) slots.push_back(slot);
+        }
+        slot_map copy = fresh;  // assigned whole or not at all
+        learned_ = std::move(copy);
+        return slots;
     }
 
     std::optional<slot_map> ask(clock::time_point until, const std::stop_token* stop) {
@@ -182,6 +255,7 @@ class cluster_nodes {
             const node one = at(where);
             const reply answer = one->pool.execute(slots);
             if (!answer.answered()) continue;
+            one->silent = false;
             auto map = slot_map::read(answer, one->at);
             const annotated_lock guard(lock_);
             last_ = one;
@@ -205,6 +279,8 @@ class cluster_nodes {
         return all;
     }
 
+    static constexpr std::chrono::milliseconds longest_doubt_pause{500};
+
     static std::size_t place_in(const slot_map& map, const node_address& where) noexcept {
         return static_cast<std::size_t>(std::find(map.nodes().begin(), map.nodes().end(), where) -
                                         map.nodes().begin());
@@ -214,7 +290,8 @@ class cluster_nodes {
         used_.resize(map_.nodes().size());
         const node_address& where = map_.nodes()[place];
         auto& mine = used_[place];
-        if (!mine) mine = last_ && last_->at == where ? last_ : open(where);
+        const bool asked = last_ && last_->at == where && !last_->superseded.stop_requested();
+        if (!mine) mine = asked ? last_ : open(where);
         return mine;
     }
 
@@ -258,6 +335,10 @@ class cluster_nodes {
         DISTLOCK_GUARDED_BY(lock_);         // of map_.nodes(), as far as it reaches; null: not used yet
     node last_ DISTLOCK_GUARDED_BY(lock_);  // that was asked for the map
     node_address suspect_ DISTLOCK_GUARDED_BY(lock_);
+    slot_map learned_;  // whoever asks uses it
+    clock::time_point next_doubt_ DISTLOCK_GUARDED_BY(lock_){};
+    clock::duration doubt_pause_ DISTLOCK_GUARDED_BY(lock_){refresh_schedule::pause};
+    std::vector<std::weak_ptr<master_listener>> listeners_ DISTLOCK_GUARDED_BY(lock_);
     refresh_schedule schedule_ DISTLOCK_GUARDED_BY(lock_);
     message_reader* reader_ DISTLOCK_GUARDED_BY(lock_) = nullptr;
     leaked_in_child<std::condition_variable> refreshed_;

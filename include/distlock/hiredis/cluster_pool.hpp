@@ -29,6 +29,7 @@
 #include <distlock/net/cluster_uri.hpp>
 #include <distlock/net/command_route.hpp>
 #include <distlock/net/hash_slot.hpp>
+#include <distlock/net/master_listener.hpp>
 #include <distlock/net/receipt.hpp>
 #include <distlock/net/subscription.hpp>
 #include <distlock/wire/acknowledgement.hpp>
@@ -93,7 +94,7 @@ class cluster_pool {
         if (current_process() != process_) return false;
         const node here = nodes_.of(hash_slot(cmd));
         if (here->pool.post(cmd, std::move(wanted))) return true;
-        nodes_.suspect(here->at);
+        nodes_.suspect(*here);
         return false;
     }
 
@@ -111,6 +112,14 @@ class cluster_pool {
             nodes_.on_change(one.get());
         }
         return one->subscribe(channel);
+    }
+
+    void on_master_change(std::weak_ptr<master_listener> who) { nodes_.on_master_change(std::move(who)); }
+
+    void follow() {
+        if (current_process() != process_) return;
+        nodes_.look_for_signs();
+        nodes_.refresh(when_running::go_on, clock::now() + command_timeout(), nullptr);
     }
 
     std::string_view identity() const noexcept { return shown_; }
@@ -173,7 +182,7 @@ class cluster_pool {
         for (command_route route;;) {
             reply answer = execute(here->pool, asking);
             const auto next = route.on_answer(answer, here->at, clock::now());
-            note(next, here->at);
+            note(next, answer, *here);
             asking = next.asking;
             const auto from = here;
             switch (next.what) {
@@ -198,7 +207,8 @@ class cluster_pool {
         }
     }
 
-    void note(const command_route::step& next, const node_address& from) {
+    void note(const command_route::step& next, const reply& answer, cluster_node& from) {
+        if (answer.answered()) from.silent = false;
         if (next.moved) {
             nodes_.assign(*next.moved, *next.to);
             nodes_.invalidate();
@@ -247,7 +257,7 @@ class cluster_pool {
     // Effects: where that one goes next, by what its node answered.
     void judge(journey& one, reply& answer) {
         const auto next = one.route.on_answer(answer, one.to->at, clock::now());
-        note(next, one.to->at);
+        note(next, answer, *one.to);
         one.asking = next.asking;
         switch (next.what) {
             case command_route::kind::follow:

@@ -259,7 +259,7 @@ class cluster_subscriber final : public message_reader {
     // Effects: `fresh` is the present socket; null: the node was not reached.
     void adopt(stream& mine, std::unique_ptr<channel> fresh, clock::time_point now) {
         interrupt();
-        if (!fresh) return nodes_.suspect(mine.node->at);
+        if (!fresh) return nodes_.suspect(*mine.node);
         mine.to_renew = false;
         auto old = std::move(mine.current);
         replace_by(mine, std::move(fresh), now);
@@ -272,7 +272,7 @@ class cluster_subscriber final : public message_reader {
         mine.to_renew = mine.previous != nullptr;
         replace_by(mine, std::move(mine.previous), now);
         try {
-            nodes_.suspect(mine.node->at);
+            nodes_.suspect(*mine.node);
         } catch (...) {
             // Then the next caller finds out.
         }

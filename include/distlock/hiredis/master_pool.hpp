@@ -23,6 +23,7 @@
 #include <distlock/detail/system.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/hiredis/channel.hpp>
+#include <distlock/hiredis/handshake.hpp>
 #include <distlock/hiredis/node_pool.hpp>
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/hiredis/sentinel_inquiry.hpp>
@@ -150,7 +151,8 @@ class master_pool final : upkeep, channel_source {
     // Another one may have taken its place: its sockets are over then.
     struct master_node {
         master_node(believed_master who, uri where, std::shared_ptr<const secure_layer> secure)
-            : is(std::move(who)), pool(std::move(where), std::move(secure), superseded.get_token()) {}
+            : is(std::move(who)),
+              pool(std::move(where), std::move(secure), superseded.get_token(), handshake::role::master) {}
         const believed_master is;
         std::stop_source superseded;
         node_pool pool;

@@ -40,14 +40,15 @@ namespace distlock::detail {
 /// What hiredis_connection does, but for what lives as long as it. Thread-safe.
 class node_pool {
   public:
-    /// `superseded`: where a stop is possible, the server has to be a master, and is until the stop is requested: every socket ends
-    /// then, whoever uses it.
+    /// `superseded`: when that is requested every socket ends, whoever uses it. `needed`: what the server has to be.
     /// Effects and Throws: as hiredis_connection.
-    node_pool(uri where, std::shared_ptr<const secure_layer> secure, std::stop_token superseded = {})
+    node_pool(uri where, std::shared_ptr<const secure_layer> secure, std::stop_token superseded = {},
+              handshake::role needed = handshake::role::any)
         : where_(std::move(where)),
           shown_(redacted(where_)),
           secure_(std::move(secure)),
-          superseded_(std::move(superseded)) {
+          superseded_(std::move(superseded)),
+          needed_(needed) {
         check_uri(where_);
         const bool encrypted = where_.scheme == uri_scheme::tls;
         if (encrypted && !secure_) throw error(errc::tls_unavailable, shown_);
@@ -284,8 +285,7 @@ class node_pool {
     }
 
     handshake::opened open_channel(clock::time_point deadline, int stop_fd) {
-        const auto needed = superseded_.stop_possible() ? handshake::role::master : handshake::role::any;
-        auto opened = handshake::open(where_, names_, secure_.get(), connect_by(deadline), stop_fd, needed);
+        auto opened = handshake::open(where_, names_, secure_.get(), connect_by(deadline), stop_fd, needed_);
         if (opened.made) opened.made->end_with(superseded_);
         return opened;
     }
@@ -450,6 +450,7 @@ class node_pool {
     const std::string shown_;  // the URI, fit for messages
     const std::shared_ptr<const secure_layer> secure_;
     const std::stop_token superseded_;
+    const handshake::role needed_;
     const process_id process_ = current_process();
     resolver names_{where_.host, where_.port};
     annotated_mutex idle_lock_;

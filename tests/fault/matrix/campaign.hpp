@@ -1,7 +1,7 @@
-// A row of the table of faults: a crew that locks all the time, a server, a proxy where one is wanted, and one fault made
-// again and again.
+// A row of the table of faults: a crew that locks all the time, and one fault made again and again.
 //
-//   class campaign;
+//   class campaign_over;   // whatever servers it locks on
+//   class campaign;        // one server, and a proxy where one is wanted
 #pragma once
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -25,41 +26,29 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
-class campaign {
+class campaign_over {
   public:
     using clk = distlock::clock;
+    using server_type = distlock::testing::redis_server;
 
     static constexpr std::chrono::milliseconds time_out{100};  // of a command
 
-    struct options {
-        crew_options people{};
-        distlock::testing::redis_server_options server{};
-        bool behind_proxy = false;
-        bool serves_on = false;   ///< the fault keeps nobody from being served: waits in it count, too
-        bool by_address = false;  ///< the crew finds the server by an address that can be moved to another
-        std::vector<std::vector<std::string_view>> users{};  ///< as ACL SETUSER has them
-        std::string login{};  ///< "user:password@", where the crew is to have one
+    struct fault_end {
+        clk::time_point at;
+        clk::time_point unsure_since =
+            at;                   ///< what was released since then may not be free where the locks are now
+        clk::duration machine{};  ///< how late that was itself, afterwards
     };
 
-    /// `bound`: of how long it may take after the end of the fault until every lock was granted again.
-    campaign(const std::string& id, clk::duration bound, options how)
-        : people(how.people), server(how.server), serves_on_(how.serves_on), line_(id, bound) {
-        for (const auto& user : how.users) {
-            std::vector<std::string_view> words{"ACL", "SETUSER"};
-            words.insert(words.end(), user.begin(), user.end());
-            server.command(words);
-        }
-        if (how.behind_proxy) proxy.emplace(server.socket_path());
-        if (how.by_address) move_to(server);
-        std::string uri = proxy ? proxy->uri() : how.by_address ? "unix://" + address() : server.uri();
-        if (!how.login.empty()) uri.insert(uri.find("//") + 2, how.login);
-        people.begin(uri + "?connect_timeout=100ms&command_timeout=" + std::to_string(time_out.count()) +
-                     "ms");
-        all_is_well();
-    }
+    /// `bound`: of how long it may take after the end of the fault until every lock was granted again. `serves_on`: the fault
+    /// keeps nobody from being served: waits in it count, too.
+    campaign_over(const std::string& id, clk::duration bound, const crew_options& who, bool serves_on = false)
+        : people(who), serves_on_(serves_on), line_(id, bound) {}
+    campaign_over(const campaign_over&) = delete;
+    campaign_over& operator=(const campaign_over&) = delete;
 
-    /// Effects: `fault(n)` twice, or as often as the environment says, each time while all is well; afterwards the
-    /// fault is over.
+    /// Effects: `fault(n)` twice, or as often as the environment says, each time while all is well; the fault is over
+    /// then, or when it says.
     template <class Fault>
     void repeat(Fault fault, int few = 2) {
         const int count = injections(few);
@@ -67,8 +56,12 @@ class campaign {
             INFO("injection " << n);
             all_is_well();
             machine_.reset();
-            fault(n);
-            ends_.push_back({clk::now(), {}});
+            if constexpr (std::is_void_v<decltype(fault(n))>) {
+                fault(n);
+                ends_.push_back({.at = clk::now()});
+            } else {
+                ends_.push_back(fault(n));
+            }
             people.expect_grants();
             line_.injected();
             clk::duration took{};
@@ -87,13 +80,6 @@ class campaign {
 
     /// Effects: notes that the server lost what it had, or time, since `from`: two may believe to own a lock until their leases end.
     void lost_since(clk::time_point from) { people.book().fault(from, clk::now() + people.options().lease); }
-
-    /// Effects: who connects from now on reaches `other`.
-    void move_to(const distlock::testing::redis_server& other) const {
-        const std::string next = address() + ".next";
-        std::filesystem::create_symlink(other.socket_path(), next);
-        std::filesystem::rename(next, address());
-    }
 
     /// Effects: waits until every lock was granted once more.
     void all_is_well() {
@@ -117,8 +103,9 @@ class campaign {
         CHECK(static_cast<int>(told.grants) > line_.injections());
         CHECK(in_ms(people.latest()) <= in_ms(allowance));
         std::string left;
-        CHECK(eventually([&] { return (left = keys_left()).empty(); }));
-        UNSCOPED_INFO(left);
+        const bool none = eventually([&] { return (left = keys_left()).empty(); });
+        INFO(left);
+        CHECK(none);
     }
 
     /// Effects: checks that it happened at all, where there were injections enough: else nothing was injected.
@@ -138,30 +125,31 @@ class campaign {
         wait_for(span, [] { return false; });
     }
 
+    static double in_ms(clk::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
+
     crew people;  // first: it is made while there is one thread
-    distlock::testing::redis_server server;
-    std::optional<distlock::testing::fault_proxy> proxy;
     // Of a call after its deadline: the last question, and the taking back.
     clk::duration allowance = 100ms + 200ms + timing_tolerance;
 
+  protected:
+    ~campaign_over() = default;
+
   private:
-    // How long the server takes for nothing: it, too, may have no time, or wait for its disk.
+    /// Returns: those that have the locks just now.
+    virtual std::vector<const server_type*> masters() const = 0;
+
+    // How long the servers take for nothing: they, too, may have no time, or wait for their disk.
     clk::duration time_of_answer() const {
-        const auto asked = clk::now();
-        try {
-            server.command({"PING"}, 5s);
-        } catch (const distlock::error&) {}
-        return clk::now() - asked;
+        clk::duration longest{};
+        for (const server_type* const one : masters()) {
+            const auto asked = clk::now();
+            try {
+                one->command({"PING"}, 5s);
+            } catch (const distlock::error&) {}
+            longest = std::max(longest, clk::now() - asked);
+        }
+        return longest;
     }
-
-    static double in_ms(clk::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
-
-    std::string address() const { return server.folder() + "/address"; }
-
-    struct fault_end {
-        clk::time_point at;
-        clk::duration machine;  // how late that was itself, afterwards
-    };
 
     // How long each lock was nobody's, after a fault or all the time, although the one who then got it wanted it already.
     void judge_waits() {
@@ -184,8 +172,11 @@ class campaign {
         std::size_t next = 0;
         auto free_since = clk::time_point{};
         for (const fault_end& end : ends_) {
-            while (next < holds.size() && holds[next]->granted.at <= end.at)
-                free_since = std::max(free_since, holds[next++]->to);
+            for (; next < holds.size() && holds[next]->granted.at <= end.at; ++next) {
+                const auto to = holds[next]->to;
+                const bool unsure = to >= end.unsure_since && end.unsure_since < end.at;
+                free_since = std::max(free_since, unsure ? to + people.options().lease : to);
+            }
             if (next == holds.size()) break;
             judge(*holds[next], std::max(free_since, end.at), end.machine);
         }
@@ -204,27 +195,33 @@ class campaign {
         CHECK(in_ms(took) <= in_ms(line_.bound() + machine));
     }
 
-    // What the server has, and who is connected.
+    // What the servers have, and who is connected.
     std::string state() const {
         std::string all;
-        for (int n = 0; n < people.options().names; ++n) {
-            const std::string name = crew::name(n);
-            const std::string beside = "{" + name + "}:distlock:";
-            all += name + ": " + server.command({"GET", name}) + " for " + server.command({"PTTL", name}) +
-                   " ms, queue " + server.command({"ZRANGE", beside + "queue", "0", "-1", "WITHSCORES"}) +
-                   "\n";
+        for (const server_type* const one : masters()) {
+            for (int n = 0; n < people.options().names; ++n) {
+                const std::string name = crew::name(n);
+                const std::string beside = "{" + name + "}:distlock:";
+                all += name + ": " + one->command({"GET", name}) + " for " + one->command({"PTTL", name}) +
+                       " ms, queue " + one->command({"ZRANGE", beside + "queue", "0", "-1", "WITHSCORES"}) +
+                       "\n";
+            }
+            all += one->command({"CLIENT", "LIST"});
         }
-        return all + server.command({"CLIENT", "LIST"});
+        return all;
     }
 
     // All but the fences, which outlive their locks.
     std::string keys_left() const {
-        std::string all = server.command({"KEYS", "*"});
         std::string left;
-        for (std::string_view rest = all; !rest.empty();) {
-            const auto one = rest.substr(0, rest.find('\n'));
-            rest.remove_prefix(std::min(rest.size(), one.size() + 1));
-            if (!one.ends_with(":distlock:fence") && one != "(empty)") left += std::string(one) + ' ';
+        for (const server_type* const server : masters()) {
+            const std::string all = server->command({"KEYS", "*"});
+            for (std::string_view rest = all; !rest.empty();) {
+                const auto one = rest.substr(0, rest.find('\n'));
+                rest.remove_prefix(std::min(rest.size(), one.size() + 1));
+                if (one.ends_with(":distlock:fence") || one == "(empty)") continue;
+                left += std::string(one) + " for " + server->command({"PTTL", one}) + " ms; ";
+            }
         }
         return left;
     }
@@ -234,4 +231,48 @@ class campaign {
     lateness_probe machine_;
     std::vector<fault_end> ends_;
     row line_;
+};
+
+class campaign final : public campaign_over {
+  public:
+    struct options {
+        crew_options people{};
+        distlock::testing::redis_server_options server{};
+        bool behind_proxy = false;
+        bool serves_on = false;   ///< as campaign_over()
+        bool by_address = false;  ///< the crew finds the server by an address that can be moved to another
+        std::vector<std::vector<std::string_view>> users{};  ///< as ACL SETUSER has them
+        std::string login{};  ///< "user:password@", where the crew is to have one
+    };
+
+    /// As campaign_over().
+    campaign(const std::string& id, clk::duration bound, options how)
+        : campaign_over(id, bound, how.people, how.serves_on), server(how.server) {
+        for (const auto& user : how.users) {
+            std::vector<std::string_view> words{"ACL", "SETUSER"};
+            words.insert(words.end(), user.begin(), user.end());
+            server.command(words);
+        }
+        if (how.behind_proxy) proxy.emplace(server.socket_path());
+        if (how.by_address) move_to(server);
+        std::string uri = proxy ? proxy->uri() : how.by_address ? "unix://" + address() : server.uri();
+        if (!how.login.empty()) uri.insert(uri.find("//") + 2, how.login);
+        people.begin(uri + "?connect_timeout=100ms&command_timeout=" + std::to_string(time_out.count()) +
+                     "ms");
+        all_is_well();
+    }
+
+    /// Effects: who connects from now on reaches `other`.
+    void move_to(const distlock::testing::redis_server& other) const {
+        const std::string next = address() + ".next";
+        std::filesystem::create_symlink(other.socket_path(), next);
+        std::filesystem::rename(next, address());
+    }
+
+    server_type server;
+    std::optional<distlock::testing::fault_proxy> proxy;
+
+  private:
+    std::vector<const server_type*> masters() const override { return {&server}; }
+    std::string address() const { return server.folder() + "/address"; }
 };

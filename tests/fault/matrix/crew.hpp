@@ -19,6 +19,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <distlock/distlock.hpp>
@@ -37,6 +38,7 @@ struct crew_options {
     int names = 2;
     std::chrono::milliseconds lease = 500ms;
     std::chrono::milliseconds longest_work = 20ms;
+    std::chrono::milliseconds long_work = 0ms;   ///< of one in twenty owners at most; zero: of none
     std::chrono::milliseconds patience = 300ms;  ///< of one attempt
     bool renew = true;
     distlock::release_mode release = distlock::confirmed;
@@ -59,7 +61,7 @@ class crew {
 
     const crew_options& options() const { return options_; }
 
-    /// Effects: all of them lock over `uri` from now on.
+    /// Effects: all of them lock over `uri` from now on: one server's, a Sentinel group's or a Cluster's.
     void begin(const std::string& uri) {
         if (uri.size() >= board_->uri.size()) throw std::length_error("crew: a long URI");
         std::copy(uri.begin(), uri.end(), board_->uri.begin());
@@ -107,6 +109,16 @@ class crew {
     }
     /// Returns: how many owners found that they were none any more, at work or by the unlock.
     int lost() const { return board_->lost; }
+    /// Returns: how often an owner was told that its lock did not get to the next master.
+    int told() const { return board_->told; }
+    /// Returns: how long after its connection knew of that master, at most.
+    clk::duration told_after() const { return clk::duration(board_->told_after.load()); }
+    /// Returns: when the connections of all processes knew of another master than before, the last time.
+    clk::time_point known() const {
+        std::int64_t last = 0;
+        for (const auto& at : board_->known) last = std::max(last, at.load());
+        return clk::time_point(clk::duration(last));
+    }
     /// Returns: how much longer than its patience the slowest attempt took.
     clk::duration latest() const { return clk::duration(board_->latest.load()); }
     distlock::testing::recorder& book() { return book_; }
@@ -137,6 +149,7 @@ class crew {
     enum class phase { waiting, working, over };
     static constexpr std::size_t most_errors = 64;
     static constexpr std::size_t most_names = 8;
+    static constexpr std::size_t most_processes = 8;
 
     struct board {
         std::array<char, 200> uri{};
@@ -149,6 +162,9 @@ class crew {
         std::array<std::atomic<int>, most_errors> errors{};
         std::array<std::atomic<int>, 16> outcomes{};
         std::atomic<int> lost{0};
+        std::array<std::atomic<std::int64_t>, most_processes> known{};
+        std::atomic<int> told{0};
+        std::atomic<std::int64_t> told_after{0};
         shared_mutex resource;
         std::array<std::uint64_t, most_names> written{};  // the largest fence of each name
     };
@@ -157,20 +173,55 @@ class crew {
         for (auto now = most.load(); now < to && !most.compare_exchange_weak(now, to);) continue;
     }
 
+    struct news final : distlock::master_listener {
+        explicit news(std::atomic<std::int64_t>& when) : at(when) {}
+        void master_changed() noexcept override { at = clk::now().time_since_epoch().count(); }
+        std::atomic<std::int64_t>& at;
+    };
+    // Of one mutex object.
+    struct witness final : distlock::lease_observer {
+        witness(board& of, const news& by) : all(of), changes(by) {}
+        void lost(const std::string&, distlock::loss_reason) override {
+            const auto now = clk::now().time_since_epoch().count();
+            const std::int64_t known = changes.at;
+            if (proven >= known) return;  // whatever it was lost by, it was no change of the master
+            ++all.told;
+            raise(all.told_after, now - known);
+        }
+        board& all;
+        const news& changes;
+        std::atomic<std::int64_t> proven{0};  // when the lock was granted or renewed last, about
+    };
+    template <class Connection>
+    struct watched_lock {
+        watched_lock(Connection& redis, const std::string& name, const crew_options& how, board& of,
+                     const news& by)
+            : seen(std::make_shared<witness>(of, by)),
+              m(redis, name,
+                {.lease = how.lease, .renew = how.renew, .fencing = true, .release = how.release}, seen) {}
+        std::shared_ptr<witness> seen;
+        distlock::mutex<Connection> m;
+    };
+
     bool work(int process) {
         while (board_->now == phase::waiting) ::poll(nullptr, 0, 1);
-        distlock::hiredis_connection redis{std::string(board_->uri.data())};
-        using lock = distlock::mutex<distlock::hiredis_connection>;
+        const std::string uri{board_->uri.data()};
+        if (uri.starts_with("redis+sentinel://"))
+            return work_over<distlock::sentinel_connection>(process, uri);
+        if (uri.starts_with("redis+cluster://")) return work_over<distlock::cluster_connection>(process, uri);
+        return work_over<distlock::hiredis_connection>(process, uri);
+    }
+    template <class Connection>
+    bool work_over(int process, const std::string& uri) {
+        const auto changes = std::make_shared<news>(board_->known.at(static_cast<std::size_t>(process)));
+        Connection redis{uri};
+        if constexpr (distlock::following_connection<Connection>) redis.on_master_change(changes);
+        using lock = watched_lock<Connection>;
         std::list<std::vector<std::unique_ptr<lock>>> sets;
         const auto a_set = [&] {
             std::vector<std::unique_ptr<lock>> locks;
-            for (int n = 0; n < options_.names; ++n) {
-                locks.push_back(std::make_unique<lock>(redis, name(n),
-                                                       distlock::lock_options{.lease = options_.lease,
-                                                                              .renew = options_.renew,
-                                                                              .fencing = true,
-                                                                              .release = options_.release}));
-            }
+            for (int n = 0; n < options_.names; ++n)
+                locks.push_back(std::make_unique<lock>(redis, name(n), options_, *board_, *changes));
             return locks;
         };
         std::vector<std::jthread> threads;
@@ -187,7 +238,7 @@ class crew {
     template <class Locks>
     void turn(Locks& locks, std::mt19937& random) {
         const auto which = random() % locks.size();
-        auto& m = *locks[which];
+        auto& m = locks[which]->m;
         const auto called = clk::now();
         std::error_code trouble;
         const bool got = m.try_lock_for(options_.patience, trouble);
@@ -204,12 +255,14 @@ class crew {
             ++board_->outcomes[static_cast<std::size_t>(m.unlock())];
             return;
         }
+        auto& proven = locks[which]->seen->proven;
+        proven = came.time_since_epoch().count();
         const auto fence = m.fencing_token();
         const auto hold = book_.granted(name(static_cast<int>(which)), called, until, fence, {}, came);
         std::int64_t none = 0;
         board_->first[which].compare_exchange_strong(none, came.time_since_epoch().count());
         ++board_->grants;
-        const bool owned = use(m, which, hold, fence, random);
+        const bool owned = use(m, which, hold, fence, random, proven);
         const auto letting_go = clk::now();
         book_.released(hold, letting_go);
         const auto what = m.unlock();
@@ -221,13 +274,17 @@ class crew {
 
     // Returns: whether it was the owner to the end.
     template <class Lock>
-    bool use(Lock& m, std::size_t which, std::uint64_t hold, std::uint64_t fence, std::mt19937& random) {
-        const auto span = static_cast<std::uint64_t>(options_.longest_work.count()) + 1;
+    bool use(Lock& m, std::size_t which, std::uint64_t hold, std::uint64_t fence, std::mt19937& random,
+             std::atomic<std::int64_t>& proven) {
+        const bool long_one = options_.long_work > 0ms && random() % 20 == 0;
+        const auto longest = long_one ? options_.long_work : options_.longest_work;
+        const auto span = static_cast<std::uint64_t>(longest.count()) + 1;
         const auto end = clk::now() + std::chrono::milliseconds(random() % span);
-        for (;;) {
+        for (auto before = m.valid_until();;) {
             const auto until = m.valid_until();
             book_.looked(hold, until);
             if (until <= clk::now()) return false;
+            if (std::exchange(before, until) < until) proven = clk::now().time_since_epoch().count();
             if (clk::now() >= end) break;
             ::poll(nullptr, 0, 1);
         }

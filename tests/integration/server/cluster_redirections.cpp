@@ -15,7 +15,9 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
+#include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
+#include <distlock/interop.hpp>
 #include <distlock/net/hash_slot.hpp>
 #include <distlock/net/receipt.hpp>
 #include <distlock/testing.hpp>
@@ -25,6 +27,7 @@
 #include "support/catch.hpp"
 #include "support/fake_cluster.hpp"
 #include "support/fake_server.hpp"
+#include "support/lease_observers.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -392,6 +395,80 @@ TEST_CASE("a redirection of a posted command is noted as it is") {
         CHECK(answer->is(known ? reply_kind::string : reply_kind::error));
         if (!known) CHECK_THAT(answer->text(), contains_text("MOVED"));
     }
+}
+
+TEST_CASE(
+    "when a master has left the map, the locks in its slots are renewed by its successor at once, and no "
+    "others") {
+    // The third node takes the place of the second, without one of its locks.
+    std::atomic<bool> failed_over{false};
+    std::mutex guard;
+    std::vector<std::string> renewed;
+    const fake_cluster all(3, [&](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "CLUSTER") return of.slots({0, failed_over ? 2U : 1U});
+        if (said[0] == "SET") return std::string("+OK\r\n");
+        if (said[0] == "GET") return failed_over && node == 1 ? of.moved(hash_slot(said[1]), 2) : found;
+        if (said[0] != "EVAL" && said[0] != "EVALSHA") return std::string("$-1\r\n");
+        const std::lock_guard in(guard);
+        renewed.push_back(said[3] + " by " + std::to_string(node));
+        return std::string(said[3] == "{foo}:gone" ? ":0\r\n" : ":1\r\n");
+    });
+    const auto renewals = [&] {
+        const std::lock_guard in(guard);
+        std::sort(renewed.begin(), renewed.end());
+        return renewed;
+    };
+    cluster_connection redis{all.uri()};
+    const auto of_hello = std::make_shared<counting_observer>();
+    const auto of_foo = std::make_shared<counting_observer>();
+    using lock = distlock::mutex<cluster_connection, distlock::plain>;
+    lock stays{redis, "hello", {}, of_hello};     // 866
+    lock moves{redis, "{foo}:held", {}, of_foo};  // 12182
+    lock gone{redis, "{foo}:gone", {}, of_foo};
+    stays.lock();
+    moves.lock();
+    gone.lock();
+    CHECK(renewals().empty());
+    failed_over = true;
+    const std::string key = "foo";
+    const auto start = clk::now();
+    CHECK(redis.execute(get(key)).is_string("found"));
+    CHECK(eventually([&] { return of_foo->losses == 1; }));
+    CHECK(clk::now() - start < 300ms + timing_tolerance);
+    CHECK(eventually([&] { return of_foo->masters == 2; }));
+    CHECK(renewals() == std::vector<std::string>{"{foo}:gone by 2", "{foo}:held by 2"});
+    CHECK(of_hello->masters == 0);
+    CHECK(moves.owns_lock());
+    CHECK_FALSE(gone.owns_lock());
+}
+
+TEST_CASE("who only holds a lock is told of a new master once the old one has ended its sockets") {
+    std::atomic<bool> failed_over{false};
+    fake_server dying([&](fake_server::peer& p) {
+        while (const auto said = p.next_command()) {
+            p.send("+OK\r\n");
+            if (!eventually([&] { return failed_over.load(); })) return;
+            p.reset();
+        }
+    });
+    std::atomic<int> maps{0};
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] != "CLUSTER") return std::string(":0\r\n");
+        const std::string map = of.slots({0});
+        // For a while nobody has taken its place.
+        if (failed_over && ++maps > 2) return map;
+        return map.substr(0, map.rfind(':')) + ":" + std::to_string(dying.port()) + "\r\n";
+    });
+    cluster_connection redis{all.uri()};
+    const auto seen = std::make_shared<counting_observer>();
+    distlock::mutex<cluster_connection, distlock::plain> held{redis, "orders", {}, seen};
+    held.lock();
+    const auto start = clk::now();
+    failed_over = true;
+    CHECK(eventually([&] { return seen->losses == 1; }));
+    CHECK(clk::now() - start < 1s + timing_tolerance);
+    CHECK(seen->masters == 1);
+    CHECK(maps <= 4);
 }
 
 // ---- a write, and what waits for its replicas ---------------------------------------------------------------
