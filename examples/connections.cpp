@@ -55,6 +55,7 @@ void addresses() {
 
 int main(int argc, char** argv) {
     try {
+        masters();
         addresses();
         show(argc > 1 ? argv[1] : "redis://127.0.0.1:6379");
     } catch (const distlock::error& e) {
