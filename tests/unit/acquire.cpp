@@ -936,3 +936,10 @@ TEST_CASE("a lock that is taken is waited for as ever, whatever its server says 
     CHECK(a.answer(taken, 1ms, enough).what == kind::send_look);
     CHECK(a.answer(busy(20s), 1ms).what == kind::pause);
 }
+
+TEST_CASE("a try asks once whether replicas have the lock") {
+    attempt a(replicated(one_try()));
+    CHECK(a.answer(granted, 1ms, unknown()).what == kind::failed);
+    CHECK(a.step().cause == errc::no_reply);
+    CHECK(a.step().leave_first);
+}

@@ -258,7 +258,8 @@ class acquire {
 
     acquire_step claim_later(errc cause) noexcept {
         note_trouble(cause);
-        if (worn_out() || now_ >= std::min(claimed_until_, limits_.deadline)) return lost_again(cause);
+        if (limits_.once || worn_out() || now_ >= std::min(claimed_until_, limits_.deadline))
+            return lost_again(cause);
         acquire_step next = pause({});
         next.at = pause_until_ = std::min(next.at, claimed_until_);
         return next;
