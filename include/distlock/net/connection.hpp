@@ -185,14 +185,12 @@ consteval bool check_connection() {
         !requires(C & c, const command& cmd) { c.execute_acknowledged(cmd, cmd); } ||
             acknowledging_connection<C>,
         "execute_acknowledged must be `distlock::acknowledged_reply execute_acknowledged(const "
-        "distlock::command& "
-        "write, const distlock::command& wait)`");
+        "distlock::command& write, const distlock::command& wait)`");
     static_assert(
         !requires(C & c, std::weak_ptr<master_listener> who) { c.on_master_change(who); } ||
             following_connection<C>,
-        "with on_master_change must be `void on_master_change(std::weak_ptr<distlock::master_listener>)` and "
-        "`void "
-        "follow()`");
+        "a connection that follows its master has `void "
+        "on_master_change(std::weak_ptr<distlock::master_listener>)` and `void follow()`");
     static_assert(
         !requires(const C& c) { c.command_timeout(); } || timed_connection<C>,
         "command_timeout must return something that converts to std::chrono::milliseconds");

@@ -172,3 +172,38 @@ struct client {
 static_assert(distlock::check_connection<client>());
 static_assert(distlock::subscribing_connection<client>);
 #endif
+
+// CASE_no_follow: and .void follow
+#if defined(CASE_no_follow)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    void on_master_change(const std::weak_ptr<distlock::master_listener>&) {}
+};
+static_assert(distlock::check_connection<client>());
+#elif defined(CASE_no_follow_ok)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    void on_master_change(const std::weak_ptr<distlock::master_listener>&) {}
+    void follow() {}
+};
+static_assert(distlock::check_connection<client>());
+static_assert(distlock::following_connection<client>);
+#endif
+
+// CASE_acknowledged_by_one_reply: execute_acknowledged must be .distlock::acknowledged_reply execute_acknowledged
+#if defined(CASE_acknowledged_by_one_reply)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    distlock::reply execute_acknowledged(const distlock::command&, const distlock::command&) { return {}; }
+};
+static_assert(distlock::check_connection<client>());
+#elif defined(CASE_acknowledged_by_one_reply_ok)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    distlock::acknowledged_reply execute_acknowledged(const distlock::command&, const distlock::command&) {
+        return {};
+    }
+};
+static_assert(distlock::check_connection<client>());
+static_assert(distlock::acknowledging_connection<client>);
+#endif
