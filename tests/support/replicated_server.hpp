@@ -7,13 +7,14 @@
 //   };
 #pragma once
 
-#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
 
 #include "support/catch.hpp"
@@ -38,13 +39,15 @@ class replicated_server {
     server& master() const { return *master_; }
     server& replica(std::size_t i = 0) const { return *replicas_.at(i); }
 
-    /// Returns: whether all replicas get what is written, at last. One that the master calls online may not yet.
+    /// Returns: whether all replicas acknowledge what is written, at last. One that the master calls online, and that has what was
+    /// written, may not do so for a second.
     bool replicate() const {
-        const std::string key = "replicated";
-        const auto value = std::to_string(++writes_);
-        static_cast<void>(master_->command({"SET", key, value}));
-        return std::all_of(replicas_.begin(), replicas_.end(), [&](const auto& one) {
-            return eventually([&] { return one->command({"GET", key}) == value; });
+        distlock::hiredis_connection redis(master_->uri());
+        const distlock::command write{{"SET", "replicated", "yes"}, "replicated"};
+        const distlock::replica_wait wait(static_cast<int>(replicas_.size()), std::chrono::milliseconds{100});
+        return eventually([&] {
+            const auto said = redis.execute_acknowledged(write, wait.behind(write)).replicated;
+            return wait.read(said).what == distlock::acknowledgement::kind::enough;
         });
     }
 
@@ -53,7 +56,6 @@ class replicated_server {
         return {"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"};
     }
 
-    mutable int writes_ = 0;
     std::unique_ptr<server> master_;
     std::vector<std::unique_ptr<server>> replicas_;
 };

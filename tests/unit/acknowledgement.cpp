@@ -54,7 +54,9 @@ TEST_CASE("a wait is never for ever: zero is what the server takes for that") {
         CHECK(argv_of(wait.behind(write)) == words{"WAIT", "1", "1"});
     }
     const replica_wait wait(std::numeric_limits<int>::max(), std::chrono::milliseconds::max());
-    CHECK(argv_of(wait.behind(write)) == words{"WAIT", "2147483647", "9223372036854775807"});
+    CHECK(argv_of(wait.behind(write)) == words{"WAIT", "2147483647", "3600000"});
+    CHECK(wait.behind(write).takes() == 1h);
+    CHECK(write.takes() == 0ms);
 }
 
 TEST_CASE("as many replicas as wanted, or more, are enough; fewer are too few, and counted") {

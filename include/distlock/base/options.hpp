@@ -71,8 +71,8 @@ struct lock_options {
     /// round trip more, and so does one that is taken while others wait.
     int replicas = 0;
 
-    /// How long the server waits for them. At least 1 ms; no longer than a sixth of the lease and half of the connection's
-    /// command time-out.
+    /// How long the server waits for them, to a tenth of a second. At least 1 ms; no longer than a sixth of the lease, and over a
+    /// connection without execute_acknowledged() half of its command time-out.
     time_span replica_timeout = std::chrono::milliseconds{100};
 };
 

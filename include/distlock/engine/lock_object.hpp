@@ -58,7 +58,9 @@ class lock_object final : public lock_core, background_task, deadline {
           backoff_(contenders()),
           releaser_(io_, dialect_, options_.release, answer_time()),
           messages_(io_, dialect_) {
-        if (options_.replicas > 0) replicas_.emplace(options_.replicas, replica_timeout());
+        // A renewal is tried again, and holds up those of other locks.
+        if (options_.replicas > 0)
+            replicas_.emplace(options_.replicas, std::min(replica_timeout(), answer_time()));
         background_task::early = duration(options_.lease.get()) / 48;
     }
 
@@ -176,7 +178,8 @@ class lock_object final : public lock_core, background_task, deadline {
     }
 
     std::chrono::milliseconds replica_timeout() const {
-        return std::min({options_.replica_timeout.get(), options_.lease.get() / 6, answer_time() / 2});
+        const auto longest = std::min(options_.replica_timeout.get(), options_.lease.get() / 6);
+        return io_->connection().can.acknowledge ? longest : std::min(longest, answer_time() / 2);
     }
 
     acquire_limits limits(time_point until, bool once) const {
@@ -598,7 +601,7 @@ class lock_object final : public lock_core, background_task, deadline {
     const std::shared_ptr<const any_dialect> dialect_;
     const std::shared_ptr<lease_observer> observer_;
     const waiting_manner waits_;
-    std::optional<replica_wait> replicas_;  // set once
+    std::optional<replica_wait> replicas_;  // of renewals; set once
     const distlock::detail::process_id process_ = distlock::detail::current_process();
 
     mutable distlock::detail::annotated_mutex mutex_;

@@ -164,6 +164,13 @@ class node_pool {
     clock::time_point answer_by(clock::time_point deadline) const noexcept {
         return std::min(deadline, clock::now() + where_.command_timeout);
     }
+    // A server that waits for its replicas is not silent.
+    clock::time_point answer_by(clock::time_point deadline,
+                                std::span<const command> commands) const noexcept {
+        auto longest = where_.command_timeout;
+        for (const command& one : commands) longest += one.takes();
+        return std::min(deadline, clock::now() + longest);
+    }
     enum class purpose {
         command,
         unit,  // of several commands, for a caller who waits
@@ -194,7 +201,7 @@ class node_pool {
         channel::extent done;
         const reply failure = on_a_channel(why, deadline, stop, [&](channel& c, bool) {
             done = {};
-            return c.run_all(commands, replies, answer_by(deadline), stop, done);
+            return c.run_all(commands, replies, answer_by(deadline, commands), stop, done);
         });
         if (failure.answered()) return;
         const errc unsent = failure.is(reply_kind::not_sent) ? failure.cause() : errc::unreachable;

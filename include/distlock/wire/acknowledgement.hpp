@@ -49,16 +49,18 @@ struct acknowledged_reply {
 /// a command that writes if it succeeds. https://redis.io/docs/latest/commands/wait/
 class replica_wait {
   public:
-    /// Preconditions: replicas > 0. `longest`: for the server; less than 1 ms is 1 ms, since zero were for ever.
-    replica_wait(int replicas, std::chrono::milliseconds longest) noexcept : replicas_(replicas) {
+    /// Preconditions: replicas > 0. `longest`: for the server, from 1 ms, since zero were for ever, to an hour. Servers look at their
+    /// clock ten times a second, so the answer may come a tenth of a second later.
+    replica_wait(int replicas, std::chrono::milliseconds longest) noexcept
+        : replicas_(replicas), takes_(std::clamp<std::chrono::milliseconds>(longest, least, most)) {
         count_size_ = write(count_, replicas);
-        longest_size_ = write(longest_, std::max<std::int64_t>(longest.count(), 1));
+        longest_size_ = write(longest_, takes_.count());
     }
 
     /// Returns: what is sent right behind `write`: a view into this, and of the same routing key, deadline and stop token.
     command behind(const command& write) const {
         command made({"WAIT", text(count_, count_size_), text(longest_, longest_size_)}, write.routing_key());
-        made.bind_to_previous().until(write.deadline());
+        made.bind_to_previous(takes_).until(write.deadline());
         if (write.stop() != nullptr) made.until(*write.stop());
         return made;
     }
@@ -93,7 +95,11 @@ class replica_wait {
     }
     static std::string_view text(const digits& of, std::size_t size) noexcept { return {of.data(), size}; }
 
+    static constexpr std::chrono::milliseconds least{1};
+    static constexpr std::chrono::milliseconds most = std::chrono::hours{1};
+
     int replicas_;
+    std::chrono::milliseconds takes_;
     digits count_{};
     digits longest_{};
     std::size_t count_size_;

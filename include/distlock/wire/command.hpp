@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <initializer_list>
 #include <iterator>
@@ -109,10 +110,13 @@ class command {
     /// Whether this is about the command before it in a pipeline: it is sent right behind that one, on the same socket, and again
     /// whenever that one is.
     constexpr bool bound_to_previous() const noexcept { return bound_; }
-    constexpr command& bind_to_previous() noexcept {
+    /// `takes`: how long the server may take on purpose before it answers. A connection's own time-out does not count that.
+    constexpr command& bind_to_previous(std::chrono::milliseconds takes) noexcept {
         bound_ = true;
+        takes_ = takes;
         return *this;
     }
+    constexpr std::chrono::milliseconds takes() const noexcept { return takes_; }
 
   private:
     constexpr void call(std::size_t keys) {
@@ -132,6 +136,7 @@ class command {
     std::string_view key_;
     clock::time_point deadline_ = clock::time_point::max();
     const std::stop_token* stop_ = nullptr;
+    std::chrono::milliseconds takes_{};
     bool bound_ = false;
 };
 
