@@ -546,3 +546,23 @@ TEST_CASE("a write and the wait for its replicas go together, also when the serv
     CHECK(third.answer.is(reply_kind::no_answer));
     CHECK(third.replicated.is(reply_kind::no_answer));
 }
+
+TEST_CASE("without a pipeline the wait for replicas is sent with its write, or not at all") {
+    struct acknowledging_only : forgetful {
+        distlock::acknowledged_reply execute_acknowledged(const command& write, const command& wait) {
+            sent.emplace_back("both");
+            auto first = answer(write);
+            return {std::move(first), answer(wait)};
+        }
+    } c;
+    const std::vector<command> commands{command{"GET", "a"}, command(answer_one, {"b"}, {}),
+                                        one_replica.behind(by_name), command{"GET", "c"}};
+    auto replies = answers_to(c, commands);
+    CHECK(c.sent == words{"GET", "both", "EVALSHA", "WAIT", "both", "EVAL", "WAIT", "GET"});
+    CHECK(texts(replies) == words{"GET", "EVAL", "WAIT", "GET"});
+
+    forgetful plain;
+    replies = answers_to(plain, commands);
+    CHECK(plain.sent == words{"GET", "EVALSHA", "EVAL", "GET"});
+    CHECK(replies[2].is(reply_kind::not_sent));
+}

@@ -259,3 +259,18 @@ TEST_CASE("a claim that is answered is the grant; one that is not is sent again 
     CHECK(w.result().ttl == 30s);
     CHECK(w.result().sent == sent);
 }
+
+TEST_CASE("what the server says to a claim is in the error, with its cause") {
+    auto unrenewed = limits;
+    unrenewed.claims_lease = true;
+    unrenewed.patience = 0s;
+    waiter w(unrenewed);
+    w.tell(handed_over(w));
+    const auto token = w.token_now();
+    w.answer(reply::error("NOREPLICAS Not enough good replicas to write."));
+    CHECK(w.next.what == kind::done);
+    CHECK(leaves(w.next, token, false));
+    CHECK(w.result().what == ended::failed);
+    CHECK(w.result().cause == errc::writes_refused);
+    CHECK_THAT(w.result().trouble, contains_text("NOREPLICAS"));
+}

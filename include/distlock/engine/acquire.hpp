@@ -163,7 +163,7 @@ class acquire {
             if (now_ < until) return counts(sent, limits_.lease, until, replicated);
         }
         if (outcome.what != renew_outcome::kind::later) return lost_again(errc::lease_expired);
-        return claim_later(errc::no_reply);
+        return claim_later(outcome.cause);
     }
 
     acquire_step on_wake(clock::time_point now) noexcept {

@@ -319,7 +319,7 @@ class operation {
 
     void on_claim(const event& what, action& next) {
         result_.came = what.now;
-        if (!what.answer->answered()) note_trouble(*what.answer);
+        if (what.answer->is(reply_kind::error) || !what.answer->answered()) note_trouble(*what.answer);
         const auto replicated = read_replicated(what);
         note_too_few(replicated, what);
         follow(machine_.on_claim(dialect_.read_renew(*what.answer), what.sent, what.now, replicated), what,

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <poll.h>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -21,6 +22,7 @@
 #include <distlock/detail/leaked_in_child.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/system.hpp>
+#include <distlock/detail/system_io.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/hiredis/channel.hpp>
 #include <distlock/hiredis/handshake.hpp>
@@ -130,8 +132,11 @@ class master_pool final : upkeep, channel_source {
 
     void on_master_change(std::weak_ptr<master_listener> who) {
         const annotated_lock guard(lock_);
-        std::erase_if(listeners_, [](const auto& one) { return one.expired(); });
-        listeners_.push_back(std::move(who));
+        // Those that are told just now keep their places.
+        const auto free =
+            std::find_if(listeners_.begin(), listeners_.end(), [](const auto& one) { return one.expired(); });
+        if (free == listeners_.end()) return listeners_.push_back(std::move(who));
+        *free = std::move(who);
     }
 
     void follow() {
@@ -249,7 +254,7 @@ class master_pool final : upkeep, channel_source {
     }
 
     /// Effects: asks the Sentinels if that is due, no longer than `until`, nor once `stop` was requested. Where another caller asks,
-    /// waits as long for that one.
+    /// waits as long for that one, and asks itself where that one had no time for it.
     /// Returns: the master, as far as is known.
     master find(clock::time_point until, const std::stop_token* stop) {
         {
@@ -265,7 +270,7 @@ class master_pool final : upkeep, channel_source {
                 guard.unlock();
                 return ask(until, stop);
             }
-            if (!schedule_.running()) return current_;
+            if (!schedule_.running() && (current_ || !cut_short_)) return current_;
         }
         const auto wake = [this]() noexcept {
             const annotated_lock guard(lock_);
@@ -273,12 +278,20 @@ class master_pool final : upkeep, channel_source {
         };
         const std::stop_callback on_stop(stop != nullptr ? *stop : std::stop_token(), wake);
         annotated_lock guard(lock_);
-        // It is called with the mutex.
-        const auto over = [&]() DISTLOCK_UNCHECKED {
-            return !schedule_.running() || (stop != nullptr && stop->stop_requested());
-        };
-        wait_until(found_.get(), guard.native(), until, over);
-        return current_;
+        // They are called with the mutex.
+        const auto stopped = [&] { return stop != nullptr && stop->stop_requested(); };
+        const auto over = [&]() DISTLOCK_UNCHECKED { return !schedule_.running() || stopped(); };
+        for (;;) {
+            wait_until(found_.get(), guard.native(), until, over);
+            const auto now = clock::now();
+            if (current_ || !cut_short_ || stopped() || now >= until) return current_;
+            if (begin_to_ask(now)) {
+                guard.unlock();
+                return ask(until, stop);
+            }
+            const auto begun = [&]() DISTLOCK_UNCHECKED { return schedule_.running() || stopped(); };
+            wait_until(found_.get(), guard.native(), std::min(until, schedule_.next()), begun);
+        }
     }
 
     // Preconditions: schedule_.begin() returned true.
@@ -286,22 +299,24 @@ class master_pool final : upkeep, channel_source {
         std::optional<wake_on_stop> wake;
         try {
             if (stop != nullptr) wake.emplace(*stop);
-        } catch (const std::system_error&) {
+        } catch (const std::exception&) {
             // Then it takes its time.
         }
         return ask(until, wake ? wake->fd() : -1);
     }
 
     master ask(clock::time_point until, int stop_fd) {
+        const auto longest = clock::now() + like_.connect_timeout + like_.command_timeout;
         const master old = present();
         master fresh;
-        reply why = reply::not_sent(errc::unreachable, shown_);
+        reply why = reply::not_sent(errc::unreachable, "no memory");  // short: it takes none
         bool learned = false;
+        bool asked = false;
         try {
-            const auto longest = clock::now() + like_.connect_timeout + like_.command_timeout;
             const auto last = old ? std::optional(old->is) : std::nullopt;
             const auto heard = inquiry_.ask(last, std::min(until, longest), stop_fd);
             const auto said = heard.conclude();
+            asked = !stopped(stop_fd) && (until >= longest || clock::now() < until);
             learned = said.what == sentinel_election::kind::believed;
             if (learned) {
                 watch_.listen_on(inquiry_.learn(heard, said.master.at));
@@ -317,12 +332,19 @@ class master_pool final : upkeep, channel_source {
             const annotated_lock guard(lock_);
             if (fresh) current_ = fresh;
             schedule_.end(learned, some_jitter());
-            if (!learned) ask_again_ = clock::now() + in_vain_pause;
+            // What its caller had no time for, or no memory, says nothing about the Sentinels.
+            cut_short_ = !learned && !asked;
+            if (!learned && asked) ask_again_ = clock::now() + in_vain_pause;
             why_ = std::move(why);
             found_.get().notify_all();
         }
         if (fresh && old) supersede(*old);
         return fresh ? fresh : old;
+    }
+
+    static bool stopped(int stop_fd) noexcept {
+        pollfd polled{stop_fd, POLLIN, 0};
+        return stop_fd >= 0 && wait_for(&polled, 1, clock::duration::zero()) > 0;
     }
 
     master node(const believed_master& who) const {
@@ -335,15 +357,20 @@ class master_pool final : upkeep, channel_source {
     // Effects: nothing is heard from the old master any more; then all that it granted is renewed where the new one is.
     void supersede(master_node& old) {
         old.superseded.request_stop();
-        std::vector<std::shared_ptr<master_listener>> told;
         {
             const annotated_lock guard(lock_);
             if (subscriber_.get()) subscriber_.get()->restart();
-            for (const auto& one : listeners_) {
-                if (auto who = one.lock()) told.push_back(std::move(who));
-            }
         }
-        for (const auto& one : told) one->master_changed();
+        // One by one: without memory they are told, too.
+        for (std::size_t i = 0;; ++i) {
+            std::shared_ptr<master_listener> who;
+            {
+                const annotated_lock guard(lock_);
+                if (i >= listeners_.size()) return;
+                who = listeners_[i].lock();
+            }
+            if (who) who->master_changed();
+        }
     }
 
     reply failure() {
@@ -397,6 +424,8 @@ class master_pool final : upkeep, channel_source {
     annotated_mutex lock_;
     refresh_schedule schedule_ DISTLOCK_GUARDED_BY(lock_);
     clock::time_point ask_again_ DISTLOCK_GUARDED_BY(lock_){};  // after they were asked in vain
+    bool cut_short_ DISTLOCK_GUARDED_BY(lock_) =
+        false;  // whoever asked last had no time for it, or no memory
     clock::time_point next_look_ DISTLOCK_GUARDED_BY(lock_){};
     master current_ DISTLOCK_GUARDED_BY(lock_);  // null: none was found yet
     reply why_ DISTLOCK_GUARDED_BY(lock_) = reply::not_sent(errc::unreachable,

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -48,16 +49,21 @@ class switch_watch {
         }
     }
 
-    /// Returns: whether a Sentinel said it, or none is heard any more, since the last call.
+    /// Returns: whether a Sentinel said it, or may have when there was no memory to hear it, or none is heard any more, since the last
+    /// call.
     bool heard() {
         const annotated_lock guard(lock_);
         bool changed = false;
-        const auto over = [&](const sentinel_line& one) {
-            while (const auto said = one.on->listen(clock::time_point{}, -1)) {
-                if (!said->answered()) return true;
-                if (is_about_ours(*said)) changed = true;
+        const auto over = [&](const sentinel_line& one) noexcept {
+            try {
+                while (const auto said = one.on->listen(clock::time_point{}, -1)) {
+                    if (!said->answered()) return true;
+                    if (is_about_ours(*said)) changed = true;
+                }
+                return false;
+            } catch (const std::exception&) {
+                return changed = true;
             }
-            return false;
         };
         const bool some_ended = std::erase_if(lines_, over) > 0;
         return changed || (some_ended && lines_.empty());

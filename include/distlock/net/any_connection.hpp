@@ -57,10 +57,7 @@ class any_connection {
 
     /// Effects: as distlock::execute_all().
     void execute_all(std::span<const command> commands, std::span<reply> replies) noexcept {
-        if (!can.pipeline) {
-            for (std::size_t i = 0; i < commands.size(); ++i) replies[i] = execute(commands[i]);
-            return;
-        }
+        if (!can.pipeline) return one_by_one(commands, replies);
         call_all(commands, replies);
         try {
             call_with_bodies(commands, replies);
@@ -112,6 +109,22 @@ class any_connection {
 
     static bool has_bound(std::span<const command> commands, std::size_t i) noexcept {
         return i + 1 < commands.size() && commands[i + 1].bound_to_previous();
+    }
+
+    // What is bound is never sent alone: on another socket it would be about another write.
+    void one_by_one(std::span<const command> commands, std::span<reply> replies) noexcept {
+        for (std::size_t i = 0; i < commands.size(); ++i) {
+            if (!has_bound(commands, i)) {
+                replies[i] = execute(commands[i]);
+            } else if (can.acknowledge) {
+                auto both = execute_acknowledged(commands[i], commands[i + 1]);
+                replies[i] = std::move(both.answer);
+                replies[++i] = std::move(both.replicated);
+            } else {
+                replies[i] = execute(commands[i]);
+                replies[++i] = reply::not_sent(errc::no_reply, "no pipeline");
+            }
+        }
     }
 
     // Effects: executes again, with their bodies, the scripts that the server lacked.

@@ -5,6 +5,7 @@
 //     bool begin(time_point now) noexcept;                 // whether the caller is to ask
 //     void end(bool learned, duration jitter) noexcept;
 //     bool running() const noexcept;
+//     time_point next() const noexcept;                    // of begin(), at the earliest
 //   };
 #pragma once
 
@@ -42,11 +43,14 @@ class refresh_schedule {
 
     bool running() const noexcept { return phase_ == phase::running || phase_ == phase::running_and_due; }
 
+    /// Returns: when a refresh may begin, at the earliest.
+    clock::time_point next() const noexcept { return next_; }
+
   private:
     enum class phase { current, due, running, running_and_due };
 
     phase phase_ = phase::due;
-    clock::time_point next_ = clock::time_point::min();  // of begin(), at the earliest
+    clock::time_point next_ = clock::time_point::min();
 };
 
 }  // namespace distlock::detail

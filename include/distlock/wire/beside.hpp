@@ -92,8 +92,11 @@ inline renew_outcome read_renewed(const reply& r) {
     if (r.is_integer(0)) return {kind::gone};
     if (r.is_integer(-1)) return {kind::taken};
     // A key of another type holds none of our tokens any more.
-    if (r.is(reply_kind::error) && classify_error(r.text()).cause == errc::wrong_type) return {kind::taken};
-    return {kind::later};
+    if (r.is(reply_kind::error)) {
+        const errc cause = classify_error(r.text()).cause;
+        return cause == errc::wrong_type ? renew_outcome{kind::taken} : renew_outcome{kind::later, cause};
+    }
+    return {kind::later, r.answered() ? errc::protocol_error : r.cause()};
 }
 
 /// Returns: what 1, 0 and -1 mean of a release: released, nothing there, somebody else's.

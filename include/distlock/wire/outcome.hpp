@@ -101,6 +101,7 @@ struct renew_outcome {
     };
 
     kind what = kind::later;
+    errc cause = errc::no_reply;  ///< of later
 };
 
 /// Answers to "I am done with it".

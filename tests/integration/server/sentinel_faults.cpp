@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -13,6 +14,7 @@
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
 
+#include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "support/fake_sentinel.hpp"
 #include "support/fake_server.hpp"
@@ -54,6 +56,19 @@ fake_server::script in_role(std::string role) {
         while (const auto cmd = p.next_command()) {
             const auto said = "*1\r\n$" + std::to_string(role.size()) + "\r\n" + role + "\r\n";
             if (!p.send(cmd->at(0) == "ROLE" ? said : "+OK\r\n")) return;
+        }
+    };
+}
+
+/// A Sentinel of few words: of the four questions it answers the first, which suffices for a name, and that after a while.
+fake_server::script slowly(const std::atomic<std::uint16_t>& master, std::chrono::milliseconds pause) {
+    return [&master, pause](fake_server::peer& p) {
+        while (p.next_command()) {
+            for (int i = 0; i < 3; ++i) static_cast<void>(p.next_command());
+            const auto port = std::to_string(master);
+            if (!p.nap(pause) || !p.send("*2\r\n$9\r\n127.0.0.1\r\n$" + std::to_string(port.size()) + "\r\n" +
+                                         port + "\r\n-ERR x\r\n-ERR x\r\n-ERR x\r\n"))
+                return;
         }
     };
 }
@@ -234,6 +249,94 @@ TEST_CASE(
     stopped.until(token);
     std::jthread stopper([&] { source.request_stop(); });
     CHECK(time_of([&] { CHECK(c.execute(stopped).cause() == errc::cancelled); }) < timing_tolerance);
+}
+
+TEST_CASE("who has no time for the Sentinels' answers does not keep others from having them") {
+    const std::atomic<std::uint16_t> master = a_server().port();
+    const fake_server one(slowly(master, 100ms));
+    sentinel_connection c(sentinel_uri_of({one.port()}, "", "?command_timeout=2s"));
+    std::jthread hasty([&] {
+        command late{distlock::argument("PING")};
+        late.until(distlock::clock::now() + 50ms);
+        CHECK(c.execute(late).is(reply_kind::not_sent));
+    });
+    REQUIRE(eventually([&] { return one.accepted() == 1; }));
+    const auto said = ping(c);
+    CHECK_THAT(said.text(), contains_text("PONG"));
+}
+
+TEST_CASE("who has no time for the Sentinels' answers does not keep others on a dead master") {
+    redis_server old(redis_server_options{.tcp = true});
+    std::atomic<std::uint16_t> master = old.port();
+    const fake_server one(slowly(master, 100ms));
+    sentinel_connection c(sentinel_uri_of({one.port()}, "", "?command_timeout=2s"));
+    REQUIRE(ping(c).is_status("PONG"));
+    master = a_server().port();
+    old.kill();
+    const auto asked = one.accepted();
+    REQUIRE(eventually([&] {
+        command late{distlock::argument("PING")};
+        late.until(distlock::clock::now() + 20ms);
+        CHECK_FALSE(c.execute(late).answered());
+        return one.accepted() > asked;
+    }));
+    const auto took = time_of([&] { CHECK(eventually([&] { return ping(c).is_status("PONG"); })); });
+    CHECK(took < 500ms + timing_tolerance);
+}
+
+TEST_CASE("a call that runs out of memory does not keep the next one from the master") {
+    if (!allocations_can_fail()) return;
+    const fake_sentinel one(a_server().port(), 1);
+    bool failed = true;
+    for (long nth = 1; failed; ++nth) {
+        INFO("the allocation that failed: " << nth);
+        sentinel_connection c(sentinel_uri_of({one.port()}));
+        fail_allocation(nth);
+        try {
+            static_cast<void>(ping(c));
+        } catch (const std::bad_alloc&) {}
+        failed = allocation_failed();
+        fail_allocation(0);
+        REQUIRE(eventually([&] {
+            command next{distlock::argument("PING")};
+            next.until(distlock::clock::now() + 5s);
+            return c.execute(next).is_status("PONG");
+        }));
+    }
+}
+
+TEST_CASE("that another server is the master is told also by a call that runs out of memory") {
+    if (!allocations_can_fail()) return;
+    struct listener final : distlock::master_listener {
+        void master_changed() noexcept override { ++told; }
+        std::atomic<int> told{0};
+    };
+    bool failed = true;
+    for (long nth = 1; failed; ++nth) {
+        INFO("the allocation that failed: " << nth);
+        fake_sentinel one(a_server().port(), 1);
+        sentinel_connection c(sentinel_uri_of({one.port()}));
+        const auto heard = std::make_shared<listener>();
+        c.on_master_change(heard);
+        REQUIRE(ping(c).is_status("PONG"));
+        one.name(another_server().port(), 2);
+        REQUIRE(eventually([&] { return one.server().commands("SUBSCRIBE") == 1; }));
+        one.announce();
+        fail_allocation(nth);
+        try {
+            static_cast<void>(eventually([&] {
+                c.follow();
+                return heard->told == 1 || allocation_failed();
+            }));
+        } catch (const std::bad_alloc&) {}
+        failed = allocation_failed();
+        fail_allocation(0);
+        REQUIRE(eventually([&] {
+            static_cast<void>(ping(c));
+            c.follow();
+            return heard->told == 1;
+        }));
+    }
 }
 
 TEST_CASE("another master ends all sockets to the old one at once, those in use and those that are idle") {
