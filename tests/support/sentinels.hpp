@@ -17,6 +17,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -75,11 +76,25 @@ class sentinels {
                port == port_by(*watchers_[2]);
     }
 
+    /// Returns: what the server says; it is asked again when a Sentinel has ended all its sockets, as they do when they change its role.
+    static std::string ask(const server& node, std::initializer_list<std::string_view> question) {
+        std::string said;
+        REQUIRE(eventually([&] {
+            try {
+                said = node.command(question);
+                return true;
+            } catch (const distlock::error&) {
+                return false;
+            }
+        }));
+        return said;
+    }
+
     /// Returns: whether all of them name one and the same, which says so, too, and has both replicas.
     bool settled() const {
         const auto port = port_by(*watchers_[0]);
         return port == port_by(*watchers_[1]) && port == port_by(*watchers_[2]) &&
-               master().command({"INFO", "replication"}).find("role:master\r\nconnected_slaves:2") !=
+               ask(master(), {"INFO", "replication"}).find("role:master\r\nconnected_slaves:2") !=
                    std::string::npos;
     }
     bool most_name_another_than(const server& old) const {
@@ -92,10 +107,10 @@ class sentinels {
     void replace_by_hand(const server& old) const {
         const auto next = std::find_if(nodes_.begin(), nodes_.end(),
                                        [&](const auto& one) { return one.get() != &old && one->running(); });
-        REQUIRE((*next)->command({"REPLICAOF", "NO", "ONE"}) == "OK");
+        REQUIRE(ask(**next, {"REPLICAOF", "NO", "ONE"}) == "OK");
         const auto port = std::to_string((*next)->port());
         for (const auto& one : nodes_) {
-            if (one != *next) REQUIRE(one->command({"REPLICAOF", "127.0.0.1", port}) == "OK");
+            if (one != *next) REQUIRE(ask(*one, {"REPLICAOF", "127.0.0.1", port}).starts_with("OK"));
         }
         for (const auto& one : watchers_) {
             REQUIRE(one->command({"SENTINEL", "REMOVE", "m"}) == "OK");

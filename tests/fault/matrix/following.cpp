@@ -40,10 +40,10 @@ class over_sentinels final : public changed_master {
         redis_server& old = group.master();
         holder<distlock::sentinel_connection> owner(uri_, "owner", how_long);
         for (const auto& one : group.nodes())
-            CHECK(eventually([&] { return one->command({"EXISTS", owner.held()}) == "1"; }));
+            CHECK(eventually([&] { return sentinels::ask(*one, {"EXISTS", owner.held()}) == "1"; }));
         const auto from = clk::now();
         for (const auto& one : group.nodes()) {
-            if (one.get() != &old) one->command({"REPLICAOF", "127.0.0.1", "1"});
+            if (one.get() != &old) sentinels::ask(*one, {"REPLICAOF", "127.0.0.1", "1"});
         }
         owner.lock_gone();
         wait_for(unseen);
@@ -61,10 +61,10 @@ class over_sentinels final : public changed_master {
         REQUIRE(eventually([&] { return group.name_another_than(old); }, 30s));
         const redis_server& fresh = group.master();
         const auto port = std::to_string(fresh.port());
-        REQUIRE(old.command({"REPLICAOF", "127.0.0.1", port}).starts_with("OK"));
+        REQUIRE(sentinels::ask(old, {"REPLICAOF", "127.0.0.1", port}).starts_with("OK"));
         for (const auto& one : group.nodes()) {
             const auto replicates = [&] {
-                const auto said = one->command({"INFO", "replication"});
+                const auto said = sentinels::ask(*one, {"INFO", "replication"});
                 return said.find("master_port:" + port) != std::string::npos &&
                        said.find("master_link_status:up") != std::string::npos;
             };

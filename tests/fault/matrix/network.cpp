@@ -33,9 +33,9 @@ void cut_at_any_byte(campaign& c, part of, std::size_t further, std::size_t most
     c.repeat(
         [&](int n) {
             constexpr ending all[] = {ending::reset, ending::close, ending::silence};
+            const auto before = c.proxy->cuts().size();  // first: the crew goes on
             c.proxy->cut({.of = of, .after = bytes, .how = all[n % 3], .times = 3});
             bytes = (bytes + further) % most;
-            const auto before = c.proxy->cuts().size();
             CHECK(eventually([&] { return c.proxy->cuts().size() >= before + 3; }));
         },
         9);
