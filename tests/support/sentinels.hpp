@@ -32,6 +32,9 @@ class sentinels {
     using server = distlock::testing::redis_server;
     using options = distlock::testing::redis_server_options;
 
+    /// A time in milliseconds in which a master of ours answers, whatever else the machine does.
+    static constexpr std::string_view never_down = "10000";
+
     sentinels() {
         for (std::size_t i = 0; i < nodes_.size(); ++i) {
             nodes_[i] = std::make_unique<server>(
@@ -45,7 +48,7 @@ class sentinels {
         }
         for (auto& one : watchers_) {
             one = std::make_unique<server>(options{.tcp = true, .arguments = {"--sentinel"}});
-            monitor(*one, *nodes_[0]);
+            monitor(*one, *nodes_[0], "500");
         }
         wait_for_acquaintance();
     }
@@ -114,7 +117,7 @@ class sentinels {
         }
         for (const auto& one : watchers_) {
             REQUIRE(one->command({"SENTINEL", "REMOVE", "m"}) == "OK");
-            monitor(*one, **next);
+            monitor(*one, **next, never_down);
         }
     }
 
@@ -143,10 +146,10 @@ class sentinels {
     }
 
   private:
-    static void monitor(const server& watcher, const server& master) {
+    static void monitor(const server& watcher, const server& master, std::string_view down_after) {
         const auto port = std::to_string(master.port());
         REQUIRE(watcher.command({"SENTINEL", "MONITOR", "m", "127.0.0.1", port, "2"}) == "OK");
-        REQUIRE(watcher.command({"SENTINEL", "SET", "m", "down-after-milliseconds", "500"}) == "OK");
+        REQUIRE(watcher.command({"SENTINEL", "SET", "m", "down-after-milliseconds", down_after}) == "OK");
         REQUIRE(watcher.command({"SENTINEL", "SET", "m", "failover-timeout", "3000"}) == "OK");
     }
     static std::string port_by(const server& watcher) {

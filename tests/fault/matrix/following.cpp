@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <distlock/distlock.hpp>
@@ -25,7 +26,7 @@ class over_sentinels final : public changed_master {
     explicit over_sentinels(const char* id, std::chrono::milliseconds long_work = 0ms)
         : changed_master(id, long_work) {
         set("failover-timeout", "1000");
-        set("down-after-milliseconds", "10000");
+        set("down-after-milliseconds", sentinels::never_down);
         people.begin(uri_);
         all_is_well();
     }
@@ -47,14 +48,17 @@ class over_sentinels final : public changed_master {
         }
         owner.lock_gone();
         wait_for(unseen);
-        set("down-after-milliseconds", "1000");
         fault(old);
         REQUIRE(eventually([&] { return group.most_name_another_than(old); }, 30s));
         const auto when = clk::now();
         // They wait that long before they send a new master the first PING: some would call it down at once.
-        set("down-after-milliseconds", "10000");
+        set("down-after-milliseconds", sentinels::never_down);
         return named(owner, from, when, told_in);
     }
+
+    /// Effects: the Sentinels call a master that does not answer them down, in a second. A machine without time for its servers
+    /// looks like that, too.
+    void look_closely() const { set("down-after-milliseconds", "1000"); }
 
     /// Effects: what was the master before is a replica that has all the new one has.
     void take_back(redis_server& old) {
@@ -75,7 +79,7 @@ class over_sentinels final : public changed_master {
     sentinels group;
 
   private:
-    void set(const char* what, const char* to) const {
+    void set(std::string_view what, std::string_view to) const {
         for (const auto& one : group.watchers())
             REQUIRE(one->command({"SENTINEL", "SET", "m", what, to}) == "OK");
     }
@@ -175,7 +179,11 @@ TEST_CASE(
     c.repeat(
         [&](int n) {
             redis_server& old = c.group.master();
-            const auto end = c.lose([](redis_server& one) { one.kill(); }, 100ms * (n % 5));
+            const auto kill = [&](redis_server& one) {
+                c.look_closely();
+                one.kill();
+            };
+            const auto end = c.lose(kill, 100ms * (n % 5));
             old.start();
             c.take_back(old);
             return end;
@@ -191,7 +199,11 @@ TEST_CASE(
     c.repeat(
         [&](int n) {
             redis_server& old = c.group.master();
-            const auto end = c.lose([](redis_server& one) { one.pause(); }, 100ms * (n % 5));
+            const auto pause = [&](redis_server& one) {
+                c.look_closely();
+                one.pause();
+            };
+            const auto end = c.lose(pause, 100ms * (n % 5));
             old.resume();
             campaign_over::wait_for(100ms);
             c.take_back(old);
