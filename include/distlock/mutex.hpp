@@ -231,19 +231,12 @@ class mutex {
 
     const std::string& name() const noexcept { return core_->name(); }
 
-  private:
-    friend detail::guard_access;
-    friend recursive_mutex<Conn, Dialect, Clock>;
+  protected:
     using result = engine::lock_core::result;
     using manner = engine::lock_core::manner;
 
-    const engine::lock_core& core() const noexcept { return *core_; }
-    engine::lock_core& core() noexcept { return *core_; }
-    const Conn& connection() const noexcept { return connection_; }
-    result acquire_guarded(const std::stop_token& stop) {
-        return throw_on_error(core_->acquire(clock::time_point::max(), {.guarded = true}, stop));
-    }
-    void end_guarded(std::uint64_t serial) noexcept { core_->unlock(serial); }
+    mutex(Conn& connection, std::unique_ptr<engine::lock_core> core)
+        : connection_(connection), core_(std::move(core)) {}
 
     template <class Rep, class Period>
     static time_point after(std::chrono::duration<Rep, Period> timeout) {
@@ -256,15 +249,6 @@ class mutex {
     static auto time_left(std::chrono::time_point<Other, Duration> deadline) {
         using wide = std::chrono::duration<long double, std::nano>;
         return wide(deadline.time_since_epoch()) - wide(Other::now().time_since_epoch());
-    }
-
-    template <detail::any_clock Other, class Duration>
-    result acquire_until(std::chrono::time_point<Other, Duration> deadline, const std::stop_token& stop,
-                         manner how = {}) {
-        for (;;) {
-            result o = core_->acquire(after(time_left(deadline)), how, stop);
-            if (o.serial != 0 || o.cause != errc{} || time_left(deadline).count() <= 0) return o;
-        }
     }
 
     static result throw_on_error(result o) {
@@ -287,6 +271,27 @@ class mutex {
             ec = std::make_error_code(std::errc::not_enough_memory);
         }
         return false;
+    }
+
+  private:
+    friend detail::guard_access;
+    friend recursive_mutex<Conn, Dialect, Clock>;
+
+    const engine::lock_core& core() const noexcept { return *core_; }
+    engine::lock_core& core() noexcept { return *core_; }
+    const Conn& connection() const noexcept { return connection_; }
+    result acquire_guarded(const std::stop_token& stop) {
+        return throw_on_error(core_->acquire(clock::time_point::max(), {.guarded = true}, stop));
+    }
+    void end_guarded(std::uint64_t serial) noexcept { core_->unlock(serial); }
+
+    template <detail::any_clock Other, class Duration>
+    result acquire_until(std::chrono::time_point<Other, Duration> deadline, const std::stop_token& stop,
+                         manner how = {}) {
+        for (;;) {
+            result o = core_->acquire(after(time_left(deadline)), how, stop);
+            if (o.serial != 0 || o.cause != errc{} || time_left(deadline).count() <= 0) return o;
+        }
     }
 
     Conn& connection_;

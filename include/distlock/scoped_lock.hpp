@@ -71,6 +71,22 @@ struct guard_access {
         return m.core().valid_until(serial);
     }
     template <class M>
+    static auto lock_shared(M& m, const std::stop_token& stop) {
+        return m.acquire_shared_guarded(stop);
+    }
+    template <class M>
+    static void unlock_shared(M& m, std::uint64_t serial) noexcept {
+        m.readers().unlock_shared(serial);
+    }
+    template <class M>
+    static auto shared_until(const M& m, std::uint64_t serial) noexcept {
+        return m.readers().shared_until(serial);
+    }
+    template <class M>
+    static std::stop_token shared_lost(const M& m, std::uint64_t serial) {
+        return m.readers().shared_lost(serial);
+    }
+    template <class M>
     static lock_place place(const M& m) {
         lock_place where{m.name(), {}, &m.connection()};
         if constexpr (identified_connection<typename M::connection_type>)

@@ -42,6 +42,7 @@
 #include <distlock/net/hash_slot.hpp>
 #include <distlock/net/master_listener.hpp>
 #include <distlock/net/subscription.hpp>
+#include <distlock/wire/any_dialect.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 
@@ -214,17 +215,19 @@ class background_io {
         return "{" + std::string(hash_tag(lock)) + "}:" + channel_;
     }
 
-    /// Returns: the subscription to channel_of(lock), shared by all locks that have it. `unclaimed(*this, text)` is called for every message that
-    /// no waiter is there for, as long as this lives and somebody has the subscription; it must not wait.
+    /// Returns: the subscription to channel_of(lock), shared by all locks that have it. `unclaimed(*this, dialect, text)` is called
+    /// for every message that no waiter is there for, by each kind of dialect that had one, as long as this lives and somebody has
+    /// the subscription; it must not wait.
     /// Preconditions: connection().can.subscribe.
     /// Throws: as any_connection::subscribe, std::bad_alloc.
     template <class F>
-    std::shared_ptr<subscription> messages(std::string_view lock, F unclaimed) {
+    std::shared_ptr<subscription> messages(const std::shared_ptr<const any_dialect>& dialect, F unclaimed) {
         const distlock::detail::annotated_lock guard(lock_);
+        present_->speaks(dialect);
         if (messages_) return messages_;
-        auto made = connection_->subscribe(channel_of(lock));
+        auto made = connection_->subscribe(channel_of(dialect->name()));
         made->on_unclaimed([of = present_, this, unclaimed](std::string_view text) {
-            of->use([&] { unclaimed(*this, text); });
+            of->use_each([&](const any_dialect& one) { unclaimed(*this, one, text); });
         });
         // In a Cluster a channel is left when the last lock that has it goes.
         if (!connection_->can.shard) messages_ = made;
@@ -256,6 +259,20 @@ class background_io {
             const distlock::detail::annotated_lock guard(lock_);
             if (!ended_) f();
         }
+        /// Throws: std::bad_alloc.
+        void speaks(const std::shared_ptr<const any_dialect>& dialect) {
+            const distlock::detail::annotated_lock guard(lock_);
+            for (const auto& known : spoken_) {
+                if (known->kind() == dialect->kind()) return;
+            }
+            spoken_.push_back(dialect);
+        }
+        template <class F>
+        void use_each(F f) {
+            const distlock::detail::annotated_lock guard(lock_);
+            if (ended_) return;
+            for (const auto& known : spoken_) f(*known);
+        }
         void end() noexcept {
             const distlock::detail::annotated_lock guard(lock_);
             ended_ = true;
@@ -265,6 +282,8 @@ class background_io {
         background_io& io_;
         distlock::detail::annotated_mutex lock_;
         bool ended_ DISTLOCK_GUARDED_BY(lock_) = false;
+        std::vector<std::shared_ptr<const any_dialect>> spoken_
+            DISTLOCK_GUARDED_BY(lock_);  // one of each kind
     };
 
     bool follows_slots() const noexcept { return connection_->can.follow && connection_->can.shard; }

@@ -76,12 +76,7 @@ class inbox {
     void forget() noexcept { listener_.get().reset(); }
 
   private:
-    std::shared_ptr<subscription> open() {
-        return io_->messages(dialect_->name(),
-                             [dialect = dialect_](background_io& io, std::string_view text) {
-                                 leave_unclaimed(io, *dialect, text);
-                             });
-    }
+    std::shared_ptr<subscription> open() { return io_->messages(dialect_, leave_unclaimed); }
 
     // A lock that was handed over to a token that nobody here waits for.
     static void leave_unclaimed(background_io& io, const any_dialect& dialect, std::string_view text) {

@@ -55,11 +55,13 @@ class any_dialect {
     virtual bool acquire_is_script() const = 0;
     virtual bool allows_local_fences() const = 0;
 
-    /// Returns: whether waiters are queued on the server; else the next four are not called.
+    /// Returns: whether waiters are queued on the server; else the next five are not called.
     virtual bool hands_over() const = 0;
     virtual command enter(const token& owner, enter_mode mode) const = 0;
     virtual acquire_outcome read_enter(const reply& answer) const = 0;
     virtual std::optional<handover> read_message(std::string_view text) const = 0;
+    /// Returns: what tells its messages from those of others.
+    virtual const void* kind() const noexcept = 0;
     /// Returns: the same dialect about the lock that a message names.
     virtual std::shared_ptr<const any_dialect> about(std::string_view message) const = 0;
 
@@ -69,6 +71,9 @@ class any_dialect {
     /// Returns: the question about the lock of that key.
     virtual std::unique_ptr<const any_forced_question> forced(const std::string& key) const = 0;
 };
+
+template <class D>
+inline constexpr char kind_of_dialect = 0;
 
 template <dialect D>
 class any_dialect_of final : public any_dialect {
@@ -112,6 +117,7 @@ class any_dialect_of final : public any_dialect {
         if constexpr (queueing_dialect<D>) return D::read_message(text);
         return std::nullopt;
     }
+    const void* kind() const noexcept override { return &kind_of_dialect<D>; }
     std::shared_ptr<const any_dialect> about([[maybe_unused]] std::string_view message) const override {
         if constexpr (queueing_dialect<D>)
             return std::make_shared<const any_dialect_of>(std::string(D::name_in(message)), lock_options{});

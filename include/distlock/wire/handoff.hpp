@@ -38,6 +38,7 @@
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/plain.hpp>
 #include <distlock/wire/plain_inspector.hpp>
+#include <distlock/wire/queue_keys.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/server_error.hpp>
 #include <distlock/wire/ticket.hpp>
@@ -68,7 +69,7 @@ class handoff {
     handoff(std::string name, const lock_options& options, std::string_view channel = {},
             channel_kind kind = channel_kind::ordinary)
         : key_(std::move(name)), plain_(key_.name(), options) {
-        if (key_.may_have_siblings()) queue_.emplace(key_, options, channel, kind);
+        if (key_.may_have_siblings()) queue_.emplace(key_, options, queue_life(options), channel, kind);
     }
 
     const std::string& name() const noexcept { return key_.name(); }
@@ -100,7 +101,7 @@ class handoff {
     command enter(const token& owner, enter_mode mode) const {
         return {detail::handoff_enter,
                 {name(), queue_->queue, queue_->fence, queue_->owner},
-                {owner.view(), queue_->needs, word(mode), queue_->life}};
+                {owner.view(), queue_->needs, detail::word(mode), queue_->life}};
     }
     /// The lock has its whole lease again.
     command renew(const token& owner) const { return plain_.renew(owner); }
@@ -130,19 +131,7 @@ class handoff {
         return hands_over() ? read_enter(r) : plain_.read_look(r);
     }
     acquire_outcome read_enter(const reply& r) const {
-        const auto& parts = r.elements();
-        if (parts.size() != 3 && parts.size() != 5) return acquire_outcome::failure(r);
-        auto outcome = detail::read_taken(parts[0], parts[1], queue_ && !queue_->fence_life.empty(), r);
-        const bool busy = outcome.what == acquire_outcome::kind::busy;
-        const bool granted = outcome.what == acquire_outcome::kind::granted;
-        if (granted && parts.size() == 3 && parts[2].is(reply_kind::integer) && parts[2].number() > 0) {
-            // No script sets more than the lease; a server may claim any number.
-            outcome.granted_for = std::min(std::chrono::milliseconds(parts[2].number()), lease());
-            return outcome;
-        }
-        if (busy && parts.size() == 5 && read_place(parts[2], parts[3], parts[4], outcome.queued))
-            return outcome;
-        return acquire_outcome::failure(r);
+        return detail::read_entered(r, queue_ && !queue_->fence_life.empty(), lease());
     }
 
     renew_outcome read_renew(const reply& r) const { return plain_.read_renew(r); }
@@ -161,20 +150,7 @@ class handoff {
 
     /// Returns: what a message on the channel says, "<token> <ticket's number> <TTL in ms> <fence or 0> <lock's name>"; none for
     /// another text. The end of the name may be missing.
-    static std::optional<handover> read_message(std::string_view text) {
-        const auto next = [&text] { return detail::take_word(text); };
-        handover made;
-        made.owner = token::from(next());
-        made.ticket = detail::read_number(next());
-        const auto ttl = detail::read_number(next());
-        const auto fence = next();
-        made.fence = detail::read_number(fence);
-        if (made.owner.empty() || made.ticket == 0 || ttl == 0 || text.empty() ||
-            ttl > static_cast<std::uint64_t>(longest_offer.count()) || (made.fence == 0 && fence != "0"))
-            return std::nullopt;
-        made.ttl = std::chrono::milliseconds(ttl);
-        return made;
-    }
+    static std::optional<handover> read_message(std::string_view text) { return detail::read_handover(text); }
     /// Returns: the name of the lock in a message, as far as the text goes; empty for another text.
     static std::string_view name_in(std::string_view text) {
         if (!read_message(text)) return {};
@@ -183,55 +159,9 @@ class handoff {
     }
 
   private:
-    struct queue_keys {
-        queue_keys(const key& lock, const lock_options& options, std::string_view channel, channel_kind kind)
-            : queue(lock.sibling("queue")),
-              fence(lock.sibling("fence")),
-              owner(lock.sibling("owner")),
-              life(std::to_string(queue_life(options).count())) {
-            const std::string info =
-                options.owner_info.empty() ? std::string() : describe_owner(options.owner_info.view());
-            detail::ticket mine{.lease = options.lease, .kind = kind, .channel = channel, .owner_info = info};
-            if (options.fencing) {
-                mine.fence_life = detail::beside::life_of_fence(options.lease);
-                fence_life = std::to_string(mine.fence_life.count());
-            }
-            needs = mine.needs();
-        }
-        std::string queue;
-        std::string fence;
-        std::string owner;
-        std::string needs;  // a ticket without its token
-        std::string life;
-        std::string fence_life;  // empty: without fencing
-    };
-
-    static constexpr std::string_view word(enter_mode mode) noexcept {
-        switch (mode) {
-            case enter_mode::join:
-                return "join";
-            case enter_mode::last:
-                return "last";
-            default:
-                return "try";
-        }
-    }
-
-    // Returns: whether the three are a place.
-    static bool read_place(const reply& ticket, const reply& before, const reply& appended,
-                           queue_place& place) {
-        if (!ticket.is(reply_kind::integer) || ticket.number() < 0 || !before.is(reply_kind::integer) ||
-            before.number() < 0 || before.number() > std::numeric_limits<std::uint32_t>::max() ||
-            (!appended.is_integer(0) && !appended.is_integer(1)))
-            return false;
-        place = {static_cast<std::uint64_t>(ticket.number()), static_cast<std::uint32_t>(before.number()),
-                 appended.is_integer(1)};
-        return true;
-    }
-
     key key_;
     plain plain_;
-    std::optional<queue_keys> queue_;
+    std::optional<detail::queue_keys> queue_;
 };
 
 }  // namespace distlock

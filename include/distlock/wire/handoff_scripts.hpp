@@ -46,7 +46,7 @@ std::string_view joined() noexcept {
 //
 // Every contended acquisition runs both scripts, and most of their time is spent in calls of the server. So the usual case comes
 // first and calls little; and numbers are handed to the server as text, which it need not print first.
-inline constexpr std::string_view handoff_pass =
+inline constexpr std::string_view handoff_functions =
     R"(local function read(ticket)
   local token, lease, life, way, size, at = string.match(ticket, '^(%x+) (%d+) (%d+) ([ps])(%d+) ()')
   lease, size = tonumber(lease), tonumber(size)
@@ -86,7 +86,9 @@ local function describe(owner, ttl)
 end
 -- The first ticket and its number; nothing of an empty queue.
 local function head() return redis.call('zrange', KEYS[2], '0', '0', 'withscores') end
--- Hands the lock to the first waiter that hears of it, from the head on and before the asker. Returns whether there is one; and
+)"sv;
+inline constexpr std::string_view handoff_pass =
+    R"(-- Hands the lock to the first waiter that hears of it, from the head on and before the asker. Returns whether there is one; and
 -- whether the lock was given to one that cannot have a fence.
 local function pass(first, asker)
   local tried = false
@@ -161,7 +163,7 @@ end
 written = true
 end
 )"sv;
-inline constexpr std::string_view handoff_enter_taken =
+inline constexpr std::string_view handoff_enter_queued =
     R"(local number, before, appended = nil, 0, 0
 if mode == 'last' then
   written = redis.call('zrem', KEYS[2], ticket)
@@ -190,10 +192,13 @@ else
 end
 local refused = not written and refuse_as_replica()
 if refused then return refused end
-return {0, redis.call('pttl', KEYS[1]), tonumber(number or 0), before, appended})"sv;
-inline constexpr script handoff_enter{joined<handoff_enter_contract, handoff_pass, handoff_enter_granted,
-                                             handoff_refuse_as_replica, handoff_enter_taken>,
-                                      "e7b472150c2ebebcc1f034c9f9412e7ab18bc221"sv};
+)"sv;
+inline constexpr std::string_view handoff_enter_taken =
+    R"(return {0, redis.call('pttl', KEYS[1]), tonumber(number or 0), before, appended})"sv;
+inline constexpr script handoff_enter{
+    joined<handoff_enter_contract, handoff_functions, handoff_pass, handoff_enter_granted,
+           handoff_refuse_as_replica, handoff_enter_queued, handoff_enter_taken>,
+    "e7b472150c2ebebcc1f034c9f9412e7ab18bc221"sv};
 
 // What most releases are, before the functions that it does not need.
 inline constexpr std::string_view handoff_leave_alone =
@@ -210,7 +215,9 @@ end
 inline constexpr std::string_view handoff_leave_body =
     R"(if first[1] and redis.call('zrem', KEYS[2], ARGV[1] .. ARGV[2]) == 1 then first = head() end
 if type(holder) == 'table' then return holder end
-local used = ARGV[3]
+)"sv;
+inline constexpr std::string_view handoff_keep_fence =
+    R"(local used = ARGV[3]
 if used then
   local last = redis.pcall('get', KEYS[3])
   if type(last) ~= 'table' then
@@ -218,12 +225,15 @@ if used then
     if #last < #used or (#last == #used and last < used) then redis.pcall('set', KEYS[3], used, 'PX', ARGV[4]) end
   end
 end
-if holder and holder ~= ARGV[1] then return refuse_as_replica() or -1 end
+)"sv;
+inline constexpr std::string_view handoff_leave_rest =
+    R"(if holder and holder ~= ARGV[1] then return refuse_as_replica() or -1 end
 if holder and pass(first) then return 2 end
 if holder then redis.call('del', KEYS[4]) end
 return redis.call('del', KEYS[1]))"sv;
 inline constexpr script handoff_leave{
-    joined<handoff_leave_alone, handoff_pass, handoff_refuse_as_replica, handoff_leave_body>,
+    joined<handoff_leave_alone, handoff_functions, handoff_pass, handoff_refuse_as_replica,
+           handoff_leave_body, handoff_keep_fence, handoff_leave_rest>,
     "eb7c47ce63fbb34d421af253b445e763cd1e65bf"sv};
 
 }  // namespace distlock::detail

@@ -71,7 +71,7 @@ local done, given = pcall(function() return pass(head()) end)
 if not done or not given then redis.call('del', KEYS[1], KEYS[4]) end
 return 1)"sv;
 inline std::string_view plain_force_release() noexcept {
-    return joined<plain_force_release_contract, handoff_pass, plain_force_release_body>();
+    return joined<plain_force_release_contract, handoff_functions, handoff_pass, plain_force_release_body>();
 }
 
 }  // namespace detail

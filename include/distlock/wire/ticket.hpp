@@ -25,7 +25,7 @@ inline std::string_view take_word(std::string_view& text) noexcept {
 }
 
 /// "<token> <lease in ms> <life of its fence in ms, 0: none> <p or s><length of the channel> <channel><owner info>"; p: PUBLISH,
-/// s: SPUBLISH. A view into the text.
+/// s: SPUBLISH; P and S of a reader. A view into the text.
 struct ticket {
     token owner = {};
     std::chrono::milliseconds lease{};
@@ -33,11 +33,13 @@ struct ticket {
     channel_kind kind = channel_kind::ordinary;
     std::string_view channel = {};  ///< empty: the waiter hears nothing
     std::string_view owner_info = {};
+    bool reads = false;  ///< it wants a shared_mutex together with other readers
 
     /// Returns: the text behind the token.
     std::string needs() const {
         std::string text = ' ' + std::to_string(lease.count()) + ' ' + std::to_string(fence_life.count());
-        text += kind == channel_kind::sharded ? " s" : " p";
+        const bool sharded = kind == channel_kind::sharded;
+        text += reads ? (sharded ? " S" : " P") : (sharded ? " s" : " p");
         text += std::to_string(channel.size()) + ' ';
         return text.append(channel).append(owner_info);
     }
@@ -50,11 +52,12 @@ struct ticket {
         made.lease = std::chrono::milliseconds(read_number(next()));
         made.fence_life = std::chrono::milliseconds(read_number(next()));
         const auto way = next();
-        const bool known = way.size() > 1 && (way[0] == 'p' || way[0] == 's');
+        const bool known = way.size() > 1 && std::string_view("psPS").find(way[0]) != std::string_view::npos;
         if (made.owner.empty() || made.lease.count() <= 0 || !known) return std::nullopt;
         const auto size = read_number(way.substr(1));
         if (size > text.size()) return std::nullopt;
-        if (way[0] == 's') made.kind = channel_kind::sharded;
+        if (way[0] == 's' || way[0] == 'S') made.kind = channel_kind::sharded;
+        made.reads = way[0] == 'P' || way[0] == 'S';
         made.channel = text.substr(0, size);
         made.owner_info = text.substr(size);
         return made;

@@ -156,7 +156,8 @@ class handoff_twin {
     // Of a line of a text that follows it: of the one behind these texts.
     template <class... Texts>
     int behind(int of_text, Texts... texts) const {
-        return base_ + lines_of(distlock::detail::handoff_pass) + (0 + ... + lines_of(texts)) + of_text;
+        return base_ + lines_of(distlock::detail::handoff_functions) +
+               lines_of(distlock::detail::handoff_pass) + (0 + ... + lines_of(texts)) + of_text;
     }
 
     // string.match(ticket, '^(%x+) (%d+) (%d+) ([ps])(%d+) ()')

@@ -1,0 +1,58 @@
+// The engine as shared mutexes and their guards see it: that of a mutex for writers, and more for readers.
+//
+//   class shared_core : public lock_core { acquire_shared, unlock_shared, and what there is to know about a reader };
+//   std::unique_ptr<shared_core> shared_core_of<Clock>(Conn&, name, options, observer);
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/observer.hpp>
+#include <distlock/base/options.hpp>
+#include <distlock/detail/separate.hpp>
+#include <distlock/detail/stop_token.hpp>
+#include <distlock/engine/lock_core.hpp>
+#include <distlock/net/connection.hpp>
+#include <distlock/wire/outcome.hpp>
+
+namespace distlock::engine {
+
+/// As lock_core, for readers. Each has a serial; where none is named, the calling thread's is meant.
+class shared_core : public lock_core {
+  public:
+    /// Throws: as acquire().
+    virtual result acquire_shared(clock::time_point until, manner how, const std::stop_token& stop) = 0;
+
+    /// As shared_mutex::unlock_shared().
+    virtual release_outcome unlock_shared(std::uint64_t serial = 0) noexcept = 0;
+
+    virtual clock::time_point shared_until(std::uint64_t serial = 0) const noexcept = 0;
+    virtual std::stop_token shared_lost(std::uint64_t serial = 0) const = 0;
+};
+
+/// Preconditions: the options are checked.
+DISTLOCK_INLINE std::unique_ptr<shared_core> make_shared_core(std::shared_ptr<background_io> io,
+                                                              const std::string& name,
+                                                              const lock_options& options,
+                                                              const waiters_channel& channel,
+                                                              std::shared_ptr<lease_observer> observer);
+
+/// Throws: as lock_core_of().
+template <class Clock, connection Conn>
+std::unique_ptr<shared_core> shared_core_of(Conn& connection, const std::string& name,
+                                            const lock_options& options,
+                                            std::shared_ptr<lease_observer> observer) {
+    std::chrono::milliseconds command_timeout{0};
+    if constexpr (timed_connection<Conn>) command_timeout = std::as_const(connection).command_timeout();
+    distlock::detail::check_options(options, command_timeout);
+    auto io = background_io_of<Clock>(connection);
+    waiters_channel channel;
+    if constexpr (subscribing_connection<Conn>) channel = channel_of(*io, name);
+    return make_shared_core(std::move(io), name, options, channel, std::move(observer));
+}
+
+}  // namespace distlock::engine

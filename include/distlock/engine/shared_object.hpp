@@ -1,0 +1,354 @@
+// One shared lock object, shared by threads: its writers queue as those of a mutex do, its readers come in batches.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
+#include <distlock/base/observer.hpp>
+#include <distlock/base/options.hpp>
+#include <distlock/base/time_source.hpp>
+#include <distlock/detail/saturate.hpp>
+#include <distlock/detail/stop_token.hpp>
+#include <distlock/detail/thread_safety.hpp>
+#include <distlock/engine/background_io.hpp>
+#include <distlock/engine/lock_core_impl.hpp>
+#include <distlock/engine/shared_core.hpp>
+#include <distlock/engine/waiter_queue.hpp>
+#include <distlock/wire/any_dialect.hpp>
+#include <distlock/wire/outcome.hpp>
+#include <distlock/wire/shared_handoff.hpp>
+
+namespace distlock::engine {
+
+/// Thread-safe. Readers that come while one of them asks the server, or shortly after it was let in, have the lock by the same
+/// grant: a batch, one reader to the server. A writer of this object that waits ends the batch: who reads after it comes
+/// stands behind it on the server. So does the end of lock_options::local_budget, for writers elsewhere.
+class shared_object final : public shared_core {
+    using time_point = clock::time_point;
+    using duration = clock::duration;
+    using guard = distlock::detail::annotated_lock;
+
+  public:
+    /// Preconditions: the options are checked.
+    shared_object(std::shared_ptr<background_io> io, std::unique_ptr<lock_core> writers,
+                  std::shared_ptr<const any_dialect> readers, const lock_options& options,
+                  std::shared_ptr<lease_observer> observer)
+        : options_(options),
+          io_(std::move(io)),
+          time_(io_->time()),
+          dialect_(std::move(readers)),
+          observer_(std::move(observer)),
+          writers_(std::move(writers)) {}
+
+    const std::string& name() const noexcept override { return writers_->name(); }
+    bool in_forked_child() const noexcept override { return writers_->in_forked_child(); }
+
+    result acquire(time_point until, manner how, const std::stop_token& stop) override {
+        if (how.once || in_forked_child()) return writers_->acquire(until, how, stop);
+        const waiting_writer here(*this);
+        return writers_->acquire(until, how, stop);
+    }
+    release_outcome unlock() noexcept override { return writers_->unlock(); }
+    release_outcome unlock(std::uint64_t serial) noexcept override { return writers_->unlock(serial); }
+    time_point valid_until(std::uint64_t serial) const noexcept override {
+        return writers_->valid_until(serial);
+    }
+    std::stop_token lost(std::uint64_t serial) const override { return writers_->lost(serial); }
+    std::uint64_t fence() const noexcept override { return writers_->fence(); }
+    duration residual() const noexcept override {
+        duration longest = writers_->residual();
+        if (in_forked_child()) return longest;
+        const guard here(mutex_);
+        for (const auto& one : batches_) longest = std::max(longest, one->core->residual());
+        return longest;
+    }
+
+    result acquire_shared(time_point until, manner how, const std::stop_token& stop) override {
+        // It says so in both cases.
+        if (in_forked_child() || stop.stop_requested()) return writers_->acquire(until, how, stop);
+        waiter_queue::waiter me(std::this_thread::get_id(), how.guarded);
+        const auto recheck = [&] {
+            const guard here(mutex_);  // or it would come between the look and the sleep
+            me.recheck();
+        };
+        std::optional<std::stop_callback<decltype(recheck)>> on_stop;
+        if (stop.stop_possible() && !how.once) on_stop.emplace(stop, recheck);
+        const turn mine = wait_for_turn(me, until, how.once, stop);
+        on_stop.reset();
+        if (mine.asks == nullptr) return mine.told;
+        how.once = how.once || mine.at_last;
+        return ask(*mine.asks, until, how, stop);
+    }
+
+    release_outcome unlock_shared(std::uint64_t serial) noexcept override {
+        if (in_forked_child()) return release_outcome::wrong_process;
+        batch* last = nullptr;
+        {
+            const guard here(mutex_);
+            const auto mine = find(serial);
+            if (mine == holds_.end()) return release_outcome::not_held;
+            batch& in = *mine->in;
+            *mine = holds_.back();
+            holds_.pop_back();
+            if (--in.readers > 0)
+                return time_.now() < in.until() ? release_outcome::released : release_outcome::expired;
+            in.now = phase::releasing;
+            if (joined_ == &in) joined_ = nullptr;
+            last = &in;
+        }
+        const auto done = last->core->unlock(last->serial);
+        const guard here(mutex_);
+        last->now = phase::idle;
+        return done;
+    }
+
+    time_point shared_until(std::uint64_t serial) const noexcept override {
+        if (in_forked_child()) return {};
+        const guard here(mutex_);
+        const auto mine = find(serial);
+        return mine != holds_.end() ? mine->in->until() : time_point{};
+    }
+    std::stop_token shared_lost(std::uint64_t serial) const override {
+        if (in_forked_child()) return distlock::detail::stopped_token();
+        const guard here(mutex_);
+        const auto mine = find(serial);
+        if (mine == holds_.end()) return distlock::detail::stopped_token();
+        return mine->in->core->lost(mine->in->serial);
+    }
+
+  private:
+    enum class phase {
+        idle,
+        asking,  ///< a thread asks the server for it, or waits in the queue
+        open,    ///< it has the lock, until its last reader goes
+        releasing,
+    };
+    // Readers that have the lock by one grant, and those that wait for it.
+    struct batch {
+        explicit batch(std::unique_ptr<lock_core> of) : core(std::move(of)) {}
+        time_point until() const noexcept { return core->valid_until(serial); }
+
+        const std::unique_ptr<lock_core> core;
+        phase now = phase::idle;
+        std::uint64_t serial = 0;  // of the core's acquisition
+        std::uint64_t fence = 0;
+        std::size_t readers = 0;
+        time_point joins_until{};
+        waiter_queue members;  // of asking: threads that wait for the one that asks
+        result trouble;        // of asking: how the last attempt failed
+        time_point trouble_since{};
+    };
+    struct hold {
+        std::thread::id thread;
+        std::uint64_t serial;
+        batch* in;
+    };
+    struct turn {
+        batch* asks = nullptr;  // by this thread, next
+        bool at_last = false;   // its time is up: it asks once
+        result told = {};
+    };
+    // Readers that come later stand behind it.
+    class waiting_writer {
+      public:
+        explicit waiting_writer(shared_object& of) noexcept : of_(of) {
+            const guard here(of_.mutex_);
+            ++of_.waiting_writers_;
+            of_.joined_ = nullptr;
+        }
+        ~waiting_writer() {
+            const guard here(of_.mutex_);
+            --of_.waiting_writers_;
+        }
+        waiting_writer(const waiting_writer&) = delete;
+        waiting_writer& operator=(const waiting_writer&) = delete;
+
+      private:
+        shared_object& of_;
+    };
+
+    using holds = std::vector<hold>;
+    holds::const_iterator find(std::uint64_t serial) const noexcept DISTLOCK_REQUIRES(mutex_) {
+        const auto me = std::this_thread::get_id();
+        return std::find_if(holds_.begin(), holds_.end(), [&](const hold& one) {
+            return serial != 0 ? one.serial == serial : one.thread == me;
+        });
+    }
+    holds::iterator find(std::uint64_t serial) noexcept DISTLOCK_REQUIRES(mutex_) {
+        return holds_.begin() + (std::as_const(*this).find(serial) - holds_.cbegin());
+    }
+
+    // Room for all that may be granted at once: a grant must not fail for want of memory.
+    // Throws: std::bad_alloc.
+    void make_room() DISTLOCK_REQUIRES(mutex_) {
+        const std::size_t most = holds_.size() + expected_ + 1;
+        if (most > holds_.capacity()) holds_.reserve(2 * most);
+    }
+
+    // Preconditions: make_room(), for each that was not let in yet.
+    result let_in(batch& to, std::thread::id whom) noexcept DISTLOCK_REQUIRES(mutex_) {
+        ++to.readers;
+        holds_.push_back({whom, ++serial_, &to});
+        return {.serial = serial_, .fence = to.fence};
+    }
+
+    // Throws: std::bad_alloc.
+    batch& idle_batch() DISTLOCK_REQUIRES(mutex_) {
+        for (const auto& one : batches_) {
+            if (one->now == phase::idle) return *one;
+        }
+        batches_.reserve(batches_.size() + 1);
+        batches_.push_back(std::make_unique<batch>(make_lock_core(io_, dialect_, options_, observer_)));
+        return *batches_.back();
+    }
+
+    bool may_join(const batch& open) const noexcept DISTLOCK_REQUIRES(mutex_) {
+        if (waiting_writers_ > 0) return false;
+        const auto now = time_.now();
+        return now < open.joins_until && now < open.until();
+    }
+
+    // Returns: the batch that this thread asks for next, or how its wait ended.
+    turn wait_for_turn(waiter_queue::waiter& me, time_point until, bool once, const std::stop_token& stop)
+        DISTLOCK_EXCLUDES(mutex_) {
+        guard here(mutex_);
+        make_room();
+        if (joined_ != nullptr && joined_->now == phase::open && may_join(*joined_))
+            return {.told = let_in(*joined_, me.thread)};
+        if (once || joined_ == nullptr || joined_->now != phase::asking) {
+            batch& mine = begin_asking();
+            if (!once) joined_ = &mine;
+            return {.asks = &mine};
+        }
+        batch& in = *joined_;
+        in.members.join(me);
+        ++expected_;
+        for (const auto came = time_.now();;) {
+            const bool over = until != time_point::max() && time_.now() >= until;
+            if (!me.dequeued() && (over || stop.stop_requested())) {
+                in.members.leave(me);
+                --expected_;
+                // Only the server knows whether "somebody else has it" is true.
+                if (!stop.stop_requested()) return {.asks = &begin_asking(), .at_last = true};
+                return {.told = writers_->acquire(until, {}, stop)};  // says so
+            }
+            const auto longest = me.prepare_sleep(until, time_);
+            here.unlock();
+            me.sleep(longest);
+            const wake why = me.reason();
+            here.lock();
+            if (why == wake::granted) return {.told = {.serial = me.serial, .fence = me.fence}};
+            if (why != wake::go_remote) continue;
+            if (in.trouble.cause == errc{} || !out_of_patience(std::max(came, in.trouble_since)))
+                return {.asks = &in};
+            turn failed{.told = in.trouble};
+            end_asking(in);
+            return failed;
+        }
+    }
+
+    // Throws: std::bad_alloc; nothing has changed then.
+    batch& begin_asking() DISTLOCK_REQUIRES(mutex_) {
+        batch& mine = idle_batch();
+        mine.now = phase::asking;
+        mine.trouble = {};
+        ++expected_;
+        return mine;
+    }
+
+    bool out_of_patience(time_point since) const {
+        using distlock::detail::rounding;
+        const auto longest =
+            distlock::detail::saturating_cast<duration, rounding::up>(options_.patience.get());
+        return time_.now() - since >= longest;
+    }
+
+    // Preconditions: this thread set the batch's phase to asking, or was told to go on.
+    result ask(batch& mine, time_point until, manner how, const std::stop_token& stop)
+        DISTLOCK_EXCLUDES(mutex_) {
+        const auto began = time_.now();
+        result got;
+        try {
+            got = mine.core->acquire(until, {.once = how.once, .guarded = true}, stop);
+        } catch (...) {
+            const guard here(mutex_);
+            end_asking(mine);
+            throw;
+        }
+        const guard here(mutex_);
+        if (got.serial == 0) {
+            if (got.cause != errc{} && got.cause != errc::cancelled) {
+                if (mine.trouble.cause == errc{}) mine.trouble_since = began;
+                mine.trouble = got;
+            }
+            end_asking(mine);
+            return got;
+        }
+        mine.now = phase::open;
+        mine.serial = got.serial;
+        mine.fence = got.fence;
+        mine.joins_until =
+            distlock::detail::saturating_add(time_.now(), duration(options_.local_budget.get()));
+        if (joined_ == nullptr && waiting_writers_ == 0) joined_ = &mine;
+        --expected_;
+        const auto told = let_in(mine, std::this_thread::get_id());
+        while (!mine.members.empty()) {
+            auto& next = mine.members.dequeue(wake::granted);
+            --expected_;
+            next.serial = let_in(mine, next.thread).serial;
+            next.fence = mine.fence;
+            next.wake_up();
+        }
+        return told;
+    }
+
+    // Effects: the next thread that waits in this batch asks, if there is one.
+    void end_asking(batch& mine) noexcept DISTLOCK_REQUIRES(mutex_) {
+        --expected_;
+        if (!mine.members.empty()) return mine.members.dequeue(wake::go_remote).wake_up();
+        mine.now = phase::idle;
+        if (joined_ == &mine) joined_ = nullptr;
+    }
+
+    const lock_options options_;
+    const std::shared_ptr<background_io> io_;
+    const time_source time_;
+    const std::shared_ptr<const any_dialect> dialect_;  // of readers
+    const std::shared_ptr<lease_observer> observer_;
+    const std::unique_ptr<lock_core> writers_;
+
+    mutable distlock::detail::annotated_mutex mutex_;
+    std::vector<std::unique_ptr<batch>> batches_ DISTLOCK_GUARDED_BY(mutex_);
+    batch* joined_ DISTLOCK_GUARDED_BY(mutex_) = nullptr;  // by readers that come now
+    holds holds_ DISTLOCK_GUARDED_BY(mutex_);
+    std::size_t expected_ DISTLOCK_GUARDED_BY(mutex_) = 0;  // readers that ask or wait
+    std::uint64_t serial_ DISTLOCK_GUARDED_BY(mutex_) = 0;
+    int waiting_writers_ DISTLOCK_GUARDED_BY(mutex_) = 0;
+};
+
+DISTLOCK_INLINE std::unique_ptr<shared_core> make_shared_core(std::shared_ptr<background_io> io,
+                                                              const std::string& name,
+                                                              const lock_options& options,
+                                                              const waiters_channel& channel,
+                                                              std::shared_ptr<lease_observer> observer) {
+    auto writers =
+        std::make_shared<const any_dialect_of<exclusive_handoff>>(name, options, channel.name, channel.kind);
+    auto readers =
+        std::make_shared<const any_dialect_of<shared_handoff>>(name, options, channel.name, channel.kind);
+    auto core = make_lock_core(io, std::move(writers), options, observer);
+    return std::make_unique<shared_object>(std::move(io), std::move(core), std::move(readers), options,
+                                           std::move(observer));
+}
+
+}  // namespace distlock::engine

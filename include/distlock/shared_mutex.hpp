@@ -1,0 +1,193 @@
+// distlock::shared_mutex: a std::shared_timed_mutex for a fleet of processes.
+//
+//   template <connection Conn, class Clock = clock>
+//   class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {   // a writer's side: lock(), unlock() and the rest
+//     shared_mutex(Conn&, std::string name, lock_options = {}, std::shared_ptr<lease_observer> = {});
+//     void lock_shared();
+//     bool try_lock_shared();
+//     bool try_lock_shared_for(duration);
+//     bool try_lock_shared_until(time_point);     // of any clock
+//     release_outcome unlock_shared() noexcept;
+//     time_point shared_until() const noexcept;   // of the calling thread
+//     std::stop_token shared_lost() const;        // the same
+//   };
+//
+// The four that take the lock also accept, as last arguments, a std::stop_token, a std::error_code&, or both
+// in this order. With an error_code they return bool and do not throw.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/observer.hpp>
+#include <distlock/base/options.hpp>
+#include <distlock/engine/shared_core.hpp>
+#ifndef DISTLOCK_SEPARATE_COMPILATION
+#include <distlock/engine/shared_object.hpp>
+#endif
+#include <distlock/mutex.hpp>
+#include <distlock/net/connection.hpp>
+#include <distlock/wire/outcome.hpp>
+#include <distlock/wire/shared_handoff.hpp>
+
+namespace distlock {
+
+/// A lock on a name that one writer has alone, or readers together. The writer's side is a mutex, with all that a mutex promises:
+/// every client that takes a lock by SET NX PX on this name excludes writers and readers, and is excluded by both. Whoever shares
+/// the name with it through distlock uses shared_mutex, too.
+///
+/// Waiters are served in the order they came: a writer that waits is not overtaken by readers that come later, and readers that
+/// stand together at the front enter together. Each reader has a lease of its own, renewed for as long as it reads: one that dies
+/// keeps writers out until its own lease ends, however many others read.
+///
+/// The readers of one object that come together have one grant for all: a thousand threads cost the server what one costs. They
+/// share it for lock_options::local_budget, or until a writer of this object waits; who comes then asks the server anew.
+///
+/// It meets the standard's SharedTimedLockable requirements: std::shared_lock, std::unique_lock, std::scoped_lock work, and so do
+/// distlock::scoped_lock, which locks it for writing, and distlock::shared_scoped_lock. As with std::shared_mutex, a thread that has
+/// it must not ask for it again, and a reader calls unlock_shared() on the thread that locked.
+///
+/// A reader's fencing token is that of the last writer; its owner_info is not kept. A name with a `}` but no `{hash tag}` is
+/// refused with errc::invalid_name.
+///
+/// `Conn` must outlive the shared_mutex.
+template <connection Conn, class Clock = clock>
+class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
+    using base = mutex<Conn, exclusive_handoff, Clock>;
+    using typename base::manner;
+    using typename base::result;
+
+  public:
+    using typename base::duration;
+    using typename base::time_point;
+
+    /// `observer` is told when a lease is at risk, and when it is lost: a writer's, or that of readers together.
+    /// Effects: none on the server.
+    /// Throws: error with errc::invalid_name, errc::invalid_lease or errc::invalid_option.
+    shared_mutex(Conn& connection, const std::string& name, const lock_options& options = {},
+                 std::shared_ptr<lease_observer> observer = {})
+        : shared_mutex(connection,
+                       engine::shared_core_of<Clock>(connection, name, options, std::move(observer))) {}
+
+    /// Effects: waits until no writer has the lock and none stands before this reader, however long. Retries a server that is
+    /// unreachable, loading or silent for lock_options::patience.
+    /// Throws: error, as mutex::lock().
+    /// Round trips: one if it may enter; two in the queue. None where other readers of this object have just entered.
+    void lock_shared() { lock_shared(std::stop_token{}); }
+    void lock_shared(std::stop_token stop) {
+        base::throw_on_error(readers_.acquire_shared(time_point::max(), {}, stop));
+    }
+    bool lock_shared(std::error_code& ec) noexcept { return lock_shared(std::stop_token{}, ec); }
+    bool lock_shared(std::stop_token stop, std::error_code& ec) noexcept {
+        return base::as_error_code(ec, [&] { return readers_.acquire_shared(time_point::max(), {}, stop); });
+    }
+
+    /// Effects: tries once, without waiting for another owner.
+    /// Returns: whether the lock was taken; false only when a writer has it, or waits for it.
+    /// Throws: error.
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_shared() {
+        return try_lock_shared(std::stop_token{});
+    }
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_shared(
+        std::stop_token stop) {
+        return base::try_result(readers_.acquire_shared(time_point::max(), {.once = true}, stop));
+    }
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_shared(
+        std::error_code& ec) noexcept {
+        return try_lock_shared(std::stop_token{}, ec);
+    }
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_shared(
+        std::stop_token stop, std::error_code& ec) noexcept {
+        return base::as_error_code(
+            ec, [&] { return readers_.acquire_shared(time_point::max(), {.once = true}, stop); });
+    }
+
+    /// Effects: as lock_shared(), for at most `timeout`; zero or less tries once.
+    /// Returns: whether the lock was taken; false only when a writer has it, or waits for it, and the time is up.
+    /// Throws: error.
+    template <class Rep, class Period>
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_shared_for(
+        std::chrono::duration<Rep, Period> timeout, std::stop_token stop = {}) {
+        return base::try_result(readers_.acquire_shared(base::after(timeout), {}, stop));
+    }
+    template <class Rep, class Period>
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_shared_for(
+        std::chrono::duration<Rep, Period> timeout, std::error_code& ec) noexcept {
+        return try_lock_shared_for(timeout, std::stop_token{}, ec);
+    }
+    template <class Rep, class Period>
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_shared_for(
+        std::chrono::duration<Rep, Period> timeout, std::stop_token stop, std::error_code& ec) noexcept {
+        return base::as_error_code(ec,
+                                   [&] { return readers_.acquire_shared(base::after(timeout), {}, stop); });
+    }
+
+    /// Effects: as try_lock_shared_for, until `Other`, any clock, reaches `deadline`.
+    template <detail::any_clock Other, class Duration>
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_shared_until(
+        std::chrono::time_point<Other, Duration> deadline, std::stop_token stop = {}) {
+        return base::try_result(acquire_until(deadline, stop));
+    }
+    template <detail::any_clock Other, class Duration>
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_shared_until(
+        std::chrono::time_point<Other, Duration> deadline, std::error_code& ec) noexcept {
+        return try_lock_shared_until(deadline, std::stop_token{}, ec);
+    }
+    template <detail::any_clock Other, class Duration>
+    [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_shared_until(
+        std::chrono::time_point<Other, Duration> deadline, std::stop_token stop,
+        std::error_code& ec) noexcept {
+        return base::as_error_code(ec, [&] { return acquire_until(deadline, stop); });
+    }
+
+    /// Effects: this thread reads no more. The last reader of a grant gives it back, and who waits for that is handed the lock.
+    /// Returns: `released`, or what mutex::unlock() says, of the last reader; `expired` after a loss; `not_held` when the
+    /// thread does not read: nothing was sent.
+    release_outcome unlock_shared() noexcept { return readers_.unlock_shared(); }
+
+    /// Returns: until when the calling thread may believe that it reads; time_point{} if it does not.
+    time_point shared_until() const noexcept { return readers_.shared_until(); }
+
+    /// Returns: a token that is stopped once what the calling thread reads under is lost; see mutex::lost(). If it does not read:
+    /// a stopped one.
+    /// Throws: error(errc::no_thread), std::bad_alloc, on the first call for a grant.
+    std::stop_token shared_lost() const { return readers_.shared_lost(); }
+
+  private:
+    friend detail::guard_access;
+
+    shared_mutex(Conn& connection, std::unique_ptr<engine::shared_core> made)
+        : shared_mutex(connection, *made, std::move(made)) {}
+    shared_mutex(Conn& connection, engine::shared_core& same, std::unique_ptr<engine::shared_core>&& made)
+        : base(connection, std::move(made)), readers_(same) {}
+
+    template <detail::any_clock Other, class Duration>
+    result acquire_until(std::chrono::time_point<Other, Duration> deadline, const std::stop_token& stop) {
+        for (;;) {
+            result o = readers_.acquire_shared(base::after(base::time_left(deadline)), {}, stop);
+            if (o.serial != 0 || o.cause != errc{} || base::time_left(deadline).count() <= 0) return o;
+        }
+    }
+
+    result acquire_shared_guarded(const std::stop_token& stop) {
+        return base::throw_on_error(
+            readers_.acquire_shared(time_point::max(), manner{.guarded = true}, stop));
+    }
+    engine::shared_core& readers() const noexcept { return readers_; }
+
+    engine::shared_core& readers_;  // the base has it
+};
+
+template <connection Conn>
+shared_mutex(Conn&, std::string) -> shared_mutex<Conn>;
+template <connection Conn>
+shared_mutex(Conn&, std::string, lock_options) -> shared_mutex<Conn>;
+template <connection Conn>
+shared_mutex(Conn&, std::string, lock_options, std::shared_ptr<lease_observer>) -> shared_mutex<Conn>;
+
+}  // namespace distlock

@@ -1,0 +1,106 @@
+// distlock::shared_scoped_lock: reads under a shared_mutex for as long as it lives.
+//
+//   template <class Mutex>
+//   class shared_scoped_lock {
+//     explicit shared_scoped_lock(Mutex&);                        // waits
+//     shared_scoped_lock(Mutex&, std::stop_token);                // until stopped
+//     shared_scoped_lock(shared_scoped_lock&&) noexcept;  shared_scoped_lock& operator=(shared_scoped_lock&&) noexcept;
+//     ~shared_scoped_lock();                                      // reads no more; never throws
+//     bool owns_lock() const noexcept;
+//     time_point valid_until() const noexcept;
+//     duration remaining() const noexcept;
+//     std::stop_token lost() const;
+//     std::uint64_t fencing_token() const noexcept;               // of the last writer
+//     const std::string& name() const noexcept;
+//   };
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/detail/stop_token.hpp>
+#include <distlock/scoped_lock.hpp>
+#include <distlock/shared_mutex.hpp>
+
+namespace distlock {
+
+/// Ends what it began, and nothing else, on whatever thread.
+template <class Mutex>
+class shared_scoped_lock {
+  public:
+    using time_point = clock::time_point;
+    using duration = clock::duration;
+
+    /// Preconditions: the mutex outlives the guard.
+    /// Effects: waits for its turn to read.
+    /// Postconditions: owns_lock().
+    /// Throws: error: what shared_mutex::lock_shared throws, errc::cancelled when `stop` is requested.
+    [[nodiscard("an unnamed guard releases the lock at once")]] explicit shared_scoped_lock(Mutex& mutex)
+        : shared_scoped_lock(mutex, std::stop_token{}) {}
+    [[nodiscard("an unnamed guard releases the lock at once")]] shared_scoped_lock(Mutex& mutex,
+                                                                                   std::stop_token stop)
+        : mutex_(&mutex) {
+        const auto got = detail::guard_access::lock_shared(mutex, stop);
+        serial_ = got.serial;
+        fence_ = got.fence;
+    }
+
+    shared_scoped_lock(shared_scoped_lock&& other) noexcept
+        : mutex_(other.mutex_),
+          serial_(std::exchange(other.serial_, 0)),
+          fence_(std::exchange(other.fence_, 0)) {}
+    /// Effects: ends what it has, then takes over what `other` has.
+    shared_scoped_lock& operator=(shared_scoped_lock&& other) noexcept {
+        if (this != &other) {
+            end();
+            mutex_ = other.mutex_;
+            serial_ = std::exchange(other.serial_, 0);
+            fence_ = std::exchange(other.fence_, 0);
+        }
+        return *this;
+    }
+    shared_scoped_lock(const shared_scoped_lock&) = delete;
+    shared_scoped_lock& operator=(const shared_scoped_lock&) = delete;
+    ~shared_scoped_lock() { end(); }
+
+    /// Returns: whether it reads, and its lease has not run out. Local and cheap.
+    bool owns_lock() const noexcept { return remaining() > duration::zero(); }
+
+    /// Returns: the end of validity, as far as it is renewed; time_point{} after a move or a loss.
+    time_point valid_until() const noexcept {
+        return serial_ == 0 ? time_point{} : detail::guard_access::shared_until(*mutex_, serial_);
+    }
+
+    /// Returns: how long it may still believe that it reads; zero when it does not.
+    duration remaining() const noexcept {
+        if (serial_ == 0) return duration::zero();
+        return std::max(valid_until() - Mutex::clock_type::now(), duration::zero());
+    }
+
+    /// Returns: a token that is stopped once the lease is lost; see mutex::lost(). After a move: stopped.
+    /// Throws: error(errc::no_thread), std::bad_alloc, on the first call.
+    std::stop_token lost() const {
+        return serial_ == 0 ? detail::stopped_token() : detail::guard_access::shared_lost(*mutex_, serial_);
+    }
+
+    /// Returns: the fencing token of the last writer before it, also after a loss; 0 after a move, or without
+    /// lock_options::fencing.
+    std::uint64_t fencing_token() const noexcept { return fence_; }
+
+    /// Preconditions: the mutex is there still.
+    const std::string& name() const noexcept { return mutex_->name(); }
+
+  private:
+    void end() noexcept {
+        if (serial_ != 0) detail::guard_access::unlock_shared(*mutex_, std::exchange(serial_, 0));
+    }
+
+    Mutex* mutex_;
+    std::uint64_t serial_ = 0;  // 0: none
+    std::uint64_t fence_ = 0;
+};
+
+}  // namespace distlock

@@ -1,0 +1,245 @@
+// The scripts of shared locks: readers together, or one writer, in one queue of both.
+#pragma once
+
+#include <string_view>
+
+#include <distlock/wire/handoff_scripts.hpp>
+#include <distlock/wire/script.hpp>
+
+namespace distlock::detail {
+
+// The lock's key is a writer's token, as in handoff_scripts.hpp, or the readers' mark: every client that takes a lock by SET NX
+// is excluded by both, and excludes both. Beside it is a sorted set of the readers' tokens; the score of each is its end, in
+// milliseconds of the server's clock, and past it a reader has the lock no more, whoever else reads. The key lasts as long as
+// the last of them. The set means something only while the key is the mark.
+//
+// Who is first in the queue and may have the lock is given it before the asker is looked at. A ticket that leaves may be what kept
+// others waiting, so whatever removes one hands on (model/shared.pml).
+//
+// A reader is told the fence of the last writer: what it reads is not older than that.
+//
+// A message says behind the TTL for whom it is: 'r' for a reader, 'w' for a writer. A reader's ticket is marked by an upper-case letter. The scripts of handoff take it for no ticket, and remove it: a name is
+// either a mutex's or a shared_mutex's.
+inline constexpr std::string_view shared_functions =
+    R"(local mark, time, changed, latest = 'distlock:readers', nil, false, nil
+local function whole(number) return string.format('%.0f', number) end
+local function now()
+  if not time then
+    local read = redis.call('time')
+    time = read[1] * 1000 + math.floor(read[2] / 1000)
+  end
+  return time
+end
+local function read_any(ticket)
+  local before, way, rest = string.match(ticket, '^(%x+ %d+ %d+ )([PS])(.*)$')
+  local waiter = read(way and before .. string.lower(way) .. rest or ticket)
+  if waiter then waiter.reads = way ~= nil end
+  return waiter
+end
+-- A writer's token, the mark, or nothing.
+local function find_holder()
+  local holder = redis.call('get', KEYS[1])
+  if holder ~= mark then return holder end
+  redis.call('zremrangebyscore', KEYS[5], '-inf', whole(now()))
+  if redis.call('exists', KEYS[5]) == 1 then return holder end
+  redis.call('del', KEYS[1])
+  return false
+end
+local function last_fence(call, life)
+  local fence = call('get', KEYS[3])
+  if type(fence) == 'table' then return nil, fence end
+  fence = fence and string.match(fence, '^[1-9]%d*$')
+  if fence then return fence end
+  return new_fence(call, life)
+end
+local function let_in(reader, ttl, holder)
+  if holder ~= mark then
+    redis.call('set', KEYS[1], mark, 'PX', ttl)
+    redis.call('del', KEYS[4], KEYS[5])
+    latest = 0
+  end
+  local ends = now() + ttl
+  redis.call('zadd', KEYS[5], whole(ends), reader.token)
+  latest, changed = latest and math.max(latest, ends), true
+end
+-- What is left of the lock when its holder is this one.
+local function settle(holder)
+  if not holder then
+    redis.call('del', KEYS[1], KEYS[4], KEYS[5])
+  elseif holder == mark and changed then
+    local last = latest and whole(latest) or redis.call('zrange', KEYS[5], '-1', '-1', 'withscores')[2]
+    redis.call('pexpireat', KEYS[1], last)
+    redis.call('pexpireat', KEYS[5], last)
+  end
+end
+-- Hands the lock to who is first and hears of it, from the head on and before the asker: to one writer where nobody has the lock,
+-- to all readers that stand together where no writer has it. Returns the holder then, and who is first.
+local function pass(first, asker, holder)
+  while first[1] and first[1] ~= asker do
+    local waiter, fence = read_any(first[1]), nil
+    if waiter and not hears(waiter) then waiter = nil end
+    if waiter and waiter.reads then
+      let_in(waiter, waiter.offer, holder)
+      fence = not waiter.life and '0' or last_fence(redis.pcall, waiter.life)
+      if not fence then redis.call('zrem', KEYS[5], waiter.token) end
+    elseif waiter then
+      if holder then break end
+      redis.call('set', KEYS[1], waiter.token, 'PX', waiter.offer)
+      fence = not waiter.life and '0' or new_fence(redis.pcall, waiter.life)
+    end
+    redis.call('zrem', KEYS[2], first[1])
+    if fence then
+      holder = waiter.reads and mark or waiter.token
+      if not waiter.reads then
+        redis.call('del', KEYS[5])
+        describe(waiter, waiter.offer)
+      end
+      if waiter.channel ~= '' then
+        redis.pcall(waiter.sharded and 'spublish' or 'publish', waiter.channel,
+          waiter.token .. ' ' .. whole(first[2]) .. ' ' .. waiter.offer .. (waiter.reads and 'r ' or 'w ') .. fence .. ' ' .. KEYS[1])
+      end
+      if not waiter.reads then return holder, first end
+    end
+    first = head()
+  end
+  return holder, first
+end
+)"sv;
+
+inline constexpr std::string_view shared_enter_contract =
+    R"(-- KEYS: lock, queue, fence, owner, readers. ARGV: token, what it needs (a ticket without its token), mode, life of the queue in ms.
+-- Modes and answers as handoff has them. The TTL of a lock that readers have is the time until the first of them is past its end.
+)"sv;
+inline constexpr std::string_view shared_enter_granted =
+    R"(local ticket, mode = ARGV[1] .. ARGV[2], ARGV[3]
+local holder, written = find_holder(), false
+local me, first = read_any(ticket), head()
+local queued = first[1] and redis.call('zscore', KEYS[2], ticket)
+local ttl = mode == 'try' and me.lease or tonumber(me.offer)
+local ends = me.reads and holder == mark and redis.call('zscore', KEYS[5], me.token)
+if ends or holder == me.token then
+  local fence = me.life and last_fence(redis.call, me.life) or ''
+  if queued then redis.call('zrem', KEYS[2], ticket) end
+  local left
+  if ends then
+    left = math.max(ends - now(), ttl)
+    let_in(me, left, holder)
+    settle(holder)
+  else
+    left = math.max(redis.call('pttl', KEYS[1]), ttl)
+    redis.call('pexpire', KEYS[1], left)
+    describe(me, left)
+  end
+  return {1, fence, left}
+end
+if not holder or holder == mark then
+  holder, first = pass(first, ticket, holder)
+  if (not holder or me.reads and holder == mark) and (not first[1] or first[1] == ticket) then
+    local fence, refused = '', nil
+    if me.life then fence, refused = (me.reads and last_fence or new_fence)(redis.pcall, me.life) end
+    if refused then
+      settle(holder)
+      return refused
+    end
+    if me.reads then
+      let_in(me, ttl, holder)
+      if queued then
+        redis.call('zrem', KEYS[2], ticket)
+        pass(head(), nil, mark)
+      end
+      settle(mark)
+    else
+      redis.call('set', KEYS[1], me.token, 'PX', ttl)
+      redis.call('del', KEYS[5])
+      if queued then redis.call('zrem', KEYS[2], ticket) end
+      describe(me, ttl)
+    end
+    return {1, fence, ttl}
+  end
+  written = changed
+  settle(holder)
+end
+)"sv;
+inline constexpr std::string_view shared_enter_taken =
+    R"(if mode == 'last' and (not holder or holder == mark) then
+  holder = pass(head(), nil, holder)
+  settle(holder)
+end
+local left
+if holder == mark then
+  left = math.max(redis.call('zrange', KEYS[5], '0', '0', 'withscores')[2] - now(), 0)
+else
+  left = redis.call('pttl', KEYS[1])
+end
+return {0, left, tonumber(number or 0), before, appended})"sv;
+inline constexpr script shared_enter{
+    joined<shared_enter_contract, handoff_functions, shared_functions, shared_enter_granted,
+           handoff_refuse_as_replica, handoff_enter_queued, shared_enter_taken>,
+    "e74a43b890c9201f85ae141f2598d0a7d35b22bc"sv};
+
+inline constexpr std::string_view shared_leave_alone =
+    R"(-- A fifth key: readers. What is said of a lock that is handed over is 1, too.
+local left = not first[1] and holder == 'distlock:readers' and redis.call('zrem', KEYS[5], ARGV[1]) == 1
+if left and redis.call('exists', KEYS[5]) == 0 then
+  redis.call('del', KEYS[1])
+  return 1
+end
+)"sv;
+inline constexpr std::string_view shared_leave_rest =
+    R"(holder = find_holder()
+if holder == mark then
+  left = redis.call('zrem', KEYS[5], ARGV[1]) == 1 or left
+  if left and redis.call('exists', KEYS[5]) == 0 then holder = false end
+  changed = left
+elseif holder == ARGV[1] then
+  left, holder = true, false
+end
+if holder and holder ~= mark then return refuse_as_replica() or -1 end
+settle((pass(head(), nil, holder)))
+return left and 1 or holder and -1 or 0)"sv;
+inline constexpr script shared_leave{
+    joined<handoff_leave_alone, shared_leave_alone, handoff_functions, shared_functions,
+           handoff_refuse_as_replica, handoff_leave_body, handoff_keep_fence, shared_leave_rest>,
+    "5df29b0636450a6886adbd0274fc75bb5fae0aef"sv};
+
+// Of a reader. The end only moves on.
+inline constexpr script shared_renew{
+    R"(-- KEYS: lock, readers. ARGV: token, lease in ms.
+-- Returns 1: renewed. 0: nothing there. -1: a writer has the lock.
+local holder = redis.call('get', KEYS[1])
+if not holder then return redis.call('del', KEYS[1]) end
+if holder ~= 'distlock:readers' then
+  local no = redis.pcall('set', KEYS[1], '', 'NX', 'PX', 1)
+  if no and string.find(no.err, 'READONLY', 1, true) then return redis.error_reply('READONLY replica') end
+  return -1
+end
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local ends = redis.call('zscore', KEYS[2], ARGV[1])
+if not ends or tonumber(ends) <= now then
+  redis.call('zrem', KEYS[2], ARGV[1])
+  return 0
+end
+redis.call('zadd', KEYS[2], 'XX', string.format('%.0f', math.max(ends, now + ARGV[2])), ARGV[1])
+local last = redis.call('zrange', KEYS[2], '-1', '-1', 'withscores')
+redis.call('pexpireat', KEYS[1], last[2])
+redis.call('pexpireat', KEYS[2], last[2])
+return 1)"sv,
+    "6a809801ccfbf119d3ba899a9d1ad10fdf2c38dd"sv};
+
+// Needs neither memory nor the queue: waiters find the lock by looking.
+inline constexpr script shared_leave_minimal{
+    R"(-- KEYS: lock, readers. ARGV: token.
+-- Returns 1: it reads no more. 0: nothing there. -1: a writer has the lock.
+local holder = redis.call('get', KEYS[1])
+if holder and holder ~= 'distlock:readers' then
+  local no = redis.pcall('set', KEYS[1], '', 'NX', 'PX', 1)
+  if no and string.find(no.err, 'READONLY', 1, true) then return redis.error_reply('READONLY replica') end
+  return -1
+end
+local had = redis.call('zrem', KEYS[2], ARGV[1])
+if redis.call('exists', KEYS[2]) == 0 then redis.call('del', KEYS[1]) end
+return had)"sv,
+    "23ea4b6459e3954a6be20c90d164a0c36bf4f2ab"sv};
+
+}  // namespace distlock::detail
