@@ -110,9 +110,23 @@ inline constexpr std::string_view shared_enter_contract =
     R"(-- KEYS: lock, queue, fence, owner, readers. ARGV: token, what it needs (a ticket without its token), mode, life of the queue in ms.
 -- Modes and answers as handoff has them. The TTL of a lock that readers have is the time until the first of them is past its end.
 )"sv;
+// A reader that is alone, before the functions that it does not need.
+inline constexpr std::string_view shared_enter_alone =
+    R"(local holder = redis.call('get', KEYS[1])
+local alone = not holder and redis.call('exists', KEYS[2], KEYS[5]) == 0 and string.match(ARGV[2], '^ (%d+) 0 [PS]')
+if alone then
+  local ttl = ARGV[3] ~= 'try' and tonumber(alone) > 2000 and '2000' or alone
+  redis.call('set', KEYS[1], 'distlock:readers', 'PX', ttl)
+  local time = redis.call('time')
+  redis.call('zadd', KEYS[5], time[1] * 1000 + (time[2] - time[2] % 1000) / 1000 + ttl, ARGV[1])
+  redis.call('pexpire', KEYS[5], ttl)
+  return {1, '', tonumber(ttl)}
+end
+)"sv;
 inline constexpr std::string_view shared_enter_granted =
     R"(local ticket, mode = ARGV[1] .. ARGV[2], ARGV[3]
-local holder, written = find_holder(), false
+local written = false
+holder = find_holder()
 local me, first = read_any(ticket), head()
 local queued = first[1] and redis.call('zscore', KEYS[2], ticket)
 local ttl = mode == 'try' and me.lease or tonumber(me.offer)
@@ -173,9 +187,9 @@ else
 end
 return {0, left, tonumber(number or 0), before, appended})"sv;
 inline constexpr script shared_enter{
-    joined<shared_enter_contract, handoff_functions, shared_functions, shared_enter_granted,
-           handoff_refuse_as_replica, handoff_enter_queued, shared_enter_taken>,
-    "e74a43b890c9201f85ae141f2598d0a7d35b22bc"sv};
+    joined<shared_enter_contract, shared_enter_alone, handoff_functions, shared_functions,
+           shared_enter_granted, handoff_refuse_as_replica, handoff_enter_queued, shared_enter_taken>,
+    "04f290e83cd1868196742c8ee1ce48824a93eb42"sv};
 
 inline constexpr std::string_view shared_leave_alone =
     R"(-- A fifth key: readers. What is said of a lock that is handed over is 1, too.
