@@ -8,3 +8,5 @@
 #include <distlock/net/uri.hpp>
 #include <distlock/recursive_mutex.hpp>
 #include <distlock/scoped_lock.hpp>
+#include <distlock/shared_mutex.hpp>
+#include <distlock/shared_scoped_lock.hpp>

@@ -8,6 +8,8 @@
 //     bool try_lock_shared_for(duration);
 //     bool try_lock_shared_until(time_point);     // of any clock
 //     release_outcome unlock_shared() noexcept;
+//     void downgrade();                           // from writing to reading, in one step
+//     bool try_upgrade();                         // from reading to writing, if nobody else reads
 //     time_point shared_until() const noexcept;   // of the calling thread
 //     std::stop_token shared_lost() const;        // the same
 //   };
@@ -24,8 +26,10 @@
 #include <utility>
 
 #include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
 #include <distlock/base/observer.hpp>
 #include <distlock/base/options.hpp>
+#include <distlock/detail/printable.hpp>
 #include <distlock/engine/shared_core.hpp>
 #ifndef DISTLOCK_SEPARATE_COMPILATION
 #include <distlock/engine/shared_object.hpp>
@@ -149,6 +153,36 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// Returns: `released`, or what mutex::unlock() says, of the last reader; `expired` after a loss; `not_held` when the
     /// thread does not read: nothing was sent.
     release_outcome unlock_shared() noexcept { return readers_.unlock_shared(); }
+
+    /// Effects: the calling thread, which has the lock for writing, reads from now on: no other writer is let in between. Readers
+    /// that wait at the front of the queue enter with it.
+    /// Postconditions: where it throws, the thread has neither.
+    /// Throws: error; errc::not_held when the thread has not locked it for writing, or has lost it.
+    /// Round trips: one.
+    void downgrade() {
+        if (base::try_result(readers_.downgrade({}))) return;
+        throw error(errc::not_held, "lock " + detail::printable(this->name(), 100));
+    }
+    bool downgrade(std::error_code& ec) noexcept {
+        const bool done = base::as_error_code(ec, [&] { return readers_.downgrade({}); });
+        if (!done && !ec) ec = errc::not_held;
+        return done;
+    }
+
+    /// Effects: the calling thread, which reads, has the lock for writing from now on, if nobody else reads: no other writer is let
+    /// in between, not even one that waits already. Waits for nobody: two readers that wait for each other's end would do so for
+    /// ever.
+    /// Returns: whether it has; if not, it reads still. False also where it does not read, or has lost that.
+    /// Postconditions: where it throws, the thread has neither.
+    /// Throws: error.
+    /// Round trips: one, unless another thread of this object reads.
+    [[nodiscard("unless the result is true, the lock is only read under")]] bool try_upgrade() {
+        return base::try_result(readers_.try_upgrade({}));
+    }
+    [[nodiscard("unless the result is true, the lock is only read under")]] bool try_upgrade(
+        std::error_code& ec) noexcept {
+        return base::as_error_code(ec, [&] { return readers_.try_upgrade({}); });
+    }
 
     /// Returns: until when the calling thread may believe that it reads; time_point{} if it does not.
     time_point shared_until() const noexcept { return readers_.shared_until(); }

@@ -83,7 +83,7 @@ std::vector<reply> nonsense() {
 
 TEST_CASE("to inspect is a script with its body on the lock, its fence, its owner and its queue") {
     const command cmd = inspector.inspect();
-    CHECK(argv_of(cmd) == words{"EVAL", distlock::detail::plain_inspect, "4", "orders:42",
+    CHECK(argv_of(cmd) == words{"EVAL", distlock::detail::plain_inspect(), "4", "orders:42",
                                 "{orders:42}:distlock:fence", "{orders:42}:distlock:owner",
                                 "{orders:42}:distlock:queue"});
     CHECK(cmd.routing_key() == "orders:42");
@@ -106,7 +106,7 @@ TEST_CASE("to ask whether a lock was taken away by force is GET of the mark") {
 
 TEST_CASE("a lock with a hash tag is inspected beside that tag") {
     const plain_inspector tagged("{orders}:42");
-    CHECK(argv_of(tagged.inspect()) == words{"EVAL", distlock::detail::plain_inspect, "4", "{orders}:42",
+    CHECK(argv_of(tagged.inspect()) == words{"EVAL", distlock::detail::plain_inspect(), "4", "{orders}:42",
                                              "{orders}:42:distlock.:fence", "{orders}:42:distlock.:owner",
                                              "{orders}:42:distlock.:queue"});
     CHECK(argv_of(tagged.forced()) == words{"GET", "{orders}:42:distlock.:forced"});
@@ -114,7 +114,7 @@ TEST_CASE("a lock with a hash tag is inspected beside that tag") {
 
 TEST_CASE("a lock that can have no key beside it is inspected and released alone") {
     CHECK(alone.name() == "a}b");
-    CHECK(argv_of(alone.inspect()) == words{"EVAL", distlock::detail::plain_inspect, "1", "a}b"});
+    CHECK(argv_of(alone.inspect()) == words{"EVAL", distlock::detail::plain_inspect(), "1", "a}b"});
     CHECK(argv_of(alone.force_release()) ==
           words{"EVAL", distlock::detail::plain_force_release(), "1", "a}b"});
     CHECK(argv_of(alone.forced()) == words{"GET", "a}b"});
@@ -303,7 +303,7 @@ TEST_CASE("only a mark with our own token says that the lock was taken from us")
 }
 
 TEST_CASE("each script of the inspector states its contract first") {
-    for (const auto text : {distlock::detail::plain_inspect, distlock::detail::plain_force_release()}) {
+    for (const auto text : {distlock::detail::plain_inspect(), distlock::detail::plain_force_release()}) {
         CHECK(text.starts_with("-- KEYS: lock"));
         CHECK(text.find("-- Returns ") != std::string_view::npos);
     }

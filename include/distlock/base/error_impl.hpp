@@ -79,6 +79,8 @@ DISTLOCK_INLINE std::string detail::error_category_type::message(int value) cons
         case errc::not_replicated:
             return "too few replicas acknowledged the lock, so it was released; look at their lag, or lower "
                    "replicas";
+        case errc::not_held:
+            return "this thread has not locked it, or has lost it; lock it first, and watch lost()";
     }
     return "unknown error";
 }
@@ -93,6 +95,7 @@ DISTLOCK_INLINE std::error_condition detail::error_category_type::default_error_
         case errc::wrong_type:
             return std::errc::invalid_argument;
         case errc::wrong_process:
+        case errc::not_held:
             return std::errc::operation_not_permitted;
         case errc::no_entropy:
         case errc::no_thread:

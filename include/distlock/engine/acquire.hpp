@@ -22,6 +22,7 @@
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
 #include <distlock/base/lease.hpp>
+#include <distlock/base/token.hpp>
 #include <distlock/detail/saturate.hpp>
 #include <distlock/engine/jitter.hpp>
 #include <distlock/wire/acknowledgement.hpp>
@@ -58,6 +59,8 @@ struct acquire_limits {
     bool claims_lease = false;  ///< nothing renews it afterwards: the whole lease is asked for at once
     int replicas = 0;           ///< so many must have acknowledged the grant
     std::chrono::milliseconds replica_timeout{};
+    const token* in_exchange_for =
+        nullptr;  ///< of `once`: a token of ours whose lock this one takes over in one step
 };
 
 struct acquire_step {

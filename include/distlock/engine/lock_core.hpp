@@ -17,6 +17,7 @@
 #include <distlock/base/observer.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/base/time_source.hpp>
+#include <distlock/base/token.hpp>
 #include <distlock/detail/separate.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/net/any_connection.hpp>
@@ -36,6 +37,8 @@ class lock_core {
     struct manner {
         bool once = false;     ///< do not wait for another owner
         bool guarded = false;  ///< a guard ends this acquisition, by its serial
+        const token* in_exchange_for =
+            nullptr;  ///< of `once`: a token whose lock this acquisition takes over in one step
     };
     struct result {
         std::uint64_t serial = 0;  ///< of the acquisition; 0: none
@@ -60,6 +63,14 @@ class lock_core {
     virtual release_outcome unlock() noexcept = 0;
     /// Effects: ends that acquisition and no other.
     virtual release_outcome unlock(std::uint64_t serial) noexcept = 0;
+
+    /// Returns: the token of that acquisition, or of the calling thread's; empty where it is lost, or over. What the server says of
+    /// it from now on is no loss, until surrender() or keep().
+    virtual token exchanged(std::uint64_t serial = 0) noexcept = 0;
+    /// Effects: ends exchanged(): it is an acquisition as before.
+    virtual void keep() noexcept = 0;
+    /// Effects: ends the acquisition, which no other thread of the object is passed. Its token is released in the background.
+    virtual void surrender(std::uint64_t serial = 0) noexcept = 0;
 
     /// Of the present acquisition, where none is named by its serial.
     virtual clock::time_point valid_until(std::uint64_t serial = 0) const noexcept = 0;

@@ -82,7 +82,10 @@ class lock_object final : public lock_core, background_task, deadline {
         if (in_forked_child()) return failed(errc::wrong_process);
         if (stop.stop_requested()) return failed(errc::cancelled);
         auto done = how.once ? try_turn(answer_time(), stop) : queue_up(until, how.guarded, stop);
-        return done ? *std::move(done) : acquire_remotely(limits(until, how.once), how.guarded, stop);
+        if (done) return *std::move(done);
+        auto bounds = limits(until, how.once);
+        bounds.in_exchange_for = how.in_exchange_for;
+        return acquire_remotely(bounds, how.guarded, stop);
     }
 
     release_outcome unlock() noexcept override {
@@ -115,6 +118,27 @@ class lock_object final : public lock_core, background_task, deadline {
             last = part();
         }
         return complete(last);
+    }
+
+    token exchanged(std::uint64_t serial) noexcept override {
+        if (in_forked_child()) return {};
+        const distlock::detail::annotated_lock guard(mutex_);
+        if (!has(serial) || time_.now() >= threads_.held()->lease().until()) return {};
+        exchanging_ = true;
+        return threads_.held()->owner();
+    }
+    void keep() noexcept override {
+        const distlock::detail::annotated_lock guard(mutex_);
+        exchanging_ = false;
+    }
+    void surrender(std::uint64_t serial) noexcept override {
+        const distlock::detail::annotated_lock guard(mutex_);
+        exchanging_ = false;
+        if (!has(serial)) return;
+        const auto mine = ended(threads_.release(), time_.now());
+        releaser_.repeat(mine.owner, certainty::granted, mine.latest_expiry);
+        messages_.forget();
+        end_remote();
     }
 
     time_point valid_until(std::uint64_t serial) const noexcept override {
@@ -568,7 +592,7 @@ class lock_object final : public lock_core, background_task, deadline {
         auto* const held = threads_.held();
         if (held != nullptr && held->granted_serial() == of) {
             follow_master(*held);  // its answer may be the new one's
-            on_renewal(*held, outcome, sent, now);
+            on_renewal(*held, exchanging_ ? renew_outcome{kind::later} : outcome, sent, now);
         } else if (of != 0 && (outcome.what == kind::kept || outcome.what == kind::later)) {
             // Its lease ran out, and another followed, while the answer was on its way: it may stand in that one's way.
             releaser_.repeat(renewing_.owner, certainty::granted, now + options_.lease.get());
@@ -611,6 +635,8 @@ class lock_object final : public lock_core, background_task, deadline {
     bool unwatched_ DISTLOCK_GUARDED_BY(mutex_) = false;  // no thread could be had to tell of the lease's end
     // The background looks no later than that.
     time_point renewal_at_ DISTLOCK_GUARDED_BY(mutex_) = time_point::max();
+    bool exchanging_ DISTLOCK_GUARDED_BY(mutex_) =
+        false;                                       // another lock is asked for in the place of the one held
     renewing renewing_ DISTLOCK_GUARDED_BY(mutex_);  // but for its token while it is on its way
 
     remote_status status_;       // of the thread that goes remote: whether the server answers it

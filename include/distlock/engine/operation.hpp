@@ -213,7 +213,8 @@ class operation {
           deadline_(limits.deadline),
           replicas_(limits.replicas),
           replica_timeout_(limits.replica_timeout),
-          contended_(contended),
+          exchanged_(limits.in_exchange_for),
+          contended_(contended || exchanged_ != nullptr),
           machine_(limits, seed_from(first)),
           scatter_(seed_from(first)) {
         result_.token = first;
@@ -245,7 +246,7 @@ class operation {
             case kind::send_acquire:
                 return send_replicated(phase::acquiring, dialect_.acquire(live_token()), last.now, next);
             case kind::send_look:
-                return send(phase::looking, dialect_.look(live_token()), next);
+                return send(phase::looking, look(live_token()), next);
             case kind::send_enter:
                 return enter(step.mode, last.now, next);
             case kind::send_claim:
@@ -257,6 +258,10 @@ class operation {
             case kind::failed:
                 return end(step, last.now, next);
         }
+    }
+
+    command look(const token& owner) const {
+        return exchanged_ != nullptr ? dialect_.exchange(owner, *exchanged_) : dialect_.look(owner);
     }
 
     void send(phase what, const command& cmd, action& next) {
@@ -431,6 +436,7 @@ class operation {
     const clock::time_point deadline_;
     const int replicas_;
     const std::chrono::milliseconds replica_timeout_;
+    const token* const exchanged_;
     const bool contended_;
     grant result_;
     acquire machine_;

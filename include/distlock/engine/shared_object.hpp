@@ -113,6 +113,66 @@ class shared_object final : public shared_core {
         return done;
     }
 
+    token exchanged(std::uint64_t serial) noexcept override { return writers_->exchanged(serial); }
+    void keep() noexcept override { writers_->keep(); }
+    void surrender(std::uint64_t serial) noexcept override { writers_->surrender(serial); }
+
+    result downgrade(const std::stop_token& stop) override {
+        if (in_forked_child() || stop.stop_requested()) return writers_->acquire(time_point::max(), {}, stop);
+        batch* mine = nullptr;
+        {
+            const guard here(mutex_);
+            make_room();
+            mine = &begin_asking();
+        }
+        const token from = writers_->exchanged();
+        result got;
+        if (from.empty()) {
+            const guard here(mutex_);
+            end_asking(*mine);
+            return got;
+        }
+        try {
+            got = ask(*mine, time_point::max(), {.once = true, .in_exchange_for = &from}, stop);
+        } catch (...) {
+            writers_->surrender();
+            throw;
+        }
+        // The token is released even so: an answer may have been lost.
+        writers_->surrender();
+        return got;
+    }
+    // Where nobody knows what the server did, the reader may have become the writer, and is neither.
+    result try_upgrade(const std::stop_token& stop) override {
+        if (in_forked_child() || stop.stop_requested()) return writers_->acquire(time_point::max(), {}, stop);
+        batch* mine = nullptr;
+        token from;
+        {
+            const guard here(mutex_);
+            const auto me = find(0);
+            if (me == holds_.end() || me->in->readers > 1 || me->in->now != phase::open) return {};
+            mine = me->in;
+            from = mine->core->exchanged(mine->serial);
+            if (from.empty()) return {};
+            if (joined_ == mine) joined_ = nullptr;
+        }
+        result got;
+        bool known = false;
+        try {
+            got = writers_->acquire(time_point::max(), {.once = true, .in_exchange_for = &from}, stop);
+            known = got.serial == 0 && got.cause == errc{};
+        } catch (...) {
+            end_reader(*mine);
+            throw;
+        }
+        if (known) {
+            mine->core->keep();
+        } else {
+            end_reader(*mine);
+        }
+        return got;
+    }
+
     time_point shared_until(std::uint64_t serial) const noexcept override {
         if (in_forked_child()) return {};
         const guard here(mutex_);
@@ -280,7 +340,8 @@ class shared_object final : public shared_core {
         const auto began = time_.now();
         result got;
         try {
-            got = mine.core->acquire(until, {.once = how.once, .guarded = true}, stop);
+            how.guarded = true;
+            got = mine.core->acquire(until, how, stop);
         } catch (...) {
             const guard here(mutex_);
             end_asking(mine);
@@ -311,6 +372,16 @@ class shared_object final : public shared_core {
             next.wake_up();
         }
         return told;
+    }
+
+    // Preconditions: the calling thread is its only reader.
+    void end_reader(batch& mine) noexcept DISTLOCK_EXCLUDES(mutex_) {
+        mine.core->surrender(mine.serial);
+        const guard here(mutex_);
+        *find(0) = holds_.back();
+        holds_.pop_back();
+        mine.readers = 0;
+        mine.now = phase::idle;
     }
 
     // Effects: the next thread that waits in this batch asks, if there is one.

@@ -65,6 +65,10 @@ class any_dialect {
     /// Returns: the same dialect about the lock that a message names.
     virtual std::shared_ptr<const any_dialect> about(std::string_view message) const = 0;
 
+    /// Returns: what takes a lock for `owner` that `from`, which is ours, has in another manner; answered as look(). A dialect
+    /// without that looks.
+    virtual command exchange(const token& owner, const token& from) const = 0;
+
     /// Returns: where releases are told to all who listen; none: they are not told.
     virtual std::optional<std::string> channel() const = 0;
 
@@ -122,6 +126,11 @@ class any_dialect_of final : public any_dialect {
         if constexpr (queueing_dialect<D>)
             return std::make_shared<const any_dialect_of>(std::string(D::name_in(message)), lock_options{});
         return nullptr;
+    }
+
+    command exchange(const token& owner, [[maybe_unused]] const token& from) const override {
+        if constexpr (requires { it_.exchange(owner, from); }) return it_.exchange(owner, from);
+        return it_.look(owner);
     }
 
     std::optional<std::string> channel() const override {

@@ -33,7 +33,7 @@ namespace detail {
 
 // Seldom sent, and therefore with their bodies, in one round trip: no server knows them by their hashes. A connection bounds what
 // it takes of a reply, so a long queue is not told to its end.
-inline constexpr std::string_view plain_inspect =
+inline constexpr std::string_view plain_inspect_queue =
     R"(-- KEYS: lock, fence, owner, queue; or the lock alone.
 -- Returns {token, TTL left in ms, fence, owner, server time in microseconds, size of the queue, its first tickets, each with its
 -- number}, with '' for what is not there, and -1 for a queue that is of another type, or none of
@@ -48,8 +48,10 @@ for i = 1, #queue, 2 do
   bytes = bytes + #queue[i]
   if bytes > 32768 then break end
   first[i], first[i + 1] = queue[i], string.format('%.0f', queue[i + 1])
-end
+end)"sv;
+inline constexpr std::string_view plain_inspect_rest = R"(
 return {text(KEYS[1]), redis.call('pttl', KEYS[1]), text(KEYS[2]), text(KEYS[3]), time[1] * 1000000 + time[2], size, first})"sv;
+inline std::string_view plain_inspect() noexcept { return joined<plain_inspect_queue, plain_inspect_rest>(); }
 
 // The mark tells the owner why; it need not outlast the lease by which the owner knows that all is over. The first write
 // is a DEL: it frees locks of a server that is out of memory, too, and a replica refuses it even where there is
@@ -95,8 +97,8 @@ class plain_inspector {
 
     /// Changes nothing; any replica may answer it.
     command inspect() const {
-        if (mark_.empty()) return {{"EVAL", detail::plain_inspect, "1", key_.name()}, key_.name()};
-        return {{"EVAL", detail::plain_inspect, "4", key_.name(), fence_, owner_, queue_}, key_.name()};
+        if (mark_.empty()) return {{"EVAL", detail::plain_inspect(), "1", key_.name()}, key_.name()};
+        return {{"EVAL", detail::plain_inspect(), "4", key_.name(), fence_, owner_, queue_}, key_.name()};
     }
 
     /// Takes the lock from its owner, and hands it to the first waiter that hears of it; deletes it when there is none.
@@ -115,7 +117,8 @@ class plain_inspector {
     /// Returns: the report; none for a reply that is none.
     std::optional<lock_report> read_inspect(const reply& r) const {
         const auto& parts = r.elements();
-        const bool with_queue = parts.size() == 7;
+        const bool with_readers = parts.size() == 8 && parts[7].is(reply_kind::integer);
+        const bool with_queue = parts.size() == 7 || with_readers;
         if ((parts.size() != 4 && !with_queue) || !parts[0].is(reply_kind::string) ||
             !parts[1].is(reply_kind::integer) || !parts[2].is(reply_kind::string) ||
             !parts[3].is(reply_kind::string) || parts[1].number() < -2)
@@ -124,6 +127,11 @@ class plain_inspector {
         if (with_queue && !read_queue(parts[4], parts[5], parts[6], report)) return std::nullopt;
         if (const auto fence = detail::read_number(parts[2].text()); fence != 0) report.fence = fence;
         if (parts[1].number() == -2) return report;
+        if (with_readers) {
+            report.readers = static_cast<std::uint64_t>(std::max<std::int64_t>(parts[7].number(), 0));
+            report.remaining = std::chrono::milliseconds(parts[1].number());
+            return report;
+        }
         report.holder = holder_of(parts[0].text(), parts[3].text());
         if (parts[1].number() >= 0) report.remaining = std::chrono::milliseconds(parts[1].number());
         return report;
@@ -186,6 +194,7 @@ class plain_inspector {
             waiter.waits = std::chrono::microseconds(time > joined ? time - joined : 0);
             waiter.lease = ticket->lease;
             waiter.channel = ticket->channel;
+            waiter.reads = ticket->reads;
             describe(waiter, ticket->owner_info);
         }
         return true;

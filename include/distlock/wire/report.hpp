@@ -1,6 +1,6 @@
 // What there is to know about a lock from outside: who holds it, for how long, under which fencing token.
 //
-//   struct lock_report { holder, remaining, fence, waiters, queue };
+//   struct lock_report { holder, remaining, fence, waiters, queue, readers };
 #pragma once
 
 #include <chrono>
@@ -28,17 +28,19 @@ struct lock_waiter {
     std::string channel;                ///< where it hears of the lock; empty: nowhere
     std::string host;                   ///< empty unless it set lock_options::owner_info
     std::int64_t pid = 0;
-    std::string label;  ///< the text of lock_options::owner_info
+    std::string label;   ///< the text of lock_options::owner_info
+    bool reads = false;  ///< together with others
 };
 
 /// A moment of a lock's life; it may be over when it is read.
 struct lock_report {
-    std::optional<lock_holder> holder;  ///< none: the lock is free
+    std::optional<lock_holder> holder;  ///< none: the lock is free, or readers have it
     std::optional<std::chrono::milliseconds>
         remaining;                       ///< of a held lock: its TTL on the server; none: it never expires
     std::optional<std::uint64_t> fence;  ///< the last fencing token that was issued; none: none, or long ago
-    std::optional<std::uint64_t> waiters;  ///< tickets in the queue; none: this dialect has no queue
-    std::vector<lock_waiter> queue;        ///< the first of them, at most a hundred
+    std::optional<std::uint64_t> waiters;       ///< tickets in the queue; none: this dialect has no queue
+    std::vector<lock_waiter> queue;             ///< the first of them, at most a hundred
+    std::optional<std::uint64_t> readers = {};  ///< of a shared_mutex that is read under: by so many grants
 };
 
 }  // namespace distlock

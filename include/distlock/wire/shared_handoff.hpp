@@ -19,10 +19,10 @@
 #include <distlock/wire/handoff.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/plain.hpp>
-#include <distlock/wire/plain_inspector.hpp>
 #include <distlock/wire/queue_keys.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/server_error.hpp>
+#include <distlock/wire/shared_inspector.hpp>
 #include <distlock/wire/shared_scripts.hpp>
 #include <distlock/wire/ticket.hpp>
 
@@ -33,7 +33,7 @@ namespace detail {
 // What both sides have in common. All functions are pure; commands are views into this object and the token.
 class shared_queue {
   public:
-    using inspector = plain_inspector;
+    using inspector = shared_inspector;
     static constexpr std::string_view stored_as = "string";
 
     const std::string& name() const noexcept { return key_.name(); }
@@ -56,6 +56,13 @@ class shared_queue {
         return {shared_leave,
                 {name(), keys_.queue, keys_.fence, keys_.owner, readers_},
                 {owner.view(), keys_.needs, owner.fence(), keys_.fence_life}};
+    }
+
+    /// A writer becomes a reader, or the only reader the writer.
+    command exchange(const token& owner, const token& from) const {
+        return {shared_exchange,
+                {name(), keys_.queue, keys_.fence, keys_.owner, readers_},
+                {owner.view(), keys_.needs, from.fence(), keys_.fence_life, from.view()}};
     }
 
     acquire_outcome read_look(const reply& r) const { return read_enter(r); }

@@ -216,6 +216,39 @@ inline constexpr script shared_leave{
            handoff_refuse_as_replica, handoff_leave_body, handoff_keep_fence, shared_leave_rest>,
     "5df29b0636450a6886adbd0274fc75bb5fae0aef"sv};
 
+// Those who read under the lock or wait for it see one step: nobody is let in between. A reader that becomes the writer goes before
+// writers that wait: it could not let them in first without reading what they wrote.
+inline constexpr std::string_view shared_exchange_contract =
+    R"(-- KEYS: lock, queue, fence, owner, readers. ARGV: token, what it needs (a ticket without its token), the largest fence that was
+-- used since or '', its life in ms, the token that has the lock now.
+-- Answers as enter. Nothing changes when that token has not the lock, or is not the only reader.
+)"sv;
+inline constexpr std::string_view shared_exchange_body =
+    R"(local me, holder = read_any(ARGV[1] .. ARGV[2]), find_holder()
+local has = me.reads and holder == mark and redis.call('zscore', KEYS[5], me.token) or holder == me.token
+local alone = holder == mark and redis.call('zscore', KEYS[5], ARGV[5]) and redis.call('zcard', KEYS[5]) == 1
+if not has and holder ~= ARGV[5] and (me.reads or not alone) then
+  return refuse_as_replica() or {0, redis.call('pttl', KEYS[1]), 0, 0, 0}
+end
+)"sv;
+inline constexpr std::string_view shared_exchange_rest =
+    R"(local fence, refused = '', nil
+if me.life then fence, refused = ((has or me.reads) and last_fence or new_fence)(redis.pcall, me.life) end
+if refused then return refused end
+if me.reads then
+  let_in(me, me.lease, has and mark)
+  settle((pass(head(), nil, mark)))
+else
+  redis.call('set', KEYS[1], me.token, 'PX', me.lease)
+  redis.call('del', KEYS[5])
+  describe(me, me.lease)
+end
+return {1, fence, me.lease})"sv;
+inline constexpr script shared_exchange{
+    joined<shared_exchange_contract, handoff_functions, shared_functions, handoff_refuse_as_replica,
+           shared_exchange_body, handoff_keep_fence, shared_exchange_rest>,
+    "8c5581b3a2cd9b292ec8ba158f27c70e90eea7ae"sv};
+
 // Of a reader. The end only moves on.
 inline constexpr script shared_renew{
     R"(-- KEYS: lock, readers. ARGV: token, lease in ms.
