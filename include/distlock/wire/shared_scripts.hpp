@@ -228,7 +228,8 @@ inline constexpr std::string_view shared_exchange_body =
 local has = me.reads and holder == mark and redis.call('zscore', KEYS[5], me.token) or holder == me.token
 local alone = holder == mark and redis.call('zscore', KEYS[5], ARGV[5]) and redis.call('zcard', KEYS[5]) == 1
 if not has and holder ~= ARGV[5] and (me.reads or not alone) then
-  return refuse_as_replica() or {0, redis.call('pttl', KEYS[1]), 0, 0, 0}
+  if not holder then redis.call('del', KEYS[1]) end -- no replica does
+  return holder and refuse_as_replica() or {0, redis.call('pttl', KEYS[1]), 0, 0, 0}
 end
 )"sv;
 inline constexpr std::string_view shared_exchange_rest =
@@ -247,7 +248,7 @@ return {1, fence, me.lease})"sv;
 inline constexpr script shared_exchange{
     joined<shared_exchange_contract, handoff_functions, shared_functions, handoff_refuse_as_replica,
            shared_exchange_body, handoff_keep_fence, shared_exchange_rest>,
-    "8c5581b3a2cd9b292ec8ba158f27c70e90eea7ae"sv};
+    "c7a2653a9b88649cecd5167b2ae0e8920d1ec6d4"sv};
 
 // Of a reader. The end only moves on.
 inline constexpr script shared_renew{
@@ -267,12 +268,13 @@ if not ends or tonumber(ends) <= now then
   redis.call('zrem', KEYS[2], ARGV[1])
   return 0
 end
+redis.call('pexpire', KEYS[1], math.max(redis.call('pttl', KEYS[1]), ARGV[2])) -- first: needs no memory
 redis.call('zadd', KEYS[2], 'XX', string.format('%.0f', math.max(ends, now + ARGV[2])), ARGV[1])
 local last = redis.call('zrange', KEYS[2], '-1', '-1', 'withscores')
 redis.call('pexpireat', KEYS[1], last[2])
 redis.call('pexpireat', KEYS[2], last[2])
 return 1)"sv,
-    "6a809801ccfbf119d3ba899a9d1ad10fdf2c38dd"sv};
+    "f69abc5aa042894fcb661951f6662e2bdc1d5b91"sv};
 
 // Needs neither memory nor the queue: waiters find the lock by looking.
 inline constexpr script shared_leave_minimal{

@@ -1,0 +1,717 @@
+// The scripts of shared locks on a real server: what they answer, and what they leave behind, whatever they find.
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <distlock/base/key.hpp>
+#include <distlock/base/options.hpp>
+#include <distlock/base/token.hpp>
+#include <distlock/testing.hpp>
+#include <distlock/wire/enter_mode.hpp>
+#include <distlock/wire/outcome.hpp>
+#include <distlock/wire/reply.hpp>
+#include <distlock/wire/server_error.hpp>
+#include <distlock/wire/shared_handoff.hpp>
+#include <distlock/wire/shared_inspector.hpp>
+
+#include "support/catch.hpp"
+#include "support/fresh_name.hpp"
+#include "support/redis_link.hpp"
+#include "support/waiting.hpp"
+
+using namespace std::chrono_literals;
+using distlock::enter_mode;
+using distlock::errc;
+using distlock::exclusive_handoff;
+using distlock::lock_options;
+using distlock::reply;
+using distlock::shared_handoff;
+using distlock::token;
+using distlock::testing::redis_server;
+using got = distlock::acquire_outcome::kind;
+
+namespace {
+
+constexpr auto mark = "distlock:readers";
+const std::string deaf = "nobody:listens";
+
+struct place {
+    explicit place(std::optional<redis_server>& private_one)
+        : server(private_one ? *private_one : private_one.emplace()), link(server.socket_path()) {}
+    explicit place(redis_server& of) : server(of), link(of.socket_path()) {}
+    redis_server& server;
+    redis_link link;
+};
+
+place& common() {
+    static redis_server server;
+    static place all(server);
+    return all;
+}
+
+// The keys of one lock, as a stranger sees them.
+struct lock_keys {
+    explicit lock_keys(place& where, std::string name = fresh_name())
+        : at(where),
+          K(std::move(name)),
+          Q(distlock::key(K).sibling("queue")),
+          fence(distlock::key(K).sibling("fence")),
+          who(distlock::key(K).sibling("owner")),
+          readers(distlock::key(K).sibling("readers")) {}
+    std::string ask(std::initializer_list<std::string_view> words) const { return at.server.command(words); }
+    std::string holder() const { return ask({"GET", K}); }
+    bool read() const { return holder() == mark; }
+    int reading() const { return std::stoi(ask({"ZCARD", readers})); }
+    int queued() const { return std::stoi(ask({"ZCARD", Q})); }
+    std::int64_t ttl(const std::string& key) const { return std::stoll(ask({"PTTL", key})); }
+    bool free() const { return ask({"EXISTS", K, Q, who, readers}) == "0"; }
+
+    place& at;
+    const std::string K, Q, fence, who, readers;
+};
+
+// One that reads or writes, or wants to.
+template <class Dialect>
+struct asker {
+    explicit asker(const lock_keys& of, const lock_options& options = {.lease = 30s},
+                   const std::string& channel = "")
+        : keys(of), dialect(of.K, options, channel) {}
+    distlock::acquire_outcome enter(enter_mode mode) {
+        last = ask(dialect.enter(me, mode));
+        return dialect.read_enter(last);
+    }
+    bool granted(enter_mode mode = enter_mode::try_once) { return enter(mode).what == got::granted; }
+    bool waits() {
+        const auto outcome = enter(enter_mode::join);
+        return outcome.what == got::busy && outcome.queued.ticket != 0;
+    }
+    int leave() { return static_cast<int>(ask(dialect.release(me)).number()); }
+    int renew() { return static_cast<int>(ask(dialect.renew(me)).number()); }
+    reply ask(const distlock::command& cmd) { return keys.at.link.ask(cmd); }
+    bool has() const {
+        return keys.holder() == me.view() ||
+               (keys.read() && keys.ask({"ZSCORE", keys.readers, me.view()}) != "(nil)");
+    }
+
+    const lock_keys& keys;
+    Dialect dialect;
+    token me = token::generate();
+    reply last = reply::nil();
+};
+using reader = asker<shared_handoff>;
+using writer = asker<exclusive_handoff>;
+
+constexpr enter_mode modes[] = {enter_mode::try_once, enter_mode::join, enter_mode::last};
+
+// Effects: it is past its end, though its place stands.
+void lapse(const reader& one) { one.keys.ask({"ZADD", one.keys.readers, "1000", one.me.view()}); }
+
+bool refused(const reply& r, errc cause) {
+    UNSCOPED_INFO(r.text() << " " << r.number());
+    return r.is(distlock::reply_kind::error) && distlock::classify_error(r.text()).cause == cause;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "readers have a lock together, each with an end of its own, and the key lasts as long as the last of "
+    "them") {
+    for (const bool fencing : {false, true}) {
+        const lock_keys it(common());
+        reader first(it, {.lease = 20s, .fencing = fencing});
+        reader second(it, {.lease = 50s, .fencing = fencing});
+        CHECK(first.granted());
+        CHECK(it.read());
+        CHECK(it.ttl(it.K) <= 20'000);
+        CHECK(it.ttl(it.readers) <= 20'000);
+        CHECK(it.ttl(it.readers) > 10'000);
+        CHECK(second.granted());
+        CHECK(it.reading() == 2);
+        CHECK(it.ttl(it.K) > 40'000);
+        CHECK(second.leave() == 1);
+        CHECK(it.ttl(it.K) <= 20'000);
+        CHECK(it.ttl(it.readers) <= 20'000);
+        CHECK(first.leave() == 1);
+        CHECK(it.free());
+        CHECK(first.leave() == 0);
+        CHECK((it.ttl(it.fence) > 0) == fencing);
+    }
+}
+
+TEST_CASE("a waiter that is let in at once has an offer's time, in every mode that waits") {
+    for (const auto mode : modes) {
+        for (const bool beside : {false, true}) {
+            const lock_keys it(common());
+            reader other(it, {.lease = 1s});
+            if (beside) REQUIRE(other.granted());
+            reader mine(it, {.lease = 30s});
+            const auto outcome = mine.enter(mode);
+            CHECK(outcome.what == got::granted);
+            CHECK(outcome.granted_for == (mode == enter_mode::try_once ? 30'000ms : 2'000ms));
+            CHECK(it.ttl(it.K) <= outcome.granted_for->count());
+            CHECK(it.ttl(it.K) > outcome.granted_for->count() - 900);
+        }
+    }
+}
+
+TEST_CASE("a writer is alone: it keeps readers and writers out, readers keep writers out") {
+    const lock_keys it(common());
+    writer alone(it);
+    reader late(it);
+    writer other(it);
+    REQUIRE(alone.granted());
+    CHECK(it.holder() == alone.me.view());
+    for (const auto mode : modes) {
+        CHECK_FALSE(late.granted(mode));
+        CHECK_FALSE(other.granted(mode));
+    }
+    CHECK(alone.leave() == 1);
+    CHECK(it.free());
+    REQUIRE(late.granted());
+    for (const auto mode : modes) CHECK_FALSE(other.granted(mode));
+    CHECK(late.leave() == 1);
+    CHECK(it.free());
+}
+
+TEST_CASE("every client that takes a lock by SET NX excludes readers and writers, and they exclude it") {
+    const lock_keys it(common());
+    reader one(it);
+    writer other(it);
+    REQUIRE(it.ask({"SET", it.K, "a stranger", "NX", "PX", "20000"}) == "OK");
+    CHECK_FALSE(one.granted());
+    CHECK_FALSE(other.granted());
+    CHECK(one.leave() == -1);
+    CHECK(one.renew() == -1);
+    CHECK(it.holder() == "a stranger");
+    it.ask({"DEL", it.K});
+    REQUIRE(one.granted());
+    CHECK(it.ask({"SET", it.K, "a stranger", "NX", "PX", "20000"}) == "(nil)");
+    CHECK(one.leave() == 1);
+}
+
+TEST_CASE(
+    "a reader that comes after a waiting writer waits behind it, and the readers behind it enter together") {
+    const lock_keys it(common());
+    reader inside(it);
+    writer next(it);
+    reader behind[3]{reader(it), reader(it), reader(it)};
+    writer last(it);
+    reader beyond(it);
+    REQUIRE(inside.granted());
+    CHECK(next.waits());
+    for (auto& one : behind) {
+        CHECK_FALSE(one.granted());
+        CHECK(one.waits());
+    }
+    CHECK(last.waits());
+    CHECK(beyond.waits());
+    CHECK(beyond.enter(enter_mode::join).queued.position == 5);
+    CHECK(inside.leave() == 1);
+    CHECK(next.has());
+    CHECK(it.queued() == 5);
+    CHECK(it.ttl(it.K) <= 2'000);
+    CHECK(next.leave() == 1);
+    CHECK(it.reading() == 3);
+    for (auto& one : behind) CHECK(one.has());
+    CHECK(it.queued() == 2);
+    CHECK(behind[0].leave() == 1);
+    CHECK(behind[1].leave() == 1);
+    CHECK_FALSE(last.has());
+    CHECK(behind[2].leave() == 1);
+    CHECK(last.has());
+    CHECK(last.leave() == 1);
+    CHECK(beyond.has());
+    CHECK(beyond.leave() == 1);
+    CHECK(it.free());
+}
+
+TEST_CASE("a reader that asks again is granted again, and its end is never nearer than before") {
+    for (const auto mode : modes) {
+        const lock_keys it(common());
+        reader one(it, {.lease = 30s, .fencing = true});
+        reader other(it);
+        const auto first = one.enter(enter_mode::try_once);
+        REQUIRE(other.granted());
+        const auto again = one.enter(mode);
+        CHECK(again.what == got::granted);
+        CHECK(again.fence == first.fence);
+        CHECK(*again.granted_for > 20s);
+        CHECK(it.reading() == 2);
+        CHECK(it.queued() == 0);
+    }
+}
+
+TEST_CASE("who was first in the queue is granted the lock in the answer, and readers behind it with it") {
+    const lock_keys it(common());
+    writer inside(it);
+    REQUIRE(inside.granted());
+    reader one(it);
+    reader two(it);
+    REQUIRE(one.waits());
+    REQUIRE(two.waits());
+    it.ask({"DEL", it.K});
+    CHECK(one.granted(enter_mode::join));
+    CHECK(two.has());
+    CHECK(it.queued() == 0);
+    CHECK(it.reading() == 2);
+}
+
+TEST_CASE("a reader past its end reads no more, however long others do") {
+    const lock_keys it(common());
+    reader dead(it);
+    reader living(it);
+    REQUIRE(dead.granted());
+    REQUIRE(living.granted());
+    lapse(dead);
+    CHECK(dead.renew() == 0);
+    CHECK(living.renew() == 1);
+    writer next(it);
+    REQUIRE(next.waits());
+    CHECK(it.reading() == 1);
+    lapse(dead);
+    CHECK(living.leave() == 1);
+    CHECK(next.has());
+    CHECK(dead.leave() == -1);
+    CHECK(next.has());
+}
+
+TEST_CASE("who waits for readers is told when the first of them may be past its end") {
+    const lock_keys it(common());
+    reader dead(it, {.lease = 3s});
+    reader living(it, {.lease = 40s});
+    REQUIRE(dead.granted());
+    REQUIRE(living.granted());
+    writer next(it);
+    CHECK(next.enter(enter_mode::join).ttl <= 3s);
+    REQUIRE(dead.leave() == 1);
+    CHECK(next.enter(enter_mode::join).ttl > 30s);
+}
+
+TEST_CASE("the last reader past its end takes the lock with it") {
+    const lock_keys it(common());
+    reader dead(it);
+    REQUIRE(dead.granted());
+    lapse(dead);
+    writer next(it);
+    CHECK(next.granted());
+    CHECK(it.holder() == next.me.view());
+    CHECK(it.reading() == 0);
+}
+
+TEST_CASE("a reader's renewal moves its own end, and never nearer") {
+    const lock_keys it(common());
+    reader one(it, {.lease = 3s});
+    reader other(it, {.lease = 40s});
+    REQUIRE(one.granted());
+    CHECK(one.renew() == 1);
+    REQUIRE(other.granted());
+    const auto before = it.ttl(it.K);
+    CHECK(one.renew() == 1);
+    CHECK(it.ttl(it.K) <= before);
+    CHECK(it.ttl(it.K) > 30'000);
+    it.ask({"ZADD", it.readers, "99999999999999", one.me.view()});
+    CHECK(one.renew() == 1);
+    CHECK(it.ask({"ZSCORE", it.readers, one.me.view()}) == "99999999999999");
+    CHECK(other.leave() == 1);
+    CHECK(other.renew() == 0);
+}
+
+TEST_CASE("a writer that gives up lets in the readers it kept waiting, by whatever way it leaves") {
+    for (const bool posted : {false, true}) {
+        const lock_keys it(common());
+        reader inside(it);
+        writer next(it);
+        reader behind(it);
+        REQUIRE(inside.granted());
+        REQUIRE(next.waits());
+        REQUIRE(behind.waits());
+        if (posted) {
+            next.leave();
+        } else {
+            CHECK(next.enter(enter_mode::last).what == got::busy);
+        }
+        CHECK(behind.has());
+        CHECK(inside.has());
+        CHECK(it.queued() == 0);
+        CHECK(inside.leave() == 1);
+        CHECK(behind.leave() == 1);
+        CHECK(it.free());
+    }
+}
+
+TEST_CASE("a waiter that nobody can tell is passed over, and so is what is no ticket") {
+    const lock_keys it(common());
+    reader inside(it);
+    REQUIRE(inside.granted());
+    writer deaf_one(it, {.lease = 30s}, deaf);
+    REQUIRE(deaf_one.waits());
+    it.ask({"ZADD", it.Q, "1", "no ticket"});
+    reader deaf_reader(it, {.lease = 30s}, deaf);
+    it.ask({"ZADD", it.Q, "2", std::string(deaf_reader.me.view()) + " 30000 0 P14 " + deaf});
+    reader behind(it);
+    CHECK(behind.granted(enter_mode::join));
+    CHECK(it.queued() == 0);
+    CHECK(it.reading() == 2);
+}
+
+TEST_CASE("a hand-over is told on the channel, to each as what it is") {
+    const lock_keys it(common());
+    redis_link ears(common().server.socket_path());
+    const std::string channel = "process:" + fresh_name();
+    ears.subscribe(channel);
+    writer inside(it, {.lease = 30s, .fencing = true});
+    REQUIRE(inside.granted());
+    const auto written = inside.dialect.read_enter(inside.last).fence;
+    reader one(it, {.lease = 30s, .fencing = true}, channel);
+    reader two(it, {.lease = 30s, .fencing = true}, channel);
+    writer three(it, {.lease = 1s}, channel);
+    REQUIRE(one.waits());
+    REQUIRE(two.waits());
+    REQUIRE(three.waits());
+    CHECK(inside.leave() == 1);
+    for (const reader* who : {&one, &two}) {
+        const auto text = ears.message();
+        REQUIRE(text);
+        const auto given = shared_handoff::read_message(*text);
+        REQUIRE(given);
+        CHECK(given->owner == who->me);
+        CHECK(given->ttl == 2s);
+        CHECK(given->fence == written);  // what they read is the last writer's
+        CHECK(shared_handoff::name_in(*text) == it.K);
+    }
+    CHECK(one.leave() == 1);
+    CHECK_FALSE(ears.message(0ms));
+    CHECK(two.leave() == 1);
+    const auto text = ears.message();
+    REQUIRE(text);
+    const auto given = exclusive_handoff::read_message(*text);
+    REQUIRE(given);
+    CHECK(given->owner == three.me);
+    CHECK(given->ttl == 1s);
+    CHECK(given->fence == 0);
+}
+
+TEST_CASE("fences grow with every writer, and readers have that of the last one") {
+    const lock_keys it(common());
+    std::uint64_t last = 0;
+    for (int i = 0; i < 3; ++i) {
+        writer w(it, {.lease = 30s, .fencing = true});
+        const auto mine = w.enter(enter_mode::try_once).fence;
+        CHECK(mine > last);
+        last = mine;
+        CHECK(w.leave() == 1);
+        reader r(it, {.lease = 30s, .fencing = true});
+        CHECK(r.enter(enter_mode::try_once).fence == mine);
+        CHECK(r.leave() == 1);
+    }
+}
+
+TEST_CASE("a set of readers that is left of another time lets nobody in") {
+    const lock_keys it(common());
+    reader ghost(it);
+    it.ask({"ZADD", it.readers, "99999999999999", ghost.me.view()});
+    SECTION("a writer takes the lock by SET NX") {
+        const token stranger = token::generate();
+        REQUIRE(it.ask({"SET", it.K, stranger.view(), "NX", "PX", "20000"}) == "OK");
+        CHECK(ghost.renew() == -1);
+        CHECK_FALSE(ghost.granted());
+    }
+    SECTION("a reader comes") {
+        reader one(it);
+        CHECK(one.granted());
+        CHECK(it.reading() == 1);
+        CHECK(ghost.renew() == 0);
+    }
+    SECTION("a reader is let in by a release") {
+        writer w(it);
+        reader one(it);
+        REQUIRE(w.granted(enter_mode::join));
+        it.ask({"ZADD", it.readers, "99999999999999", ghost.me.view()});
+        REQUIRE(one.waits());
+        CHECK(w.leave() == 1);
+        CHECK(it.reading() == 1);
+        CHECK(one.has());
+    }
+    SECTION("nobody has the lock") { CHECK(ghost.renew() == 0); }
+}
+
+TEST_CASE("readers whose key is deleted or evicted have it no more, and nothing is left of them") {
+    const lock_keys it(common());
+    reader one(it);
+    reader two(it);
+    REQUIRE(one.granted());
+    REQUIRE(two.granted());
+    it.ask({"DEL", it.K});
+    CHECK(one.renew() == 0);
+    writer next(it);
+    CHECK(next.granted());
+    CHECK(two.renew() == -1);
+    CHECK(two.leave() == -1);
+    CHECK(next.has());
+    CHECK(next.leave() == 1);
+    CHECK(it.free());
+}
+
+TEST_CASE("a writer becomes a reader in one step, and readers at the front enter with it") {
+    const lock_keys it(common());
+    writer inside(it, {.lease = 30s, .fencing = true, .owner_info = "night job"});
+    REQUIRE(inside.granted());
+    reader waits(it);
+    writer last(it);
+    REQUIRE(waits.waits());
+    REQUIRE(last.waits());
+    reader then(it, {.lease = 30s, .fencing = true});
+    for (int i = 0; i < 2; ++i) {  // the answer may be lost
+        const auto outcome = then.dialect.read_look(then.ask(then.dialect.exchange(then.me, inside.me)));
+        CHECK(outcome.what == got::granted);
+        CHECK(outcome.fence == inside.dialect.read_enter(inside.last).fence);
+        CHECK(it.read());
+        CHECK(it.reading() == 2);
+        CHECK(it.queued() == 1);
+        CHECK(it.ask({"EXISTS", it.who}) == "0");
+    }
+    CHECK(inside.leave() == -1);
+    CHECK(it.reading() == 2);
+    CHECK(then.leave() == 1);
+    CHECK(waits.leave() == 1);
+    CHECK(last.has());
+}
+
+TEST_CASE("the only reader becomes the writer in one step, before writers that wait") {
+    const lock_keys it(common());
+    reader one(it);
+    reader two(it);
+    REQUIRE(one.granted());
+    REQUIRE(two.granted());
+    writer waits(it);
+    REQUIRE(waits.waits());
+    writer then(it, {.lease = 30s, .fencing = true, .owner_info = "night job"});
+    const auto asks = [&] {
+        return then.dialect.read_look(then.ask(then.dialect.exchange(then.me, one.me)));
+    };
+    CHECK(asks().what == got::busy);
+    CHECK(it.reading() == 2);
+    CHECK(two.leave() == 1);
+    const auto first = asks();
+    CHECK(first.what == got::granted);
+    CHECK(first.fence > 0);
+    CHECK(it.holder() == then.me.view());
+    CHECK(it.ask({"EXISTS", it.readers}) == "0");
+    CHECK(it.ask({"EXISTS", it.who}) == "1");
+    CHECK(asks().fence == first.fence);
+    CHECK(one.leave() == -1);
+    CHECK(then.has());
+    CHECK(then.leave() == 1);
+    CHECK(waits.has());
+}
+
+TEST_CASE("who has nothing exchanges nothing, and the lock is not touched") {
+    for (const bool reads : {false, true}) {
+        const lock_keys it(common());
+        const token stranger = token::generate();
+        reader r(it);
+        writer w(it);
+        const auto asks = [&] {
+            return reads ? r.dialect.read_look(r.ask(r.dialect.exchange(r.me, stranger))).what
+                         : w.dialect.read_look(w.ask(w.dialect.exchange(w.me, stranger))).what;
+        };
+        CHECK(asks() == got::busy);
+        CHECK(it.free());
+        writer other(it);
+        REQUIRE(other.granted());
+        CHECK(asks() == got::busy);
+        CHECK(other.has());
+        CHECK(other.leave() == 1);
+        reader beside(it);
+        REQUIRE(beside.granted());
+        CHECK(asks() == got::busy);
+        CHECK(it.reading() == 1);
+    }
+}
+
+TEST_CASE("a key of another type is an error, and stays as it is") {
+    const auto is_a_list = [](const lock_keys& it, const std::string& key) {
+        it.ask({"DEL", key});
+        it.ask({"RPUSH", key, "a"});
+        it.ask({"PEXPIRE", key, "60000"});
+    };
+    for (const bool reads : {false, true}) {
+        const lock_keys it(common());
+        reader r(it);
+        writer w(it, {.lease = 30s, .fencing = true});
+        const auto enter = [&] { return reads ? r.ask(r.dialect.look(r.me)) : w.ask(w.dialect.look(w.me)); };
+        is_a_list(it, it.K);
+        CHECK(refused(enter(), errc::wrong_type));
+        CHECK(refused(r.ask(r.dialect.renew(r.me)), errc::wrong_type));
+        CHECK(refused(r.ask(r.dialect.release(r.me)), errc::wrong_type));
+        CHECK(refused(r.ask(r.dialect.exchange(r.me, w.me)), errc::wrong_type));
+        CHECK(it.ask({"TYPE", it.K}) == "list");
+        it.ask({"DEL", it.K});
+        is_a_list(it, it.Q);
+        CHECK(refused(enter(), errc::wrong_type));
+        CHECK(it.ask({"EXISTS", it.K, it.readers}) == "0");
+        it.ask({"DEL", it.Q});
+        if (!reads) continue;
+        REQUIRE(r.granted());
+        is_a_list(it, it.readers);
+        CHECK(refused(enter(), errc::wrong_type));
+        CHECK(it.read());
+    }
+}
+
+TEST_CASE("a fence that cannot be made refuses a writer, and leaves no lock behind") {
+    const lock_keys it(common());
+    it.ask({"RPUSH", it.fence, "a"});
+    writer w(it, {.lease = 30s, .fencing = true});
+    CHECK(refused(w.ask(w.dialect.look(w.me)), errc::wrong_type));
+    CHECK(it.free());
+    reader r(it, {.lease = 30s, .fencing = true});
+    CHECK(refused(r.ask(r.dialect.look(r.me)), errc::wrong_type));
+    CHECK(it.free());
+    reader beside(it);
+    REQUIRE(beside.granted());
+    CHECK(refused(r.ask(r.dialect.look(r.me)), errc::wrong_type));
+    CHECK(it.reading() == 1);
+    it.ask({"DEL", it.fence});
+}
+
+TEST_CASE("a waiter that can have no fence is passed over") {
+    const lock_keys it(common());
+    writer inside(it);
+    REQUIRE(inside.granted());
+    reader one(it, {.lease = 30s, .fencing = true});
+    writer two(it, {.lease = 30s, .fencing = true});
+    reader three(it);
+    REQUIRE(one.waits());
+    REQUIRE(two.waits());
+    REQUIRE(three.waits());
+    it.ask({"DEL", it.fence});
+    it.ask({"RPUSH", it.fence, "a"});
+    CHECK(inside.leave() == 1);
+    CHECK(three.has());
+    CHECK(it.reading() == 1);
+    CHECK(it.queued() == 0);
+    CHECK(three.leave() == 1);
+    CHECK(it.free());
+    it.ask({"DEL", it.fence});
+}
+
+TEST_CASE("a server out of memory lets nobody in, and changes nothing; a release is done") {
+    std::optional<redis_server> of;
+    place at(of);
+    const lock_keys it(at);
+    reader r(it);
+    writer w(it, {.lease = 30s, .fencing = true});
+    reader inside(it);
+    const lock_keys other(at);
+    reader elsewhere(other);
+    REQUIRE(elsewhere.granted());
+    at.server.command({"CONFIG", "SET", "maxmemory", "1"});
+    for (const auto mode : modes) {
+        CHECK(refused(r.ask(r.dialect.enter(r.me, mode)), errc::out_of_memory));
+        CHECK(refused(w.ask(w.dialect.enter(w.me, mode)), errc::out_of_memory));
+    }
+    CHECK(it.free());
+    CHECK(elsewhere.renew() == 1);
+    CHECK(elsewhere.leave() == 1);
+    CHECK(other.free());
+}
+
+TEST_CASE("a replica says that it is one, whatever it is asked") {
+    const redis_server master({.tcp = true, .arguments = {"--repl-diskless-sync-delay", "0"}});
+    redis_server replica;
+    place of_master(const_cast<redis_server&>(master));
+    place of_replica(replica);
+    for (const int had : {0, 1, 2}) {
+        const std::string name = fresh_name();
+        const lock_keys there(of_master, name);
+        const lock_keys it(of_replica, name);
+        reader r(there);
+        writer w(there);
+        if (had == 1) REQUIRE(r.granted());
+        if (had == 2) REQUIRE(w.granted());
+        replica.command({"REPLICAOF", "127.0.0.1", std::to_string(master.port())});
+        REQUIRE(eventually([&] { return it.holder() == there.holder(); }));
+        REQUIRE(eventually([&] {
+            return replica.command({"INFO", "replication"}).find("master_link_status:up") !=
+                   std::string::npos;
+        }));
+        const auto says = [&](const distlock::command& cmd) {
+            return refused(of_replica.link.ask(cmd), errc::read_only);
+        };
+        reader one(it);
+        writer other(it);
+        for (const auto mode : modes) {
+            CHECK(says(one.dialect.enter(one.me, mode)));
+            CHECK(says(other.dialect.enter(other.me, mode)));
+        }
+        CHECK(says(one.dialect.renew(one.me)));
+        CHECK(says(one.dialect.release(one.me)));
+        CHECK(says(other.dialect.release(other.me)));
+        CHECK(says(one.dialect.release_minimal(one.me)));
+        CHECK(says(one.dialect.exchange(one.me, w.me)));
+    }
+}
+
+TEST_CASE("the release that needs least removes one reader, and frees the lock after the last") {
+    const lock_keys it(common());
+    reader one(it);
+    reader two(it);
+    REQUIRE(one.granted());
+    REQUIRE(two.granted());
+    const auto minimal = [](reader& r) { return r.ask(r.dialect.release_minimal(r.me)).number(); };
+    CHECK(minimal(one) == 1);
+    CHECK(minimal(one) == 0);
+    CHECK(it.reading() == 1);
+    CHECK(minimal(two) == 1);
+    CHECK(it.free());
+    writer w(it);
+    REQUIRE(w.granted());
+    CHECK(minimal(two) == -1);
+    CHECK(w.has());
+}
+
+TEST_CASE("an operator takes the lock from all readers at once, and it is handed on") {
+    const lock_keys it(common());
+    reader one(it);
+    reader two(it);
+    REQUIRE(one.granted());
+    REQUIRE(two.granted());
+    writer next(it);
+    REQUIRE(next.waits());
+    const distlock::shared_inspector about(it.K);
+    const auto seen = about.read_inspect(common().link.ask(about.inspect()));
+    REQUIRE(seen);
+    CHECK(seen->readers == 2U);
+    CHECK(seen->waiters == 1U);
+    CHECK(about.read_force_release(common().link.ask(about.force_release())) == true);
+    CHECK(next.has());
+    CHECK(one.renew() == -1);
+    CHECK(about.was_forced(common().link.ask(about.forced()), one.me));
+    CHECK(about.read_force_release(common().link.ask(about.force_release())) == true);
+    CHECK(it.free());
+    CHECK(about.read_force_release(common().link.ask(about.force_release())) == false);
+    CHECK(about.was_forced(common().link.ask(about.forced()), next.me));
+}
+
+TEST_CASE("what is late or repeated changes nothing for others") {
+    const lock_keys it(common());
+    reader one(it);
+    writer two(it);
+    REQUIRE(one.granted());
+    REQUIRE(two.waits());
+    REQUIRE(two.waits());
+    CHECK(it.queued() == 1);
+    CHECK(one.leave() == 1);
+    CHECK(one.leave() == -1);
+    CHECK(two.has());
+    CHECK(one.renew() == -1);
+    CHECK(two.granted(enter_mode::join));
+    CHECK(two.leave() == 1);
+    CHECK(two.leave() == 0);
+    CHECK(two.renew() == 0);
+    CHECK(it.free());
+}
