@@ -146,12 +146,14 @@ class shared_object final : public shared_core {
     result try_upgrade(const std::stop_token& stop) override {
         if (in_forked_child() || stop.stop_requested()) return writers_->acquire(time_point::max(), {}, stop);
         batch* mine = nullptr;
+        std::uint64_t serial = 0;
         token from;
         {
             const guard here(mutex_);
             const auto me = find(0);
             if (me == holds_.end() || me->in->readers > 1 || me->in->now != phase::open) return {};
             mine = me->in;
+            serial = me->serial;
             from = mine->core->exchanged(mine->serial);
             if (from.empty()) return {};
             if (joined_ == mine) joined_ = nullptr;
@@ -162,13 +164,13 @@ class shared_object final : public shared_core {
             got = writers_->acquire(time_point::max(), {.once = true, .in_exchange_for = &from}, stop);
             known = got.serial == 0 && got.cause == errc{};
         } catch (...) {
-            end_reader(*mine);
+            end_reader(*mine, serial);
             throw;
         }
         if (known) {
             mine->core->keep();
         } else {
-            end_reader(*mine);
+            end_reader(*mine, serial);
         }
         return got;
     }
@@ -213,6 +215,7 @@ class shared_object final : public shared_core {
         std::thread::id thread;
         std::uint64_t serial;
         batch* in;
+        bool guarded;
     };
     struct turn {
         batch* asks = nullptr;  // by this thread, next
@@ -239,11 +242,16 @@ class shared_object final : public shared_core {
     };
 
     using holds = std::vector<hold>;
+    // `serial`: 0: what the calling thread has; what no guard ends comes first.
     holds::const_iterator find(std::uint64_t serial) const noexcept DISTLOCK_REQUIRES(mutex_) {
         const auto me = std::this_thread::get_id();
-        return std::find_if(holds_.begin(), holds_.end(), [&](const hold& one) {
-            return serial != 0 ? one.serial == serial : one.thread == me;
-        });
+        auto found = holds_.end();
+        for (auto one = holds_.begin(); one != holds_.end(); ++one) {
+            if (serial != 0 ? one->serial != serial : one->thread != me) continue;
+            if (found == holds_.end() || !one->guarded) found = one;
+            if (!one->guarded) break;
+        }
+        return found;
     }
     holds::iterator find(std::uint64_t serial) noexcept DISTLOCK_REQUIRES(mutex_) {
         return holds_.begin() + (std::as_const(*this).find(serial) - holds_.cbegin());
@@ -257,9 +265,9 @@ class shared_object final : public shared_core {
     }
 
     // Preconditions: make_room(), for each that was not let in yet.
-    result let_in(batch& to, std::thread::id whom) noexcept DISTLOCK_REQUIRES(mutex_) {
+    result let_in(batch& to, std::thread::id whom, bool guarded) noexcept DISTLOCK_REQUIRES(mutex_) {
         ++to.readers;
-        holds_.push_back({whom, ++serial_, &to});
+        holds_.push_back({whom, ++serial_, &to, guarded});
         return {.serial = serial_, .fence = to.fence};
     }
 
@@ -285,7 +293,7 @@ class shared_object final : public shared_core {
         guard here(mutex_);
         make_room();
         if (joined_ != nullptr && joined_->now == phase::open && may_join(*joined_))
-            return {.told = let_in(*joined_, me.thread)};
+            return {.told = let_in(*joined_, me.thread, me.guarded)};
         if (once || joined_ == nullptr || joined_->now != phase::asking) {
             batch& mine = begin_asking();
             if (!once) joined_ = &mine;
@@ -340,8 +348,8 @@ class shared_object final : public shared_core {
         const auto began = time_.now();
         result got;
         try {
-            how.guarded = true;
-            got = mine.core->acquire(until, how, stop);
+            // Whichever thread comes last ends it.
+            got = mine.core->acquire(until, {how.once, true, how.in_exchange_for}, stop);
         } catch (...) {
             const guard here(mutex_);
             end_asking(mine);
@@ -363,11 +371,11 @@ class shared_object final : public shared_core {
             distlock::detail::saturating_add(time_.now(), duration(options_.local_budget.get()));
         if (joined_ == nullptr && waiting_writers_ == 0) joined_ = &mine;
         --expected_;
-        const auto told = let_in(mine, std::this_thread::get_id());
+        const auto told = let_in(mine, std::this_thread::get_id(), how.guarded);
         while (!mine.members.empty()) {
             auto& next = mine.members.dequeue(wake::granted);
             --expected_;
-            next.serial = let_in(mine, next.thread).serial;
+            next.serial = let_in(mine, next.thread, next.guarded).serial;
             next.fence = mine.fence;
             next.wake_up();
         }
@@ -375,10 +383,10 @@ class shared_object final : public shared_core {
     }
 
     // Preconditions: the calling thread is its only reader.
-    void end_reader(batch& mine) noexcept DISTLOCK_EXCLUDES(mutex_) {
+    void end_reader(batch& mine, std::uint64_t serial) noexcept DISTLOCK_EXCLUDES(mutex_) {
         mine.core->surrender(mine.serial);
         const guard here(mutex_);
-        *find(0) = holds_.back();
+        *find(serial) = holds_.back();
         holds_.pop_back();
         mine.readers = 0;
         mine.now = phase::idle;
