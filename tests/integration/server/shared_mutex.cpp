@@ -25,6 +25,7 @@
 #include "support/fresh_name.hpp"
 #include "support/in_child.hpp"
 #include "support/lock_on_server.hpp"
+#include "support/sleepers.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -648,15 +649,11 @@ TEST_CASE("a thread that waits for the writer's side is not handed it by a downg
     party a(name, {.release = distlock::confirmed, .local_budget = 1h});
     a.m.lock();
     std::atomic<bool> wrote{false};
-    std::jthread writes([&] {
+    sleeper writes([&] {
         const std::lock_guard guard(a.m);
         wrote = true;
     });
-    std::atomic<bool> waited{false};
-    CHECK(eventually([&] {
-        waited = true;
-        return waited.load();
-    }));
+    REQUIRE(writes.sleeps());
     a.m.downgrade();
     REQUIRE(waits(name, 1));
     CHECK_FALSE(wrote);
