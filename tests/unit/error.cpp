@@ -49,6 +49,7 @@ constexpr std::array table{
     row{errc::no_server, std::errc::no_such_file_or_directory},
     row{errc::no_thread, std::errc::resource_unavailable_try_again},
     row{errc::not_replicated, std::errc::resource_unavailable_try_again},
+    row{errc::limit_mismatch, std::errc::invalid_argument},
     row{errc::not_held, std::errc::operation_not_permitted},
 };
 

@@ -203,7 +203,7 @@ TEST_CASE("a report says how many read, and who of the queue wants to") {
                       reply::integer(3)}));
     REQUIRE(report);
     CHECK_FALSE(report->holder);
-    CHECK(report->readers == 3U);
+    CHECK(report->shares == 3U);
     CHECK(report->remaining == 900ms);
     CHECK(report->fence == 7U);
     REQUIRE(report->queue.size() == 2);

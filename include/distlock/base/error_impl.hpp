@@ -79,6 +79,8 @@ DISTLOCK_INLINE std::string detail::error_category_type::message(int value) cons
         case errc::not_replicated:
             return "too few replicas acknowledged the lock, so it was released; look at their lag, or lower "
                    "replicas";
+        case errc::limit_mismatch:
+            return "processes disagree on the limit of this semaphore; give all the same, or resize() it";
         case errc::not_held:
             return "this thread has not locked it, or has lost it; lock it first, and watch lost()";
     }
@@ -93,6 +95,7 @@ DISTLOCK_INLINE std::error_condition detail::error_category_type::default_error_
         case errc::invalid_option:
         case errc::invalid_uri:
         case errc::wrong_type:
+        case errc::limit_mismatch:
             return std::errc::invalid_argument;
         case errc::wrong_process:
         case errc::not_held:

@@ -128,7 +128,7 @@ class plain_inspector {
         if (const auto fence = detail::read_number(parts[2].text()); fence != 0) report.fence = fence;
         if (parts[1].number() == -2) return report;
         if (with_readers) {
-            report.readers = static_cast<std::uint64_t>(std::max<std::int64_t>(parts[7].number(), 0));
+            report.shares = static_cast<std::uint64_t>(std::max<std::int64_t>(parts[7].number(), 0));
             report.remaining = std::chrono::milliseconds(parts[1].number());
             return report;
         }

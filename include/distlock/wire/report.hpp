@@ -1,6 +1,6 @@
 // What there is to know about a lock from outside: who holds it, for how long, under which fencing token.
 //
-//   struct lock_report { holder, remaining, fence, waiters, queue, readers };
+//   struct lock_report { holder, remaining, fence, waiters, queue, shares };
 #pragma once
 
 #include <chrono>
@@ -38,9 +38,10 @@ struct lock_report {
     std::optional<std::chrono::milliseconds>
         remaining;                       ///< of a held lock: its TTL on the server; none: it never expires
     std::optional<std::uint64_t> fence;  ///< the last fencing token that was issued; none: none, or long ago
-    std::optional<std::uint64_t> waiters;       ///< tickets in the queue; none: this dialect has no queue
-    std::vector<lock_waiter> queue;             ///< the first of them, at most a hundred
-    std::optional<std::uint64_t> readers = {};  ///< of a shared_mutex that is read under: by so many grants
+    std::optional<std::uint64_t> waiters;  ///< tickets in the queue; none: this dialect has no queue
+    std::vector<lock_waiter> queue;        ///< the first of them, at most a hundred
+    std::optional<std::uint64_t> shares =
+        {};  ///< of a lock that several have: how many; readers of one object may be one
 };
 
 }  // namespace distlock

@@ -57,7 +57,7 @@ constexpr server_error classify_error(std::string_view text) noexcept {
         errc cause;
         bool transient;
     };
-    constexpr std::array<row, 19> table{{
+    constexpr std::array<row, 20> table{{
         {"LOADING", errc::unavailable, true},
         {"BUSY", errc::unavailable, true},
         {"MASTERDOWN", errc::unavailable, true},
@@ -77,6 +77,7 @@ constexpr server_error classify_error(std::string_view text) noexcept {
         {"DENIED", errc::permission_denied, false},
         {"WRONGTYPE", errc::wrong_type, false},
         {"NOSCRIPT", errc::unavailable, true},
+        {"LIMITMISMATCH", errc::limit_mismatch, false},  // of our own script
     }};
     const auto inner = detail::unwrap_script_error(text);
     const auto word = detail::first_word(inner);

@@ -386,6 +386,42 @@ TEST_CASE("a writer of the same object ends what readers share: who reads after 
     CHECK(nothing_left(name));
 }
 
+TEST_CASE(
+    "a reader that comes after a waiting writer of its object does not share the ticket of one before it") {
+    const auto name = fresh_name();
+    party a(name, {.release = distlock::confirmed, .local_budget = 1h});
+    party b(name);
+    b.m.lock();
+    std::atomic<int> order{0};
+    std::atomic<bool> go_on{false};
+    int wrote = 0;
+    int read = 0;
+    {
+        const std::jthread first([&] {
+            const std::shared_lock guard(a.m);
+            while (!go_on) std::this_thread::yield();
+        });
+        REQUIRE(waits(name, 1));
+        const std::jthread writes([&] {
+            const std::lock_guard guard(a.m);
+            wrote = ++order;
+        });
+        REQUIRE(waits(name, 2));
+        sleeper second([&] {
+            const std::shared_lock guard(a.m);
+            read = ++order;
+        });
+        REQUIRE(second.sleeps());
+        b.m.unlock();
+        REQUIRE(eventually([&] { return reading(name) == 1; }));
+        go_on = true;
+        second.join();
+    }
+    CHECK(wrote == 1);
+    CHECK(read == 2);
+    CHECK(nothing_left(name));
+}
+
 TEST_CASE("who comes after the local budget asks the server, and each ends what it has") {
     const auto name = fresh_name();
     party a(name, {.release = distlock::confirmed, .local_budget = 0ms});

@@ -685,7 +685,7 @@ TEST_CASE("an operator takes the lock from all readers at once, and it is handed
     const distlock::shared_inspector about(it.K);
     const auto seen = about.read_inspect(common().link.ask(about.inspect()));
     REQUIRE(seen);
-    CHECK(seen->readers == 2U);
+    CHECK(seen->shares == 2U);
     CHECK(seen->waiters == 1U);
     CHECK(about.read_force_release(common().link.ask(about.force_release())) == true);
     CHECK(next.has());
