@@ -3,6 +3,7 @@
 // one of your own.
 #pragma once
 
+#include <distlock/counting_semaphore.hpp>
 #include <distlock/inspect.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/net/uri.hpp>

@@ -1,0 +1,346 @@
+// distlock::counting_semaphore: so many permits under a name, for a fleet of processes.
+//
+//   template <connection Conn, class Clock = clock>
+//   class counting_semaphore {
+//     counting_semaphore(Conn&, std::string name, std::int64_t limit, lock_options = {}, std::shared_ptr<lease_observer> = {});
+//     permit acquire(n = 1);
+//     std::optional<permit> try_acquire(n = 1);
+//     std::optional<permit> try_acquire_for(duration, n = 1);
+//     std::optional<permit> try_acquire_until(time_point, n = 1);    // of any clock
+//     std::int64_t resize(std::int64_t limit);                       // for operators
+//     std::int64_t limit() const noexcept;
+//     duration residual() const noexcept;
+//     const std::string& name() const noexcept;
+//   };
+//   class permit { valid_until, remaining, lost, n, release };
+//
+// The four that take permits also accept, as last arguments, a std::stop_token, a std::error_code&, or both in this order. With an
+// error_code they do not throw, and return what is empty.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
+#include <distlock/base/observer.hpp>
+#include <distlock/base/options.hpp>
+#include <distlock/detail/saturate.hpp>
+#include <distlock/detail/stop_token.hpp>
+#include <distlock/engine/permit_core.hpp>
+#ifndef DISTLOCK_SEPARATE_COMPILATION
+#include <distlock/engine/permit_pool.hpp>
+#endif
+#include <distlock/net/connection.hpp>
+#include <distlock/wire/outcome.hpp>
+
+namespace distlock {
+
+/// One or several permits of a semaphore, given back by the end of this object. It may move to another thread. The semaphore must
+/// outlive it.
+class permit {
+  public:
+    using time_point = clock::time_point;
+    using duration = clock::duration;
+
+    /// Effects: has none.
+    permit() noexcept = default;
+    permit(permit&& other) noexcept
+        : from_(std::exchange(other.from_, nullptr)),
+          of_(std::exchange(other.of_, nullptr)),
+          serial_(std::exchange(other.serial_, 0)),
+          n_(std::exchange(other.n_, 0)) {}
+    /// Effects: gives back what it has, then takes over what `other` has.
+    permit& operator=(permit&& other) noexcept {
+        if (this != &other) {
+            release();
+            from_ = std::exchange(other.from_, nullptr);
+            of_ = std::exchange(other.of_, nullptr);
+            serial_ = std::exchange(other.serial_, 0);
+            n_ = std::exchange(other.n_, 0);
+        }
+        return *this;
+    }
+    permit(const permit&) = delete;
+    permit& operator=(const permit&) = delete;
+    ~permit() { release(); }
+
+    /// Returns: whether it has permits, and has not lost them. Local and cheap.
+    explicit operator bool() const noexcept { return remaining() > duration::zero(); }
+
+    /// Returns: how many it was given; 0 after a move or a release.
+    std::int64_t n() const noexcept { return n_; }
+
+    /// Returns: the end of validity, as far as it is renewed; time_point{} when it has none.
+    time_point valid_until() const noexcept {
+        return of_ == nullptr ? time_point{} : of_->valid_until(serial_);
+    }
+
+    /// Returns: how long they may still be believed held; zero when they are not.
+    duration remaining() const noexcept {
+        if (of_ == nullptr) return duration::zero();
+        return std::max(valid_until() - from_->now(), duration::zero());
+    }
+
+    /// Returns: a token that is stopped once they are lost: at valid_until() at the latest, whatever the server does; see
+    /// mutex::lost(). When it has none: a stopped one.
+    /// Throws: error(errc::no_thread), std::bad_alloc, on the first call.
+    std::stop_token lost() const { return of_ == nullptr ? detail::stopped_token() : of_->lost(serial_); }
+
+    /// Effects: gives them back: to the first in the queue for whom there are enough, in one step.
+    /// Returns: what happened, as mutex::unlock(); `not_held` when it has none.
+    release_outcome release() noexcept {
+        if (of_ == nullptr) return release_outcome::not_held;
+        n_ = 0;
+        auto& of = *std::exchange(of_, nullptr);
+        return std::exchange(from_, nullptr)->release(of, std::exchange(serial_, 0));
+    }
+
+  private:
+    template <connection Conn, class Clock>
+    friend class counting_semaphore;
+    permit(engine::permit_core& from, engine::lock_core& of, std::uint64_t serial, std::int64_t n) noexcept
+        : from_(&from), of_(&of), serial_(serial), n_(n) {}
+
+    engine::permit_core* from_ = nullptr;
+    engine::lock_core* of_ = nullptr;
+    std::uint64_t serial_ = 0;
+    std::int64_t n_ = 0;
+};
+
+/// At most `limit` permits are out, in all processes that use the same server and name. Those of a process that dies come back when
+/// its lease ends.
+///
+/// First come, first served: a request for three is not overtaken by requests for one. Waiters over a subscribing_connection are
+/// queued, and a release hands the permits over; all others poll.
+///
+/// There is no release() of the semaphore: it could give back somebody else's.
+///
+/// lock_options as for a mutex; each acquisition has a lease of its own. Without effect: `fencing`, `owner_info`, `local_budget`.
+/// Every process gives the same limit. The server keeps it as long as permits are out or waited for, and three re-checks beyond (90 s
+/// or more); who gives another one meanwhile is told errc::limit_mismatch, with both.
+///
+/// All members may be called from several threads. `Conn` must outlive the semaphore.
+template <connection Conn, class Clock = clock>
+class counting_semaphore {
+    static_assert(std::same_as<typename Clock::time_point, clock::time_point>,
+                  "Clock must use the time points of distlock::clock");
+    using time_point = clock::time_point;
+    using result = engine::permit_core::result;
+
+  public:
+    using connection_type = Conn;
+    using clock_type = Clock;
+    using duration = clock::duration;
+
+    /// `observer` is told when a permit's lease is at risk, and when it is lost.
+    /// Effects: none on the server.
+    /// Throws: error with errc::invalid_name, errc::invalid_lease or errc::invalid_option: a limit is from 1 to 2^31.
+    counting_semaphore(Conn& connection, std::string name, std::int64_t limit,
+                       const lock_options& options = {}, std::shared_ptr<lease_observer> observer = {})
+        : core_(engine::permit_core_of<Clock>(connection, std::move(name), limit, options,
+                                              std::move(observer))) {}
+
+    counting_semaphore(const counting_semaphore&) = delete;
+    counting_semaphore& operator=(const counting_semaphore&) = delete;
+    /// Preconditions: no thread is in a member function, and no permit is out.
+    ~counting_semaphore() = default;
+
+    /// Effects: waits until there are `n` permits for this caller, however long. Retries a server that is unreachable, loading or
+    /// silent for lock_options::patience.
+    /// Throws: error, as mutex::lock(); errc::invalid_option for n below 1 or above the limit, errc::limit_mismatch.
+    /// Round trips: one if they are there; two in the queue, or one if they were not there the last time.
+    [[nodiscard("a permit that is dropped is given back at once")]] permit acquire(
+        std::int64_t n = 1, std::stop_token stop = {}) {
+        return *must(n, core_->acquire(n, time_point::max(), false, stop));
+    }
+    [[nodiscard("a permit that is dropped is given back at once")]] permit acquire(std::stop_token stop) {
+        return acquire(1, std::move(stop));
+    }
+    [[nodiscard("a permit that is dropped is given back at once")]] permit acquire(
+        std::int64_t n, std::stop_token stop, std::error_code& ec) noexcept {
+        return as_error_code(n, ec, [&] { return core_->acquire(n, time_point::max(), false, stop); })
+            .value_or(permit());
+    }
+    [[nodiscard("a permit that is dropped is given back at once")]] permit acquire(
+        std::int64_t n, std::error_code& ec) noexcept {
+        return acquire(n, std::stop_token{}, ec);
+    }
+    [[nodiscard("a permit that is dropped is given back at once")]] permit acquire(
+        std::stop_token stop, std::error_code& ec) noexcept {
+        return acquire(1, std::move(stop), ec);
+    }
+    [[nodiscard("a permit that is dropped is given back at once")]] permit acquire(
+        std::error_code& ec) noexcept {
+        return acquire(1, std::stop_token{}, ec);
+    }
+
+    /// Effects: tries once, without waiting for others.
+    /// Returns: the permits; none only when they are out, or others wait.
+    /// Throws: error, as acquire().
+    [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire(
+        std::int64_t n = 1, std::stop_token stop = {}) {
+        return must(n, core_->acquire(n, time_point::max(), true, stop));
+    }
+    [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire(
+        std::stop_token stop) {
+        return try_acquire(1, std::move(stop));
+    }
+    [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire(
+        std::int64_t n, std::stop_token stop, std::error_code& ec) noexcept {
+        return as_error_code(n, ec, [&] { return core_->acquire(n, time_point::max(), true, stop); });
+    }
+    [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire(
+        std::int64_t n, std::error_code& ec) noexcept {
+        return try_acquire(n, std::stop_token{}, ec);
+    }
+    [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire(
+        std::stop_token stop, std::error_code& ec) noexcept {
+        return try_acquire(1, std::move(stop), ec);
+    }
+    [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire(
+        std::error_code& ec) noexcept {
+        return try_acquire(1, std::stop_token{}, ec);
+    }
+
+    /// Effects: as acquire(), for at most `timeout`; zero or less tries once.
+    /// Returns: the permits; none only when they were out, and the time is up.
+    /// Throws: error, as acquire().
+    template <class Rep, class Period>
+    [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_for(
+        std::chrono::duration<Rep, Period> timeout, std::int64_t n = 1, std::stop_token stop = {}) {
+        return must(n, core_->acquire(n, after(timeout), false, stop));
+    }
+    template <class Rep, class Period>
+    [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_for(
+        std::chrono::duration<Rep, Period> timeout, std::stop_token stop) {
+        return try_acquire_for(timeout, 1, std::move(stop));
+    }
+    template <class Rep, class Period>
+    [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_for(
+        std::chrono::duration<Rep, Period> timeout, std::int64_t n, std::stop_token stop,
+        std::error_code& ec) noexcept {
+        return as_error_code(n, ec, [&] { return core_->acquire(n, after(timeout), false, stop); });
+    }
+    template <class Rep, class Period>
+    [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_for(
+        std::chrono::duration<Rep, Period> timeout, std::int64_t n, std::error_code& ec) noexcept {
+        return try_acquire_for(timeout, n, std::stop_token{}, ec);
+    }
+    template <class Rep, class Period>
+    [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_for(
+        std::chrono::duration<Rep, Period> timeout, std::stop_token stop, std::error_code& ec) noexcept {
+        return try_acquire_for(timeout, 1, std::move(stop), ec);
+    }
+    template <class Rep, class Period>
+    [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_for(
+        std::chrono::duration<Rep, Period> timeout, std::error_code& ec) noexcept {
+        return try_acquire_for(timeout, 1, std::stop_token{}, ec);
+    }
+
+    /// Effects: as try_acquire_for, until `Other`, any clock, reaches `deadline`. A clock that is set back meanwhile prolongs the wait.
+    template <detail::any_clock Other, class Duration>
+    [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_until(
+        std::chrono::time_point<Other, Duration> deadline, std::int64_t n = 1, std::stop_token stop = {}) {
+        return must(n, acquire_until(deadline, n, stop));
+    }
+    template <detail::any_clock Other, class Duration>
+    [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_until(
+        std::chrono::time_point<Other, Duration> deadline, std::stop_token stop) {
+        return try_acquire_until(deadline, 1, std::move(stop));
+    }
+    template <detail::any_clock Other, class Duration>
+    [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_until(
+        std::chrono::time_point<Other, Duration> deadline, std::int64_t n, std::stop_token stop,
+        std::error_code& ec) noexcept {
+        return as_error_code(n, ec, [&] { return acquire_until(deadline, n, stop); });
+    }
+    template <detail::any_clock Other, class Duration>
+    [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_until(
+        std::chrono::time_point<Other, Duration> deadline, std::int64_t n, std::error_code& ec) noexcept {
+        return try_acquire_until(deadline, n, std::stop_token{}, ec);
+    }
+    template <detail::any_clock Other, class Duration>
+    [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_until(
+        std::chrono::time_point<Other, Duration> deadline, std::error_code& ec) noexcept {
+        return try_acquire_until(deadline, 1, std::stop_token{}, ec);
+    }
+
+    /// Effects: there are `limit` permits from now on, here and on the server. Where more are out, none is given until enough have
+    /// come back. Semaphore objects elsewhere that were given another limit are told errc::limit_mismatch.
+    /// Returns: how many are out.
+    /// Throws: error.
+    /// Round trips: one.
+    std::int64_t resize(std::int64_t limit) { return core_->resize(limit); }
+
+    std::int64_t limit() const noexcept { return core_->limit(); }
+
+    /// Returns: how long unconfirmed releases, or abandoned requests that may still arrive, can keep others from permits.
+    duration residual() const noexcept { return core_->residual(); }
+
+    const std::string& name() const noexcept { return core_->name(); }
+
+  private:
+    template <class Rep, class Period>
+    static time_point after(std::chrono::duration<Rep, Period> timeout) {
+        return detail::saturating_add(Clock::now(),
+                                      detail::saturating_cast<duration, detail::rounding::up>(timeout));
+    }
+    // In long double, which neither the ends of a clock's range nor a coarser unit can overflow.
+    template <detail::any_clock Other, class Duration>
+    static auto time_left(std::chrono::time_point<Other, Duration> deadline) {
+        using wide = std::chrono::duration<long double, std::nano>;
+        return wide(deadline.time_since_epoch()) - wide(Other::now().time_since_epoch());
+    }
+    template <detail::any_clock Other, class Duration>
+    result acquire_until(std::chrono::time_point<Other, Duration> deadline, std::int64_t n,
+                         const std::stop_token& stop) {
+        for (;;) {
+            result got = core_->acquire(n, after(time_left(deadline)), false, stop);
+            if (got.of != nullptr || got.told.cause != errc{} || time_left(deadline).count() <= 0) return got;
+        }
+    }
+
+    std::optional<permit> given(std::int64_t n, const result& got) noexcept {
+        if (got.of == nullptr) return std::nullopt;
+        return permit(*core_, *got.of, got.told.serial, n);
+    }
+    std::optional<permit> must(std::int64_t n, const result& got) {
+        if (got.told.cause != errc{}) throw error(got.told.cause, got.told.detail);
+        return given(n, got);
+    }
+    template <class Attempt>
+    std::optional<permit> as_error_code(std::int64_t n, std::error_code& ec, Attempt attempt) noexcept {
+        ec.clear();
+        try {
+            const result got = attempt();
+            if (got.told.cause != errc{}) ec = got.told.cause;
+            return given(n, got);
+        } catch (const std::system_error& e) {
+            ec = e.code();
+        } catch (...) {
+            ec = std::make_error_code(std::errc::not_enough_memory);
+        }
+        return std::nullopt;
+    }
+
+    const std::unique_ptr<engine::permit_core> core_;
+};
+
+template <connection Conn>
+counting_semaphore(Conn&, std::string, std::int64_t) -> counting_semaphore<Conn>;
+template <connection Conn>
+counting_semaphore(Conn&, std::string, std::int64_t, lock_options) -> counting_semaphore<Conn>;
+template <connection Conn>
+counting_semaphore(Conn&, std::string, std::int64_t, lock_options, std::shared_ptr<lease_observer>)
+    -> counting_semaphore<Conn>;
+
+}  // namespace distlock

@@ -1,0 +1,72 @@
+// The engine as semaphores see it.
+//
+//   class permit_core { acquire, release, resize, and what there is to know about a permit };
+//   std::unique_ptr<permit_core> permit_core_of<Clock>(Conn&, name, limit, options, observer);
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/observer.hpp>
+#include <distlock/base/options.hpp>
+#include <distlock/detail/separate.hpp>
+#include <distlock/detail/stop_token.hpp>
+#include <distlock/engine/lock_core.hpp>
+#include <distlock/net/connection.hpp>
+#include <distlock/wire/outcome.hpp>
+
+namespace distlock::engine {
+
+class permit_core {
+  public:
+    struct result {
+        lock_core::result told = {};
+        lock_core* of = nullptr;  // that has the permits
+    };
+
+    permit_core() = default;
+    permit_core(const permit_core&) = delete;
+    permit_core& operator=(const permit_core&) = delete;
+    /// Preconditions: no thread is in a member function, and no permit is out.
+    virtual ~permit_core() = default;
+
+    virtual const std::string& name() const noexcept = 0;
+    virtual std::int64_t limit() const noexcept = 0;
+    virtual clock::time_point now() const noexcept = 0;
+
+    /// Throws: as lock_core::acquire().
+    virtual result acquire(std::int64_t n, clock::time_point until, bool once,
+                           const std::stop_token& stop) = 0;
+    virtual release_outcome release(lock_core& of, std::uint64_t serial) noexcept = 0;
+    /// Throws: error.
+    virtual std::int64_t resize(std::int64_t limit) = 0;
+    virtual clock::duration residual() const noexcept = 0;
+};
+
+/// Preconditions: the options are checked.
+/// Throws: error(errc::invalid_name), error(errc::invalid_option) for a limit that is none.
+DISTLOCK_INLINE std::unique_ptr<permit_core> make_permit_core(std::shared_ptr<background_io> io,
+                                                              std::string name, std::int64_t limit,
+                                                              const lock_options& options,
+                                                              const waiters_channel& channel,
+                                                              std::shared_ptr<lease_observer> observer);
+
+/// Throws: as lock_core_of(), and as make_permit_core().
+template <class Clock, connection Conn>
+std::unique_ptr<permit_core> permit_core_of(Conn& connection, std::string name, std::int64_t limit,
+                                            const lock_options& options,
+                                            std::shared_ptr<lease_observer> observer) {
+    std::chrono::milliseconds command_timeout{0};
+    if constexpr (timed_connection<Conn>) command_timeout = std::as_const(connection).command_timeout();
+    distlock::detail::check_options(options, command_timeout);
+    auto io = background_io_of<Clock>(connection);
+    waiters_channel channel;
+    if constexpr (subscribing_connection<Conn>) channel = channel_of(*io, name);
+    return make_permit_core(std::move(io), std::move(name), limit, options, channel, std::move(observer));
+}
+
+}  // namespace distlock::engine

@@ -1,0 +1,175 @@
+// One semaphore object, shared by threads: a lock object for each of its permits that are out or waited for.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
+#include <distlock/base/observer.hpp>
+#include <distlock/base/options.hpp>
+#include <distlock/detail/printable.hpp>
+#include <distlock/detail/thread_safety.hpp>
+#include <distlock/engine/background_io.hpp>
+#include <distlock/engine/lock_core_impl.hpp>
+#include <distlock/engine/permit_core.hpp>
+#include <distlock/wire/any_dialect.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/outcome.hpp>
+#include <distlock/wire/permits.hpp>
+#include <distlock/wire/reply.hpp>
+#include <distlock/wire/server_error.hpp>
+
+namespace distlock::engine {
+
+/// Thread-safe. What was given back is kept for the next that wants as many: a warm cycle makes nothing.
+class permit_pool final : public permit_core {
+    using guard = distlock::detail::annotated_lock;
+
+  public:
+    permit_pool(std::shared_ptr<background_io> io, std::string name, std::int64_t limit,
+                const lock_options& options, waiters_channel channel,
+                std::shared_ptr<lease_observer> observer)
+        : options_(options),
+          io_(std::move(io)),
+          channel_(std::move(channel)),
+          observer_(std::move(observer)),
+          name_(std::move(name)),
+          limit_(limit) {
+        check_limit(limit);
+        const permits checked(name_, options_);
+    }
+
+    const std::string& name() const noexcept override { return name_; }
+    std::int64_t limit() const noexcept override {
+        const guard here(mutex_);
+        return limit_;
+    }
+    clock::time_point now() const noexcept override { return io_->time().now(); }
+
+    result acquire(std::int64_t n, clock::time_point until, bool once, const std::stop_token& stop) override {
+        slot* mine = nullptr;
+        {
+            const guard here(mutex_);
+            if (n < 1 || n > limit_) return {wrong_number(n, limit_), nullptr};
+            mine = &idle_slot(n);
+            mine->busy = true;
+        }
+        result got;
+        try {
+            got.told = mine->core->acquire(until, {.once = once, .guarded = true}, stop);
+        } catch (...) {
+            free(*mine);
+            throw;
+        }
+        if (got.told.serial == 0) {
+            free(*mine);
+        } else {
+            got.of = mine->core.get();
+        }
+        return got;
+    }
+
+    release_outcome release(lock_core& of, std::uint64_t serial) noexcept override {
+        const auto done = of.unlock(serial);
+        if (done == release_outcome::wrong_process) return done;
+        const guard here(mutex_);
+        for (const auto& one : slots_) {
+            if (one->core.get() == &of) one->busy = false;
+        }
+        return done;
+    }
+
+    std::int64_t resize(std::int64_t limit) override {
+        check_limit(limit);
+        const permits about(name_, options_);
+        const std::string digits = std::to_string(limit);
+        const command ask = about.resize(digits).with_body();
+        const reply answer = io_->connection().execute(ask);
+        const auto out = about.read_resize(answer);
+        if (!out) {
+            const bool said = answer.is(reply_kind::error);
+            throw error(said                ? classify_error(answer.text()).cause
+                        : answer.answered() ? errc::protocol_error
+                                            : answer.cause(),
+                        "resize " + distlock::detail::printable(name_, 100) + ": " +
+                            distlock::detail::printable(answer.text()));
+        }
+        const guard here(mutex_);
+        limit_ = limit;
+        return *out;
+    }
+
+    clock::duration residual() const noexcept override {
+        clock::duration longest{};
+        const guard here(mutex_);
+        for (const auto& one : slots_) longest = std::max(longest, one->core->residual());
+        return longest;
+    }
+
+  private:
+    struct slot {
+        std::unique_ptr<lock_core> core;
+        std::int64_t n;
+        std::int64_t limit;  // that it tells the server
+        bool busy;
+    };
+
+    static constexpr std::int64_t most = std::int64_t{1} << 31;
+
+    void check_limit(std::int64_t limit) const {
+        if (limit >= 1 && limit <= most) return;
+        throw error(errc::invalid_option, "semaphore " + distlock::detail::printable(name_, 100) +
+                                              ": a limit of " + std::to_string(limit) +
+                                              "; give one from 1 to 2^31");
+    }
+    lock_core::result wrong_number(std::int64_t n, std::int64_t limit) const {
+        return {.cause = errc::invalid_option,
+                .detail = "semaphore " + distlock::detail::printable(name_, 100) + ": " + std::to_string(n) +
+                          " permits of " + std::to_string(limit)};
+    }
+
+    // Throws: std::bad_alloc.
+    slot& idle_slot(std::int64_t n) DISTLOCK_REQUIRES(mutex_) {
+        for (const auto& one : slots_) {
+            if (!one->busy && one->n == n && one->limit == limit_) return *one;
+        }
+        auto dialect = std::make_shared<const any_dialect_of<permits>>(name_, options_, channel_.name,
+                                                                       channel_.kind, limit_, n);
+        slots_.reserve(slots_.size() + 1);
+        slots_.push_back(std::make_unique<slot>(
+            slot{make_lock_core(io_, std::move(dialect), options_, observer_), n, limit_, false}));
+        return *slots_.back();
+    }
+    void free(slot& one) noexcept DISTLOCK_EXCLUDES(mutex_) {
+        const guard here(mutex_);
+        one.busy = false;
+    }
+
+    const lock_options options_;
+    const std::shared_ptr<background_io> io_;
+    const waiters_channel channel_;
+    const std::shared_ptr<lease_observer> observer_;
+    const std::string name_;
+
+    mutable distlock::detail::annotated_mutex mutex_;
+    std::int64_t limit_ DISTLOCK_GUARDED_BY(mutex_);
+    std::vector<std::unique_ptr<slot>> slots_ DISTLOCK_GUARDED_BY(mutex_);
+};
+
+DISTLOCK_INLINE std::unique_ptr<permit_core> make_permit_core(std::shared_ptr<background_io> io,
+                                                              std::string name, std::int64_t limit,
+                                                              const lock_options& options,
+                                                              const waiters_channel& channel,
+                                                              std::shared_ptr<lease_observer> observer) {
+    return std::make_unique<permit_pool>(std::move(io), std::move(name), limit, options, channel,
+                                         std::move(observer));
+}
+
+}  // namespace distlock::engine
