@@ -1,0 +1,449 @@
+// The scripts of semaphores on a real server: what they answer, and what they leave behind, whatever they find.
+#include <chrono>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/key.hpp>
+#include <distlock/base/options.hpp>
+#include <distlock/base/token.hpp>
+#include <distlock/testing.hpp>
+#include <distlock/wire/enter_mode.hpp>
+#include <distlock/wire/outcome.hpp>
+#include <distlock/wire/permit_inspector.hpp>
+#include <distlock/wire/permits.hpp>
+#include <distlock/wire/reply.hpp>
+#include <distlock/wire/server_error.hpp>
+
+#include "support/catch.hpp"
+#include "support/fresh_name.hpp"
+#include "support/redis_link.hpp"
+#include "support/waiting.hpp"
+
+using namespace std::chrono_literals;
+using distlock::enter_mode;
+using distlock::errc;
+using distlock::lock_options;
+using distlock::permits;
+using distlock::reply;
+using distlock::token;
+using distlock::testing::redis_server;
+using got = distlock::acquire_outcome::kind;
+
+namespace {
+
+const lock_options usual{.lease = 30s};
+
+struct place {
+    redis_server server;
+    redis_link link{server.socket_path()};
+};
+place& common() {
+    static place all;
+    return all;
+}
+
+// The keys of one semaphore, as a stranger sees them.
+struct pool_keys {
+    explicit pool_keys(place& where = common(), std::string name = fresh_name())
+        : at(where),
+          K(std::move(name)),
+          Q(distlock::key(K).sibling("queue")),
+          beside(distlock::key(K).sibling("limit")) {}
+    std::string ask(std::initializer_list<std::string_view> words) const { return at.server.command(words); }
+    int owners() const { return std::stoi(ask({"ZCARD", K})); }
+    int queued() const { return std::stoi(ask({"ZCARD", Q})); }
+    std::string of(std::string_view field) const { return ask({"HGET", beside, field}); }
+    std::int64_t ttl(const std::string& key) const { return std::stoll(ask({"PTTL", key})); }
+    /// Returns: whether nobody has or wants a permit, and what was counted ends.
+    bool free() const {
+        return ask({"EXISTS", K, Q}) == "0" && (of("used") == "0" || of("used") == "(nil)") &&
+               ttl(beside) != -1 && (ask({"EXISTS", beside}) == "0" || ask({"HLEN", beside}) == "2");
+    }
+
+    place& at;
+    const std::string K, Q, beside;
+};
+
+struct asker {
+    explicit asker(const pool_keys& of, std::int64_t limit = 4, std::int64_t n = 1,
+                   const lock_options& options = usual, const std::string& channel = "")
+        : keys(of), dialect(of.K, options, channel, distlock::channel_kind::ordinary, limit, n) {}
+    distlock::acquire_outcome enter(enter_mode mode) {
+        last = ask(dialect.enter(me, mode));
+        return dialect.read_enter(last);
+    }
+    bool granted(enter_mode mode = enter_mode::try_once) { return enter(mode).what == got::granted; }
+    bool waits() {
+        const auto outcome = enter(enter_mode::join);
+        return outcome.what == got::busy && outcome.queued.ticket != 0;
+    }
+    int leave() { return static_cast<int>(ask(dialect.release(me)).number()); }
+    int renew() { return static_cast<int>(ask(dialect.renew(me)).number()); }
+    reply ask(const distlock::command& cmd) { return keys.at.link.ask(cmd); }
+    bool has() const { return keys.ask({"ZSCORE", keys.K, me.view()}) != "(nil)"; }
+    // Effects: it is past its end, though its place stands.
+    void lapse() const { keys.ask({"ZADD", keys.K, "1000", me.view()}); }
+
+    const pool_keys& keys;
+    permits dialect;
+    token me = token::generate();
+    reply last = reply::nil();
+};
+
+constexpr enter_mode modes[] = {enter_mode::try_once, enter_mode::join, enter_mode::last};
+
+bool refused(const reply& r, errc cause) {
+    UNSCOPED_INFO(r.text() << " " << r.number());
+    return r.is(distlock::reply_kind::error) && distlock::classify_error(r.text()).cause == cause;
+}
+
+}  // namespace
+
+TEST_CASE("so many permits are given, whatever they weigh, and no more") {
+    const pool_keys it;
+    asker one(it);
+    asker two(it, 4, 2);
+    asker another(it);
+    asker too_many(it, 4, 2);
+    CHECK(one.granted());
+    CHECK(two.granted());
+    CHECK_FALSE(too_many.granted());
+    CHECK(another.granted());
+    CHECK(it.of("used") == "4");
+    CHECK_FALSE(asker(it).granted());
+    CHECK(it.owners() == 3);
+    CHECK(two.leave() == 1);
+    CHECK(it.of("used") == "2");
+    CHECK(two.leave() == 0);
+    CHECK(it.of("used") == "2");
+    CHECK(too_many.granted());
+    CHECK(too_many.leave() == 1);
+    CHECK(one.leave() == 1);
+    CHECK(another.leave() == 1);
+    CHECK(it.free());
+}
+
+TEST_CASE("who was granted is granted again, once, and its end is never nearer than before") {
+    for (const auto mode : modes) {
+        const pool_keys it;
+        asker one(it, 4, 3);
+        REQUIRE(one.granted());
+        const auto again = one.enter(mode);
+        CHECK(again.what == got::granted);
+        CHECK(*again.granted_for > 20s);
+        CHECK(it.of("used") == "3");
+        CHECK(it.queued() == 0);
+    }
+}
+
+TEST_CASE("a waiter that is given permits at once has them for an offer's time, others for the lease") {
+    for (const auto mode : modes) {
+        const pool_keys it;
+        asker one(it);
+        CHECK(one.enter(mode).granted_for == (mode == enter_mode::try_once ? 30'000ms : 2'000ms));
+        CHECK(it.ttl(it.K) <= (mode == enter_mode::try_once ? 30'000 : 2'000));
+        CHECK(it.ttl(it.beside) > 80'000);
+        CHECK(it.ttl(it.beside) <= 90'000);
+    }
+}
+
+TEST_CASE("a request for three is not overtaken by requests for one") {
+    const pool_keys it;
+    asker first(it);
+    asker second(it);
+    asker third(it);
+    REQUIRE(first.granted());
+    REQUIRE(second.granted());
+    REQUIRE(third.granted());
+    asker big(it, 4, 3);
+    asker small(it);
+    REQUIRE(big.waits());
+    CHECK_FALSE(small.granted());
+    CHECK(small.waits());
+    CHECK(small.enter(enter_mode::join).queued.position == 1);
+    CHECK(first.leave() == 1);
+    CHECK_FALSE(big.has());
+    CHECK_FALSE(small.has());
+    CHECK(second.leave() == 1);
+    CHECK(big.has());
+    CHECK_FALSE(small.has());
+    CHECK(it.of("used") == "4");
+    CHECK(third.leave() == 1);
+    CHECK(small.has());
+    CHECK(big.leave() == 1);
+    CHECK(small.leave() == 1);
+    CHECK(it.free());
+}
+
+TEST_CASE("all at the front for whom there are enough are served by one release") {
+    const pool_keys it;
+    asker all_of_it(it, 4, 4);
+    REQUIRE(all_of_it.granted());
+    asker a(it);
+    asker b(it, 4, 2);
+    asker c(it, 4, 2);
+    asker d(it);
+    for (asker* one : {&a, &b, &c, &d}) REQUIRE(one->waits());
+    CHECK(all_of_it.leave() == 1);
+    CHECK(a.has());
+    CHECK(b.has());
+    CHECK_FALSE(c.has());
+    CHECK_FALSE(d.has());
+    CHECK(it.ttl(it.K) <= 2'000);
+}
+
+TEST_CASE("a big request that gives up lets in the small ones it kept waiting") {
+    for (const bool posted : {false, true}) {
+        const pool_keys it;
+        asker holds(it, 4, 2);
+        REQUIRE(holds.granted());
+        asker big(it, 4, 3);
+        asker small(it);
+        REQUIRE(big.waits());
+        REQUIRE(small.waits());
+        if (posted) {
+            CHECK(big.leave() == 0);
+        } else {
+            CHECK(big.enter(enter_mode::last).what == got::busy);
+        }
+        CHECK(small.has());
+        CHECK(it.queued() == 0);
+    }
+}
+
+TEST_CASE("permits past their end come back, each at its own, whatever they weigh") {
+    const pool_keys it;
+    asker dead(it, 4, 3);
+    asker living(it);
+    REQUIRE(dead.granted());
+    REQUIRE(living.granted());
+    dead.lapse();
+    CHECK(dead.renew() == 0);
+    CHECK(living.renew() == 1);
+    asker next(it, 4, 3);
+    CHECK(next.granted());
+    CHECK(it.of("used") == "4");
+    CHECK(dead.leave() == 0);
+    CHECK(it.of("used") == "4");
+    CHECK(next.leave() == 1);
+    CHECK(living.leave() == 1);
+    CHECK(it.free());
+}
+
+TEST_CASE("who waits is told when the first permits may be past their end") {
+    const pool_keys it;
+    asker brief(it, 2, 1, {.lease = 3s});
+    asker lasting(it, 2, 1, {.lease = 40s});
+    REQUIRE(brief.granted());
+    REQUIRE(lasting.granted());
+    CHECK(it.ttl(it.K) > 30'000);
+    asker next(it, 2);
+    CHECK(next.enter(enter_mode::join).ttl <= 3s);
+    CHECK(brief.renew() == 1);
+    CHECK(it.ttl(it.K) > 30'000);
+}
+
+TEST_CASE("who says another limit is told both, and changes nothing") {
+    const pool_keys it;
+    asker one(it, 4);
+    REQUIRE(one.granted());
+    asker other(it, 5);
+    for (const auto mode : modes) {
+        const auto said = other.ask(other.dialect.enter(other.me, mode));
+        CHECK(refused(said, errc::limit_mismatch));
+        CHECK(std::string(said.text()).find("4 permits, not 5") != std::string::npos);
+    }
+    CHECK(it.owners() == 1);
+    CHECK(it.queued() == 0);
+    CHECK(one.leave() == 1);
+    CHECK(refused(other.ask(other.dialect.look(other.me)), errc::limit_mismatch));
+    it.ask({"DEL", it.beside});
+    CHECK(other.granted());
+}
+
+TEST_CASE(
+    "a semaphore that grows serves those that wait, one that shrinks gives nothing until enough came back") {
+    const pool_keys it;
+    asker a(it, 2);
+    asker b(it, 2);
+    asker c(it, 2);
+    REQUIRE(a.granted());
+    REQUIRE(b.granted());
+    REQUIRE(c.waits());
+    CHECK(c.dialect.read_resize(c.ask(c.dialect.resize("3"))) == 3);
+    CHECK(c.has());
+    CHECK(it.of("limit") == "3");
+    CHECK(c.dialect.read_resize(c.ask(c.dialect.resize("1"))) == 3);
+    asker d(it, 1);
+    CHECK_FALSE(d.granted());
+    REQUIRE(d.waits());
+    CHECK(a.leave() == 1);
+    CHECK(b.leave() == 1);
+    CHECK_FALSE(d.has());
+    CHECK(c.leave() == 1);
+    CHECK(d.has());
+    asker too_big(it, 8, 8);
+    it.ask({"ZADD", it.Q, "1", std::string(too_big.me.view()) + " 30000 8 q0 "});
+    asker e(it, 1);
+    REQUIRE(e.waits());
+    CHECK(d.leave() == 1);
+    CHECK(e.has());  // what can never be served is dropped
+}
+
+TEST_CASE("a waiter that nobody can tell is passed over, and so is what is no ticket") {
+    const pool_keys it;
+    asker holds(it, 1);
+    REQUIRE(holds.granted());
+    asker deaf(it, 1, 1, usual, "nobody:listens");
+    REQUIRE(deaf.waits());
+    it.ask({"ZADD", it.Q, "1", "no ticket"});
+    it.ask({"ZADD", it.Q, "2", std::string(token::generate().view()) + " 30000 0 p0 "});
+    asker next(it, 1);
+    REQUIRE(next.waits());
+    CHECK(holds.leave() == 1);
+    CHECK(next.has());
+    CHECK(it.queued() == 0);
+}
+
+TEST_CASE("permits that are handed over are told on the channel") {
+    const pool_keys it;
+    redis_link ears(common().server.socket_path());
+    const std::string channel = "process:" + fresh_name();
+    ears.subscribe(channel);
+    asker holds(it, 1);
+    REQUIRE(holds.granted());
+    asker next(it, 1, 1, {.lease = 1s}, channel);
+    REQUIRE(next.waits());
+    CHECK(holds.leave() == 1);
+    const auto text = ears.message();
+    REQUIRE(text);
+    const auto given = permits::read_message(*text);
+    REQUIRE(given);
+    CHECK(given->owner == next.me);
+    CHECK(given->ttl == 1s);
+    CHECK(permits::name_in(*text) == it.K);
+}
+
+TEST_CASE("what was counted and is lost is counted anew") {
+    const pool_keys it;
+    asker a(it);
+    asker b(it);
+    REQUIRE(a.granted());
+    REQUIRE(b.granted());
+    SECTION("the permits are gone") {
+        it.ask({"DEL", it.K});
+        CHECK(a.renew() == 0);
+        CHECK(asker(it, 4, 4).granted());
+        CHECK(it.of("used") == "4");
+        CHECK(b.leave() == 0);
+        CHECK(it.of("used") == "4");
+    }
+    SECTION("the count is gone") {
+        it.ask({"DEL", it.beside});
+        CHECK_FALSE(asker(it, 4, 3).granted());
+        CHECK(asker(it, 4, 2).granted());
+        CHECK(it.of("used") == "4");
+        CHECK(a.leave() == 1);
+        CHECK(it.of("used") == "3");
+    }
+    SECTION("the count is gone, and somebody leaves first") {
+        it.ask({"DEL", it.beside});
+        CHECK(a.leave() == 1);
+        CHECK(b.renew() == 1);
+        CHECK_FALSE(asker(it, 4, 4).granted());
+        CHECK(asker(it, 4, 3).granted());
+    }
+}
+
+TEST_CASE("a key of another kind is an error, and stays as it is") {
+    for (const char* what : {"lock", "queue", "count"}) {
+        const pool_keys it;
+        asker one(it);
+        const std::string key = what == std::string("lock")    ? it.K
+                                : what == std::string("queue") ? it.Q
+                                                               : it.beside;
+        it.ask({"SET", key, "a token", "PX", "60000"});
+        CHECK(refused(one.ask(one.dialect.look(one.me)), errc::wrong_type));
+        CHECK(it.ask({"GET", key}) == "a token");
+        if (key == it.K) CHECK(refused(one.ask(one.dialect.renew(one.me)), errc::wrong_type));
+        if (key != it.K) CHECK(it.owners() == 0);
+    }
+}
+
+TEST_CASE("a queue of another type hinders nobody from giving back") {
+    const pool_keys it;
+    asker one(it);
+    REQUIRE(one.granted());
+    it.ask({"SET", it.Q, "x"});
+    CHECK(one.leave() == 1);
+    CHECK(it.owners() == 0);
+    CHECK(it.of("used") == "0");
+    it.ask({"DEL", it.Q});
+}
+
+TEST_CASE("a server out of memory gives nothing, and renews and takes back what is out") {
+    place at;
+    const pool_keys it(at);
+    asker one(it);
+    asker two(it);
+    REQUIRE(one.granted());
+    at.server.command({"CONFIG", "SET", "maxmemory", "1"});
+    for (const auto mode : modes)
+        CHECK(refused(two.ask(two.dialect.enter(two.me, mode)), errc::out_of_memory));
+    CHECK(it.owners() == 1);
+    CHECK(it.of("used") == "1");
+    CHECK(one.renew() == 1);
+    CHECK(one.leave() == 1);
+    CHECK(it.free());
+}
+
+TEST_CASE("a replica says that it is one, whatever it is asked about permits") {
+    const redis_server master({.tcp = true, .arguments = {"--repl-diskless-sync-delay", "0"}});
+    place at;
+    for (const bool out : {false, true}) {
+        const std::string name = fresh_name();
+        if (out) {
+            master.command({"ZADD", name, "99999999999999", token::generate().view()});
+            master.command({"HSET", distlock::key(name).sibling("limit"), "limit", "1", "used", "1"});
+        }
+        at.server.command({"REPLICAOF", "127.0.0.1", std::to_string(master.port())});
+        const pool_keys it(at, name);
+        REQUIRE(eventually([&] {
+            return at.server.command({"INFO", "replication"}).find("master_link_status:up") !=
+                       std::string::npos &&
+                   it.owners() == (out ? 1 : 0);
+        }));
+        asker one(it, 1);
+        const auto says = [&](const distlock::command& cmd) {
+            return refused(at.link.ask(cmd), errc::read_only);
+        };
+        for (const auto mode : modes) CHECK(says(one.dialect.enter(one.me, mode)));
+        CHECK(says(one.dialect.renew(one.me)));
+        CHECK(says(one.dialect.release(one.me)));
+        CHECK(says(one.dialect.resize("2")));
+        at.server.command({"REPLICAOF", "NO", "ONE"});
+    }
+}
+
+TEST_CASE("an operator takes all permits at once, and those that wait have them") {
+    const pool_keys it;
+    asker one(it, 2, 2);
+    REQUIRE(one.granted());
+    asker next(it, 2);
+    REQUIRE(next.waits());
+    const distlock::permit_inspector about(it.K);
+    const auto seen = about.read_inspect(common().link.ask(about.inspect()));
+    REQUIRE(seen);
+    CHECK(seen->shares == 1U);
+    CHECK(seen->waiters == 1U);
+    CHECK(about.read_force_release(common().link.ask(about.force_release())) == true);
+    CHECK(one.renew() == 0);
+    CHECK(next.has());
+    CHECK(it.of("used") == "1");
+    CHECK(next.leave() == 1);
+    CHECK(about.read_force_release(common().link.ask(about.force_release())) == false);
+}
