@@ -10,7 +10,7 @@ build="$root/build/model"
 memory=1450
 depth=1000000
 
-# queue: queue.pml. forever: the same, for attempts without end. clock: queue_clock.pml.
+# queue: queue.pml. forever: the same, for attempts without end. clock: queue_clock.pml. shared: shared.pml.
 variants() {
     cat <<'TEXT'
 queue STOP DEADLINE FIFO
@@ -59,11 +59,22 @@ clock BASE=1 LATE=0
 clock BASE=2 LATE=0
 clock BASE=2 LATE=0 RENEW MAXT=4
 clock BASE=2 LATE=0 SETNX MAXT=4
+shared NO_TIMER STOP DEADLINE FIFO
+shared NO_TIMER LONG STOP DEADLINE
+shared CRASH LONG CLOSED FIFO
+shared SOCKET STOP FIFO
+shared SLOW STOP FIFO
+shared PERMITS=3 NO_TIMER STOP DEADLINE FIFO
+shared PERMITS=2 SOCKET STOP FIFO
 TEXT
 }
 
 longer() {
     cat <<'TEXT'
+shared STOP DEADLINE FIFO N=4
+shared CRASH FIFO N=4
+shared PERMITS=3 NO_TIMER STOP DEADLINE FIFO N=4
+shared PERMITS=3 CRASH FIFO N=4
 clock BASE=2 MAXT=4
 clock BASE=2 SETNX MAXT=4
 queue TRY STOP DEADLINE
@@ -149,6 +160,13 @@ queue SETNX CRASH FIFO
 queue NO_TIMER CRASH N=2
 queue NO_TIMER LOSE N=2
 queue NO_TIMER REFUSED N=2
+shared M_ONLY_HOLDERS_PASS NO_TIMER LONG STOP
+shared M_DEAD_FIRST CRASH LONG CLOSED
+shared M_READERS_BARGE FIFO
+shared M_PASS_BLIND STOP
+shared M_ONE_READER NO_TIMER LONG
+shared M_SMALL_FIRST PERMITS=2 FIFO
+shared M_PASS_BLIND PERMITS=2 STOP
 TEXT
 }
 
@@ -158,7 +176,8 @@ reason() {
     *'acceptance cycle'*) echo 'somebody is never served' ;;
     *'lossy||(K'*) echo 'a grant is left to its TTL' ;;
     *'robbed>>cur'* | *until*) echo 'two owners' ;;
-    *G_size*) echo 'out of order' ;;
+    *G_size* | *order_size*) echo 'out of order' ;;
+    *'state[0]=='*) echo 'two owners' ;;
     *added_times*) echo 'added again and again' ;;
     *'out>>'*) echo 'a dead token is granted the lock' ;;
     *cost*) echo 'more than two commands' ;;
@@ -176,6 +195,7 @@ search() {
     case $kind in
     forever) cflags='-O2 -DNFAIR=4' first=-DFOREVER flags='-w24 -a -f -E' ;;
     clock) source=$root/tests/model/queue_clock.pml cflags='-O2 -DSAFETY -DCOLLAPSE' ;;
+    shared) source=$root/tests/model/shared.pml cflags='-O2 -DSAFETY -DCOLLAPSE' ;;
     esac
     [ "$expected" = holds ] || cflags="$cflags -O0"
     dir="$build/$expected.$kind.$(echo "$*" | tr ' ' '_')"

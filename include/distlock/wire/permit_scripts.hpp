@@ -13,7 +13,7 @@ namespace distlock::detail {
 // are out; and for a token that has more than one, how many. Where the set is gone, none are out.
 //
 // First come, first served: who is first in the queue is given its permits before the asker is looked at, and keeps all others
-// waiting until there are enough. Whatever removes a ticket or a permit passes on (model/permits).
+// waiting until there are enough. Whatever removes a ticket or a permit passes on (tests/model/shared.pml).
 //
 // A ticket has the number of permits in the place of the fence's life, and a letter of its own: q or Q for p or s. A message has an n
 // behind the TTL.

@@ -14,7 +14,7 @@ namespace distlock::detail {
 // the last of them. The set means something only while the key is the mark.
 //
 // Who is first in the queue and may have the lock is given it before the asker is looked at. A ticket that leaves may be what kept
-// others waiting, so whatever removes one hands on (model/shared.pml).
+// others waiting, so whatever removes one hands on (tests/model/shared.pml).
 //
 // A reader is told the fence of the last writer: what it reads is not older than that.
 //

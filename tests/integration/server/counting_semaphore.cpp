@@ -121,6 +121,10 @@ TEST_CASE("a permit gives back what it has by its end, by release(), or when ano
         CHECK_FALSE(one);
         CHECK(used(name, "0"));
         std::jthread([ends = a.pool.acquire(2)] {}).join();  // on another thread
+        const auto same = a.pool.try_acquire();
+        const auto again = a.pool.try_acquire();
+        CHECK((same && again));
+        CHECK(used(name, "2"));
     }
     CHECK(nothing_left(name));
     const permit none;
