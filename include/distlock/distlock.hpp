@@ -5,6 +5,7 @@
 
 #include <distlock/counting_semaphore.hpp>
 #include <distlock/inspect.hpp>
+#include <distlock/leader_election.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/net/uri.hpp>
 #include <distlock/recursive_mutex.hpp>

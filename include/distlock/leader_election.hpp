@@ -1,0 +1,232 @@
+// distlock::leader_election: one of a fleet leads at a time, and knows when it does no more.
+//
+//   template <connection Conn, class Clock = clock>
+//   class leader_election {
+//     leader_election(Conn&, std::string name, election_options = {}, std::shared_ptr<election_observer> = {});
+//     void run(std::stop_token, work);                 // work(const leadership&), again and again
+//     std::uint64_t term() const noexcept;             // of this object's leadership; 0: it does not lead
+//     std::optional<leader_report> leader() const;     // whoever leads
+//   };
+//   class leadership { lost(), term(), valid_until(), remaining() };
+//   class election_observer { started(term), stopped(term, why), failed(why) };
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
+#include <distlock/base/lease.hpp>
+#include <distlock/base/options.hpp>
+#include <distlock/base/owner.hpp>
+#include <distlock/detail/system.hpp>
+#include <distlock/inspect.hpp>
+#include <distlock/mutex.hpp>
+#include <distlock/net/connection.hpp>
+#include <distlock/scoped_lock.hpp>
+
+namespace distlock {
+
+/// An aggregate for designated initialisers: `election_options{.identity = "worker 7"}`.
+struct election_options {
+    /// What leader() says of this candidate, beside host and process id: any text of up to 256 bytes.
+    owner_label identity = "candidate";
+
+    /// How long nobody leads after a leader died, at most. As lock_options::lease.
+    time_span lease = std::chrono::seconds{10};
+};
+
+/// Why a leadership ended.
+enum class stop_reason {
+    done,  ///< work() returned, or threw
+    lost,  ///< somebody else may lead
+};
+
+/// What a candidate is told, on the thread that runs it, in order: never `stopped` without `started` before it. term() of the election
+/// says so already. What it throws ends the program.
+class election_observer {
+  public:
+    virtual ~election_observer() = default;
+    virtual void started(std::uint64_t /*term*/) noexcept {}
+    virtual void stopped(std::uint64_t /*term*/, stop_reason) noexcept {}
+    /// The server was not reached, or refused, for lock_options::patience: the candidate stands again.
+    virtual void failed(std::error_code) noexcept {}
+};
+
+/// The leadership that work() was called for. Good until it returns.
+class leadership {
+  public:
+    /// Returns: a token that is stopped when the leadership is lost: before anybody else leads, whatever the server does. Give up
+    /// then.
+    std::stop_token lost() const noexcept { return lost_; }
+    /// Returns: a number larger than that of every leader before: the fencing token. A resource that compares it refuses a leader
+    /// that was paused for too long.
+    std::uint64_t term() const noexcept { return term_; }
+
+  private:
+    template <connection Conn, class Clock>
+    friend class leader_election;
+    leadership(std::stop_token lost, std::uint64_t term) noexcept : lost_(std::move(lost)), term_(term) {}
+
+    std::stop_token lost_;
+    std::uint64_t term_;
+};
+
+/// Who leads, as the server knows it; out of date on arrival.
+struct leader_report {
+    std::string identity;
+    std::string host;
+    std::int64_t pid = 0;
+    std::uint64_t term = 0;
+    std::chrono::system_clock::time_point since{};  ///< by the server's clock
+    std::chrono::milliseconds remaining{};          ///< of the lease that was begun last
+};
+
+/// A mutex with fencing: whoever has it leads, and the candidates that wait for it are its queue. Nothing else is on the server.
+///
+/// `Conn` must outlive the election.
+template <connection Conn, class Clock = clock>
+class leader_election {
+  public:
+    /// Effects: none on the server.
+    /// Throws: error with errc::invalid_name, errc::invalid_lease or errc::invalid_option.
+    leader_election(Conn& connection, std::string name, const election_options& options = {},
+                    std::shared_ptr<election_observer> observer = {})
+        : connection_(connection),
+          mutex_(connection, std::move(name),
+                 {.lease = options.lease,
+                  .fencing = true,
+                  .owner_info = options.identity,
+                  .local_budget = std::chrono::milliseconds{0}}),
+          observer_(std::move(observer)) {}
+    leader_election(const leader_election&) = delete;
+    leader_election& operator=(const leader_election&) = delete;
+
+    /// Effects: until `stop` is requested: waits to lead, in order; calls `work(const leadership&)` on this thread; gives the leadership
+    /// up when that returns, also after a loss; and waits again, behind all others. `work` should return soon after lost(), or a stop
+    /// request, which it must look for itself. Trouble with the server is told to the observer and ridden out, however long.
+    /// Throws: what `work` throws; error where trying again does not help: a wrong key, a refused password or permission, a call from
+    /// a child after fork().
+    template <std::invocable<const leadership&> Work>
+    void run(std::stop_token stop, Work work) {
+        while (!stop.stop_requested()) {
+            leads_ = false;
+            try {
+                const scoped_lock guard(mutex_, stop);
+                lead(guard, work);
+            } catch (const error& e) {
+                if (e.code() == errc::cancelled && stop.stop_requested()) return;
+                if (e.code().category() != error_category() || !passes(static_cast<errc>(e.code().value())) ||
+                    leads_)
+                    throw;
+                if (observer_) observer_->failed(e.code());
+                pause(stop);
+            }
+        }
+    }
+
+    /// Returns: the term in which this object leads; 0 when it does not, or has lost it.
+    std::uint64_t term() const noexcept { return mutex_.owns_lock() ? term_.load() : 0; }
+
+    /// Returns: who leads; none: nobody.
+    /// Throws: error. Round trips: one.
+    std::optional<leader_report> leader() const {
+        const lock_report seen = distlock::inspect(connection_, mutex_.name());
+        if (!seen.holder) return std::nullopt;
+        leader_report told{
+            .identity = seen.holder->label, .host = seen.holder->host, .pid = seen.holder->pid};
+        told.term = seen.fence.value_or(0);
+        // A fence is the server's clock in microseconds when it was made.
+        told.since = std::chrono::system_clock::time_point(
+            std::chrono::duration_cast<std::chrono::system_clock::duration>(
+                std::chrono::microseconds(static_cast<std::int64_t>(told.term))));
+        told.remaining = seen.remaining.value_or(std::chrono::milliseconds{0});
+        return told;
+    }
+
+    const std::string& name() const noexcept { return mutex_.name(); }
+
+  private:
+    using lock = mutex<Conn, handoff, Clock>;
+
+    // Says that it stops, whatever ends the work.
+    class reign {
+      public:
+        reign(leader_election& of, const scoped_lock<lock>& guard)
+            : of_(of), guard_(guard), term_(guard.fencing_token()) {
+            of_.leads_ = true;
+            of_.term_ = term_;
+            if (of_.observer_) of_.observer_->started(term_);
+        }
+        ~reign() {
+            const auto why = guard_.owns_lock() ? stop_reason::done : stop_reason::lost;
+            of_.term_ = 0;
+            if (of_.observer_) of_.observer_->stopped(term_, why);
+        }
+        reign(const reign&) = delete;
+        reign& operator=(const reign&) = delete;
+
+      private:
+        leader_election& of_;
+        const scoped_lock<lock>& guard_;
+        const std::uint64_t term_;
+    };
+
+    template <class Work>
+    void lead(const scoped_lock<lock>& guard, Work& work) {
+        const leadership mine(guard.lost(), guard.fencing_token());
+        {
+            const reign now(*this, guard);
+            work(mine);
+        }
+    }
+
+    static bool passes(errc cause) noexcept {
+        switch (cause) {
+            case errc::unreachable:
+            case errc::no_reply:
+            case errc::unavailable:
+            case errc::read_only:
+            case errc::out_of_memory:
+            case errc::writes_refused:
+            case errc::protocol_error:
+            case errc::lease_expired:
+            case errc::no_thread:
+            case errc::no_entropy:
+            case errc::tls_failed:
+                return true;
+            default:
+                return false;
+        }
+    }
+
+    static void pause(const std::stop_token& stop) {
+        detail::parker bell;
+        const std::stop_callback on_stop(stop, [&] { bell.nudge(1); });
+        bell.sleep(std::chrono::milliseconds{100});
+    }
+
+    Conn& connection_;
+    lock mutex_;
+    const std::shared_ptr<election_observer> observer_;
+    std::atomic<std::uint64_t> term_{0};
+    bool leads_ = false;  // of the thread in run(): what the work throws is no trouble of the server
+};
+
+template <connection Conn>
+leader_election(Conn&, std::string) -> leader_election<Conn>;
+template <connection Conn>
+leader_election(Conn&, std::string, election_options) -> leader_election<Conn>;
+template <connection Conn>
+leader_election(Conn&, std::string, election_options, std::shared_ptr<election_observer>)
+    -> leader_election<Conn>;
+
+}  // namespace distlock
