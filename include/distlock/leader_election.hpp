@@ -86,8 +86,8 @@ struct leader_report {
     std::string host;
     std::int64_t pid = 0;
     std::uint64_t term = 0;
-    std::chrono::system_clock::time_point since{};  ///< by the server's clock
-    std::chrono::milliseconds remaining{};          ///< of the lease that was begun last
+    std::chrono::sys_time<std::chrono::microseconds> since{};  ///< by the server's clock
+    std::chrono::milliseconds remaining{};                     ///< of the lease that was begun last
 };
 
 /// A mutex with fencing: whoever has it leads, and the candidates that wait for it are its queue. Nothing else is on the server.
@@ -145,9 +145,7 @@ class leader_election {
             .identity = seen.holder->label, .host = seen.holder->host, .pid = seen.holder->pid};
         told.term = seen.fence.value_or(0);
         // A fence is the server's clock in microseconds when it was made.
-        told.since = std::chrono::system_clock::time_point(
-            std::chrono::duration_cast<std::chrono::system_clock::duration>(
-                std::chrono::microseconds(static_cast<std::int64_t>(told.term))));
+        told.since = decltype(told.since)(std::chrono::microseconds(static_cast<std::int64_t>(told.term)));
         told.remaining = seen.remaining.value_or(std::chrono::milliseconds{0});
         return told;
     }
