@@ -1,0 +1,122 @@
+// Shared locks and semaphores for the users that the guide makes for them: all they need, and nothing that they do not need.
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <stop_token>
+#include <string>
+#include <thread>
+
+#include <distlock/distlock.hpp>
+#include <distlock/hiredis.hpp>
+#include <distlock/testing.hpp>
+
+#include "support/catch.hpp"
+#include "support/permitted_user.hpp"
+#include "support/waiting.hpp"
+
+using namespace std::chrono_literals;
+using distlock::hiredis_connection;
+using distlock::testing::redis_server;
+
+namespace {
+
+// Returns: what the row of that kind of lock adds to the line of the guide, each as ACL SETUSER has it.
+words added_for(const std::string& kind) {
+    std::ifstream text(std::filesystem::path(__FILE__).parent_path() / "../../../.github/SECURITY.md");
+    std::string line;
+    while (std::getline(text, line) && !line.starts_with("| `" + kind + "` | the same and `")) {}
+    REQUIRE_FALSE(line.empty());
+    const auto from = line.find("the same and `") + 14;
+    std::istringstream parts(line.substr(from, line.find('`', from) - from));
+    words all;
+    for (std::string one; parts >> one;) all.push_back("+" + one);
+    return all;
+}
+
+struct place {
+    explicit place(const words& added) {
+        words user = user_in(".github/SECURITY.md");
+        user.insert(user.end(), added.begin(), added.end());
+        make(server, user);
+    }
+    std::string uri() const {
+        std::string made = server.uri();
+        return made.insert(made.find("//") + 2, "worker:secret@");
+    }
+    redis_server server;
+};
+
+template <class Lock>
+void share(const std::string& uri) {
+    hiredis_connection first(uri);
+    hiredis_connection second(uri);
+    Lock a(first, "orders:1",
+           {.lease = 600ms, .fencing = true, .owner_info = "job", .release = distlock::confirmed});
+    Lock b(second, "orders:1", {.lease = 600ms, .fencing = true, .release = distlock::confirmed});
+    a.lock();
+    std::jthread waits([&] {
+        b.lock_shared();
+        b.unlock_shared();
+    });
+    REQUIRE(eventually([&] {
+        const auto seen = distlock::inspect<distlock::shared_handoff>(first, "orders:1");
+        return seen.waiters == 1U;
+    }));
+    a.downgrade();
+    waits.join();
+    const auto until = a.shared_until();
+    CHECK(eventually([&] { return a.shared_until() > until; }));
+    CHECK(distlock::inspect<distlock::shared_handoff>(first, "orders:1").shares == 1U);
+    CHECK(a.try_upgrade());
+    CHECK(a.unlock() == distlock::release_outcome::released);
+    b.lock_shared();
+    CHECK(distlock::force_release<distlock::shared_handoff>(first, "orders:1"));
+}
+
+void take_permits(const std::string& uri) {
+    hiredis_connection first(uri);
+    hiredis_connection second(uri);
+    distlock::counting_semaphore a{first, "orders:2", 2, {.lease = 600ms, .release = distlock::confirmed}};
+    distlock::counting_semaphore b{second, "orders:2", 2, {.lease = 600ms, .release = distlock::confirmed}};
+    auto one = a.acquire(2);
+    std::jthread waits([&] { CHECK_NOTHROW(b.acquire()); });
+    REQUIRE(
+        eventually([&] { return distlock::inspect<distlock::permits>(first, "orders:2").waiters == 1U; }));
+    const auto until = one.valid_until();
+    CHECK(eventually([&] { return one.valid_until() > until; }));
+    CHECK(one.release() == distlock::release_outcome::released);
+    waits.join();
+    CHECK(a.resize(3) == 0);
+    one = a.acquire();
+    CHECK(distlock::force_release<distlock::permits>(first, "orders:2"));
+}
+
+}  // namespace
+
+TEST_CASE("a shared lock works for the user that the guide makes for it") {
+    const place here(added_for("shared_mutex"));
+    share<distlock::shared_mutex<hiredis_connection>>(here.uri());
+}
+
+TEST_CASE("a semaphore works for the user that the guide makes for it") {
+    const place here(added_for("counting_semaphore"));
+    take_permits(here.uri());
+}
+
+TEST_CASE("who may not do all that a shared lock or a semaphore needs is told so") {
+    for (const std::string kind : {"shared_mutex", "counting_semaphore"}) {
+        const place here({});
+        hiredis_connection redis(here.uri());
+        std::error_code ec;
+        if (kind == "shared_mutex") {
+            distlock::shared_mutex m{redis, "orders:1"};
+            CHECK_FALSE(m.try_lock_shared(ec));
+        } else {
+            distlock::counting_semaphore pool{redis, "orders:2", 1};
+            CHECK_FALSE(pool.try_acquire(ec));
+        }
+        CHECK(ec == distlock::errc::permission_denied);
+        CHECK(here.server.command({"KEYS", "*"}).empty());
+    }
+}
