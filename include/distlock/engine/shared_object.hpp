@@ -97,10 +97,9 @@ class shared_object final : public shared_core {
         {
             const guard here(mutex_);
             const auto mine = find(serial);
-            if (mine == holds_.end()) return release_outcome::not_held;
-            batch& in = *mine->in;
-            *mine = holds_.back();
-            holds_.pop_back();
+            if (mine == none) return release_outcome::not_held;
+            batch& in = *holds_[mine].in;
+            forget(mine);
             if (--in.readers > 0)
                 return time_.now() < in.until() ? release_outcome::released : release_outcome::expired;
             in.now = phase::releasing;
@@ -151,9 +150,10 @@ class shared_object final : public shared_core {
         {
             const guard here(mutex_);
             const auto me = find(0);
-            if (me == holds_.end() || me->in->readers > 1 || me->in->now != phase::open) return {};
-            mine = me->in;
-            serial = me->serial;
+            if (me == none) return {};
+            mine = holds_[me].in;
+            serial = holds_[me].serial;
+            if (mine->readers > 1 || mine->now != phase::open) return {};
             from = mine->core->exchanged(mine->serial);
             if (from.empty()) return {};
             if (joined_ == mine) joined_ = nullptr;
@@ -179,14 +179,15 @@ class shared_object final : public shared_core {
         if (in_forked_child()) return {};
         const guard here(mutex_);
         const auto mine = find(serial);
-        return mine != holds_.end() ? mine->in->until() : time_point{};
+        return mine != none ? holds_[mine].in->until() : time_point{};
     }
     std::stop_token shared_lost(std::uint64_t serial) const override {
         if (in_forked_child()) return distlock::detail::stopped_token();
         const guard here(mutex_);
         const auto mine = find(serial);
-        if (mine == holds_.end()) return distlock::detail::stopped_token();
-        return mine->in->core->lost(mine->in->serial);
+        if (mine == none) return distlock::detail::stopped_token();
+        const batch& in = *holds_[mine].in;
+        return in.core->lost(in.serial);
     }
 
   private:
@@ -241,20 +242,23 @@ class shared_object final : public shared_core {
         shared_object& of_;
     };
 
-    using holds = std::vector<hold>;
-    // `serial`: 0: what the calling thread has; what no guard ends comes first.
-    holds::const_iterator find(std::uint64_t serial) const noexcept DISTLOCK_REQUIRES(mutex_) {
+    static constexpr std::size_t none = static_cast<std::size_t>(-1);
+
+    // Returns: the place of a hold; `serial`: 0: what the calling thread has, and of that first what no guard ends.
+    std::size_t find(std::uint64_t serial) const noexcept DISTLOCK_REQUIRES(mutex_) {
         const auto me = std::this_thread::get_id();
-        auto found = holds_.end();
-        for (auto one = holds_.begin(); one != holds_.end(); ++one) {
-            if (serial != 0 ? one->serial != serial : one->thread != me) continue;
-            if (found == holds_.end() || !one->guarded) found = one;
-            if (!one->guarded) break;
+        auto found = none;
+        for (std::size_t i = 0; i < holds_.size(); ++i) {
+            const hold& one = holds_[i];
+            if (serial != 0 ? one.serial != serial : one.thread != me) continue;
+            if (found == none || !one.guarded) found = i;
+            if (!one.guarded) break;
         }
         return found;
     }
-    holds::iterator find(std::uint64_t serial) noexcept DISTLOCK_REQUIRES(mutex_) {
-        return holds_.begin() + (std::as_const(*this).find(serial) - holds_.cbegin());
+    void forget(std::size_t at) noexcept DISTLOCK_REQUIRES(mutex_) {
+        holds_[at] = holds_.back();
+        holds_.pop_back();
     }
 
     // Room for all that may be granted at once: a grant must not fail for want of memory.
@@ -386,8 +390,7 @@ class shared_object final : public shared_core {
     void end_reader(batch& mine, std::uint64_t serial) noexcept DISTLOCK_EXCLUDES(mutex_) {
         mine.core->surrender(mine.serial);
         const guard here(mutex_);
-        *find(serial) = holds_.back();
-        holds_.pop_back();
+        forget(find(serial));
         mine.readers = 0;
         mine.now = phase::idle;
     }
@@ -410,7 +413,7 @@ class shared_object final : public shared_core {
     mutable distlock::detail::annotated_mutex mutex_;
     std::vector<std::unique_ptr<batch>> batches_ DISTLOCK_GUARDED_BY(mutex_);
     batch* joined_ DISTLOCK_GUARDED_BY(mutex_) = nullptr;  // by readers that come now
-    holds holds_ DISTLOCK_GUARDED_BY(mutex_);
+    std::vector<hold> holds_ DISTLOCK_GUARDED_BY(mutex_);
     std::size_t expected_ DISTLOCK_GUARDED_BY(mutex_) = 0;  // readers that ask or wait
     std::uint64_t serial_ DISTLOCK_GUARDED_BY(mutex_) = 0;
     int waiting_writers_ DISTLOCK_GUARDED_BY(mutex_) = 0;
