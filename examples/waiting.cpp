@@ -15,6 +15,7 @@ namespace {
 void back_off() { std::puts("somebody else has it"); }
 void alert(const char* what) { std::fprintf(stderr, "%s\n", what); }
 void charge_card() { std::puts("charged"); }
+void print_report() { std::puts("printed"); }
 void transfer() { std::puts("transferred"); }
 
 void without_exceptions(distlock::hiredis_connection& redis) {
@@ -53,6 +54,14 @@ void several(distlock::hiredis_connection& redis) {
     transfer();
 }
 
+void once_in_a_period(distlock::hiredis_connection& redis) {
+    distlock::mutex job{redis, "nightly-report", {.lease = 40s, .hold_at_least = 40s}};
+    if (job.try_lock()) {
+        print_report();
+        job.unlock();  // at once for this thread; for everybody else when the 40 s are over
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -61,6 +70,7 @@ int main(int argc, char** argv) {
         without_exceptions(redis);
         until_stopped(redis);
         several(redis);
+        once_in_a_period(redis);
     } catch (const distlock::error& e) {
         alert(e.what());
         return 1;

@@ -45,6 +45,7 @@ TEST_CASE("the defaults are what the documentation says, and are accepted") {
     CHECK(defaults.lease.get() == 30s);
     CHECK(defaults.renew);
     CHECK(defaults.max_hold.get() == 0ms);
+    CHECK(defaults.hold_at_least.get() == 0ms);
     CHECK_FALSE(defaults.fencing);
     CHECK_FALSE(defaults.recheck.given());
     CHECK(distlock::detail::default_recheck == 50ms);
@@ -60,6 +61,7 @@ TEST_CASE("all options are named in the order in which the documentation lists t
     const lock_options options{.lease = 10s,
                                .renew = false,
                                .max_hold = 1h,
+                               .hold_at_least = 10s,
                                .fencing = true,
                                .recheck = 20ms,
                                .owner_info = "night job",
@@ -125,6 +127,23 @@ TEST_CASE("a longest hold of 10 ms or more is accepted, {} is none, any other re
         CHECK_THAT(text,
                    contains_text("max_hold") && contains_text("give 10 ms or more, or {} for no limit"));
     }
+}
+
+TEST_CASE("a least hold is no longer than the longest, nor than a lease that is not renewed") {
+    CHECK_FALSE(refusal({.hold_at_least = {}}));
+    CHECK_FALSE(refusal({.hold_at_least = 0ms}));
+    CHECK_FALSE(refusal({.lease = 10s, .hold_at_least = 40s}));
+    CHECK_FALSE(refusal({.hold_at_least = hours::max()}));
+    CHECK_FALSE(refusal({.lease = 40s, .renew = false, .hold_at_least = 40s}));
+    CHECK_FALSE(refusal({.max_hold = 40s, .hold_at_least = 40s}));
+    std::string text;
+    CHECK(refusal({.hold_at_least = -1ms}, 200ms, &text) == errc::invalid_option);
+    CHECK_THAT(text, contains_text("hold_at_least is -1 ms, give zero or more"));
+    CHECK(refusal({.lease = 40s, .renew = false, .hold_at_least = 40001ms}, 200ms, &text) ==
+          errc::invalid_option);
+    CHECK_THAT(text, contains_text("give the lease at most, 40000 ms, or renew it"));
+    CHECK(refusal({.max_hold = 40s, .hold_at_least = 40001ms}, 200ms, &text) == errc::invalid_option);
+    CHECK_THAT(text, contains_text("give max_hold at most, 40000 ms"));
 }
 
 TEST_CASE("an owner_info of up to 256 bytes, any bytes, is accepted, a longer one refused") {

@@ -34,6 +34,14 @@ struct lock_options {
     /// unlock(), or when the lease ends that was begun last. `{}`: no limit. Else at least 10 ms.
     time_span max_hold = {};
 
+    /// The shortest time an acquisition keeps others out, from the grant on: a lock that is unlocked earlier is released, and handed
+    /// over, when it is over. unlock() does not wait for that, and answers release_outcome::posted; it is over for its owner, and the
+    /// next lock() of the same object waits like everybody's. So a job that each process of a fleet tries once a minute is done
+    /// once a minute: try_lock() with 40 s here. For so long the background renews the lease, also when the mutex is gone. When the
+    /// process or the connection ends earlier, the key is left to its lease: `lease` is how long others are kept out then, so let it
+    /// be as long as this. At most `max_hold`, where that is given, and at most `lease`, where it is not renewed. Zero: none.
+    time_span hold_at_least = {};
+
     /// Whether every acquisition gets a fencing token: a number larger than any before it under this name. It
     /// is made by the command that takes the lock and kept beside it, at a key of its own.
     bool fencing = false;
@@ -61,7 +69,7 @@ struct lock_options {
     release_mode release = release_mode::posted;
 
     /// How long the threads that share a mutex object may pass the lock on among themselves before it is handed to the next
-    /// process. Zero: never. 0 ms to 1 h.
+    /// process. Zero: never, and never with `hold_at_least`. 0 ms to 1 h.
     time_span local_budget = std::chrono::milliseconds{5};
 
     /// How many replicas must have a grant, a hand-over or a renewal before it counts: WAIT goes behind the write. Where fewer

@@ -24,6 +24,13 @@ DISTLOCK_INLINE void detail::check_options(const lock_options& options,
         throw error(errc::invalid_option,
                     "max_hold is " + text(max_hold) + ", give 10 ms or more, or {} for no limit");
     }
+    const std::chrono::milliseconds least = options.hold_at_least;
+    const auto refuse_least = [&](const std::string& give) {
+        throw error(errc::invalid_option, "hold_at_least is " + text(least) + ", give " + give);
+    };
+    if (least < std::chrono::milliseconds{0}) refuse_least("zero or more");
+    if (options.max_hold.given() && least > max_hold) refuse_least("max_hold at most, " + text(max_hold));
+    if (!options.renew && least > lease) refuse_least("the lease at most, " + text(lease) + ", or renew it");
     const std::chrono::milliseconds recheck = options.recheck;
     if (options.recheck.given() &&
         (recheck < std::chrono::milliseconds{1} || recheck > std::chrono::hours{1})) {

@@ -48,6 +48,10 @@ class inbox {
 
     listener* get() noexcept { return listener_.get() ? &*listener_.get() : nullptr; }
     subscription* source() const noexcept { return subscription_.get(); }
+    /// Returns: where hand-overs are told; null: nowhere.
+    std::shared_ptr<subscription> of_queue() const noexcept {
+        return waits_ == waiting_manner::queues ? subscription_ : nullptr;
+    }
 
     /// Returns: whether messages arrive, as far as is known.
     bool in_force() const noexcept { return subscription_ && subscription_->in_force(); }

@@ -65,10 +65,10 @@ class lock_core {
     virtual release_outcome unlock(std::uint64_t serial) noexcept = 0;
 
     /// Returns: the token of that acquisition, or of the calling thread's; empty where it is lost, or over. What the server says of
-    /// it from now on is no loss, until surrender() or keep().
+    /// it from now on is no loss, until surrender() or end_exchange().
     virtual token exchanged(std::uint64_t serial = 0) noexcept = 0;
     /// Effects: ends exchanged(): it is an acquisition as before.
-    virtual void keep() noexcept = 0;
+    virtual void end_exchange() noexcept = 0;
     /// Effects: ends the acquisition, which no other thread of the object is passed. Its token is released in the background.
     virtual void surrender(std::uint64_t serial = 0) noexcept = 0;
 

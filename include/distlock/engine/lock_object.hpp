@@ -26,6 +26,7 @@
 #include <distlock/engine/background_io.hpp>
 #include <distlock/engine/blocking.hpp>
 #include <distlock/engine/inbox.hpp>
+#include <distlock/engine/kept_hold.hpp>
 #include <distlock/engine/lock_core.hpp>
 #include <distlock/engine/mutex_state.hpp>
 #include <distlock/engine/reacquire_backoff.hpp>
@@ -49,7 +50,7 @@ class lock_object final : public lock_core, background_task, deadline {
     /// Preconditions: the options are checked.
     lock_object(std::shared_ptr<background_io> io, std::shared_ptr<const any_dialect> dialect,
                 const lock_options& options, std::shared_ptr<lease_observer> observer)
-        : options_(options),
+        : options_(in_effect(options)),
           io_(std::move(io)),
           time_(io_->time()),
           dialect_(std::move(dialect)),
@@ -127,7 +128,7 @@ class lock_object final : public lock_core, background_task, deadline {
         exchanging_ = true;
         return threads_.held()->owner();
     }
-    void keep() noexcept override {
+    void end_exchange() noexcept override {
         const distlock::detail::annotated_lock guard(mutex_);
         exchanging_ = false;
     }
@@ -165,7 +166,12 @@ class lock_object final : public lock_core, background_task, deadline {
     }
     duration residual() const noexcept override {
         if (in_forked_child()) return {};
-        return std::max(releaser_.latest_expiry() - time_.now(), duration::zero());
+        auto last = releaser_.latest_expiry();
+        {
+            const distlock::detail::annotated_lock guard(mutex_);
+            if (kept_) last = std::max(last, kept_->latest_expiry());
+        }
+        return std::max(last - time_.now(), duration::zero());
     }
 
     bool in_forked_child() const noexcept override { return distlock::detail::current_process() != process_; }
@@ -182,6 +188,7 @@ class lock_object final : public lock_core, background_task, deadline {
     struct parting {
         waiter_queue::waiter* next = nullptr;        // that it was passed on to
         std::optional<ended_acquisition> last = {};  // to be released
+        std::optional<release_outcome> kept = {};    // until hold_at_least is over
     };
 
     // A renewal that is on its way.
@@ -189,6 +196,12 @@ class lock_object final : public lock_core, background_task, deadline {
         token owner;
         std::uint64_t granted_serial = 0;  // 0: none, or its acquisition was released
     };
+
+    // A thread that is passed the lock is another owner, and comes too early as any other.
+    static lock_options in_effect(lock_options options) noexcept {
+        if (options.hold_at_least.get().count() > 0) options.local_budget = std::chrono::milliseconds{0};
+        return options;
+    }
 
     reacquire_backoff::contenders contenders() const noexcept {
         using how = reacquire_backoff::contenders;
@@ -216,7 +229,7 @@ class lock_object final : public lock_core, background_task, deadline {
                 .once = once,
                 .waits = waits_,
                 .wants_fence = options_.fencing,
-                .claims_lease = !options_.renew,
+                .claims_lease = !options_.renew || holds_on(),
                 .replicas = options_.replicas,
                 .replica_timeout = replica_timeout()};
     }
@@ -253,6 +266,10 @@ class lock_object final : public lock_core, background_task, deadline {
         if (!lost) return;
         const auto now = time_.now();
         lost->notify_loss(io_->callbacks(), now);
+        if (too_early(*lost, now)) {
+            keep(*lost, now);
+            return;
+        }
         // What its owner would have released is released: after the longest hold the key has much of a lease before it.
         const auto expiry = lost->lease().latest_expiry();
         if (now < lost->late_until()) {
@@ -490,7 +507,40 @@ class lock_object final : public lock_core, background_task, deadline {
             if (unwatched_) threads_.waiters().recheck_first();
             return {next};
         }
+        if (too_early(*threads_.held(), now)) {
+            acquisition mine = threads_.release();
+            mine.notify_loss(io_->callbacks(), now);
+            return {nullptr, {}, keep(mine, now)};
+        }
         return {nullptr, ended(threads_.release(), now)};
+    }
+
+    bool holds_on() const noexcept { return options_.hold_at_least.get().count() > 0; }
+    time_point least_hold_end(const acquisition& one) const noexcept {
+        using distlock::detail::rounding;
+        const auto least =
+            distlock::detail::saturating_cast<duration, rounding::up>(options_.hold_at_least.get());
+        return distlock::detail::saturating_add(one.granted_at(), least);
+    }
+    // Returns: whether others may not have it yet, also when it was lost.
+    bool too_early(const acquisition& one, time_point now) const noexcept {
+        return holds_on() && now < least_hold_end(one);
+    }
+    // Preconditions: too_early(); it is not held any more.
+    // Effects: the background releases it in time. Returns: what to tell who unlocks it.
+    release_outcome keep(const acquisition& one, time_point now) noexcept DISTLOCK_REQUIRES(mutex_) {
+        if (renewing_.granted_serial == one.granted_serial()) renewing_.granted_serial = 0;
+        bool is_kept = false;
+        try {
+            kept_ = std::make_shared<kept_hold>(*io_, dialect_,
+                                                unlocked_early{one.owner(), one.lease(), least_hold_end(one),
+                                                               one.late_until(), messages_.of_queue()});
+            is_kept = kept_hold::start(kept_, *io_);
+        } catch (...) {
+            // No memory for it: the lease ends it.
+        }
+        if (now >= one.lease().until()) return release_outcome::expired;
+        return is_kept ? release_outcome::posted : release_outcome::unreachable;
     }
 
     // A renewal that is on its way is not waited for: what comes of it, by this token, is released next or finds nothing.
@@ -511,11 +561,11 @@ class lock_object final : public lock_core, background_task, deadline {
             p.next->wake_up();
             return release_outcome::released;
         }
-        if (!p.last) return release_outcome::not_held;
-        const auto done = releaser_.release(*p.last);
+        if (!p.last && !p.kept) return release_outcome::not_held;
+        const auto done = p.last ? releaser_.release(*p.last) : *p.kept;
         messages_.forget();
         const auto now = time_.now();
-        status_.answered(done == release_outcome::unreachable ? errc::no_reply : errc{}, now);
+        if (p.last) status_.answered(done == release_outcome::unreachable ? errc::no_reply : errc{}, now);
         const distlock::detail::annotated_lock guard(mutex_);
         backoff_.on_release(now);
         end_remote();
@@ -614,6 +664,7 @@ class lock_object final : public lock_core, background_task, deadline {
                 threads_.waiters().recheck_first();
                 break;
             case renewal::news::too_late:
+                if (too_early(held, now)) break;
                 releaser_.repeat(renewing_.owner, certainty::granted, held.lease().latest_expiry());
                 break;
         }
@@ -635,9 +686,10 @@ class lock_object final : public lock_core, background_task, deadline {
     bool unwatched_ DISTLOCK_GUARDED_BY(mutex_) = false;  // no thread could be had to tell of the lease's end
     // The background looks no later than that.
     time_point renewal_at_ DISTLOCK_GUARDED_BY(mutex_) = time_point::max();
-    bool exchanging_ DISTLOCK_GUARDED_BY(mutex_) =
-        false;                                       // another lock is asked for in the place of the one held
-    renewing renewing_ DISTLOCK_GUARDED_BY(mutex_);  // but for its token while it is on its way
+    // Another lock is asked for in the place of the one held.
+    bool exchanging_ DISTLOCK_GUARDED_BY(mutex_) = false;
+    renewing renewing_ DISTLOCK_GUARDED_BY(mutex_);                // but for its token while it is on its way
+    std::shared_ptr<kept_hold> kept_ DISTLOCK_GUARDED_BY(mutex_);  // the last one
 
     remote_status status_;       // of the thread that goes remote: whether the server answers it
     reacquire_backoff backoff_;  // the last three: used by the thread that goes remote

@@ -113,7 +113,7 @@ class shared_object final : public shared_core {
     }
 
     token exchanged(std::uint64_t serial) noexcept override { return writers_->exchanged(serial); }
-    void keep() noexcept override { writers_->keep(); }
+    void end_exchange() noexcept override { writers_->end_exchange(); }
     void surrender(std::uint64_t serial) noexcept override { writers_->surrender(serial); }
 
     result downgrade(const std::stop_token& stop) override {
@@ -168,7 +168,7 @@ class shared_object final : public shared_core {
             throw;
         }
         if (known) {
-            mine->core->keep();
+            mine->core->end_exchange();
         } else {
             end_reader(*mine, serial);
         }

@@ -16,7 +16,7 @@ namespace distlock {
 /// `posted`, `unreachable` and `refused` it may be until its lease ends.
 enum class release_outcome {
     released,       ///< it was ours, and is free now, or passed on
-    posted,         ///< on its way to the server, which is asked in the background what became of it
+    posted,         ///< on its way to the server, or kept for hold_at_least; the background sees to it
     expired,        ///< the lease had run out: nothing was there to release
     taken,          ///< the lease had run out and somebody else holds the lock: left alone
     unreachable,    ///< no server answered

@@ -1,0 +1,141 @@
+// A lock that its owner has unlocked before lock_options::hold_at_least was over: kept in the background until then.
+//
+//   class kept_hold : public background_task {
+//     kept_hold(background_io&, dialect, ended_hold);
+//     static bool start(const std::shared_ptr<kept_hold>&, background_io&) noexcept;
+//     clock::time_point latest_expiry() noexcept;     // time_point{}: it is over
+//   };
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/token.hpp>
+#include <distlock/detail/leaked_in_child.hpp>
+#include <distlock/detail/thread_safety.hpp>
+#include <distlock/engine/background_io.hpp>
+#include <distlock/engine/release.hpp>
+#include <distlock/engine/renewal.hpp>
+#include <distlock/net/subscription.hpp>
+#include <distlock/wire/any_dialect.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/reply.hpp>
+
+namespace distlock::engine {
+
+/// An acquisition that is over for its owner, but not for others yet.
+struct unlocked_early {
+    token owner;
+    renewal lease;
+    clock::time_point release_at;
+    clock::time_point late_until;            ///< until then an earlier request by the same token may arrive
+    std::shared_ptr<subscription> messages;  ///< about the lock; null: there are none
+};
+
+/// Thread-safe. The background has a share in it until it is over, so the lock object may be gone. Rules:
+/// - nothing is released before its time, whatever ends: where the background ends first, the key is left to its lease, which is
+///   renewed once more where it would be too short;
+/// - a message for its token that comes late is not answered with a release, as that of a token nobody knows;
+/// - until then the lease is renewed as it was, and what comes of that matters to nobody: the release finds out.
+class kept_hold final : public background_task {
+    using step = background_task::step;
+    using time_point = clock::time_point;
+
+  public:
+    /// `io` outlives what it has adopted.
+    kept_hold(background_io& io, std::shared_ptr<const any_dialect> dialect, const unlocked_early& what)
+        : io_(io),
+          dialect_(std::move(dialect)),
+          owner_(what.owner),
+          release_at_(what.release_at),
+          late_until_(what.late_until),
+          lease_(what.lease) {
+        if (what.messages) listens_.get().emplace(what.messages, owner_.view());
+    }
+
+    /// Returns: whether the background has it; if not, the lease ends it.
+    static bool start(const std::shared_ptr<kept_hold>& mine, background_io& io) noexcept {
+        return io.adopt(mine, mine->next());
+    }
+
+    time_point latest_expiry() noexcept {
+        const distlock::detail::annotated_lock guard(lock_);
+        return phase_ == phase::over ? time_point{} : last_expiry();
+    }
+
+  private:
+    enum class phase { kept, released, over };
+
+    time_point last_expiry() const noexcept DISTLOCK_REQUIRES(lock_) {
+        return std::max(lease_.latest_expiry(), late_until_);
+    }
+    time_point next() noexcept {
+        const distlock::detail::annotated_lock guard(lock_);
+        return std::min(lease_.due(), release_at_);
+    }
+
+    step begin(time_point now) noexcept override {
+        const distlock::detail::annotated_lock guard(lock_);
+        if (phase_ == phase::kept && now >= release_at_) {
+            phase_ = phase::released;
+            const auto sure = now < late_until_ ? certainty::in_doubt : certainty::granted;
+            release_ = release(sure, last_expiry());
+        }
+        if (phase_ == phase::released) {
+            const bool minimal = release_.next() == release::form::minimal;
+            return {minimal ? dialect_->release_minimal(owner_) : dialect_->release(owner_), {}};
+        }
+        if (now >= lease_.until()) return {{}, release_at_};
+        lease_.on_master_change(io_.master_since(dialect_->name()));
+        if (!lease_.ready(now)) return {{}, std::min(lease_.due(), release_at_)};
+        return renewing();
+    }
+
+    step begin_last(time_point now) noexcept override {
+        {
+            const distlock::detail::annotated_lock guard(lock_);
+            if (phase_ == phase::kept && now < release_at_) {
+                const bool renews = lease_.due() != time_point::max() && now < lease_.until();
+                if (renews && lease_.lease_end() < release_at_) return renewing();
+                return {{}, time_point::max()};
+            }
+        }
+        return begin(now);
+    }
+
+    step renewing() const noexcept DISTLOCK_REQUIRES(lock_) {
+        command renew = dialect_->renew(owner_);
+        renew.until(lease_.until());
+        return {renew, {}};
+    }
+
+    time_point end(const reply& answer, time_point sent, time_point now) noexcept override {
+        const distlock::detail::annotated_lock guard(lock_);
+        if (phase_ == phase::kept) {
+            lease_.on_outcome(dialect_->read_renew(answer), sent, now);
+            return std::min(lease_.due(), release_at_);
+        }
+        const auto next = release_.on_verdict(dialect_->read_release(answer), now);
+        if (next == time_point::max()) {
+            phase_ = phase::over;
+            listens_.get().reset();
+        }
+        return next;
+    }
+
+    background_io& io_;
+    const std::shared_ptr<const any_dialect> dialect_;
+    const token owner_;
+    const time_point release_at_;
+    const time_point late_until_;
+    distlock::detail::leaked_in_child<std::optional<listener>> listens_;  // another thread may have its hub
+    distlock::detail::annotated_mutex lock_;
+    renewal lease_ DISTLOCK_GUARDED_BY(lock_);
+    release release_ DISTLOCK_GUARDED_BY(lock_);
+    phase phase_ DISTLOCK_GUARDED_BY(lock_) = phase::kept;
+};
+
+}  // namespace distlock::engine

@@ -1,0 +1,127 @@
+// lock_options::hold_at_least over a real server: once in a period, in a fleet.
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <distlock/hiredis.hpp>
+#include <distlock/mutex.hpp>
+#include <distlock/scoped_lock.hpp>
+#include <distlock/testing.hpp>
+
+#include "support/catch.hpp"
+#include "support/lock_on_server.hpp"
+#include "support/waiting.hpp"
+
+using namespace std::chrono_literals;
+using distlock::hiredis_connection;
+using distlock::lock_options;
+using distlock::release_outcome;
+using distlock::testing::redis_server;
+using clk = distlock::clock;
+using locker = distlock::mutex<hiredis_connection>;
+
+namespace {
+
+// Nobody looks in time: who gets the lock was handed it.
+constexpr lock_options for_300ms{.lease = 60s, .hold_at_least = 300ms, .recheck = 1h};
+
+int ttl(const redis_server& server, const std::string& name) {
+    return std::stoi(server.command({"PTTL", name}));
+}
+
+}  // namespace
+
+TEST_CASE("the queue is handed a lock that was unlocked early when its time is over, and not before") {
+    redis_server server;
+    hiredis_connection one{server.uri()}, two{server.uri()};
+    lock_on_server seen{server, "job"};
+    locker first{one, "job", for_300ms};
+    locker second{two, "job", {.lease = 60s, .recheck = 1h}};
+    first.lock();
+    const auto granted = clk::now();
+    std::optional<clk::time_point> entered;
+    std::thread waiting([&] {
+        second.lock();
+        entered = clk::now();
+    });
+    REQUIRE(seen.gets(1));
+    CHECK(first.unlock() == release_outcome::posted);
+    CHECK(clk::now() - granted < 300ms);
+    SECTION("the mutex lives on") { CHECK_FALSE(first.try_lock()); }
+    SECTION("the same object stands in the queue behind others") {
+        std::thread again([&] {
+            first.lock();
+            CHECK(entered);
+            first.unlock();
+        });
+        REQUIRE(seen.gets(2));
+        waiting.join();
+        second.unlock();
+        again.join();
+        waiting = std::thread([] {});
+    }
+    waiting.join();
+    REQUIRE(entered);
+    CHECK(*entered - granted >= 300ms);
+    CHECK(*entered - granted < 20s);
+}
+
+TEST_CASE("a fleet that tries again and again gets the lock once in a period") {
+    redis_server server;
+    constexpr auto period = 200ms;
+    std::mutex writing;
+    std::vector<std::array<clk::time_point, 2>> grants;  // between which the server granted it
+    std::atomic<bool> over{false};
+    std::vector<std::thread> fleet;
+    for (int k = 0; k < 4; ++k) {
+        fleet.emplace_back([&] {
+            hiredis_connection redis{server.uri()};
+            locker job{redis, "job", {.lease = 1s, .hold_at_least = period}};
+            while (!over) {
+                const auto sent = clk::now();
+                if (job.try_lock()) {
+                    const std::lock_guard guard(writing);
+                    grants.push_back({sent, clk::now()});
+                    job.unlock();
+                }
+            }
+        });
+    }
+    CHECK(eventually([&] {
+        const std::lock_guard guard(writing);
+        return grants.size() >= 8;
+    }));
+    over = true;
+    for (auto& one : fleet) one.join();
+    for (std::size_t k = 1; k < grants.size(); ++k) CHECK(grants[k][1] - grants[k - 1][0] >= period);
+}
+
+TEST_CASE("a process that ends early leaves the key to its lease, also of a lock that was handed over") {
+    redis_server server;
+    const bool handed_over = GENERATE(false, true);
+    hiredis_connection holding{server.uri()};
+    locker before{holding, "job", {.recheck = 1h}};
+    std::optional<std::thread> ending;
+    {
+        hiredis_connection redis{server.uri()};
+        locker job{redis, "job", {.lease = 60s, .hold_at_least = 60s, .recheck = 1h}};
+        if (handed_over) {
+            before.lock();
+            ending.emplace([&] {
+                REQUIRE(lock_on_server(server, "job").gets(1));
+                before.unlock();
+            });
+        }
+        job.lock();
+        if (ending) ending->join();
+        CHECK(ttl(server, "job") > 50'000);  // also where it ends by a kill
+        job.unlock();
+    }
+    CHECK(ttl(server, "job") > 50'000);
+    CHECK_FALSE(before.try_lock());
+}

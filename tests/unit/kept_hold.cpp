@@ -1,0 +1,290 @@
+// lock_options::hold_at_least: a lock that is unlocked earlier keeps others out until it is over, and no longer.
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include <distlock/base/token.hpp>
+#include <distlock/engine/kept_hold.hpp>
+#include <distlock/mutex.hpp>
+#include <distlock/net/subscription.hpp>
+#include <distlock/recursive_mutex.hpp>
+#include <distlock/scoped_lock.hpp>
+#include <distlock/testing/manual_clock.hpp>
+#include <distlock/wire/any_dialect.hpp>
+#include <distlock/wire/handoff.hpp>
+
+#include "support/allocations.hpp"
+#include "support/catch.hpp"
+#include "support/io_over.hpp"
+#include "support/locks_in_memory.hpp"
+#include "support/sleepers.hpp"
+#include "support/waiting.hpp"
+
+using namespace std::chrono_literals;
+using distlock::lock_options;
+using distlock::release_outcome;
+using distlock::reply;
+using distlock::testing::manual_clock;
+
+namespace {
+
+using locker = distlock::mutex<hosted_locks, distlock::handoff, manual_clock>;
+using recursive = distlock::recursive_mutex<hosted_locks, distlock::handoff, manual_clock>;
+
+constexpr lock_options once_in_40s{.lease = 40s, .hold_at_least = 40s};
+constexpr lock_options short_lease{.lease = 9s, .hold_at_least = 40s};
+
+struct fleet {
+    fleet() { manual_clock::reset(); }
+
+    /// Effects: moves the time by so much, a second at a time, and has each renewal that is due then answered.
+    void pass(std::chrono::seconds span, std::chrono::seconds lease) {
+        for (auto left = span; left > 0s; left -= 1s) {
+            manual_clock::advance(1s);
+            since_renewal += 1s;
+            if (since_renewal <= lease / 3) continue;
+            REQUIRE(eventually([&] { return redis.count("renew") > renewals; }));
+            renewals = redis.count("renew");
+            since_renewal = 0s;
+        }
+    }
+    bool released() {
+        return eventually([&] { return redis.owner().empty() && redis.count("release") > 0; });
+    }
+
+    hosted_locks redis;
+    int renewals = 0;
+    std::chrono::seconds since_renewal{0};
+};
+
+}  // namespace
+
+TEST_CASE("a lock that is unlocked before hold_at_least is over is released when it is") {
+    fleet all;
+    locker m{all.redis, "orders", short_lease};
+    m.lock();
+    CHECK(m.unlock() == release_outcome::posted);
+    CHECK_FALSE(m.owns_lock());
+    CHECK(m.lost().stop_requested());
+    const auto owner = all.redis.owner();
+    CHECK_FALSE(owner.empty());
+    CHECK(m.residual() > 0s);
+    CHECK(m.unlock() == release_outcome::not_held);
+    all.pass(39s, 9s);
+    CHECK(all.redis.owner() == owner);
+    CHECK(all.redis.count("release") == 0);
+    manual_clock::advance(1s);
+    CHECK(all.released());
+    CHECK(eventually([&] { return m.residual() == 0s; }));
+    CHECK(all.redis.count("release") == 1);
+}
+
+TEST_CASE("meanwhile nobody gets the lock, through the same object or another; then everybody may") {
+    fleet all;
+    locker m{all.redis, "orders", once_in_40s};
+    locker other{all.redis, "orders", once_in_40s};
+    m.lock();
+    m.unlock();
+    CHECK_FALSE(m.try_lock());
+    CHECK_FALSE(other.try_lock());
+    all.pass(39s, 40s);
+    CHECK_FALSE(m.try_lock());
+    CHECK_FALSE(other.try_lock());
+    manual_clock::advance(1s);
+    CHECK(all.released());
+    CHECK(m.try_lock());
+}
+
+TEST_CASE("a lock that is held for longer than hold_at_least is released by unlock()") {
+    fleet all;
+    locker m{all.redis, "orders", short_lease};
+    m.lock();
+    all.pass(40s, 9s);
+    CHECK(m.unlock() == release_outcome::released);
+    CHECK(all.redis.owner().empty());
+}
+
+TEMPLATE_TEST_CASE("every guard that ends early leaves the lock its time", "", std::lock_guard<locker>,
+                   std::unique_lock<locker>, distlock::scoped_lock<locker>) {
+    fleet all;
+    locker m{all.redis, "orders", once_in_40s};
+    { TestType guard(m); }
+    CHECK_FALSE(m.try_lock());
+    CHECK(all.redis.count("release") == 0);
+    all.pass(40s, 40s);
+    CHECK(all.released());
+}
+
+TEST_CASE("the last unlock() of a recursive mutex leaves the lock its time") {
+    fleet all;
+    recursive m{all.redis, "orders", once_in_40s};
+    m.lock();
+    m.lock();
+    CHECK(m.unlock() == release_outcome::nested);
+    CHECK(m.unlock() == release_outcome::posted);
+    CHECK_FALSE(m.try_lock());
+    all.pass(40s, 40s);
+    CHECK(all.released());
+}
+
+TEST_CASE("confirmed or posted, unlock() does not wait for the end of hold_at_least") {
+    fleet all;
+    locker m{all.redis, "orders", {.lease = 40s, .hold_at_least = 40s, .release = distlock::confirmed}};
+    m.lock();
+    CHECK(m.unlock() == release_outcome::posted);
+    CHECK_FALSE(all.redis.owner().empty());
+}
+
+TEST_CASE("a thread that waits for the same object is not passed the lock before or after its time") {
+    fleet all;
+    locker m{all.redis, "orders", {.lease = 40s, .hold_at_least = 40s, .local_budget = 1h}};
+    m.lock();
+    const auto owner = all.redis.owner();
+    sleeper second([&] {
+        m.lock();
+        m.unlock();
+    });
+    REQUIRE(second.sleeps());
+    const int asked = all.redis.count("take");
+    SECTION("before") {
+        m.unlock();
+        // It asks the server itself, and is told that the lock is taken.
+        REQUIRE(eventually([&] { return all.redis.count("take") > asked; }));
+        CHECK_FALSE(second.done());
+        CHECK(all.redis.owner() == owner);
+        manual_clock::advance(40s);
+    }
+    SECTION("after") {
+        all.pass(41s, 40s);
+        m.unlock();
+    }
+    REQUIRE(eventually([&] {
+        manual_clock::advance(1ms);
+        return second.done();
+    }));
+    second.join();
+    CHECK(all.redis.owner() != owner);
+}
+
+TEST_CASE("a mutex that ends, locked or not, leaves the lock its time") {
+    fleet all;
+    {
+        locker m{all.redis, "orders", short_lease};
+        m.lock();
+        if (GENERATE(false, true)) m.unlock();
+    }
+    const auto owner = all.redis.owner();
+    CHECK_FALSE(owner.empty());
+    all.pass(39s, 9s);
+    CHECK(all.redis.owner() == owner);
+    manual_clock::advance(1s);
+    CHECK(all.released());
+}
+
+TEST_CASE("when the connection ends, the key is left to its lease, and renewed where that is too short") {
+    manual_clock::reset();
+    const bool enough = GENERATE(true, false);
+    locks_in_memory redis;  // its background ends with the last mutex
+    {
+        distlock::mutex<locks_in_memory, distlock::handoff, manual_clock> m{
+            redis, "orders", {.lease = enough ? 60s : 9s, .hold_at_least = 40s}};
+        m.lock();
+        manual_clock::advance(1s);
+        m.unlock();
+    }
+    CHECK(redis.count("release") == 0);
+    CHECK(redis.count("renew") == (enough ? 0 : 1));
+    manual_clock::advance(8500ms);
+    CHECK_FALSE(redis.owner().empty());
+}
+
+TEST_CASE("what was lost before hold_at_least is over is not released earlier either") {
+    fleet all;
+    locker m{all.redis, "orders", short_lease};
+    m.lock();
+    const auto owner = all.redis.owner();
+    manual_clock::advance(9s);
+    all.redis.prolong();
+    CHECK_FALSE(m.owns_lock());
+    SECTION("by an unlock() that comes too late") { CHECK(m.unlock() == release_outcome::expired); }
+    SECTION("by a thread that tries to lock") { CHECK_FALSE(m.try_lock()); }
+    CHECK(all.redis.owner() == owner);
+    CHECK(all.redis.count("release") == 0);
+    manual_clock::advance(31s);
+    all.redis.prolong();
+    CHECK(all.released());
+}
+
+TEST_CASE("a lock that an operator took is not renewed any more") {
+    fleet all;
+    locker m{all.redis, "orders", short_lease};
+    m.lock();
+    m.unlock();
+    all.redis.give_to("somebody");
+    manual_clock::advance(3s);
+    REQUIRE(eventually([&] { return all.redis.count("renew") == 1; }));
+    manual_clock::advance(37s);
+    REQUIRE(eventually([&] { return all.redis.count("release") == 1; }));
+    CHECK(all.redis.owner() == "somebody");
+    CHECK(all.redis.count("renew") == 1);
+    CHECK(eventually([&] { return m.residual() == 0s; }));
+}
+
+TEST_CASE("a release that is not answered is repeated") {
+    fleet all;
+    locker m{all.redis, "orders", once_in_40s};
+    m.lock();
+    m.unlock();
+    all.redis.answer("release", reply::no_answer(distlock::errc::no_reply, {}));
+    all.pass(39s, 40s);
+    manual_clock::advance(1s);
+    REQUIRE(eventually([&] { return all.redis.count("release") == 1; }));
+    CHECK(m.residual() > 0s);
+    all.redis.as_usual();
+    manual_clock::advance(100ms);
+    CHECK(all.released());
+}
+
+TEST_CASE("a hand-over that is told late is not answered with a release while its lock is kept") {
+    using namespace distlock::engine;
+    manual_clock::reset();
+    locks_in_memory redis;
+    io_over<locks_in_memory, manual_clock> io(redis);
+    const auto lock = std::make_shared<const distlock::any_dialect_of<distlock::handoff>>(
+        "orders", lock_options{.lease = 40s});
+    const auto messages = std::make_shared<distlock::subscription>("channel");
+    std::atomic<int> unclaimed{0};
+    messages->on_unclaimed([&](std::string_view) { ++unclaimed; });
+    const auto owner = distlock::token::generate();
+    redis.give_to(std::string(owner.view()));
+    const auto now = manual_clock::now();
+    const auto kept = std::make_shared<kept_hold>(
+        io, lock, unlocked_early{owner, renewal({.lease = 40s}, 40s, now, now, 0), now + 5s, {}, messages});
+    REQUIRE(kept_hold::start(kept, io));
+    const auto text = std::string(owner.view()) + " 1 2000 0 orders";
+    messages->deliver(text);
+    CHECK(unclaimed == 0);
+    manual_clock::advance(5s);
+    REQUIRE(eventually([&] { return kept->latest_expiry() == distlock::clock::time_point{}; }));
+    CHECK(redis.owner().empty());
+    messages->deliver(text);
+    CHECK(unclaimed == 1);
+}
+
+TEST_CASE("without memory for more, the key is left to its lease") {
+    if (!allocations_can_fail()) return;
+    fleet all;
+    locker m{all.redis, "orders", once_in_40s};
+    m.lock();
+    fail_allocation(1);
+    const auto done = m.unlock();
+    fail_allocation(0);
+    CHECK(done == release_outcome::unreachable);
+    CHECK(all.redis.count("release") == 0);
+    CHECK_FALSE(m.try_lock());
+    manual_clock::advance(40s);
+    CHECK(m.try_lock());
+}
