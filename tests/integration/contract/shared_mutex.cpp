@@ -1,0 +1,572 @@
+// distlock::shared_mutex keeps its promises over every connection: std's requirements, who excludes whom, and what is said of it.
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <latch>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <stop_token>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <distlock/distlock.hpp>
+#include <distlock/shared_mutex.hpp>
+#include <distlock/shared_scoped_lock.hpp>
+#include <distlock/testing.hpp>
+
+#include "support/catch.hpp"
+#include "support/connection_fixtures.hpp"
+#include "support/lock_on_server.hpp"
+#include "support/round_trip.hpp"
+#include "support/sleepers.hpp"
+#include "support/waiting.hpp"
+
+using namespace std::chrono_literals;
+using connection_fixtures::said;
+using distlock::errc;
+using distlock::lock_options;
+using distlock::release_outcome;
+using clk = distlock::clock;
+
+namespace {
+
+constexpr lock_options quick{.recheck = 5ms};
+constexpr lock_options joined_for_ever{.recheck = 5ms, .local_budget = 1h};
+
+template <class What>
+auto elsewhere(What what) {
+    decltype(what()) got{};
+    std::jthread([&] { got = what(); }).join();
+    return got;
+}
+
+template <class Fixture>
+struct place {
+    int readers() const { return std::stoi(seen.at.command({"ZCARD", readers_key})); }
+    bool gone() const {
+        return eventually([&] {
+            return seen.untouched() && seen.at.command({"EXISTS", readers_key}) == "0";
+        });
+    }
+
+    Fixture fixture;
+    std::string name = connection_fixtures::fresh_name();
+    lock_on_server seen{fixture.server(), name};
+    std::string readers_key = distlock::key(name).sibling("readers");
+};
+
+// Every form that takes the lock for reading.
+template <class Mutex>
+std::vector<std::function<bool(Mutex&)>> forms() {
+    const auto ok = [](bool had, std::error_code ec) { return had && !ec; };
+    return {
+        [](Mutex& m) { return m.lock_shared(), true; },
+        [](Mutex& m) { return m.lock_shared(std::stop_token{}), true; },
+        [ok](Mutex& m) {
+            std::error_code ec = errc::no_reply;
+            return ok(m.lock_shared(ec), ec);
+        },
+        [ok](Mutex& m) {
+            std::error_code ec;
+            return ok(m.lock_shared(std::stop_source{}.get_token(), ec), ec);
+        },
+        [](Mutex& m) { return m.try_lock_shared(); },
+        [](Mutex& m) { return m.try_lock_shared(std::stop_token{}); },
+        [ok](Mutex& m) {
+            std::error_code ec;
+            return ok(m.try_lock_shared(ec), ec);
+        },
+        [ok](Mutex& m) {
+            std::error_code ec;
+            return ok(m.try_lock_shared(std::stop_token{}, ec), ec);
+        },
+        [](Mutex& m) { return m.try_lock_shared_for(5s); },
+        [](Mutex& m) { return m.try_lock_shared_for(0s); },
+        [](Mutex& m) { return m.try_lock_shared_for(-1s, std::stop_token{}); },
+        [ok](Mutex& m) {
+            std::error_code ec;
+            return ok(m.try_lock_shared_for(1.5s, ec), ec);
+        },
+        [ok](Mutex& m) {
+            std::error_code ec;
+            return ok(m.try_lock_shared_for(std::chrono::hours::max(), std::stop_token{}, ec), ec);
+        },
+        [](Mutex& m) { return m.try_lock_shared_until(std::chrono::steady_clock::now() + 5s); },
+        [](Mutex& m) { return m.try_lock_shared_until(clk::now(), std::stop_token{}); },
+        [ok](Mutex& m) {
+            std::error_code ec;
+            return ok(m.try_lock_shared_until(std::chrono::system_clock::now() + 5s, ec), ec);
+        },
+        [ok](Mutex& m) {
+            std::error_code ec;
+            return ok(m.try_lock_shared_until(clk::time_point::max(), std::stop_token{}, ec), ec);
+        },
+    };
+}
+
+}  // namespace
+
+TEMPLATE_LIST_TEST_CASE(
+    "every form takes the lock for reading, with other readers, and unlock_shared() ends it", "",
+    connection_fixtures::all) {
+    place<TestType> here;
+    distlock::shared_mutex m{here.fixture.connection, here.name, quick};
+    distlock::shared_mutex other{here.fixture.connection, here.name, quick};
+    static_assert(std::is_same_v<decltype(m), distlock::shared_mutex<decltype(here.fixture.connection)>>);
+    other.lock_shared();
+    const auto all = forms<decltype(m)>();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        INFO("form " << i);
+        REQUIRE(all[i](m));
+        CHECK(here.readers() == 2);
+        CHECK(m.shared_until() > clk::now());
+        CHECK_FALSE(m.shared_lost().stop_requested());
+        CHECK_FALSE(m.owns_lock());
+        CHECK(m.unlock_shared() == said<TestType>());
+        CHECK(m.shared_until() == clk::time_point{});
+        CHECK(m.shared_lost().stop_requested());
+        CHECK(eventually([&] { return here.readers() == 1; }));
+    }
+    CHECK(other.unlock_shared() == said<TestType>());
+    CHECK(here.gone());
+}
+
+TEMPLATE_LIST_TEST_CASE("every timed form says false of a lock that somebody else has, and throws nothing",
+                        "", connection_fixtures::all) {
+    place<TestType> here;
+    distlock::shared_mutex m{here.fixture.connection, here.name, quick};
+    const bool by_a_writer = GENERATE(false, true);
+    distlock::shared_mutex writer{here.fixture.connection, here.name, quick};
+    if (by_a_writer) {
+        writer.lock();
+    } else {
+        REQUIRE(here.seen.strangers("20000"));
+    }
+    std::error_code ec = errc::no_reply;
+    CHECK_FALSE(m.try_lock_shared());
+    CHECK_FALSE(m.try_lock_shared(ec));
+    CHECK_FALSE(ec);
+    CHECK_FALSE(m.try_lock_shared_for(20ms));
+    ec = errc::no_reply;
+    CHECK_FALSE(m.try_lock_shared_for(20ms, ec));
+    CHECK_FALSE(ec);
+    CHECK_FALSE(m.try_lock_shared_until(std::chrono::system_clock::now() + 20ms));
+    ec = errc::no_reply;
+    CHECK_FALSE(m.try_lock_shared_until(clk::now() + 20ms, ec));
+    CHECK_FALSE(ec);
+    CHECK(eventually([&] { return here.seen.queued() == 0; }));
+    CHECK(m.unlock_shared() == release_outcome::not_held);
+    if (by_a_writer) CHECK(writer.unlock() == said<TestType>());
+}
+
+TEMPLATE_LIST_TEST_CASE("a stop request ends every wait to read with errc::cancelled, and leaves no ticket",
+                        "", connection_fixtures::all) {
+    place<TestType> here;
+    distlock::shared_mutex m{here.fixture.connection, here.name, quick};
+    REQUIRE(here.seen.strangers("60000"));
+    std::stop_source before;
+    before.request_stop();
+    std::error_code ec;
+    CHECK_FALSE(m.lock_shared(before.get_token(), ec));
+    CHECK(ec == errc::cancelled);
+    CHECK_FALSE(m.try_lock_shared(before.get_token(), ec));
+    CHECK(ec == errc::cancelled);
+    CHECK_FALSE(m.try_lock_shared_for(1h, before.get_token(), ec));
+    CHECK(ec == errc::cancelled);
+    CHECK_THROWS_AS(m.lock_shared(before.get_token()), distlock::error);
+    std::stop_source stop;
+    sleeper waits([&] {
+        if (m.lock_shared(stop.get_token(), ec)) m.unlock_shared();
+    });
+    REQUIRE(waits.sleeps());
+    const auto start = clk::now();
+    stop.request_stop();
+    waits.join();
+    CHECK(clk::now() - start < round_trip_tolerance);
+    CHECK(ec == errc::cancelled);
+    CHECK(eventually([&] { return here.seen.queued() == 0; }));
+    CHECK(here.seen.holder() == "a stranger's token");
+}
+
+TEMPLATE_LIST_TEST_CASE("std's guards and distlock's lock it for reading and for writing", "",
+                        connection_fixtures::all) {
+    place<TestType> here;
+    distlock::shared_mutex m{here.fixture.connection, here.name, quick};
+    distlock::shared_mutex other{here.fixture.connection, here.name, quick};
+    const auto tries_to_write = [&] {
+        const bool had = other.try_lock();
+        if (had) other.unlock();
+        return had;
+    };
+    {
+        std::shared_lock read{m};
+        CHECK(read.owns_lock());
+        CHECK_FALSE(elsewhere(tries_to_write));
+        std::shared_lock moved{std::move(read)};
+        CHECK(moved.owns_lock());
+        moved.unlock();
+        CHECK(moved.try_lock());
+        moved.unlock();
+        CHECK(moved.try_lock_for(1s));
+        CHECK(here.readers() == 1);
+    }
+    CHECK(eventually([&] { return here.readers() == 0; }));
+    {
+        std::shared_lock read{m, std::chrono::steady_clock::now() + 1s};
+        CHECK(read.owns_lock());
+    }
+    {
+        std::unique_lock write{m};
+        CHECK(write.owns_lock());
+        CHECK_FALSE(elsewhere([&] { return other.try_lock_shared(); }));
+    }
+    {
+        std::unique_lock write{m, 1s};
+        CHECK(write.owns_lock());
+    }
+    {
+        const distlock::scoped_lock write{m};
+        CHECK(write.owns_lock());
+        CHECK_FALSE(write.lost().stop_requested());
+        CHECK_FALSE(elsewhere([&] { return other.try_lock_shared(); }));
+    }
+    {
+        const std::scoped_lock both{m};
+        CHECK(m.owns_lock());
+    }
+    CHECK(here.gone());
+}
+
+TEMPLATE_LIST_TEST_CASE("a shared_scoped_lock reads for as long as it lives, moved or not", "",
+                        connection_fixtures::all) {
+    place<TestType> here;
+    auto options = quick;
+    options.fencing = true;
+    distlock::shared_mutex m{here.fixture.connection, here.name, options};
+    m.lock();
+    const auto fence = m.fencing_token();
+    m.unlock();
+    {
+        distlock::shared_scoped_lock guard{m};
+        static_assert(std::is_same_v<decltype(guard), distlock::shared_scoped_lock<decltype(m)>>);
+        CHECK(guard.owns_lock());
+        CHECK(guard.fencing_token() == fence);
+        CHECK(guard.name() == here.name);
+        CHECK(guard.remaining() > 0s);
+        CHECK(guard.remaining() <= 30s);
+        CHECK(guard.valid_until() == m.shared_until());
+        const auto lost = guard.lost();
+        CHECK_FALSE(lost.stop_requested());
+        auto moved = std::move(guard);
+        CHECK_FALSE(guard.owns_lock());
+        CHECK(guard.valid_until() == clk::time_point{});
+        CHECK(guard.lost().stop_requested());
+        CHECK(guard.fencing_token() == 0);
+        CHECK(moved.owns_lock());
+        CHECK(moved.fencing_token() == fence);
+        CHECK_FALSE(lost.stop_requested());
+        distlock::shared_scoped_lock next{m, std::stop_token{}};
+        next = std::move(moved);
+        CHECK(next.owns_lock());
+        CHECK(here.readers() == 1);
+        std::jthread([last = std::move(next)] {}).join();
+        CHECK_FALSE(next.owns_lock());
+        CHECK(eventually([&] { return here.readers() == 0; }));
+    }
+    std::stop_source stop;
+    stop.request_stop();
+    CHECK_THROWS_AS((distlock::shared_scoped_lock{m, stop.get_token()}), distlock::error);
+    CHECK(here.gone());
+}
+
+// The guard's hold was ended in place of the thread's own, which nobody could end then.
+TEMPLATE_LIST_TEST_CASE("unlock_shared() ends what its thread has locked by itself, not what a guard has", "",
+                        connection_fixtures::all) {
+    place<TestType> here;
+    distlock::shared_mutex m{here.fixture.connection, here.name, quick};
+    {
+        auto guard = std::make_unique<distlock::shared_scoped_lock<decltype(m)>>(m);
+        std::latch reads{1};
+        std::latch ends{1};
+        std::jthread has_it([&, mine = std::move(guard)]() mutable {
+            reads.count_down();
+            ends.wait();
+            mine.reset();
+        });
+        reads.wait();
+        m.lock_shared();
+        CHECK(m.unlock_shared() != release_outcome::not_held);
+        CHECK(here.readers() >= 1);  // the guard's
+        ends.count_down();
+    }
+    CHECK(here.gone());
+}
+
+TEMPLATE_LIST_TEST_CASE("unlock_shared() of a thread that does not read sends nothing and says so", "",
+                        connection_fixtures::all) {
+    place<TestType> here;
+    distlock::shared_mutex m{here.fixture.connection, here.name, quick};
+    CHECK(m.unlock_shared() == release_outcome::not_held);
+    m.lock_shared();
+    CHECK(elsewhere([&] { return m.unlock_shared(); }) == release_outcome::not_held);
+    CHECK(elsewhere([&] { return m.shared_until(); }) == clk::time_point{});
+    CHECK(elsewhere([&] { return m.shared_lost().stop_requested(); }));
+    CHECK(m.unlock() == release_outcome::not_held);
+    CHECK(here.readers() == 1);
+    CHECK(m.unlock_shared() == said<TestType>());
+    CHECK(m.unlock_shared() == release_outcome::not_held);
+    m.lock();
+    CHECK(m.unlock_shared() == release_outcome::not_held);
+    CHECK(m.owns_lock());
+    m.unlock();
+    CHECK(here.gone());
+}
+
+TEMPLATE_LIST_TEST_CASE("a name that can have no key beside it is refused", "", connection_fixtures::all) {
+    TestType fixture;
+    for (const char* name : {"a}b", "}", "{}", ""}) {
+        std::error_code cause;
+        try {
+            const distlock::shared_mutex m{fixture.connection, name};
+        } catch (const distlock::error& e) {
+            cause = e.code();
+        }
+        CHECK(cause == errc::invalid_name);
+    }
+}
+
+TEMPLATE_LIST_TEST_CASE("a plain client excludes readers, and is excluded by them", "",
+                        connection_fixtures::all) {
+    place<TestType> here;
+    distlock::shared_mutex m{here.fixture.connection, here.name, quick};
+    REQUIRE(here.seen.strangers("60000"));
+    CHECK_FALSE(m.try_lock_shared());
+    sleeper waits([&] { m.lock_shared(), m.unlock_shared(); });
+    REQUIRE(waits.sleeps());
+    CHECK_FALSE(waits.done());
+    here.seen.strangers_release();
+    waits.join();
+    CHECK(here.gone());
+    m.lock_shared();
+    CHECK_FALSE(here.seen.strangers("60000"));
+    m.unlock_shared();
+    CHECK(eventually([&] { return here.seen.strangers("60000"); }));
+    here.seen.strangers_release();
+}
+
+// Readers of one object.
+
+TEMPLATE_LIST_TEST_CASE(
+    "readers of one object that wait enter by one grant, and the last of them gives it back", "",
+    connection_fixtures::all) {
+    place<TestType> here;
+    distlock::shared_mutex m{here.fixture.connection, here.name, joined_for_ever};
+    REQUIRE(here.seen.strangers("60000"));
+    constexpr int count = 16;
+    std::atomic<int> in{0};
+    std::latch out{1};
+    std::vector<std::unique_ptr<sleeper>> threads;
+    std::vector<release_outcome> outcomes(count);
+    for (std::size_t i = 0; i < count; ++i) {
+        threads.push_back(std::make_unique<sleeper>([&, i] {
+            m.lock_shared();
+            ++in;
+            out.wait();
+            outcomes[i] = m.unlock_shared();
+        }));
+        REQUIRE(threads.back()->sleeps());
+    }
+    CHECK(here.seen.queued() <= 1);
+    here.seen.strangers_release();
+    CHECK(eventually([&] { return in == count; }));
+    CHECK(here.readers() == 1);
+    out.count_down();
+    for (auto& one : threads) one->join();
+    int last = 0;
+    for (const auto outcome : outcomes) last += outcome != release_outcome::released ? 1 : 0;
+    CHECK(last == (said<TestType>() == release_outcome::posted ? 1 : 0));
+    CHECK(here.gone());
+}
+
+TEMPLATE_LIST_TEST_CASE("a reader joins those of its object that have just entered, until its budget is over",
+                        "", connection_fixtures::all) {
+    place<TestType> here;
+    const bool for_ever = GENERATE(true, false);
+    distlock::shared_mutex m{
+        here.fixture.connection, here.name, {.recheck = 5ms, .local_budget = for_ever ? 1h : 0h}};
+    m.lock_shared();
+    std::latch out{1};
+    std::atomic<bool> in{false};
+    sleeper joins([&] {
+        m.lock_shared();
+        in = true;
+        out.wait();
+        m.unlock_shared();
+    });
+    REQUIRE(eventually([&] { return in.load(); }));
+    CHECK(here.readers() == (for_ever ? 1 : 2));
+    m.unlock_shared();
+    CHECK(eventually([&] { return here.readers() == 1; }));  // that of the thread still in
+    out.count_down();
+    joins.join();
+    CHECK(here.gone());
+}
+
+TEMPLATE_LIST_TEST_CASE("a writer of the object ends the batch: readers who come later are after it", "",
+                        connection_fixtures::all) {
+    constexpr bool in_queue = distlock::subscribing_connection<decltype(TestType::connection)>;
+    place<TestType> here;
+    distlock::shared_mutex m{here.fixture.connection, here.name, joined_for_ever};
+    m.lock_shared();
+    std::atomic<bool> wrote{false};
+    std::atomic<bool> read{false};
+    std::latch written{1};
+    sleeper writes([&] {
+        m.lock();
+        wrote = true;
+        written.wait();
+        m.unlock();
+    });
+    REQUIRE(writes.sleeps());
+    if (in_queue) REQUIRE(here.seen.gets(1));
+    std::unique_ptr<sleeper> reads;
+    if (in_queue) {
+        CHECK_FALSE(elsewhere([&] { return m.try_lock_shared(); }));
+        reads = std::make_unique<sleeper>([&] {
+            m.lock_shared();
+            read = true;
+            m.unlock_shared();
+        });
+        REQUIRE(here.seen.gets(2));
+        CHECK(reads->sleeps());
+        CHECK_FALSE(read);
+    }
+    CHECK_FALSE(wrote);
+    m.unlock_shared();
+    CHECK(eventually([&] { return wrote.load(); }));
+    CHECK_FALSE(read);
+    CHECK_FALSE(elsewhere([&] { return m.try_lock_shared(); }));
+    written.count_down();
+    writes.join();
+    if (reads) reads->join();
+    CHECK(here.gone());
+}
+
+// Losses.
+
+TEMPLATE_LIST_TEST_CASE("readers whose lock is deleted hear of it, and unlock_shared() says that it is over",
+                        "", connection_fixtures::all) {
+    place<TestType> here;
+    const auto lease = 500ms + 4 * round_trip();
+    distlock::shared_mutex m{here.fixture.connection, here.name, {.lease = lease, .local_budget = 1h}};
+    m.lock_shared();
+    const auto lost = m.shared_lost();
+    std::stop_token also_lost;
+    release_outcome second{};
+    std::latch in{1};
+    std::latch out{1};
+    std::jthread joins([&] {
+        m.lock_shared();
+        also_lost = m.shared_lost();
+        in.count_down();
+        out.wait();
+        second = m.unlock_shared();
+    });
+    in.wait();
+    here.seen.strangers_release();
+    const auto deleted = clk::now();
+    CHECK(eventually([&] { return lost.stop_requested() && also_lost.stop_requested(); }));
+    CHECK(clk::now() - deleted < lease + round_trip_tolerance);
+    CHECK(m.shared_until() <= clk::now());
+    CHECK(m.unlock_shared() == release_outcome::expired);
+    out.count_down();
+    joins.join();
+    CHECK(second == release_outcome::expired);
+    CHECK(m.try_lock_shared());
+    CHECK_FALSE(m.shared_lost().stop_requested());
+    m.unlock_shared();
+    CHECK(here.gone());
+}
+
+TEMPLATE_LIST_TEST_CASE("a reader that lost its place among others loses nothing for them", "",
+                        connection_fixtures::all) {
+    place<TestType> here;
+    const auto lease = 500ms + 4 * round_trip();
+    distlock::shared_mutex other{here.fixture.connection, here.name, {.lease = lease}};
+    other.lock_shared();
+    const auto token = here.seen.at.command({"ZRANGE", here.readers_key, "0", "0"});
+    distlock::shared_mutex m{here.fixture.connection, here.name, {.lease = lease}};
+    m.lock_shared();
+    here.seen.at.command({"ZREM", here.readers_key, token});
+    CHECK(eventually([&] { return other.shared_lost().stop_requested(); }));
+    CHECK_FALSE(m.shared_lost().stop_requested());
+    const auto outcome = other.unlock_shared();
+    CHECK((outcome == release_outcome::expired || outcome == release_outcome::taken));
+    const auto later = clk::now() + 2 * lease;
+    CHECK(eventually([&] { return clk::now() > later; }));
+    CHECK_FALSE(m.shared_lost().stop_requested());
+    CHECK(m.unlock_shared() == said<TestType>());
+    CHECK(here.gone());
+}
+
+// Between the sides.
+
+TEMPLATE_LIST_TEST_CASE("a writer reads on after downgrade(), and no writer was let in between", "",
+                        connection_fixtures::all) {
+    place<TestType> here;
+    distlock::shared_mutex m{here.fixture.connection, here.name, quick};
+    distlock::shared_mutex other{here.fixture.connection, here.name, quick};
+    std::error_code ec;
+    CHECK_FALSE(m.downgrade(ec));
+    CHECK(ec == errc::not_held);
+    CHECK_THROWS_AS(m.downgrade(), distlock::error);
+    m.lock();
+    m.downgrade();
+    CHECK_FALSE(m.owns_lock());
+    CHECK(m.shared_until() > clk::now());
+    CHECK(here.readers() == 1);
+    CHECK(elsewhere([&] { return other.try_lock_shared(); }));
+    CHECK_FALSE(elsewhere([&] { return other.try_lock(); }));
+    CHECK(m.unlock() == release_outcome::not_held);
+    CHECK_FALSE(m.try_upgrade());  // another one reads
+    CHECK(m.shared_until() > clk::now());
+    CHECK(m.unlock_shared() == said<TestType>());
+    CHECK(eventually([&] { return here.readers() == 1; }));
+}
+
+TEMPLATE_LIST_TEST_CASE("the only reader becomes the writer by try_upgrade(); without a hold it does not", "",
+                        connection_fixtures::all) {
+    place<TestType> here;
+    distlock::shared_mutex m{here.fixture.connection, here.name, quick};
+    distlock::shared_mutex other{here.fixture.connection, here.name, quick};
+    CHECK_FALSE(m.try_upgrade());
+    m.lock_shared();
+    CHECK(m.try_upgrade());
+    CHECK(m.owns_lock());
+    CHECK(m.shared_until() == clk::time_point{});
+    CHECK(m.unlock_shared() == release_outcome::not_held);
+    CHECK_FALSE(elsewhere([&] { return other.try_lock_shared(); }));
+    CHECK(here.readers() == 0);
+    CHECK(m.unlock() == said<TestType>());
+    CHECK(here.gone());
+}
+
+TEMPLATE_LIST_TEST_CASE("a writer whose lock was deleted is told so by downgrade(), and has neither", "",
+                        connection_fixtures::all) {
+    place<TestType> here;
+    distlock::shared_mutex m{here.fixture.connection, here.name, quick};
+    m.lock();
+    here.seen.strangers_release();
+    std::error_code ec;
+    CHECK_FALSE(m.downgrade(ec));
+    CHECK(ec == errc::not_held);
+    CHECK_FALSE(m.owns_lock());
+    CHECK(m.unlock_shared() == release_outcome::not_held);
+    CHECK(here.gone());
+}
