@@ -41,6 +41,7 @@
 #endif
 #include <distlock/net/connection.hpp>
 #include <distlock/wire/outcome.hpp>
+#include <distlock/wire/permits.hpp>
 
 namespace distlock {
 
