@@ -294,7 +294,7 @@ TEST_CASE(
     CHECK(e.has());  // what can never be served is dropped
 }
 
-TEST_CASE("a waiter that nobody can tell is passed over, and so is what is no ticket") {
+TEST_CASE("a waiter for permits that nobody can tell is passed over, and so is what is no ticket") {
     const pool_keys it;
     asker holds(it, 1);
     REQUIRE(holds.granted());
