@@ -12,7 +12,7 @@
 //     duration residual() const noexcept;
 //     const std::string& name() const noexcept;
 //   };
-//   class permit { valid_until, remaining, lost, n, release };
+//   class permit { permit(semaphore, std::defer_lock, n = 1); valid_until, remaining, lost, n, release };
 //
 // The four that take permits also accept, as last arguments, a std::stop_token, a std::error_code&, or both in this order. With an
 // error_code they do not throw, and return what is empty.
@@ -23,6 +23,7 @@
 #include <concepts>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -45,6 +46,13 @@
 
 namespace distlock {
 
+template <connection Conn, class Clock>
+class counting_semaphore;
+
+namespace detail {
+struct joint_access;
+}
+
 /// One or several permits of a semaphore, given back by the end of this object. It may move to another thread. The semaphore must
 /// outlive it.
 class permit {
@@ -54,11 +62,15 @@ class permit {
 
     /// Effects: has none.
     permit() noexcept = default;
+    /// Effects: has none yet: distlock::try_lock_for() takes `n`.
+    template <connection Conn, class Clock>
+    permit(counting_semaphore<Conn, Clock>& pool, std::defer_lock_t, std::int64_t n = 1) noexcept
+        : from_(pool.core_.get()), wants_(n) {}
     permit(permit&& other) noexcept
         : from_(std::exchange(other.from_, nullptr)),
           of_(std::exchange(other.of_, nullptr)),
           serial_(std::exchange(other.serial_, 0)),
-          n_(std::exchange(other.n_, 0)) {}
+          wants_(std::exchange(other.wants_, 0)) {}
     /// Effects: gives back what it has, then takes over what `other` has.
     permit& operator=(permit&& other) noexcept {
         if (this != &other) {
@@ -66,7 +78,7 @@ class permit {
             from_ = std::exchange(other.from_, nullptr);
             of_ = std::exchange(other.of_, nullptr);
             serial_ = std::exchange(other.serial_, 0);
-            n_ = std::exchange(other.n_, 0);
+            wants_ = std::exchange(other.wants_, 0);
         }
         return *this;
     }
@@ -77,8 +89,8 @@ class permit {
     /// Returns: whether it has permits, and has not lost them. Local and cheap.
     explicit operator bool() const noexcept { return remaining() > duration::zero(); }
 
-    /// Returns: how many it was given; 0 after a move or a release.
-    std::int64_t n() const noexcept { return n_; }
+    /// Returns: how many it was given; 0 before, and after a move or a release.
+    std::int64_t n() const noexcept { return of_ == nullptr ? 0 : wants_; }
 
     /// Returns: the end of validity, as far as it is renewed; time_point{} when it has none.
     time_point valid_until() const noexcept {
@@ -100,21 +112,29 @@ class permit {
     /// Returns: what happened, as mutex::unlock(); `not_held` when it has none.
     release_outcome release() noexcept {
         if (of_ == nullptr) return release_outcome::not_held;
-        n_ = 0;
-        auto& of = *std::exchange(of_, nullptr);
-        return std::exchange(from_, nullptr)->release(of, std::exchange(serial_, 0));
+        return from_->release(*std::exchange(of_, nullptr), std::exchange(serial_, 0));
     }
 
   private:
     template <connection Conn, class Clock>
     friend class counting_semaphore;
+    friend detail::joint_access;
     permit(engine::permit_core& from, engine::lock_core& of, std::uint64_t serial, std::int64_t n) noexcept
-        : from_(&from), of_(&of), serial_(serial), n_(n) {}
+        : from_(&from), of_(&of), serial_(serial), wants_(n) {}
+
+    // Preconditions: it has a semaphore, and no permits.
+    engine::lock_core::result acquire(time_point until, const engine::lock_core::manner& how,
+                                      const std::stop_token& stop) {
+        auto got = from_->acquire(wants_, until, how, stop);
+        of_ = got.of;
+        serial_ = got.told.serial;
+        return std::move(got.told);
+    }
 
     engine::permit_core* from_ = nullptr;
     engine::lock_core* of_ = nullptr;
     std::uint64_t serial_ = 0;
-    std::int64_t n_ = 0;
+    std::int64_t wants_ = 0;
 };
 
 /// At most `limit` permits are out, in all processes that use the same server and name. Those of a process that dies come back when
@@ -161,14 +181,14 @@ class counting_semaphore {
     /// Round trips: one if they are there; two in the queue, or one if they were not there the last time.
     [[nodiscard("a permit that is dropped is given back at once")]] permit acquire(
         std::int64_t n = 1, std::stop_token stop = {}) {
-        return *must(n, core_->acquire(n, time_point::max(), false, stop));
+        return *must(n, core_->acquire(n, time_point::max(), {}, stop));
     }
     [[nodiscard("a permit that is dropped is given back at once")]] permit acquire(std::stop_token stop) {
         return acquire(1, std::move(stop));
     }
     [[nodiscard("a permit that is dropped is given back at once")]] permit acquire(
         std::int64_t n, std::stop_token stop, std::error_code& ec) noexcept {
-        return as_error_code(n, ec, [&] { return core_->acquire(n, time_point::max(), false, stop); })
+        return as_error_code(n, ec, [&] { return core_->acquire(n, time_point::max(), {}, stop); })
             .value_or(permit());
     }
     [[nodiscard("a permit that is dropped is given back at once")]] permit acquire(
@@ -189,7 +209,7 @@ class counting_semaphore {
     /// Throws: error, as acquire().
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire(
         std::int64_t n = 1, std::stop_token stop = {}) {
-        return must(n, core_->acquire(n, time_point::max(), true, stop));
+        return must(n, core_->acquire(n, time_point::max(), {.once = true}, stop));
     }
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire(
         std::stop_token stop) {
@@ -197,7 +217,7 @@ class counting_semaphore {
     }
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire(
         std::int64_t n, std::stop_token stop, std::error_code& ec) noexcept {
-        return as_error_code(n, ec, [&] { return core_->acquire(n, time_point::max(), true, stop); });
+        return as_error_code(n, ec, [&] { return core_->acquire(n, time_point::max(), {.once = true}, stop); });
     }
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire(
         std::int64_t n, std::error_code& ec) noexcept {
@@ -218,7 +238,7 @@ class counting_semaphore {
     template <class Rep, class Period>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_for(
         std::chrono::duration<Rep, Period> timeout, std::int64_t n = 1, std::stop_token stop = {}) {
-        return must(n, core_->acquire(n, after(timeout), false, stop));
+        return must(n, core_->acquire(n, after(timeout), {}, stop));
     }
     template <class Rep, class Period>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_for(
@@ -229,7 +249,7 @@ class counting_semaphore {
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_for(
         std::chrono::duration<Rep, Period> timeout, std::int64_t n, std::stop_token stop,
         std::error_code& ec) noexcept {
-        return as_error_code(n, ec, [&] { return core_->acquire(n, after(timeout), false, stop); });
+        return as_error_code(n, ec, [&] { return core_->acquire(n, after(timeout), {}, stop); });
     }
     template <class Rep, class Period>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_for(
@@ -290,6 +310,8 @@ class counting_semaphore {
     const std::string& name() const noexcept { return core_->name(); }
 
   private:
+    friend permit;
+
     template <class Rep, class Period>
     static time_point after(std::chrono::duration<Rep, Period> timeout) {
         return detail::saturating_add(Clock::now(),
@@ -305,7 +327,7 @@ class counting_semaphore {
     result acquire_until(std::chrono::time_point<Other, Duration> deadline, std::int64_t n,
                          const std::stop_token& stop) {
         for (;;) {
-            result got = core_->acquire(n, after(time_left(deadline)), false, stop);
+            result got = core_->acquire(n, after(time_left(deadline)), {}, stop);
             if (got.of != nullptr || got.told.cause != errc{} || time_left(deadline).count() <= 0) return got;
         }
     }

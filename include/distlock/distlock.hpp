@@ -12,3 +12,4 @@
 #include <distlock/scoped_lock.hpp>
 #include <distlock/shared_mutex.hpp>
 #include <distlock/shared_scoped_lock.hpp>
+#include <distlock/try_lock_for.hpp>

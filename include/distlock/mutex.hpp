@@ -49,6 +49,7 @@ namespace distlock {
 
 namespace detail {
 struct guard_access;
+struct joint_access;
 }
 template <connection Conn, dialect Dialect, class Clock>
 class recursive_mutex;
@@ -276,6 +277,7 @@ class mutex {
 
   private:
     friend detail::guard_access;
+    friend detail::joint_access;
     friend recursive_mutex<Conn, Dialect, Clock>;
 
     const engine::lock_core& core() const noexcept { return *core_; }
@@ -285,6 +287,9 @@ class mutex {
         return throw_on_error(core_->acquire(clock::time_point::max(), {.guarded = true}, stop));
     }
     void end_guarded(std::uint64_t serial) noexcept { core_->unlock(serial); }
+    result acquire(time_point until, const manner& how, const std::stop_token& stop) {
+        return core_->acquire(until, how, stop);
+    }
 
     template <detail::any_clock Other, class Duration>
     result acquire_until(std::chrono::time_point<Other, Duration> deadline, const std::stop_token& stop,

@@ -158,6 +158,7 @@ class recursive_mutex {
 
   private:
     friend detail::guard_access;
+    friend detail::joint_access;
     using base = mutex<Conn, Dialect, Clock>;
     using result = typename base::result;
 

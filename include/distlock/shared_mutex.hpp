@@ -194,6 +194,7 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
 
   private:
     friend detail::guard_access;
+    friend detail::joint_access;
 
     shared_mutex(Conn& connection, std::unique_ptr<engine::shared_core> made)
         : shared_mutex(connection, *made, std::move(made)) {}

@@ -9,6 +9,7 @@
 
 #include <distlock/base/error_impl.hpp>
 #include <distlock/base/options_impl.hpp>
+#include <distlock/engine/joint_acquire_impl.hpp>
 #include <distlock/engine/lock_core_impl.hpp>
 #include <distlock/engine/permit_pool.hpp>
 #include <distlock/engine/shared_object.hpp>

@@ -11,6 +11,7 @@
 #include <distlock/base/token.hpp>
 #include <distlock/engine/acquire.hpp>
 #include <distlock/engine/inbox.hpp>
+#include <distlock/engine/joint_asker.hpp>
 #include <distlock/engine/operation.hpp>
 #include <distlock/engine/remote_status.hpp>
 #include <distlock/net/any_connection.hpp>
@@ -69,13 +70,13 @@ inline event subscribe(const token& owner, clock::time_point until, const std::s
 /// Effects: runs `op`, which was not started, to its end or until `stop` is requested. `status` says at any time what keeps the
 /// server from answering. `leave(token, bool in_doubt)`, which does not throw, is called for every token under which the server may
 /// have, or may still get, a lock or a ticket that nobody wants. `messages` keeps what comes for the present token; after a grant it
-/// has to until a release by that token was sent.
+/// has to until a release by that token was sent. `together`: asks the server in its place, the first time.
 /// Throws: as operation::resume().
 /// Round trips: one when the lock is free; two when it is taken and this is a try; in the queue two until the wait begins, one
 /// when the lock was found taken the last time, and none at its end; one more to name the type of a key that is no lock.
 template <class Leave>
 grant run_blocking(any_connection& connection, time_source time, operation& op, const std::stop_token& stop,
-                   remote_status& status, inbox& messages, Leave leave) {
+                   remote_status& status, inbox& messages, Leave leave, joint_asker* together = nullptr) {
     std::optional<acknowledged_reply> answer;  // until the operation has seen it
     const auto perform = [&](action& what) {
         if (stop.stop_requested()) return event::stopped();
@@ -83,6 +84,10 @@ grant run_blocking(any_connection& connection, time_source time, operation& op, 
             case action::kind::send: {
                 what.command->until(stop);
                 const auto sent = time.now();
+                if (auto* const asker = std::exchange(together, nullptr)) {
+                    answer.emplace(acknowledged_reply{asker->ask(*what.command), reply::nil()});
+                    return event::answered(answer->answer, sent, time.now());
+                }
                 if (what.behind) {
                     what.behind->until(stop);
                     answer.emplace(connection.execute_acknowledged(*what.command, *what.behind));

@@ -31,6 +31,8 @@
 
 namespace distlock::engine {
 
+class joint_asker;
+
 /// One lock object, shared by threads. In a child after fork() every function says so, and the destructor does nothing.
 class lock_core {
   public:
@@ -39,6 +41,7 @@ class lock_core {
         bool guarded = false;  ///< a guard ends this acquisition, by its serial
         const token* in_exchange_for =
             nullptr;  ///< of `once`: a token whose lock this acquisition takes over in one step
+        joint_asker* together = nullptr;  ///< of `once`: who asks the server, for this lock and others
     };
     struct result {
         std::uint64_t serial = 0;  ///< of the acquisition; 0: none
@@ -77,6 +80,10 @@ class lock_core {
     virtual std::stop_token lost(std::uint64_t serial = 0) const = 0;
     virtual std::uint64_t fence() const noexcept = 0;
     virtual clock::duration residual() const noexcept = 0;
+
+    /// Returns: whether it can be asked for in one command with others.
+    virtual bool may_join() const = 0;
+    virtual any_connection& connection() const noexcept = 0;
 
     /// Returns: whether this is a child after fork(), whose parent the lock belongs to.
     virtual bool in_forked_child() const noexcept = 0;

@@ -36,6 +36,7 @@
 #include <distlock/net/any_connection.hpp>
 #include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/any_dialect.hpp>
+#include <distlock/wire/joint_try.hpp>
 
 namespace distlock::engine {
 
@@ -82,12 +83,18 @@ class lock_object final : public lock_core, background_task, deadline {
     result acquire(time_point until, manner how, const std::stop_token& stop) override {
         if (in_forked_child()) return failed(errc::wrong_process);
         if (stop.stop_requested()) return failed(errc::cancelled);
-        auto done = how.once ? try_turn(answer_time(), stop) : queue_up(until, how.guarded, stop);
+        const auto turn_comes_by = how.together != nullptr ? duration::zero() : answer_time();
+        auto done = how.once ? try_turn(turn_comes_by, stop) : queue_up(until, how.guarded, stop);
         if (done) return *std::move(done);
         auto bounds = limits(until, how.once);
         bounds.in_exchange_for = how.in_exchange_for;
-        return acquire_remotely(bounds, how.guarded, stop);
+        return acquire_remotely(bounds, how, stop);
     }
+
+    bool may_join() const override {
+        return options_.replicas == 0 && distlock::detail::joint_try::may_contain(dialect_->look({}));
+    }
+    any_connection& connection() const noexcept override { return io_->connection(); }
 
     release_outcome unlock() noexcept override {
         if (in_forked_child()) return release_outcome::wrong_process;
@@ -394,7 +401,7 @@ class lock_object final : public lock_core, background_task, deadline {
     }
 
     // Preconditions: start_remote() was called by this thread.
-    result acquire_remotely(const acquire_limits& limits, bool guarded, const std::stop_token& stop)
+    result acquire_remotely(const acquire_limits& limits, const manner& how, const std::stop_token& stop)
         DISTLOCK_EXCLUDES(mutex_) {
         using kind = grant::kind;
         try {
@@ -405,12 +412,13 @@ class lock_object final : public lock_core, background_task, deadline {
                 limits.once ||
                 limits.deadline < distlock::detail::saturating_add(time_.now(), duration(answer_time()));
             const bool on_its_way = short_of_time && releaser_.unconfirmed();
-            grant got = ask(limits, stop);
-            if (on_its_way && got.what == kind::gave_up) {
+            if (on_its_way && how.together != nullptr) releaser_.confirm_posted(stop);
+            grant got = ask(limits, stop, how.together);
+            if (on_its_way && got.what == kind::gave_up && how.together == nullptr) {
                 releaser_.confirm_posted(stop);
                 got = ask(limits, stop);
             }
-            if (got.what == kind::granted) return hold(got, guarded, stop);
+            if (got.what == kind::granted) return hold(got, how.guarded, stop);
             return not_granted(got);
         } catch (...) {
             const distlock::detail::annotated_lock guard(mutex_);
@@ -428,12 +436,12 @@ class lock_object final : public lock_core, background_task, deadline {
             status_.pause(std::min(*pause_end, now + (until - now) / 2), stop, time_);
     }
 
-    grant ask(const acquire_limits& limits, const std::stop_token& stop) {
+    grant ask(const acquire_limits& limits, const std::stop_token& stop, joint_asker* together = nullptr) {
         const auto leave = [&](const token& owner, bool in_doubt) noexcept {
             releaser_.leave(owner, in_doubt ? certainty::in_doubt : certainty::granted, stop);
         };
-        operation attempt(*dialect_, limits, backoff_.contended());
-        return run_blocking(io_->connection(), time_, attempt, stop, status_, messages_, leave);
+        operation attempt(*dialect_, limits, backoff_.contended() || together != nullptr);
+        return run_blocking(io_->connection(), time_, attempt, stop, status_, messages_, leave, together);
     }
 
     // Throws: when the lease cannot be watched; the lock is given back then.

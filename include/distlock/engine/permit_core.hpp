@@ -39,12 +39,15 @@ class permit_core {
     virtual clock::time_point now() const noexcept = 0;
 
     /// Throws: as lock_core::acquire().
-    virtual result acquire(std::int64_t n, clock::time_point until, bool once,
+    virtual result acquire(std::int64_t n, clock::time_point until, lock_core::manner how,
                            const std::stop_token& stop) = 0;
     virtual release_outcome release(lock_core& of, std::uint64_t serial) noexcept = 0;
     /// Throws: error.
     virtual std::int64_t resize(std::int64_t limit) = 0;
     virtual clock::duration residual() const noexcept = 0;
+    /// As lock_core::may_join().
+    virtual bool may_join() const = 0;
+    virtual any_connection& connection() const noexcept = 0;
 };
 
 /// Preconditions: the options are checked.

@@ -53,17 +53,22 @@ class permit_pool final : public permit_core {
     }
     clock::time_point now() const noexcept override { return io_->time().now(); }
 
-    result acquire(std::int64_t n, clock::time_point until, bool once, const std::stop_token& stop) override {
+    bool may_join() const override { return options_.replicas == 0; }
+    any_connection& connection() const noexcept override { return io_->connection(); }
+
+    result acquire(std::int64_t n, clock::time_point until, lock_core::manner how,
+                   const std::stop_token& stop) override {
         slot* mine = nullptr;
         {
             const guard here(mutex_);
             if (n < 1 || n > limit_) return {wrong_number(n, limit_), nullptr};
+            how.guarded = true;  // it may end on another thread
             mine = &idle_slot(n);
             mine->busy = true;
         }
         result got;
         try {
-            got.told = mine->core->acquire(until, {.once = once, .guarded = true}, stop);
+            got.told = mine->core->acquire(until, how, stop);
         } catch (...) {
             free(*mine);
             throw;

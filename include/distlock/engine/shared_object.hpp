@@ -53,6 +53,8 @@ class shared_object final : public shared_core {
 
     const std::string& name() const noexcept override { return writers_->name(); }
     bool in_forked_child() const noexcept override { return writers_->in_forked_child(); }
+    bool may_join() const override { return writers_->may_join(); }
+    any_connection& connection() const noexcept override { return writers_->connection(); }
 
     result acquire(time_point until, manner how, const std::stop_token& stop) override {
         if (how.once || in_forked_child()) return writers_->acquire(until, how, stop);
@@ -353,7 +355,7 @@ class shared_object final : public shared_core {
         result got;
         try {
             // Whichever thread comes last ends it.
-            got = mine.core->acquire(until, {how.once, true, how.in_exchange_for}, stop);
+            got = mine.core->acquire(until, {how.once, true, how.in_exchange_for, how.together}, stop);
         } catch (...) {
             const guard here(mutex_);
             end_asking(mine);

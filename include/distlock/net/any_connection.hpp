@@ -6,6 +6,7 @@
 //     bool post(const command&, std::shared_ptr<receipt>);  void collect();         // where it can
 //     std::shared_ptr<subscription> subscribe(std::string_view channel);            // where it can
 //     void on_master_change(listener);  void follow();                              // where it can
+//     std::string identity() const;
 //     std::optional<milliseconds> command_timeout() const;
 //     const abilities can;
 //   };
@@ -19,6 +20,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -96,6 +98,9 @@ class any_connection {
     /// Throws: std::bad_alloc.
     virtual void on_master_change(const std::weak_ptr<master_listener>& who) = 0;
     virtual void follow() noexcept = 0;
+
+    /// Returns: which server it leads to, equal for connections to one server; empty: it does not say.
+    virtual std::string identity() const = 0;
 
     /// Returns: how long it waits for an answer at most; none: it does not say.
     virtual std::optional<std::chrono::milliseconds> command_timeout() const = 0;
@@ -200,6 +205,10 @@ class any_connection_of final : public any_connection {
                 // Then it is found out when something is sent.
             }
         }
+    }
+    std::string identity() const override {
+        if constexpr (identified_connection<C>) return std::string(std::string_view(it_.identity()));
+        return {};
     }
     std::optional<std::chrono::milliseconds> command_timeout() const override {
         if constexpr (timed_connection<C>) return std::as_const(it_).command_timeout();

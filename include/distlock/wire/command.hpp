@@ -70,8 +70,16 @@ class command {
         append(arguments.data(), arguments.size());
     }
 
+    /// The same with any number of arguments: `by_name` is all of them, EVALSHA first, and `with_text` the same with EVAL and the
+    /// text. Both outlive the command.
+    constexpr command(const script& source, std::string_view routing_key,
+                      std::span<const std::string_view> by_name, std::span<const std::string_view> with_text)
+        : long_(by_name), long_with_text_(with_text), script_(&source), key_(routing_key) {}
+
     /// Returns: the arguments, the command's own name first.
-    constexpr std::span<const std::string_view> argv() const noexcept { return {argv_.data(), size_}; }
+    constexpr std::span<const std::string_view> argv() const noexcept {
+        return long_.empty() ? std::span<const std::string_view>{argv_.data(), size_} : long_;
+    }
 
     /// Returns: the key to route by. It cannot be found in argv alone: EVALSHA has it third, and not every
     /// command has it.
@@ -84,6 +92,8 @@ class command {
     constexpr command with_body() const noexcept {
         command full = *this;
         if (script_ == nullptr) return full;
+        full.long_ = long_with_text_;
+        if (!long_.empty()) return full;
         full.argv_[0] = "EVAL";
         full.argv_[1] = script_->text();
         return full;
@@ -132,6 +142,8 @@ class command {
 
     std::array<std::string_view, max_arguments> argv_{};
     std::size_t size_ = 0;
+    std::span<const std::string_view> long_{};  // in the place of argv_, where there are more
+    std::span<const std::string_view> long_with_text_{};
     const script* script_ = nullptr;
     std::string_view key_;
     clock::time_point deadline_ = clock::time_point::max();

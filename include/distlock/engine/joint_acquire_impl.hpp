@@ -1,0 +1,209 @@
+// How several locks are taken, compiled once where a program asks for that.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
+#include <distlock/detail/printable.hpp>
+#include <distlock/detail/separate.hpp>
+#include <distlock/detail/stop_token.hpp>
+#include <distlock/engine/joint_acquire.hpp>
+#include <distlock/engine/joint_asker.hpp>
+#include <distlock/engine/lock_core.hpp>
+#include <distlock/net/any_connection.hpp>
+#include <distlock/net/hash_slot.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/joint_try.hpp>
+#include <distlock/wire/reply.hpp>
+
+namespace distlock::engine {
+
+namespace detail {
+
+// Each lock object tries, and hands its command to this instead of the server; only the last one's is sent, with all others, and what
+// the server says goes back to each. So every lock object knows of its own acquisition as if it had asked alone. Until then none has
+// waited for anything.
+class joint_request final : public joint_asker {
+  public:
+    /// Preconditions: all are asked over one connection.
+    joint_request(std::span<joint_member* const> members, clock::time_point until,
+                  const std::stop_token& stop)
+        : members_(members), until_(until), stop_(stop), results_(members.size()) {
+        tries_.reserve(members.size());
+    }
+
+    /// Effects: tries all, once.
+    /// Returns: whether it took all; if not, it took none.
+    /// Throws: what the members throw; none is taken then.
+    bool run() {
+        try_next();
+        const bool all = std::all_of(results_.begin(), results_.end(),
+                                     [](const auto& one) { return one.serial != 0; });
+        if (all) return true;
+        for (std::size_t i = 0; i < members_.size(); ++i) {
+            if (results_[i].serial != 0) members_[i]->release();
+        }
+        if (thrown_) std::rethrow_exception(thrown_);
+        return false;
+    }
+
+    reply ask(const command& one) noexcept override {
+        const std::size_t mine = tries_.size();
+        try {
+            tries_.push_back(one);
+            try_next();
+            if (!answer_ && !failed_) send();
+            if (!answer_) return distlock::detail::joint_try::taken();
+            return tries_.size() == 1 ? *answer_ : distlock::detail::joint_try::answer_to(mine, *answer_);
+        } catch (const std::exception&) {
+            return reply::no_answer(errc::no_reply, "no memory");
+        }
+    }
+
+  private:
+    // Those after the first one that asks are tried from within its asking.
+    void try_next() noexcept {
+        while (next_ < members_.size() && !answer_ && !failed_) {
+            const std::size_t at = next_++;
+            try {
+                results_[at] = members_[at]->acquire(until_, {.once = true, .together = this}, stop_);
+            } catch (...) {
+                thrown_ = std::current_exception();
+            }
+            if (results_[at].serial == 0) failed_ = true;
+        }
+    }
+
+    void send() {
+        auto& connection = members_.front()->connection();
+        if (tries_.size() == 1) {
+            answer_ = connection.execute(bounded(tries_.front()));
+            return;
+        }
+        const distlock::detail::joint_try all(tries_);
+        answer_ = connection.execute(bounded(all.ask()));
+    }
+    command bounded(command one) const {
+        one.until(tries_.front().deadline());
+        one.until(stop_);
+        return one;
+    }
+
+    const std::span<joint_member* const> members_;
+    const clock::time_point until_;
+    const std::stop_token& stop_;
+    std::vector<lock_core::result> results_;
+    std::vector<command> tries_;
+    std::optional<reply> answer_;
+    std::exception_ptr thrown_;
+    std::size_t next_ = 0;
+    bool failed_ = false;  // one could not be had
+};
+
+// Where a lock is, for an order in which every process takes its locks. Where connections do not say which server they lead to, equal
+// names are ordered by the connection objects, which is no order between processes.
+struct lock_place {
+    const std::string* name;
+    std::string server;
+    const any_connection* connection;
+    joint_member* member;
+
+    bool before(const lock_place& other) const noexcept {
+        if (*name != *other.name) return *name < *other.name;
+        if (server != other.server) return server < other.server;
+        return server.empty() && std::less<>{}(connection, other.connection);
+    }
+};
+
+inline void put_in_order(std::span<joint_member*> members) {
+    std::vector<lock_place> places;
+    places.reserve(members.size());
+    for (auto* const one : members)
+        places.push_back({&one->name(), one->connection().identity(), &one->connection(), one});
+    std::sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.before(b); });
+    for (std::size_t i = 0; i < places.size(); ++i) {
+        if (i > 0 && !places[i - 1].before(places[i]))
+            throw error(errc::deadlock, "lock " + distlock::detail::printable(*places[i].name, 100));
+        members[i] = places[i].member;
+    }
+}
+
+/// Returns: how many of them, from the first on, one command can ask for.
+inline std::size_t together(std::span<joint_member* const> members) {
+    const auto& first = *members.front();
+    const auto goes_along = [&first](const joint_member& one) {
+        const bool reachable = &one.connection() == &first.connection() &&
+                               (!first.connection().can.shard || hash_slot(one.name()) == hash_slot(first.name()));
+        return reachable && one.may_join();
+    };
+    std::size_t count = 0;
+    while (count < members.size() && goes_along(*members[count])) ++count;
+    return count;
+}
+
+// Ends those that were taken, unless all were.
+class taken_members {
+  public:
+    explicit taken_members(std::span<joint_member* const> all) noexcept : all_(all) {}
+    ~taken_members() {
+        if (count_ < all_.size()) release();
+    }
+    taken_members(const taken_members&) = delete;
+    taken_members& operator=(const taken_members&) = delete;
+
+    std::span<joint_member* const> missing() const noexcept { return all_.subspan(count_); }
+    void add(std::size_t more) noexcept { count_ += more; }
+    void release() noexcept {
+        while (count_ > 0) all_[--count_]->release();
+    }
+    bool still_valid() const noexcept {
+        return std::all_of(all_.begin(), all_.end(),
+                           [](const auto* one) { return one->now() < one->valid_until(); });
+    }
+
+  private:
+    const std::span<joint_member* const> all_;
+    std::size_t count_ = 0;
+};
+
+}  // namespace detail
+
+DISTLOCK_INLINE lock_core::result acquire_all(std::span<joint_member*> members, clock::time_point until,
+                                              const std::stop_token& stop) {
+    detail::put_in_order(members);
+    detail::taken_members taken(members);
+    lock_core::result last;
+    for (;;) {
+        while (!taken.missing().empty()) {
+            const auto missing = taken.missing();
+            const std::size_t count = detail::together(missing);
+            if (count > 1 && !stop.stop_requested() &&
+                detail::joint_request(missing.first(count), until, stop).run()) {
+                taken.add(count);
+                last.serial = 1;
+                continue;
+            }
+            last = missing.front()->acquire(until, {}, stop);
+            if (last.serial == 0) return last;
+            taken.add(1);
+        }
+        // While the last one was waited for, the lease of the first may have run out.
+        if (taken.still_valid()) return last;
+        taken.release();
+        if (members.front()->now() >= until)
+            return {.cause = errc::lease_expired,
+                    .detail = "lock " + distlock::detail::printable(members.front()->name(), 100) +
+                              ": its lease ran out while others were waited for"};
+    }
+}
+
+}  // namespace distlock::engine

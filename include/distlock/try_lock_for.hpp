@@ -1,0 +1,295 @@
+// distlock::try_lock_for: several locks, all or none, under one deadline.
+//
+//   bool try_lock_for(duration timeout, Locks&... locks);
+//   bool try_lock_until(time_point deadline, Locks&... locks);      // of any clock
+//
+// Each lock is a mutex, a shared_mutex (for writing) or a recursive_mutex; a std::unique_lock of one of them or a std::shared_lock of a
+// shared_mutex, made with std::defer_lock; or a permit made with std::defer_lock:
+//
+//   std::shared_lock prices(price_list, std::defer_lock);
+//   distlock::permit slot(workers, std::defer_lock);
+//   if (distlock::try_lock_for(1s, account, prices, slot)) ...
+//
+// Both also accept, before the locks, a std::stop_token, a std::error_code&, or both in this order. With an error_code they do not throw.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <mutex>
+#include <ratio>
+#include <shared_mutex>
+#include <stop_token>
+#include <string>
+#include <system_error>
+#include <tuple>
+#include <utility>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
+#include <distlock/counting_semaphore.hpp>
+#include <distlock/detail/saturate.hpp>
+#include <distlock/engine/joint_acquire.hpp>
+#ifndef DISTLOCK_SEPARATE_COMPILATION
+#include <distlock/engine/joint_acquire_impl.hpp>
+#endif
+#include <distlock/engine/lock_core.hpp>
+#include <distlock/mutex.hpp>
+#include <distlock/net/any_connection.hpp>
+#include <distlock/recursive_mutex.hpp>
+#include <distlock/shared_mutex.hpp>
+
+namespace distlock {
+
+namespace detail {
+
+// What several locks at once need of each beyond its public face.
+struct joint_access {
+    using result = engine::lock_core::result;
+    using manner = engine::lock_core::manner;
+
+    template <class M>
+    static const engine::lock_core& core(const M& m) noexcept {
+        return m.core();
+    }
+    template <class M>
+    static result acquire(M& m, clock::time_point until, const manner& how, const std::stop_token& stop) {
+        return m.acquire(until, how, stop);
+    }
+    template <class M>
+    static result acquire_shared(M& m, clock::time_point until, const manner& how,
+                                 const std::stop_token& stop) {
+        return m.readers().acquire_shared(until, how, stop);
+    }
+    static engine::permit_core* semaphore(const permit& p) noexcept { return p.from_; }
+    static result acquire(permit& p, clock::time_point until, const manner& how,
+                          const std::stop_token& stop) {
+        return p.acquire(until, how, stop);
+    }
+};
+
+// A lock as engine::acquire_all() sees it.
+template <class Mutex>
+class joint_mutex : public engine::joint_member {
+  public:
+    explicit joint_mutex(Mutex& of) noexcept : mutex_(of) {}
+
+    const std::string& name() const noexcept override { return mutex_.name(); }
+    any_connection& connection() const noexcept override { return joint_access::core(mutex_).connection(); }
+    bool may_join() const override { return joint_access::core(mutex_).may_join(); }
+    clock::time_point now() const noexcept override { return Mutex::clock_type::now(); }
+
+    engine::lock_core::result acquire(clock::time_point until, const engine::lock_core::manner& how,
+                                      const std::stop_token& stop) override {
+        return joint_access::acquire(mutex_, until, how, stop);
+    }
+    clock::time_point valid_until() const noexcept override { return mutex_.valid_until(); }
+    void release() noexcept override { mutex_.unlock(); }
+
+    void check() const noexcept {}
+    void adopt() const noexcept {}
+
+  protected:
+    Mutex& mutex_;
+};
+
+template <class Mutex>
+class joint_reader : public joint_mutex<Mutex> {
+    using joint_mutex<Mutex>::mutex_;
+
+  public:
+    using joint_mutex<Mutex>::joint_mutex;
+
+    engine::lock_core::result acquire(clock::time_point until, const engine::lock_core::manner& how,
+                                      const std::stop_token& stop) override {
+        return joint_access::acquire_shared(mutex_, until, how, stop);
+    }
+    clock::time_point valid_until() const noexcept override { return mutex_.shared_until(); }
+    void release() noexcept override { mutex_.unlock_shared(); }
+};
+
+// Throws: std::system_error, as the members of a std::unique_lock that lock.
+inline void check_deferred(bool has_mutex, bool owns) {
+    if (!has_mutex) throw std::system_error(std::make_error_code(std::errc::operation_not_permitted));
+    if (owns) throw std::system_error(std::make_error_code(std::errc::resource_deadlock_would_occur));
+}
+
+// A guard of the standard's, which owns the lock afterwards.
+template <template <class> class Guard, class Mutex, class Member>
+class joint_guard final : public Member {
+  public:
+    explicit joint_guard(Guard<Mutex>& guard) : Member(mutex_of(guard)), guard_(guard) {}
+    void adopt() const { guard_ = Guard<Mutex>(*guard_.mutex(), std::adopt_lock); }
+
+  private:
+    static Mutex& mutex_of(const Guard<Mutex>& guard) {
+        check_deferred(guard.mutex() != nullptr, guard.owns_lock());
+        return *guard.mutex();
+    }
+    Guard<Mutex>& guard_;
+};
+
+class joint_permit final : public engine::joint_member {
+  public:
+    explicit joint_permit(permit& one) : permit_(one) {
+        check_deferred(joint_access::semaphore(one) != nullptr, one.n() > 0);
+    }
+
+    const std::string& name() const noexcept override { return semaphore().name(); }
+    any_connection& connection() const noexcept override { return semaphore().connection(); }
+    bool may_join() const override { return semaphore().may_join(); }
+    clock::time_point now() const noexcept override { return semaphore().now(); }
+
+    engine::lock_core::result acquire(clock::time_point until, const engine::lock_core::manner& how,
+                                      const std::stop_token& stop) override {
+        return joint_access::acquire(permit_, until, how, stop);
+    }
+    clock::time_point valid_until() const noexcept override { return permit_.valid_until(); }
+    void release() noexcept override { permit_.release(); }
+
+    void adopt() const noexcept {}
+
+  private:
+    engine::permit_core& semaphore() const noexcept { return *joint_access::semaphore(permit_); }
+    permit& permit_;
+};
+
+template <connection Conn, dialect Dialect, class Clock>
+joint_mutex<mutex<Conn, Dialect, Clock>> joint_member_of(mutex<Conn, Dialect, Clock>&);
+template <connection Conn, class Clock>
+joint_mutex<shared_mutex<Conn, Clock>> joint_member_of(shared_mutex<Conn, Clock>&);
+template <connection Conn, dialect Dialect, class Clock>
+joint_mutex<recursive_mutex<Conn, Dialect, Clock>> joint_member_of(recursive_mutex<Conn, Dialect, Clock>&);
+template <class Mutex>
+joint_guard<std::unique_lock, Mutex, joint_mutex<Mutex>> joint_member_of(std::unique_lock<Mutex>&);
+template <class Mutex>
+joint_guard<std::shared_lock, Mutex, joint_reader<Mutex>> joint_member_of(std::shared_lock<Mutex>&);
+joint_permit joint_member_of(permit&);
+
+template <class Lock>
+using joint_member_for = decltype(joint_member_of(std::declval<Lock&>()));
+
+template <class Lock>
+concept jointly_lockable = requires { typename joint_member_for<Lock>; };
+
+template <class... Locks>
+engine::lock_core::result acquire_jointly(clock::duration timeout, const std::stop_token& stop,
+                                          Locks&... locks) {
+    std::tuple<joint_member_for<Locks>...> parts(locks...);
+    const auto acquire = [&](auto&... each) {
+        std::array<engine::joint_member*, sizeof...(Locks)> members{&each...};
+        const auto until = saturating_add(members.front()->now(), timeout);
+        auto got = engine::acquire_all(members, until, stop);
+        if (got.serial != 0) (each.adopt(), ...);
+        return got;
+    };
+    return std::apply(acquire, parts);
+}
+
+template <class Rep, class Period, class... Locks>
+engine::lock_core::result acquire_jointly_for(std::chrono::duration<Rep, Period> timeout,
+                                              const std::stop_token& stop, Locks&... locks) {
+    return acquire_jointly(saturating_cast<clock::duration, rounding::up>(timeout), stop, locks...);
+}
+
+// In long double, which neither the ends of a clock's range nor a coarser unit can overflow.
+template <class Clock, class Duration, class... Locks>
+engine::lock_core::result acquire_jointly_until(std::chrono::time_point<Clock, Duration> deadline,
+                                                const std::stop_token& stop, Locks&... locks) {
+    using wide = std::chrono::duration<long double, std::nano>;
+    const auto time_left = [&] {
+        return wide(deadline.time_since_epoch()) - wide(Clock::now().time_since_epoch());
+    };
+    for (;;) {
+        auto got = acquire_jointly_for(time_left(), stop, locks...);
+        if (got.serial != 0 || got.cause != errc{} || time_left().count() <= 0) return got;
+    }
+}
+
+inline bool taken_or_throw(const engine::lock_core::result& got) {
+    if (got.cause != errc{}) throw error(got.cause, got.detail);
+    return got.serial != 0;
+}
+
+template <class Attempt>
+bool taken_or_error(std::error_code& ec, Attempt attempt) noexcept {
+    ec.clear();
+    try {
+        const auto got = attempt();
+        if (got.cause != errc{}) ec = got.cause;
+        if (got.without_ttl) ec = errc::holder_without_ttl;
+        return got.serial != 0;
+    } catch (const std::system_error& e) {
+        ec = e.code();
+    } catch (...) {
+        ec = std::make_error_code(std::errc::not_enough_memory);
+    }
+    return false;
+}
+
+}  // namespace detail
+
+/// Effects: takes all the locks, or none, waiting until `timeout` is over; zero or less tries once. Locks of one connection that are in
+/// one slot are taken by one command while all of them are free. Where one is not, they are waited for one after the other, in the order
+/// of their names, so that callers of the same locks never wait for each other in a circle; what was taken so far is held meanwhile.
+/// Preconditions: the guards and permits among them have a lock each, and do not own it.
+/// Returns: whether they were taken; false only when somebody else has one and the time is up. Afterwards each is released on its own:
+/// a mutex by unlock(), a guard or a permit by its end.
+/// Throws: error, as mutex::try_lock_for(); errc::deadlock when two of them are the same lock. std::system_error for a guard or a permit
+/// that owns its lock, or has none.
+/// Round trips: one while all are free, for each connection and, in a Cluster, each slot; else those that the locks take alone, and one
+/// more for each.
+template <class Rep, class Period, detail::jointly_lockable... Locks>
+    requires(sizeof...(Locks) > 0)
+[[nodiscard("unless the result is true, no lock was taken")]] bool try_lock_for(
+    std::chrono::duration<Rep, Period> timeout, std::stop_token stop, Locks&... locks) {
+    return detail::taken_or_throw(detail::acquire_jointly_for(timeout, stop, locks...));
+}
+template <class Rep, class Period, detail::jointly_lockable... Locks>
+    requires(sizeof...(Locks) > 0)
+[[nodiscard("unless the result is true, no lock was taken")]] bool try_lock_for(
+    std::chrono::duration<Rep, Period> timeout, Locks&... locks) {
+    return distlock::try_lock_for(timeout, std::stop_token{}, locks...);
+}
+template <class Rep, class Period, detail::jointly_lockable... Locks>
+    requires(sizeof...(Locks) > 0)
+[[nodiscard("unless the result is true, no lock was taken")]] bool try_lock_for(
+    std::chrono::duration<Rep, Period> timeout, std::stop_token stop, std::error_code& ec,
+    Locks&... locks) noexcept {
+    return detail::taken_or_error(ec, [&] { return detail::acquire_jointly_for(timeout, stop, locks...); });
+}
+template <class Rep, class Period, detail::jointly_lockable... Locks>
+    requires(sizeof...(Locks) > 0)
+[[nodiscard("unless the result is true, no lock was taken")]] bool try_lock_for(
+    std::chrono::duration<Rep, Period> timeout, std::error_code& ec, Locks&... locks) noexcept {
+    return distlock::try_lock_for(timeout, std::stop_token{}, ec, locks...);
+}
+
+/// Effects: as try_lock_for, until `Clock`, any clock, reaches `deadline`. A clock that is set back meanwhile prolongs the wait.
+template <detail::any_clock Clock, class Duration, detail::jointly_lockable... Locks>
+    requires(sizeof...(Locks) > 0)
+[[nodiscard("unless the result is true, no lock was taken")]] bool try_lock_until(
+    std::chrono::time_point<Clock, Duration> deadline, std::stop_token stop, Locks&... locks) {
+    return detail::taken_or_throw(detail::acquire_jointly_until(deadline, stop, locks...));
+}
+template <detail::any_clock Clock, class Duration, detail::jointly_lockable... Locks>
+    requires(sizeof...(Locks) > 0)
+[[nodiscard("unless the result is true, no lock was taken")]] bool try_lock_until(
+    std::chrono::time_point<Clock, Duration> deadline, Locks&... locks) {
+    return distlock::try_lock_until(deadline, std::stop_token{}, locks...);
+}
+template <detail::any_clock Clock, class Duration, detail::jointly_lockable... Locks>
+    requires(sizeof...(Locks) > 0)
+[[nodiscard("unless the result is true, no lock was taken")]] bool try_lock_until(
+    std::chrono::time_point<Clock, Duration> deadline, std::stop_token stop, std::error_code& ec,
+    Locks&... locks) noexcept {
+    return detail::taken_or_error(ec, [&] { return detail::acquire_jointly_until(deadline, stop, locks...); });
+}
+template <detail::any_clock Clock, class Duration, detail::jointly_lockable... Locks>
+    requires(sizeof...(Locks) > 0)
+[[nodiscard("unless the result is true, no lock was taken")]] bool try_lock_until(
+    std::chrono::time_point<Clock, Duration> deadline, std::error_code& ec, Locks&... locks) noexcept {
+    return distlock::try_lock_until(deadline, std::stop_token{}, ec, locks...);
+}
+
+}  // namespace distlock
