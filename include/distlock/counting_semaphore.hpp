@@ -217,7 +217,8 @@ class counting_semaphore {
     }
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire(
         std::int64_t n, std::stop_token stop, std::error_code& ec) noexcept {
-        return as_error_code(n, ec, [&] { return core_->acquire(n, time_point::max(), {.once = true}, stop); });
+        return as_error_code(n, ec,
+                             [&] { return core_->acquire(n, time_point::max(), {.once = true}, stop); });
     }
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire(
         std::int64_t n, std::error_code& ec) noexcept {

@@ -50,7 +50,7 @@ namespace distlock {
 namespace detail {
 struct guard_access;
 struct joint_access;
-}
+}  // namespace detail
 template <connection Conn, dialect Dialect, class Clock>
 class recursive_mutex;
 

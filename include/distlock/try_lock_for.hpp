@@ -170,7 +170,9 @@ template <class Lock>
 using joint_member_for = decltype(joint_member_of(std::declval<Lock&>()));
 
 template <class Lock>
-concept jointly_lockable = requires { typename joint_member_for<Lock>; };
+concept jointly_lockable = requires {
+    typename joint_member_for<Lock>;
+};
 
 template <class... Locks>
 engine::lock_core::result acquire_jointly(clock::duration timeout, const std::stop_token& stop,
@@ -283,7 +285,8 @@ template <detail::any_clock Clock, class Duration, detail::jointly_lockable... L
 [[nodiscard("unless the result is true, no lock was taken")]] bool try_lock_until(
     std::chrono::time_point<Clock, Duration> deadline, std::stop_token stop, std::error_code& ec,
     Locks&... locks) noexcept {
-    return detail::taken_or_error(ec, [&] { return detail::acquire_jointly_until(deadline, stop, locks...); });
+    return detail::taken_or_error(ec,
+                                  [&] { return detail::acquire_jointly_until(deadline, stop, locks...); });
 }
 template <detail::any_clock Clock, class Duration, detail::jointly_lockable... Locks>
     requires(sizeof...(Locks) > 0)

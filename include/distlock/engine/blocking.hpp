@@ -84,16 +84,15 @@ grant run_blocking(any_connection& connection, time_source time, operation& op, 
             case action::kind::send: {
                 what.command->until(stop);
                 const auto sent = time.now();
-                if (auto* const asker = std::exchange(together, nullptr)) {
-                    answer.emplace(acknowledged_reply{asker->ask(*what.command), reply::nil()});
-                    return event::answered(answer->answer, sent, time.now());
-                }
                 if (what.behind) {
                     what.behind->until(stop);
                     answer.emplace(connection.execute_acknowledged(*what.command, *what.behind));
                     return event::answered(*answer, sent, time.now());
                 }
-                answer.emplace(acknowledged_reply{connection.execute(*what.command), reply::nil()});
+                auto* const asker = std::exchange(together, nullptr);
+                answer.emplace(acknowledged_reply{
+                    asker != nullptr ? asker->ask(*what.command) : connection.execute(*what.command),
+                    reply::nil()});
                 return event::answered(answer->answer, sent, time.now());
             }
             case action::kind::subscribe:

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <exception>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -46,8 +45,8 @@ class joint_request final : public joint_asker {
     /// Throws: what the members throw; none is taken then.
     bool run() {
         try_next();
-        const bool all = std::all_of(results_.begin(), results_.end(),
-                                     [](const auto& one) { return one.serial != 0; });
+        const bool all =
+            std::all_of(results_.begin(), results_.end(), [](const auto& one) { return one.serial != 0; });
         if (all) return true;
         for (std::size_t i = 0; i < members_.size(); ++i) {
             if (results_[i].serial != 0) members_[i]->release();
@@ -141,8 +140,9 @@ inline void put_in_order(std::span<joint_member*> members) {
 inline std::size_t together(std::span<joint_member* const> members) {
     const auto& first = *members.front();
     const auto goes_along = [&first](const joint_member& one) {
-        const bool reachable = &one.connection() == &first.connection() &&
-                               (!first.connection().can.shard || hash_slot(one.name()) == hash_slot(first.name()));
+        const bool reachable =
+            &one.connection() == &first.connection() &&
+            (!first.connection().can.shard || hash_slot(one.name()) == hash_slot(first.name()));
         return reachable && one.may_join();
     };
     std::size_t count = 0;

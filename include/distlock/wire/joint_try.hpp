@@ -64,9 +64,10 @@ inline std::string_view joint_text() noexcept {
     static const std::string all = [] {
         std::string made;
         for (const std::string_view part :
-             {joint_contract, joint_mutex_enter, handoff_enter.text(), joint_mutex_leave, handoff_leave.text(),
-              joint_shared_enter, shared_enter.text(), joint_shared_leave, shared_leave.text(),
-              joint_permit_enter, permit_enter.text(), joint_permit_leave, permit_leave.text(), joint_body})
+             {joint_contract, joint_mutex_enter, handoff_enter.text(), joint_mutex_leave,
+              handoff_leave.text(), joint_shared_enter, shared_enter.text(), joint_shared_leave,
+              shared_leave.text(), joint_permit_enter, permit_enter.text(), joint_permit_leave,
+              permit_leave.text(), joint_body})
             made += part;
         return made;
     }();
@@ -86,8 +87,9 @@ class joint_try {
         for (const auto& one : tries) keys += keys_of(one);
         const auto [end, error] =
             std::to_chars(number_of_keys_.data(), number_of_keys_.data() + number_of_keys_.size(), keys);
-        by_name_ = {"EVALSHA", joint_enter.sha1(),
-                    std::string_view(number_of_keys_.data(), static_cast<std::size_t>(end - number_of_keys_.data()))};
+        by_name_ = {
+            "EVALSHA", joint_enter.sha1(),
+            std::string_view(number_of_keys_.data(), static_cast<std::size_t>(end - number_of_keys_.data()))};
         for (const auto& one : tries) append(one.argv().subspan(head, keys_of(one)));
         for (const auto& one : tries) append(one.argv().subspan(head + keys_of(one)));
         for (const auto& one : tries) {

@@ -193,7 +193,9 @@ TEST_CASE("who waits for several is served when the last one is free") {
         CHECK(got);
         mine.a.unlock();
     });
-    CHECK(eventually([&] { return common().command({"ZCARD", distlock::key(name + ".b").sibling("queue")}) == "1"; }));
+    CHECK(eventually([&] {
+        return common().command({"ZCARD", distlock::key(name + ".b").sibling("queue")}) == "1";
+    }));
     CHECK(!has);
     others.b.unlock();
     waiter.join();
@@ -250,6 +252,21 @@ TEST_CASE("the fencing token of a lock taken with others is larger than any befo
     }
     REQUIRE(mine.a.try_lock());
     CHECK(mine.a.fencing_token() > last);
+}
+
+TEST_CASE("each of several locks has its own fencing token") {
+    const auto name = fresh_name();
+    hiredis_connection redis(common().uri());
+    mutex first(redis, name + ".1", {.fencing = true}), second(redis, name + ".2", {.fencing = true});
+    second.lock();  // it has a fence, which only grows
+    second.unlock();
+    common().command({"SET", distlock::key(name + ".2").sibling("fence"), "8000000000000000"});
+    REQUIRE(distlock::try_lock_for(1s, first, second));
+    for (mutex* const one : {&first, &second}) {
+        CHECK(common().command({"GET", distlock::key(one->name()).sibling("fence")}) ==
+              std::to_string(one->fencing_token()));
+        one->unlock();
+    }
 }
 
 TEST_CASE("two names of one lock, or one object twice, is a deadlock, and nothing was sent") {
@@ -333,7 +350,9 @@ TEST_CASE("a stop request ends the wait for several at once, and nothing is held
     REQUIRE(others.b.try_lock());
     std::stop_source stop;
     std::thread asks([&] {
-        eventually([&] { return common().command({"ZCARD", distlock::key(name + ".b").sibling("queue")}) == "1"; });
+        eventually([&] {
+            return common().command({"ZCARD", distlock::key(name + ".b").sibling("queue")}) == "1";
+        });
         stop.request_stop();
     });
     std::error_code ec;
