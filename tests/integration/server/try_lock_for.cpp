@@ -182,6 +182,21 @@ TEST_CASE("a reader beside other readers is taken with the rest") {
     }).join();
 }
 
+TEST_CASE("a thread that joined the readers of its object, and could not have the rest, reads no more") {
+    const auto name = fresh_name();
+    account mine(name), others(name);
+    const permit out = others.c.acquire();
+    std::shared_lock reads_here(mine.b);
+    std::thread([&] {
+        std::shared_lock reads(mine.b, std::defer_lock);
+        permit slot(mine.c, std::defer_lock, 2);
+        CHECK(!distlock::try_lock_for(0s, reads, slot));
+        CHECK(mine.b.shared_until() == clk::time_point{});
+    }).join();
+    reads_here.unlock();
+    CHECK(common().command({"EXISTS", name + ".b"}) == "0");
+}
+
 TEST_CASE("who waits for several is served when the last one is free") {
     const auto name = fresh_name();
     account mine(name), others(name);
@@ -420,6 +435,11 @@ TEST_CASE("locks on two servers are taken all or none") {
     const redis_server elsewhere;
     const auto name = fresh_name();
     account here(name), there(name, elsewhere);
+    REQUIRE(distlock::try_lock_for(1s, here.a, there.b));
+    CHECK(left_of(name) == name + ".a ");
+    CHECK(left_of(name, elsewhere) == name + ".b ");
+    here.a.unlock();
+    there.b.unlock();
     CHECK(distlock::try_lock_for(1s, here.a, there.a, here.b, there.b));
     CHECK(!distlock::try_lock_for(0s, here.b, there.a));
     here.a.unlock();
@@ -481,6 +501,8 @@ TEST_CASE("names of different slots are taken by a command each, those of one sl
         c(redis, name + "-elsewhere", confirmed);
     CHECK(distlock::try_lock_for(5s, a, b, c));
     CHECK((a.owns_lock() && b.owns_lock() && c.owns_lock()));
+    for (const auto& node : nodes.nodes())
+        CHECK(node->command({"INFO", "errorstats"}).find("CROSSSLOT") == std::string::npos);
     on_cluster again(redis, '{' + name + "}.b", confirmed);
     b.unlock();
     CHECK(!distlock::try_lock_for(0s, again, a));
