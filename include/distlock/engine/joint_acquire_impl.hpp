@@ -26,7 +26,7 @@
 
 namespace distlock::engine {
 
-namespace detail {
+namespace joint {
 
 // Each lock object tries, and hands its command to this instead of the server; only the last one's is sent, with all others, and what
 // the server says goes back to each. So every lock object knows of its own acquisition as if it had asked alone. Until then none has
@@ -175,19 +175,19 @@ class taken_members {
     std::size_t count_ = 0;
 };
 
-}  // namespace detail
+}  // namespace joint
 
 DISTLOCK_INLINE lock_core::result acquire_all(std::span<joint_member*> members, clock::time_point until,
                                               const std::stop_token& stop) {
-    detail::put_in_order(members);
-    detail::taken_members taken(members);
+    joint::put_in_order(members);
+    joint::taken_members taken(members);
     lock_core::result last;
     for (;;) {
         while (!taken.missing().empty()) {
             const auto missing = taken.missing();
-            const std::size_t count = detail::together(missing);
+            const std::size_t count = joint::together(missing);
             if (count > 1 && !stop.stop_requested() &&
-                detail::joint_request(missing.first(count), until, stop).run()) {
+                joint::joint_request(missing.first(count), until, stop).run()) {
                 taken.add(count);
                 last.serial = 1;
                 continue;

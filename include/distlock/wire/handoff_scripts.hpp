@@ -195,10 +195,11 @@ if refused then return refused end
 )"sv;
 inline constexpr std::string_view handoff_enter_taken =
     R"(return {0, redis.call('pttl', KEYS[1]), tonumber(number or 0), before, appended})"sv;
+inline constexpr std::string_view handoff_enter_sha1 = "e7b472150c2ebebcc1f034c9f9412e7ab18bc221"sv;
 inline constexpr script handoff_enter{
     joined<handoff_enter_contract, handoff_functions, handoff_pass, handoff_enter_granted,
            handoff_refuse_as_replica, handoff_enter_queued, handoff_enter_taken>,
-    "e7b472150c2ebebcc1f034c9f9412e7ab18bc221"sv};
+    handoff_enter_sha1};
 
 // What most releases are, before the functions that it does not need.
 inline constexpr std::string_view handoff_leave_alone =

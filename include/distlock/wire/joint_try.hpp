@@ -126,9 +126,9 @@ class joint_try {
     static char kind_of(const command& one) noexcept {
         if (!one.is_script()) return 0;
         const auto name = one.argv()[1];
-        if (name == handoff_enter.sha1()) return 'm';
-        if (name == shared_enter.sha1()) return 's';
-        return name == permit_enter.sha1() ? 'n' : '\0';
+        if (name == handoff_enter_sha1) return 'm';
+        if (name == shared_enter_sha1) return 's';
+        return name == permit_enter_sha1 ? 'n' : '\0';
     }
     static std::size_t keys_of(const command& one) noexcept {
         return static_cast<std::size_t>(one.argv()[2].front() - '0');

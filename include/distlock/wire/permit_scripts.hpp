@@ -133,10 +133,11 @@ inline constexpr std::string_view permit_enter_taken =
 end
 local next_end = redis.call('zrange', KEYS[1], '0', '0', 'withscores')[2]
 return {0, next_end and math.max(next_end - now(), 0) or 0, tonumber(number or 0), before, appended})"sv;
+inline constexpr std::string_view permit_enter_sha1 = "e20779819749e47dd7c2ea2c9796b52c7be1fd5c"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, permit_functions, permit_enter_granted,
            handoff_refuse_as_replica, handoff_enter_queued, permit_enter_taken>,
-    "e20779819749e47dd7c2ea2c9796b52c7be1fd5c"sv};
+    permit_enter_sha1};
 
 inline constexpr std::string_view permit_leave_contract =
     R"(-- KEYS: permits, queue, limit. ARGV: token, what it needs (a ticket without its token), life of the queue in ms.

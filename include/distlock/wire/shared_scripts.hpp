@@ -186,10 +186,11 @@ else
   left = redis.call('pttl', KEYS[1])
 end
 return {0, left, tonumber(number or 0), before, appended})"sv;
+inline constexpr std::string_view shared_enter_sha1 = "04f290e83cd1868196742c8ee1ce48824a93eb42"sv;
 inline constexpr script shared_enter{
     joined<shared_enter_contract, shared_enter_alone, handoff_functions, shared_functions,
            shared_enter_granted, handoff_refuse_as_replica, handoff_enter_queued, shared_enter_taken>,
-    "04f290e83cd1868196742c8ee1ce48824a93eb42"sv};
+    shared_enter_sha1};
 
 inline constexpr std::string_view shared_leave_alone =
     R"(-- A fifth key: readers. What is said of a lock that is handed over is 1, too.
