@@ -42,7 +42,7 @@ echo "Clients, threads and server share one core. What is compared alternates; a
 echo "stands before its range."
 figures="$root/build/bench.md"
 : >"$figures"
-for part in uncontended following shared contended handover threads waiters; do
+for part in uncontended following shared permits contended handover threads waiters; do
     echo
     echo "## $part"
     # shellcheck disable=SC2086
