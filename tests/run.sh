@@ -38,7 +38,7 @@ done
 compiler=g++
 [ -z "${CXX:-}" ] || compiler=
 # shellcheck disable=SC2086
-sh "$root/cmake/dev/packages.sh" $compiler cmake ninja-build pkg-config libhiredis-dev libssl-dev libsqlite3-dev catch2 redis-server
+sh "$root/cmake/dev/packages.sh" $compiler cmake ninja-build pkg-config libhiredis-dev libssl-dev liblua5.1-0-dev libsqlite3-dev catch2 redis-server
 
 build="$root/build/tests${CXX:+-$(basename "$CXX")}"
 jobs=${DISTLOCK_JOBS:-$(nproc 2>/dev/null || echo 2)}

@@ -7,7 +7,7 @@ cmake_host_system_information(RESULT processors QUERY NUMBER_OF_LOGICAL_CORES)
 if(DEFINED ENV{DISTLOCK_JOBS})
   set(processors "$ENV{DISTLOCK_JOBS}")
 endif()
-set(needs cmake ninja-build pkg-config libhiredis-dev libssl-dev libsqlite3-dev catch2 redis-server)
+set(needs cmake ninja-build pkg-config libhiredis-dev libssl-dev liblua5.1-0-dev libsqlite3-dev catch2 redis-server)
 
 set(about_tests "g++, warnings as errors, all labels (sh tests/run.sh)")
 set(about_asan "clang++-14, warnings as errors, address and undefined behaviour sanitizers; labels unit, server, contract")

@@ -18,7 +18,7 @@ esac
 
 target=distlock_bench
 [ "$mode" != picture ] || target=distlock_bench_waiting_picture
-sh "$root/cmake/dev/packages.sh" g++ cmake ninja-build pkg-config libhiredis-dev libssl-dev catch2 redis-server >&2
+sh "$root/cmake/dev/packages.sh" g++ cmake ninja-build pkg-config libhiredis-dev libssl-dev liblua5.1-0-dev catch2 redis-server >&2
 mkdir -p "$root/build"
 build="$root/build/bench"
 log="$root/build/bench.log"

@@ -95,9 +95,11 @@ class monitor {
             const auto n = ::recv(fd_, chunk.data(), chunk.size(), 0);
             if (n < 0 && errno == EINTR) continue;
             if (n <= 0) return;
+            // Others may have said something right behind it.
+            const auto from = text_.size() - std::min(text_.size(), last.size());
             text_.append(chunk.data(), static_cast<std::size_t>(n));
             received_ = text_.size();
-            if (text_.ends_with(last)) return;
+            if (text_.find(last, from) != std::string::npos) return;
         }
     }
 

@@ -11,7 +11,7 @@ Installs what is missing (apt-get when root, otherwise prints the one line to ru
 Without a part, all of them:
   faults     the rows of tests/fault/faults.txt that are injected into a crew of processes, N times (default 20)
   proofs     the others of its rows: what is measured alone, as who is served after an owner was killed, N times
-  simulator  the library under virtual time, 10^8 events; its server beside a real one, 10^6 commands
+  simulator  the library under virtual time, 10^8 events for mutexes and as many for the family; its server beside a real one
   model      spin searches the model of the queue, all of its variants, and finds every mutant of it
   mutants    faults planted in our own headers: each is found by a test
   fuzz       seven targets, 60 seconds each
@@ -33,7 +33,7 @@ while [ $# -gt 0 ]; do
 done
 parts=${parts:-faults proofs simulator model mutants fuzz coverage}
 
-sh "$root/cmake/dev/packages.sh" g++ cmake ninja-build pkg-config libhiredis-dev libssl-dev libsqlite3-dev catch2 redis-server
+sh "$root/cmake/dev/packages.sh" g++ cmake ninja-build pkg-config libhiredis-dev libssl-dev liblua5.1-0-dev libsqlite3-dev catch2 redis-server
 build="$root/build/tests"
 results="$root/build/lab"
 mkdir -p "$results"
@@ -70,6 +70,7 @@ proofs() {
 simulator() {
     programs || return 1
     "$build/tests/distlock_simulate" --events "${DISTLOCK_LAB_EVENTS:-100000000}" || return 1
+    "$build/tests/distlock_simulate" --family --events "${DISTLOCK_LAB_EVENTS:-100000000}" || return 1
     DISTLOCK_LAB_COUNT=200 "$build/tests/distlock_model_server_tests"
 }
 

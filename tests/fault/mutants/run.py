@@ -23,7 +23,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BUILD = ROOT / "build" / "mutants"
-PACKAGES = "g++ pkg-config libhiredis-dev libssl-dev catch2 redis-server"
+PACKAGES = "g++ pkg-config libhiredis-dev libssl-dev liblua5.1-0-dev catch2 redis-server"
 SHORTEST_LIMIT = 30  # seconds for a run of tests; or so many times what it takes on the headers as they are:
 LIMIT_FACTOR = 5
 
@@ -92,7 +92,7 @@ def check_names(mutant, killer):
 def flags(killer):
     simulator = killer.split()[0] == "simulate"
     common = ["-std=c++20", "-w", "-g0", "-O1" if simulator else "-O0", f"-I{BUILD}/tests", f"-I{BUILD}/tests/support"]
-    return common if simulator else common + ["-include", f"{BUILD}/tests/first.hpp", *CFLAGS]
+    return common + CFLAGS + ([] if simulator else ["-include", f"{BUILD}/tests/first.hpp"])
 
 
 def sources(killer):
@@ -204,7 +204,7 @@ def prepare():
     shutil.copytree(ROOT / "include", BUILD / "include")
     shutil.copytree(ROOT / "tests", BUILD / "tests", ignore=shutil.ignore_patterns("corpus", "interop", "build"))
     (BUILD / "plain").mkdir()
-    ask = ["pkg-config", "hiredis", "openssl"]
+    ask = ["pkg-config", "hiredis", "openssl", "lua5.1"]
     global CFLAGS, LIBRARIES
     CFLAGS = run([*ask, "--cflags"])[1].split()
     LIBRARIES = [*run([*ask, "--libs"])[1].split(), "-pthread", "-ldl"]

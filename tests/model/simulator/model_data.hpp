@@ -1,4 +1,4 @@
-// The keys of the model server, strings and sorted sets, and the commands on them that a script may call too.
+// The keys of the model server, strings, sorted sets and hashes, and the commands on them that a script may call too.
 //
 //   class dataset {
 //     reply run(std::span<const std::string_view> argv, std::chrono::microseconds now);
@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -63,7 +64,7 @@ class dataset {
 
     std::optional<std::string> get(std::string_view key, wall now) const {
         const entry* const found = peek(key, now);
-        return found == nullptr || found->is_set ? std::nullopt : std::optional(found->text);
+        return found == nullptr || !found->is(type::text) ? std::nullopt : std::optional(found->text);
     }
     bool exists(std::string_view key, wall now) const { return peek(key, now) != nullptr; }
     std::int64_t pttl(std::string_view key, wall now) const {
@@ -86,11 +87,15 @@ class dataset {
     }
 
   private:
+    enum class type { text, sorted_set, table };
     struct entry {
-        bool is_set = false;
+        bool is(type which) const { return what == which; }
+
+        type what = type::text;
         std::int64_t deadline = -1;  // ms since the epoch; -1: none
         std::string text;
         sorted members;
+        std::map<std::string, std::string, std::less<>> fields;
     };
     struct hash {
         using is_transparent = void;
@@ -178,13 +183,14 @@ class dataset {
         entry* found = look_up(argv[1]);
         reply before;
         if (get && found != nullptr) {
-            if (found->is_set) return reply::error(error_text::wrong_type);
+            if (!found->is(type::text)) return reply::error(error_text::wrong_type);
             before = reply::string(found->text);
         }
         if ((only_new && found != nullptr) || (only_old && found == nullptr)) return before;
         if (found == nullptr) found = &keys_.try_emplace(std::string(argv[1])).first->second;
-        found->is_set = false;
+        found->what = type::text;
         found->members.clear();
+        found->fields.clear();
         found->text.assign(argv[2]);
         if (!keep) expire_at(*found, deadline);
         return get ? before : reply::status("OK");
@@ -192,13 +198,13 @@ class dataset {
     reply get(arguments argv) {
         const entry* const found = look_up(argv[1]);
         if (found == nullptr) return reply::nil();
-        return found->is_set ? reply::error(error_text::wrong_type) : reply::string(found->text);
+        return found->is(type::text) ? reply::string(found->text) : reply::error(error_text::wrong_type);
     }
     reply mget(arguments argv) {
         reply all = reply::array_of(argv.size() - 1);
         for (std::size_t i = 1; i < argv.size(); ++i) {
             const entry* const found = look_up(argv[i]);
-            if (found != nullptr && !found->is_set) {
+            if (found != nullptr && found->is(type::text)) {
                 all.elements()[i - 1].become(distlock::reply_kind::string, found->text);
             } else {
                 all.elements()[i - 1] = reply::nil();
@@ -216,9 +222,11 @@ class dataset {
         for (const auto key : argv.subspan(1)) count += look_up(key) != nullptr ? 1 : 0;
         return reply::integer(count);
     }
-    reply type(arguments argv) {
+    reply type_of(arguments argv) {
         const entry* const found = look_up(argv[1]);
-        return reply::status(found == nullptr ? "none" : found->is_set ? "zset" : "string");
+        if (found == nullptr) return reply::status("none");
+        if (found->is(type::text)) return reply::status("string");
+        return reply::status(found->is(type::table) ? "hash" : "zset");
     }
     reply pttl(arguments argv) {
         const entry* const found = look_up(argv[1]);
@@ -240,6 +248,19 @@ class dataset {
         }
         return reply::integer(1);
     }
+    reply pexpireat(arguments argv) {
+        if (argv.size() > 3) return reply::error("ERR Unsupported option " + std::string(argv[3]));
+        const auto end = read_integer(argv[2]);
+        if (!end) return reply::error(error_text::not_an_integer);
+        entry* const found = look_up(argv[1]);
+        if (found == nullptr) return reply::integer(0);
+        if (*end <= now_ms_) {
+            remove(argv[1]);
+        } else {
+            expire_at(*found, *end);
+        }
+        return reply::integer(1);
+    }
     reply persist(arguments argv) {
         entry* const found = look_up(argv[1]);
         if (found == nullptr || found->deadline < 0) return reply::integer(0);
@@ -250,7 +271,7 @@ class dataset {
         entry* found = look_up(key);
         std::int64_t value = 0;
         if (found != nullptr) {
-            if (found->is_set) return reply::error(error_text::wrong_type);
+            if (!found->is(type::text)) return reply::error(error_text::wrong_type);
             const auto old = read_integer(found->text);
             if (!old) return reply::error(error_text::not_an_integer);
             value = *old;
@@ -293,11 +314,11 @@ class dataset {
             if (!read_score(pairs[i])) return reply::error("ERR value is not a valid float");
         }
         entry* found = look_up(argv[1]);
-        if (found != nullptr && !found->is_set) return reply::error(error_text::wrong_type);
+        if (found != nullptr && !found->is(type::sorted_set)) return reply::error(error_text::wrong_type);
         if (found == nullptr) {
             if (only_old) return reply::integer(0);
             found = &keys_.try_emplace(std::string(argv[1])).first->second;
-            found->is_set = true;
+            found->what = type::sorted_set;
         }
         std::int64_t added = 0;
         for (std::size_t i = 0; i < pairs.size(); i += 2) {
@@ -313,7 +334,7 @@ class dataset {
     reply zrem(arguments argv) {
         entry* const found = look_up(argv[1]);
         if (found == nullptr) return reply::integer(0);
-        if (!found->is_set) return reply::error(error_text::wrong_type);
+        if (!found->is(type::sorted_set)) return reply::error(error_text::wrong_type);
         std::int64_t removed = 0;
         for (const auto name : argv.subspan(2)) {
             const auto known = find_member(found->members, name);
@@ -334,7 +355,7 @@ class dataset {
             count = *asked;
         }
         entry* const found = look_up(argv[1]);
-        if (found != nullptr && !found->is_set) return reply::error(error_text::wrong_type);
+        if (found != nullptr && !found->is(type::sorted_set)) return reply::error(error_text::wrong_type);
         std::vector<reply> popped;
         for (; found != nullptr && count > 0 && !found->members.empty(); --count) {
             add_scored(popped, found->members.front());
@@ -346,21 +367,21 @@ class dataset {
     reply zscore(arguments argv) {
         entry* const found = look_up(argv[1]);
         if (found == nullptr) return reply::nil();
-        if (!found->is_set) return reply::error(error_text::wrong_type);
+        if (!found->is(type::sorted_set)) return reply::error(error_text::wrong_type);
         const auto known = find_member(found->members, argv[2]);
         return known == found->members.end() ? reply::nil() : reply::string(score_text(known->first));
     }
     reply zrank(arguments argv) {
         entry* const found = look_up(argv[1]);
         if (found == nullptr) return reply::nil();
-        if (!found->is_set) return reply::error(error_text::wrong_type);
+        if (!found->is(type::sorted_set)) return reply::error(error_text::wrong_type);
         const auto known = find_member(found->members, argv[2]);
         return known == found->members.end() ? reply::nil() : reply::integer(known - found->members.begin());
     }
     reply zcard(arguments argv) {
         const entry* const found = look_up(argv[1]);
         if (found == nullptr) return reply::integer(0);
-        if (!found->is_set) return reply::error(error_text::wrong_type);
+        if (!found->is(type::sorted_set)) return reply::error(error_text::wrong_type);
         return reply::integer(static_cast<std::int64_t>(found->members.size()));
     }
     // ZRANGE key first last [WITHSCORES], by rank
@@ -374,7 +395,7 @@ class dataset {
         if (!first || !last) return reply::error(error_text::not_an_integer);
         const entry* const found = look_up(argv[1]);
         if (found == nullptr) return reply::array({});
-        if (!found->is_set) return reply::error(error_text::wrong_type);
+        if (!found->is(type::sorted_set)) return reply::error(error_text::wrong_type);
         const auto size = static_cast<std::int64_t>(found->members.size());
         if (*first < 0) first = std::max<std::int64_t>(*first + size, 0);
         if (*last < 0) *last += size;
@@ -389,6 +410,79 @@ class dataset {
             }
         }
         return reply::array(std::move(range));
+    }
+    // ZRANGEBYSCORE key -inf most; ZREMRANGEBYSCORE key -inf most
+    sorted::iterator end_of_range(entry& of, double most) {
+        return std::find_if(of.members.begin(), of.members.end(),
+                            [&](const member& one) { return one.first > most; });
+    }
+    reply zrangebyscore(arguments argv) {
+        const auto most = read_score(argv[3]);
+        if (argv.size() > 4 || argv[2] != "-inf") return reply::error(error_text::syntax);
+        if (!most) return reply::error(error_text::not_a_range);
+        entry* const found = look_up(argv[1]);
+        if (found == nullptr) return reply::array({});
+        if (!found->is(type::sorted_set)) return reply::error(error_text::wrong_type);
+        std::vector<reply> range;
+        const auto end = end_of_range(*found, *most);
+        for (auto one = found->members.begin(); one != end; ++one)
+            range.push_back(reply::string(one->second));
+        return reply::array(std::move(range));
+    }
+    reply zremrangebyscore(arguments argv) {
+        const auto most = read_score(argv[3]);
+        if (argv[2] != "-inf") return reply::error(error_text::syntax);
+        if (!most) return reply::error(error_text::not_a_range);
+        entry* const found = look_up(argv[1]);
+        if (found == nullptr) return reply::integer(0);
+        if (!found->is(type::sorted_set)) return reply::error(error_text::wrong_type);
+        const auto end = end_of_range(*found, *most);
+        const auto removed = end - found->members.begin();
+        found->members.erase(found->members.begin(), end);
+        if (found->members.empty()) remove(argv[1]);
+        return reply::integer(removed);
+    }
+    reply hset(arguments argv) {
+        if (argv.size() % 2 != 0) return wrong_arguments("hset");
+        entry* found = look_up(argv[1]);
+        if (found != nullptr && !found->is(type::table)) return reply::error(error_text::wrong_type);
+        if (found == nullptr) found = &keys_.try_emplace(std::string(argv[1])).first->second;
+        found->what = type::table;
+        std::int64_t added = 0;
+        for (std::size_t i = 2; i < argv.size(); i += 2)
+            added += found->fields.insert_or_assign(std::string(argv[i]), std::string(argv[i + 1])).second;
+        return reply::integer(added);
+    }
+    static reply field(const entry* of, std::string_view name) {
+        if (of == nullptr) return reply::nil();
+        const auto known = of->fields.find(name);
+        return known == of->fields.end() ? reply::nil() : reply::string(known->second);
+    }
+    reply hget(arguments argv) {
+        const entry* const found = look_up(argv[1]);
+        if (found != nullptr && !found->is(type::table)) return reply::error(error_text::wrong_type);
+        return field(found, argv[2]);
+    }
+    reply hmget(arguments argv) {
+        const entry* const found = look_up(argv[1]);
+        if (found != nullptr && !found->is(type::table)) return reply::error(error_text::wrong_type);
+        std::vector<reply> all;
+        for (const auto name : argv.subspan(2)) all.push_back(field(found, name));
+        return reply::array(std::move(all));
+    }
+    reply hdel(arguments argv) {
+        entry* const found = look_up(argv[1]);
+        if (found == nullptr) return reply::integer(0);
+        if (!found->is(type::table)) return reply::error(error_text::wrong_type);
+        std::int64_t removed = 0;
+        for (const auto name : argv.subspan(2)) {
+            const auto known = found->fields.find(name);
+            if (known == found->fields.end()) continue;
+            found->fields.erase(known);
+            ++removed;
+        }
+        if (found->fields.empty()) remove(argv[1]);
+        return reply::integer(removed);
     }
     static void add_scored(std::vector<reply>& to, const member& one) {
         to.push_back(reply::string(one.second));
@@ -421,8 +515,15 @@ class dataset {
             verb{"decr", 2, &dataset::decr},
             verb{"incrby", 3, &dataset::incrby},
             verb{"exists", -2, &dataset::exists},
-            verb{"type", 2, &dataset::type},
+            verb{"type", 2, &dataset::type_of},
             verb{"persist", 2, &dataset::persist},
+            verb{"pexpireat", -3, &dataset::pexpireat},
+            verb{"zrangebyscore", -4, &dataset::zrangebyscore},
+            verb{"zremrangebyscore", 4, &dataset::zremrangebyscore},
+            verb{"hset", -4, &dataset::hset},
+            verb{"hget", 3, &dataset::hget},
+            verb{"hmget", -3, &dataset::hmget},
+            verb{"hdel", -3, &dataset::hdel},
             verb{"flushall", -1, &dataset::flushall},
         };
         for (const verb& one : verbs) {

@@ -140,7 +140,19 @@ class generator : private random_words {
     }
 
     words simple() {
-        switch (dice_.below(26)) {
+        switch (dice_.below(32)) {
+            case 31:
+                return {"PEXPIREAT", any_key(), number()};
+            case 30:
+                return {"ZRANGEBYSCORE", mostly(Q()), "-inf", score()};
+            case 29:
+                return {"ZREMRANGEBYSCORE", mostly(Q()), "-inf", score()};
+            case 28:
+                return {"HSET", mostly(O()), token(), number(), any_value(), token()};
+            case 27:
+                return {dice_.percent(50) ? "HGET" : "HDEL", mostly(O()), token()};
+            case 26:
+                return {"HMGET", mostly(O()), token(), any_value()};
             case 0:
                 return {"SET", dice_.percent(75) ? K() : any_key(), token(), "NX", "PX", lease()};
             case 1:
@@ -248,7 +260,7 @@ class generator : private random_words {
     }
 
     words about() {
-        const auto& which = known_script(dice_.below(script_count));
+        const auto& which = known_script(dice_.below(twin_count));
         switch (dice_.below(5)) {
             case 0:
                 if (dice_.percent(20)) return {"SCRIPT", "FLUSH"};
@@ -266,8 +278,7 @@ class generator : private random_words {
     }
 
     words script() {
-        const auto& body =
-            known_script(dice_.below(dice_.percent(60) ? 2 : script_count));  // enter and leave
+        const auto& body = known_script(dice_.below(dice_.percent(60) ? 2 : twin_count));  // enter and leave
         words keys{mostly(K())};
         words argv{token()};
         const auto siblings = dice_.below(3);  // none, fence, fence and owner

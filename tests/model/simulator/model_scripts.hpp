@@ -18,8 +18,10 @@
 
 #include <distlock/detail/sha1.hpp>
 #include <distlock/wire/handoff_scripts.hpp>
+#include <distlock/wire/permit_scripts.hpp>
 #include <distlock/wire/plain.hpp>
 #include <distlock/wire/reply.hpp>
+#include <distlock/wire/shared_scripts.hpp>
 
 #include "model/simulator/model_lua.hpp"
 
@@ -409,12 +411,26 @@ inline constexpr std::array twins{
     twin{&distlock::detail::plain_look_beside, plain_look_beside},
     twin{&distlock::detail::plain_renew, plain_renew},
     twin{&distlock::detail::plain_release, plain_release},
+    // Those without a twin are run as they are: script_machine.hpp.
+    twin{&distlock::detail::shared_enter, nullptr},
+    twin{&distlock::detail::shared_leave, nullptr},
+    twin{&distlock::detail::shared_exchange, nullptr},
+    twin{&distlock::detail::shared_renew, nullptr},
+    twin{&distlock::detail::shared_leave_minimal, nullptr},
+    twin{&distlock::detail::permit_enter, nullptr},
+    twin{&distlock::detail::permit_leave, nullptr},
+    twin{&distlock::detail::permit_renew, nullptr},
+    twin{&distlock::detail::permit_resize, nullptr},
 };
 
 }  // namespace lua
 
 inline constexpr std::size_t script_count = lua::twins.size();
+/// The first so many have one.
+inline constexpr std::size_t twin_count = static_cast<std::size_t>(
+    std::count_if(lua::twins.begin(), lua::twins.end(), [](const auto& one) { return one.run != nullptr; }));
 inline const distlock::script& known_script(std::size_t which) { return *lua::twins[which].script; }
+inline bool has_twin(std::size_t which) { return which < twin_count; }
 inline distlock::reply run_script(std::size_t which, lua_run& redis) { return lua::twins[which].run(redis); }
 
 inline std::optional<std::size_t> find_text(std::string_view body) {

@@ -21,6 +21,7 @@
 
 #include "model/simulator/model_data.hpp"
 #include "model/simulator/model_scripts.hpp"
+#include "model/simulator/script_machine.hpp"
 
 namespace sim {
 
@@ -98,6 +99,7 @@ class model_server {
     dataset data_;
     std::array<bool, script_count> loaded_{};
     channels channels_;
+    script_machine machine_;
     wall now_{};
 };
 
@@ -196,6 +198,9 @@ inline distlock::reply model_server::evaluate(std::span<const std::string_view> 
     if (!which) return reply::error("ERR the model does not know this script");
     loaded_[*which] = true;
     const auto keys = static_cast<std::size_t>(*count);
+    if (!has_twin(*which))
+        return machine_.run(known_script(*which), data_, channels_, now_, argv.subspan(3, keys),
+                            argv.subspan(3 + keys));
     lua_run redis{
         data_, channels_, now_, known_script(*which).sha1(), argv.subspan(3, keys), argv.subspan(3 + keys)};
     try {

@@ -27,6 +27,7 @@ namespace error_text {
 inline constexpr const char* wrong_type = "WRONGTYPE Operation against a key holding the wrong kind of value";
 inline constexpr const char* not_an_integer = "ERR value is not an integer or out of range";
 inline constexpr const char* overflow = "ERR increment or decrement would overflow";
+inline constexpr const char* not_a_range = "ERR min or max is not a float";
 inline constexpr const char* syntax = "ERR syntax error";
 inline constexpr const char* not_positive = "ERR value is out of range, must be positive";
 inline constexpr const char* no_script = "NOSCRIPT No matching script. Please use EVAL.";

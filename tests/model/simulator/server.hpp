@@ -274,6 +274,10 @@ class server final : public message::sink {
         const auto arguments = argv.subspan(3 + static_cast<std::size_t>(argv[2][0] - '0'));
         if (is(distlock::detail::handoff_enter)) return arguments[2];
         if (is(distlock::detail::handoff_leave)) return "leave";
+        if (is(distlock::detail::shared_enter) || is(distlock::detail::permit_enter)) return arguments[2];
+        if (is(distlock::detail::shared_leave) || is(distlock::detail::permit_leave)) return "leave";
+        if (is(distlock::detail::shared_exchange)) return "exchange";
+        if (is(distlock::detail::shared_renew) || is(distlock::detail::permit_renew)) return "renew";
         if (is(distlock::detail::plain_renew)) return "renew";
         return is(distlock::detail::plain_release) ? "release" : "look";
     }

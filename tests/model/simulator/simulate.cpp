@@ -1,10 +1,10 @@
 // The simulator: the library, unmodified, on virtual threads, clocks and networks, for one seed after the other.
 //
-//   simulate [--seed N] [--seeds COUNT] [--events N] [--trace] [--twice]
+//   simulate [--family] [--seed N] [--seeds COUNT] [--events N] [--trace] [--twice]
 //
 // Plays seeds from N on (1) until COUNT of them (any number) or N events (1,000,000) are done. An event is a message delivered to
 // the server or to a client, a fiber resumed by a timer, or a fault; fibers woken by each other are counted apart. --twice plays
-// each seed again, and compares the hashes of the two logs. The exit code is 0 when all went well; a violation ends the program.
+// each seed again, and compares the hashes of the two logs. --family: readers and writers, and permits, instead of mutexes. The exit code is 0 when all went well; a violation ends the program.
 #include <chrono>
 #include <cinttypes>
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include <limits>
 #include <string_view>
 
+#include "model/simulator/family.hpp"
 #include "model/simulator/scenario.hpp"
 
 namespace {
@@ -23,7 +24,12 @@ struct wanted {
     std::uint64_t events = 1'000'000;
     bool trace = false;
     bool twice = false;
+    bool family = false;
 };
+
+sim::tally play(std::uint64_t seed, bool family, bool trace) {
+    return family ? sim::family(seed, trace).play() : sim::scenario(seed, trace).play();
+}
 
 bool read(int argc, char** argv, wanted& w) {
     bool bounded = false;
@@ -37,6 +43,8 @@ bool read(int argc, char** argv, wanted& w) {
         };
         if (word == "--trace") {
             w.trace = true;
+        } else if (word == "--family") {
+            w.family = true;
         } else if (word == "--twice") {
             w.twice = true;
         } else if (word == "--seed") {
@@ -59,7 +67,8 @@ bool read(int argc, char** argv, wanted& w) {
 int main(int argc, char** argv) {
     wanted w;
     if (!read(argc, argv, w)) {
-        std::fputs("simulate [--seed N] [--seeds COUNT] [--events N] [--trace] [--twice]\n", stderr);
+        std::fputs("simulate [--family] [--seed N] [--seeds COUNT] [--events N] [--trace] [--twice]\n",
+                   stderr);
         return 2;
     }
     const auto begun = std::chrono::steady_clock::now();
@@ -67,8 +76,8 @@ int main(int argc, char** argv) {
     std::uint64_t done = 0;
     for (; done < w.seeds && all.events < w.events; ++done) {
         const std::uint64_t seed = w.first + done;
-        const sim::tally one = sim::scenario(seed, w.trace).play();
-        if (w.twice && sim::scenario(seed, false).play().hash != one.hash) {
+        const sim::tally one = play(seed, w.family, w.trace);
+        if (w.twice && play(seed, w.family, false).hash != one.hash) {
             std::printf("seed %" PRIu64 " is not played twice the same way\n", seed);
             return 1;
         }
