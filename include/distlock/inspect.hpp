@@ -3,8 +3,8 @@
 //   lock_report inspect(connection, name);      // changes nothing
 //   bool force_release(connection, name);       // takes it from whoever holds it
 //
-// Both also accept a std::error_code& as the last argument, and do not throw then. Locks of handoff and plain
-// need no template argument, those of another dialect name it: inspect<redisson>(connection, name).
+// Both also accept a std::error_code& as the last argument, and do not throw then. Mutexes of handoff and plain, shared mutexes and
+// semaphores need no template argument; locks of another dialect name it: inspect<redisson>(connection, name).
 #pragma once
 
 #include <optional>
@@ -16,9 +16,8 @@
 #include <distlock/detail/printable.hpp>
 #include <distlock/net/connection.hpp>
 #include <distlock/wire/dialect.hpp>
+#include <distlock/wire/family_inspector.hpp>
 #include <distlock/wire/outcome.hpp>
-#include <distlock/wire/plain.hpp>
-#include <distlock/wire/plain_inspector.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/report.hpp>
 
@@ -32,6 +31,17 @@ T must_say(std::optional<T> said, const reply& answer, const char* doing, const 
     std::string what = doing + printable(name, 100);
     if (!answer.text().empty()) what += ": " + printable(answer.text());
     throw error(acquire_outcome::failure(answer).cause, what);
+}
+
+template <class Inspector, connection Conn>
+lock_report inspect(Conn& c, const Inspector& about) {
+    const reply answer = distlock::execute(c, about.inspect());
+    return must_say(about.read_inspect(answer), answer, "inspect ", about.name());
+}
+template <class Inspector, connection Conn>
+bool force_release(Conn& c, const Inspector& about) {
+    const reply answer = distlock::execute(c, about.force_release());
+    return must_say(about.read_force_release(answer), answer, "force_release ", about.name());
 }
 
 template <class Ask>
@@ -56,34 +66,47 @@ auto without_throwing(std::error_code& ec, Ask ask) noexcept -> decltype(ask()) 
 /// Throws: error; errc::invalid_name for what can be no lock's name, before anything is sent;
 /// errc::wrong_type for a key that is no lock.
 /// Round trips: one.
-template <dialect Dialect = plain, connection Conn>
+template <connection Conn>
 lock_report inspect(Conn& connection, std::string name) {
-    const typename Dialect::inspector about(std::move(name));
-    const reply answer = distlock::execute(connection, about.inspect());
-    return detail::must_say(about.read_inspect(answer), answer, "inspect ", about.name());
+    return detail::inspect(connection, family_inspector(std::move(name)));
 }
-template <dialect Dialect = plain, connection Conn>
+template <connection Conn>
+lock_report inspect(Conn& connection, std::string name, std::error_code& ec) noexcept {
+    return detail::without_throwing(ec, [&] { return distlock::inspect(connection, std::move(name)); });
+}
+template <dialect Dialect, connection Conn>
+lock_report inspect(Conn& connection, std::string name) {
+    return detail::inspect(connection, typename Dialect::inspector(std::move(name)));
+}
+template <dialect Dialect, connection Conn>
 lock_report inspect(Conn& connection, std::string name, std::error_code& ec) noexcept {
     return detail::without_throwing(ec,
                                     [&] { return distlock::inspect<Dialect>(connection, std::move(name)); });
 }
 
-/// Effects: takes the lock from whoever holds it and hands it to the first waiter of the queue at once; frees
+/// Effects: takes the lock from whoever holds it, be it all readers, or all permits, and hands it to the first waiter of the queue at once; frees
 /// it if nobody is queued. If that waiter is dead, the others wait two seconds at most. The owner is not
 /// stopped: it learns of it at its next renewal, as loss_reason::forced, or when it releases, as
 /// release_outcome::expired or release_outcome::taken, and works on until then. So stop the owner first, or
 /// be sure that it is dead. Fencing tokens go on growing.
+/// Where only writers wait for a shared_mutex, force_release<shared_handoff> tells the first of them, and this lets it find out.
 /// Returns: whether somebody had it.
 /// Throws: error; errc::no_reply if the answer was lost: the lock may have been freed. It is not sent again:
 /// that could free the next owner's lock. errc::wrong_type for a key that is no lock, which stays.
 /// Round trips: one.
-template <dialect Dialect = plain, connection Conn>
+template <connection Conn>
 bool force_release(Conn& connection, std::string name) {
-    const typename Dialect::inspector about(std::move(name));
-    const reply answer = distlock::execute(connection, about.force_release());
-    return detail::must_say(about.read_force_release(answer), answer, "force_release ", about.name());
+    return detail::force_release(connection, family_inspector(std::move(name)));
 }
-template <dialect Dialect = plain, connection Conn>
+template <connection Conn>
+bool force_release(Conn& connection, std::string name, std::error_code& ec) noexcept {
+    return detail::without_throwing(ec, [&] { return distlock::force_release(connection, std::move(name)); });
+}
+template <dialect Dialect, connection Conn>
+bool force_release(Conn& connection, std::string name) {
+    return detail::force_release(connection, typename Dialect::inspector(std::move(name)));
+}
+template <dialect Dialect, connection Conn>
 bool force_release(Conn& connection, std::string name, std::error_code& ec) noexcept {
     return detail::without_throwing(
         ec, [&] { return distlock::force_release<Dialect>(connection, std::move(name)); });

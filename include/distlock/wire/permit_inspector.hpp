@@ -69,7 +69,9 @@ class permit_inspector {
     command forced() const { return {{"EXISTS", name()}, name()}; }
     static bool was_forced(const reply&, const token&) noexcept { return false; }
 
-    std::optional<lock_report> read_inspect(const reply& r) const {
+    std::optional<lock_report> read_inspect(const reply& r) const { return read(r); }
+    /// The same, of any semaphore.
+    static std::optional<lock_report> read(const reply& r) {
         const auto& parts = r.elements();
         if (parts.size() != 4) return std::nullopt;
         for (const reply& one : parts) {
