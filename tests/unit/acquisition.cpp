@@ -466,7 +466,8 @@ TEST_CASE("locks taken at one time are renewed at different times, and those nea
     manual_clock::reset();
     piped_locks server;
     std::vector<std::unique_ptr<watched>> many;
-    for (int i = 0; i < 20; ++i) {
+    // Few might all have nearly the same jitter: 20 have once in a thousand runs.
+    for (int i = 0; i < 100; ++i) {
         many.push_back(std::make_unique<watched>(server, "orders", lock_options{}));
         many.back()->lock();
         server.delete_key();  // nobody asks for it before it is renewed
@@ -481,7 +482,7 @@ TEST_CASE("locks taken at one time are renewed at different times, and those nea
         if (now != last) ++groups;
         last = now;
     }
-    CHECK(last == 20);
+    CHECK(last == 100);
     CHECK(groups >= 2);
     CHECK(groups <= 4);
 }

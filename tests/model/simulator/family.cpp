@@ -112,6 +112,11 @@ void relative::ask_once(bool patiently) {
     }
     asking how{kind < 2, kind >= 4, kind == 2 ? nanos(0) : d.between(nanos(0), nanos(500ms)),
                stopper.get_token()};
+    if (!how.patient && !how.once && d.chance(300'000)) {
+        take_several(how);
+        std::erase_if(to_cancel_, [&](const cancellation& c) { return c.whom == stopper; });
+        return;
+    }
     if (how.patient) ++waiters[o.name];
     if (o.pool) {
         take_permits(o, how);
@@ -238,6 +243,50 @@ void relative::take_permits(object& o, const asking& how) {
     hold_for_a_while(o.name);
     family_.let_go(mine);
     got.release();
+}
+
+// One object of each name, all or none.
+void relative::take_several(const asking& how) {
+    using distlock::engine::joint_member;
+    dice& d = family_.where.random();
+    struct part {
+        std::size_t name;
+        std::int64_t n;
+        std::unique_ptr<joint_member> member;
+    };
+    std::list<distlock::permit> permits;
+    std::vector<part> parts;
+    for (object& o : objects_) {
+        if (!parts.empty() && parts.back().name == o.name) continue;
+        if (o.pool) {
+            const auto n =
+                1 + static_cast<std::int64_t>(d.below(static_cast<std::uint64_t>(family_.limit(o.name))));
+            permits.emplace_back(*o.pool, std::defer_lock, n);
+            parts.push_back({o.name, n, std::make_unique<distlock::detail::joint_permit>(permits.back())});
+        } else if (d.chance(500'000)) {
+            parts.push_back({o.name, 0, std::make_unique<distlock::detail::joint_reader<shared>>(*o.lock)});
+        } else {
+            parts.push_back({o.name, -1, std::make_unique<distlock::detail::joint_mutex<shared>>(*o.lock)});
+        }
+    }
+    std::vector<joint_member*> members;
+    for (const part& one : parts) members.push_back(one.member.get());
+    distlock::engine::lock_core::result got;
+    try {
+        const auto until = distlock::clock::now() + distlock::clock::duration(how.span);
+        got = distlock::engine::acquire_all(members, until, how.stop);
+    } catch (const std::system_error&) {}
+    if (got.serial == 0) return;
+    std::vector<std::list<share>::iterator> shares;
+    for (const part& one : parts) {
+        const nanos until = one.member->valid_until().time_since_epoch();
+        shares.push_back(family_.begin({&home, one.name, one.n, [until] { return until; }}));
+    }
+    hold_for_a_while(parts.front().name);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        family_.let_go(shares[i]);
+        parts[i].member->release();
+    }
 }
 
 family::family(std::uint64_t seed, bool trace)

@@ -83,6 +83,7 @@ class relative {
     void write(object& o, const asking& how);
     void read(object& o, const asking& how);
     void take_permits(object& o, const asking& how);
+    void take_several(const asking& how);
     void hold_for_a_while(std::size_t name);
     void judge(const asking& how, std::size_t name, bool got, std::error_code ec);
 

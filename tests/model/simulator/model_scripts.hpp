@@ -18,6 +18,7 @@
 
 #include <distlock/detail/sha1.hpp>
 #include <distlock/wire/handoff_scripts.hpp>
+#include <distlock/wire/joint_try.hpp>
 #include <distlock/wire/permit_scripts.hpp>
 #include <distlock/wire/plain.hpp>
 #include <distlock/wire/reply.hpp>
@@ -421,6 +422,7 @@ inline constexpr std::array twins{
     twin{&distlock::detail::permit_leave, nullptr},
     twin{&distlock::detail::permit_renew, nullptr},
     twin{&distlock::detail::permit_resize, nullptr},
+    twin{&distlock::detail::joint_enter, nullptr},
 };
 
 }  // namespace lua

@@ -102,6 +102,7 @@ class message final : public happening {
         to_ = &to;
         from = std::move(by);
         size_ = cmd.argv().size();
+        if (size_ > most_arguments) w.fail("a command of too many words for this model");
         std::size_t used = 0;
         for (std::size_t i = 0; i < size_; ++i) {
             const std::string_view text = cmd.argv()[i];
@@ -136,8 +137,9 @@ class message final : public happening {
   private:
     sink* to_ = nullptr;
     std::size_t size_ = 0;
-    std::array<std::string_view, distlock::command::max_arguments> argv_;
-    std::array<char, 1024> text_;
+    static constexpr std::size_t most_arguments = 64;
+    std::array<std::string_view, most_arguments> argv_;
+    std::array<char, 4096> text_;
 };
 
 }  // namespace sim

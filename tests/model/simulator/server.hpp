@@ -20,6 +20,7 @@
 
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/handoff_scripts.hpp>
+#include <distlock/wire/joint_try.hpp>
 #include <distlock/wire/plain.hpp>
 #include <distlock/wire/reply.hpp>
 
@@ -271,6 +272,7 @@ class server final : public message::sink {
         const auto is = [&](const distlock::script& s) {
             return argv[1].data() == s.text().data() || argv[1] == s.sha1();
         };
+        if (is(distlock::detail::joint_enter)) return "several";
         const auto arguments = argv.subspan(3 + static_cast<std::size_t>(argv[2][0] - '0'));
         if (is(distlock::detail::handoff_enter)) return arguments[2];
         if (is(distlock::detail::handoff_leave)) return "leave";
