@@ -13,6 +13,7 @@
 #include "bench.hpp"
 #include "command_meter.hpp"
 #include "processes.hpp"
+#include "redis_client.hpp"
 
 namespace {
 
@@ -54,7 +55,8 @@ void compete(const std::string& where, const std::string& name, board& all, clie
 }
 
 struct shares {
-    double in_use;  // of the limit
+    double in_use;  // of the limit, by those who use them
+    double given;   // of the limit, by the server
     double commands;
     double fairness;
     double rate;
@@ -75,7 +77,13 @@ shares sharing(const redis_server& server, const std::string& name, nanoseconds 
     meter.begin();
     all.measuring = true;
     const auto begin = now();
-    group.wait_until(now() + window);
+    redis_client beside(server.uri());
+    double given = 0, looks = 0;
+    for (const auto end = now() + window; now() < end; ++looks) {
+        const auto used = beside.run({"HGET", "{" + name + "}:distlock:limit", "used"});
+        if (used->str != nullptr) given += std::stod(used->str);
+        group.wait_until(now() + 10ms);
+    }
     all.measuring = false;
     const double took = in_seconds(now() - begin);
     const double sent = meter.sent();
@@ -90,22 +98,25 @@ shares sharing(const redis_server& server, const std::string& name, nanoseconds 
         held += in_seconds(nanoseconds{one.held.load()});
     }
     const auto [fewest, most] = std::minmax_element(counts.begin(), counts.end());
-    return {held / took / limit, sent / sum, *fewest / *most, sum / took};
+    return {held / took / limit, given / looks / limit, (sent - looks) / sum, *fewest / *most, sum / took};
 }
 
 void measure(const settings& set) {
     const redis_server server({.tcp = true});
-    figure in_use, commands, fairness, rate;
+    figure in_use, given, commands, fairness, rate;
     for (int i = 0; i < set.rounds(5); ++i) {
         const auto one = sharing(server, "pool " + std::to_string(i), set.window(4s));
         in_use.add(one.in_use);
+        given.add(one.given);
         commands.add(one.commands);
         fairness.add(one.fairness);
         rate.add(one.rate);
     }
     print_head("64 clients, 8 permits, 2 ms of work",
-               {"in use / limit", "commands per acquisition", "fewest / most", "acquisitions/s"});
-    print_row({with_range(in_use), with_range(commands), with_range(fairness), with_range(rate)});
+               {"in use / limit", "given by the server / limit", "commands per acquisition", "fewest / most",
+                "acquisitions/s"});
+    print_row({with_range(in_use), with_range(given), with_range(commands), with_range(fairness),
+               with_range(rate)});
     bars held;
     held.at_least("64 clients, 8 permits: in use / limit", in_use, 0.97);
     held.at_most("64 clients, 8 permits: commands per acquisition", commands, 2.05);
