@@ -351,9 +351,9 @@ TEST_CASE("a stop request or a time-out ends the wait, and whoever it kept waiti
         {
             std::jthread big([&] {
                 if (stops) {
-                    CHECK_NOTHROW(a.pool.acquire(2, stop.get_token(), ec));
+                    static_cast<void>(a.pool.acquire(2, stop.get_token(), ec));
                 } else {
-                    CHECK_NOTHROW(a.pool.try_acquire_for(300ms, 2, ec));
+                    static_cast<void>(a.pool.try_acquire_for(300ms, 2, ec));
                 }
             });
             REQUIRE(waits(name, 1));

@@ -313,7 +313,7 @@ TEST_CASE(
                 const std::shared_lock guard(others[static_cast<std::size_t>(i)]->m);
                 if (!written) early = true;
                 ++in;
-                CHECK_NOTHROW(eventually([&] { return in == crowd; }));
+                eventually([&] { return in == crowd; });
             });
         }
         REQUIRE(waits(name, 1 + crowd));
@@ -428,7 +428,7 @@ TEST_CASE("who comes after the local budget asks the server, and each ends what 
     a.m.lock_shared();
     std::jthread([&] {
         a.m.lock_shared();
-        CHECK_NOTHROW(reading(name));
+        static_cast<void>(reading(name));
         a.m.unlock_shared();
     }).join();
     CHECK(reading(name) == 1);
@@ -452,7 +452,7 @@ TEST_CASE("readers that wait through one object have one ticket, and all enter w
             ++asked;
             const std::shared_lock guard(a.m);
             ++in;
-            CHECK_NOTHROW(eventually([&] { return in == 10; }));
+            eventually([&] { return in == 10; });
         });
     }
     REQUIRE(waits(name, 1));
@@ -549,7 +549,7 @@ TEST_CASE("a server that hangs is told to every reader that waits, each after it
     const auto asked = clk::now();
     {
         std::vector<std::jthread> threads;
-        for (auto& ec : said) threads.emplace_back([&] { CHECK_NOTHROW(m.lock_shared(ec)); });
+        for (auto& ec : said) threads.emplace_back([&] { static_cast<void>(m.lock_shared(ec)); });
     }
     // Of one that began just before another failed: its own patience, and an answer's time.
     CHECK(clk::now() - asked < 2 * 300ms + 400ms + timing_tolerance);
