@@ -325,9 +325,9 @@ TEST_CASE("waiters are served in the order they came, whatever they weigh") {
         std::vector<std::jthread> threads;
         for (int i = 0; i < 5; ++i) {
             parties.push_back(std::make_unique<party>(name, 4));
-            threads.emplace_back([&, i] {
+            threads.emplace_back([&, i, &own = *parties.back()] {
                 // Two of three do not fit together: each is served alone.
-                const permit mine = parties[static_cast<std::size_t>(i)]->pool.acquire(3);
+                const permit mine = own.pool.acquire(3);
                 const std::lock_guard guard(lock);
                 order.push_back(i);
             });

@@ -80,7 +80,7 @@ void take_permits(const std::string& uri) {
     distlock::counting_semaphore a{first, "orders:2", 2, {.lease = 600ms, .release = distlock::confirmed}};
     distlock::counting_semaphore b{second, "orders:2", 2, {.lease = 600ms, .release = distlock::confirmed}};
     auto one = a.acquire(2);
-    std::jthread waits([&] { const auto mine = b.acquire(); });
+    std::jthread waits([&] { const distlock::permit mine = b.acquire(); });
     REQUIRE(
         eventually([&] { return distlock::inspect<distlock::permits>(first, "orders:2").waiters == 1U; }));
     const auto until = one.valid_until();

@@ -309,8 +309,8 @@ TEST_CASE(
         std::vector<std::jthread> readers;
         for (int i = 0; i < crowd; ++i) {
             others.push_back(std::make_unique<party>(name));
-            readers.emplace_back([&, i] {
-                const std::shared_lock guard(others[static_cast<std::size_t>(i)]->m);
+            readers.emplace_back([&, &own = *others.back()] {
+                const std::shared_lock guard(own.m);
                 if (!written) early = true;
                 ++in;
                 eventually([&] { return in == crowd; });

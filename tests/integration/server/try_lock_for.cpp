@@ -202,9 +202,10 @@ TEST_CASE("who waits for several is served when the last one is free") {
     account mine(name), others(name);
     REQUIRE(others.b.try_lock());
     std::atomic<bool> has = false;
-    bool got = false;
+    bool took = false;
     std::thread waiter([&] {
-        got = mine.take(20s);
+        const auto got = mine.take(20s);
+        took = got.has_value();
         has = true;
         mine.a.unlock();
     });
@@ -214,7 +215,7 @@ TEST_CASE("who waits for several is served when the last one is free") {
     CHECK(!has);
     others.b.unlock();
     waiter.join();
-    CHECK(got);
+    CHECK(took);
     CHECK(nothing_left(name));
 }
 
