@@ -44,6 +44,20 @@ function(packages)
   run(sh cmake/dev/packages.sh ${ARGV})
 endfunction()
 
+# run_tests(build command...): the command runs ctest. Tests that fail are run once more, alone: the bounds of some do not bear a
+# machine that stands still. The log says which they were.
+function(run_tests build)
+  execute_process(COMMAND ${ARGN} WORKING_DIRECTORY "${root}" RESULT_VARIABLE result)
+  if(result EQUAL 0)
+    return()
+  endif()
+  message(STATUS "job ${JOB}: FAILED AT FIRST; what failed is run once more, alone")
+  set(prefix ${ARGN})
+  list(FIND prefix "${CMAKE_CTEST_COMMAND}" at)
+  list(SUBLIST prefix 0 ${at} prefix)
+  run(${prefix} "${CMAKE_CTEST_COMMAND}" --test-dir "${build}" --output-on-failure --no-tests=error --rerun-failed)
+endfunction()
+
 # sanitized(name flags programs without [command...]): builds these test programs under a sanitizer and runs their tests, but for
 # those whose names match `without`, which are not even built; the command runs ctest. By clang: g++ 12 takes two to three times
 # as long to compile them so.
@@ -61,7 +75,7 @@ function(sanitized name flags programs without)
   if(BUILD_ONLY)
     return()
   endif()
-  run(${ARGN} "${CMAKE_CTEST_COMMAND}" --test-dir "${build}" --output-on-failure --no-tests=error
+  run_tests("${build}" ${ARGN} "${CMAKE_CTEST_COMMAND}" --test-dir "${build}" --output-on-failure --no-tests=error
     --parallel ${processors} -L "^(unit|server|contract)$")
 endfunction()
 
@@ -137,7 +151,7 @@ function(job_libcxx)
   if(BUILD_ONLY)
     return()
   endif()
-  run("${CMAKE_CTEST_COMMAND}" --test-dir "${build}" --output-on-failure --no-tests=error
+  run_tests("${build}" "${CMAKE_CTEST_COMMAND}" --test-dir "${build}" --output-on-failure --no-tests=error
     --parallel ${processors} -L "^(${labels})$" -E "planted_faults")
 endfunction()
 
@@ -222,7 +236,7 @@ function(job_portable)
   if(BUILD_ONLY)
     return()
   endif()
-  run("${CMAKE_CTEST_COMMAND}" --test-dir "${build}" --output-on-failure --no-tests=error
+  run_tests("${build}" "${CMAKE_CTEST_COMMAND}" --test-dir "${build}" --output-on-failure --no-tests=error
     --parallel ${processors} -R "${tests}")
 endfunction()
 
