@@ -63,7 +63,8 @@ struct piped_locks : hosted_locks {
 /// One whose master a test replaces.
 struct following_locks : hosted_locks {
     void on_master_change(const std::weak_ptr<distlock::master_listener>& who) { listener = who; }
-    void follow() {}
+    void follow() { ++follows; }
+    std::atomic<int> follows{0};
     void change_master() const {
         if (const auto told = listener.lock()) told->master_changed();
     }
@@ -193,6 +194,30 @@ TEST_CASE("locks that are held are renewed at once by another master, and their 
     CHECK(server.count("renew") == 1);
     CHECK(seen->masters == 1);
     CHECK(seen->losses == 0);
+}
+
+TEST_CASE(
+    "a lock whose longest hold is over before it would be renewed follows its master, too, and is renewed by "
+    "another") {
+    const bool renewed_before = GENERATE(false, true);
+    manual_clock::reset();
+    following_locks server;
+    lock_of<following_locks> held{server, "orders", {.max_hold = renewed_before ? 35s : 20s}};
+    held.lock();
+    if (renewed_before) REQUIRE(renew_once(held, server));
+    const int follows = server.follows;
+    CHECK(eventually([&] { return server.follows >= follows + 2; }));
+    const int renewals = server.count("renew");
+    manual_clock::advance(1s);
+    a_while();
+    CHECK(server.count("renew") == renewals);
+    server.change_master();
+    CHECK(renewed(server, renewals + 1));
+    const auto until = held.valid_until();
+    manual_clock::advance(until - manual_clock::now());
+    CHECK_FALSE(held.owns_lock());
+    a_while();
+    CHECK(server.count("renew") == renewals + 1);
 }
 
 TEST_CASE("a lock that was granted while another master took over is renewed there") {

@@ -87,6 +87,28 @@ TEST_CASE("a URI that names no Cluster is refused, and nothing of it is shown") 
     }
 }
 
+TEST_CASE("what is said of a URI that names no Cluster is which part is wrong") {
+    const auto said = [](const std::string& text) -> std::string {
+        try {
+            static_cast<void>(parse_cluster_uri(text));
+        } catch (const distlock::error& e) {
+            return e.what();
+        }
+        return "nothing";
+    };
+    CHECK_THAT(said("redis+cluster://"), contains_text("no host"));
+    CHECK_THAT(said("redis+cluster://n1,:7000"), contains_text("no host"));
+    CHECK_THAT(said("redis+cluster://redis+cluster://n1"), contains_text("two schemes"));
+    CHECK_THAT(said("redis+cluster://n1,redis+cluster://n2"), contains_text("two schemes"));
+    CHECK_THAT(said("redis+sentinel+cluster://n1"), contains_text("scheme is unknown"));
+    CHECK_THAT(said("redis+sentinel://n1/m"), contains_text("not of a cluster"));
+    CHECK_THAT(said("redis+cluster://n1/2"), contains_text("no databases"));
+    CHECK_THAT(said("redis+cluster://n1?db=2"), contains_text("no databases"));
+    CHECK_THAT(said("redis+cluster://n1/m"), contains_text("database"));
+    CHECK_THAT(said("redis+cluster://n1:x"), contains_text("port"));
+    CHECK_THAT(said("redis+cluster://n1,n1"), contains_text("named twice"));
+}
+
 TEST_CASE("a URI of a Cluster that was filled in by hand is checked, too") {
     const uri node{.host = "n1", .port = 7000};
     const auto refused = [](const cluster_uri& where) {

@@ -97,8 +97,9 @@ TEST_CASE("a URI of Sentinels that is wrong is refused with a message that names
         {"redis+cluster+sentinel://canary/m", "scheme is unknown"},
         {"unix+sentinel:///canary/m", "no host"},
         {"unix+sentinel://canary/m", "no host"},
-        {"redis+sentinel://redis+sentinel://canary/m", "port"},
-        {"redis+sentinel://a,redis://canary/m", "port"},
+        {"redis+sentinel://redis+sentinel://canary/m", "two schemes"},
+        {"redis+sentinel://a,redis://canary/m", "two schemes"},
+        {"redis+sentinel://a:1,rediss+sentinel://canary:1/m", "two schemes"},
         // Sentinels.
         {"redis+sentinel://", "no host"},
         {"redis+sentinel:///canary", "no host"},

@@ -182,7 +182,9 @@ TEST_CASE("a URI that is wrong is refused with a message that names the part") {
         {"redis://a%20b", "host is no name"},
         {"redis://a%00b", "host is no name"},
         {"redis://a\\b", "host is no name"},
+        {"redis://redis://h", "two schemes"},
         {"redis://h:", "port"},
+        {"redis://h:/", "port"},
         {"redis://h:0", "port"},
         {"redis://h:65536", "port"},
         {"redis://h:18446744073709557995", "port"},  // 2^64 + 6379

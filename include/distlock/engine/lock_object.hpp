@@ -604,11 +604,18 @@ class lock_object final : public lock_core, background_task, deadline {
         return time_point::max();
     }
 
+    // Returns: when the background looks at it. A connection hears of another master as long as something is to be done later: where
+    // no renewal is due before the longest hold is over, that is its end.
+    time_point next_look(const renewal& lease) const noexcept {
+        const bool due = lease.due() != time_point::max();
+        return due || !options_.renew || !io_->connection().can.follow ? lease.due() : lease.until();
+    }
     // Throws: std::system_error, std::bad_alloc.
     void schedule_renewal(const renewal& lease) DISTLOCK_REQUIRES(mutex_) {
-        if (lease.due() >= renewal_at_) return;  // most are released before the first one is due
-        io_->schedule(*this, lease.due());
-        renewal_at_ = lease.due();
+        const auto at = next_look(lease);
+        if (at >= renewal_at_) return;  // most are released before the first one is due
+        io_->schedule(*this, at);
+        renewal_at_ = at;
     }
     // Returns: whether another server took the place of the one that granted or renewed it last.
     bool follow_master(acquisition& held) noexcept DISTLOCK_REQUIRES(mutex_) {
@@ -622,7 +629,7 @@ class lock_object final : public lock_core, background_task, deadline {
         renewal_at_ = time_point::max();
         if (held == nullptr || now >= held->lease().until()) return {{}, renewal_at_};
         follow_master(*held);
-        if (!held->lease().ready(now)) return {{}, renewal_at_ = held->lease().due()};
+        if (!held->lease().ready(now)) return {{}, renewal_at_ = next_look(held->lease())};
         renewing_ = {held->owner(), held->granted_serial()};
         command renew = dialect_->renew(renewing_.owner);
         renew.until(held->lease().until());
@@ -655,7 +662,7 @@ class lock_object final : public lock_core, background_task, deadline {
             // Its lease ran out, and another followed, while the answer was on its way: it may stand in that one's way.
             releaser_.repeat(renewing_.owner, certainty::granted, now + options_.lease.get());
         }
-        return renewal_at_ = held != nullptr ? held->lease().due() : time_point::max();
+        return renewal_at_ = held != nullptr ? next_look(held->lease()) : time_point::max();
     }
 
     void on_renewal(acquisition& held, const renew_outcome& outcome, time_point sent, time_point now) noexcept

@@ -85,6 +85,9 @@ class channel {
         }
     }
 
+    /// Effects: an answer may be as long as the map of a Cluster from now on.
+    void expect_a_map() noexcept { reader_.allow(reply_reader::map_of_slots); }
+
     /// Returns: whether what was posted was not answered yet, and can be.
     bool waits_for_answers() const noexcept { return !broken_ && posted_.count() > 0; }
 

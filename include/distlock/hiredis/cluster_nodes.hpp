@@ -253,7 +253,7 @@ class cluster_nodes {
             slots.until(now + (until - now) / 2);  // the next one must have some of the time
             if (stop != nullptr) slots.until(*stop);
             const node one = at(where);
-            const reply answer = one->pool.execute(slots);
+            const reply answer = one->pool.ask_for_map(slots);
             if (!answer.answered()) continue;
             one->silent = false;
             auto map = slot_map::read(answer, one->at);

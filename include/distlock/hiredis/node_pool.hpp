@@ -65,7 +65,15 @@ class node_pool {
             const auto by = answer_by(cmd.deadline());
             if (asking && !c.post(command({argument("ASKING")}), by, std::make_shared<receipt>()))
                 return reply::not_sent(errc::unreachable, "the connection broke");
-            return lent ? c.run_or_leave(cmd, by) : c.run(cmd, by);
+            return run(c, cmd, by, lent);
+        });
+    }
+
+    /// As execute(); the answer may be as long as the map of a Cluster.
+    reply ask_for_map(const command& cmd) {
+        return on_a_channel(purpose::command, cmd.deadline(), cmd.stop(), [&](channel& c, bool lent) {
+            c.expect_a_map();
+            return run(c, cmd, answer_by(cmd.deadline()), lent);
         });
     }
 
@@ -170,6 +178,9 @@ class node_pool {
         auto longest = where_.command_timeout;
         for (const command& one : commands) longest += one.takes();
         return std::min(deadline, clock::now() + longest);
+    }
+    static reply run(channel& c, const command& cmd, clock::time_point by, bool lent) {
+        return lent ? c.run_or_leave(cmd, by) : c.run(cmd, by);
     }
     enum class purpose {
         command,

@@ -22,8 +22,14 @@ namespace distlock::detail {
 /// functions reserve 16 GB.
 class reply_reader {
   public:
-    static constexpr std::size_t max_bytes = 64 * 1024;  ///< of one reply; a lock needs far less
-    static constexpr std::size_t max_elements = 1024;
+    /// Of one reply.
+    struct limits {
+        std::size_t bytes;
+        std::size_t elements;  ///< of each array
+    };
+    static constexpr limits usual{64 * 1024, 1024};  ///< a lock needs far less
+    /// Of the map of a Cluster: each slot may be a range of its own, with the nodes that have it.
+    static constexpr limits map_of_slots{4 * 1024 * 1024, 16 * 1024};
     static constexpr int max_depth = 4;
 
     reply_reader() : reader_(::redisReaderCreateWithFunctions(functions())) {
@@ -52,7 +58,7 @@ class reply_reader {
         }
         // The cap is on one reply: what came with it may be the next ones.
         const std::size_t rest = done != nullptr ? reader_->len - reader_->pos : 0;
-        if (unread_ - rest > max_bytes) {
+        if (unread_ - rest > most_.bytes) {
             fail(errc::reply_too_large);
             return std::nullopt;
         }
@@ -63,6 +69,9 @@ class reply_reader {
 
     /// Returns: whether bytes beyond the last reply are there.
     bool has_leftover() const noexcept { return reader_->pos != reader_->len; }
+
+    /// Effects: from now on a reply may have as much; at first `usual`.
+    void allow(const limits& most) noexcept { most_ = most; }
 
     /// Effects: from now on no error shows this text, if a server repeats it. The first word stays as it is, by which
     /// errors are told apart; so does what is shorter than four bytes, which nobody can keep secret.
@@ -147,7 +156,7 @@ class reply_reader {
             f.createArray = [](const redisReadTask* task, auto count) -> void* {
                 if (task->type != REDIS_REPLY_ARRAY) return nullptr;
                 return place(task, [&](reply_reader& self, reply& slot) {
-                    if (count < 0 || static_cast<std::size_t>(count) > max_elements) {
+                    if (count < 0 || static_cast<std::size_t>(count) > self.most_.elements) {
                         self.fail(errc::reply_too_large);
                         throw std::bad_alloc();
                     }
@@ -170,6 +179,7 @@ class reply_reader {
     std::unique_ptr<redisReader, free_reader> reader_;
     reply root_;
     std::string secret_;
+    limits most_ = usual;
     std::size_t unread_ = 0;  // bytes fed and not yet part of a returned reply
     errc failure_{};
 };

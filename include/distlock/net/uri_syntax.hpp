@@ -70,6 +70,8 @@ inline uri_parts split_uri(std::string_view text) {
     }
     text.remove_prefix(authority.size());
     out.path = text.substr(0, text.find('?'));
+    if (out.place.ends_with(':') && out.path.starts_with("//"))
+        refuse_uri("there are two schemes; write one, and the hosts behind it without any");
     out.options = text.substr(std::min(out.path.size() + 1, text.size()));
     return out;
 }

@@ -324,6 +324,23 @@ TEST_CASE("a node that left the map is closed") {
     CHECK(leaving.accepted() == ended);
 }
 
+TEST_CASE("a map in which each slot is a range of its own is read, and no command is redirected") {
+    std::vector<std::size_t> owners(distlock::slot_count);
+    for (std::size_t slot = 0; slot < owners.size(); ++slot) owners[slot] = slot % 3;
+    const fake_cluster all(3, [&](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "CLUSTER") return of.slots(owners);
+        const auto slot = hash_slot(said[1]);
+        return owners[slot] == node ? found : of.moved(slot, owners[slot]);
+    });
+    cluster_connection redis{all.uri(0, "?command_timeout=20s")};
+    for (int i = 0; i < 100; ++i) {
+        const auto key = "k" + std::to_string(i);
+        CHECK(redis.execute(get(key)).is_string("found"));
+    }
+    CHECK(all.commands("GET") == 100);
+    CHECK(all.commands("CLUSTER") == 1);
+}
+
 TEST_CASE("a Cluster whose user may not ask for the map is used by its redirections") {
     const auto honest = honest_but_for_the_map({});
     const fake_cluster all(3, [&](const fake_cluster& of, std::size_t node, const words& said) {

@@ -416,6 +416,19 @@ TEST_CASE("who only holds a lock is told when a Sentinel says that the master ch
     CHECK(held.owns_lock());
 }
 
+TEST_CASE("who only holds a lock, and not until it would be renewed, is told all the same") {
+    fake_sentinel one(a_server().port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    const auto seen = std::make_shared<counting_observer>();
+    lock held{c, fresh_name(), {.max_hold = 5s}, seen};
+    held.lock();
+    REQUIRE(eventually([&] { return one.server().commands("SUBSCRIBE") == 1; }));
+    one.name(another_server().port(), 2);
+    one.announce();
+    CHECK(time_of([&] { CHECK(eventually([&] { return seen->losses == 1; })); }) < 300ms + timing_tolerance);
+    CHECK(seen->masters == 1);
+}
+
 TEST_CASE("who only holds a lock is told when the old master ends its sockets") {
     redis_server master(redis_server_options{.tcp = true});
     fake_sentinel one(master.port(), 1);
