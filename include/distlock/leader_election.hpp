@@ -7,7 +7,7 @@
 //     std::uint64_t term() const noexcept;             // of this object's leadership; 0: it does not lead
 //     std::optional<leader_report> leader() const;     // whoever leads
 //   };
-//   class leadership { lost(), term(), valid_until(), remaining() };
+//   class leadership { lost(), term() };
 //   class election_observer { started(term), stopped(term, why), failed(why) };
 #pragma once
 

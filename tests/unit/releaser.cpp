@@ -356,13 +356,28 @@ TEST_CASE(
     const std::stop_source stop;
     releasing<executing> r;
     r.then({done});
-    r.leave(certainty::in_doubt, stop.get_token());
+    r.leave(certainty::granted, stop.get_token());
     CHECK(r.sent() == words{whole(owner)});
     REQUIRE(r.redis.bounded);
     CHECK(r.redis.bounded->with_body);
     CHECK(r.redis.bounded->deadline == manual_clock::now() + 30ms);
     CHECK(r.redis.bounded->can_be_stopped);
-    CHECK(r.it->latest_expiry() == time_point{});  // found and deleted: nothing is on its way any more
+    CHECK(r.it->latest_expiry() == time_point{});
+}
+
+// The lock was asked for twice by that token, and one of the requests came after the release: nobody had it for a lease.
+TEST_CASE(
+    "a token in doubt that is left, found and deleted is looked for all the same: a request may be on its "
+    "way") {
+    releasing<executing> r;
+    r.then({done});
+    r.leave(certainty::in_doubt);
+    CHECK(r.executed() == 1);
+    CHECK(r.it->latest_expiry() == r.it->late_until(manual_clock::now()));
+    r.then({done});
+    manual_clock::advance(answer_time);
+    REQUIRE(r.asks(2));
+    CHECK(r.sent() == words(2, whole(owner)));
 }
 
 TEST_CASE("no command of an attempt that cannot be stopped has a stop token") {

@@ -92,8 +92,10 @@ class releaser {
             auto mine = in_background();
             if (!background_release::post(mine, *io_, {owner, how, answer_time_, send_by, waited_for},
                                           most_left)) {
-                // Only a key that was found and deleted says that nothing of ours is left there or on its way.
-                if (!stopped && release_by(owner, send_by, stop) == release_outcome::released) return;
+                // A key that was found and deleted says that nothing of ours is left. But of two requests in doubt the other one
+                // may still be on its way.
+                const bool gone = !stopped && release_by(owner, send_by, stop) == release_outcome::released;
+                if (gone && sure == certainty::granted) return;
                 const bool sent = !stopped && sure == certainty::in_doubt;
                 background_release::repeat(mine, *io_, owner, how, sent ? now + answer_time_ : now,
                                            most_left);

@@ -326,7 +326,7 @@ class shared_object final : public shared_core {
             if (why != wake::go_remote) continue;
             if (in.trouble.cause == errc{} || !out_of_patience(std::max(came, in.trouble_since)))
                 return {.asks = &in};
-            turn failed{.told = in.trouble};
+            turn failed{.told = copy_of(in.trouble)};
             end_asking(in);
             return failed;
         }
@@ -339,6 +339,15 @@ class shared_object final : public shared_core {
         mine.trouble = {};
         ++expected_;
         return mine;
+    }
+
+    // Returns: `of`; without memory for its words the cause alone: the next thread's turn comes in any case.
+    static result copy_of(const result& of) noexcept {
+        try {
+            return of;
+        } catch (...) {
+            return {.cause = of.cause};
+        }
     }
 
     bool out_of_patience(time_point since) const {
@@ -365,7 +374,7 @@ class shared_object final : public shared_core {
         if (got.serial == 0) {
             if (got.cause != errc{} && got.cause != errc::cancelled) {
                 if (mine.trouble.cause == errc{}) mine.trouble_since = began;
-                mine.trouble = got;
+                mine.trouble = copy_of(got);
             }
             end_asking(mine);
             return got;

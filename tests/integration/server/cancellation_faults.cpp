@@ -313,6 +313,34 @@ TEST_CASE("a wait whose sockets are all killed again and again keeps its place, 
     CHECK(eventually([&] { return it.seen.untouched(); }));
 }
 
+// It failed with no_reply when a proxy closed the connection that it waited on.
+TEST_CASE("a waiter without patience keeps its place when all its sockets are closed, and is served") {
+    owned it;
+    waiter one(it.server.uri(), {.recheck = 1h, .patience = 0ms});
+    one.wait();
+    REQUIRE(are_queued(it, 1));
+    waiter next(it.server.uri());
+    next.wait();
+    REQUIRE(are_queued(it, 2));
+    const std::string tickets = it.server.command({"ZRANGE", it.seen.queue_key, "0", "-1", "WITHSCORES"});
+    it.server.command({"CLIENT", "KILL", "TYPE", "normal"});
+    CHECK(it.server.command({"CLIENT", "KILL", "TYPE", "pubsub"}) == "2");
+    REQUIRE(eventually([&] {
+        const auto list = it.server.command({"CLIENT", "LIST", "TYPE", "pubsub"});
+        const auto first = list.find(" sub=1 ");
+        return first != list.npos && first != list.rfind(" sub=1 ");
+    }));
+    CHECK(it.server.command({"ZRANGE", it.seen.queue_key, "0", "-1", "WITHSCORES"}) == tickets);
+    const auto released = clk::now();
+    it.owner.unlock();
+    CHECK(one.ends_after(released) < timing_tolerance);
+    CHECK(one.got);
+    CHECK_FALSE(one.ec);
+    one.lock.unlock();
+    CHECK(next.ends_after(released) < 2 * timing_tolerance);
+    CHECK(next.got);
+}
+
 TEST_CASE("a waiter that gives up while its subscription is down leaves no ticket") {
     owned it;
     fault_proxy proxy(it.server.socket_path());

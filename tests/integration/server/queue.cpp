@@ -187,6 +187,34 @@ TEST_CASE("one waiter whose subscription is killed loses nothing once it has ano
     CHECK(it.told.order == std::vector{0, 1, 2});
 }
 
+// A waiter that was answered by an error once was passed by all that came later.
+TEST_CASE("waiters keep their places while their server is a replica for a moment") {
+    scene it;
+    lock_options options = fenced();
+    options.recheck = 50ms;
+    options.patience = 20s;
+    for (int i = 0; i < 3; ++i) it.add(options);
+    const auto tickets = [&] {
+        return it.server.command({"ZRANGE", it.seen.queue_key, "0", "-1", "WITHSCORES"});
+    };
+    const auto before = tickets();
+    const auto refused = [&] {
+        const std::string info = it.server.command({"INFO", "errorstats"});
+        const std::string_view about = "errorstat_READONLY:count=";
+        const auto at = info.find(about);
+        return at == info.npos ? 0 : std::stoi(info.substr(at + about.size()));
+    };
+    REQUIRE(it.server.command({"REPLICAOF", "127.0.0.1", "1"}) == "OK");
+    CHECK(eventually([&] { return refused() >= 12; }));
+    REQUIRE(it.server.command({"REPLICAOF", "NO", "ONE"}) == "OK");
+    CHECK(tickets() == before);
+    it.add();
+    it.owner.unlock();
+    it.join();
+    CHECK(it.told.order == std::vector{0, 1, 2, 3});
+    CHECK(eventually([&] { return it.seen.untouched(); }));
+}
+
 TEST_CASE("owners with and without fences, labels, renewal, and with other leases take turns on one name") {
     scene it;
     it.add({.lease = 1s, .fencing = true, .recheck = 1h});

@@ -2,15 +2,19 @@
 // server while they wait.
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <fcntl.h>
 #include <iterator>
 #include <list>
 #include <memory>
 #include <poll.h>
 #include <signal.h>
 #include <string>
+#include <sys/types.h>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -101,6 +105,28 @@ class scene {
     std::unique_ptr<distlock::mutex<hiredis_connection>> owner;
 };
 
+// What holds it ends with the test, which alone keeps the writing end.
+class lifeline {
+  public:
+    lifeline() {
+        if (::pipe2(ends_.data(), O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category());
+    }
+    lifeline(const lifeline&) = delete;
+    lifeline& operator=(const lifeline&) = delete;
+    ~lifeline() {
+        for (const int end : ends_) ::close(end);
+    }
+    [[noreturn]] void hold() const {
+        ::close(ends_[1]);
+        char nothing;
+        while (::read(ends_[0], &nothing, 1) > 0) {}
+        ::_exit(0);
+    }
+
+  private:
+    std::array<int, 2> ends_{};
+};
+
 }  // namespace
 
 TEST_CASE("waiting processes are served in the order in which they joined, a killed one left out") {
@@ -125,6 +151,54 @@ TEST_CASE("a waiter that was served and is killed keeps the others out for an of
     REQUIRE(it.served(3));
     CHECK(it.told->served_at.load() - killed < offer + 2 * timing_tolerance);
     CHECK(it.order() == std::vector{0, 1, 2});
+}
+
+// The child has the socket on which messages come, so the server takes the waiter for alive.
+TEST_CASE("a waiter that has forked and is killed keeps the others out for an offer, not for a lease") {
+    const lifeline test;
+    redis_server server;
+    const lock_on_server seen(server, "orders");
+    shared_object<std::atomic<bool>> begins;
+    shared_object<std::atomic<bool>> forks;
+    shared_object<std::atomic<pid_t>> child;
+    owner_process waiter([&, uri = server.uri()] {
+        while (!begins->load()) ::poll(nullptr, 0, 1);
+        hiredis_connection mine(uri);
+        distlock::mutex m(mine, "orders");
+        std::jthread waits([&] { m.lock(); });
+        while (!forks->load()) ::poll(nullptr, 0, 1);
+        const pid_t made = ::fork();
+        if (made == 0) test.hold();
+        *child = made;
+        waits.join();
+        return true;
+    });
+    hiredis_connection redis(server.uri());
+    hiredis_connection other(server.uri());
+    distlock::mutex owner(redis, "orders");
+    distlock::mutex next(other, "orders");
+    owner.lock();
+    *begins = true;
+    REQUIRE(seen.gets(1));
+    *forks = true;
+    REQUIRE(eventually([&] { return child->load() > 0; }));
+    ::kill(waiter.pid(), SIGKILL);
+    REQUIRE(eventually([&] { return !waiter.ended_well() && waiter.end() == "signal 9"; }));
+    bool had = false;
+    clk::time_point served{};
+    std::jthread waits([&] {
+        had = next.try_lock_for(20s);
+        served = clk::now();
+    });
+    REQUIRE(seen.gets(2));
+    const auto released = clk::now();
+    owner.unlock();
+    waits.join();
+    CHECK(had);
+    CHECK(served - released >= offer - 1ms);  // the child has it for so long
+    CHECK(served - released < offer + 2 * timing_tolerance);
+    next.unlock();
+    CHECK(eventually([&] { return seen.untouched(); }));
 }
 
 TEST_CASE(
