@@ -321,7 +321,7 @@ class cluster_subscriber final : public message_reader {
             polled.push_back({one->current->fd(), POLLIN, 0});
         }
         if (heard) return;
-        wait_for(polled.data(), polled.size(),
+        wait_for(polled.data(), static_cast<nfds_t>(polled.size()),
                  std::clamp<clock::duration>(by - clock::now(), clock::duration::zero(), slice));
         if (polled[0].revents != 0) wake_.reset();
         const auto then = clock::now();
