@@ -1,0 +1,114 @@
+// One shared_mutex object, its readers and writers, with scripted connections.
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <shared_mutex>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include <distlock/shared_mutex.hpp>
+#include <distlock/shared_scoped_lock.hpp>
+#include <distlock/testing/scripted_connection.hpp>
+
+#include "support/allocations.hpp"
+#include "support/catch.hpp"
+#include "support/handoff_answers.hpp"
+#include "support/sleepers.hpp"
+#include "support/waiting.hpp"
+
+using namespace std::chrono_literals;
+using distlock::command;
+using distlock::errc;
+using distlock::release_outcome;
+using distlock::reply;
+using distlock::testing::scripted_connection;
+using handoff_answers::granted;
+using handoff_answers::taken;
+
+// It went on reading: the first request came late, made it the writer, and its release let others write meanwhile.
+TEST_CASE("a reader does not read on beside an exchange that was not answered and may still arrive") {
+    const auto lost = reply::no_answer(errc::no_reply, "the answer was lost");
+    scripted_connection redis{granted("", 30'000), lost, taken()};
+    distlock::shared_mutex m{redis, "orders", {.renew = false}};
+    m.lock_shared();
+    std::error_code ec;
+    CHECK_FALSE(m.try_upgrade(ec));
+    CHECK(ec == errc::no_reply);
+    CHECK(m.shared_until() == distlock::clock::time_point{});
+    CHECK(m.unlock_shared() == release_outcome::not_held);
+}
+
+TEST_CASE("a reader that is refused as a writer reads on") {
+    scripted_connection redis{granted("", 30'000), taken(), reply::integer(1)};
+    distlock::shared_mutex m{redis, "orders", {.renew = false}};
+    m.lock_shared();
+    std::error_code ec = errc::deadlock;
+    CHECK_FALSE(m.try_upgrade(ec));
+    CHECK_FALSE(ec);
+    CHECK(m.shared_until() > distlock::clock::now());
+    CHECK(m.unlock_shared() == release_outcome::released);
+}
+
+namespace {
+
+// Refuses everybody, the first one when it is told to; `then` runs before that, on the thread that asked.
+template <class Then>
+struct refusing_server {
+    reply execute(const command&) {
+        const bool is_first = asked.fetch_add(1) == 0;
+        while (is_first ? !first : !others) std::this_thread::yield();
+        auto refused = reply::error("NOPERM x");
+        then(is_first);
+        return refused;
+    }
+    Then then;
+    std::atomic<int> asked{0};
+    std::atomic<bool> first{false};
+    std::atomic<bool> others{false};
+};
+
+}  // namespace
+
+// Those that shared its answer waited for ever, and whoever came later.
+TEST_CASE("a reader that fails and has no memory to say so lets the next one of its object ask") {
+    if (!allocations_can_fail()) return;
+    const bool of_the_first = GENERATE(true, false);
+    bool failed = true;
+    for (long nth = 1; failed; ++nth) {
+        const auto short_of_memory = [&](bool is_first) {
+            if (is_first == of_the_first) fail_allocation(nth);
+        };
+        refusing_server server{short_of_memory};
+        distlock::shared_mutex m{
+            server, "a name that is long enough to need memory in a message", {.patience = 0ms}};
+        std::atomic<int> had{0};
+        failed = false;
+        std::atomic<bool> one_failed{false};
+        const auto read = [&] {
+            std::error_code ignored;
+            had += m.lock_shared(ignored);
+            if (allocation_failed()) one_failed = true;
+            fail_allocation(0);
+        };
+        sleeper first(read);
+        REQUIRE(eventually([&] { return server.asked == 1; }));
+        sleeper second(read);
+        REQUIRE(second.sleeps());
+        sleeper third(read);
+        REQUIRE(third.sleeps());
+        server.others = true;
+        server.first = true;
+        if (!eventually([&] { return first.done() && second.done() && third.done(); })) {
+            FAIL_CHECK("they wait for ever");
+            std::_Exit(1);
+        }
+        first.join();
+        second.join();
+        third.join();
+        CHECK(had == 0);
+        failed = one_failed;
+        REQUIRE(nth < 50);
+    }
+}
