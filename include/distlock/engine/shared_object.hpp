@@ -18,6 +18,7 @@
 #include <distlock/base/observer.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/base/time_source.hpp>
+#include <distlock/detail/printable.hpp>
 #include <distlock/detail/saturate.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/thread_safety.hpp>
@@ -211,7 +212,7 @@ class shared_object final : public shared_core {
         std::size_t readers = 0;
         time_point joins_until{};
         waiter_queue members;  // of asking: threads that wait for the one that asks
-        result trouble;        // of asking: how the last attempt failed
+        errc trouble{};        // of asking: how the last attempt failed
         time_point trouble_since{};
     };
     struct hold {
@@ -324,11 +325,11 @@ class shared_object final : public shared_core {
             here.lock();
             if (why == wake::granted) return {.told = {.serial = me.serial, .fence = me.fence}};
             if (why != wake::go_remote) continue;
-            if (in.trouble.cause == errc{} || !out_of_patience(std::max(came, in.trouble_since)))
+            if (in.trouble == errc{} || !out_of_patience(std::max(came, in.trouble_since)))
                 return {.asks = &in};
-            turn failed{.told = in.trouble};
+            const errc cause = in.trouble;
             end_asking(in);
-            return failed;
+            return {.told = failed(cause)};
         }
     }
 
@@ -348,6 +349,10 @@ class shared_object final : public shared_core {
         return time_.now() - since >= longest;
     }
 
+    result failed(errc cause) const {
+        return {.cause = cause, .detail = "lock " + distlock::detail::printable(name(), 100)};
+    }
+
     // Preconditions: this thread set the batch's phase to asking, or was told to go on.
     result ask(batch& mine, time_point until, manner how, const std::stop_token& stop)
         DISTLOCK_EXCLUDES(mutex_) {
@@ -364,8 +369,8 @@ class shared_object final : public shared_core {
         const guard here(mutex_);
         if (got.serial == 0) {
             if (got.cause != errc{} && got.cause != errc::cancelled) {
-                if (mine.trouble.cause == errc{}) mine.trouble_since = began;
-                mine.trouble = got;
+                if (mine.trouble == errc{}) mine.trouble_since = began;
+                mine.trouble = got.cause;
             }
             end_asking(mine);
             return got;
