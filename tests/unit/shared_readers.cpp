@@ -112,3 +112,18 @@ TEST_CASE("a reader that fails and has no memory to say so lets the next one of 
         REQUIRE(nth < 50);
     }
 }
+
+// It took the lock from the thread that wrote, which went on writing.
+TEST_CASE("a thread does not downgrade what another one has locked") {
+    scripted_connection redis{reply::status("OK"), reply::integer(1)};
+    distlock::shared_mutex m{redis, "orders", {.renew = false}};
+    m.lock();
+    std::error_code ec;
+    bool reads = true;
+    std::jthread([&] { reads = m.downgrade(ec); }).join();
+    CHECK_FALSE(reads);
+    CHECK(ec == errc::not_held);
+    CHECK(redis.commands().size() == 1);
+    CHECK(m.owns_lock());
+    CHECK(m.unlock() == release_outcome::released);
+}

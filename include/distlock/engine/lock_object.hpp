@@ -132,6 +132,8 @@ class lock_object final : public lock_core, background_task, deadline {
         if (in_forked_child()) return {};
         const distlock::detail::annotated_lock guard(mutex_);
         if (!has(serial) || time_.now() >= threads_.held()->lease().until()) return {};
+        // An acquisition may be released by any thread, but goes on as another one's for its own thread alone.
+        if (serial == 0 && threads_.held()->held_by().thread != std::this_thread::get_id()) return {};
         exchanging_ = true;
         return threads_.held()->owner();
     }
