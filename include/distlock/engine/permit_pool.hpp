@@ -58,27 +58,30 @@ class permit_pool final : public permit_core {
 
     result acquire(std::int64_t n, clock::time_point until, lock_core::manner how,
                    const std::stop_token& stop) override {
-        slot* mine = nullptr;
-        {
-            const guard here(mutex_);
-            if (n < 1 || n > limit_) return {wrong_number(n, limit_), nullptr};
-            how.guarded = true;  // it may end on another thread
-            mine = &idle_slot(n);
-            mine->busy = true;
+        how.guarded = true;  // it may end on another thread
+        for (;;) {
+            slot* mine = nullptr;
+            {
+                const guard here(mutex_);
+                if (n < 1 || n > limit_) return {wrong_number(n, limit_), nullptr};
+                mine = &idle_slot(n);
+                mine->busy = true;
+            }
+            result got;
+            try {
+                got.told = mine->core->acquire(until, how, stop);
+            } catch (...) {
+                free(*mine);
+                throw;
+            }
+            if (got.told.serial != 0) {
+                got.of = mine->core.get();
+                return got;
+            }
+            // This object may have been resized while it waited.
+            const bool resized = free(*mine);
+            if (got.told.cause != errc::limit_mismatch || !resized || how.together != nullptr) return got;
         }
-        result got;
-        try {
-            got.told = mine->core->acquire(until, how, stop);
-        } catch (...) {
-            free(*mine);
-            throw;
-        }
-        if (got.told.serial == 0) {
-            free(*mine);
-        } else {
-            got.of = mine->core.get();
-        }
-        return got;
     }
 
     release_outcome release(lock_core& of, std::uint64_t serial) noexcept override {
@@ -152,9 +155,11 @@ class permit_pool final : public permit_core {
             slot{make_lock_core(io_, std::move(dialect), options_, observer_), n, limit_, false}));
         return *slots_.back();
     }
-    void free(slot& one) noexcept DISTLOCK_EXCLUDES(mutex_) {
+    // Returns: whether there is another limit since.
+    bool free(slot& one) noexcept DISTLOCK_EXCLUDES(mutex_) {
         const guard here(mutex_);
         one.busy = false;
+        return one.limit != limit_;
     }
 
     const lock_options options_;

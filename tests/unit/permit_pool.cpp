@@ -1,0 +1,48 @@
+// One semaphore object with scripted connections.
+#include <system_error>
+
+#include <distlock/counting_semaphore.hpp>
+#include <distlock/testing/scripted_connection.hpp>
+
+#include "support/catch.hpp"
+#include "support/handoff_answers.hpp"
+
+using distlock::errc;
+using distlock::reply;
+using distlock::testing::scripted_connection;
+using handoff_answers::granted;
+
+// It was told that processes disagree, though both said the same by then.
+TEST_CASE("who waits at a semaphore that is resized through the same object asks by the new limit") {
+    scripted_connection redis;
+    distlock::counting_semaphore pool{redis, "pool", 2, {.renew = false}};
+    redis.then([&] { pool.resize(3); }, reply::error("LIMITMISMATCH it has 3 permits, not 2"));
+    redis.then(reply::integer(2));  // to resize()
+    redis.then(granted("", 30'000));
+    std::error_code ec;
+    const auto got = pool.try_acquire(2, ec);
+    CHECK_FALSE(ec);
+    CHECK(got);
+    CHECK(redis.commands().back().argv.back() == "3");
+    redis.then(reply::integer(1));
+}
+
+TEST_CASE("who waits for more than a semaphore was resized to is told so") {
+    scripted_connection redis;
+    distlock::counting_semaphore pool{redis, "pool", 3, {.renew = false}};
+    redis.then([&] { pool.resize(2); }, reply::error("LIMITMISMATCH it has 2 permits, not 3"));
+    redis.then(reply::integer(0));
+    std::error_code ec;
+    CHECK_FALSE(pool.try_acquire(3, ec));
+    CHECK(ec == errc::invalid_option);
+    CHECK(redis.commands().size() == 2);
+}
+
+TEST_CASE("who says another limit than all others is told so once") {
+    scripted_connection redis{reply::error("LIMITMISMATCH it has 3 permits, not 2")};
+    distlock::counting_semaphore pool{redis, "pool", 2};
+    std::error_code ec;
+    CHECK_FALSE(pool.try_acquire(1, ec));
+    CHECK(ec == errc::limit_mismatch);
+    CHECK(redis.commands().size() == 1);
+}
