@@ -1,11 +1,16 @@
 // One semaphore object with scripted connections.
+#include <atomic>
+#include <chrono>
+#include <latch>
 #include <system_error>
+#include <thread>
 
 #include <distlock/counting_semaphore.hpp>
 #include <distlock/testing/scripted_connection.hpp>
 
 #include "support/catch.hpp"
 #include "support/handoff_answers.hpp"
+#include "support/in_child.hpp"
 
 using distlock::errc;
 using distlock::reply;
@@ -45,4 +50,44 @@ TEST_CASE("who says another limit than all others is told so once") {
     CHECK_FALSE(pool.try_acquire(1, ec));
     CHECK(ec == errc::limit_mismatch);
     CHECK(redis.commands().size() == 1);
+}
+
+namespace {
+
+// A thread that makes a lock object asks for its time-out.
+struct halting_connection {
+    reply execute(const distlock::command& cmd) { return inner.execute(cmd); }
+    std::chrono::milliseconds command_timeout() const {
+        if (halts) {
+            asked.count_down();
+            go_on.wait();
+        }
+        return std::chrono::milliseconds{100};
+    }
+    scripted_connection inner{granted("", 30'000), reply::integer(1)};
+    std::atomic<bool> halts{false};
+    mutable std::latch asked{1};
+    mutable std::latch go_on{1};
+};
+
+}  // namespace
+
+// It waited for a thread of its parent, which it has not.
+TEST_CASE("a child after fork() is told so while a thread of its parent asks for permits") {
+    halting_connection redis;
+    distlock::counting_semaphore pool{redis, "pool", 2, {.renew = false}};
+    redis.halts = true;
+    std::atomic<bool> had{false};
+    std::jthread asks([&] { had = static_cast<bool>(pool.acquire()); });
+    redis.asked.wait();
+    CHECK(in_child([&] {
+        ::alarm(2);
+        std::error_code ec;
+        return !pool.try_acquire(ec) && ec == errc::wrong_process && pool.limit() == 2 &&
+               pool.residual() == std::chrono::nanoseconds(0);
+    }));
+    redis.halts = false;
+    redis.go_on.count_down();
+    asks.join();
+    CHECK(had);
 }

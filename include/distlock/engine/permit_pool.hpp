@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <distlock/base/observer.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/detail/printable.hpp>
+#include <distlock/detail/system.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/engine/background_io.hpp>
 #include <distlock/engine/lock_core_impl.hpp>
@@ -47,10 +49,7 @@ class permit_pool final : public permit_core {
     }
 
     const std::string& name() const noexcept override { return name_; }
-    std::int64_t limit() const noexcept override {
-        const guard here(mutex_);
-        return limit_;
-    }
+    std::int64_t limit() const noexcept override { return limit_; }
     clock::time_point now() const noexcept override { return io_->time().now(); }
 
     bool may_join() const override { return options_.replicas == 0; }
@@ -58,6 +57,7 @@ class permit_pool final : public permit_core {
 
     result acquire(std::int64_t n, clock::time_point until, lock_core::manner how,
                    const std::stop_token& stop) override {
+        if (in_forked_child()) return {failed(errc::wrong_process), nullptr};
         how.guarded = true;  // it may end on another thread
         for (;;) {
             slot* mine = nullptr;
@@ -116,6 +116,7 @@ class permit_pool final : public permit_core {
 
     clock::duration residual() const noexcept override {
         clock::duration longest{};
+        if (in_forked_child()) return longest;
         const guard here(mutex_);
         for (const auto& one : slots_) longest = std::max(longest, one->core->residual());
         return longest;
@@ -137,10 +138,16 @@ class permit_pool final : public permit_core {
                                               ": a limit of " + std::to_string(limit) +
                                               "; give one from 1 to 2^31");
     }
+    // Another thread of the parent may have had the mutex.
+    bool in_forked_child() const noexcept { return distlock::detail::current_process() != process_; }
+
+    lock_core::result failed(errc cause) const {
+        return {.cause = cause, .detail = "semaphore " + distlock::detail::printable(name_, 100)};
+    }
     lock_core::result wrong_number(std::int64_t n, std::int64_t limit) const {
-        return {.cause = errc::invalid_option,
-                .detail = "semaphore " + distlock::detail::printable(name_, 100) + ": " + std::to_string(n) +
-                          " permits of " + std::to_string(limit)};
+        auto told = failed(errc::invalid_option);
+        told.detail += ": " + std::to_string(n) + " permits of " + std::to_string(limit);
+        return told;
     }
 
     // Throws: std::bad_alloc.
@@ -168,8 +175,10 @@ class permit_pool final : public permit_core {
     const std::shared_ptr<lease_observer> observer_;
     const std::string name_;
 
+    const distlock::detail::process_id process_ = distlock::detail::current_process();
+
     mutable distlock::detail::annotated_mutex mutex_;
-    std::int64_t limit_ DISTLOCK_GUARDED_BY(mutex_);
+    std::atomic<std::int64_t> limit_;  // changes with the mutex
     std::vector<std::unique_ptr<slot>> slots_ DISTLOCK_GUARDED_BY(mutex_);
 };
 
