@@ -11,6 +11,7 @@
 #include "support/catch.hpp"
 #include "support/handoff_answers.hpp"
 #include "support/in_child.hpp"
+#include "support/late_posts.hpp"
 
 using distlock::errc;
 using distlock::reply;
@@ -90,4 +91,18 @@ TEST_CASE("a child after fork() is told so while a thread of its parent asks for
     redis.go_on.count_down();
     asks.join();
     CHECK(had);
+}
+
+// It was told that they are out.
+TEST_CASE("a try comes after the permits that its semaphore has given back, however many they were") {
+    late_posts server;
+    distlock::counting_semaphore pool{server, "pool", 2, {.renew = false}};
+    for (const int n : {2, 1, 2, 1}) {
+        auto got = n == 2 ? pool.try_acquire(n) : pool.try_acquire_for(std::chrono::milliseconds(0), n);
+        REQUIRE(got);
+        CHECK(got->release() == distlock::release_outcome::posted);
+    }
+    auto one = pool.try_acquire();
+    REQUIRE(one);
+    CHECK_FALSE(pool.try_acquire());
 }

@@ -3,11 +3,12 @@
 #include <chrono>
 #include <cstdlib>
 #include <memory>
-#include <shared_mutex>
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 
+#include <distlock/net/receipt.hpp>
 #include <distlock/shared_mutex.hpp>
 #include <distlock/shared_scoped_lock.hpp>
 #include <distlock/testing/scripted_connection.hpp>
@@ -15,6 +16,7 @@
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "support/handoff_answers.hpp"
+#include "support/late_posts.hpp"
 #include "support/sleepers.hpp"
 #include "support/waiting.hpp"
 
@@ -126,4 +128,43 @@ TEST_CASE("a thread does not downgrade what another one has locked") {
     CHECK(redis.commands().size() == 1);
     CHECK(m.owns_lock());
     CHECK(m.unlock() == release_outcome::released);
+}
+
+// Some four of a hundred were told that somebody else has it, on a busy machine.
+TEST_CASE("a try comes after what its object has released, be it for reading or writing") {
+    for (const bool once : {true, false}) {
+        late_posts server;
+        distlock::shared_mutex m{server, "orders", {.renew = false}};
+        for (int i = 0; i < 2; ++i) {
+            REQUIRE((once ? m.try_lock_shared() : m.try_lock_shared_for(0ms)));
+            CHECK(m.unlock_shared() == release_outcome::posted);
+            REQUIRE((once ? m.try_lock() : m.try_lock_for(0ms)));
+            CHECK(m.unlock() == release_outcome::posted);
+        }
+        // Of what nobody of the object has released nothing is hoped for.
+        m.lock();
+        bool had = true;
+        std::jthread([&] { had = m.try_lock_shared(); }).join();
+        CHECK_FALSE(had);
+    }
+}
+
+TEST_CASE("a reader becomes the writer after another one of its object has ended") {
+    struct posting {
+        reply execute(const command& cmd) { return inner.execute(cmd); }
+        bool post(const command&, const std::shared_ptr<distlock::receipt>& = nullptr) { return true; }
+        void collect() {}
+        scripted_connection inner;
+    };
+    posting redis;
+    for (const auto& answer :
+         {granted("", 30'000), granted("", 30'000), taken(), reply::integer(1), granted("", 30'000)})
+        redis.inner.then(answer);
+    distlock::shared_mutex m{redis, "orders", {.renew = false, .local_budget = 0ms}};
+    distlock::shared_scoped_lock other(m);
+    m.lock_shared();
+    { const auto ended = std::move(other); }
+    CHECK(m.try_upgrade());
+    CHECK(redis.inner.left() == 0);
+    CHECK(m.owns_lock());
 }

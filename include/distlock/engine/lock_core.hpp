@@ -81,6 +81,11 @@ class lock_core {
     virtual std::uint64_t fence() const noexcept = 0;
     virtual clock::duration residual() const noexcept = 0;
 
+    /// Returns: whether a release was posted that the server may not have had yet. By any thread.
+    virtual bool unconfirmed() noexcept = 0;
+    /// Effects: asks the server what became of it. By any thread.
+    virtual void confirm_posted(const std::stop_token& stop) noexcept = 0;
+
     /// Returns: whether it can be asked for in one command with others.
     virtual bool may_join() const = 0;
     virtual any_connection& connection() const noexcept = 0;

@@ -183,6 +183,9 @@ class lock_object final : public lock_core, background_task, deadline {
         return std::max(last - time_.now(), duration::zero());
     }
 
+    bool unconfirmed() noexcept override { return releaser_.unconfirmed(); }
+    void confirm_posted(const std::stop_token& stop) noexcept override { releaser_.confirm_posted(stop); }
+
     bool in_forked_child() const noexcept override { return distlock::detail::current_process() != process_; }
 
   private:

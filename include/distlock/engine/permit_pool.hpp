@@ -21,6 +21,7 @@
 #include <distlock/engine/background_io.hpp>
 #include <distlock/engine/lock_core_impl.hpp>
 #include <distlock/engine/permit_core.hpp>
+#include <distlock/engine/posted_before.hpp>
 #include <distlock/wire/any_dialect.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/outcome.hpp>
@@ -69,7 +70,7 @@ class permit_pool final : public permit_core {
             }
             result got;
             try {
-                got.told = mine->core->acquire(until, how, stop);
+                got.told = ask(*mine, until, how, stop);
             } catch (...) {
                 free(*mine);
                 throw;
@@ -148,6 +149,17 @@ class permit_pool final : public permit_core {
         auto told = failed(errc::invalid_option);
         told.detail += ": " + std::to_string(n) + " permits of " + std::to_string(limit);
         return told;
+    }
+
+    lock_core::result ask(slot& mine, clock::time_point until, const lock_core::manner& how,
+                          const std::stop_token& stop) DISTLOCK_EXCLUDES(mutex_) {
+        const auto asks = [&] { return mine.core->acquire(until, how, stop); };
+        if (!how.once && until == clock::time_point::max()) return asks();
+        const auto all = [this](std::size_t i) -> lock_core* {
+            const guard here(mutex_);
+            return i < slots_.size() ? slots_[i]->core.get() : nullptr;
+        };
+        return ask_after_releases(all, mine.core.get(), how, stop, asks);
     }
 
     // Throws: std::bad_alloc.

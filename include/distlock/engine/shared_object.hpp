@@ -24,6 +24,7 @@
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/engine/background_io.hpp>
 #include <distlock/engine/lock_core_impl.hpp>
+#include <distlock/engine/posted_before.hpp>
 #include <distlock/engine/shared_core.hpp>
 #include <distlock/engine/waiter_queue.hpp>
 #include <distlock/wire/any_dialect.hpp>
@@ -58,10 +59,14 @@ class shared_object final : public shared_core {
     any_connection& connection() const noexcept override { return writers_->connection(); }
 
     result acquire(time_point until, manner how, const std::stop_token& stop) override {
-        if (how.once || in_forked_child()) return writers_->acquire(until, how, stop);
+        if (in_forked_child()) return writers_->acquire(until, how, stop);
+        if (how.once) return ask_after_readers(until, how, stop);
         const waiting_writer here(*this);
-        return writers_->acquire(until, how, stop);
+        if (until == time_point::max()) return writers_->acquire(until, how, stop);
+        return ask_after_readers(until, how, stop);
     }
+    bool unconfirmed() noexcept override { return writers_->unconfirmed(); }
+    void confirm_posted(const std::stop_token& stop) noexcept override { writers_->confirm_posted(stop); }
     release_outcome unlock() noexcept override { return writers_->unlock(); }
     release_outcome unlock(std::uint64_t serial) noexcept override { return writers_->unlock(serial); }
     time_point valid_until(std::uint64_t serial) const noexcept override {
@@ -80,18 +85,9 @@ class shared_object final : public shared_core {
     result acquire_shared(time_point until, manner how, const std::stop_token& stop) override {
         // It says so in both cases.
         if (in_forked_child() || stop.stop_requested()) return writers_->acquire(until, how, stop);
-        waiter_queue::waiter me(std::this_thread::get_id(), how.guarded);
-        const auto recheck = [&] {
-            const guard here(mutex_);  // or it would come between the look and the sleep
-            me.recheck();
-        };
-        std::optional<std::stop_callback<decltype(recheck)>> on_stop;
-        if (stop.stop_possible() && !how.once) on_stop.emplace(stop, recheck);
-        const turn mine = wait_for_turn(me, until, how.once, stop);
-        on_stop.reset();
-        if (mine.asks == nullptr) return mine.told;
-        how.once = how.once || mine.at_last;
-        return ask(*mine.asks, until, how, stop);
+        if (!how.once && until == time_point::max()) return enter_batch(until, how, stop);
+        const auto writers = [this](std::size_t i) { return i == 0 ? writers_.get() : nullptr; };
+        return ask_after_releases(writers, nullptr, how, stop, [&] { return enter_batch(until, how, stop); });
     }
 
     release_outcome unlock_shared(std::uint64_t serial) noexcept override {
@@ -164,7 +160,7 @@ class shared_object final : public shared_core {
         result got;
         bool known = false;
         try {
-            got = writers_->acquire(time_point::max(), {.once = true, .in_exchange_for = &from}, stop);
+            got = ask_after_readers(time_point::max(), {.once = true, .in_exchange_for = &from}, stop);
             known = got.serial == 0 && got.cause == errc{};
         } catch (...) {
             end_reader(*mine, serial);
@@ -286,6 +282,32 @@ class shared_object final : public shared_core {
         batches_.reserve(batches_.size() + 1);
         batches_.push_back(std::make_unique<batch>(make_lock_core(io_, dialect_, options_, observer_)));
         return *batches_.back();
+    }
+
+    result enter_batch(time_point until, manner how, const std::stop_token& stop) DISTLOCK_EXCLUDES(mutex_) {
+        waiter_queue::waiter me(std::this_thread::get_id(), how.guarded);
+        const auto recheck = [&] {
+            const guard here(mutex_);  // or it would come between the look and the sleep
+            me.recheck();
+        };
+        std::optional<std::stop_callback<decltype(recheck)>> on_stop;
+        if (stop.stop_possible() && !how.once) on_stop.emplace(stop, recheck);
+        const turn mine = wait_for_turn(me, until, how.once, stop);
+        on_stop.reset();
+        if (mine.asks == nullptr) return mine.told;
+        how.once = how.once || mine.at_last;
+        return ask(*mine.asks, until, how, stop);
+    }
+
+    // A writer, not before the readers of this object that have ended.
+    result ask_after_readers(time_point until, const manner& how, const std::stop_token& stop)
+        DISTLOCK_EXCLUDES(mutex_) {
+        const auto readers = [this](std::size_t i) -> lock_core* {
+            const guard here(mutex_);
+            return i < batches_.size() ? batches_[i]->core.get() : nullptr;
+        };
+        return ask_after_releases(readers, nullptr, how, stop,
+                                  [&] { return writers_->acquire(until, how, stop); });
     }
 
     bool may_join(const batch& open) const noexcept DISTLOCK_REQUIRES(mutex_) {
