@@ -66,6 +66,9 @@ class lock_core {
     virtual release_outcome unlock() noexcept = 0;
     /// Effects: ends that acquisition and no other.
     virtual release_outcome unlock(std::uint64_t serial) noexcept = 0;
+    /// Effects: as unlock(), 0: the calling thread's, of an acquisition that nobody has used, since others could not be had with it:
+    /// lock_options::hold_at_least does not count.
+    virtual void undo(std::uint64_t serial = 0) noexcept = 0;
 
     /// Returns: the token of that acquisition, or of the calling thread's; empty where it is lost, or over. What the server says of
     /// it from now on is no loss, until surrender() or end_exchange().

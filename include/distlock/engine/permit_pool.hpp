@@ -87,12 +87,12 @@ class permit_pool final : public permit_core {
 
     release_outcome release(lock_core& of, std::uint64_t serial) noexcept override {
         const auto done = of.unlock(serial);
-        if (done == release_outcome::wrong_process) return done;
-        const guard here(mutex_);
-        for (const auto& one : slots_) {
-            if (one->core.get() == &of) one->busy = false;
-        }
+        if (done != release_outcome::wrong_process) free(of);
         return done;
+    }
+    void undo(lock_core& of, std::uint64_t serial) noexcept override {
+        of.undo(serial);
+        if (!in_forked_child()) free(of);
     }
 
     std::int64_t resize(std::int64_t limit) override {
@@ -173,6 +173,12 @@ class permit_pool final : public permit_core {
         slots_.push_back(std::make_unique<slot>(
             slot{make_lock_core(io_, std::move(dialect), options_, observer_), n, limit_, false}));
         return *slots_.back();
+    }
+    void free(const lock_core& of) noexcept DISTLOCK_EXCLUDES(mutex_) {
+        const guard here(mutex_);
+        for (const auto& one : slots_) {
+            if (one->core.get() == &of) one->busy = false;
+        }
     }
     // Returns: whether there is another limit since.
     bool free(slot& one) noexcept DISTLOCK_EXCLUDES(mutex_) {

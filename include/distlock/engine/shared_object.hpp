@@ -69,6 +69,7 @@ class shared_object final : public shared_core {
     void confirm_posted(const std::stop_token& stop) noexcept override { writers_->confirm_posted(stop); }
     release_outcome unlock() noexcept override { return writers_->unlock(); }
     release_outcome unlock(std::uint64_t serial) noexcept override { return writers_->unlock(serial); }
+    void undo(std::uint64_t serial) noexcept override { writers_->undo(serial); }
     time_point valid_until(std::uint64_t serial) const noexcept override {
         return writers_->valid_until(serial);
     }
