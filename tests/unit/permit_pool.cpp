@@ -2,11 +2,17 @@
 #include <atomic>
 #include <chrono>
 #include <latch>
+#include <memory>
+#include <set>
+#include <string>
 #include <system_error>
 #include <thread>
 
 #include <distlock/counting_semaphore.hpp>
+#include <distlock/net/receipt.hpp>
+#include <distlock/testing/manual_clock.hpp>
 #include <distlock/testing/scripted_connection.hpp>
+#include <distlock/wire/permit_scripts.hpp>
 
 #include "support/catch.hpp"
 #include "support/handoff_answers.hpp"
@@ -105,4 +111,36 @@ TEST_CASE("a try comes after the permits that its semaphore has given back, howe
     auto one = pool.try_acquire();
     REQUIRE(one);
     CHECK_FALSE(pool.try_acquire());
+}
+
+TEST_CASE("a try asks a server that falls silent about one release of another permit, not about each") {
+    struct falling_silent {
+        reply execute(const distlock::command& cmd) {
+            const auto script = cmd.argv()[1];
+            if (script != distlock::detail::permit_leave.sha1() &&
+                script != distlock::detail::permit_leave.text())
+                return ++asked <= 4 ? granted("", 30'000) : handoff_answers::taken();
+            released.emplace(cmd.argv()[6]);
+            return reply::no_answer(errc::no_reply, "no reply in time");
+        }
+        bool post(const distlock::command&, const std::shared_ptr<distlock::receipt>& = nullptr) {
+            return true;
+        }
+        void collect() {}
+        int asked = 0;
+        std::set<std::string> released;  // by which tokens
+    };
+    falling_silent server;
+    {
+        // Its time stands still: the background does not ask.
+        distlock::testing::manual_clock::reset();
+        distlock::counting_semaphore<falling_silent, distlock::testing::manual_clock> pool{
+            server, "pool", 4, {.renew = false}};
+        {
+            const auto a = pool.acquire(), b = pool.acquire(), c = pool.acquire(), d = pool.acquire();
+            CHECK(d);
+        }
+        CHECK_FALSE(pool.try_acquire());
+        CHECK(server.released.size() == 2);  // its own, and one
+    }
 }

@@ -29,7 +29,9 @@ lock_core::result ask_after_releases(At at, const lock_core* own, const lock_cor
         for (std::size_t i = 0; !stop.stop_requested(); ++i) {
             lock_core* const one = at(i);
             if (one == nullptr) return;
-            if (one != own) one->confirm_posted(stop);
+            if (one == own || !one->unconfirmed()) continue;
+            one->confirm_posted(stop);
+            if (one->unconfirmed()) return;  // a server that does not answer is not asked for each
         }
     };
     if (!any_on_its_way()) return ask();
