@@ -130,6 +130,7 @@ class permit {
         serial_ = got.told.serial;
         return std::move(got.told);
     }
+    void undo() noexcept { from_->undo(*std::exchange(of_, nullptr), std::exchange(serial_, 0)); }
 
     engine::permit_core* from_ = nullptr;
     engine::lock_core* of_ = nullptr;

@@ -118,14 +118,14 @@ class leader_election {
     template <std::invocable<const leadership&> Work>
     void run(std::stop_token stop, Work work) {
         while (!stop.stop_requested()) {
-            leads_ = false;
+            bool leads = false;  // what the work throws is no trouble of the server
             try {
                 const scoped_lock guard(mutex_, stop);
-                lead(guard, work);
+                lead(guard, work, leads);
             } catch (const error& e) {
+                if (leads) throw;
                 if (e.code() == errc::cancelled && stop.stop_requested()) return;
-                if (e.code().category() != error_category() || !passes(static_cast<errc>(e.code().value())) ||
-                    leads_)
+                if (e.code().category() != error_category() || !passes(static_cast<errc>(e.code().value())))
                     throw;
                 if (observer_) observer_->failed(e.code());
                 pause(stop);
@@ -160,7 +160,6 @@ class leader_election {
       public:
         reign(leader_election& of, const scoped_lock<lock>& guard)
             : of_(of), guard_(guard), term_(guard.fencing_token()) {
-            of_.leads_ = true;
             of_.term_ = term_;
             if (of_.observer_) of_.observer_->started(term_);
         }
@@ -179,12 +178,11 @@ class leader_election {
     };
 
     template <class Work>
-    void lead(const scoped_lock<lock>& guard, Work& work) {
+    void lead(const scoped_lock<lock>& guard, Work& work, bool& leads) {
         const leadership mine(guard.lost(), guard.fencing_token());
-        {
-            const reign now(*this, guard);
-            work(mine);
-        }
+        leads = true;
+        const reign now(*this, guard);
+        work(mine);
     }
 
     static bool passes(errc cause) noexcept {
@@ -216,7 +214,6 @@ class leader_election {
     lock mutex_;
     const std::shared_ptr<election_observer> observer_;
     std::atomic<std::uint64_t> term_{0};
-    bool leads_ = false;  // of the thread in run(): what the work throws is no trouble of the server
 };
 
 template <connection Conn>

@@ -287,6 +287,7 @@ class mutex {
         return throw_on_error(core_->acquire(clock::time_point::max(), {.guarded = true}, stop));
     }
     void end_guarded(std::uint64_t serial) noexcept { core_->unlock(serial); }
+    void undo(std::uint64_t serial = 0) noexcept { core_->undo(serial); }
     result acquire(time_point until, const manner& how, const std::stop_token& stop) {
         return core_->acquire(until, how, stop);
     }

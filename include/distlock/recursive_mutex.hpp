@@ -125,18 +125,7 @@ class recursive_mutex {
     /// Effects: takes one hold of this thread away; with the last, as mutex::unlock().
     /// Returns: `nested` while it has more; `not_held` when it had none; else as mutex::unlock().
     release_outcome unlock() noexcept {
-        if (mutex_.core_->in_forked_child()) return release_outcome::wrong_process;
-        std::uint64_t last = 0;
-        {
-            const std::lock_guard guard(state_);
-            const auto mine = find();
-            if (mine == holds_.end()) return release_outcome::not_held;
-            if (--mine->count > 0) return release_outcome::nested;
-            last = mine->serial;
-            *mine = holds_.back();
-            holds_.pop_back();
-        }
-        return mutex_.core_->unlock(last);
+        return leave([this](std::uint64_t last) { return mutex_.core_->unlock(last); });
     }
 
     /// Returns: how many unlock() the calling thread still owes, lost or not.
@@ -169,6 +158,12 @@ class recursive_mutex {
         return base::throw_on_error(acquire(time_point::max(), {}, stop));
     }
     void end_guarded(std::uint64_t) noexcept { unlock(); }
+    void undo(std::uint64_t = 0) noexcept {
+        leave([this](std::uint64_t last) {
+            mutex_.core_->undo(last);
+            return release_outcome::released;
+        });
+    }
 
     // Of one thread. More than one thread has holds only when leases were lost.
     struct holds {
@@ -183,6 +178,23 @@ class recursive_mutex {
     auto find() noexcept { return std::find_if(holds_.begin(), holds_.end(), is_mine()); }
     static auto is_mine() noexcept {
         return [me = std::this_thread::get_id()](const holds& one) { return one.thread == me; };
+    }
+
+    // `end(serial)`: ends what the thread's last hold has.
+    template <class End>
+    release_outcome leave(End end) noexcept {
+        if (mutex_.core_->in_forked_child()) return release_outcome::wrong_process;
+        std::uint64_t last = 0;
+        {
+            const std::lock_guard guard(state_);
+            const auto mine = find();
+            if (mine == holds_.end()) return release_outcome::not_held;
+            if (--mine->count > 0) return release_outcome::nested;
+            last = mine->serial;
+            *mine = holds_.back();
+            holds_.pop_back();
+        }
+        return end(last);
     }
 
     // Returns: what to tell the caller; none when the server is to be asked.

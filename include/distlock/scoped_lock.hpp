@@ -67,6 +67,10 @@ struct guard_access {
         m.end_guarded(serial);
     }
     template <class M>
+    static void undo(M& m, std::uint64_t serial) noexcept {
+        m.undo(serial);
+    }
+    template <class M>
     static auto valid_until(const M& m, std::uint64_t serial) noexcept {
         return m.core().valid_until(serial);
     }
@@ -261,7 +265,7 @@ class scoped_lock {
     void lock(const std::stop_token& stop) {
         const sequence positions = order();
         do {
-            unlock();
+            undo();
             try {
                 for (const auto at : positions) {
                     nth(at, [&](auto& m, std::uint64_t& serial, std::uint64_t& fence) {
@@ -271,7 +275,7 @@ class scoped_lock {
                     });
                 }
             } catch (...) {
-                unlock();
+                undo();
                 throw;
             }
             // While the last lock was waited for, the lease of the first may have run out.
@@ -282,6 +286,13 @@ class scoped_lock {
         any_lost_.reset();
         each([](auto& m, std::uint64_t& serial) {
             if (serial != 0) detail::guard_access::unlock(m, std::exchange(serial, 0));
+        });
+    }
+
+    // Where not all could be had.
+    void undo() noexcept {
+        each([](auto& m, std::uint64_t& serial) {
+            if (serial != 0) detail::guard_access::undo(m, std::exchange(serial, 0));
         });
     }
 

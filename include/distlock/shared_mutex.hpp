@@ -45,8 +45,9 @@ namespace distlock {
 /// every client that takes a lock by SET NX PX on this name excludes writers and readers, and is excluded by both. Whoever shares
 /// the name with it through distlock uses shared_mutex, too.
 ///
-/// Waiters are served in the order they came: a writer that waits is not overtaken by readers that come later, and readers that
-/// stand together at the front enter together. Each reader has a lease of its own, renewed for as long as it reads: one that dies
+/// Waiters over a subscribing_connection are served in the order they came: a writer that waits is not overtaken by readers that come
+/// later, and readers that stand together at the front enter together. All others poll, and a writer that polls finds no moment where
+/// readers keep coming. Each reader has a lease of its own, renewed for as long as it reads: one that dies
 /// keeps writers out until its own lease ends, however many others read.
 ///
 /// The readers of one object that come together have one grant for all: a thousand threads cost the server what one costs. They
@@ -172,7 +173,8 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// Effects: the calling thread, which reads, has the lock for writing from now on, if nobody else reads: no other writer is let
     /// in between, not even one that waits already. Waits for nobody: two readers that wait for each other's end would do so for
     /// ever.
-    /// Returns: whether it has; if not, it reads still. False also where it does not read, or has lost that.
+    /// Returns: whether it has; if not, it reads still. False also where it does not read, or has lost that, and while another
+    /// thread of this object waits to write.
     /// Postconditions: where it throws, the thread has neither.
     /// Throws: error.
     /// Round trips: one, unless another thread of this object reads.
@@ -188,7 +190,7 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     time_point shared_until() const noexcept { return readers_.shared_until(); }
 
     /// Returns: a token that is stopped once what the calling thread reads under is lost; see mutex::lost(). If it does not read:
-    /// a stopped one.
+    /// a stopped one. Readers that have one grant together have one token: it may be stopped later than this one read.
     /// Throws: error(errc::no_thread), std::bad_alloc, on the first call for a grant.
     std::stop_token shared_lost() const { return readers_.shared_lost(); }
 

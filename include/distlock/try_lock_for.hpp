@@ -61,6 +61,10 @@ struct joint_access {
                                  const std::stop_token& stop) {
         return m.readers().acquire_shared(until, how, stop);
     }
+    template <class L>
+    static void undo(L& l) noexcept {
+        l.undo();
+    }
     static engine::permit_core* semaphore(const permit& p) noexcept { return p.from_; }
     static result acquire(permit& p, clock::time_point until, const manner& how,
                           const std::stop_token& stop) {
@@ -84,7 +88,7 @@ class joint_mutex : public engine::joint_member {
         return joint_access::acquire(mutex_, until, how, stop);
     }
     clock::time_point valid_until() const noexcept override { return mutex_.valid_until(); }
-    void release() noexcept override { mutex_.unlock(); }
+    void undo() noexcept override { joint_access::undo(mutex_); }
 
     void check() const noexcept {}
     void adopt() const noexcept {}
@@ -105,7 +109,7 @@ class joint_reader : public joint_mutex<Mutex> {
         return joint_access::acquire_shared(mutex_, until, how, stop);
     }
     clock::time_point valid_until() const noexcept override { return mutex_.shared_until(); }
-    void release() noexcept override { mutex_.unlock_shared(); }
+    void undo() noexcept override { mutex_.unlock_shared(); }
 };
 
 // Throws: std::system_error, as the members of a std::unique_lock that lock.
@@ -145,7 +149,7 @@ class joint_permit final : public engine::joint_member {
         return joint_access::acquire(permit_, until, how, stop);
     }
     clock::time_point valid_until() const noexcept override { return permit_.valid_until(); }
-    void release() noexcept override { permit_.release(); }
+    void undo() noexcept override { joint_access::undo(permit_); }
 
     void adopt() const noexcept {}
 

@@ -233,6 +233,18 @@ TEST_CASE("a lock that an operator took is not renewed any more") {
     CHECK(eventually([&] { return m.residual() == 0s; }));
 }
 
+// It said nine seconds at first, and nine seconds after thirty.
+TEST_CASE("a lock that is kept keeps others out for as long as it is renewed") {
+    fleet all;
+    locker m{all.redis, "orders", short_lease};
+    m.lock();
+    m.unlock();
+    CHECK(m.residual() >= 40s);
+    all.pass(30s, 9s);
+    CHECK(m.residual() >= 10s);
+    CHECK(m.residual() < 20s);
+}
+
 TEST_CASE("a release that is not answered is repeated") {
     fleet all;
     locker m{all.redis, "orders", once_in_40s};

@@ -1,111 +1,170 @@
-// The readers of one object that come together: one of them asks the server, and what becomes of the others when it fails.
+// One shared_mutex object, its readers and writers, with scripted connections.
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <latch>
+#include <memory>
+#include <string>
 #include <system_error>
+#include <thread>
+#include <utility>
 
-#include <distlock/base/error.hpp>
-#include <distlock/base/options.hpp>
+#include <distlock/net/receipt.hpp>
 #include <distlock/shared_mutex.hpp>
-#include <distlock/wire/command.hpp>
-#include <distlock/wire/reply.hpp>
+#include <distlock/shared_scoped_lock.hpp>
+#include <distlock/testing/scripted_connection.hpp>
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
+#include "support/handoff_answers.hpp"
+#include "support/late_posts.hpp"
 #include "support/sleepers.hpp"
 #include "support/waiting.hpp"
 
-namespace {
-
+using namespace std::chrono_literals;
 using distlock::command;
 using distlock::errc;
+using distlock::release_outcome;
 using distlock::reply;
-using namespace std::chrono_literals;
+using distlock::testing::scripted_connection;
+using handoff_answers::granted;
+using handoff_answers::taken;
 
-constexpr const char* long_name = "a name that is long enough to need memory in a message";
+// It went on reading: the first request came late, made it the writer, and its release let others write meanwhile.
+TEST_CASE("a reader does not read on beside an exchange that was not answered and may still arrive") {
+    const auto lost = reply::no_answer(errc::no_reply, "the answer was lost");
+    scripted_connection redis{granted("", 30'000), lost, taken()};
+    distlock::shared_mutex m{redis, "orders", {.renew = false}};
+    m.lock_shared();
+    std::error_code ec;
+    CHECK_FALSE(m.try_upgrade(ec));
+    CHECK(ec == errc::no_reply);
+    CHECK(m.shared_until() == distlock::clock::time_point{});
+    CHECK(m.unlock_shared() == release_outcome::not_held);
+}
 
-/// Refuses everybody; the first one when it is told to, and then the nth allocation of that thread fails.
+TEST_CASE("a reader that is refused as a writer reads on") {
+    scripted_connection redis{granted("", 30'000), taken(), reply::integer(1)};
+    distlock::shared_mutex m{redis, "orders", {.renew = false}};
+    m.lock_shared();
+    std::error_code ec = errc::deadlock;
+    CHECK_FALSE(m.try_upgrade(ec));
+    CHECK_FALSE(ec);
+    CHECK(m.shared_until() > distlock::clock::now());
+    CHECK(m.unlock_shared() == release_outcome::released);
+}
+
+namespace {
+
+// Refuses everybody, the first one when it is told to; `then` runs before that, on the thread that asked.
+template <class Then>
 struct refusing_server {
     reply execute(const command&) {
-        if (asked.fetch_add(1) != 0) return reply::error("NOPERM x");
-        refuses.wait();
+        const bool is_first = asked.fetch_add(1) == 0;
+        while (is_first ? !first : !others) std::this_thread::yield();
         auto refused = reply::error("NOPERM x");
-        fail_allocation(nth);
+        then(is_first);
         return refused;
     }
-    long nth;
+    Then then;
     std::atomic<int> asked{0};
-    std::latch refuses{1};
+    std::atomic<bool> first{false};
+    std::atomic<bool> others{false};
 };
-
-/// Effects: waits for the end of `reader`. One that waits for ever cannot be joined.
-void check_that_it_ends(sleeper& reader) {
-    if (!eventually([&] { return reader.done(); })) {
-        FAIL_CHECK("it waits for ever");
-        std::_Exit(1);
-    }
-    reader.join();
-}
 
 }  // namespace
 
-// The copy of the error needed memory: nobody asked any more, and all that came later waited for that.
-TEST_CASE("a reader that fails and has no memory to say so lets the next one of its batch ask") {
+// Those that shared its answer waited for ever, and whoever came later.
+TEST_CASE("a reader that fails and has no memory to say so lets the next one of its object ask") {
     if (!allocations_can_fail()) return;
+    const bool of_the_first = GENERATE(true, false);
     bool failed = true;
     for (long nth = 1; failed; ++nth) {
-        REQUIRE(nth < 50);
-        INFO("allocation " << nth);
-        refusing_server server{nth};
-        distlock::shared_mutex m{server, long_name};
-        sleeper first([&] {
+        const auto short_of_memory = [&](bool is_first) {
+            if (is_first == of_the_first) fail_allocation(nth);
+        };
+        refusing_server server{short_of_memory};
+        distlock::shared_mutex m{
+            server, "a name that is long enough to need memory in a message", {.patience = 0ms}};
+        std::atomic<int> had{0};
+        failed = false;
+        std::atomic<bool> one_failed{false};
+        const auto read = [&] {
             std::error_code ignored;
-            m.lock_shared(ignored);
-            failed = allocation_failed();
+            had += m.lock_shared(ignored);
+            if (allocation_failed()) one_failed = true;
             fail_allocation(0);
-        });
+        };
+        sleeper first(read);
         REQUIRE(eventually([&] { return server.asked == 1; }));
-        std::error_code ec;
-        sleeper second([&] { m.lock_shared(ec); });
-        CHECK(second.sleeps());
-        server.refuses.count_down();
+        sleeper second(read);
+        REQUIRE(second.sleeps());
+        sleeper third(read);
+        REQUIRE(third.sleeps());
+        server.others = true;
+        server.first = true;
+        if (!eventually([&] { return first.done() && second.done() && third.done(); })) {
+            FAIL_CHECK("they wait for ever");
+            std::_Exit(1);
+        }
         first.join();
-        check_that_it_ends(second);
-        CHECK(ec == errc::permission_denied);
-        CHECK(server.asked == 2);
+        second.join();
+        third.join();
+        CHECK(had == 0);
+        failed = one_failed;
+        REQUIRE(nth < 50);
     }
 }
 
-TEST_CASE(
-    "a reader that is out of patience and has no memory to say so lets the next one of its batch go on") {
-    if (!allocations_can_fail()) return;
-    bool failed = true;
-    for (long nth = 1; failed; ++nth) {
-        REQUIRE(nth < 50);
-        INFO("allocation " << nth);
-        refusing_server server{0};
-        distlock::shared_mutex m{server, long_name, {.patience = 0ms}};
-        sleeper first([&] {
-            std::error_code ignored;
-            m.lock_shared(ignored);
-        });
-        REQUIRE(eventually([&] { return server.asked == 1; }));
-        sleeper second([&] {
-            std::error_code ignored;
-            fail_allocation(nth);
-            m.lock_shared(ignored);
-            failed = allocation_failed();
-            fail_allocation(0);
-        });
-        CHECK(second.sleeps());
-        std::error_code ec;
-        sleeper third([&] { m.lock_shared(ec); });
-        CHECK(third.sleeps());
-        server.refuses.count_down();
-        first.join();
-        second.join();
-        check_that_it_ends(third);
-        CHECK(ec == errc::permission_denied);
+// It took the lock from the thread that wrote, which went on writing.
+TEST_CASE("a thread does not downgrade what another one has locked") {
+    scripted_connection redis{reply::status("OK"), reply::integer(1)};
+    distlock::shared_mutex m{redis, "orders", {.renew = false}};
+    m.lock();
+    std::error_code ec;
+    bool reads = true;
+    std::jthread([&] { reads = m.downgrade(ec); }).join();
+    CHECK_FALSE(reads);
+    CHECK(ec == errc::not_held);
+    CHECK(redis.commands().size() == 1);
+    CHECK(m.owns_lock());
+    CHECK(m.unlock() == release_outcome::released);
+}
+
+// Some four of a hundred were told that somebody else has it, on a busy machine.
+TEST_CASE("a try comes after what its object has released, be it for reading or writing") {
+    for (const bool once : {true, false}) {
+        late_posts server;
+        distlock::shared_mutex m{server, "orders", {.renew = false}};
+        for (int i = 0; i < 2; ++i) {
+            REQUIRE((once ? m.try_lock_shared() : m.try_lock_shared_for(0ms)));
+            CHECK(m.unlock_shared() == release_outcome::posted);
+            REQUIRE((once ? m.try_lock() : m.try_lock_for(0ms)));
+            CHECK(m.unlock() == release_outcome::posted);
+        }
+        // Of what nobody of the object has released nothing is hoped for.
+        m.lock();
+        bool had = true;
+        std::jthread([&] { had = m.try_lock_shared(); }).join();
+        CHECK_FALSE(had);
     }
+}
+
+TEST_CASE("a reader becomes the writer after another one of its object has ended") {
+    struct posting {
+        reply execute(const command& cmd) { return inner.execute(cmd); }
+        bool post(const command&, const std::shared_ptr<distlock::receipt>& = nullptr) { return true; }
+        void collect() {}
+        scripted_connection inner;
+    };
+    posting redis;
+    for (const auto& answer :
+         {granted("", 30'000), granted("", 30'000), taken(), reply::integer(1), granted("", 30'000)})
+        redis.inner.then(answer);
+    distlock::shared_mutex m{redis, "orders", {.renew = false, .local_budget = 0ms}};
+    distlock::shared_scoped_lock other(m);
+    m.lock_shared();
+    { const auto ended = std::move(other); }
+    CHECK(m.try_upgrade());
+    CHECK(redis.inner.left() == 0);
+    CHECK(m.owns_lock());
 }

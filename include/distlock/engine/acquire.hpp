@@ -404,6 +404,8 @@ class acquire {
 
     // A message that was not believed, or an answer that is missing, may have made us the owner.
     acquire_step give_up() const noexcept {
+        // An exchange that is still on its way takes away what is to be exchanged.
+        if (limits_.in_exchange_for != nullptr && in_doubt()) return fail(errc::no_reply);
         return {.what = kind::gave_up,
                 .leave_first = left_ != leftover::none,
                 .in_doubt = in_doubt(),

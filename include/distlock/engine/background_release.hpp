@@ -100,6 +100,12 @@ class background_release final : public background_task {
         hear();
         if (phase_ != phase::unlisted) phase_ = phase::over;
     }
+    /// The same, unless another release was posted meanwhile.
+    void confirm(const token& owner) noexcept {
+        const distlock::detail::annotated_lock guard(lock_);
+        hear();
+        if (phase_ != phase::unlisted && owner_ == owner) phase_ = phase::over;
+    }
 
   private:
     enum class phase {

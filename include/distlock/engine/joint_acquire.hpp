@@ -32,7 +32,9 @@ class joint_member {
                                       const std::stop_token& stop) = 0;
     /// Preconditions: it was acquired.
     virtual clock::time_point valid_until() const noexcept = 0;
-    virtual void release() noexcept = 0;
+    /// Preconditions: the same.
+    /// Effects: as lock_core::undo().
+    virtual void undo() noexcept = 0;
 };
 
 /// Preconditions: there is one at least.

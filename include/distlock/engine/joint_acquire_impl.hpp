@@ -49,7 +49,7 @@ class joint_request final : public joint_asker {
             std::all_of(results_.begin(), results_.end(), [](const auto& one) { return one.serial != 0; });
         if (all) return true;
         for (std::size_t i = 0; i < members_.size(); ++i) {
-            if (results_[i].serial != 0) members_[i]->release();
+            if (results_[i].serial != 0) members_[i]->undo();
         }
         if (thrown_) std::rethrow_exception(thrown_);
         return false;
@@ -155,15 +155,15 @@ class taken_members {
   public:
     explicit taken_members(std::span<joint_member* const> all) noexcept : all_(all) {}
     ~taken_members() {
-        if (count_ < all_.size()) release();
+        if (count_ < all_.size()) undo();
     }
     taken_members(const taken_members&) = delete;
     taken_members& operator=(const taken_members&) = delete;
 
     std::span<joint_member* const> missing() const noexcept { return all_.subspan(count_); }
     void add(std::size_t more) noexcept { count_ += more; }
-    void release() noexcept {
-        while (count_ > 0) all_[--count_]->release();
+    void undo() noexcept {
+        while (count_ > 0) all_[--count_]->undo();
     }
     bool still_valid() const noexcept {
         return std::all_of(all_.begin(), all_.end(),
@@ -198,7 +198,7 @@ DISTLOCK_INLINE lock_core::result acquire_all(std::span<joint_member*> members, 
         }
         // While the last one was waited for, the lease of the first may have run out.
         if (taken.still_valid()) return last;
-        taken.release();
+        taken.undo();
         if (members.front()->now() >= until)
             return {.cause = errc::lease_expired,
                     .detail = "lock " + distlock::detail::printable(members.front()->name(), 100) +

@@ -63,7 +63,9 @@ class kept_hold final : public background_task {
 
     time_point latest_expiry() noexcept {
         const distlock::detail::annotated_lock guard(lock_);
-        return phase_ == phase::over ? time_point{} : last_expiry();
+        if (phase_ == phase::over) return {};
+        const bool is_renewed = phase_ == phase::kept && lease_.due() != time_point::max();
+        return is_renewed ? std::max(last_expiry(), release_at_) : last_expiry();
     }
 
   private:

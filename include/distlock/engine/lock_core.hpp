@@ -66,6 +66,9 @@ class lock_core {
     virtual release_outcome unlock() noexcept = 0;
     /// Effects: ends that acquisition and no other.
     virtual release_outcome unlock(std::uint64_t serial) noexcept = 0;
+    /// Effects: as unlock(), 0: the calling thread's, of an acquisition that nobody has used, since others could not be had with it:
+    /// lock_options::hold_at_least does not count.
+    virtual void undo(std::uint64_t serial = 0) noexcept = 0;
 
     /// Returns: the token of that acquisition, or of the calling thread's; empty where it is lost, or over. What the server says of
     /// it from now on is no loss, until surrender() or end_exchange().
@@ -80,6 +83,11 @@ class lock_core {
     virtual std::stop_token lost(std::uint64_t serial = 0) const = 0;
     virtual std::uint64_t fence() const noexcept = 0;
     virtual clock::duration residual() const noexcept = 0;
+
+    /// Returns: whether a release was posted that the server may not have had yet. By any thread.
+    virtual bool unconfirmed() noexcept = 0;
+    /// Effects: asks the server what became of it. By any thread.
+    virtual void confirm_posted(const std::stop_token& stop) noexcept = 0;
 
     /// Returns: whether it can be asked for in one command with others.
     virtual bool may_join() const = 0;

@@ -71,7 +71,7 @@ class lock_object final : public lock_core, background_task, deadline {
         parting last;
         {
             const distlock::detail::annotated_lock guard(mutex_);
-            if (threads_.held() != nullptr) last = part();
+            if (threads_.held() != nullptr) last = part(usage::used);
         }
         complete(last);
         io_->cancel(static_cast<background_task&>(*this));
@@ -96,42 +96,18 @@ class lock_object final : public lock_core, background_task, deadline {
     }
     any_connection& connection() const noexcept override { return io_->connection(); }
 
-    release_outcome unlock() noexcept override {
-        if (in_forked_child()) return release_outcome::wrong_process;
-        parting last;
-        {
-            const distlock::detail::annotated_lock guard(mutex_);
-            using unlocking = mutex_state::unlocking;
-            switch (threads_.unlock_by(std::this_thread::get_id())) {
-                case unlocking::too_late:
-                    return release_outcome::expired;
-                case unlocking::not_held:
-                    return release_outcome::not_held;
-                case unlocking::ends:
-                    break;
-            }
-            last = part();
-        }
-        return complete(last);
-    }
-    release_outcome unlock(std::uint64_t serial) noexcept override {
-        if (in_forked_child()) return release_outcome::wrong_process;
-        parting last;
-        {
-            const distlock::detail::annotated_lock guard(mutex_);
-            if (!has(serial)) {
-                threads_.unlocked_too_late(serial);
-                return release_outcome::expired;
-            }
-            last = part();
-        }
-        return complete(last);
+    release_outcome unlock() noexcept override { return end_mine(usage::used); }
+    release_outcome unlock(std::uint64_t serial) noexcept override { return end_of(serial, usage::used); }
+    void undo(std::uint64_t serial) noexcept override {
+        serial == 0 ? end_mine(usage::unused) : end_of(serial, usage::unused);
     }
 
     token exchanged(std::uint64_t serial) noexcept override {
         if (in_forked_child()) return {};
         const distlock::detail::annotated_lock guard(mutex_);
         if (!has(serial) || time_.now() >= threads_.held()->lease().until()) return {};
+        // An acquisition may be released by any thread, but goes on as another one's for its own thread alone.
+        if (serial == 0 && threads_.held()->held_by().thread != std::this_thread::get_id()) return {};
         exchanging_ = true;
         return threads_.held()->owner();
     }
@@ -181,6 +157,9 @@ class lock_object final : public lock_core, background_task, deadline {
         return std::max(last - time_.now(), duration::zero());
     }
 
+    bool unconfirmed() noexcept override { return releaser_.unconfirmed(); }
+    void confirm_posted(const std::stop_token& stop) noexcept override { releaser_.confirm_posted(stop); }
+
     bool in_forked_child() const noexcept override { return distlock::detail::current_process() != process_; }
 
   private:
@@ -190,6 +169,9 @@ class lock_object final : public lock_core, background_task, deadline {
         kind what;
         errc cause = {};  // of failed
     };
+
+    // Whether an acquisition was of use to its owner.
+    enum class usage { used, unused };
 
     // The end of an acquisition for one thread.
     struct parting {
@@ -504,9 +486,41 @@ class lock_object final : public lock_core, background_task, deadline {
         return told;
     }
 
+    release_outcome end_mine(usage how) noexcept DISTLOCK_EXCLUDES(mutex_) {
+        if (in_forked_child()) return release_outcome::wrong_process;
+        parting last;
+        {
+            const distlock::detail::annotated_lock guard(mutex_);
+            using unlocking = mutex_state::unlocking;
+            switch (threads_.unlock_by(std::this_thread::get_id())) {
+                case unlocking::too_late:
+                    return release_outcome::expired;
+                case unlocking::not_held:
+                    return release_outcome::not_held;
+                case unlocking::ends:
+                    break;
+            }
+            last = part(how);
+        }
+        return complete(last);
+    }
+    release_outcome end_of(std::uint64_t serial, usage how) noexcept DISTLOCK_EXCLUDES(mutex_) {
+        if (in_forked_child()) return release_outcome::wrong_process;
+        parting last;
+        {
+            const distlock::detail::annotated_lock guard(mutex_);
+            if (!has(serial)) {
+                threads_.unlocked_too_late(serial);
+                return release_outcome::expired;
+            }
+            last = part(how);
+        }
+        return complete(last);
+    }
+
     // Preconditions: there is an acquisition.
     // Effects: it is over for its owner.
-    parting part() noexcept DISTLOCK_REQUIRES(mutex_) {
+    parting part(usage how) noexcept DISTLOCK_REQUIRES(mutex_) {
         const auto now = time_.now();
         // It is called with the mutex.
         const auto schedule = [this](const renewal& lease) DISTLOCK_UNCHECKED { schedule_renewal(lease); };
@@ -515,7 +529,7 @@ class lock_object final : public lock_core, background_task, deadline {
             if (unwatched_) threads_.waiters().recheck_first();
             return {next};
         }
-        if (too_early(*threads_.held(), now)) {
+        if (how == usage::used && too_early(*threads_.held(), now)) {
             acquisition mine = threads_.release();
             mine.notify_loss(io_->callbacks(), now);
             return {nullptr, {}, keep(mine, now)};

@@ -42,6 +42,8 @@ class permit_core {
     virtual result acquire(std::int64_t n, clock::time_point until, lock_core::manner how,
                            const std::stop_token& stop) = 0;
     virtual release_outcome release(lock_core& of, std::uint64_t serial) noexcept = 0;
+    /// As lock_core::undo().
+    virtual void undo(lock_core& of, std::uint64_t serial) noexcept = 0;
     /// Throws: error.
     virtual std::int64_t resize(std::int64_t limit) = 0;
     virtual clock::duration residual() const noexcept = 0;

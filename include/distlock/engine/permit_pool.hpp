@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -15,10 +16,12 @@
 #include <distlock/base/observer.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/detail/printable.hpp>
+#include <distlock/detail/system.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/engine/background_io.hpp>
 #include <distlock/engine/lock_core_impl.hpp>
 #include <distlock/engine/permit_core.hpp>
+#include <distlock/engine/posted_before.hpp>
 #include <distlock/wire/any_dialect.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/outcome.hpp>
@@ -47,10 +50,7 @@ class permit_pool final : public permit_core {
     }
 
     const std::string& name() const noexcept override { return name_; }
-    std::int64_t limit() const noexcept override {
-        const guard here(mutex_);
-        return limit_;
-    }
+    std::int64_t limit() const noexcept override { return limit_; }
     clock::time_point now() const noexcept override { return io_->time().now(); }
 
     bool may_join() const override { return options_.replicas == 0; }
@@ -58,37 +58,41 @@ class permit_pool final : public permit_core {
 
     result acquire(std::int64_t n, clock::time_point until, lock_core::manner how,
                    const std::stop_token& stop) override {
-        slot* mine = nullptr;
-        {
-            const guard here(mutex_);
-            if (n < 1 || n > limit_) return {wrong_number(n, limit_), nullptr};
-            how.guarded = true;  // it may end on another thread
-            mine = &idle_slot(n);
-            mine->busy = true;
+        if (in_forked_child()) return {failed(errc::wrong_process), nullptr};
+        how.guarded = true;  // it may end on another thread
+        for (;;) {
+            slot* mine = nullptr;
+            {
+                const guard here(mutex_);
+                if (n < 1 || n > limit_) return {wrong_number(n, limit_), nullptr};
+                mine = &idle_slot(n);
+                mine->busy = true;
+            }
+            result got;
+            try {
+                got.told = ask(*mine, until, how, stop);
+            } catch (...) {
+                free(*mine);
+                throw;
+            }
+            if (got.told.serial != 0) {
+                got.of = mine->core.get();
+                return got;
+            }
+            // This object may have been resized while it waited.
+            const bool resized = free(*mine);
+            if (got.told.cause != errc::limit_mismatch || !resized || how.together != nullptr) return got;
         }
-        result got;
-        try {
-            got.told = mine->core->acquire(until, how, stop);
-        } catch (...) {
-            free(*mine);
-            throw;
-        }
-        if (got.told.serial == 0) {
-            free(*mine);
-        } else {
-            got.of = mine->core.get();
-        }
-        return got;
     }
 
     release_outcome release(lock_core& of, std::uint64_t serial) noexcept override {
         const auto done = of.unlock(serial);
-        if (done == release_outcome::wrong_process) return done;
-        const guard here(mutex_);
-        for (const auto& one : slots_) {
-            if (one->core.get() == &of) one->busy = false;
-        }
+        if (done != release_outcome::wrong_process) free(of);
         return done;
+    }
+    void undo(lock_core& of, std::uint64_t serial) noexcept override {
+        of.undo(serial);
+        if (!in_forked_child()) free(of);
     }
 
     std::int64_t resize(std::int64_t limit) override {
@@ -113,6 +117,7 @@ class permit_pool final : public permit_core {
 
     clock::duration residual() const noexcept override {
         clock::duration longest{};
+        if (in_forked_child()) return longest;
         const guard here(mutex_);
         for (const auto& one : slots_) longest = std::max(longest, one->core->residual());
         return longest;
@@ -134,10 +139,27 @@ class permit_pool final : public permit_core {
                                               ": a limit of " + std::to_string(limit) +
                                               "; give one from 1 to 2^31");
     }
+    // Another thread of the parent may have had the mutex.
+    bool in_forked_child() const noexcept { return distlock::detail::current_process() != process_; }
+
+    lock_core::result failed(errc cause) const {
+        return {.cause = cause, .detail = "semaphore " + distlock::detail::printable(name_, 100)};
+    }
     lock_core::result wrong_number(std::int64_t n, std::int64_t limit) const {
-        return {.cause = errc::invalid_option,
-                .detail = "semaphore " + distlock::detail::printable(name_, 100) + ": " + std::to_string(n) +
-                          " permits of " + std::to_string(limit)};
+        auto told = failed(errc::invalid_option);
+        told.detail += ": " + std::to_string(n) + " permits of " + std::to_string(limit);
+        return told;
+    }
+
+    lock_core::result ask(slot& mine, clock::time_point until, const lock_core::manner& how,
+                          const std::stop_token& stop) DISTLOCK_EXCLUDES(mutex_) {
+        const auto asks = [&] { return mine.core->acquire(until, how, stop); };
+        if (!how.once && until == clock::time_point::max()) return asks();
+        const auto all = [this](std::size_t i) -> lock_core* {
+            const guard here(mutex_);
+            return i < slots_.size() ? slots_[i]->core.get() : nullptr;
+        };
+        return ask_after_releases(all, mine.core.get(), how, stop, asks);
     }
 
     // Throws: std::bad_alloc.
@@ -152,9 +174,17 @@ class permit_pool final : public permit_core {
             slot{make_lock_core(io_, std::move(dialect), options_, observer_), n, limit_, false}));
         return *slots_.back();
     }
-    void free(slot& one) noexcept DISTLOCK_EXCLUDES(mutex_) {
+    void free(const lock_core& of) noexcept DISTLOCK_EXCLUDES(mutex_) {
+        const guard here(mutex_);
+        for (const auto& one : slots_) {
+            if (one->core.get() == &of) one->busy = false;
+        }
+    }
+    // Returns: whether there is another limit since.
+    bool free(slot& one) noexcept DISTLOCK_EXCLUDES(mutex_) {
         const guard here(mutex_);
         one.busy = false;
+        return one.limit != limit_;
     }
 
     const lock_options options_;
@@ -163,8 +193,10 @@ class permit_pool final : public permit_core {
     const std::shared_ptr<lease_observer> observer_;
     const std::string name_;
 
+    const distlock::detail::process_id process_ = distlock::detail::current_process();
+
     mutable distlock::detail::annotated_mutex mutex_;
-    std::int64_t limit_ DISTLOCK_GUARDED_BY(mutex_);
+    std::atomic<std::int64_t> limit_;  // changes with the mutex
     std::vector<std::unique_ptr<slot>> slots_ DISTLOCK_GUARDED_BY(mutex_);
 };
 

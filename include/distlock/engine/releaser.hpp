@@ -134,7 +134,7 @@ class releaser {
         const token owner = posted_->pending();
         if (owner.empty()) return;
         const auto machine = ask_twice(owner, posted_->latest_expiry(), stop);
-        if (machine.confirmed()) posted_->confirm();  // else the background goes on
+        if (machine.confirmed()) posted_->confirm(owner);  // else the background goes on
     }
 
     time_point latest_expiry() noexcept {

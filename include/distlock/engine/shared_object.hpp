@@ -18,11 +18,13 @@
 #include <distlock/base/observer.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/base/time_source.hpp>
+#include <distlock/detail/printable.hpp>
 #include <distlock/detail/saturate.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/engine/background_io.hpp>
 #include <distlock/engine/lock_core_impl.hpp>
+#include <distlock/engine/posted_before.hpp>
 #include <distlock/engine/shared_core.hpp>
 #include <distlock/engine/waiter_queue.hpp>
 #include <distlock/wire/any_dialect.hpp>
@@ -57,12 +59,17 @@ class shared_object final : public shared_core {
     any_connection& connection() const noexcept override { return writers_->connection(); }
 
     result acquire(time_point until, manner how, const std::stop_token& stop) override {
-        if (how.once || in_forked_child()) return writers_->acquire(until, how, stop);
+        if (in_forked_child()) return writers_->acquire(until, how, stop);
+        if (how.once) return ask_after_readers(until, how, stop);
         const waiting_writer here(*this);
-        return writers_->acquire(until, how, stop);
+        if (until == time_point::max()) return writers_->acquire(until, how, stop);
+        return ask_after_readers(until, how, stop);
     }
+    bool unconfirmed() noexcept override { return writers_->unconfirmed(); }
+    void confirm_posted(const std::stop_token& stop) noexcept override { writers_->confirm_posted(stop); }
     release_outcome unlock() noexcept override { return writers_->unlock(); }
     release_outcome unlock(std::uint64_t serial) noexcept override { return writers_->unlock(serial); }
+    void undo(std::uint64_t serial) noexcept override { writers_->undo(serial); }
     time_point valid_until(std::uint64_t serial) const noexcept override {
         return writers_->valid_until(serial);
     }
@@ -79,18 +86,9 @@ class shared_object final : public shared_core {
     result acquire_shared(time_point until, manner how, const std::stop_token& stop) override {
         // It says so in both cases.
         if (in_forked_child() || stop.stop_requested()) return writers_->acquire(until, how, stop);
-        waiter_queue::waiter me(std::this_thread::get_id(), how.guarded);
-        const auto recheck = [&] {
-            const guard here(mutex_);  // or it would come between the look and the sleep
-            me.recheck();
-        };
-        std::optional<std::stop_callback<decltype(recheck)>> on_stop;
-        if (stop.stop_possible() && !how.once) on_stop.emplace(stop, recheck);
-        const turn mine = wait_for_turn(me, until, how.once, stop);
-        on_stop.reset();
-        if (mine.asks == nullptr) return mine.told;
-        how.once = how.once || mine.at_last;
-        return ask(*mine.asks, until, how, stop);
+        if (!how.once && until == time_point::max()) return enter_batch(until, how, stop);
+        const auto writers = [this](std::size_t i) { return i == 0 ? writers_.get() : nullptr; };
+        return ask_after_releases(writers, nullptr, how, stop, [&] { return enter_batch(until, how, stop); });
     }
 
     release_outcome unlock_shared(std::uint64_t serial) noexcept override {
@@ -163,7 +161,7 @@ class shared_object final : public shared_core {
         result got;
         bool known = false;
         try {
-            got = writers_->acquire(time_point::max(), {.once = true, .in_exchange_for = &from}, stop);
+            got = ask_after_readers(time_point::max(), {.once = true, .in_exchange_for = &from}, stop);
             known = got.serial == 0 && got.cause == errc{};
         } catch (...) {
             end_reader(*mine, serial);
@@ -211,7 +209,7 @@ class shared_object final : public shared_core {
         std::size_t readers = 0;
         time_point joins_until{};
         waiter_queue members;  // of asking: threads that wait for the one that asks
-        result trouble;        // of asking: how the last attempt failed
+        errc trouble{};        // of asking: how the last attempt failed
         time_point trouble_since{};
     };
     struct hold {
@@ -287,6 +285,32 @@ class shared_object final : public shared_core {
         return *batches_.back();
     }
 
+    result enter_batch(time_point until, manner how, const std::stop_token& stop) DISTLOCK_EXCLUDES(mutex_) {
+        waiter_queue::waiter me(std::this_thread::get_id(), how.guarded);
+        const auto recheck = [&] {
+            const guard here(mutex_);  // or it would come between the look and the sleep
+            me.recheck();
+        };
+        std::optional<std::stop_callback<decltype(recheck)>> on_stop;
+        if (stop.stop_possible() && !how.once) on_stop.emplace(stop, recheck);
+        const turn mine = wait_for_turn(me, until, how.once, stop);
+        on_stop.reset();
+        if (mine.asks == nullptr) return mine.told;
+        how.once = how.once || mine.at_last;
+        return ask(*mine.asks, until, how, stop);
+    }
+
+    // A writer, not before the readers of this object that have ended.
+    result ask_after_readers(time_point until, const manner& how, const std::stop_token& stop)
+        DISTLOCK_EXCLUDES(mutex_) {
+        const auto readers = [this](std::size_t i) -> lock_core* {
+            const guard here(mutex_);
+            return i < batches_.size() ? batches_[i]->core.get() : nullptr;
+        };
+        return ask_after_releases(readers, nullptr, how, stop,
+                                  [&] { return writers_->acquire(until, how, stop); });
+    }
+
     bool may_join(const batch& open) const noexcept DISTLOCK_REQUIRES(mutex_) {
         if (waiting_writers_ > 0) return false;
         const auto now = time_.now();
@@ -324,11 +348,11 @@ class shared_object final : public shared_core {
             here.lock();
             if (why == wake::granted) return {.told = {.serial = me.serial, .fence = me.fence}};
             if (why != wake::go_remote) continue;
-            if (in.trouble.cause == errc{} || !out_of_patience(std::max(came, in.trouble_since)))
+            if (in.trouble == errc{} || !out_of_patience(std::max(came, in.trouble_since)))
                 return {.asks = &in};
-            turn failed{.told = copy_of(in.trouble)};
+            const errc cause = in.trouble;
             end_asking(in);
-            return failed;
+            return {.told = failed(cause)};
         }
     }
 
@@ -341,20 +365,15 @@ class shared_object final : public shared_core {
         return mine;
     }
 
-    // Returns: `of`; without memory for its words the cause alone: the next thread's turn comes in any case.
-    static result copy_of(const result& of) noexcept {
-        try {
-            return of;
-        } catch (...) {
-            return {.cause = of.cause};
-        }
-    }
-
     bool out_of_patience(time_point since) const {
         using distlock::detail::rounding;
         const auto longest =
             distlock::detail::saturating_cast<duration, rounding::up>(options_.patience.get());
         return time_.now() - since >= longest;
+    }
+
+    result failed(errc cause) const {
+        return {.cause = cause, .detail = "lock " + distlock::detail::printable(name(), 100)};
     }
 
     // Preconditions: this thread set the batch's phase to asking, or was told to go on.
@@ -373,8 +392,8 @@ class shared_object final : public shared_core {
         const guard here(mutex_);
         if (got.serial == 0) {
             if (got.cause != errc{} && got.cause != errc::cancelled) {
-                if (mine.trouble.cause == errc{}) mine.trouble_since = began;
-                mine.trouble = copy_of(got);
+                if (mine.trouble == errc{}) mine.trouble_since = began;
+                mine.trouble = got.cause;
             }
             end_asking(mine);
             return got;

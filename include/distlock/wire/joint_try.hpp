@@ -73,7 +73,7 @@ inline std::string_view joint_text() noexcept {
     }();
     return all;
 }
-inline constexpr script joint_enter{joint_text, "de12808aa40dc71cc9499b6e42765b6ac0e1cc68"sv};
+inline constexpr script joint_enter{joint_text, "ba7c40f9b33095937722086945aab774141e70da"sv};
 
 /// A view of the commands' arguments, which outlive it.
 class joint_try {

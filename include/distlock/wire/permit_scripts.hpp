@@ -96,7 +96,8 @@ inline constexpr std::string_view permit_enter_granted =
 local me, first, written = read_permit_ticket(ticket), head(), false
 count()
 if limit and limit ~= tonumber(ARGV[5]) then
-  settle(life)
+  local left = redis.call('pttl', KEYS[3]) -- by asking again and again nobody keeps it
+  settle(left > 0 and left or life)
   return redis.error_reply('LIMITMISMATCH it has ' .. whole(limit) .. ' permits, not ' .. ARGV[5])
 end
 local fresh = not limit
@@ -133,7 +134,7 @@ inline constexpr std::string_view permit_enter_taken =
 end
 local next_end = redis.call('zrange', KEYS[1], '0', '0', 'withscores')[2]
 return {0, next_end and math.max(next_end - now(), 0) or 0, tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "e20779819749e47dd7c2ea2c9796b52c7be1fd5c"sv;
+inline constexpr std::string_view permit_enter_sha1 = "b2bf8578b426bce19ba00c082cc370d645116544"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, permit_functions, permit_enter_granted,
            handoff_refuse_as_replica, handoff_enter_queued, permit_enter_taken>,

@@ -4,14 +4,19 @@
 #include <chrono>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <distlock/counting_semaphore.hpp>
 #include <distlock/hiredis.hpp>
 #include <distlock/mutex.hpp>
+#include <distlock/recursive_mutex.hpp>
 #include <distlock/scoped_lock.hpp>
+#include <distlock/shared_mutex.hpp>
 #include <distlock/testing.hpp>
+#include <distlock/try_lock_for.hpp>
 
 #include "support/catch.hpp"
 #include "support/lock_on_server.hpp"
@@ -126,4 +131,33 @@ TEST_CASE("a process that ends early leaves the key to its lease, also of a lock
     }
     CHECK(ttl(server, "job") > 50'000);
     CHECK_FALSE(before.try_lock());
+}
+
+// It kept all others out for the whole time, though nobody had had it.
+TEST_CASE("a lock that was taken in vain, since others could not be had with it, is not kept") {
+    redis_server server;
+    hiredis_connection redis{server.uri()}, elsewhere{server.uri()};
+    constexpr lock_options for_60s{.lease = 60s, .hold_at_least = 60s};
+    locker first{redis, "a", for_60s}, last{redis, "b"}, taken{elsewhere, "b"};
+    distlock::recursive_mutex again{redis, "a again", for_60s};
+    distlock::shared_mutex writes{redis, "a shared", for_60s};
+    distlock::counting_semaphore pool{redis, "a pool", 1, for_60s};
+    distlock::permit slot{pool, std::defer_lock};
+    taken.lock();
+    SECTION("all of them for some time") {
+        CHECK_FALSE(distlock::try_lock_for(50ms, first, again, writes, slot, last));
+    }
+    SECTION("a guard of several") {
+        std::stop_source stop;
+        std::thread stops([&] {
+            lock_on_server(server, "b").gets(1);
+            stop.request_stop();
+        });
+        CHECK_THROWS(distlock::scoped_lock(first, again, writes, last, stop.get_token()));
+        stops.join();
+    }
+    CHECK(again.hold_count() == 0);
+    for (const char* const name : {"a", "a again", "a shared", "a pool"})
+        CHECK(eventually([&] { return server.command({"EXISTS", name}) == "0"; }));
+    CHECK(first.try_lock());
 }

@@ -172,6 +172,13 @@ TEST_CASE("what the work throws is thrown, after the leadership was given up and
         mine.run({}, [](const leadership&) { throw distlock::error(errc::unreachable, "elsewhere"); }),
         distlock::error);
     CHECK(told->failures == 0);
+    std::stop_source stop;
+    CHECK_THROWS_AS(mine.run(stop.get_token(),
+                             [&](const leadership&) {
+                                 stop.request_stop();
+                                 throw distlock::error(errc::cancelled, "elsewhere");
+                             }),
+                    distlock::error);
 }
 
 TEST_CASE("a candidate rides out a server that is gone, and leads when it is back") {

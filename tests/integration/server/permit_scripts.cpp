@@ -265,6 +265,28 @@ TEST_CASE("who says another limit is told both, and changes nothing") {
     CHECK(other.granted());
 }
 
+// A fleet that began anew with another limit, and tried until it was the only one, tried for ever.
+TEST_CASE("a limit ends though others ask with another one again and again") {
+    for (const bool died : {false, true}) {
+        const pool_keys it;
+        asker one(it, 4);
+        REQUIRE(one.granted());
+        if (died) {
+            one.lapse();
+        } else {
+            REQUIRE(one.leave() == 1);
+        }
+        it.ask({"PEXPIRE", it.beside, "60000"});
+        asker other(it, 5);
+        CHECK(refused(other.ask(other.dialect.look(other.me)), errc::limit_mismatch));
+        CHECK(it.owners() == 0);
+        CHECK(it.ttl(it.beside) <= 60'000);
+        CHECK(it.ttl(it.beside) > 0);
+        CHECK(it.of("limit") == "4");
+        CHECK(it.of("used") == "0");
+    }
+}
+
 TEST_CASE(
     "a semaphore that grows serves those that wait, one that shrinks gives nothing until enough came back") {
     const pool_keys it;

@@ -1,0 +1,39 @@
+// A server in memory that has one lock of the family, and gets what is posted only when it is asked about.
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include <distlock/net/receipt.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/permit_scripts.hpp>
+#include <distlock/wire/reply.hpp>
+#include <distlock/wire/shared_scripts.hpp>
+
+#include "support/handoff_answers.hpp"
+
+/// Whoever asks has it alone, until a release is executed. Thread-safe.
+struct late_posts {
+    distlock::reply execute(const distlock::command& cmd) {
+        using distlock::reply;
+        const std::lock_guard guard(lock);
+        const bool plain = cmd.argv()[0] == "SET";
+        if (!plain && (is(cmd, distlock::detail::shared_leave) || is(cmd, distlock::detail::permit_leave))) {
+            taken = false;
+            return reply::integer(1);
+        }
+        if (taken) return plain ? reply::nil() : handoff_answers::taken();
+        taken = true;
+        return plain ? reply::status("OK") : handoff_answers::granted("", 30'000);
+    }
+    bool post(const distlock::command&, const std::shared_ptr<distlock::receipt>& = nullptr) { return true; }
+    void collect() {}
+
+    std::mutex lock;
+    bool taken = false;
+
+  private:
+    static bool is(const distlock::command& cmd, const distlock::script& what) {
+        return cmd.argv()[1] == what.sha1() || cmd.argv()[1] == what.text();
+    }
+};

@@ -1,0 +1,146 @@
+// One semaphore object with scripted connections.
+#include <atomic>
+#include <chrono>
+#include <latch>
+#include <memory>
+#include <set>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include <distlock/counting_semaphore.hpp>
+#include <distlock/net/receipt.hpp>
+#include <distlock/testing/manual_clock.hpp>
+#include <distlock/testing/scripted_connection.hpp>
+#include <distlock/wire/permit_scripts.hpp>
+
+#include "support/catch.hpp"
+#include "support/handoff_answers.hpp"
+#include "support/in_child.hpp"
+#include "support/late_posts.hpp"
+
+using distlock::errc;
+using distlock::reply;
+using distlock::testing::scripted_connection;
+using handoff_answers::granted;
+
+// It was told that processes disagree, though both said the same by then.
+TEST_CASE("who waits at a semaphore that is resized through the same object asks by the new limit") {
+    scripted_connection redis;
+    distlock::counting_semaphore pool{redis, "pool", 2, {.renew = false}};
+    redis.then([&] { pool.resize(3); }, reply::error("LIMITMISMATCH it has 3 permits, not 2"));
+    redis.then(reply::integer(2));  // to resize()
+    redis.then(granted("", 30'000));
+    std::error_code ec;
+    const auto got = pool.try_acquire(2, ec);
+    CHECK_FALSE(ec);
+    CHECK(got);
+    CHECK(redis.commands().back().argv.back() == "3");
+    redis.then(reply::integer(1));
+}
+
+TEST_CASE("who waits for more than a semaphore was resized to is told so") {
+    scripted_connection redis;
+    distlock::counting_semaphore pool{redis, "pool", 3, {.renew = false}};
+    redis.then([&] { pool.resize(2); }, reply::error("LIMITMISMATCH it has 2 permits, not 3"));
+    redis.then(reply::integer(0));
+    std::error_code ec;
+    CHECK_FALSE(pool.try_acquire(3, ec));
+    CHECK(ec == errc::invalid_option);
+    CHECK(redis.commands().size() == 2);
+}
+
+TEST_CASE("who says another limit than all others is told so once") {
+    scripted_connection redis{reply::error("LIMITMISMATCH it has 3 permits, not 2")};
+    distlock::counting_semaphore pool{redis, "pool", 2};
+    std::error_code ec;
+    CHECK_FALSE(pool.try_acquire(1, ec));
+    CHECK(ec == errc::limit_mismatch);
+    CHECK(redis.commands().size() == 1);
+}
+
+namespace {
+
+// A thread that makes a lock object asks for its time-out.
+struct halting_connection {
+    reply execute(const distlock::command& cmd) { return inner.execute(cmd); }
+    std::chrono::milliseconds command_timeout() const {
+        if (halts) {
+            asked.count_down();
+            go_on.wait();
+        }
+        return std::chrono::milliseconds{100};
+    }
+    scripted_connection inner{granted("", 30'000), reply::integer(1)};
+    std::atomic<bool> halts{false};
+    mutable std::latch asked{1};
+    mutable std::latch go_on{1};
+};
+
+}  // namespace
+
+// It waited for a thread of its parent, which it has not.
+TEST_CASE("a child after fork() is told so while a thread of its parent asks for permits") {
+    halting_connection redis;
+    distlock::counting_semaphore pool{redis, "pool", 2, {.renew = false}};
+    redis.halts = true;
+    std::atomic<bool> had{false};
+    std::jthread asks([&] { had = static_cast<bool>(pool.acquire()); });
+    redis.asked.wait();
+    CHECK(in_child([&] {
+        ::alarm(2);
+        std::error_code ec;
+        return !pool.try_acquire(ec) && ec == errc::wrong_process && pool.limit() == 2 &&
+               pool.residual() == std::chrono::nanoseconds(0);
+    }));
+    redis.halts = false;
+    redis.go_on.count_down();
+    asks.join();
+    CHECK(had);
+}
+
+// It was told that they are out.
+TEST_CASE("a try comes after the permits that its semaphore has given back, however many they were") {
+    late_posts server;
+    distlock::counting_semaphore pool{server, "pool", 2, {.renew = false}};
+    for (const int n : {2, 1, 2, 1}) {
+        auto got = n == 2 ? pool.try_acquire(n) : pool.try_acquire_for(std::chrono::milliseconds(0), n);
+        REQUIRE(got);
+        CHECK(got->release() == distlock::release_outcome::posted);
+    }
+    auto one = pool.try_acquire();
+    REQUIRE(one);
+    CHECK_FALSE(pool.try_acquire());
+}
+
+TEST_CASE("a try asks a server that falls silent about one release of another permit, not about each") {
+    struct falling_silent {
+        reply execute(const distlock::command& cmd) {
+            const auto script = cmd.argv()[1];
+            if (script != distlock::detail::permit_leave.sha1() &&
+                script != distlock::detail::permit_leave.text())
+                return ++asked <= 4 ? granted("", 30'000) : handoff_answers::taken();
+            released.emplace(cmd.argv()[6]);
+            return reply::no_answer(errc::no_reply, "no reply in time");
+        }
+        bool post(const distlock::command&, const std::shared_ptr<distlock::receipt>& = nullptr) {
+            return true;
+        }
+        void collect() {}
+        int asked = 0;
+        std::set<std::string> released;  // by which tokens
+    };
+    falling_silent server;
+    {
+        // Its time stands still: the background does not ask.
+        distlock::testing::manual_clock::reset();
+        distlock::counting_semaphore<falling_silent, distlock::testing::manual_clock> pool{
+            server, "pool", 4, {.renew = false}};
+        {
+            const auto a = pool.acquire(), b = pool.acquire(), c = pool.acquire(), d = pool.acquire();
+            CHECK(d);
+        }
+        CHECK_FALSE(pool.try_acquire());
+        CHECK(server.released.size() == 2);  // its own, and one
+    }
+}
