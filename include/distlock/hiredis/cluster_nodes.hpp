@@ -52,9 +52,18 @@ namespace distlock::detail {
 struct cluster_node {
     cluster_node(uri where, std::shared_ptr<const secure_layer> secure)
         : at{where.host, where.port}, pool(std::move(where), std::move(secure), superseded.get_token()) {}
+    /// Something was heard from it.
+    void answered() noexcept {
+        silent = false;
+        passed_over_until = clock::time_point{};
+    }
+
     const node_address at;
     // It has ended a socket, or did not answer, and nothing was heard from it since.
     std::atomic<bool> silent = false;
+    // It did not answer a pipeline, nor what it was asked since: until then no other waits for it.
+    std::atomic<clock::time_point> passed_over_until{};
+    std::atomic<bool> probed = false;  // a thread asks it just now
     std::stop_source superseded;
     node_pool pool;
 };
@@ -255,7 +264,7 @@ class cluster_nodes {
             const node one = at(where);
             const reply answer = one->pool.ask_for_map(slots);
             if (!answer.answered()) continue;
-            one->silent = false;
+            one->answered();
             auto map = slot_map::read(answer, one->at);
             const annotated_lock guard(lock_);
             last_ = one;

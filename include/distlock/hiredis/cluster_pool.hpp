@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -21,6 +23,7 @@
 #include <distlock/detail/signal_masked_thread.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/system.hpp>
+#include <distlock/detail/thread_group.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/hiredis/cluster_nodes.hpp>
 #include <distlock/hiredis/cluster_subscriber.hpp>
@@ -43,9 +46,16 @@ class cluster_pool {
   public:
     /// Effects and Throws: as cluster_connection.
     cluster_pool(const cluster_uri& where, std::shared_ptr<const secure_layer> secure)
-        : shown_((check_uri(where), redacted(where))), nodes_(where.nodes, std::move(secure)) {}
+        : shown_((check_uri(where), redacted(where))), nodes_(where.nodes, std::move(secure)) {
+        probes_.get() = std::make_shared<thread_group>();
+    }
     cluster_pool(const cluster_pool&) = delete;
     cluster_pool& operator=(const cluster_pool&) = delete;
+    ~cluster_pool() {
+        if (current_process() != process_) return;
+        ends_.request_stop();
+        probes_.get()->join();
+    }
 
     reply execute(const command& cmd) {
         return on_the_nodes(cmd, [&](node_pool& here, bool asking) { return here.execute(cmd, asking); });
@@ -62,7 +72,8 @@ class cluster_pool {
     }
 
     /// What goes to other nodes than the first one's is sent by threads that end with the call: to connect takes as long as it
-    /// takes, and a node that is dead must not keep the others from being sent theirs.
+    /// takes, and a node that is dead must not keep the others from being sent theirs. The call waits for the slowest, once: what
+    /// goes to a node that did not answer the last one is not sent until the node has answered a PING.
     void pipeline(std::span<const command> commands, std::span<reply> replies) {
         if (commands.empty()) return;
         if (current_process() != process_) {
@@ -81,6 +92,7 @@ class cluster_pool {
             if (parcels.empty()) return;
             send(parcels);
             for (parcel& one : parcels) {
+                note_silence(one);
                 one.hand_out(replies);
                 for (const std::size_t i : one.which) {
                     if (!commands[i].bound_to_previous()) judge(all[i], replies[i]);
@@ -151,6 +163,7 @@ class cluster_pool {
         std::vector<std::size_t> places = {};  // theirs among the commands
         std::vector<command> commands = {};
         std::vector<reply> replies = {};
+        bool sent = true;
 
         void add(std::size_t i, const command& cmd) {
             static constexpr command ask{argument("ASKING")};
@@ -162,7 +175,14 @@ class cluster_pool {
         void hand_out(std::span<reply> all) {
             for (std::size_t k = 0; k < which.size(); ++k) all[which[k]] = std::move(replies[places[k]]);
         }
+        void keep_back() {
+            sent = false;
+            for (reply& one : replies)
+                one = reply::not_sent(errc::unreachable,
+                                      to->at.host + ":" + std::to_string(to->at.port) + " did not answer");
+        }
         void deliver() noexcept {
+            if (!sent) return;
             try {
                 to->pool.pipeline(commands, replies);
             } catch (...) {
@@ -208,7 +228,7 @@ class cluster_pool {
     }
 
     void note(const command_route::step& next, const reply& answer, cluster_node& from) {
-        if (answer.answered()) from.silent = false;
+        if (answer.answered()) from.answered();
         if (next.moved) {
             nodes_.assign(*next.moved, *next.to);
             nodes_.invalidate();
@@ -238,12 +258,19 @@ class cluster_pool {
         return parcels;
     }
 
-    static void send(std::vector<parcel>& parcels) {
+    void send(std::vector<parcel>& parcels) {
+        const auto now = clock::now();
+        for (parcel& one : parcels) {
+            if (now >= one.to->passed_over_until.load()) continue;
+            one.keep_back();
+            probe(one.to);
+        }
         std::vector<std::jthread> others;
         others.reserve(parcels.size());
         std::vector<parcel*> mine{&parcels.front()};
         mine.reserve(parcels.size());
         for (std::size_t i = 1; i < parcels.size(); ++i) {
+            if (!parcels[i].sent) continue;
             try {
                 const blocked_signals here;
                 others.emplace_back([&parcels, i] { parcels[i].deliver(); });
@@ -252,6 +279,39 @@ class cluster_pool {
             }
         }
         for (parcel* const one : mine) one->deliver();
+    }
+
+    // Effects: the next pipelines do not wait for a node that did not answer this one.
+    static void note_silence(const parcel& one) noexcept {
+        if (!one.sent || one.replies.back().answered() || one.replies.back().cause() == errc::cancelled)
+            return;
+        one.to->passed_over_until = clock::now() + passed_over;
+    }
+
+    // Effects: a thread of its own asks the node whether it answers. Where there is none to be had, the next pipeline waits for it.
+    void probe(const node& silent) {
+        if (silent->probed.exchange(true)) return;
+        try {
+            const auto longest = nodes_.connect_timeout() + nodes_.command_timeout();
+            probes_.get()->start([silent, longest, stop = ends_.get_token()]() noexcept {
+                ask_whether_it_lives(*silent, clock::now() + longest, stop);
+                silent->probed = false;
+            });
+        } catch (const std::exception&) {
+            silent->probed = false;
+            silent->passed_over_until = clock::time_point{};
+        }
+    }
+    static void ask_whether_it_lives(cluster_node& which, clock::time_point until,
+                                     const std::stop_token& stop) noexcept {
+        try {
+            command ping{argument("PING")};
+            ping.until(until).until(stop);
+            if (which.pool.execute(ping).answered()) return which.answered();
+        } catch (const std::exception&) {
+            // It is asked again.
+        }
+        which.passed_over_until = clock::now() + passed_over;
     }
 
     // Effects: where that one goes next, by what its node answered.
@@ -295,10 +355,15 @@ class cluster_pool {
         one.at = journey::stage::over;
     }
 
+    // A node of which nobody wants anything for so long is waited for once more.
+    static constexpr std::chrono::seconds passed_over{2};
+
     const std::string shown_;  // fit for messages
     const process_id process_ = current_process();
     cluster_nodes nodes_;
     collector upkeep_{*this};
+    std::stop_source ends_;
+    leaked_in_child<std::shared_ptr<thread_group>> probes_;
     annotated_mutex lock_;
     // None before the first subscribe().
     leaked_in_child<std::unique_ptr<cluster_subscriber>> subscriber_ DISTLOCK_GUARDED_BY(lock_);

@@ -250,6 +250,47 @@ TEST_CASE("a node that does not answer delays no command for others, in a pipeli
     CHECK(replies[1].is_string("found"));
 }
 
+TEST_CASE("a node that did not answer a pipeline is not waited for by the next, until it answers again") {
+    std::atomic<bool> hangs{false};
+    fake_server silent([&](fake_server::peer& p) {
+        while (const auto said = p.next_command()) {
+            if (hangs || !p.send(found)) break;
+        }
+        p.wait_for_end();
+    });
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] != "CLUSTER") return found;
+        const std::string map = of.slots({0, 0});
+        return map.substr(0, map.rfind(':')) + ":" + std::to_string(silent.port()) + "\r\n";
+    });
+    cluster_connection redis{all.uri(0, "?command_timeout=1s")};
+    const std::string there = "foo";   // 12182
+    const std::string here = "hello";  // 866
+    const std::vector<command> commands{get(there), get(here)};
+    std::vector<reply> replies(2);
+    redis.pipeline(commands, replies);
+    CHECK(replies[0].is_string("found"));
+    hangs = true;
+    redis.pipeline(commands, replies);
+    CHECK(replies[0].is(reply_kind::no_answer));
+    const int sent = silent.commands("GET");
+    for (int i = 0; i < 10; ++i) {
+        CHECK(time_of([&] { redis.pipeline(commands, replies); }) < 1s);
+        CHECK(replies[0].is(reply_kind::not_sent));
+        CHECK_THAT(replies[0].text(), contains_text("did not answer"));
+        CHECK(replies[1].is_string("found"));
+    }
+    CHECK(silent.commands("GET") == sent);
+    // One question for many of them is whether it lives.
+    CHECK(eventually([&] { return silent.commands("PING") >= 1; }));
+    CHECK(silent.commands("PING") < 10);
+    hangs = false;
+    CHECK(eventually([&] {
+        redis.pipeline(commands, replies);
+        return replies[0].is_string("found");
+    }));
+}
+
 TEST_CASE("a node that did not answer is the last one to be asked for a new map") {
     std::atomic<bool> hangs{false};
     std::string map;
@@ -327,8 +368,11 @@ TEST_CASE("a node that left the map is closed") {
 TEST_CASE("a map in which each slot is a range of its own is read, and no command is redirected") {
     std::vector<std::size_t> owners(distlock::slot_count);
     for (std::size_t slot = 0; slot < owners.size(); ++slot) owners[slot] = slot % 3;
+    std::once_flag once;
+    std::string map;
     const fake_cluster all(3, [&](const fake_cluster& of, std::size_t node, const words& said) {
-        if (said[0] == "CLUSTER") return of.slots(owners);
+        std::call_once(once, [&] { map = of.slots(owners); });
+        if (said[0] == "CLUSTER") return map;
         const auto slot = hash_slot(said[1]);
         return owners[slot] == node ? found : of.moved(slot, owners[slot]);
     });
