@@ -18,6 +18,7 @@
 #include <distlock/base/options.hpp>
 #include <distlock/base/time_source.hpp>
 #include <distlock/base/token.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/detail/printable.hpp>
 #include <distlock/detail/saturate.hpp>
 #include <distlock/detail/system.hpp>
@@ -49,7 +50,7 @@ class lock_object final : public lock_core, background_task, deadline {
 
   public:
     /// Preconditions: the options are checked.
-    lock_object(std::shared_ptr<background_io> io, std::shared_ptr<const any_dialect> dialect,
+    [[gnu::cold]] lock_object(std::shared_ptr<background_io> io, std::shared_ptr<const any_dialect> dialect,
                 const lock_options& options, std::shared_ptr<lease_observer> observer)
         : options_(in_effect(options)),
           io_(std::move(io)),
@@ -66,7 +67,7 @@ class lock_object final : public lock_core, background_task, deadline {
         background_task::early = duration(options_.lease.get()) / 48;
     }
 
-    ~lock_object() override {
+    [[gnu::cold]] ~lock_object() override {
         if (in_forked_child()) return;
         parting last;
         {
@@ -91,7 +92,7 @@ class lock_object final : public lock_core, background_task, deadline {
         return acquire_remotely(bounds, how, stop);
     }
 
-    bool may_join() const override {
+    [[gnu::cold]] bool may_join() const override {
         return options_.replicas == 0 && distlock::detail::joint_try::may_contain(dialect_->look({}));
     }
     any_connection& connection() const noexcept override { return io_->connection(); }
@@ -128,18 +129,18 @@ class lock_object final : public lock_core, background_task, deadline {
         return complete(last);
     }
 
-    token exchanged(std::uint64_t serial) noexcept override {
+    [[gnu::cold]] token exchanged(std::uint64_t serial) noexcept override {
         if (in_forked_child()) return {};
         const distlock::detail::annotated_lock guard(mutex_);
         if (!has(serial) || time_.now() >= threads_.held()->lease().until()) return {};
         exchanging_ = true;
         return threads_.held()->owner();
     }
-    void end_exchange() noexcept override {
+    [[gnu::cold]] void end_exchange() noexcept override {
         const distlock::detail::annotated_lock guard(mutex_);
         exchanging_ = false;
     }
-    void surrender(std::uint64_t serial) noexcept override {
+    [[gnu::cold]] void surrender(std::uint64_t serial) noexcept override {
         const distlock::detail::annotated_lock guard(mutex_);
         exchanging_ = false;
         if (!has(serial)) return;
@@ -221,7 +222,7 @@ class lock_object final : public lock_core, background_task, deadline {
         return io_->connection().command_timeout().value_or(std::chrono::milliseconds{200});
     }
 
-    std::chrono::milliseconds replica_timeout() const {
+    [[gnu::cold]] std::chrono::milliseconds replica_timeout() const {
         const auto longest = std::min(options_.replica_timeout.get(), options_.lease.get() / 6);
         return io_->connection().can.acknowledge ? longest : std::min(longest, answer_time() / 2);
     }
@@ -241,14 +242,16 @@ class lock_object final : public lock_core, background_task, deadline {
                 .replica_timeout = replica_timeout()};
     }
 
-    result failed(errc cause, const std::string& trouble = {}) const {
-        result o{.cause = cause, .detail = "lock " + distlock::detail::printable(name(), 100)};
-        if (!trouble.empty()) o.detail += ": " + distlock::detail::printable(trouble);
-        return o;
+    [[gnu::noinline, gnu::cold]] result failed(errc cause, std::string_view trouble = {}) const {
+        return {.cause = cause,
+                .detail = distlock::detail::concat({"lock ", distlock::detail::printable(name(), 100),
+                                                    trouble.empty() ? "" : ": ",
+                                                    distlock::detail::printable(trouble)})};
     }
 
-    error no_thread(const std::system_error& why) const {
-        return {errc::no_thread, "lock " + distlock::detail::printable(name(), 100) + ": " + why.what()};
+    [[gnu::noinline, gnu::cold]] error no_thread(const std::system_error& why) const {
+        return {errc::no_thread, distlock::detail::concat({"lock ", distlock::detail::printable(name(), 100),
+                                                           ": ", why.what()})};
     }
 
     bool has(std::uint64_t serial) const noexcept DISTLOCK_REQUIRES(mutex_) {
@@ -482,7 +485,7 @@ class lock_object final : public lock_core, background_task, deadline {
         return {.serial = held.held_by().serial, .fence = got.fence};
     }
 
-    void give_back(const grant& got, const std::stop_token& stop) noexcept {
+    [[gnu::cold]] void give_back(const grant& got, const std::stop_token& stop) noexcept {
         releaser_.confirm(got.token, got.until, got.came + options_.lease.get(), stop);
         if (got.in_doubt) releaser_.leave(got.token, certainty::in_doubt, {});
         messages_.forget();
@@ -536,7 +539,7 @@ class lock_object final : public lock_core, background_task, deadline {
     }
     // Preconditions: too_early(); it is not held any more.
     // Effects: the background releases it in time. Returns: what to tell who unlocks it.
-    release_outcome keep(const acquisition& one, time_point now) noexcept DISTLOCK_REQUIRES(mutex_) {
+    [[gnu::cold]] release_outcome keep(const acquisition& one, time_point now) noexcept DISTLOCK_REQUIRES(mutex_) {
         if (renewing_.granted_serial == one.granted_serial()) renewing_.granted_serial = 0;
         bool is_kept = false;
         try {
@@ -594,7 +597,7 @@ class lock_object final : public lock_core, background_task, deadline {
         }
         return !unwatched_;
     }
-    time_point on_deadline(time_point now) noexcept override DISTLOCK_EXCLUDES(mutex_) {
+    [[gnu::cold]] time_point on_deadline(time_point now) noexcept override DISTLOCK_EXCLUDES(mutex_) {
         const distlock::detail::annotated_lock guard(mutex_);
         auto* const held = threads_.held();
         if (held == nullptr || (!held->has_listeners() && threads_.waiters().empty()))
@@ -611,12 +614,12 @@ class lock_object final : public lock_core, background_task, deadline {
         renewal_at_ = lease.due();
     }
     // Returns: whether another server took the place of the one that granted or renewed it last.
-    bool follow_master(acquisition& held) noexcept DISTLOCK_REQUIRES(mutex_) {
+    [[gnu::cold]] bool follow_master(acquisition& held) noexcept DISTLOCK_REQUIRES(mutex_) {
         const bool changed = held.on_master_change(io_->master_since(name()));
         if (changed && observer_) acquisition::tell_master_changed(observer_, name(), io_->callbacks());
         return changed;
     }
-    background_task::step begin(time_point now) noexcept override DISTLOCK_EXCLUDES(mutex_) {
+    [[gnu::cold]] background_task::step begin(time_point now) noexcept override DISTLOCK_EXCLUDES(mutex_) {
         const distlock::detail::annotated_lock guard(mutex_);
         auto* const held = threads_.held();
         renewal_at_ = time_point::max();
@@ -629,18 +632,18 @@ class lock_object final : public lock_core, background_task, deadline {
         if (!replicas_) return {renew, {}, {}};
         return {renew, {}, replicas_->behind(renew)};
     }
-    time_point end(const reply& answer, time_point sent, time_point came) noexcept override {
+    [[gnu::cold]] time_point end(const reply& answer, time_point sent, time_point came) noexcept override {
         return renewed(dialect_->read_renew(answer), sent, came);
     }
     // What too few replicas have does not count; it is not undone either.
-    time_point end_both(const reply& answer, const reply& replicated, time_point sent,
+    [[gnu::cold]] time_point end_both(const reply& answer, const reply& replicated, time_point sent,
                         time_point came) noexcept override {
         auto outcome = dialect_->read_renew(answer);
         const bool enough = replicas_->read(replicated).what == acknowledgement::kind::enough;
         if (outcome.what == renew_outcome::kind::kept && !enough) outcome.what = renew_outcome::kind::later;
         return renewed(outcome, sent, came);
     }
-    time_point renewed(const renew_outcome& outcome, time_point sent, time_point came) noexcept
+    [[gnu::cold]] time_point renewed(const renew_outcome& outcome, time_point sent, time_point came) noexcept
         DISTLOCK_EXCLUDES(mutex_) {
         const distlock::detail::annotated_lock guard(mutex_);
         // The loss may have been told since the answer came.
@@ -658,7 +661,7 @@ class lock_object final : public lock_core, background_task, deadline {
         return renewal_at_ = held != nullptr ? held->lease().due() : time_point::max();
     }
 
-    void on_renewal(acquisition& held, const renew_outcome& outcome, time_point sent, time_point now) noexcept
+    [[gnu::cold]] void on_renewal(acquisition& held, const renew_outcome& outcome, time_point sent, time_point now) noexcept
         DISTLOCK_REQUIRES(mutex_) {
         switch (held.on_renewal(outcome, sent, now)) {
             case renewal::news::none:

@@ -23,6 +23,7 @@
 #include <distlock/base/error.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/engine/acquire.hpp>
 #include <distlock/engine/jitter.hpp>
 #include <distlock/wire/acknowledgement.hpp>
@@ -322,7 +323,7 @@ class operation {
         follow(machine_.on_outcome(outcome, what.sent, what.now, replicated), what, next);
     }
 
-    void on_claim(const event& what, action& next) {
+    [[gnu::cold]] void on_claim(const event& what, action& next) {
         result_.came = what.now;
         if (what.answer->is(reply_kind::error) || !what.answer->answered()) note_trouble(*what.answer);
         const auto replicated = read_replicated(what);
@@ -331,16 +332,16 @@ class operation {
                next);
     }
 
-    void note_too_few(const std::optional<acknowledgement>& replicated, const event& what) {
+    [[gnu::cold]] void note_too_few(const std::optional<acknowledgement>& replicated, const event& what) {
         using kind = acknowledgement::kind;
         if (!replicated || replicated->what == kind::enough) return;
         if (replicated->what != kind::too_few) return note_trouble(*what.replicated);
         result_.trouble =
-            std::to_string(replicated->replicas) + " of " + std::to_string(replicas_) + " replicas have it";
+            distlock::detail::concat({replicated->replicas, " of ", replicas_, " replicas have it"});
     }
 
     // Other replies carry no error text.
-    void note_trouble(const reply& answer) {
+    [[gnu::cold]] void note_trouble(const reply& answer) {
         const bool says_why = answer.is(reply_kind::error) || !answer.answered();
         result_.trouble = says_why ? answer.text() : "the reply makes no sense";
     }
@@ -411,24 +412,25 @@ class operation {
             diagnose_type(now, next);
     }
 
-    void diagnose_type(clock::time_point now, action& next) {
+    [[gnu::cold]] void diagnose_type(clock::time_point now, action& next) {
         constexpr std::chrono::seconds longest{1};
         until_ = std::max(now + shortest_answer_time, std::min(deadline_, now + longest));
         send(phase::diagnosing, {{"TYPE", dialect_.name()}, dialect_.name()}, next);
     }
 
     // Effects: says what the key holds, and what it should.
-    void on_type(const reply& type) {
+    [[gnu::cold]] void on_type(const reply& type) {
         if (!type.is(reply_kind::status)) return;
         if (type.text() == dialect_.stored_as() || type.text() == "none") {
-            result_.trouble =
-                "the lock's key is as it should be, so a key beside it holds something else; "
-                "see what {name}:distlock:* are, and delete what is not ours (" +
-                result_.trouble + ")";
+            result_.trouble = distlock::detail::concat(
+                {"the lock's key is as it should be, so a key beside it holds something else; "
+                 "see what {name}:distlock:* are, and delete what is not ours (",
+                 result_.trouble, ")"});
             return;
         }
-        result_.trouble = "the key holds a " + type.text() + " where this lock needs a " +
-                          std::string(dialect_.stored_as()) + " (" + result_.trouble + ")";
+        result_.trouble =
+            distlock::detail::concat({"the key holds a ", type.text(), " where this lock needs a ",
+                                      dialect_.stored_as(), " (", result_.trouble, ")"});
     }
 
     const any_dialect& dialect_;

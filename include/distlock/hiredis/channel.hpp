@@ -15,6 +15,7 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/detail/leaked_in_child.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/hiredis/posted_replies.hpp>
@@ -37,14 +38,14 @@ class channel {
     /// Effects: closes the socket. A broken one is aborted, so that what was sent is not applied later. So is what was posted
     /// with a receipt and not answered: its sender is told, and repeats it. A socket that carries what was posted without
     /// one is closed in good order: nobody would repeat that. A child after fork() aborts nothing: it would do so for its parent.
-    ~channel() {
+    [[gnu::cold]] ~channel() {
         if (on_end_.here()) on_end_.get().reset();  // it uses the socket
         const bool drops = (broken_ || left_) && !posted_.in_forked_child();
         if (drops && posted_.unconfirmed() == 0) socket_.abort();
     }
 
     /// Effects: from when `ended` is requested on the stream is over, whoever uses it.
-    void end_with(const std::stop_token& ended) { on_end_.get().emplace(ended, shutter{socket_}); }
+    [[gnu::cold]] void end_with(const std::stop_token& ended) { on_end_.get().emplace(ended, shutter{socket_}); }
 
     /// Effects: ends the waits of the thread that uses it: the stream is over. From any thread.
     void shut_down() noexcept { socket_.shut_down(); }
@@ -63,7 +64,7 @@ class channel {
 
     /// Effects: as run() until `deadline`, or a stop request; but giving up does not end the conversation: the answer is dropped
     /// when it comes.
-    reply run_or_leave(const command& cmd, clock::time_point deadline) {
+    [[gnu::cold]] reply run_or_leave(const command& cmd, clock::time_point deadline) {
         if (cmd.stop_requested()) return reply::not_sent(errc::cancelled, "stopped");
         const auto nobody = std::make_shared<receipt>();
         if (auto failure = send(cmd, deadline)) return *std::move(failure);
@@ -286,11 +287,11 @@ class channel {
         return ended_ = session_->seal(plain_, sealed_) ? socket_.send(sealed_, deadline, sent) : io::closed;
     }
 
-    reply sending_failed(io outcome, std::size_t sent) {
+    [[gnu::cold]] reply sending_failed(io outcome, std::size_t sent) {
         if (outcome == io::closed) return reply::not_sent(errc::unreachable, "the TLS session is over");
         if (outcome == io::failed && heard_why()) {
             if (sent > 0) return session_lost();
-            return reply::not_sent(errc::tls_failed, "TLS: " + session_->failure());
+            return reply::not_sent(errc::tls_failed, concat({"TLS: ", session_->failure()}));
         }
         if (sent == 0) return reply::not_sent(errc::unreachable, "the connection broke");
         return lost(errc::no_reply,
@@ -299,7 +300,7 @@ class channel {
 
     // Effects: counts in `done` the commands that `sent` bytes reach into; under TLS, where only the session
     // knows, all. Returns: how many can be answered: those that went out whole.
-    std::size_t count_sent(std::span<const command> commands, std::size_t sent, extent& done) {
+    [[gnu::cold]] std::size_t count_sent(std::span<const command> commands, std::size_t sent, extent& done) {
         if (session_) return done.begun = commands.size();
         std::size_t whole = 0;
         plain_.clear();
@@ -407,7 +408,7 @@ class channel {
     }
 
     // Effects: reads what a server said before it hung up. Returns: whether that was why.
-    bool heard_why() {
+    [[gnu::cold]] bool heard_why() {
         std::array<char, 16384> buffer;
         std::string_view bytes;
         std::string plain;
@@ -419,12 +420,12 @@ class channel {
         return session_ && !session_->failure().empty();
     }
 
-    reply session_lost() const {
+    [[gnu::cold]] reply session_lost() const {
         if (session_->failure().empty()) return reply::no_answer(errc::no_reply, "the TLS session ended");
-        return reply::no_answer(errc::tls_failed, "TLS: " + session_->failure());
+        return reply::no_answer(errc::tls_failed, concat({"TLS: ", session_->failure()}));
     }
 
-    static reply lost(errc cause, const char* why) { return reply::no_answer(cause, why); }
+    [[gnu::cold]] static reply lost(errc cause, const char* why) { return reply::no_answer(cause, why); }
 
     stream_socket socket_;
     std::unique_ptr<secure_session> session_;

@@ -18,6 +18,7 @@
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
 #include <distlock/base/time_source.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/detail/leaked_in_child.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/system.hpp>
@@ -42,7 +43,7 @@ class node_pool {
   public:
     /// `superseded`: when that is requested every socket ends, whoever uses it. `needed`: what the server has to be.
     /// Effects and Throws: as hiredis_connection.
-    node_pool(uri where, std::shared_ptr<const secure_layer> secure, std::stop_token superseded = {},
+    [[gnu::cold]] node_pool(uri where, std::shared_ptr<const secure_layer> secure, std::stop_token superseded = {},
               handshake::role needed = handshake::role::any)
         : where_(std::move(where)),
           shown_(redacted(where_)),
@@ -113,13 +114,13 @@ class node_pool {
         return posted;
     }
 
-    void collect() {
+    [[gnu::cold]] void collect() {
         if (current_process() != process_) return;
         const annotated_lock guard(idle_lock_);
         read_posted();
     }
 
-    std::shared_ptr<subscription> subscribe(std::string_view name) {
+    [[gnu::cold]] std::shared_ptr<subscription> subscribe(std::string_view name) {
         if (current_process() != process_) throw error(errc::wrong_process, shown_);
         const annotated_lock guard(idle_lock_);
         auto& one = subscriber_.get();
@@ -130,7 +131,7 @@ class node_pool {
     }
 
     /// Effects: closes the idle sockets that the server has ended. Returns: whether there was one.
-    bool lost_idle() {
+    [[gnu::cold]] bool lost_idle() {
         const annotated_lock guard(idle_lock_);
         const auto over = [](const pooled& one) { return one.on->look() == channel::state::over; };
         bool lost = std::erase_if(idle_, over) > 0;
@@ -258,10 +259,10 @@ class node_pool {
         return answer.answered() ? answer : named(answer);
     }
 
-    reply named(const reply& failure) const {
-        auto text = shown_ + ": " + failure.text();
-        return failure.is(reply_kind::not_sent) ? reply::not_sent(failure.cause(), std::move(text))
-                                                : reply::no_answer(failure.cause(), std::move(text));
+    [[gnu::noinline, gnu::cold]] reply named(const reply& failure) const {
+        const auto text = concat({shown_, ": ", failure.text()});
+        return failure.is(reply_kind::not_sent) ? reply::not_sent(failure.cause(), text)
+                                                : reply::no_answer(failure.cause(), text);
     }
 
     clock::time_point connect_by(clock::time_point deadline) const {
@@ -274,7 +275,7 @@ class node_pool {
     }
 
     // `stop`: until it is requested; null: it will not be. Returns: what failed.
-    std::optional<reply> open(pooled& fresh, clock::time_point deadline, const std::stop_token* stop) {
+    [[gnu::cold]] std::optional<reply> open(pooled& fresh, clock::time_point deadline, const std::stop_token* stop) {
         std::optional<wake_on_stop> wake;
         if (stop != nullptr || superseded_.stop_possible()) {
             try {
@@ -291,7 +292,7 @@ class node_pool {
         return std::nullopt;
     }
 
-    handshake::opened open_channel(clock::time_point deadline, int stop_fd) {
+    [[gnu::cold]] handshake::opened open_channel(clock::time_point deadline, int stop_fd) {
         auto opened = handshake::open(where_, names_, secure_.get(), connect_by(deadline), stop_fd, needed_);
         if (opened.made) opened.made->end_with(superseded_);
         return opened;
@@ -350,7 +351,7 @@ class node_pool {
     }
 
     // Returns: the socket for pipelines; none, when it is not there or cannot be used.
-    pooled borrow_reserve() {
+    [[gnu::cold]] pooled borrow_reserve() {
         pooled found;
         {
             const annotated_lock guard(idle_lock_);
@@ -402,13 +403,13 @@ class node_pool {
         kept_reserve_ = std::move(mine);
         reserve_is(reserve::here);
     }
-    void forget_reserve() noexcept DISTLOCK_REQUIRES(idle_lock_) {
+    [[gnu::cold]] void forget_reserve() noexcept DISTLOCK_REQUIRES(idle_lock_) {
         kept_reserve_ = {};
         reserve_is(reserve::missing);
     }
 
     // Effects: the server is a replica, so all others that were opened by now may lead to one.
-    void forget_all_idle() noexcept DISTLOCK_REQUIRES(idle_lock_) {
+    [[gnu::cold]] void forget_all_idle() noexcept DISTLOCK_REQUIRES(idle_lock_) {
         role_changed_ = ++events_;
         idle_.clear();
         if (reserve_ == reserve::here) forget_reserve();
@@ -421,7 +422,7 @@ class node_pool {
     }
 
     // Effects: reads what was answered to posted commands; closes surplus sockets, but for those that an answer is to come on.
-    void read_posted() DISTLOCK_REQUIRES(idle_lock_) {
+    [[gnu::cold]] void read_posted() DISTLOCK_REQUIRES(idle_lock_) {
         bool demoted = false;
         const auto read = [&](pooled& one) DISTLOCK_REQUIRES(idle_lock_) {
             one.on->collect();
@@ -445,7 +446,7 @@ class node_pool {
 
     // Effects: on the others the server may be as silent as on one that was taken then. The one for pipelines is kept all the
     // same: there may be no other to be had.
-    void forget_silent_since(std::uint64_t taken) noexcept DISTLOCK_REQUIRES(idle_lock_) {
+    [[gnu::cold]] void forget_silent_since(std::uint64_t taken) noexcept DISTLOCK_REQUIRES(idle_lock_) {
         std::erase_if(idle_, [&](const pooled& one) { return one.heard < taken; });
         silent_since_ = std::max(silent_since_, taken);
     }
