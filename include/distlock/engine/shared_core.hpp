@@ -39,7 +39,9 @@ class shared_core : public lock_core {
 };
 
 /// Preconditions: the options are checked.
-DISTLOCK_INLINE std::unique_ptr<shared_core> make_shared_core(std::shared_ptr<background_io> io,
+/// A template, as what makes it: who needs none compiles none.
+template <class Lazy>
+std::unique_ptr<shared_core> make_shared_core(std::shared_ptr<background_io> io,
                                                               const std::string& name,
                                                               const lock_options& options,
                                                               const waiters_channel& channel,
@@ -56,7 +58,7 @@ std::unique_ptr<shared_core> shared_core_of(Conn& connection, const std::string&
     auto io = background_io_of<Clock>(connection);
     waiters_channel channel;
     if constexpr (subscribing_connection<Conn>) channel = channel_of(*io, name);
-    return make_shared_core(std::move(io), name, options, channel, std::move(observer));
+    return make_shared_core<void>(std::move(io), name, options, channel, std::move(observer));
 }
 
 }  // namespace distlock::engine
