@@ -103,8 +103,7 @@ class __attribute__((visibility("default"))) error : public std::system_error {
 
 namespace detail {
 /// Throws: an error with the pieces as its detail.
-[[noreturn, gnu::cold]] DISTLOCK_INLINE void throw_error(
-    errc code, std::initializer_list<text_piece> detail);
+[[noreturn, gnu::cold]] DISTLOCK_INLINE void throw_error(errc code, std::initializer_list<text_piece> detail);
 }  // namespace detail
 
 }  // namespace distlock

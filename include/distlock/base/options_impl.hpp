@@ -12,9 +12,10 @@
 namespace distlock {
 
 [[gnu::cold]] DISTLOCK_INLINE void detail::check_options(const lock_options& options,
-                                           std::chrono::milliseconds command_timeout) {
+                                                         std::chrono::milliseconds command_timeout) {
     const auto lease = options.lease.get();
-    if (lease < min_lease || lease > max_lease) throw_error(errc::invalid_lease, {"a lease of ", lease.count(), " ms"});
+    if (lease < min_lease || lease > max_lease)
+        throw_error(errc::invalid_lease, {"a lease of ", lease.count(), " ms"});
     if (lease <= command_timeout) {
         throw_error(errc::invalid_lease, {"a lease of ", lease.count(), " ms with a command time-out of ",
                                           command_timeout.count(), " ms"});
@@ -36,8 +37,7 @@ namespace distlock {
     const std::chrono::milliseconds recheck = options.recheck;
     if (options.recheck.given() &&
         (recheck < std::chrono::milliseconds{1} || recheck > std::chrono::hours{1})) {
-        throw_error(errc::invalid_option,
-                    {"recheck is ", recheck.count(), " ms, give one from 1 ms to 1 h"});
+        throw_error(errc::invalid_option, {"recheck is ", recheck.count(), " ms, give one from 1 ms to 1 h"});
     }
     if (options.owner_info.size() > owner_label::max_size) {
         throw_error(errc::invalid_option,

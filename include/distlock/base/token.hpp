@@ -32,7 +32,8 @@ class token {
     /// Throws: error(errc::no_entropy) when the system has no random bytes to give; a weak token is never
     /// returned.
     template <class Entropy = system_entropy>
-    [[nodiscard("a token that is dropped owns nothing"), gnu::noinline]] static token generate(Entropy entropy = {}) {
+    [[nodiscard("a token that is dropped owns nothing"), gnu::noinline]] static token generate(
+        Entropy entropy = {}) {
         std::array<unsigned char, 16> raw{};
         std::size_t filled = 0;
         while (filled < raw.size()) {

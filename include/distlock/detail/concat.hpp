@@ -22,7 +22,7 @@ class text_piece {
     template <std::integral T>
     constexpr text_piece(T number) : number_(static_cast<std::int64_t>(number)), is_number_(true) {}
 
-    void append_to(std::string& out) const {
+    [[gnu::noinline, gnu::cold]] void append_to(std::string& out) const {
         if (!is_number_) {
             out.append(text_.data(), text_.size());
             return;

@@ -7,7 +7,7 @@
 //     void observe(...);                                       // a lease_observer is told of the loss
 //     std::stop_token lost(callback_pool&, time_point now);    // is stopped by the loss
 //     bool has_listeners() const;
-//     bool notify_loss(callback_pool&, time_point now);        // if it is lost
+//     [[gnu::noinline]] bool notify_loss(callback_pool&, time_point now);        // if it is lost
 //     renewal::news on_renewal(const renew_outcome&, time_point sent, time_point now);
 //     bool on_master_change(time_point at);
 //     void ask_why(background_io&, dialect, now);              // before an observer is told of a loss
@@ -58,7 +58,8 @@ class acquisition {
     static constexpr std::chrono::seconds longest_question{1};
 
     /// `late_until`: until then an earlier request by the same token may still arrive.
-    acquisition(const grant& got, const lease_terms& terms, const holder& by, time_point late_until)
+    [[gnu::noinline]] acquisition(const grant& got, const lease_terms& terms, const holder& by,
+                                  time_point late_until)
         : owner_(got.token),
           lease_(terms, got.ttl, got.sent, got.came, jitter_seed(got.token)),
           by_(by),
@@ -66,6 +67,10 @@ class acquisition {
           granted_fence_(by.fence),
           granted_at_(got.came),
           late_until_(late_until) {}
+
+    [[gnu::noinline]] acquisition(acquisition&&) noexcept = default;
+    [[gnu::noinline]] acquisition& operator=(acquisition&&) noexcept = default;
+    [[gnu::noinline]] ~acquisition() = default;
 
     const token& owner() const noexcept { return owner_; }
     const renewal& lease() const noexcept { return lease_; }
@@ -80,7 +85,7 @@ class acquisition {
     /// Effects: `observer` is told of the loss.
     /// Throws: std::system_error, std::bad_alloc.
     [[gnu::cold]] void observe(std::shared_ptr<lease_observer> observer, const std::string& name,
-                 callback_pool& callbacks) {
+                               callback_pool& callbacks) {
         on_loss_ =
             std::make_unique<tell_of_loss>(std::make_shared<loss_notice>(std::move(observer), name, owner_));
         callbacks.reserve_thread();
@@ -106,7 +111,7 @@ class acquisition {
 
     /// Effects: if it is lost, those who asked are told, once.
     /// Returns: whether it is lost.
-    bool notify_loss(callback_pool& callbacks, time_point now) noexcept {
+    [[gnu::noinline]] bool notify_loss(callback_pool& callbacks, time_point now) noexcept {
         const auto why = lease_.lost(now);
         if (!why) return false;
         if (on_stop_) callbacks.post(std::move(on_stop_));
@@ -139,8 +144,8 @@ class acquisition {
     }
 
     /// Effects: `observer` is told that a renewal failed.
-    [[gnu::cold]] void warn(std::shared_ptr<lease_observer> observer, const std::string& name, callback_pool& callbacks,
-              time_point now) const noexcept {
+    [[gnu::cold]] void warn(std::shared_ptr<lease_observer> observer, const std::string& name,
+                            callback_pool& callbacks, time_point now) const noexcept {
         try {
             callbacks.post(std::make_unique<tell_of_risk>(std::move(observer), name, lease_.until() - now));
         } catch (...) {
@@ -149,8 +154,9 @@ class acquisition {
     }
 
     /// Effects: `observer` is told that another server took the place of the master.
-    [[gnu::cold]] static void tell_master_changed(std::shared_ptr<lease_observer> observer, const std::string& name,
-                                    callback_pool& callbacks) noexcept {
+    [[gnu::cold]] static void tell_master_changed(std::shared_ptr<lease_observer> observer,
+                                                  const std::string& name,
+                                                  callback_pool& callbacks) noexcept {
         try {
             callbacks.post(std::make_unique<tell_of_master>(std::move(observer), name));
         } catch (...) {
@@ -212,8 +218,8 @@ class acquisition {
     // not for long: the lock object may be gone by then.
     class question final : public background_task, public deadline {
       public:
-        [[gnu::cold]] question(const any_dialect& dialect, const std::shared_ptr<loss_notice>& notice, loss_reason why,
-                 background_io& io)
+        [[gnu::cold]] question(const any_dialect& dialect, const std::shared_ptr<loss_notice>& notice,
+                               loss_reason why, background_io& io)
             : asked_(dialect.forced(notice->name)),
               io_(io),
               tells_(std::make_unique<tell_of_loss>(notice, why)),

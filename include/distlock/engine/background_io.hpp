@@ -103,7 +103,8 @@ class background_runner final : public timer_runner {
     }
 
     [[gnu::cold]] std::shared_ptr<blocking_work> run(std::span<timer_item* const> due, time_point now,
-                                       std::span<time_point> next, bool last) noexcept override {
+                                                     std::span<time_point> next,
+                                                     bool last) noexcept override {
         steps_.clear();
         for (std::size_t i = 0; i < due.size(); ++i) {
             auto& one = static_cast<background_task&>(*due[i]);

@@ -77,9 +77,9 @@ class background_release final : public background_task {
 
     /// Effects: releases by `owner` in the background from `at` on. Where there is no memory or no thread for it, or `most` of the
     /// kind, the lease ends it.
-    [[gnu::cold]] static void repeat(const std::shared_ptr<background_release>& mine, background_io& io, const token& owner,
-                       const release& how, time_point at,
-                       std::size_t most = background_io::most_adopted) noexcept {
+    [[gnu::cold]] static void repeat(const std::shared_ptr<background_release>& mine, background_io& io,
+                                     const token& owner, const release& how, time_point at,
+                                     std::size_t most = background_io::most_adopted) noexcept {
         const distlock::detail::annotated_lock guard(mine->lock_);
         mine->owner_ = owner;
         mine->machine_ = how;

@@ -42,6 +42,6 @@ class joint_member {
 /// Throws: what their acquire() throws; error(errc::deadlock) when two are one lock. None of them is held then.
 template <class Lazy = void>
 lock_core::result acquire_all(std::span<joint_member*> members, clock::time_point until,
-                                              const std::stop_token& stop);
+                              const std::stop_token& stop);
 
 }  // namespace distlock::engine

@@ -183,7 +183,7 @@ class taken_members {
 
 template <class Lazy>
 lock_core::result acquire_all(std::span<joint_member*> members, clock::time_point until,
-                                              const std::stop_token& stop) {
+                              const std::stop_token& stop) {
     joint::put_in_order<Lazy>(members);
     joint::taken_members<Lazy> taken(members);
     lock_core::result last;

@@ -46,7 +46,8 @@ class kept_hold final : public background_task {
 
   public:
     /// `io` outlives what it has adopted.
-    [[gnu::cold]] kept_hold(background_io& io, std::shared_ptr<const any_dialect> dialect, const unlocked_early& what)
+    [[gnu::cold]] kept_hold(background_io& io, std::shared_ptr<const any_dialect> dialect,
+                            const unlocked_early& what)
         : io_(io),
           dialect_(std::move(dialect)),
           owner_(what.owner),

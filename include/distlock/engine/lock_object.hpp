@@ -51,7 +51,7 @@ class lock_object final : public lock_core, background_task, deadline {
   public:
     /// Preconditions: the options are checked.
     [[gnu::cold]] lock_object(std::shared_ptr<background_io> io, std::shared_ptr<const any_dialect> dialect,
-                const lock_options& options, std::shared_ptr<lease_observer> observer)
+                              const lock_options& options, std::shared_ptr<lease_observer> observer)
         : options_(in_effect(options)),
           io_(std::move(io)),
           time_(io_->time()),
@@ -155,7 +155,7 @@ class lock_object final : public lock_core, background_task, deadline {
         const distlock::detail::annotated_lock guard(mutex_);
         return has(serial) ? threads_.held()->lease().until() : time_point{};
     }
-    std::stop_token lost(std::uint64_t serial) const override {
+    [[gnu::cold]] std::stop_token lost(std::uint64_t serial) const override {
         if (in_forked_child()) return distlock::detail::stopped_token();
         const distlock::detail::annotated_lock guard(mutex_);
         if (!has(serial)) return distlock::detail::stopped_token();
@@ -172,7 +172,7 @@ class lock_object final : public lock_core, background_task, deadline {
         const distlock::detail::annotated_lock guard(mutex_);
         return has(0) ? threads_.held()->held_by().fence : 0;
     }
-    duration residual() const noexcept override {
+    [[gnu::cold]] duration residual() const noexcept override {
         if (in_forked_child()) return {};
         auto last = releaser_.latest_expiry();
         {
@@ -227,7 +227,7 @@ class lock_object final : public lock_core, background_task, deadline {
         return io_->connection().can.acknowledge ? longest : std::min(longest, answer_time() / 2);
     }
 
-    acquire_limits limits(time_point until, bool once) const {
+    [[gnu::noinline]] acquire_limits limits(time_point until, bool once) const {
         const auto usual = waits_ == waiting_manner::polls ? distlock::detail::default_recheck
                                                            : distlock::detail::default_look;
         return {.lease = dialect_->lease(),
@@ -250,11 +250,11 @@ class lock_object final : public lock_core, background_task, deadline {
     }
 
     [[gnu::noinline, gnu::cold]] error no_thread(const std::system_error& why) const {
-        return {errc::no_thread, distlock::detail::concat({"lock ", distlock::detail::printable(name(), 100),
-                                                           ": ", why.what()})};
+        return {errc::no_thread, distlock::detail::concat(
+                                     {"lock ", distlock::detail::printable(name(), 100), ": ", why.what()})};
     }
 
-    bool has(std::uint64_t serial) const noexcept DISTLOCK_REQUIRES(mutex_) {
+    [[gnu::noinline]] bool has(std::uint64_t serial) const noexcept DISTLOCK_REQUIRES(mutex_) {
         return threads_.has(std::this_thread::get_id(), serial);
     }
 
@@ -270,7 +270,7 @@ class lock_object final : public lock_core, background_task, deadline {
     }
 
     // Preconditions: may_go_remote().
-    void start_remote() noexcept DISTLOCK_REQUIRES(mutex_) {
+    [[gnu::noinline]] void start_remote() noexcept DISTLOCK_REQUIRES(mutex_) {
         status_.begin();
         auto lost = threads_.start_remote();
         if (!lost) return;
@@ -384,7 +384,7 @@ class lock_object final : public lock_core, background_task, deadline {
     }
 
     // `came`: when this thread did.
-    bool out_of_patience(time_point came) const {
+    [[gnu::cold]] bool out_of_patience(time_point came) const {
         using distlock::detail::rounding;
         const auto since = std::max(came, status_.trouble_since());
         const auto longest =
@@ -396,7 +396,7 @@ class lock_object final : public lock_core, background_task, deadline {
     bool reached(time_point until) const { return until != time_point::max() && time_.now() >= until; }
 
     // Effects: the next thread of ours asks the server, if there is one.
-    void end_remote() noexcept DISTLOCK_REQUIRES(mutex_) {
+    [[gnu::noinline]] void end_remote() noexcept DISTLOCK_REQUIRES(mutex_) {
         auto* const next = threads_.end_remote();
         if (next == nullptr) return status_.end();
         status_.begin();  // a try that waits for the first answer waits for that of the next thread
@@ -431,7 +431,7 @@ class lock_object final : public lock_core, background_task, deadline {
     }
 
     // Half of the time is left to ask in, and all of it where another thread of ours waits for the answer.
-    void back_off(time_point until, const std::stop_token& stop) {
+    [[gnu::noinline]] void back_off(time_point until, const std::stop_token& stop) {
         const auto pause_end = backoff_.until();
         if (!pause_end) return;
         const auto now = time_.now();
@@ -439,7 +439,8 @@ class lock_object final : public lock_core, background_task, deadline {
             status_.pause(std::min(*pause_end, now + (until - now) / 2), stop, time_);
     }
 
-    grant ask(const acquire_limits& limits, const std::stop_token& stop, joint_asker* together = nullptr) {
+    [[gnu::noinline]] grant ask(const acquire_limits& limits, const std::stop_token& stop,
+                                joint_asker* together = nullptr) {
         const auto leave = [&](const token& owner, bool in_doubt) noexcept {
             releaser_.leave(owner, in_doubt ? certainty::in_doubt : certainty::granted, stop);
         };
@@ -448,7 +449,8 @@ class lock_object final : public lock_core, background_task, deadline {
     }
 
     // Throws: when the lease cannot be watched; the lock is given back then.
-    result hold(const grant& got, bool guarded, const std::stop_token& stop) DISTLOCK_EXCLUDES(mutex_) {
+    [[gnu::noinline]] result hold(const grant& got, bool guarded, const std::stop_token& stop)
+        DISTLOCK_EXCLUDES(mutex_) {
         try {
             const distlock::detail::annotated_lock guard(mutex_);
             return begin_hold(got, guarded);
@@ -491,7 +493,7 @@ class lock_object final : public lock_core, background_task, deadline {
         messages_.forget();
     }
 
-    result not_granted(const grant& got) DISTLOCK_EXCLUDES(mutex_) {
+    [[gnu::noinline]] result not_granted(const grant& got) DISTLOCK_EXCLUDES(mutex_) {
         const auto cause = got.what == grant::kind::failed ? got.cause : errc{};
         // Made while this thread is the remote one: where there is no memory for it, the next one's turn comes once.
         result told = cause != errc{} ? failed(cause, got.trouble) : result{.without_ttl = got.without_ttl};
@@ -509,7 +511,7 @@ class lock_object final : public lock_core, background_task, deadline {
 
     // Preconditions: there is an acquisition.
     // Effects: it is over for its owner.
-    parting part() noexcept DISTLOCK_REQUIRES(mutex_) {
+    [[gnu::noinline]] parting part() noexcept DISTLOCK_REQUIRES(mutex_) {
         const auto now = time_.now();
         // It is called with the mutex.
         const auto schedule = [this](const renewal& lease) DISTLOCK_UNCHECKED { schedule_renewal(lease); };
@@ -539,7 +541,8 @@ class lock_object final : public lock_core, background_task, deadline {
     }
     // Preconditions: too_early(); it is not held any more.
     // Effects: the background releases it in time. Returns: what to tell who unlocks it.
-    [[gnu::cold]] release_outcome keep(const acquisition& one, time_point now) noexcept DISTLOCK_REQUIRES(mutex_) {
+    [[gnu::cold]] release_outcome keep(const acquisition& one, time_point now) noexcept
+        DISTLOCK_REQUIRES(mutex_) {
         if (renewing_.granted_serial == one.granted_serial()) renewing_.granted_serial = 0;
         bool is_kept = false;
         try {
@@ -555,7 +558,8 @@ class lock_object final : public lock_core, background_task, deadline {
     }
 
     // A renewal that is on its way is not waited for: what comes of it, by this token, is released next or finds nothing.
-    ended_acquisition ended(acquisition mine, time_point now) noexcept DISTLOCK_REQUIRES(mutex_) {
+    [[gnu::noinline]] ended_acquisition ended(acquisition mine, time_point now) noexcept
+        DISTLOCK_REQUIRES(mutex_) {
         status_.begin();
         mine.notify_loss(io_->callbacks(), now);
         auto expiry = mine.lease().latest_expiry();
@@ -567,7 +571,7 @@ class lock_object final : public lock_core, background_task, deadline {
                 now < mine.late_until() ? certainty::in_doubt : certainty::granted};
     }
 
-    release_outcome complete(const parting& p) noexcept DISTLOCK_EXCLUDES(mutex_) {
+    [[gnu::noinline]] release_outcome complete(const parting& p) noexcept DISTLOCK_EXCLUDES(mutex_) {
         if (p.next != nullptr) {
             p.next->wake_up();
             return release_outcome::released;
@@ -584,11 +588,11 @@ class lock_object final : public lock_core, background_task, deadline {
     }
 
     // Throws: std::system_error, std::bad_alloc.
-    void schedule_deadline() const DISTLOCK_REQUIRES(mutex_) {
+    [[gnu::noinline]] void schedule_deadline() const DISTLOCK_REQUIRES(mutex_) {
         io_->deadlines().schedule(const_cast<lock_object&>(*this), threads_.held()->lease().until());
     }
     // Returns: whether somebody will wake the first waiter when the lease ends.
-    bool deadline_is_set() noexcept DISTLOCK_REQUIRES(mutex_) {
+    [[gnu::noinline]] bool deadline_is_set() noexcept DISTLOCK_REQUIRES(mutex_) {
         try {
             schedule_deadline();
             unwatched_ = false;
@@ -608,7 +612,7 @@ class lock_object final : public lock_core, background_task, deadline {
     }
 
     // Throws: std::system_error, std::bad_alloc.
-    void schedule_renewal(const renewal& lease) DISTLOCK_REQUIRES(mutex_) {
+    [[gnu::noinline]] void schedule_renewal(const renewal& lease) DISTLOCK_REQUIRES(mutex_) {
         if (lease.due() >= renewal_at_) return;  // most are released before the first one is due
         io_->schedule(*this, lease.due());
         renewal_at_ = lease.due();
@@ -637,7 +641,7 @@ class lock_object final : public lock_core, background_task, deadline {
     }
     // What too few replicas have does not count; it is not undone either.
     [[gnu::cold]] time_point end_both(const reply& answer, const reply& replicated, time_point sent,
-                        time_point came) noexcept override {
+                                      time_point came) noexcept override {
         auto outcome = dialect_->read_renew(answer);
         const bool enough = replicas_->read(replicated).what == acknowledgement::kind::enough;
         if (outcome.what == renew_outcome::kind::kept && !enough) outcome.what = renew_outcome::kind::later;
@@ -661,8 +665,8 @@ class lock_object final : public lock_core, background_task, deadline {
         return renewal_at_ = held != nullptr ? held->lease().due() : time_point::max();
     }
 
-    [[gnu::cold]] void on_renewal(acquisition& held, const renew_outcome& outcome, time_point sent, time_point now) noexcept
-        DISTLOCK_REQUIRES(mutex_) {
+    [[gnu::cold]] void on_renewal(acquisition& held, const renew_outcome& outcome, time_point sent,
+                                  time_point now) noexcept DISTLOCK_REQUIRES(mutex_) {
         switch (held.on_renewal(outcome, sent, now)) {
             case renewal::news::none:
                 break;

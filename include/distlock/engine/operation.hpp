@@ -234,7 +234,7 @@ class operation {
         return result_.token;
     }
 
-    void follow(const acquire_step& step, const event& last, action& next) {
+    [[gnu::noinline]] void follow(const acquire_step& step, const event& last, action& next) {
         using kind = acquire_step::kind;
         if (step.leave_first) {
             next.leave = action::leaving{result_.token, step.in_doubt};
@@ -265,14 +265,15 @@ class operation {
         return exchanged_ != nullptr ? dialect_.exchange(owner, *exchanged_) : dialect_.look(owner);
     }
 
-    void send(phase what, const command& cmd, action& next) {
+    [[gnu::noinline]] void send(phase what, const command& cmd, action& next) {
         next.what = action::kind::send;
         next.command.emplace(cmd).until(until_);
         phase_ = what;
     }
 
     // Half of the time is left for the answer.
-    void send_replicated(phase what, const command& cmd, clock::time_point now, action& next) {
+    [[gnu::noinline]] void send_replicated(phase what, const command& cmd, clock::time_point now,
+                                           action& next) {
         send(what, cmd, next);
         if (replicas_ == 0) return;
         const auto left = std::chrono::floor<std::chrono::milliseconds>((until_ - now) / 2);
@@ -287,7 +288,7 @@ class operation {
 
     // A process subscribes before it joins, and knows the token before it is sent. Without messages it joins all the same, unless
     // the subscription comes into force at once; half of the time is left to ask in.
-    void enter(enter_mode mode, clock::time_point now, action& next) {
+    [[gnu::noinline]] void enter(enter_mode mode, clock::time_point now, action& next) {
         if (mode != enter_mode::join || hearing_ == hearing::messages)
             return send(phase::entering, dialect_.enter(live_token(), mode), next);
         live_token();
@@ -310,8 +311,8 @@ class operation {
         send(phase::entering, dialect_.enter(result_.token, enter_mode::join), next);
     }
 
-    void on_outcome(const acquire_outcome& outcome, const event& what, action& next,
-                    const std::optional<acknowledgement>& replicated = {}) {
+    [[gnu::noinline]] void on_outcome(const acquire_outcome& outcome, const event& what, action& next,
+                                      const std::optional<acknowledgement>& replicated = {}) {
         const bool busy = outcome.what == outcome_kind::busy;
         result_.came = what.now;
         result_.contended = result_.contended || busy || outcome.awaited;
@@ -346,7 +347,7 @@ class operation {
         result_.trouble = says_why ? answer.text() : "the reply makes no sense";
     }
 
-    void wait(clock::time_point now, action& next) {
+    [[gnu::noinline]] void wait(clock::time_point now, action& next) {
         phase_ = phase::waiting;
         next.what = waits_ == waiting_manner::polls ? action::kind::pause : action::kind::wait;
         next.until = until_;
@@ -369,7 +370,7 @@ class operation {
         next.unheard_until = what.now + distlock::detail::default_recheck;
     }
 
-    void on_wait(const event& what, action& next) {
+    [[gnu::noinline]] void on_wait(const event& what, action& next) {
         if (what.what == event::kind::message) {
             if (waits_ == waiting_manner::woken) return scatter(what.now, next);
             const auto given = dialect_.read_message(what.text);
@@ -396,7 +397,7 @@ class operation {
         next.until = std::min(until_, now + scatter_.up_to(longest));
     }
 
-    void end(const acquire_step& step, clock::time_point now, action& next) {
+    [[gnu::noinline]] void end(const acquire_step& step, clock::time_point now, action& next) {
         result_.cause = step.cause;
         result_.without_ttl = step.without_ttl;
         if (step.what == acquire_step::kind::gave_up) result_.what = grant::kind::gave_up;

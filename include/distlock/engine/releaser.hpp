@@ -49,8 +49,8 @@ class releaser {
 
   public:
     /// `answer_time`: how long an answer may be on its way.
-    [[gnu::cold]] releaser(std::shared_ptr<background_io> io, std::shared_ptr<const any_dialect> dialect, release_mode mode,
-             std::chrono::milliseconds answer_time)
+    [[gnu::cold]] releaser(std::shared_ptr<background_io> io, std::shared_ptr<const any_dialect> dialect,
+                           release_mode mode, std::chrono::milliseconds answer_time)
         : io_(std::move(io)),
           dialect_(std::move(dialect)),
           answer_time_(answer_time),
@@ -107,7 +107,7 @@ class releaser {
     /// Effects: releases by `owner` in the background until `latest_expiry`, at first after `delay`; where there is no memory or no
     /// thread for it, the lease ends it.
     [[gnu::cold]] void repeat(const token& owner, certainty sure, time_point latest_expiry,
-                clock::duration delay = {}) noexcept {
+                              clock::duration delay = {}) noexcept {
         try {
             auto mine = in_background();
             const bool granted = sure == certainty::granted;
@@ -175,7 +175,7 @@ class releaser {
 
     // The body is sent: nobody would wait for it once the server had said that it lacks it.
     [[gnu::cold]] release_outcome release_by(const token& owner, time_point answer_by,
-                               const std::stop_token& stop) noexcept {
+                                             const std::stop_token& stop) noexcept {
         command cmd = dialect_->release(owner).with_body();
         cmd.until(answer_by).until(stop);
         return dialect_->read_release(io_->connection().execute(cmd)).what;

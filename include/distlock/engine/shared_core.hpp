@@ -39,13 +39,11 @@ class shared_core : public lock_core {
 };
 
 /// Preconditions: the options are checked.
-/// A template, as what makes it: who needs none compiles none.
+/// A template: a program that makes none compiles none of its code.
 template <class Lazy>
-std::unique_ptr<shared_core> make_shared_core(std::shared_ptr<background_io> io,
-                                                              const std::string& name,
-                                                              const lock_options& options,
-                                                              const waiters_channel& channel,
-                                                              std::shared_ptr<lease_observer> observer);
+std::unique_ptr<shared_core> make_shared_core(std::shared_ptr<background_io> io, const std::string& name,
+                                              const lock_options& options, const waiters_channel& channel,
+                                              std::shared_ptr<lease_observer> observer);
 
 /// Throws: as lock_core_of().
 template <class Clock, connection Conn>

@@ -423,18 +423,16 @@ class shared_object final : public shared_core {
 };
 
 template <class Lazy>
-std::unique_ptr<shared_core> make_shared_core(std::shared_ptr<background_io> io,
-                                                              const std::string& name,
-                                                              const lock_options& options,
-                                                              const waiters_channel& channel,
-                                                              std::shared_ptr<lease_observer> observer) {
+std::unique_ptr<shared_core> make_shared_core(std::shared_ptr<background_io> io, const std::string& name,
+                                              const lock_options& options, const waiters_channel& channel,
+                                              std::shared_ptr<lease_observer> observer) {
     auto writers =
         std::make_shared<const any_dialect_of<exclusive_handoff>>(name, options, channel.name, channel.kind);
     auto readers =
         std::make_shared<const any_dialect_of<shared_handoff>>(name, options, channel.name, channel.kind);
     auto core = make_lock_core(io, std::move(writers), options, observer);
     return std::make_unique<shared_object<Lazy>>(std::move(io), std::move(core), std::move(readers), options,
-                                           std::move(observer));
+                                                 std::move(observer));
 }
 #ifdef DISTLOCK_SEPARATE_COMPILATION
 template std::unique_ptr<shared_core> make_shared_core<void>(std::shared_ptr<background_io>,

@@ -148,7 +148,8 @@ class timer_thread {
             std::vector<std::shared_ptr<const void>> given_up;  // destroyed without the lock
         };
 
-        [[gnu::cold]] state(time_source reads, std::unique_ptr<timer_runner> r) : time(reads), runner(std::move(r)) {}
+        [[gnu::cold]] state(time_source reads, std::unique_ptr<timer_runner> r)
+            : time(reads), runner(std::move(r)) {}
 
         void schedule(item& i, time_point at) {
             const lock_type guard(lock);

@@ -16,6 +16,7 @@
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
 #include <distlock/detail/concat.hpp>
+#include <distlock/detail/function_ref.hpp>
 #include <distlock/detail/leaked_in_child.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/hiredis/posted_replies.hpp>
@@ -45,7 +46,9 @@ class channel {
     }
 
     /// Effects: from when `ended` is requested on the stream is over, whoever uses it.
-    [[gnu::cold]] void end_with(const std::stop_token& ended) { on_end_.get().emplace(ended, shutter{socket_}); }
+    [[gnu::cold]] void end_with(const std::stop_token& ended) {
+        on_end_.get().emplace(ended, shutter{socket_});
+    }
 
     /// Effects: ends the waits of the thread that uses it: the stream is over. From any thread.
     void shut_down() noexcept { socket_.shut_down(); }
@@ -184,8 +187,7 @@ class channel {
 
     explicit channel(stream_socket socket) : socket_(std::move(socket)) {}
 
-    template <class Run>
-    reply until_stopped(const std::stop_token* stop, Run run) {
+    reply until_stopped(const std::stop_token* stop, function_ref<reply()> run) {
         if (stop == nullptr) return run();
         if (stop->stop_requested()) return reply::not_sent(errc::cancelled, "stopped");
         // The socket's own end is what ends every wait for it: no descriptor is needed, and no system call more.
@@ -226,7 +228,7 @@ class channel {
     }
 
     // Returns: what failed, if anything did.
-    std::optional<reply> send(const command& cmd, clock::time_point deadline) {
+    [[gnu::noinline]] std::optional<reply> send(const command& cmd, clock::time_point deadline) {
         plain_.clear();
         encode(cmd);
         std::size_t sent = 0;
@@ -280,7 +282,7 @@ class channel {
 
     // Effects: sends what is in plain_; `sent` counts bytes, under TLS those of the session.
     // Returns: done, or why not; closed when the TLS session is.
-    io hand_over(clock::time_point deadline, std::size_t& sent) {
+    [[gnu::noinline]] io hand_over(clock::time_point deadline, std::size_t& sent) {
         broken_ = true;  // until the exchange is complete
         if (!session_) return ended_ = socket_.send(plain_, deadline, sent);
         sealed_.clear();
@@ -346,8 +348,8 @@ class channel {
 
     // Effects: waits for bytes and gives them to the reader.
     // Returns: why there are none, if so.
-    std::optional<reply> hear(std::array<char, 16384>& buffer, std::string_view& bytes,
-                              clock::time_point deadline, int stop_fd) {
+    [[gnu::noinline]] std::optional<reply> hear(std::array<char, 16384>& buffer, std::string_view& bytes,
+                                                clock::time_point deadline, int stop_fd) {
         if (reader_.failure() != errc{}) return lost(reader_.failure(), "the reply cannot be read");
         ended_ = socket_.receive(buffer, bytes, deadline, stop_fd);
         switch (ended_) {
@@ -372,21 +374,21 @@ class channel {
         posted_.settle(std::move(answer));
         if (posted_.count() == 0) left_ = false;
     }
-    void note(const reply& answer) noexcept {
+    [[gnu::noinline]] void note(const reply& answer) noexcept {
         if (!answer.is(reply_kind::error)) return;
         if (says_role_changed(answer.text())) demoted_ = true;
         if (says_too_many_clients(answer.text())) turned_away_ = true;
     }
 
     // RESP: an array of length-prefixed strings, so that any byte may stand in any argument.
-    void encode(const command& cmd) {
+    [[gnu::noinline]] void encode(const command& cmd) {
         header('*', cmd.argv().size());
         for (const std::string_view argument : cmd.argv()) {
             header('$', argument.size());
             plain_.append(argument).append("\r\n");
         }
     }
-    void header(char mark, std::size_t count) {
+    [[gnu::noinline]] void header(char mark, std::size_t count) {
         std::array<char, 24> digits;
         const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), count).ptr;
         plain_ += mark;

@@ -33,7 +33,8 @@ namespace distlock {
 namespace detail {
 /// Throws: as the constructors of cluster_connection.
 template <class Lazy>
-std::unique_ptr<connection_pool> make_cluster_pool(const cluster_uri& where, std::shared_ptr<const secure_layer> secure);
+std::unique_ptr<connection_pool> make_cluster_pool(const cluster_uri& where,
+                                                   std::shared_ptr<const secure_layer> secure);
 }  // namespace detail
 
 /// A connection to the masters of a Cluster, for any number of threads: to each of them what hiredis_connection is to one server.
@@ -63,7 +64,7 @@ class cluster_connection {
     /// Effects: none on the network: the first command connects.
     /// Throws: error(errc::invalid_uri), also for a secure_layer without rediss+cluster://; error(errc::tls_unavailable) for
     /// rediss+cluster:// without a secure_layer.
-    // They are templates for the sake of who makes none, and compiles nothing of it then.
+    // Templates: a program that makes no such connection compiles none of its code.
     template <class Lazy = void>
     explicit cluster_connection(std::string_view where) : cluster_connection(where, nullptr) {}
     template <class Lazy = void>

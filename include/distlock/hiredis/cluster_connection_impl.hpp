@@ -14,11 +14,13 @@
 namespace distlock::detail {
 
 template <class Lazy>
-std::unique_ptr<connection_pool> make_cluster_pool(const cluster_uri& where, std::shared_ptr<const secure_layer> secure) {
+std::unique_ptr<connection_pool> make_cluster_pool(const cluster_uri& where,
+                                                   std::shared_ptr<const secure_layer> secure) {
     return std::make_unique<cluster_pool<Lazy>>(where, std::move(secure));
 }
 #ifdef DISTLOCK_SEPARATE_COMPILATION
-template std::unique_ptr<connection_pool> make_cluster_pool<void>(const cluster_uri&, std::shared_ptr<const secure_layer>);
+template std::unique_ptr<connection_pool> make_cluster_pool<void>(const cluster_uri&,
+                                                                  std::shared_ptr<const secure_layer>);
 #endif
 
 }  // namespace distlock::detail

@@ -106,7 +106,7 @@ class cluster_pool final : public connection_pool {
     }
 
     std::shared_ptr<subscription> subscribe(std::string_view channel) override {
-        if (current_process() != process_) throw error(errc::wrong_process, shown_);
+        if (current_process() != process_) throw_error(errc::wrong_process, {shown_});
         const annotated_lock guard(lock_);
         auto& one = subscriber_.get();
         if (!one) {
@@ -116,7 +116,9 @@ class cluster_pool final : public connection_pool {
         return one->subscribe(channel);
     }
 
-    void on_master_change(std::weak_ptr<master_listener> who) override { nodes_.on_master_change(std::move(who)); }
+    void on_master_change(std::weak_ptr<master_listener> who) override {
+        nodes_.on_master_change(std::move(who));
+    }
 
     void follow() override {
         if (current_process() != process_) return;

@@ -34,7 +34,7 @@ class handshake {
     /// Effects: connects, starts TLS where `secure` is given, authenticates, selects the database, asks for the role; all before
     /// `deadline` and until `stop_fd` can be read (none: -1).
     [[gnu::cold]] static opened open(const uri& server, resolver& names, const secure_layer* secure,
-                       clock::time_point deadline, int stop_fd, role needed = role::any) {
+                                     clock::time_point deadline, int stop_fd, role needed = role::any) {
         std::string failure;
         auto socket = stream_socket::connect(server, names, deadline, stop_fd, failure);
         if (!socket) return {nullptr, reply::not_sent(errc::unreachable, concat({"connect: ", failure}))};
@@ -111,8 +111,9 @@ class handshake {
         return reply::not_sent(errc::unreachable, concat({step, ": the server closed the connection"}));
     }
 
-    [[gnu::cold]] static std::optional<reply> start_tls(channel& made, const uri& server, const secure_layer& secure,
-                                          clock::time_point deadline, int stop_fd) {
+    [[gnu::cold]] static std::optional<reply> start_tls(channel& made, const uri& server,
+                                                        const secure_layer& secure,
+                                                        clock::time_point deadline, int stop_fd) {
         const auto refused = [](const std::string& why) {
             return reply::not_sent(errc::tls_failed, concat({"TLS: ", why}));
         };

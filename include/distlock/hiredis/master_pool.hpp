@@ -25,9 +25,9 @@
 #include <distlock/detail/system_io.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/hiredis/channel.hpp>
+#include <distlock/hiredis/connection_pool.hpp>
 #include <distlock/hiredis/handshake.hpp>
 #include <distlock/hiredis/node_pool.hpp>
-#include <distlock/hiredis/connection_pool.hpp>
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/hiredis/sentinel_inquiry.hpp>
 #include <distlock/hiredis/socket.hpp>
@@ -61,9 +61,9 @@ class master_pool final : public connection_pool, upkeep, channel_source {
           inquiry_(where, secure_),
           watch_(name_) {
         const bool encrypted = like_.scheme == uri_scheme::tls;
-        if (encrypted && !secure_) throw error(errc::tls_unavailable, shown_);
+        if (encrypted && !secure_) throw_error(errc::tls_unavailable, {shown_});
         if (!encrypted && secure_)
-            throw error(errc::invalid_uri, shown_ + " with TLS; write rediss+sentinel://");
+            throw_error(errc::invalid_uri, {shown_, " with TLS; write rediss+sentinel://"});
     }
     master_pool(const master_pool&) = delete;
     master_pool& operator=(const master_pool&) = delete;
@@ -123,7 +123,7 @@ class master_pool final : public connection_pool, upkeep, channel_source {
     }
 
     std::shared_ptr<subscription> subscribe(std::string_view name) override {
-        if (current_process() != process_) throw error(errc::wrong_process, shown_);
+        if (current_process() != process_) throw_error(errc::wrong_process, {shown_});
         const annotated_lock guard(lock_);
         auto& one = subscriber_.get();
         if (!one)

@@ -19,6 +19,7 @@
 #include <distlock/base/error.hpp>
 #include <distlock/base/time_source.hpp>
 #include <distlock/detail/concat.hpp>
+#include <distlock/detail/function_ref.hpp>
 #include <distlock/detail/leaked_in_child.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/system.hpp>
@@ -43,8 +44,8 @@ class node_pool {
   public:
     /// `superseded`: when that is requested every socket ends, whoever uses it. `needed`: what the server has to be.
     /// Effects and Throws: as hiredis_connection.
-    [[gnu::cold]] node_pool(uri where, std::shared_ptr<const secure_layer> secure, std::stop_token superseded = {},
-              handshake::role needed = handshake::role::any)
+    [[gnu::cold]] node_pool(uri where, std::shared_ptr<const secure_layer> secure,
+                            std::stop_token superseded = {}, handshake::role needed = handshake::role::any)
         : where_(std::move(where)),
           shown_(redacted(where_)),
           secure_(std::move(secure)),
@@ -52,8 +53,8 @@ class node_pool {
           needed_(needed) {
         check_uri(where_);
         const bool encrypted = where_.scheme == uri_scheme::tls;
-        if (encrypted && !secure_) throw error(errc::tls_unavailable, shown_);
-        if (!encrypted && secure_) throw error(errc::invalid_uri, shown_ + " with TLS; write rediss://");
+        if (encrypted && !secure_) throw_error(errc::tls_unavailable, {shown_});
+        if (!encrypted && secure_) throw_error(errc::invalid_uri, {shown_, " with TLS; write rediss://"});
         idle_.reserve(where_.max_idle);
     }
 
@@ -70,7 +71,7 @@ class node_pool {
         });
     }
 
-    void pipeline(std::span<const command> commands, std::span<reply> replies) {
+    [[gnu::cold]] void pipeline(std::span<const command> commands, std::span<reply> replies) {
         if (commands.empty()) return;
         const auto last =
             std::max_element(commands.begin(), commands.end(), [](const auto& a, const auto& b) {
@@ -79,20 +80,7 @@ class node_pool {
         const auto bound = [](const command& one) { return one.bound_to_previous(); };
         if (std::none_of(commands.begin(), commands.end(), bound))
             return run_all(purpose::pipeline, last, nullptr, commands, replies);
-        // One wait for replicas serves all writes before it.
-        std::vector<std::size_t> places;
-        std::vector<command> some;
-        for (std::size_t i = 0; i < commands.size(); ++i) {
-            if (answered_by(commands, i) != i) continue;
-            places.push_back(i);
-            some.push_back(commands[i]);
-        }
-        std::vector<reply> answers(some.size());
-        run_all(purpose::pipeline, last, nullptr, some, answers);
-        for (std::size_t k = 0; k < places.size(); ++k) replies[places[k]] = std::move(answers[k]);
-        for (std::size_t i = 0; i < commands.size(); ++i) {
-            if (const auto by = answered_by(commands, i); by != i) replies[i] = replies[by];
-        }
+        pipeline_with_waits(last, commands, replies);
     }
 
     /// `asking`: as of execute().
@@ -121,7 +109,7 @@ class node_pool {
     }
 
     [[gnu::cold]] std::shared_ptr<subscription> subscribe(std::string_view name) {
-        if (current_process() != process_) throw error(errc::wrong_process, shown_);
+        if (current_process() != process_) throw_error(errc::wrong_process, {shown_});
         const annotated_lock guard(idle_lock_);
         auto& one = subscriber_.get();
         if (!one) {
@@ -197,8 +185,26 @@ class node_pool {
     };
     enum class reserve { missing, here, lent_to_command, lent_to_pipeline };
 
-    void run_all(purpose why, clock::time_point deadline, const std::stop_token* stop,
-                 std::span<const command> commands, std::span<reply> replies) {
+    // One wait for replicas serves all writes before it.
+    [[gnu::cold]] void pipeline_with_waits(clock::time_point last, std::span<const command> commands,
+                                           std::span<reply> replies) {
+        std::vector<std::size_t> places;
+        std::vector<command> some;
+        for (std::size_t i = 0; i < commands.size(); ++i) {
+            if (answered_by(commands, i) != i) continue;
+            places.push_back(i);
+            some.push_back(commands[i]);
+        }
+        std::vector<reply> answers(some.size());
+        run_all(purpose::pipeline, last, nullptr, some, answers);
+        for (std::size_t k = 0; k < places.size(); ++k) replies[places[k]] = std::move(answers[k]);
+        for (std::size_t i = 0; i < commands.size(); ++i) {
+            if (const auto by = answered_by(commands, i); by != i) replies[i] = reply(replies[by]);
+        }
+    }
+
+    [[gnu::noinline]] void run_all(purpose why, clock::time_point deadline, const std::stop_token* stop,
+                                   std::span<const command> commands, std::span<reply> replies) {
         channel::extent done;
         const reply failure = on_a_channel(why, deadline, stop, [&](channel& c, bool) {
             done = {};
@@ -212,8 +218,9 @@ class node_pool {
         }
     }
 
-    template <class Use>
-    reply on_a_channel(purpose why, clock::time_point deadline, const std::stop_token* stop, Use use) {
+    using use_of_channel = function_ref<reply(channel&, bool lent)>;
+    reply on_a_channel(purpose why, clock::time_point deadline, const std::stop_token* stop,
+                       use_of_channel use) {
         if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
         for (bool spare = why == purpose::pipeline;;) {
             pooled mine = take(why, deadline, spare);
@@ -250,8 +257,7 @@ class node_pool {
     // Effects: executes what no other socket could be had for on the one for pipelines, if nobody uses that, and in such a way
     // that giving up does not end it: the locks that are held may be lost with it.
     // Returns: the answer; without one, `otherwise`.
-    template <class Use>
-    reply on_the_reserve(Use& use, reply otherwise) {
+    [[gnu::cold]] reply on_the_reserve(use_of_channel use, reply otherwise) {
         pooled mine = borrow_reserve();
         if (!mine.on) return otherwise;
         reply answer = use(*mine.on, true);
@@ -275,7 +281,8 @@ class node_pool {
     }
 
     // `stop`: until it is requested; null: it will not be. Returns: what failed.
-    [[gnu::cold]] std::optional<reply> open(pooled& fresh, clock::time_point deadline, const std::stop_token* stop) {
+    [[gnu::cold]] std::optional<reply> open(pooled& fresh, clock::time_point deadline,
+                                            const std::stop_token* stop) {
         std::optional<wake_on_stop> wake;
         if (stop != nullptr || superseded_.stop_possible()) {
             try {
@@ -300,7 +307,7 @@ class node_pool {
 
     // Returns: a socket that is kept and can be used; none, when a new one is to be opened. `spare`: for a pipeline a new one is
     // better than the last idle one, and than one on which the server may be silent; then, whether there is such a one.
-    pooled take(purpose why, clock::time_point deadline, bool& spare) {
+    [[gnu::noinline]] pooled take(purpose why, clock::time_point deadline, bool& spare) {
         std::vector<pooled> owing;
         pooled found = next_kept(why, deadline, spare);
         while (found.on) {
@@ -365,7 +372,7 @@ class node_pool {
         return {};
     }
 
-    void give_back(pooled mine) {
+    [[gnu::noinline]] void give_back(pooled mine) {
         const annotated_lock guard(idle_lock_);
         channel& c = *mine.on;
         // Old news are none: what is connected since may lead to the new master.
@@ -393,13 +400,13 @@ class node_pool {
         reserve_ = now;
         if (pipelines_waiting_ > 0) reserve_back_.get().notify_all();
     }
-    pooled lend_reserve(reserve to) noexcept DISTLOCK_REQUIRES(idle_lock_) {
+    [[gnu::noinline]] pooled lend_reserve(reserve to) noexcept DISTLOCK_REQUIRES(idle_lock_) {
         reserve_ = to;
         pooled lent = std::move(kept_reserve_);
         lent.reserved.reset(this);
         return lent;
     }
-    void keep_reserve(pooled mine) noexcept DISTLOCK_REQUIRES(idle_lock_) {
+    [[gnu::noinline]] void keep_reserve(pooled mine) noexcept DISTLOCK_REQUIRES(idle_lock_) {
         kept_reserve_ = std::move(mine);
         reserve_is(reserve::here);
     }

@@ -30,7 +30,8 @@ namespace distlock {
 namespace detail {
 /// Throws: as the constructors of sentinel_connection.
 template <class Lazy>
-std::unique_ptr<connection_pool> make_master_pool(std::string_view where, std::shared_ptr<const secure_layer> secure);
+std::unique_ptr<connection_pool> make_master_pool(std::string_view where,
+                                                  std::shared_ptr<const secure_layer> secure);
 }  // namespace detail
 
 /// A connection to the master of a group of Sentinels, for any number of threads: to each master what hiredis_connection is to one
@@ -58,7 +59,7 @@ class sentinel_connection {
     /// Effects: none on the network: the first command asks the Sentinels.
     /// Throws: error(errc::invalid_uri), also for a secure_layer without rediss+sentinel://; error(errc::tls_unavailable) for
     /// rediss+sentinel:// without a secure_layer.
-    // They are templates for the sake of who makes none, and compiles nothing of it then.
+    // Templates: a program that makes no such connection compiles none of its code.
     template <class Lazy = void>
     explicit sentinel_connection(std::string_view where) : sentinel_connection(where, nullptr) {}
     template <class Lazy = void>

@@ -14,11 +14,13 @@
 namespace distlock::detail {
 
 template <class Lazy>
-std::unique_ptr<connection_pool> make_master_pool(std::string_view where, std::shared_ptr<const secure_layer> secure) {
+std::unique_ptr<connection_pool> make_master_pool(std::string_view where,
+                                                  std::shared_ptr<const secure_layer> secure) {
     return std::make_unique<master_pool<Lazy>>(parse_sentinel_uri(where), std::move(secure));
 }
 #ifdef DISTLOCK_SEPARATE_COMPILATION
-template std::unique_ptr<connection_pool> make_master_pool<void>(std::string_view, std::shared_ptr<const secure_layer>);
+template std::unique_ptr<connection_pool> make_master_pool<void>(std::string_view,
+                                                                 std::shared_ptr<const secure_layer>);
 #endif
 
 }  // namespace distlock::detail

@@ -61,8 +61,8 @@ class stream_socket {
     /// Effects: connects to `server`, whose addresses `names` knows, before `deadline` and until `stop_fd`
     /// can be read (none: -1).
     /// Returns: the socket, or an empty one with `failure` saying what failed.
-    [[gnu::cold]] static stream_socket connect(const uri& server, resolver& names, clock::time_point deadline, int stop_fd,
-                                 std::string& failure) {
+    [[gnu::cold]] static stream_socket connect(const uri& server, resolver& names, clock::time_point deadline,
+                                               int stop_fd, std::string& failure) {
         if (server.scheme == uri_scheme::unix_socket)
             return connect_unix(server.path, deadline, stop_fd, failure);
         resolution found = names.resolve(deadline, stop_fd);
@@ -165,8 +165,8 @@ class stream_socket {
         return deadline > now ? deadline - now : clock::duration::zero();
     }
 
-    [[gnu::cold]] static stream_socket connect_unix(const std::string& path, clock::time_point deadline, int stop_fd,
-                                      std::string& failure) {
+    [[gnu::cold]] static stream_socket connect_unix(const std::string& path, clock::time_point deadline,
+                                                    int stop_fd, std::string& failure) {
         socket_address address;
         auto& un = reinterpret_cast<sockaddr_un&>(address.storage);
         un.sun_family = AF_UNIX;
@@ -175,8 +175,8 @@ class stream_socket {
         return connect_to(address, deadline, stop_fd, failure);
     }
 
-    [[gnu::cold]] static stream_socket connect_to(const socket_address& address, clock::time_point deadline, int stop_fd,
-                                    std::string& failure) {
+    [[gnu::cold]] static stream_socket connect_to(const socket_address& address, clock::time_point deadline,
+                                                  int stop_fd, std::string& failure) {
         stream_socket made(open_socket(address.storage.ss_family, when_busy::fail));
         if (!made) {
             failure = describe(errno);

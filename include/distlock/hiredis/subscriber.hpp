@@ -55,7 +55,7 @@ class subscriber final : public message_reader {
   public:
     /// Both must outlive every read().
     [[gnu::cold]] subscriber(channel_source& sockets, std::chrono::milliseconds connect_timeout,
-               std::chrono::milliseconds command_timeout, upkeep& connection)
+                             std::chrono::milliseconds command_timeout, upkeep& connection)
         : sockets_(sockets),
           connect_timeout_(connect_timeout),
           command_timeout_(command_timeout),
@@ -225,7 +225,7 @@ class subscriber final : public message_reader {
 
     // Effects: `by` becomes the time when another socket is to be opened, if that is sooner. From now on the reader is rung for.
     // Returns: what the server has not been told yet; nothing most of the time.
-    std::vector<request> to_be_said(clock::time_point now, clock::time_point& by) {
+    [[gnu::cold]] std::vector<request> to_be_said(clock::time_point now, clock::time_point& by) {
         std::vector<request> all;
         const annotated_lock guard(lock_);
         listening_ = true;

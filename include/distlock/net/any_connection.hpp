@@ -58,7 +58,7 @@ class any_connection {
     virtual reply execute(const command& cmd) noexcept = 0;
 
     /// Effects: as distlock::execute_all().
-    void execute_all(std::span<const command> commands, std::span<reply> replies) noexcept {
+    [[gnu::cold]] void execute_all(std::span<const command> commands, std::span<reply> replies) noexcept {
         if (!can.pipeline) return one_by_one(commands, replies);
         call_all(commands, replies);
         try {

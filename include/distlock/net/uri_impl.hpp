@@ -136,15 +136,16 @@ namespace detail {
     return static_cast<int>(*number);
 }
 
-[[gnu::cold]] inline std::chrono::milliseconds parse_uri_duration(std::string_view text, std::string_view option) {
+[[gnu::cold]] inline std::chrono::milliseconds parse_uri_duration(std::string_view text,
+                                                                  std::string_view option) {
     const std::size_t unit_at = std::min(text.find_first_not_of("0123456789"), text.size());
     const std::string_view unit = text.substr(unit_at);
     const std::uint64_t scale = unit == "ms" ? 1 : unit == "s" ? 1000 : 0;
     // The upper limit also keeps the product far from overflowing.
     const auto count = parse_number(text.substr(0, unit_at), 1, 3'600'000);
     if (scale == 0 || !count || *count * scale > 3'600'000) {
-        refuse_uri({option,
-                    " is no time from 1 ms to 1 h: a whole number with its unit, ms or s; say 250ms or 2s"});
+        refuse_uri(
+            {option, " is no time from 1 ms to 1 h: a whole number with its unit, ms or s; say 250ms or 2s"});
     }
     return std::chrono::milliseconds(*count * scale);
 }
@@ -236,9 +237,9 @@ namespace detail {
 [[gnu::cold]] DISTLOCK_INLINE std::string redacted(const uri& where) {
     const bool local = where.scheme == uri_scheme::unix_socket;
     const bool bracketed = !local && where.host.find(':') != std::string::npos;
-    std::string shown = detail::concat({local                               ? "unix://"
+    std::string shown = detail::concat({local                             ? "unix://"
                                         : where.scheme == uri_scheme::tls ? "rediss://"
-                                                                            : "redis://",
+                                                                          : "redis://",
                                         detail::percent_encoded(where.user), where.user.empty() ? "" : "@"});
     if (local) {
         detail::append(shown, {detail::percent_encoded(where.path, "/")});

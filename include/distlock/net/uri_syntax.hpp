@@ -102,7 +102,7 @@ constexpr bool equals_ignoring_case(std::string_view text, std::string_view lowe
 
 /// Returns: the number that `digits` spells if it is nothing but digits and lies in the range.
 [[gnu::cold]] inline std::optional<std::uint64_t> parse_number(std::string_view digits, std::uint64_t min,
-                                                 std::uint64_t max) {
+                                                               std::uint64_t max) {
     std::uint64_t value = 0;
     const char* const end = digits.data() + digits.size();
     const auto [stop, failed] = std::from_chars(digits.data(), end, value);

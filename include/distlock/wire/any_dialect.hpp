@@ -122,7 +122,8 @@ class any_dialect_of final : public any_dialect {
         return std::nullopt;
     }
     const void* kind() const noexcept override { return &kind_of_dialect<D>; }
-    [[gnu::cold]] std::shared_ptr<const any_dialect> about([[maybe_unused]] std::string_view message) const override {
+    [[gnu::cold]] std::shared_ptr<const any_dialect> about(
+        [[maybe_unused]] std::string_view message) const override {
         if constexpr (queueing_dialect<D>)
             return std::make_shared<const any_dialect_of>(std::string(D::name_in(message)), lock_options{});
         return nullptr;

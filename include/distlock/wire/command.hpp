@@ -40,14 +40,16 @@ class command {
     /// A command of its arguments. `routing_key` is the key a cluster routes by; empty when any server will
     /// do. A command of one argument and a key is written `command({argument("PING")}, key)`.
     /// Throws: std::length_error for more than max_arguments.
-    [[gnu::noinline]] constexpr command(std::initializer_list<argument> argv, std::string_view routing_key = {})
+    [[gnu::noinline]] constexpr command(std::initializer_list<argument> argv,
+                                        std::string_view routing_key = {})
         : key_(routing_key) {
         append(argv.begin(), argv.size());
     }
 
     /// The same of arguments whose number is known at run time.
     /// Throws: std::length_error as above.
-    [[gnu::noinline]] static constexpr command of(std::span<const argument> argv, std::string_view routing_key = {}) {
+    [[gnu::noinline]] static constexpr command of(std::span<const argument> argv,
+                                                  std::string_view routing_key = {}) {
         command made({}, routing_key);
         made.append(argv.data(), argv.size());
         return made;
@@ -56,14 +58,14 @@ class command {
     /// EVALSHA of `source`, routed by the first key. All keys must hash to one slot.
     /// Throws: std::length_error as above.
     [[gnu::noinline]] constexpr command(const script& source, std::initializer_list<argument> keys,
-                      std::initializer_list<argument> arguments)
+                                        std::initializer_list<argument> arguments)
         : script_(&source), key_(keys.size() == 0 ? std::string_view{} : keys.begin()->text()) {
         call(keys.size());
         append(keys.begin(), keys.size());
         append(arguments.begin(), arguments.size());
     }
     [[gnu::noinline]] constexpr command(const script& source, std::span<const argument> keys,
-                      std::span<const argument> arguments)
+                                        std::span<const argument> arguments)
         : script_(&source), key_(keys.empty() ? std::string_view{} : keys.front().text()) {
         call(keys.size());
         append(keys.data(), keys.size());

@@ -24,8 +24,9 @@ namespace distlock::detail {
 
 struct queue_keys {
     /// `queue_life`: how long the queue lasts after the last waiter looked.
-    [[gnu::cold]] queue_keys(const key& lock, const lock_options& options, std::chrono::milliseconds queue_life,
-               std::string_view channel, channel_kind kind, bool reads = false)
+    [[gnu::cold]] queue_keys(const key& lock, const lock_options& options,
+                             std::chrono::milliseconds queue_life, std::string_view channel,
+                             channel_kind kind, bool reads = false)
         : queue(lock.sibling("queue")),
           fence(lock.sibling("fence")),
           owner(lock.sibling("owner")),

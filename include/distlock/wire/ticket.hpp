@@ -40,7 +40,8 @@ struct ticket {
     std::string needs() const {
         const bool sharded = kind == channel_kind::sharded;
         const char* const way = reads ? (sharded ? " S" : " P") : (sharded ? " s" : " p");
-        return concat({" ", lease.count(), " ", fence_life.count(), way, channel.size(), " ", channel, owner_info});
+        return concat(
+            {" ", lease.count(), " ", fence_life.count(), way, channel.size(), " ", channel, owner_info});
     }
 
     /// Returns: the ticket; none for a text that is none.
