@@ -6,10 +6,12 @@
 //   class error : public std::system_error;        // what every throwing function throws
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <system_error>
 #include <type_traits>
 
+#include <distlock/detail/concat.hpp>
 #include <distlock/detail/separate.hpp>
 
 namespace distlock {
@@ -96,8 +98,13 @@ inline std::error_code make_error_code(errc e) noexcept { return {static_cast<in
 /// <what is wrong>; <what to do>" and never holds a password.
 class __attribute__((visibility("default"))) error : public std::system_error {
   public:
-    DISTLOCK_INLINE error(errc code, const std::string& detail);
+    [[gnu::cold]] DISTLOCK_INLINE error(errc code, const std::string& detail);
 };
+
+namespace detail {
+/// Throws: an error with the pieces as its detail.
+[[noreturn, gnu::cold]] DISTLOCK_INLINE void throw_error(errc code, std::initializer_list<text_piece> detail);
+}  // namespace detail
 
 }  // namespace distlock
 

@@ -1,16 +1,21 @@
 // The texts of errors, compiled once where a program asks for that.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <system_error>
 
 #include <distlock/base/error.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/detail/separate.hpp>
 
 namespace distlock {
 
-DISTLOCK_INLINE std::string detail::error_category_type::message(int value) const {
-    switch (static_cast<errc>(value)) {
+namespace detail {
+
+// A std::string made in each case would be compiled thirty times.
+[[gnu::cold]] constexpr const char* text_of(errc code) noexcept {
+    switch (code) {
         case errc::invalid_name:
             return "the lock name cannot be used; give a name of 1 to 4096 bytes";
         case errc::invalid_lease:
@@ -87,7 +92,13 @@ DISTLOCK_INLINE std::string detail::error_category_type::message(int value) cons
     return "unknown error";
 }
 
-DISTLOCK_INLINE std::error_condition detail::error_category_type::default_error_condition(
+}  // namespace detail
+
+[[gnu::cold]] DISTLOCK_INLINE std::string detail::error_category_type::message(int value) const {
+    return text_of(static_cast<errc>(value));
+}
+
+[[gnu::cold]] DISTLOCK_INLINE std::error_condition detail::error_category_type::default_error_condition(
     int value) const noexcept {
     switch (static_cast<errc>(value)) {
         case errc::invalid_name:
@@ -146,5 +157,9 @@ DISTLOCK_INLINE std::error_condition detail::error_category_type::default_error_
 
 DISTLOCK_INLINE error::error(errc code, const std::string& detail)
     : std::system_error(make_error_code(code), detail) {}
+
+DISTLOCK_INLINE void detail::throw_error(errc code, std::initializer_list<text_piece> detail) {
+    throw error(code, concat(detail));
+}
 
 }  // namespace distlock

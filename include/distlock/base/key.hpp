@@ -14,6 +14,7 @@
 #include <utility>
 
 #include <distlock/base/error.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/detail/printable.hpp>
 
 namespace distlock {
@@ -40,15 +41,15 @@ class key {
   public:
     /// Throws: error(errc::invalid_name) when `name` is empty, longer than max_name_size, or looks like a
     /// sibling.
-    explicit key(std::string name) : name_(std::move(name)) {
-        if (name_.empty()) throw error(errc::invalid_name, "the lock name is empty");
+    [[gnu::cold]] explicit key(std::string name) : name_(std::move(name)) {
+        if (name_.empty()) detail::throw_error(errc::invalid_name, {"the lock name is empty"});
         if (name_.size() > max_name_size) {
-            throw error(errc::invalid_name, "the lock name " + detail::printable(name_, 40) + " has " +
-                                                std::to_string(name_.size()) + " bytes");
+            detail::throw_error(errc::invalid_name, {"the lock name ", detail::printable(name_, 40), " has ",
+                                                     name_.size(), " bytes"});
         }
         if (looks_like_sibling(name_)) {
-            throw error(errc::invalid_name, "the lock name " + detail::printable(name_, 100) +
-                                                " ends like a key the library keeps beside a lock");
+            detail::throw_error(errc::invalid_name, {"the lock name ", detail::printable(name_, 100),
+                                                     " ends like a key the library keeps beside a lock"});
         }
     }
 
@@ -64,15 +65,14 @@ class key {
     /// name and from every other lock's siblings.
     /// Throws: error(errc::invalid_name) for a name with a '}' but no hash tag: no key other than itself can
     /// be made to share its slot.
-    std::string sibling(std::string_view kind) const {
-        if (hash_tag(name_).size() != name_.size())
-            return name_ + std::string(tagged_mark) + std::string(kind);
+    [[gnu::cold]] std::string sibling(std::string_view kind) const {
+        if (hash_tag(name_).size() != name_.size()) return detail::concat({name_, tagged_mark, kind});
         if (!may_have_siblings()) {
-            throw error(errc::invalid_name,
-                        "the lock name " + detail::printable(name_, 100) +
-                            " has a '}' but no {hash tag}, so no second key can share its slot");
+            detail::throw_error(errc::invalid_name,
+                                {"the lock name ", detail::printable(name_, 100),
+                                 " has a '}' but no {hash tag}, so no second key can share its slot"});
         }
-        return "{" + name_ + "}" + std::string(plain_mark) + std::string(kind);
+        return detail::concat({"{", name_, "}", plain_mark, kind});
     }
 
     friend bool operator==(const key&, const key&) = default;

@@ -6,55 +6,59 @@
 
 #include <distlock/base/error.hpp>
 #include <distlock/base/options.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/detail/separate.hpp>
 
 namespace distlock {
 
-DISTLOCK_INLINE void detail::check_options(const lock_options& options,
-                                           std::chrono::milliseconds command_timeout) {
-    const auto text = [](std::chrono::milliseconds ms) { return std::to_string(ms.count()) + " ms"; };
+[[gnu::cold]] DISTLOCK_INLINE void detail::check_options(const lock_options& options,
+                                                         std::chrono::milliseconds command_timeout) {
     const auto lease = options.lease.get();
-    if (lease < min_lease || lease > max_lease) throw error(errc::invalid_lease, "a lease of " + text(lease));
+    if (lease < min_lease || lease > max_lease)
+        throw_error(errc::invalid_lease, {"a lease of ", lease.count(), " ms"});
     if (lease <= command_timeout) {
-        throw error(errc::invalid_lease,
-                    "a lease of " + text(lease) + " with a command time-out of " + text(command_timeout));
+        throw_error(errc::invalid_lease, {"a lease of ", lease.count(), " ms with a command time-out of ",
+                                          command_timeout.count(), " ms"});
     }
     const std::chrono::milliseconds max_hold = options.max_hold;
     if (options.max_hold.given() && max_hold < min_lease) {
-        throw error(errc::invalid_option,
-                    "max_hold is " + text(max_hold) + ", give 10 ms or more, or {} for no limit");
+        throw_error(errc::invalid_option,
+                    {"max_hold is ", max_hold.count(), " ms, give 10 ms or more, or {} for no limit"});
     }
     const std::chrono::milliseconds least = options.hold_at_least;
     const auto refuse_least = [&](const std::string& give) {
-        throw error(errc::invalid_option, "hold_at_least is " + text(least) + ", give " + give);
+        throw_error(errc::invalid_option, {"hold_at_least is ", least.count(), " ms, give ", give});
     };
     if (least < std::chrono::milliseconds{0}) refuse_least("zero or more");
-    if (options.max_hold.given() && least > max_hold) refuse_least("max_hold at most, " + text(max_hold));
-    if (!options.renew && least > lease) refuse_least("the lease at most, " + text(lease) + ", or renew it");
+    if (options.max_hold.given() && least > max_hold)
+        refuse_least(concat({"max_hold at most, ", max_hold.count(), " ms"}));
+    if (!options.renew && least > lease)
+        refuse_least(concat({"the lease at most, ", lease.count(), " ms, or renew it"}));
     const std::chrono::milliseconds recheck = options.recheck;
     if (options.recheck.given() &&
         (recheck < std::chrono::milliseconds{1} || recheck > std::chrono::hours{1})) {
-        throw error(errc::invalid_option, "recheck is " + text(recheck) + ", give one from 1 ms to 1 h");
+        throw_error(errc::invalid_option, {"recheck is ", recheck.count(), " ms, give one from 1 ms to 1 h"});
     }
     if (options.owner_info.size() > owner_label::max_size) {
-        throw error(errc::invalid_option, "owner_info has " + std::to_string(options.owner_info.size()) +
-                                              " bytes, give 256 at most");
+        throw_error(errc::invalid_option,
+                    {"owner_info has ", options.owner_info.size(), " bytes, give 256 at most"});
     }
     if (options.patience.get() < std::chrono::milliseconds{0}) {
-        throw error(errc::invalid_option, "patience is " + text(options.patience) + ", give zero or more");
+        throw_error(errc::invalid_option,
+                    {"patience is ", options.patience.get().count(), " ms, give zero or more"});
     }
     const std::chrono::milliseconds budget = options.local_budget;
     if (budget < std::chrono::milliseconds{0} || budget > std::chrono::hours{1}) {
-        throw error(errc::invalid_option, "local_budget is " + text(budget) + ", give one from 0 ms to 1 h");
+        throw_error(errc::invalid_option,
+                    {"local_budget is ", budget.count(), " ms, give one from 0 ms to 1 h"});
     }
     if (options.replicas < 0 || options.replicas > 1000) {
-        throw error(errc::invalid_option,
-                    "replicas is " + std::to_string(options.replicas) + ", give 0 to 1000");
+        throw_error(errc::invalid_option, {"replicas is ", options.replicas, ", give 0 to 1000"});
     }
     const std::chrono::milliseconds replica_timeout = options.replica_timeout;
     if (replica_timeout < std::chrono::milliseconds{1}) {
-        throw error(errc::invalid_option,
-                    "replica_timeout is " + text(replica_timeout) + ", give 1 ms or more");
+        throw_error(errc::invalid_option,
+                    {"replica_timeout is ", replica_timeout.count(), " ms, give 1 ms or more"});
     }
 }
 

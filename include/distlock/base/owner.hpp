@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include <distlock/detail/concat.hpp>
 #include <distlock/detail/system.hpp>
 
 namespace distlock {
@@ -43,12 +44,7 @@ class owner_label {
 
 /// Returns: host name, process id and `label`, a line each; the label comes last and may hold any bytes.
 inline std::string describe_owner(std::string_view label) {
-    std::string text = detail::host_name();
-    text += '\n';
-    text += std::to_string(detail::current_process());
-    text += '\n';
-    text += label;
-    return text;
+    return detail::concat({detail::host_name(), "\n", detail::current_process(), "\n", label});
 }
 
 }  // namespace distlock

@@ -32,7 +32,8 @@ class token {
     /// Throws: error(errc::no_entropy) when the system has no random bytes to give; a weak token is never
     /// returned.
     template <class Entropy = system_entropy>
-    [[nodiscard("a token that is dropped owns nothing")]] static token generate(Entropy entropy = {}) {
+    [[nodiscard("a token that is dropped owns nothing"), gnu::noinline]] static token generate(
+        Entropy entropy = {}) {
         std::array<unsigned char, 16> raw{};
         std::size_t filled = 0;
         while (filled < raw.size()) {
@@ -40,12 +41,12 @@ class token {
             if (got > 0) {
                 filled += static_cast<std::size_t>(got);
             } else if (got == 0 || errno != EINTR) {
-                throw error(errc::no_entropy, "getrandom");
+                detail::throw_error(errc::no_entropy, {"getrandom"});
             }
         }
         constexpr std::string_view hex = "0123456789abcdef";
         token made;
-        for (std::size_t i = 0; i < raw.size(); ++i) {
+        for (std::size_t i = 0; i < filled; ++i) {
             made.digits_[2 * i] = hex[raw[i] >> 4U];
             made.digits_[2 * i + 1] = hex[raw[i] & 15U];
         }

@@ -10,7 +10,7 @@ namespace distlock::detail {
 /// Returns: at most `limit` bytes of `text` with everything but printable ASCII replaced by '?', and "..."
 /// where it was cut. What a server or a caller sends must not reach a terminal or a log file as control
 /// characters.
-inline std::string printable(std::string_view text, std::size_t limit = 200) {
+[[gnu::noinline, gnu::cold]] inline std::string printable(std::string_view text, std::size_t limit = 200) {
     std::string out(text.substr(0, limit));
     for (char& c : out) {
         if (c < ' ' || c > '~') c = '?';

@@ -31,7 +31,7 @@ class thread_group : public std::enable_shared_from_this<thread_group> {
     }
 
     /// Preconditions: join() was not called.
-    bool has_this_thread() {
+    [[gnu::cold]] bool has_this_thread() {
         const annotated_lock guard(lock_);
         for (const std::thread& one : threads_) {
             if (is_this(one)) return true;
@@ -40,7 +40,7 @@ class thread_group : public std::enable_shared_from_this<thread_group> {
     }
 
     /// Effects: waits for the end of all threads; the calling one, if it is one of them, is detached. Called once.
-    void join() noexcept {
+    [[gnu::cold]] void join() noexcept {
         std::list<std::thread> left;
         {
             const annotated_lock guard(lock_);
@@ -66,7 +66,7 @@ class thread_group : public std::enable_shared_from_this<thread_group> {
         F call;
     };
 
-    void start_work(std::unique_ptr<work> what) {
+    [[gnu::cold]] void start_work(std::unique_ptr<work> what) {
         const annotated_lock guard(lock_);
         const auto mine = threads_.emplace(threads_.end());
         try {
@@ -90,7 +90,7 @@ class thread_group : public std::enable_shared_from_this<thread_group> {
         }
     }
 
-    void leave(place mine) noexcept {
+    [[gnu::cold]] void leave(place mine) noexcept {
         std::thread before;
         {
             const annotated_lock guard(lock_);

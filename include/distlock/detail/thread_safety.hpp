@@ -43,10 +43,12 @@ class DISTLOCK_THREAD_SAFETY(capability("mutex")) annotated_mutex {
 
 class DISTLOCK_THREAD_SAFETY(scoped_lockable) annotated_lock {
   public:
-    explicit annotated_lock(annotated_mutex& mutex) DISTLOCK_ACQUIRE(mutex) : lock_(mutex.mutex_) {}
+    // There are so many that they are not inlined.
+    [[gnu::noinline]] explicit annotated_lock(annotated_mutex& mutex) DISTLOCK_ACQUIRE(mutex)
+        : lock_(mutex.mutex_) {}
     annotated_lock(const annotated_lock&) = delete;
     annotated_lock& operator=(const annotated_lock&) = delete;
-    ~annotated_lock() DISTLOCK_RELEASE() {}
+    [[gnu::noinline]] ~annotated_lock() DISTLOCK_RELEASE() {}
 
     void lock() DISTLOCK_ACQUIRE() { lock_.lock(); }
     void unlock() DISTLOCK_RELEASE() { lock_.unlock(); }

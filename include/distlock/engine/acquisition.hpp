@@ -7,7 +7,7 @@
 //     void observe(...);                                       // a lease_observer is told of the loss
 //     std::stop_token lost(callback_pool&, time_point now);    // is stopped by the loss
 //     bool has_listeners() const;
-//     bool notify_loss(callback_pool&, time_point now);        // if it is lost
+//     [[gnu::noinline]] bool notify_loss(callback_pool&, time_point now);        // if it is lost
 //     renewal::news on_renewal(const renew_outcome&, time_point sent, time_point now);
 //     bool on_master_change(time_point at);
 //     void ask_why(background_io&, dialect, now);              // before an observer is told of a loss
@@ -58,7 +58,8 @@ class acquisition {
     static constexpr std::chrono::seconds longest_question{1};
 
     /// `late_until`: until then an earlier request by the same token may still arrive.
-    acquisition(const grant& got, const lease_terms& terms, const holder& by, time_point late_until)
+    [[gnu::noinline]] acquisition(const grant& got, const lease_terms& terms, const holder& by,
+                                  time_point late_until)
         : owner_(got.token),
           lease_(terms, got.ttl, got.sent, got.came, jitter_seed(got.token)),
           by_(by),
@@ -66,6 +67,10 @@ class acquisition {
           granted_fence_(by.fence),
           granted_at_(got.came),
           late_until_(late_until) {}
+
+    [[gnu::noinline]] acquisition(acquisition&&) noexcept = default;
+    [[gnu::noinline]] acquisition& operator=(acquisition&&) noexcept = default;
+    [[gnu::noinline]] ~acquisition() = default;
 
     const token& owner() const noexcept { return owner_; }
     const renewal& lease() const noexcept { return lease_; }
@@ -79,8 +84,8 @@ class acquisition {
 
     /// Effects: `observer` is told of the loss.
     /// Throws: std::system_error, std::bad_alloc.
-    void observe(std::shared_ptr<lease_observer> observer, const std::string& name,
-                 callback_pool& callbacks) {
+    [[gnu::cold]] void observe(std::shared_ptr<lease_observer> observer, const std::string& name,
+                               callback_pool& callbacks) {
         on_loss_ =
             std::make_unique<tell_of_loss>(std::make_shared<loss_notice>(std::move(observer), name, owner_));
         callbacks.reserve_thread();
@@ -106,7 +111,7 @@ class acquisition {
 
     /// Effects: if it is lost, those who asked are told, once.
     /// Returns: whether it is lost.
-    bool notify_loss(callback_pool& callbacks, time_point now) noexcept {
+    [[gnu::noinline]] bool notify_loss(callback_pool& callbacks, time_point now) noexcept {
         const auto why = lease_.lost(now);
         if (!why) return false;
         if (on_stop_) callbacks.post(std::move(on_stop_));
@@ -122,12 +127,12 @@ class acquisition {
     }
 
     /// Effects and Returns: as renewal::on_master_change().
-    bool on_master_change(time_point at) noexcept { return lease_.on_master_change(at); }
+    [[gnu::cold]] bool on_master_change(time_point at) noexcept { return lease_.on_master_change(at); }
 
     /// Preconditions: it is lost, since the server says that the lock is not ours.
     /// Effects: unless the observer was told already, the background asks the server whether an operator took the lock, and tells
     /// the observer then, or after longest_question.
-    void ask_why(background_io& io, const any_dialect& dialect, time_point now) noexcept {
+    [[gnu::cold]] void ask_why(background_io& io, const any_dialect& dialect, time_point now) noexcept {
         if (!on_loss_) return;
         try {
             auto asks = std::make_shared<question>(dialect, on_loss_->notice, lease_.lost(now).value(), io);
@@ -139,8 +144,8 @@ class acquisition {
     }
 
     /// Effects: `observer` is told that a renewal failed.
-    void warn(std::shared_ptr<lease_observer> observer, const std::string& name, callback_pool& callbacks,
-              time_point now) const noexcept {
+    [[gnu::cold]] void warn(std::shared_ptr<lease_observer> observer, const std::string& name,
+                            callback_pool& callbacks, time_point now) const noexcept {
         try {
             callbacks.post(std::make_unique<tell_of_risk>(std::move(observer), name, lease_.until() - now));
         } catch (...) {
@@ -149,8 +154,9 @@ class acquisition {
     }
 
     /// Effects: `observer` is told that another server took the place of the master.
-    static void tell_master_changed(std::shared_ptr<lease_observer> observer, const std::string& name,
-                                    callback_pool& callbacks) noexcept {
+    [[gnu::cold]] static void tell_master_changed(std::shared_ptr<lease_observer> observer,
+                                                  const std::string& name,
+                                                  callback_pool& callbacks) noexcept {
         try {
             callbacks.post(std::make_unique<tell_of_master>(std::move(observer), name));
         } catch (...) {
@@ -170,13 +176,13 @@ class acquisition {
   private:
     struct request_stop final : callback {
         explicit request_stop(std::stop_source of) : callback(true), source(std::move(of)) {}
-        void run() override { source.request_stop(); }
+        [[gnu::cold]] void run() override { source.request_stop(); }
         std::stop_source source;
     };
     struct tell_of_risk final : callback {
         tell_of_risk(std::shared_ptr<lease_observer> whom, std::string of, clock::duration for_so_long)
             : observer(std::move(whom)), name(std::move(of)), left(for_so_long) {}
-        void run() override { observer->at_risk(name, left); }
+        [[gnu::cold]] void run() override { observer->at_risk(name, left); }
         std::shared_ptr<lease_observer> observer;
         std::string name;
         clock::duration left;
@@ -184,7 +190,7 @@ class acquisition {
     struct tell_of_master final : callback {
         tell_of_master(std::shared_ptr<lease_observer> whom, std::string of)
             : observer(std::move(whom)), name(std::move(of)) {}
-        void run() override { observer->master_changed(name); }
+        [[gnu::cold]] void run() override { observer->master_changed(name); }
         std::shared_ptr<lease_observer> observer;
         std::string name;
     };
@@ -203,7 +209,7 @@ class acquisition {
     struct tell_of_loss final : callback {
         explicit tell_of_loss(std::shared_ptr<loss_notice> what, loss_reason of = loss_reason::expired)
             : notice(std::move(what)), why(of) {}
-        void run() override { notice->tell(why); }
+        [[gnu::cold]] void run() override { notice->tell(why); }
         const std::shared_ptr<loss_notice> notice;
         loss_reason why;
     };
@@ -212,28 +218,28 @@ class acquisition {
     // not for long: the lock object may be gone by then.
     class question final : public background_task, public deadline {
       public:
-        question(const any_dialect& dialect, const std::shared_ptr<loss_notice>& notice, loss_reason why,
-                 background_io& io)
+        [[gnu::cold]] question(const any_dialect& dialect, const std::shared_ptr<loss_notice>& notice,
+                               loss_reason why, background_io& io)
             : asked_(dialect.forced(notice->name)),
               io_(io),
               tells_(std::make_unique<tell_of_loss>(notice, why)),
               tells_late_(std::make_unique<tell_of_loss>(notice, why)) {}
-        ~question() override {
+        [[gnu::cold]] ~question() override {
             io_.deadlines().cancel(static_cast<deadline&>(*this));
             if (tells_) io_.callbacks().post(std::move(tells_));
         }
 
-        background_task::step begin(time_point now) noexcept override {
+        [[gnu::cold]] background_task::step begin(time_point now) noexcept override {
             command ask = asked_->forced();
             ask.until(now + longest_question);
             return {ask, {}};
         }
-        time_point end(const reply& answer, time_point, time_point) noexcept override {
+        [[gnu::cold]] time_point end(const reply& answer, time_point, time_point) noexcept override {
             if (asked_->was_forced(answer, tells_->notice->owner)) tells_->why = loss_reason::forced;
             io_.callbacks().post(std::move(tells_));
             return time_point::max();
         }
-        time_point on_deadline(time_point) noexcept override {
+        [[gnu::cold]] time_point on_deadline(time_point) noexcept override {
             io_.callbacks().post(std::move(tells_late_));
             return time_point::max();
         }

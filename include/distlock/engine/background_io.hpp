@@ -33,6 +33,7 @@
 #include <distlock/base/key.hpp>
 #include <distlock/base/time_source.hpp>
 #include <distlock/base/token.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/detail/system.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/engine/callback_pool.hpp>
@@ -95,14 +96,15 @@ class background_runner final : public timer_runner {
         if (connection_.can.follow) connection_.follow();
     }
 
-    void reserve() override {
+    [[gnu::cold]] void reserve() override {
         steps_.reserve(most());
         commands_.reserve(2 * most());
         replies_.reserve(2 * most());
     }
 
-    std::shared_ptr<blocking_work> run(std::span<timer_item* const> due, time_point now,
-                                       std::span<time_point> next, bool last) noexcept override {
+    [[gnu::cold]] std::shared_ptr<blocking_work> run(std::span<timer_item* const> due, time_point now,
+                                                     std::span<time_point> next,
+                                                     bool last) noexcept override {
         steps_.clear();
         for (std::size_t i = 0; i < due.size(); ++i) {
             auto& one = static_cast<background_task&>(*due[i]);
@@ -124,7 +126,7 @@ class background_runner final : public timer_runner {
     };
 
     // Effects: those with a command behind, or those without.
-    void send(bool with_behind) noexcept {
+    [[gnu::cold]] void send(bool with_behind) noexcept {
         commands_.clear();
         for (const asking& one : steps_) {
             if (one.what.behind.has_value() != with_behind) continue;
@@ -162,10 +164,10 @@ class background_io {
     using task = background_task;
 
     /// Throws: error(errc::no_entropy), std::bad_alloc.
-    background_io(std::unique_ptr<any_connection> connection, time_source time)
+    [[gnu::cold]] background_io(std::unique_ptr<any_connection> connection, time_source time)
         : connection_(std::move(connection)),
           time_(time),
-          channel_("distlock:" + std::string(token::generate().view().substr(0, 16))),
+          channel_(distlock::detail::concat({"distlock:", token::generate().view().substr(0, 16)})),
           master_since_(follows_slots() ? slot_count : 1),
           tasks_(time, std::make_unique<background_runner>(*connection_, time)) {
         for (auto& since : master_since_) since = time_point::min();
@@ -176,7 +178,7 @@ class background_io {
 
     /// Preconditions: no task is listed but adopted ones.
     /// Effects: of those as many as go in one pipeline begin a last time, due or not; all are given up.
-    ~background_io() {
+    [[gnu::cold]] ~background_io() {
         if (process_ == distlock::detail::current_process()) present_->end();
     }
 
@@ -210,9 +212,9 @@ class background_io {
     callback_pool& callbacks() noexcept { return callbacks_; }
 
     /// Returns: one channel for all locks; in a Cluster one for each hash tag, in the slot of its locks.
-    std::string channel_of(std::string_view lock) const {
+    [[gnu::cold]] std::string channel_of(std::string_view lock) const {
         if (!connection_->can.shard) return channel_;
-        return "{" + std::string(hash_tag(lock)) + "}:" + channel_;
+        return distlock::detail::concat({"{", hash_tag(lock), "}:", channel_});
     }
 
     /// Returns: the subscription to channel_of(lock), shared by all locks that have it. `unclaimed(*this, dialect, text)` is called
@@ -239,14 +241,14 @@ class background_io {
     class presence final : public master_listener {
       public:
         explicit presence(background_io& of) noexcept : io_(of) {}
-        void master_changed() noexcept override {
+        [[gnu::cold]] void master_changed() noexcept override {
             use([this] {
                 const auto now = io_.time_.now();
                 for (auto& since : io_.master_since_) since = now;
                 io_.tasks_.advance_all(now);
             });
         }
-        void master_changed_of(std::span<const std::uint16_t> slots) noexcept override {
+        [[gnu::cold]] void master_changed_of(std::span<const std::uint16_t> slots) noexcept override {
             if (!io_.follows_slots()) return master_changed();
             use([this, slots] {
                 const auto now = io_.time_.now();
@@ -260,7 +262,7 @@ class background_io {
             if (!ended_) f();
         }
         /// Throws: std::bad_alloc.
-        void speaks(const std::shared_ptr<const any_dialect>& dialect) {
+        [[gnu::cold]] void speaks(const std::shared_ptr<const any_dialect>& dialect) {
             const distlock::detail::annotated_lock guard(lock_);
             for (const auto& known : spoken_) {
                 if (known->kind() == dialect->kind()) return;

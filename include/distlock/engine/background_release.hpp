@@ -77,9 +77,9 @@ class background_release final : public background_task {
 
     /// Effects: releases by `owner` in the background from `at` on. Where there is no memory or no thread for it, or `most` of the
     /// kind, the lease ends it.
-    static void repeat(const std::shared_ptr<background_release>& mine, background_io& io, const token& owner,
-                       const release& how, time_point at,
-                       std::size_t most = background_io::most_adopted) noexcept {
+    [[gnu::cold]] static void repeat(const std::shared_ptr<background_release>& mine, background_io& io,
+                                     const token& owner, const release& how, time_point at,
+                                     std::size_t most = background_io::most_adopted) noexcept {
         const distlock::detail::annotated_lock guard(mine->lock_);
         mine->owner_ = owner;
         mine->machine_ = how;
@@ -152,7 +152,7 @@ class background_release final : public background_task {
     }
 
     // Returns: when to send again.
-    time_point judge(const reply& answer, time_point now) noexcept DISTLOCK_REQUIRES(lock_) {
+    [[gnu::cold]] time_point judge(const reply& answer, time_point now) noexcept DISTLOCK_REQUIRES(lock_) {
         const auto verdict = dialect_->read_release(answer);
         // What got lost may have been that the server lacks the script.
         if (machine_.next() == release::form::whole)
@@ -163,7 +163,7 @@ class background_release final : public background_task {
         return next;
     }
 
-    step begin(time_point now) noexcept override {
+    [[gnu::cold]] step begin(time_point now) noexcept override {
         if (connection_.can.confirm && !pending().empty()) connection_.collect();
         const distlock::detail::annotated_lock guard(lock_);
         if (!is_pending()) {
@@ -180,7 +180,7 @@ class background_release final : public background_task {
     }
 
     // Nobody waits for the answer to a posted release then, nor would hear that the server lacks the script.
-    step begin_last(time_point now) noexcept override {
+    [[gnu::cold]] step begin_last(time_point now) noexcept override {
         {
             const distlock::detail::annotated_lock guard(lock_);
             answer_by_ = now;
@@ -189,7 +189,7 @@ class background_release final : public background_task {
         return begin(now);
     }
 
-    time_point end(const reply& answer, time_point, time_point now) noexcept override {
+    [[gnu::cold]] time_point end(const reply& answer, time_point, time_point now) noexcept override {
         const distlock::detail::annotated_lock guard(lock_);
         // Meanwhile another release may have been posted.
         if (phase_ != phase::repeated || owner_ != asked_) return now + shortly;

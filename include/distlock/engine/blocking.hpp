@@ -9,6 +9,7 @@
 #include <distlock/base/clock.hpp>
 #include <distlock/base/time_source.hpp>
 #include <distlock/base/token.hpp>
+#include <distlock/detail/function_ref.hpp>
 #include <distlock/engine/acquire.hpp>
 #include <distlock/engine/inbox.hpp>
 #include <distlock/engine/joint_asker.hpp>
@@ -74,9 +75,10 @@ inline event subscribe(const token& owner, clock::time_point until, const std::s
 /// Throws: as operation::resume().
 /// Round trips: one when the lock is free; two when it is taken and this is a try; in the queue two until the wait begins, one
 /// when the lock was found taken the last time, and none at its end; one more to name the type of a key that is no lock.
-template <class Leave>
-grant run_blocking(any_connection& connection, time_source time, operation& op, const std::stop_token& stop,
-                   remote_status& status, inbox& messages, Leave leave, joint_asker* together = nullptr) {
+inline grant run_blocking(any_connection& connection, time_source time, operation& op,
+                          const std::stop_token& stop, remote_status& status, inbox& messages,
+                          distlock::detail::function_ref<void(const token&, bool in_doubt)> leave,
+                          joint_asker* together = nullptr) {
     std::optional<acknowledged_reply> answer;  // until the operation has seen it
     const auto perform = [&](action& what) {
         if (stop.stop_requested()) return event::stopped();

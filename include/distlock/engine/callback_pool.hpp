@@ -76,7 +76,7 @@ class callback_pool {
     using callback = engine::callback;
 
     /// `timer`: lives longer; it looks after callbacks that wait for a thread.
-    explicit callback_pool(deadline_timer& timer, time_source time = {}) : timer_(timer) {
+    [[gnu::cold]] explicit callback_pool(deadline_timer& timer, time_source time = {}) : timer_(timer) {
         state_.get() = std::make_shared<state>(time);
     }
     callback_pool(const callback_pool&) = delete;
@@ -84,7 +84,7 @@ class callback_pool {
 
     /// Effects: waits for the callbacks that were posted. When one of them destroys it, those behind that one are run within
     /// it: they may need what is destroyed next.
-    ~callback_pool() {
+    [[gnu::cold]] ~callback_pool() {
         if (!state_.here()) return;
         const std::shared_ptr<state> s = state_.get();
         s->begin_end();
@@ -94,7 +94,7 @@ class callback_pool {
 
     /// Effects: from now on there is a thread for callbacks, when they come: the system may have none to give then.
     /// Throws: std::system_error, std::bad_alloc.
-    void reserve_thread() {
+    [[gnu::cold]] void reserve_thread() {
         timer_.schedule_by(*state_.get(), time_point::max());  // listed, it will need no memory
         state_.get()->reserve();
     }
@@ -121,7 +121,7 @@ class callback_pool {
             return time.is_real() ? patience : std::chrono::milliseconds{0};
         }
 
-        void reserve() {
+        [[gnu::cold]] void reserve() {
             const distlock::detail::annotated_lock guard(lock);
             if (reserve_thread != reserved::none) return;
             start(&state::serve_to_the_end);
@@ -143,14 +143,14 @@ class callback_pool {
             } catch (...) {}
         }
 
-        void begin_end() {
+        [[gnu::cold]] void begin_end() {
             const distlock::detail::annotated_lock guard(lock);
             now = phase::stopping;
             wake.notify_all();
         }
 
         // `inside`: a callback of this pool does it.
-        void end(bool inside) {
+        [[gnu::cold]] void end(bool inside) {
             distlock::detail::annotated_lock guard(lock);
             if (!inside && waiting_since() != time_point::max()) spawn();
             while (workers > (inside ? 1U : 0U)) done.wait(guard.native());
@@ -160,7 +160,7 @@ class callback_pool {
             run_all();  // those there was no thread for, or that are behind the one that ends it
         }
 
-        time_point on_deadline(time_point at) noexcept override {
+        [[gnu::cold]] time_point on_deadline(time_point at) noexcept override {
             distlock::detail::annotated_lock guard(lock);
             const auto since = waiting_since();
             const bool waited = since != time_point::max() && clock::now() - since >= patience;
@@ -176,7 +176,7 @@ class callback_pool {
         }
 
         // On the thread of the timer.
-        void run() noexcept override {
+        [[gnu::cold]] void run() noexcept override {
             const distlock::detail::annotated_lock guard(lock);
             ++workers;
             if (auto c = urgent.pop()) call(std::move(c));
@@ -184,13 +184,13 @@ class callback_pool {
             leave();
         }
 
-        void serve() {
+        [[gnu::cold]] void serve() {
             const distlock::detail::annotated_lock guard(lock);
             run_all();
             leave();
         }
 
-        void serve_to_the_end() {
+        [[gnu::cold]] void serve_to_the_end() {
             distlock::detail::annotated_lock guard(lock);
             for (;;) {
                 run_all();
@@ -203,7 +203,7 @@ class callback_pool {
         }
 
         // One more thread. Returns: false when the system has none.
-        bool spawn() noexcept DISTLOCK_REQUIRES(lock) {
+        [[gnu::cold]] bool spawn() noexcept DISTLOCK_REQUIRES(lock) {
             try {
                 start(&state::serve);
                 return true;
@@ -212,7 +212,7 @@ class callback_pool {
             }
         }
 
-        void start(void (state::*serving)()) DISTLOCK_REQUIRES(lock) {
+        [[gnu::cold]] void start(void (state::*serving)()) DISTLOCK_REQUIRES(lock) {
             threads->start([mine = this->shared_from_this(), serving] { (*mine.*serving)(); });
             ++workers;
         }
@@ -222,11 +222,11 @@ class callback_pool {
             done.notify_all();
         }
 
-        void run_all() DISTLOCK_REQUIRES(lock) {
+        [[gnu::cold]] void run_all() DISTLOCK_REQUIRES(lock) {
             while (auto c = urgent.empty() ? others.pop() : urgent.pop()) call(std::move(c));
         }
 
-        void call(std::unique_ptr<callback> c) noexcept DISTLOCK_REQUIRES(lock) {
+        [[gnu::cold]] void call(std::unique_ptr<callback> c) noexcept DISTLOCK_REQUIRES(lock) {
             lock.unlock();
             try {
                 c->run();

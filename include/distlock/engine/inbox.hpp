@@ -80,10 +80,11 @@ class inbox {
     void forget() noexcept { listener_.get().reset(); }
 
   private:
-    std::shared_ptr<subscription> open() { return io_->messages(dialect_, leave_unclaimed); }
+    [[gnu::cold]] std::shared_ptr<subscription> open() { return io_->messages(dialect_, leave_unclaimed); }
 
     // A lock that was handed over to a token that nobody here waits for.
-    static void leave_unclaimed(background_io& io, const any_dialect& dialect, std::string_view text) {
+    [[gnu::cold]] static void leave_unclaimed(background_io& io, const any_dialect& dialect,
+                                              std::string_view text) {
         const auto given = dialect.read_message(text);
         if (!given) return;
         const auto now = io.time().now();

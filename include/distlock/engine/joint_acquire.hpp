@@ -42,7 +42,8 @@ class joint_member {
 /// on one server and in one slot by one command, as long as all of them are free. Puts them in that order.
 /// Returns: as lock_core::acquire(); unless its serial is set, none of them is held.
 /// Throws: what their acquire() throws; error(errc::deadlock) when two are one lock. None of them is held then.
-DISTLOCK_INLINE lock_core::result acquire_all(std::span<joint_member*> members, clock::time_point until,
-                                              const std::stop_token& stop);
+template <class Lazy = void>
+lock_core::result acquire_all(std::span<joint_member*> members, clock::time_point until,
+                              const std::stop_token& stop);
 
 }  // namespace distlock::engine

@@ -31,6 +31,7 @@ namespace joint {
 // Each lock object tries, and hands its command to this instead of the server; only the last one's is sent, with all others, and what
 // the server says goes back to each. So every lock object knows of its own acquisition as if it had asked alone. Until then none has
 // waited for anything.
+template <class Lazy>
 class joint_request final : public joint_asker {
   public:
     /// Preconditions: all are asked over one connection.
@@ -123,7 +124,8 @@ struct lock_place {
     }
 };
 
-inline void put_in_order(std::span<joint_member*> members) {
+template <class Lazy>
+void put_in_order(std::span<joint_member*> members) {
     std::vector<lock_place> places;
     places.reserve(members.size());
     for (auto* const one : members)
@@ -137,7 +139,8 @@ inline void put_in_order(std::span<joint_member*> members) {
 }
 
 /// Returns: how many of them, from the first on, one command can ask for.
-inline std::size_t together(std::span<joint_member* const> members) {
+template <class Lazy>
+std::size_t together(std::span<joint_member* const> members) {
     const auto& first = *members.front();
     const auto goes_along = [&first](const joint_member& one) {
         const bool reachable =
@@ -151,6 +154,7 @@ inline std::size_t together(std::span<joint_member* const> members) {
 }
 
 // Ends those that were taken, unless all were.
+template <class Lazy>
 class taken_members {
   public:
     explicit taken_members(std::span<joint_member* const> all) noexcept : all_(all) {}
@@ -177,17 +181,18 @@ class taken_members {
 
 }  // namespace joint
 
-DISTLOCK_INLINE lock_core::result acquire_all(std::span<joint_member*> members, clock::time_point until,
-                                              const std::stop_token& stop) {
-    joint::put_in_order(members);
-    joint::taken_members taken(members);
+template <class Lazy>
+lock_core::result acquire_all(std::span<joint_member*> members, clock::time_point until,
+                              const std::stop_token& stop) {
+    joint::put_in_order<Lazy>(members);
+    joint::taken_members<Lazy> taken(members);
     lock_core::result last;
     for (;;) {
         while (!taken.missing().empty()) {
             const auto missing = taken.missing();
-            const std::size_t count = joint::together(missing);
+            const std::size_t count = joint::together<Lazy>(missing);
             if (count > 1 && !stop.stop_requested() &&
-                joint::joint_request(missing.first(count), until, stop).run()) {
+                joint::joint_request<Lazy>(missing.first(count), until, stop).run()) {
                 taken.add(count);
                 last.serial = 1;
                 continue;
@@ -205,5 +210,9 @@ DISTLOCK_INLINE lock_core::result acquire_all(std::span<joint_member*> members, 
                               ": its lease ran out while others were waited for"};
     }
 }
+#ifdef DISTLOCK_SEPARATE_COMPILATION
+template lock_core::result acquire_all<void>(std::span<joint_member*>, clock::time_point,
+                                             const std::stop_token&);
+#endif
 
 }  // namespace distlock::engine

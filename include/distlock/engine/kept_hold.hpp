@@ -46,7 +46,8 @@ class kept_hold final : public background_task {
 
   public:
     /// `io` outlives what it has adopted.
-    kept_hold(background_io& io, std::shared_ptr<const any_dialect> dialect, const unlocked_early& what)
+    [[gnu::cold]] kept_hold(background_io& io, std::shared_ptr<const any_dialect> dialect,
+                            const unlocked_early& what)
         : io_(io),
           dialect_(std::move(dialect)),
           owner_(what.owner),
@@ -57,7 +58,7 @@ class kept_hold final : public background_task {
     }
 
     /// Returns: whether the background has it; if not, the lease ends it.
-    static bool start(const std::shared_ptr<kept_hold>& mine, background_io& io) noexcept {
+    [[gnu::cold]] static bool start(const std::shared_ptr<kept_hold>& mine, background_io& io) noexcept {
         return io.adopt(mine, mine->next());
     }
 
@@ -79,7 +80,7 @@ class kept_hold final : public background_task {
         return std::min(lease_.due(), release_at_);
     }
 
-    step begin(time_point now) noexcept override {
+    [[gnu::cold]] step begin(time_point now) noexcept override {
         const distlock::detail::annotated_lock guard(lock_);
         if (phase_ == phase::kept && now >= release_at_) {
             phase_ = phase::released;
@@ -96,7 +97,7 @@ class kept_hold final : public background_task {
         return renewing();
     }
 
-    step begin_last(time_point now) noexcept override {
+    [[gnu::cold]] step begin_last(time_point now) noexcept override {
         {
             const distlock::detail::annotated_lock guard(lock_);
             if (phase_ == phase::kept && now < release_at_) {
@@ -108,13 +109,13 @@ class kept_hold final : public background_task {
         return begin(now);
     }
 
-    step renewing() const noexcept DISTLOCK_REQUIRES(lock_) {
+    [[gnu::cold]] step renewing() const noexcept DISTLOCK_REQUIRES(lock_) {
         command renew = dialect_->renew(owner_);
         renew.until(lease_.until());
         return {renew, {}};
     }
 
-    time_point end(const reply& answer, time_point sent, time_point now) noexcept override {
+    [[gnu::cold]] time_point end(const reply& answer, time_point sent, time_point now) noexcept override {
         const distlock::detail::annotated_lock guard(lock_);
         if (phase_ == phase::kept) {
             lease_.on_outcome(dialect_->read_renew(answer), sent, now);

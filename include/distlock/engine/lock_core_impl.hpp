@@ -21,34 +21,31 @@
 
 namespace distlock::engine {
 
-DISTLOCK_INLINE std::shared_ptr<background_io> make_background_io(std::unique_ptr<any_connection> connection,
-                                                                  time_source time) {
+[[gnu::cold]] DISTLOCK_INLINE std::shared_ptr<background_io> make_background_io(
+    std::unique_ptr<any_connection> connection, time_source time) {
     return std::make_shared<background_io>(std::move(connection), time);
 }
 
-DISTLOCK_INLINE std::shared_ptr<background_io> registered_background_io(const void* connection,
-                                                                        const void* kind,
-                                                                        std::unique_ptr<any_connection> with,
-                                                                        time_source time) {
+[[gnu::cold]] DISTLOCK_INLINE std::shared_ptr<background_io> registered_background_io(
+    const void* connection, const void* kind, std::unique_ptr<any_connection> with, time_source time) {
     return background_io_register::get(
         connection, kind, [&] { return std::make_unique<background_io>(std::move(with), time); });
 }
 
-DISTLOCK_INLINE waiters_channel channel_of(const background_io& io, std::string_view lock) {
+[[gnu::cold]] DISTLOCK_INLINE waiters_channel channel_of(const background_io& io, std::string_view lock) {
     const bool shard = io.connection().can.shard;
     return {io.channel_of(lock), shard ? channel_kind::sharded : channel_kind::ordinary};
 }
 
-DISTLOCK_INLINE std::shared_ptr<const any_dialect> make_handoff(std::string name, const lock_options& options,
-                                                                const waiters_channel& channel) {
+[[gnu::cold]] DISTLOCK_INLINE std::shared_ptr<const any_dialect> make_handoff(
+    std::string name, const lock_options& options, const waiters_channel& channel) {
     return std::make_shared<const any_dialect_of<handoff>>(std::move(name), options, channel.name,
                                                            channel.kind);
 }
 
-DISTLOCK_INLINE std::unique_ptr<lock_core> make_lock_core(std::shared_ptr<background_io> io,
-                                                          std::shared_ptr<const any_dialect> dialect,
-                                                          const lock_options& options,
-                                                          std::shared_ptr<lease_observer> observer) {
+[[gnu::cold]] DISTLOCK_INLINE std::unique_ptr<lock_core> make_lock_core(
+    std::shared_ptr<background_io> io, std::shared_ptr<const any_dialect> dialect,
+    const lock_options& options, std::shared_ptr<lease_observer> observer) {
     const auto& can = io->connection().can;
     if (options.replicas > 0 && !can.pipeline && !can.acknowledge)
         throw error(

@@ -18,6 +18,7 @@
 #include <distlock/base/options.hpp>
 #include <distlock/base/time_source.hpp>
 #include <distlock/base/token.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/detail/printable.hpp>
 #include <distlock/detail/saturate.hpp>
 #include <distlock/detail/system.hpp>
@@ -49,8 +50,8 @@ class lock_object final : public lock_core, background_task, deadline {
 
   public:
     /// Preconditions: the options are checked.
-    lock_object(std::shared_ptr<background_io> io, std::shared_ptr<const any_dialect> dialect,
-                const lock_options& options, std::shared_ptr<lease_observer> observer)
+    [[gnu::cold]] lock_object(std::shared_ptr<background_io> io, std::shared_ptr<const any_dialect> dialect,
+                              const lock_options& options, std::shared_ptr<lease_observer> observer)
         : options_(in_effect(options)),
           io_(std::move(io)),
           time_(io_->time()),
@@ -66,7 +67,7 @@ class lock_object final : public lock_core, background_task, deadline {
         background_task::early = duration(options_.lease.get()) / 48;
     }
 
-    ~lock_object() override {
+    [[gnu::cold]] ~lock_object() override {
         if (in_forked_child()) return;
         parting last;
         {
@@ -91,7 +92,7 @@ class lock_object final : public lock_core, background_task, deadline {
         return acquire_remotely(bounds, how, stop);
     }
 
-    bool may_join() const override {
+    [[gnu::cold]] bool may_join() const override {
         return options_.replicas == 0 && distlock::detail::joint_try::may_contain(dialect_->look({}));
     }
     any_connection& connection() const noexcept override { return io_->connection(); }
@@ -102,7 +103,7 @@ class lock_object final : public lock_core, background_task, deadline {
         serial == 0 ? end_mine(usage::unused) : end_of(serial, usage::unused);
     }
 
-    token exchanged(std::uint64_t serial) noexcept override {
+    [[gnu::cold]] token exchanged(std::uint64_t serial) noexcept override {
         if (in_forked_child()) return {};
         const distlock::detail::annotated_lock guard(mutex_);
         if (!has(serial) || time_.now() >= threads_.held()->lease().until()) return {};
@@ -111,11 +112,11 @@ class lock_object final : public lock_core, background_task, deadline {
         exchanging_ = true;
         return threads_.held()->owner();
     }
-    void end_exchange() noexcept override {
+    [[gnu::cold]] void end_exchange() noexcept override {
         const distlock::detail::annotated_lock guard(mutex_);
         exchanging_ = false;
     }
-    void surrender(std::uint64_t serial) noexcept override {
+    [[gnu::cold]] void surrender(std::uint64_t serial) noexcept override {
         const distlock::detail::annotated_lock guard(mutex_);
         exchanging_ = false;
         if (!has(serial)) return;
@@ -130,7 +131,7 @@ class lock_object final : public lock_core, background_task, deadline {
         const distlock::detail::annotated_lock guard(mutex_);
         return has(serial) ? threads_.held()->lease().until() : time_point{};
     }
-    std::stop_token lost(std::uint64_t serial) const override {
+    [[gnu::cold]] std::stop_token lost(std::uint64_t serial) const override {
         if (in_forked_child()) return distlock::detail::stopped_token();
         const distlock::detail::annotated_lock guard(mutex_);
         if (!has(serial)) return distlock::detail::stopped_token();
@@ -147,7 +148,7 @@ class lock_object final : public lock_core, background_task, deadline {
         const distlock::detail::annotated_lock guard(mutex_);
         return has(0) ? threads_.held()->held_by().fence : 0;
     }
-    duration residual() const noexcept override {
+    [[gnu::cold]] duration residual() const noexcept override {
         if (in_forked_child()) return {};
         auto last = releaser_.latest_expiry();
         {
@@ -203,12 +204,12 @@ class lock_object final : public lock_core, background_task, deadline {
         return io_->connection().command_timeout().value_or(std::chrono::milliseconds{200});
     }
 
-    std::chrono::milliseconds replica_timeout() const {
+    [[gnu::cold]] std::chrono::milliseconds replica_timeout() const {
         const auto longest = std::min(options_.replica_timeout.get(), options_.lease.get() / 6);
         return io_->connection().can.acknowledge ? longest : std::min(longest, answer_time() / 2);
     }
 
-    acquire_limits limits(time_point until, bool once) const {
+    [[gnu::noinline]] acquire_limits limits(time_point until, bool once) const {
         const auto usual = waits_ == waiting_manner::polls ? distlock::detail::default_recheck
                                                            : distlock::detail::default_look;
         return {.lease = dialect_->lease(),
@@ -223,17 +224,19 @@ class lock_object final : public lock_core, background_task, deadline {
                 .replica_timeout = replica_timeout()};
     }
 
-    result failed(errc cause, const std::string& trouble = {}) const {
-        result o{.cause = cause, .detail = "lock " + distlock::detail::printable(name(), 100)};
-        if (!trouble.empty()) o.detail += ": " + distlock::detail::printable(trouble);
-        return o;
+    [[gnu::noinline, gnu::cold]] result failed(errc cause, std::string_view trouble = {}) const {
+        return {.cause = cause,
+                .detail = distlock::detail::concat({"lock ", distlock::detail::printable(name(), 100),
+                                                    trouble.empty() ? "" : ": ",
+                                                    distlock::detail::printable(trouble)})};
     }
 
-    error no_thread(const std::system_error& why) const {
-        return {errc::no_thread, "lock " + distlock::detail::printable(name(), 100) + ": " + why.what()};
+    [[gnu::noinline, gnu::cold]] error no_thread(const std::system_error& why) const {
+        return {errc::no_thread, distlock::detail::concat(
+                                     {"lock ", distlock::detail::printable(name(), 100), ": ", why.what()})};
     }
 
-    bool has(std::uint64_t serial) const noexcept DISTLOCK_REQUIRES(mutex_) {
+    [[gnu::noinline]] bool has(std::uint64_t serial) const noexcept DISTLOCK_REQUIRES(mutex_) {
         return threads_.has(std::this_thread::get_id(), serial);
     }
 
@@ -249,7 +252,7 @@ class lock_object final : public lock_core, background_task, deadline {
     }
 
     // Preconditions: may_go_remote().
-    void start_remote() noexcept DISTLOCK_REQUIRES(mutex_) {
+    [[gnu::noinline]] void start_remote() noexcept DISTLOCK_REQUIRES(mutex_) {
         status_.begin();
         auto lost = threads_.start_remote();
         if (!lost) return;
@@ -363,7 +366,7 @@ class lock_object final : public lock_core, background_task, deadline {
     }
 
     // `came`: when this thread did.
-    bool out_of_patience(time_point came) const {
+    [[gnu::cold]] bool out_of_patience(time_point came) const {
         using distlock::detail::rounding;
         const auto since = std::max(came, status_.trouble_since());
         const auto longest =
@@ -375,7 +378,7 @@ class lock_object final : public lock_core, background_task, deadline {
     bool reached(time_point until) const { return until != time_point::max() && time_.now() >= until; }
 
     // Effects: the next thread of ours asks the server, if there is one.
-    void end_remote() noexcept DISTLOCK_REQUIRES(mutex_) {
+    [[gnu::noinline]] void end_remote() noexcept DISTLOCK_REQUIRES(mutex_) {
         auto* const next = threads_.end_remote();
         if (next == nullptr) return status_.end();
         status_.begin();  // a try that waits for the first answer waits for that of the next thread
@@ -410,7 +413,7 @@ class lock_object final : public lock_core, background_task, deadline {
     }
 
     // Half of the time is left to ask in, and all of it where another thread of ours waits for the answer.
-    void back_off(time_point until, const std::stop_token& stop) {
+    [[gnu::noinline]] void back_off(time_point until, const std::stop_token& stop) {
         const auto pause_end = backoff_.until();
         if (!pause_end) return;
         const auto now = time_.now();
@@ -418,7 +421,8 @@ class lock_object final : public lock_core, background_task, deadline {
             status_.pause(std::min(*pause_end, now + (until - now) / 2), stop, time_);
     }
 
-    grant ask(const acquire_limits& limits, const std::stop_token& stop, joint_asker* together = nullptr) {
+    [[gnu::noinline]] grant ask(const acquire_limits& limits, const std::stop_token& stop,
+                                joint_asker* together = nullptr) {
         const auto leave = [&](const token& owner, bool in_doubt) noexcept {
             releaser_.leave(owner, in_doubt ? certainty::in_doubt : certainty::granted, stop);
         };
@@ -427,7 +431,8 @@ class lock_object final : public lock_core, background_task, deadline {
     }
 
     // Throws: when the lease cannot be watched; the lock is given back then.
-    result hold(const grant& got, bool guarded, const std::stop_token& stop) DISTLOCK_EXCLUDES(mutex_) {
+    [[gnu::noinline]] result hold(const grant& got, bool guarded, const std::stop_token& stop)
+        DISTLOCK_EXCLUDES(mutex_) {
         try {
             const distlock::detail::annotated_lock guard(mutex_);
             return begin_hold(got, guarded);
@@ -464,13 +469,13 @@ class lock_object final : public lock_core, background_task, deadline {
         return {.serial = held.held_by().serial, .fence = got.fence};
     }
 
-    void give_back(const grant& got, const std::stop_token& stop) noexcept {
+    [[gnu::cold]] void give_back(const grant& got, const std::stop_token& stop) noexcept {
         releaser_.confirm(got.token, got.until, got.came + options_.lease.get(), stop);
         if (got.in_doubt) releaser_.leave(got.token, certainty::in_doubt, {});
         messages_.forget();
     }
 
-    result not_granted(const grant& got) DISTLOCK_EXCLUDES(mutex_) {
+    [[gnu::noinline]] result not_granted(const grant& got) DISTLOCK_EXCLUDES(mutex_) {
         const auto cause = got.what == grant::kind::failed ? got.cause : errc{};
         // Made while this thread is the remote one: where there is no memory for it, the next one's turn comes once.
         result told = cause != errc{} ? failed(cause, got.trouble) : result{.without_ttl = got.without_ttl};
@@ -520,7 +525,7 @@ class lock_object final : public lock_core, background_task, deadline {
 
     // Preconditions: there is an acquisition.
     // Effects: it is over for its owner.
-    parting part(usage how) noexcept DISTLOCK_REQUIRES(mutex_) {
+    [[gnu::noinline]] parting part(usage how) noexcept DISTLOCK_REQUIRES(mutex_) {
         const auto now = time_.now();
         // It is called with the mutex.
         const auto schedule = [this](const renewal& lease) DISTLOCK_UNCHECKED { schedule_renewal(lease); };
@@ -550,7 +555,8 @@ class lock_object final : public lock_core, background_task, deadline {
     }
     // Preconditions: too_early(); it is not held any more.
     // Effects: the background releases it in time. Returns: what to tell who unlocks it.
-    release_outcome keep(const acquisition& one, time_point now) noexcept DISTLOCK_REQUIRES(mutex_) {
+    [[gnu::cold]] release_outcome keep(const acquisition& one, time_point now) noexcept
+        DISTLOCK_REQUIRES(mutex_) {
         if (renewing_.granted_serial == one.granted_serial()) renewing_.granted_serial = 0;
         bool is_kept = false;
         try {
@@ -566,7 +572,8 @@ class lock_object final : public lock_core, background_task, deadline {
     }
 
     // A renewal that is on its way is not waited for: what comes of it, by this token, is released next or finds nothing.
-    ended_acquisition ended(acquisition mine, time_point now) noexcept DISTLOCK_REQUIRES(mutex_) {
+    [[gnu::noinline]] ended_acquisition ended(acquisition mine, time_point now) noexcept
+        DISTLOCK_REQUIRES(mutex_) {
         status_.begin();
         mine.notify_loss(io_->callbacks(), now);
         auto expiry = mine.lease().latest_expiry();
@@ -578,7 +585,7 @@ class lock_object final : public lock_core, background_task, deadline {
                 now < mine.late_until() ? certainty::in_doubt : certainty::granted};
     }
 
-    release_outcome complete(const parting& p) noexcept DISTLOCK_EXCLUDES(mutex_) {
+    [[gnu::noinline]] release_outcome complete(const parting& p) noexcept DISTLOCK_EXCLUDES(mutex_) {
         if (p.next != nullptr) {
             p.next->wake_up();
             return release_outcome::released;
@@ -595,11 +602,11 @@ class lock_object final : public lock_core, background_task, deadline {
     }
 
     // Throws: std::system_error, std::bad_alloc.
-    void schedule_deadline() const DISTLOCK_REQUIRES(mutex_) {
+    [[gnu::noinline]] void schedule_deadline() const DISTLOCK_REQUIRES(mutex_) {
         io_->deadlines().schedule(const_cast<lock_object&>(*this), threads_.held()->lease().until());
     }
     // Returns: whether somebody will wake the first waiter when the lease ends.
-    bool deadline_is_set() noexcept DISTLOCK_REQUIRES(mutex_) {
+    [[gnu::noinline]] bool deadline_is_set() noexcept DISTLOCK_REQUIRES(mutex_) {
         try {
             schedule_deadline();
             unwatched_ = false;
@@ -608,7 +615,7 @@ class lock_object final : public lock_core, background_task, deadline {
         }
         return !unwatched_;
     }
-    time_point on_deadline(time_point now) noexcept override DISTLOCK_EXCLUDES(mutex_) {
+    [[gnu::cold]] time_point on_deadline(time_point now) noexcept override DISTLOCK_EXCLUDES(mutex_) {
         const distlock::detail::annotated_lock guard(mutex_);
         auto* const held = threads_.held();
         if (held == nullptr || (!held->has_listeners() && threads_.waiters().empty()))
@@ -625,19 +632,19 @@ class lock_object final : public lock_core, background_task, deadline {
         return due || !options_.renew || !io_->connection().can.follow ? lease.due() : lease.until();
     }
     // Throws: std::system_error, std::bad_alloc.
-    void schedule_renewal(const renewal& lease) DISTLOCK_REQUIRES(mutex_) {
+    [[gnu::noinline]] void schedule_renewal(const renewal& lease) DISTLOCK_REQUIRES(mutex_) {
         const auto at = next_look(lease);
         if (at >= renewal_at_) return;  // most are released before the first one is due
         io_->schedule(*this, at);
         renewal_at_ = at;
     }
     // Returns: whether another server took the place of the one that granted or renewed it last.
-    bool follow_master(acquisition& held) noexcept DISTLOCK_REQUIRES(mutex_) {
+    [[gnu::cold]] bool follow_master(acquisition& held) noexcept DISTLOCK_REQUIRES(mutex_) {
         const bool changed = held.on_master_change(io_->master_since(name()));
         if (changed && observer_) acquisition::tell_master_changed(observer_, name(), io_->callbacks());
         return changed;
     }
-    background_task::step begin(time_point now) noexcept override DISTLOCK_EXCLUDES(mutex_) {
+    [[gnu::cold]] background_task::step begin(time_point now) noexcept override DISTLOCK_EXCLUDES(mutex_) {
         const distlock::detail::annotated_lock guard(mutex_);
         auto* const held = threads_.held();
         renewal_at_ = time_point::max();
@@ -650,18 +657,18 @@ class lock_object final : public lock_core, background_task, deadline {
         if (!replicas_) return {renew, {}, {}};
         return {renew, {}, replicas_->behind(renew)};
     }
-    time_point end(const reply& answer, time_point sent, time_point came) noexcept override {
+    [[gnu::cold]] time_point end(const reply& answer, time_point sent, time_point came) noexcept override {
         return renewed(dialect_->read_renew(answer), sent, came);
     }
     // What too few replicas have does not count; it is not undone either.
-    time_point end_both(const reply& answer, const reply& replicated, time_point sent,
-                        time_point came) noexcept override {
+    [[gnu::cold]] time_point end_both(const reply& answer, const reply& replicated, time_point sent,
+                                      time_point came) noexcept override {
         auto outcome = dialect_->read_renew(answer);
         const bool enough = replicas_->read(replicated).what == acknowledgement::kind::enough;
         if (outcome.what == renew_outcome::kind::kept && !enough) outcome.what = renew_outcome::kind::later;
         return renewed(outcome, sent, came);
     }
-    time_point renewed(const renew_outcome& outcome, time_point sent, time_point came) noexcept
+    [[gnu::cold]] time_point renewed(const renew_outcome& outcome, time_point sent, time_point came) noexcept
         DISTLOCK_EXCLUDES(mutex_) {
         const distlock::detail::annotated_lock guard(mutex_);
         // The loss may have been told since the answer came.
@@ -679,8 +686,8 @@ class lock_object final : public lock_core, background_task, deadline {
         return renewal_at_ = held != nullptr ? next_look(held->lease()) : time_point::max();
     }
 
-    void on_renewal(acquisition& held, const renew_outcome& outcome, time_point sent, time_point now) noexcept
-        DISTLOCK_REQUIRES(mutex_) {
+    [[gnu::cold]] void on_renewal(acquisition& held, const renew_outcome& outcome, time_point sent,
+                                  time_point now) noexcept DISTLOCK_REQUIRES(mutex_) {
         switch (held.on_renewal(outcome, sent, now)) {
             case renewal::news::none:
                 break;

@@ -4,11 +4,11 @@
 //   class mutex_state {
 //     phase current_phase() const;  acquisition* held();  waiter_queue& waiters();
 //     bool may_go_remote(now) const;                 // one thread at a time asks the server
-//     std::optional<acquisition> start_remote();     // returns what was lost, and is over now
+//     [[gnu::noinline]] std::optional<acquisition> start_remote();     // returns what was lost, and is over now
 //     waiter* end_remote();                          // returns the thread that goes remote next
-//     acquisition& hold(...);                        // it was granted
+//     [[gnu::noinline]] acquisition& hold(...);                        // it was granted
 //     waiter* pass_on(...);                          // to the first waiter, without the server
-//     acquisition release();                         // by the server, next
+//     [[gnu::noinline]] acquisition release();                         // by the server, next
 //     bool has(thread, serial) const;  unlocking unlock_by(thread);  void unlocked_too_late(serial);
 //   };
 #pragma once
@@ -20,6 +20,7 @@
 #include <utility>
 
 #include <distlock/base/clock.hpp>
+#include <distlock/detail/function_ref.hpp>
 #include <distlock/engine/acquisition.hpp>
 #include <distlock/engine/renewal.hpp>
 #include <distlock/engine/stale_unlocks.hpp>
@@ -64,7 +65,7 @@ class mutex_state {
     /// Effects: it is the calling thread that asks the server. In one step with that, the late unlock() of an acquisition that is
     /// over does not find it any more.
     /// Returns: that acquisition.
-    std::optional<acquisition> start_remote() noexcept {
+    [[gnu::noinline]] std::optional<acquisition> start_remote() noexcept {
         remote_ = true;
         if (!held_) return std::nullopt;
         const holder& by = held_->held_by();
@@ -80,8 +81,8 @@ class mutex_state {
 
     /// Preconditions: the calling thread is the one that went remote.
     /// Throws: std::bad_alloc.
-    acquisition& hold(const grant& got, const lease_terms& terms, std::thread::id me, bool guarded,
-                      time_point late_until) {
+    [[gnu::noinline]] acquisition& hold(const grant& got, const lease_terms& terms, std::thread::id me,
+                                        bool guarded, time_point late_until) {
         stale_unlocks_.make_room();
         held_.emplace(got, terms, holder{me, ++serial_, got.fence, guarded}, late_until);
         remote_ = false;
@@ -97,9 +98,8 @@ class mutex_state {
     /// Effects: the first waiter has the lock, by the same grant, unless other processes have waited for `budget`. `schedule(lease)`
     /// sees to it that the lease is renewed; when it throws, nothing has changed.
     /// Returns: the waiter, which is to be woken; null: the lock was not passed on.
-    template <class Schedule>
     waiter_queue::waiter* pass_on(time_point now, clock::duration budget, bool allows_local_fences,
-                                  Schedule schedule) noexcept {
+                                  distlock::detail::function_ref<void(const renewal&)> schedule) noexcept {
         if (waiters_.empty()) return nullptr;
         renewal lease = held_->lease();
         const auto since = now - held_->granted_at();
@@ -127,7 +127,7 @@ class mutex_state {
 
     /// Preconditions: held().
     /// Effects: the calling thread goes remote: one that tried now would only find the key still there.
-    acquisition release() noexcept {
+    [[gnu::noinline]] acquisition release() noexcept {
         remote_ = true;
         return *std::exchange(held_, std::nullopt);
     }
@@ -140,7 +140,7 @@ class mutex_state {
     }
 
     /// Effects: an unlock that comes too late is not expected any longer. It must not free the lock of the present owner.
-    unlocking unlock_by(std::thread::id me) noexcept {
+    [[gnu::noinline]] unlocking unlock_by(std::thread::id me) noexcept {
         const bool mine = held_ && held_->held_by().thread == me;
         if (!mine && (stale_unlocks_.consume(me) || stale_unlocks_.contains(me))) return unlocking::too_late;
         return held_ ? unlocking::ends : unlocking::not_held;

@@ -23,6 +23,7 @@
 #include <distlock/base/error.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/engine/acquire.hpp>
 #include <distlock/engine/jitter.hpp>
 #include <distlock/wire/acknowledgement.hpp>
@@ -233,7 +234,7 @@ class operation {
         return result_.token;
     }
 
-    void follow(const acquire_step& step, const event& last, action& next) {
+    [[gnu::noinline]] void follow(const acquire_step& step, const event& last, action& next) {
         using kind = acquire_step::kind;
         if (step.leave_first) {
             next.leave = action::leaving{result_.token, step.in_doubt};
@@ -264,14 +265,15 @@ class operation {
         return exchanged_ != nullptr ? dialect_.exchange(owner, *exchanged_) : dialect_.look(owner);
     }
 
-    void send(phase what, const command& cmd, action& next) {
+    [[gnu::noinline]] void send(phase what, const command& cmd, action& next) {
         next.what = action::kind::send;
         next.command.emplace(cmd).until(until_);
         phase_ = what;
     }
 
     // Half of the time is left for the answer.
-    void send_replicated(phase what, const command& cmd, clock::time_point now, action& next) {
+    [[gnu::noinline]] void send_replicated(phase what, const command& cmd, clock::time_point now,
+                                           action& next) {
         send(what, cmd, next);
         if (replicas_ == 0) return;
         const auto left = std::chrono::floor<std::chrono::milliseconds>((until_ - now) / 2);
@@ -286,7 +288,7 @@ class operation {
 
     // A process subscribes before it joins, and knows the token before it is sent. Without messages it joins all the same, unless
     // the subscription comes into force at once; half of the time is left to ask in.
-    void enter(enter_mode mode, clock::time_point now, action& next) {
+    [[gnu::noinline]] void enter(enter_mode mode, clock::time_point now, action& next) {
         if (mode != enter_mode::join || hearing_ == hearing::messages)
             return send(phase::entering, dialect_.enter(live_token(), mode), next);
         live_token();
@@ -309,8 +311,8 @@ class operation {
         send(phase::entering, dialect_.enter(result_.token, enter_mode::join), next);
     }
 
-    void on_outcome(const acquire_outcome& outcome, const event& what, action& next,
-                    const std::optional<acknowledgement>& replicated = {}) {
+    [[gnu::noinline]] void on_outcome(const acquire_outcome& outcome, const event& what, action& next,
+                                      const std::optional<acknowledgement>& replicated = {}) {
         const bool busy = outcome.what == outcome_kind::busy;
         result_.came = what.now;
         result_.contended = result_.contended || busy || outcome.awaited;
@@ -322,7 +324,7 @@ class operation {
         follow(machine_.on_outcome(outcome, what.sent, what.now, replicated), what, next);
     }
 
-    void on_claim(const event& what, action& next) {
+    [[gnu::cold]] void on_claim(const event& what, action& next) {
         result_.came = what.now;
         if (what.answer->is(reply_kind::error) || !what.answer->answered()) note_trouble(*what.answer);
         const auto replicated = read_replicated(what);
@@ -331,21 +333,21 @@ class operation {
                next);
     }
 
-    void note_too_few(const std::optional<acknowledgement>& replicated, const event& what) {
+    [[gnu::cold]] void note_too_few(const std::optional<acknowledgement>& replicated, const event& what) {
         using kind = acknowledgement::kind;
         if (!replicated || replicated->what == kind::enough) return;
         if (replicated->what != kind::too_few) return note_trouble(*what.replicated);
         result_.trouble =
-            std::to_string(replicated->replicas) + " of " + std::to_string(replicas_) + " replicas have it";
+            distlock::detail::concat({replicated->replicas, " of ", replicas_, " replicas have it"});
     }
 
     // Other replies carry no error text.
-    void note_trouble(const reply& answer) {
+    [[gnu::cold]] void note_trouble(const reply& answer) {
         const bool says_why = answer.is(reply_kind::error) || !answer.answered();
         result_.trouble = says_why ? answer.text() : "the reply makes no sense";
     }
 
-    void wait(clock::time_point now, action& next) {
+    [[gnu::noinline]] void wait(clock::time_point now, action& next) {
         phase_ = phase::waiting;
         next.what = waits_ == waiting_manner::polls ? action::kind::pause : action::kind::wait;
         next.until = until_;
@@ -368,7 +370,7 @@ class operation {
         next.unheard_until = what.now + distlock::detail::default_recheck;
     }
 
-    void on_wait(const event& what, action& next) {
+    [[gnu::noinline]] void on_wait(const event& what, action& next) {
         if (what.what == event::kind::message) {
             if (waits_ == waiting_manner::woken) return scatter(what.now, next);
             const auto given = dialect_.read_message(what.text);
@@ -395,7 +397,7 @@ class operation {
         next.until = std::min(until_, now + scatter_.up_to(longest));
     }
 
-    void end(const acquire_step& step, clock::time_point now, action& next) {
+    [[gnu::noinline]] void end(const acquire_step& step, clock::time_point now, action& next) {
         result_.cause = step.cause;
         result_.without_ttl = step.without_ttl;
         if (step.what == acquire_step::kind::gave_up) result_.what = grant::kind::gave_up;
@@ -411,24 +413,25 @@ class operation {
             diagnose_type(now, next);
     }
 
-    void diagnose_type(clock::time_point now, action& next) {
+    [[gnu::cold]] void diagnose_type(clock::time_point now, action& next) {
         constexpr std::chrono::seconds longest{1};
         until_ = std::max(now + shortest_answer_time, std::min(deadline_, now + longest));
         send(phase::diagnosing, {{"TYPE", dialect_.name()}, dialect_.name()}, next);
     }
 
     // Effects: says what the key holds, and what it should.
-    void on_type(const reply& type) {
+    [[gnu::cold]] void on_type(const reply& type) {
         if (!type.is(reply_kind::status)) return;
         if (type.text() == dialect_.stored_as() || type.text() == "none") {
-            result_.trouble =
-                "the lock's key is as it should be, so a key beside it holds something else; "
-                "see what {name}:distlock:* are, and delete what is not ours (" +
-                result_.trouble + ")";
+            result_.trouble = distlock::detail::concat(
+                {"the lock's key is as it should be, so a key beside it holds something else; "
+                 "see what {name}:distlock:* are, and delete what is not ours (",
+                 result_.trouble, ")"});
             return;
         }
-        result_.trouble = "the key holds a " + type.text() + " where this lock needs a " +
-                          std::string(dialect_.stored_as()) + " (" + result_.trouble + ")";
+        result_.trouble =
+            distlock::detail::concat({"the key holds a ", type.text(), " where this lock needs a ",
+                                      dialect_.stored_as(), " (", result_.trouble, ")"});
     }
 
     const any_dialect& dialect_;

@@ -54,11 +54,12 @@ class permit_core {
 
 /// Preconditions: the options are checked.
 /// Throws: error(errc::invalid_name), error(errc::invalid_option) for a limit that is none.
-DISTLOCK_INLINE std::unique_ptr<permit_core> make_permit_core(std::shared_ptr<background_io> io,
-                                                              std::string name, std::int64_t limit,
-                                                              const lock_options& options,
-                                                              const waiters_channel& channel,
-                                                              std::shared_ptr<lease_observer> observer);
+/// A template: a program that makes none compiles none of its code.
+template <class Lazy>
+std::unique_ptr<permit_core> make_permit_core(std::shared_ptr<background_io> io, std::string name,
+                                              std::int64_t limit, const lock_options& options,
+                                              const waiters_channel& channel,
+                                              std::shared_ptr<lease_observer> observer);
 
 /// Throws: as lock_core_of(), and as make_permit_core().
 template <class Clock, connection Conn>
@@ -71,7 +72,8 @@ std::unique_ptr<permit_core> permit_core_of(Conn& connection, std::string name, 
     auto io = background_io_of<Clock>(connection);
     waiters_channel channel;
     if constexpr (subscribing_connection<Conn>) channel = channel_of(*io, name);
-    return make_permit_core(std::move(io), std::move(name), limit, options, channel, std::move(observer));
+    return make_permit_core<void>(std::move(io), std::move(name), limit, options, channel,
+                                  std::move(observer));
 }
 
 }  // namespace distlock::engine

@@ -32,6 +32,7 @@
 namespace distlock::engine {
 
 /// Thread-safe. What was given back is kept for the next that wants as many: a warm cycle makes nothing.
+template <class Lazy>
 class permit_pool final : public permit_core {
     using guard = distlock::detail::annotated_lock;
 
@@ -200,13 +201,19 @@ class permit_pool final : public permit_core {
     std::vector<std::unique_ptr<slot>> slots_ DISTLOCK_GUARDED_BY(mutex_);
 };
 
-DISTLOCK_INLINE std::unique_ptr<permit_core> make_permit_core(std::shared_ptr<background_io> io,
-                                                              std::string name, std::int64_t limit,
-                                                              const lock_options& options,
-                                                              const waiters_channel& channel,
-                                                              std::shared_ptr<lease_observer> observer) {
-    return std::make_unique<permit_pool>(std::move(io), std::move(name), limit, options, channel,
-                                         std::move(observer));
+template <class Lazy>
+std::unique_ptr<permit_core> make_permit_core(std::shared_ptr<background_io> io, std::string name,
+                                              std::int64_t limit, const lock_options& options,
+                                              const waiters_channel& channel,
+                                              std::shared_ptr<lease_observer> observer) {
+    return std::make_unique<permit_pool<Lazy>>(std::move(io), std::move(name), limit, options, channel,
+                                               std::move(observer));
 }
+#ifdef DISTLOCK_SEPARATE_COMPILATION
+template std::unique_ptr<permit_core> make_permit_core<void>(std::shared_ptr<background_io>, std::string,
+                                                             std::int64_t, const lock_options&,
+                                                             const waiters_channel&,
+                                                             std::shared_ptr<lease_observer>);
+#endif
 
 }  // namespace distlock::engine

@@ -49,8 +49,8 @@ class releaser {
 
   public:
     /// `answer_time`: how long an answer may be on its way.
-    releaser(std::shared_ptr<background_io> io, std::shared_ptr<const any_dialect> dialect, release_mode mode,
-             std::chrono::milliseconds answer_time)
+    [[gnu::cold]] releaser(std::shared_ptr<background_io> io, std::shared_ptr<const any_dialect> dialect,
+                           release_mode mode, std::chrono::milliseconds answer_time)
         : io_(std::move(io)),
           dialect_(std::move(dialect)),
           answer_time_(answer_time),
@@ -81,7 +81,7 @@ class releaser {
 
     /// Effects: what the server has under a token that nobody uses any more, or may still get, is released. Waits for next to
     /// nothing, and for nothing at all once `stop` was requested.
-    void leave(const token& owner, certainty sure, const std::stop_token& stop) noexcept {
+    [[gnu::cold]] void leave(const token& owner, certainty sure, const std::stop_token& stop) noexcept {
         constexpr std::chrono::milliseconds shortly{30};
         const auto now = io_->time().now();
         const bool stopped = stop.stop_requested();
@@ -108,8 +108,8 @@ class releaser {
 
     /// Effects: releases by `owner` in the background until `latest_expiry`, at first after `delay`; where there is no memory or no
     /// thread for it, the lease ends it.
-    void repeat(const token& owner, certainty sure, time_point latest_expiry,
-                clock::duration delay = {}) noexcept {
+    [[gnu::cold]] void repeat(const token& owner, certainty sure, time_point latest_expiry,
+                              clock::duration delay = {}) noexcept {
         try {
             auto mine = in_background();
             const bool granted = sure == certainty::granted;
@@ -130,7 +130,7 @@ class releaser {
 
     bool unconfirmed() noexcept { return !posted_->pending().empty(); }
     /// Effects: asks the server what became of the posted release, and once more where that may help.
-    void confirm_posted(const std::stop_token& stop = {}) noexcept {
+    [[gnu::cold]] void confirm_posted(const std::stop_token& stop = {}) noexcept {
         const token owner = posted_->pending();
         if (owner.empty()) return;
         const auto machine = ask_twice(owner, posted_->latest_expiry(), stop);
@@ -176,14 +176,14 @@ class releaser {
     }
 
     // The body is sent: nobody would wait for it once the server had said that it lacks it.
-    release_outcome release_by(const token& owner, time_point answer_by,
-                               const std::stop_token& stop) noexcept {
+    [[gnu::cold]] release_outcome release_by(const token& owner, time_point answer_by,
+                                             const std::stop_token& stop) noexcept {
         command cmd = dialect_->release(owner).with_body();
         cmd.until(answer_by).until(stop);
         return dialect_->read_release(io_->connection().execute(cmd)).what;
     }
 
-    void keep(kind of, std::shared_ptr<background_release> last) noexcept {
+    [[gnu::cold]] void keep(kind of, std::shared_ptr<background_release> last) noexcept {
         const distlock::detail::annotated_lock guard(lock_);
         auto& kept = last_[static_cast<std::size_t>(of)];
         const bool outlasted = of == kind::in_doubt && kept && kept->latest_expiry() > last->latest_expiry();

@@ -82,7 +82,7 @@ class renewal {
 
     /// Effects: the server that is asked from now on took the place of another, at `at`.
     /// Returns: whether that is news, and the other one granted or renewed the lock last.
-    bool on_master_change(time_point at) noexcept {
+    [[gnu::cold]] bool on_master_change(time_point at) noexcept {
         if (at <= master_since_) return false;
         master_since_ = at;
         if (sent_ >= at) return false;
@@ -113,7 +113,7 @@ class renewal {
     time_point latest_expiry() const noexcept { return latest_expiry_; }
 
     /// `sent`: before the first byte of the renewal; `now`: when its answer had come, or was not waited for any longer.
-    news on_outcome(const renew_outcome& outcome, time_point sent, time_point now) noexcept {
+    [[gnu::cold]] news on_outcome(const renew_outcome& outcome, time_point sent, time_point now) noexcept {
         using kind = renew_outcome::kind;
         const bool late = now >= until_;
         switch (outcome.what) {

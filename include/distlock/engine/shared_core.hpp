@@ -39,11 +39,11 @@ class shared_core : public lock_core {
 };
 
 /// Preconditions: the options are checked.
-DISTLOCK_INLINE std::unique_ptr<shared_core> make_shared_core(std::shared_ptr<background_io> io,
-                                                              const std::string& name,
-                                                              const lock_options& options,
-                                                              const waiters_channel& channel,
-                                                              std::shared_ptr<lease_observer> observer);
+/// A template: a program that makes none compiles none of its code.
+template <class Lazy>
+std::unique_ptr<shared_core> make_shared_core(std::shared_ptr<background_io> io, const std::string& name,
+                                              const lock_options& options, const waiters_channel& channel,
+                                              std::shared_ptr<lease_observer> observer);
 
 /// Throws: as lock_core_of().
 template <class Clock, connection Conn>
@@ -56,7 +56,7 @@ std::unique_ptr<shared_core> shared_core_of(Conn& connection, const std::string&
     auto io = background_io_of<Clock>(connection);
     waiters_channel channel;
     if constexpr (subscribing_connection<Conn>) channel = channel_of(*io, name);
-    return make_shared_core(std::move(io), name, options, channel, std::move(observer));
+    return make_shared_core<void>(std::move(io), name, options, channel, std::move(observer));
 }
 
 }  // namespace distlock::engine

@@ -36,6 +36,7 @@ namespace distlock::engine {
 /// Thread-safe. Readers that come while one of them asks the server, or shortly after it was let in, have the lock by the same
 /// grant: a batch, one reader to the server. A writer of this object that waits ends the batch: who reads after it comes
 /// stands behind it on the server. So does the end of lock_options::local_budget, for writers elsewhere.
+template <class Lazy>
 class shared_object final : public shared_core {
     using time_point = clock::time_point;
     using duration = clock::duration;
@@ -449,18 +450,23 @@ class shared_object final : public shared_core {
     int waiting_writers_ DISTLOCK_GUARDED_BY(mutex_) = 0;
 };
 
-DISTLOCK_INLINE std::unique_ptr<shared_core> make_shared_core(std::shared_ptr<background_io> io,
-                                                              const std::string& name,
-                                                              const lock_options& options,
-                                                              const waiters_channel& channel,
-                                                              std::shared_ptr<lease_observer> observer) {
+template <class Lazy>
+std::unique_ptr<shared_core> make_shared_core(std::shared_ptr<background_io> io, const std::string& name,
+                                              const lock_options& options, const waiters_channel& channel,
+                                              std::shared_ptr<lease_observer> observer) {
     auto writers =
         std::make_shared<const any_dialect_of<exclusive_handoff>>(name, options, channel.name, channel.kind);
     auto readers =
         std::make_shared<const any_dialect_of<shared_handoff>>(name, options, channel.name, channel.kind);
     auto core = make_lock_core(io, std::move(writers), options, observer);
-    return std::make_unique<shared_object>(std::move(io), std::move(core), std::move(readers), options,
-                                           std::move(observer));
+    return std::make_unique<shared_object<Lazy>>(std::move(io), std::move(core), std::move(readers), options,
+                                                 std::move(observer));
 }
+#ifdef DISTLOCK_SEPARATE_COMPILATION
+template std::unique_ptr<shared_core> make_shared_core<void>(std::shared_ptr<background_io>,
+                                                             const std::string&, const lock_options&,
+                                                             const waiters_channel&,
+                                                             std::shared_ptr<lease_observer>);
+#endif
 
 }  // namespace distlock::engine

@@ -91,7 +91,7 @@ class timer_thread {
   public:
     using item = timer_item;
 
-    timer_thread(time_source time, std::unique_ptr<timer_runner> runner) {
+    [[gnu::cold]] timer_thread(time_source time, std::unique_ptr<timer_runner> runner) {
         state_.get() = std::make_shared<state>(time, std::move(runner));
     }
     timer_thread(const timer_thread&) = delete;
@@ -100,7 +100,7 @@ class timer_thread {
     /// Preconditions: no item is listed, but adopted ones.
     /// Effects: of those as many as go at once run a last time, due or not; all are given up. Waits for the thread, except when
     /// that is the calling one.
-    ~timer_thread() {
+    [[gnu::cold]] ~timer_thread() {
         if (state_.here()) state::end(state_.get());
     }
 
@@ -113,7 +113,7 @@ class timer_thread {
 
     /// Effects: every item that is listed runs at `at`, also one that was to run no more; no later when it was to before. One that
     /// is running runs again.
-    void advance_all(time_point at) noexcept { state_.get()->advance_all(at); }
+    [[gnu::cold]] void advance_all(time_point at) noexcept { state_.get()->advance_all(at); }
 
     /// Preconditions: not called by the run of `i`.
     /// Effects: `i` does not run any more, and is not listed; waits for it when it runs just now.
@@ -148,7 +148,8 @@ class timer_thread {
             std::vector<std::shared_ptr<const void>> given_up;  // destroyed without the lock
         };
 
-        state(time_source reads, std::unique_ptr<timer_runner> r) : time(reads), runner(std::move(r)) {}
+        [[gnu::cold]] state(time_source reads, std::unique_ptr<timer_runner> r)
+            : time(reads), runner(std::move(r)) {}
 
         void schedule(item& i, time_point at) {
             const lock_type guard(lock);
@@ -162,7 +163,7 @@ class timer_thread {
             if (!i.listed() || at < i.at()) put(i, at);
         }
 
-        void advance_all(time_point at) noexcept {
+        [[gnu::cold]] void advance_all(time_point at) noexcept {
             const lock_type guard(lock);
             items.advance_all(at);
             if (at < wake_at) wake.notify_one();
@@ -195,7 +196,7 @@ class timer_thread {
             return true;
         }
 
-        static void end(std::shared_ptr<state> s) {
+        [[gnu::cold]] static void end(std::shared_ptr<state> s) {
             {
                 const lock_type guard(s->lock);
                 s->now = phase::stopping;
@@ -206,7 +207,7 @@ class timer_thread {
         }
 
         // Effects: there is a thread; where it is lent, as soon as the system has another.
-        void staff() DISTLOCK_REQUIRES(lock) {
+        [[gnu::cold]] void staff() DISTLOCK_REQUIRES(lock) {
             if (now == phase::unstarted) {
                 runner->reserve();
                 start();
@@ -217,7 +218,7 @@ class timer_thread {
             }
         }
 
-        void start() DISTLOCK_REQUIRES(lock) {
+        [[gnu::cold]] void start() DISTLOCK_REQUIRES(lock) {
             // The batch is made here, where somebody hears of it that there is no memory.
             threads->start([mine = this->shared_from_this(), b = batch(runner->most()),
                             nth = started + 1]() mutable { mine->keep_time(b, nth); });
@@ -230,7 +231,7 @@ class timer_thread {
             if (at < wake_at) wake.notify_one();
         }
 
-        void keep_time(batch& b, unsigned nth) {
+        [[gnu::cold]] void keep_time(batch& b, unsigned nth) {
             lock_type guard(lock);
             for (bool last = false; !last;) {
                 last = now == phase::stopping;
@@ -259,7 +260,7 @@ class timer_thread {
             }
         }
 
-        void collect(batch& b, time_point at, bool last) DISTLOCK_REQUIRES(lock) {
+        [[gnu::cold]] void collect(batch& b, time_point at, bool last) DISTLOCK_REQUIRES(lock) {
             b.due.clear();
             // What runs stays listed, at the end of time: to enter it again could need memory.
             for (item* i = items.first(); i != nullptr && b.due.size() < runner->most(); i = items.first()) {
@@ -273,7 +274,7 @@ class timer_thread {
         }
 
         // `last`: the items do not run again. Those that were running when the end came have their last run still to come.
-        void put_back(batch& b, bool last) DISTLOCK_REQUIRES(lock) {
+        [[gnu::cold]] void put_back(batch& b, bool last) DISTLOCK_REQUIRES(lock) {
             for (std::size_t k = 0; k < b.due.size(); ++k) {
                 item& i = *b.due[k];
                 const auto next = std::min(b.next[k], i.at());
@@ -295,7 +296,7 @@ class timer_thread {
         }
 
         // Returns: whether there was one.
-        bool give_up_first() {
+        [[gnu::cold]] bool give_up_first() {
             std::shared_ptr<const void> kept;  // destroyed without the lock
             const lock_type guard(lock);
             item* const i = items.first();
@@ -306,7 +307,7 @@ class timer_thread {
         }
 
         // Returns: whether it was long, and something is due later.
-        bool wait(time_point at, std::unique_lock<std::mutex>& guard) DISTLOCK_REQUIRES(lock) {
+        [[gnu::cold]] bool wait(time_point at, std::unique_lock<std::mutex>& guard) DISTLOCK_REQUIRES(lock) {
             auto woken = std::cv_status::no_timeout;
             const item* const next = items.first();
             wake_at = next != nullptr ? next->at() : time_point::max();

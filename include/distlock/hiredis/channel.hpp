@@ -15,6 +15,8 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
+#include <distlock/detail/concat.hpp>
+#include <distlock/detail/function_ref.hpp>
 #include <distlock/detail/leaked_in_child.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/hiredis/posted_replies.hpp>
@@ -37,14 +39,16 @@ class channel {
     /// Effects: closes the socket. A broken one is aborted, so that what was sent is not applied later. So is what was posted
     /// with a receipt and not answered: its sender is told, and repeats it. A socket that carries what was posted without
     /// one is closed in good order: nobody would repeat that. A child after fork() aborts nothing: it would do so for its parent.
-    ~channel() {
+    [[gnu::cold]] ~channel() {
         if (on_end_.here()) on_end_.get().reset();  // it uses the socket
         const bool drops = (broken_ || left_) && !posted_.in_forked_child();
         if (drops && posted_.unconfirmed() == 0) socket_.abort();
     }
 
     /// Effects: from when `ended` is requested on the stream is over, whoever uses it.
-    void end_with(const std::stop_token& ended) { on_end_.get().emplace(ended, shutter{socket_}); }
+    [[gnu::cold]] void end_with(const std::stop_token& ended) {
+        on_end_.get().emplace(ended, shutter{socket_});
+    }
 
     /// Effects: ends the waits of the thread that uses it: the stream is over. From any thread.
     void shut_down() noexcept { socket_.shut_down(); }
@@ -63,7 +67,7 @@ class channel {
 
     /// Effects: as run() until `deadline`, or a stop request; but giving up does not end the conversation: the answer is dropped
     /// when it comes.
-    reply run_or_leave(const command& cmd, clock::time_point deadline) {
+    [[gnu::cold]] reply run_or_leave(const command& cmd, clock::time_point deadline) {
         if (cmd.stop_requested()) return reply::not_sent(errc::cancelled, "stopped");
         const auto nobody = std::make_shared<receipt>();
         if (auto failure = send(cmd, deadline)) return *std::move(failure);
@@ -186,8 +190,7 @@ class channel {
 
     explicit channel(stream_socket socket) : socket_(std::move(socket)) {}
 
-    template <class Run>
-    reply until_stopped(const std::stop_token* stop, Run run) {
+    reply until_stopped(const std::stop_token* stop, function_ref<reply()> run) {
         if (stop == nullptr) return run();
         if (stop->stop_requested()) return reply::not_sent(errc::cancelled, "stopped");
         // The socket's own end is what ends every wait for it: no descriptor is needed, and no system call more.
@@ -228,7 +231,7 @@ class channel {
     }
 
     // Returns: what failed, if anything did.
-    std::optional<reply> send(const command& cmd, clock::time_point deadline) {
+    [[gnu::noinline]] std::optional<reply> send(const command& cmd, clock::time_point deadline) {
         plain_.clear();
         encode(cmd);
         std::size_t sent = 0;
@@ -282,18 +285,18 @@ class channel {
 
     // Effects: sends what is in plain_; `sent` counts bytes, under TLS those of the session.
     // Returns: done, or why not; closed when the TLS session is.
-    io hand_over(clock::time_point deadline, std::size_t& sent) {
+    [[gnu::noinline]] io hand_over(clock::time_point deadline, std::size_t& sent) {
         broken_ = true;  // until the exchange is complete
         if (!session_) return ended_ = socket_.send(plain_, deadline, sent);
         sealed_.clear();
         return ended_ = session_->seal(plain_, sealed_) ? socket_.send(sealed_, deadline, sent) : io::closed;
     }
 
-    reply sending_failed(io outcome, std::size_t sent) {
+    [[gnu::cold]] reply sending_failed(io outcome, std::size_t sent) {
         if (outcome == io::closed) return reply::not_sent(errc::unreachable, "the TLS session is over");
         if (outcome == io::failed && heard_why()) {
             if (sent > 0) return session_lost();
-            return reply::not_sent(errc::tls_failed, "TLS: " + session_->failure());
+            return reply::not_sent(errc::tls_failed, concat({"TLS: ", session_->failure()}));
         }
         if (sent == 0) return reply::not_sent(errc::unreachable, "the connection broke");
         return lost(errc::no_reply,
@@ -302,7 +305,7 @@ class channel {
 
     // Effects: counts in `done` the commands that `sent` bytes reach into; under TLS, where only the session
     // knows, all. Returns: how many can be answered: those that went out whole.
-    std::size_t count_sent(std::span<const command> commands, std::size_t sent, extent& done) {
+    [[gnu::cold]] std::size_t count_sent(std::span<const command> commands, std::size_t sent, extent& done) {
         if (session_) return done.begun = commands.size();
         std::size_t whole = 0;
         plain_.clear();
@@ -348,8 +351,8 @@ class channel {
 
     // Effects: waits for bytes and gives them to the reader.
     // Returns: why there are none, if so.
-    std::optional<reply> hear(std::array<char, 16384>& buffer, std::string_view& bytes,
-                              clock::time_point deadline, int stop_fd) {
+    [[gnu::noinline]] std::optional<reply> hear(std::array<char, 16384>& buffer, std::string_view& bytes,
+                                                clock::time_point deadline, int stop_fd) {
         if (reader_.failure() != errc{}) return lost(reader_.failure(), "the reply cannot be read");
         ended_ = socket_.receive(buffer, bytes, deadline, stop_fd);
         switch (ended_) {
@@ -374,7 +377,7 @@ class channel {
         posted_.settle(std::move(answer));
         if (posted_.count() == 0) left_ = false;
     }
-    void note(const reply& answer) noexcept {
+    [[gnu::noinline]] void note(const reply& answer) noexcept {
         if (!answer.is(reply_kind::error)) return;
         if (says_role_changed(answer.text())) demoted_ = true;
         if (says_too_many_clients(answer.text())) turned_away_ = true;
@@ -382,7 +385,7 @@ class channel {
 
     // RESP: an array of length-prefixed strings, so that any byte may stand in any argument. In one go: this is most of what a
     // command costs here.
-    void encode(const command& cmd) {
+    [[gnu::noinline]] void encode(const command& cmd) {
         constexpr std::size_t header_room = 1 + 20 + 2;  // mark, digits, end of line
         std::size_t room = header_room;
         for (const std::string_view argument : cmd.argv()) room += header_room + argument.size() + 2;
@@ -420,7 +423,7 @@ class channel {
     }
 
     // Effects: reads what a server said before it hung up. Returns: whether that was why.
-    bool heard_why() {
+    [[gnu::cold]] bool heard_why() {
         std::array<char, 16384> buffer;
         std::string_view bytes;
         std::string plain;
@@ -432,12 +435,12 @@ class channel {
         return session_ && !session_->failure().empty();
     }
 
-    reply session_lost() const {
+    [[gnu::cold]] reply session_lost() const {
         if (session_->failure().empty()) return reply::no_answer(errc::no_reply, "the TLS session ended");
-        return reply::no_answer(errc::tls_failed, "TLS: " + session_->failure());
+        return reply::no_answer(errc::tls_failed, concat({"TLS: ", session_->failure()}));
     }
 
-    static reply lost(errc cause, const char* why) { return reply::no_answer(cause, why); }
+    [[gnu::cold]] static reply lost(errc cause, const char* why) { return reply::no_answer(cause, why); }
 
     stream_socket socket_;
     std::unique_ptr<secure_session> session_;

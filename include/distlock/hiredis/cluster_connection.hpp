@@ -15,6 +15,7 @@
 #include <utility>
 
 #include <distlock/detail/separate.hpp>
+#include <distlock/hiredis/connection_pool.hpp>
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/net/cluster_uri.hpp>
 #include <distlock/net/connection.hpp>
@@ -30,8 +31,11 @@
 namespace distlock {
 
 namespace detail {
-class cluster_pool;
-}
+/// Throws: as the constructors of cluster_connection.
+template <class Lazy>
+std::unique_ptr<connection_pool> make_cluster_pool(const cluster_uri& where,
+                                                   std::shared_ptr<const secure_layer> secure);
+}  // namespace detail
 
 /// A connection to the masters of a Cluster, for any number of threads: to each of them what hiredis_connection is to one server.
 /// The nodes of the URI are asked which nodes there are; one that answers is enough. A command goes to the node that has the slot
@@ -60,25 +64,33 @@ class cluster_connection {
     /// Effects: none on the network: the first command connects.
     /// Throws: error(errc::invalid_uri), also for a secure_layer without rediss+cluster://; error(errc::tls_unavailable) for
     /// rediss+cluster:// without a secure_layer.
-    explicit cluster_connection(std::string_view where) : cluster_connection(parse_cluster_uri(where)) {}
+    // Templates: a program that makes no such connection compiles none of its code.
+    template <class Lazy = void>
+    explicit cluster_connection(std::string_view where) : cluster_connection(where, nullptr) {}
+    template <class Lazy = void>
     explicit cluster_connection(const cluster_uri& where) : cluster_connection(where, nullptr) {}
+    template <class Lazy = void>
     cluster_connection(std::string_view where, std::shared_ptr<const secure_layer> secure)
         : cluster_connection(parse_cluster_uri(where), std::move(secure)) {}
-    cluster_connection(const cluster_uri& where, std::shared_ptr<const secure_layer> secure);
+    template <class Lazy = void>
+    cluster_connection(const cluster_uri& where, std::shared_ptr<const secure_layer> secure)
+        : pool_(detail::make_cluster_pool<Lazy>(where, std::move(secure))) {}
 
     cluster_connection(const cluster_connection&) = delete;
     cluster_connection& operator=(const cluster_connection&) = delete;
-    ~cluster_connection();
+    ~cluster_connection() = default;
 
     /// Effects: executes one command on the node of its key, as hiredis_connection::execute() there.
     /// Returns: the reply. A redirection that nobody follows any more is not_sent with errc::unavailable.
     /// Round trips: one; for each redirection one more. Now and then one for a new map.
-    reply execute(const command& cmd);
+    reply execute(const command& cmd) { return pool_->execute(cmd); }
 
     /// Effects: executes a write and, right behind it on the same socket, the command that waits for its replicas; otherwise as
     /// execute().
     /// Round trips: as execute(); the server answers when the replicas have it, or its time is up.
-    acknowledged_reply execute_acknowledged(const command& write, const command& wait);
+    acknowledged_reply execute_acknowledged(const command& write, const command& wait) {
+        return pool_->execute_acknowledged(write, wait);
+    }
 
     /// Effects: sends each command to the node of its key, to all nodes at once, one pipeline for each; as
     /// hiredis_connection::pipeline() there. What was redirected is sent again in the same way. Returns when the last node has
@@ -86,41 +98,45 @@ class cluster_connection {
     /// answered a PING, or nobody wanted anything of it for two seconds.
     /// Preconditions: as many replies as commands.
     /// Throws: std::bad_alloc; no reply counts then.
-    void pipeline(std::span<const command> commands, std::span<reply> replies);
+    void pipeline(std::span<const command> commands, std::span<reply> replies) {
+        pool_->pipeline(commands, replies);
+    }
 
     /// Effects: sends one command to the node of its key and does not wait for its reply, which is noted in `wanted` when it is
     /// read, if there is one. A redirection is noted as it is: nobody follows it.
     /// Returns: whether it was handed to the system.
-    bool post(const command& cmd, std::shared_ptr<receipt> wanted = nullptr);
+    bool post(const command& cmd, std::shared_ptr<receipt> wanted = nullptr) {
+        return pool_->post(cmd, std::move(wanted));
+    }
 
     /// Effects: reads the replies to posted commands that have come, closes surplus sockets, and waits for nothing.
-    void collect();
+    void collect() { pool_->collect(); }
 
     /// Effects: from now on hears what is published to the shard of `channel`, as long as somebody has what is returned, wherever
     /// its slot moves. Waits for nothing: the first thread that waits on a listener connects. This must outlive every such wait.
     /// Throws: error(errc::wrong_process), std::system_error when there is no descriptor to be had, std::bad_alloc.
-    std::shared_ptr<subscription> subscribe(std::string_view channel);
+    std::shared_ptr<subscription> subscribe(std::string_view channel) { return pool_->subscribe(channel); }
 
     /// Effects: `who` is told which slots have another master, as long as it lives, when theirs has left the map.
     /// Throws: std::bad_alloc.
-    void on_master_change(std::weak_ptr<master_listener> who);
+    void on_master_change(std::weak_ptr<master_listener> who) { pool_->on_master_change(std::move(who)); }
 
     /// Effects: asks for the map, if that is due: it was found wrong, or a master has ended a socket or did not answer, and nothing was
     /// heard from it since; then twice a second. Else waits for nothing. The thread that renews calls it ten times a second
     /// as long as a lock is held.
-    void follow();
+    void follow() { pool_->follow(); }
 
     /// Returns: a place for what uses this connection until it ends.
     service_registry& services() noexcept { return services_; }
 
     /// Returns: the URI without its password: equal texts lead to the same locks.
-    std::string_view identity() const noexcept;
+    std::string_view identity() const noexcept { return pool_->identity(); }
 
     /// Returns: how long execute() waits for a node's reply at most.
-    std::chrono::milliseconds command_timeout() const noexcept;
+    std::chrono::milliseconds command_timeout() const noexcept { return pool_->command_timeout(); }
 
   private:
-    const std::unique_ptr<detail::cluster_pool> pool_;
+    const std::unique_ptr<detail::connection_pool> pool_;
     service_registry services_;  // last: what lives there uses the others until it ends
 };
 

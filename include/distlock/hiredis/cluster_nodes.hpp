@@ -70,6 +70,7 @@ struct cluster_node {
 
 /// Thread-safe. Its mutex is never held while anybody waits for a server. A node that left the map is closed when the last call
 /// that uses it is over; at once, where it is silent.
+template <class Lazy>
 class cluster_nodes {
   public:
     using node = std::shared_ptr<cluster_node>;

@@ -27,6 +27,7 @@
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/hiredis/cluster_nodes.hpp>
 #include <distlock/hiredis/cluster_subscriber.hpp>
+#include <distlock/hiredis/connection_pool.hpp>
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/hiredis/subscriber.hpp>
 #include <distlock/net/cluster_uri.hpp>
@@ -42,7 +43,8 @@
 namespace distlock::detail {
 
 /// What cluster_connection does, but for what lives as long as it. Thread-safe.
-class cluster_pool {
+template <class Lazy>
+class cluster_pool final : public connection_pool {
   public:
     /// Effects and Throws: as cluster_connection.
     cluster_pool(const cluster_uri& where, std::shared_ptr<const secure_layer> secure)
@@ -57,11 +59,11 @@ class cluster_pool {
         probes_.get()->join();
     }
 
-    reply execute(const command& cmd) {
+    reply execute(const command& cmd) override {
         return on_the_nodes(cmd, [&](node_pool& here, bool asking) { return here.execute(cmd, asking); });
     }
 
-    acknowledged_reply execute_acknowledged(const command& write, const command& wait) {
+    acknowledged_reply execute_acknowledged(const command& write, const command& wait) override {
         reply replicated = reply::not_sent(errc::unreachable, shown_);
         reply answer = on_the_nodes(write, [&](node_pool& here, bool asking) {
             auto both = here.execute_acknowledged(write, wait, asking);
@@ -74,7 +76,7 @@ class cluster_pool {
     /// What goes to other nodes than the first one's is sent by threads that end with the call: to connect takes as long as it
     /// takes, and a node that is dead must not keep the others from being sent theirs. The call waits for the slowest, once: what
     /// goes to a node that did not answer the last one is not sent until the node has answered a PING.
-    void pipeline(std::span<const command> commands, std::span<reply> replies) {
+    void pipeline(std::span<const command> commands, std::span<reply> replies) override {
         if (commands.empty()) return;
         if (current_process() != process_) {
             std::fill(replies.begin(), replies.end(), reply::not_sent(errc::wrong_process, shown_));
@@ -102,7 +104,7 @@ class cluster_pool {
         }
     }
 
-    bool post(const command& cmd, std::shared_ptr<receipt> wanted) {
+    bool post(const command& cmd, std::shared_ptr<receipt> wanted) override {
         if (current_process() != process_) return false;
         const node here = nodes_.of(hash_slot(cmd));
         if (here->pool.post(cmd, std::move(wanted))) return true;
@@ -110,36 +112,38 @@ class cluster_pool {
         return false;
     }
 
-    void collect() {
+    void collect() override {
         if (current_process() != process_) return;
         for (const node& one : nodes_.used()) one->pool.collect();
     }
 
-    std::shared_ptr<subscription> subscribe(std::string_view channel) {
-        if (current_process() != process_) throw error(errc::wrong_process, shown_);
+    std::shared_ptr<subscription> subscribe(std::string_view channel) override {
+        if (current_process() != process_) throw_error(errc::wrong_process, {shown_});
         const annotated_lock guard(lock_);
         auto& one = subscriber_.get();
         if (!one) {
-            one = std::make_unique<cluster_subscriber>(nodes_, upkeep_);
+            one = std::make_unique<cluster_subscriber<Lazy>>(nodes_, upkeep_);
             nodes_.on_change(one.get());
         }
         return one->subscribe(channel);
     }
 
-    void on_master_change(std::weak_ptr<master_listener> who) { nodes_.on_master_change(std::move(who)); }
+    void on_master_change(std::weak_ptr<master_listener> who) override {
+        nodes_.on_master_change(std::move(who));
+    }
 
-    void follow() {
+    void follow() override {
         if (current_process() != process_) return;
         nodes_.look_for_signs();
         nodes_.refresh(when_running::go_on, clock::now() + command_timeout(), nullptr);
     }
 
-    std::string_view identity() const noexcept { return shown_; }
-    std::chrono::milliseconds command_timeout() const noexcept { return nodes_.command_timeout(); }
+    std::string_view identity() const noexcept override { return shown_; }
+    std::chrono::milliseconds command_timeout() const noexcept override { return nodes_.command_timeout(); }
 
   private:
-    using node = cluster_nodes::node;
-    using when_running = cluster_nodes::when_running;
+    using node = std::shared_ptr<cluster_node>;
+    using when_running = typename cluster_nodes<Lazy>::when_running;
 
     struct collector final : upkeep {
         explicit collector(cluster_pool& of) noexcept : pool(of) {}
@@ -360,13 +364,13 @@ class cluster_pool {
 
     const std::string shown_;  // fit for messages
     const process_id process_ = current_process();
-    cluster_nodes nodes_;
+    cluster_nodes<Lazy> nodes_;
     collector upkeep_{*this};
     std::stop_source ends_;
     leaked_in_child<std::shared_ptr<thread_group>> probes_;
     annotated_mutex lock_;
     // None before the first subscribe().
-    leaked_in_child<std::unique_ptr<cluster_subscriber>> subscriber_ DISTLOCK_GUARDED_BY(lock_);
+    leaked_in_child<std::unique_ptr<cluster_subscriber<Lazy>>> subscriber_ DISTLOCK_GUARDED_BY(lock_);
 };
 
 }  // namespace distlock::detail

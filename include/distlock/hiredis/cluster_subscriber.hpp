@@ -42,11 +42,12 @@ namespace distlock::detail {
 
 /// A thread that connects to a node while another one goes on reading from the others. Where the map may be wrong it is asked for
 /// first.
+template <class Lazy>
 class socket_opener {
   public:
     /// `done` is set when it is.
     /// Throws: std::system_error.
-    socket_opener(cluster_nodes& nodes, cluster_nodes::node to, wake_event& done) {
+    socket_opener(cluster_nodes<Lazy>& nodes, std::shared_ptr<cluster_node> to, wake_event& done) {
         const blocked_signals here;
         thread_ = std::jthread([this, &nodes, to = std::move(to), &done](const std::stop_token& stop) {
             open(nodes, to->pool, stop);
@@ -60,10 +61,10 @@ class socket_opener {
     std::unique_ptr<channel> take() noexcept { return std::move(made_); }
 
   private:
-    void open(cluster_nodes& nodes, node_pool& pool, const std::stop_token& stop) noexcept {
+    void open(cluster_nodes<Lazy>& nodes, node_pool& pool, const std::stop_token& stop) noexcept {
         try {
             const auto until = clock::now() + nodes.connect_timeout();
-            nodes.refresh(cluster_nodes::when_running::wait, until, &stop);
+            nodes.refresh(cluster_nodes<Lazy>::when_running::wait, until, &stop);
             const wake_on_stop wake(stop);
             made_ = pool.connect(until, wake.fd());
         } catch (...) {
@@ -81,10 +82,11 @@ class socket_opener {
 /// that the slot has moved. What is refused is not asked again on the same socket. A socket that was silent for three seconds is
 /// asked whether it lives, and replaced when it does not answer within the command time-out. Sockets that fail are replaced after
 /// a pause, of 10 ms at first and of half a second at last.
+template <class Lazy>
 class cluster_subscriber final : public message_reader {
   public:
     /// Both must outlive every read().
-    cluster_subscriber(cluster_nodes& nodes, upkeep& connection)
+    cluster_subscriber(cluster_nodes<Lazy>& nodes, upkeep& connection)
         : nodes_(nodes), connection_(connection), hub_(std::make_shared<message_hub>(this)) {}
     cluster_subscriber(const cluster_subscriber&) = delete;
     cluster_subscriber& operator=(const cluster_subscriber&) = delete;
@@ -139,9 +141,9 @@ class cluster_subscriber final : public message_reader {
     };
     // One node's socket. Only the thread that reads uses it.
     struct stream {
-        explicit stream(cluster_nodes::node to) : node(std::move(to)) {}
-        const cluster_nodes::node node;
-        std::unique_ptr<socket_opener> opener;
+        explicit stream(std::shared_ptr<cluster_node> to) : node(std::move(to)) {}
+        const std::shared_ptr<cluster_node> node;
+        std::unique_ptr<socket_opener<Lazy>> opener;
         std::unique_ptr<channel> current;
         std::unique_ptr<channel> previous;  // until the current one has answered everything
         std::deque<request> asked;          // and not answered
@@ -229,7 +231,7 @@ class cluster_subscriber final : public message_reader {
         return all;
     }
 
-    stream& stream_to(const cluster_nodes::node& node) {
+    stream& stream_to(const std::shared_ptr<cluster_node>& node) {
         const auto found = std::find_if(streams_.begin(), streams_.end(),
                                         [&](const auto& one) { return one->node == node; });
         if (found != streams_.end()) return **found;
@@ -243,7 +245,7 @@ class cluster_subscriber final : public message_reader {
         mine.last_attempt = now;
         mine.next_attempt = now + mine.pause;
         try {
-            mine.opener = std::make_unique<socket_opener>(nodes_, mine.node, wake_);
+            mine.opener = std::make_unique<socket_opener<Lazy>>(nodes_, mine.node, wake_);
         } catch (const std::system_error&) {  // no thread: the others wait, but it goes on
             adopt(mine, mine.node->pool.connect(now + nodes_.connect_timeout(), wake_.fd()), now);
         }
@@ -428,7 +430,7 @@ class cluster_subscriber final : public message_reader {
         to_arrange_ = true;
     }
 
-    cluster_nodes& nodes_;
+    cluster_nodes<Lazy>& nodes_;
     upkeep& connection_;
     const std::shared_ptr<message_hub> hub_;
     wake_event wake_;

@@ -64,9 +64,10 @@ class hiredis_connection {
     /// Effects: none on the network: the first command connects.
     /// Throws: error(errc::invalid_uri), also for a secure_layer without rediss://;
     /// error(errc::tls_unavailable) for rediss:// without a secure_layer.
-    explicit hiredis_connection(std::string_view where) : hiredis_connection(parse_uri(where)) {}
-    explicit hiredis_connection(uri where) : hiredis_connection(std::move(where), nullptr) {}
-    hiredis_connection(std::string_view where, std::shared_ptr<const secure_layer> secure)
+    [[gnu::cold]] explicit hiredis_connection(std::string_view where)
+        : hiredis_connection(parse_uri(where)) {}
+    [[gnu::cold]] explicit hiredis_connection(uri where) : hiredis_connection(std::move(where), nullptr) {}
+    [[gnu::cold]] hiredis_connection(std::string_view where, std::shared_ptr<const secure_layer> secure)
         : hiredis_connection(parse_uri(where), std::move(secure)) {}
     hiredis_connection(uri where, std::shared_ptr<const secure_layer> secure);
 

@@ -20,7 +20,8 @@
 
 namespace distlock {
 
-DISTLOCK_INLINE hiredis_connection::hiredis_connection(uri where, std::shared_ptr<const secure_layer> secure)
+[[gnu::cold]] DISTLOCK_INLINE hiredis_connection::hiredis_connection(
+    uri where, std::shared_ptr<const secure_layer> secure)
     : pool_(std::make_unique<detail::node_pool>(std::move(where), std::move(secure))) {}
 DISTLOCK_INLINE hiredis_connection::~hiredis_connection() = default;
 

@@ -10,6 +10,7 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/hiredis/channel.hpp>
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/hiredis/socket.hpp>
@@ -32,11 +33,11 @@ class handshake {
 
     /// Effects: connects, starts TLS where `secure` is given, authenticates, selects the database, asks for the role; all before
     /// `deadline` and until `stop_fd` can be read (none: -1).
-    static opened open(const uri& server, resolver& names, const secure_layer* secure,
-                       clock::time_point deadline, int stop_fd, role needed = role::any) {
+    [[gnu::cold]] static opened open(const uri& server, resolver& names, const secure_layer* secure,
+                                     clock::time_point deadline, int stop_fd, role needed = role::any) {
         std::string failure;
         auto socket = stream_socket::connect(server, names, deadline, stop_fd, failure);
-        if (!socket) return {nullptr, reply::not_sent(errc::unreachable, "connect: " + failure)};
+        if (!socket) return {nullptr, reply::not_sent(errc::unreachable, concat({"connect: ", failure}))};
         std::unique_ptr<channel> made(new channel(std::move(socket)));
         if (secure != nullptr) {
             if (auto refused = start_tls(*made, server, *secure, deadline, stop_fd))
@@ -65,7 +66,7 @@ class handshake {
             if (auto surplus = not_alone(*made, "AUTH")) return {nullptr, *std::move(surplus)};
         }
         if (server.database != 0) {
-            const reply answer = made->run({"SELECT", std::to_string(server.database)}, deadline, stop_fd);
+            const reply answer = made->run({"SELECT", concat({server.database})}, deadline, stop_fd);
             if (!answer.is_status("OK")) return {nullptr, handshake_failure(answer, "SELECT")};
             if (auto surplus = not_alone(*made, "SELECT")) return {nullptr, *std::move(surplus)};
         }
@@ -82,15 +83,15 @@ class handshake {
     }
 
   private:
-    static reply handshake_failure(const reply& answer, const char* step) {
-        if (!answer.answered()) return reply::not_sent(answer.cause(), step + (": " + answer.text()));
+    [[gnu::cold]] static reply handshake_failure(const reply& answer, const char* step) {
+        if (!answer.answered()) return reply::not_sent(answer.cause(), concat({step, ": ", answer.text()}));
         if (!answer.is(reply_kind::error)) return reply::not_sent(errc::protocol_error, step);
         // Without the server's text: what it refuses it repeats, and this may be the answer to an AUTH.
-        return reply::not_sent(classify_error(answer.text()).cause, step + std::string(" was refused"));
+        return reply::not_sent(classify_error(answer.text()).cause, concat({step, " was refused"}));
     }
 
     // ["master", ...], or another role. A service that hides it refuses the command.
-    static std::optional<reply> no_master(const reply& answer) {
+    [[gnu::cold]] static std::optional<reply> no_master(const reply& answer) {
         if (!answer.answered()) return handshake_failure(answer, "ROLE");
         if (answer.is(reply_kind::error)) {
             const auto e = classify_error(answer.text());
@@ -102,18 +103,19 @@ class handshake {
     }
 
     // Returns: what is wrong when more than one reply to a step came, or the server hung up after it.
-    static std::optional<reply> not_alone(const channel& made, const char* step) {
+    [[gnu::cold]] static std::optional<reply> not_alone(const channel& made, const char* step) {
         const io next = made.socket_.peek();
         if (made.reader_.has_leftover() || (next == io::done && !made.session_over_))
-            return reply::not_sent(errc::protocol_error, step + std::string(" was answered twice"));
+            return reply::not_sent(errc::protocol_error, concat({step, " was answered twice"}));
         if (next == io::timed_out && !made.broken_) return std::nullopt;
-        return reply::not_sent(errc::unreachable, step + std::string(": the server closed the connection"));
+        return reply::not_sent(errc::unreachable, concat({step, ": the server closed the connection"}));
     }
 
-    static std::optional<reply> start_tls(channel& made, const uri& server, const secure_layer& secure,
-                                          clock::time_point deadline, int stop_fd) {
+    [[gnu::cold]] static std::optional<reply> start_tls(channel& made, const uri& server,
+                                                        const secure_layer& secure,
+                                                        clock::time_point deadline, int stop_fd) {
         const auto refused = [](const std::string& why) {
-            return reply::not_sent(errc::tls_failed, "TLS: " + why);
+            return reply::not_sent(errc::tls_failed, concat({"TLS: ", why}));
         };
         std::string why;
         try {

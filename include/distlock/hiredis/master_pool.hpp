@@ -25,6 +25,7 @@
 #include <distlock/detail/system_io.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/hiredis/channel.hpp>
+#include <distlock/hiredis/connection_pool.hpp>
 #include <distlock/hiredis/handshake.hpp>
 #include <distlock/hiredis/node_pool.hpp>
 #include <distlock/hiredis/secure.hpp>
@@ -48,7 +49,8 @@ namespace distlock::detail {
 
 /// What sentinel_connection does, but for what lives as long as it. Thread-safe. Its mutex is never held while anybody waits for a
 /// server.
-class master_pool final : upkeep, channel_source {
+template <class Lazy>
+class master_pool final : public connection_pool, upkeep, channel_source {
   public:
     /// Effects and Throws: as sentinel_connection.
     master_pool(const sentinel_uri& where, std::shared_ptr<const secure_layer> secure)
@@ -59,18 +61,18 @@ class master_pool final : upkeep, channel_source {
           inquiry_(where, secure_),
           watch_(name_) {
         const bool encrypted = like_.scheme == uri_scheme::tls;
-        if (encrypted && !secure_) throw error(errc::tls_unavailable, shown_);
+        if (encrypted && !secure_) throw_error(errc::tls_unavailable, {shown_});
         if (!encrypted && secure_)
-            throw error(errc::invalid_uri, shown_ + " with TLS; write rediss+sentinel://");
+            throw_error(errc::invalid_uri, {shown_, " with TLS; write rediss+sentinel://"});
     }
     master_pool(const master_pool&) = delete;
     master_pool& operator=(const master_pool&) = delete;
 
-    reply execute(const command& cmd) {
+    reply execute(const command& cmd) override {
         return on_the_master(cmd, [&](node_pool& there) { return there.execute(cmd); });
     }
 
-    acknowledged_reply execute_acknowledged(const command& write, const command& wait) {
+    acknowledged_reply execute_acknowledged(const command& write, const command& wait) override {
         reply replicated = reply::not_sent(errc::unreachable, shown_);
         reply answer = on_the_master(write, [&](node_pool& there) {
             auto both = there.execute_acknowledged(write, wait);
@@ -80,7 +82,7 @@ class master_pool final : upkeep, channel_source {
         return {std::move(answer), std::move(replicated)};
     }
 
-    void pipeline(std::span<const command> commands, std::span<reply> replies) {
+    void pipeline(std::span<const command> commands, std::span<reply> replies) override {
         if (commands.empty()) return;
         if (current_process() != process_) {
             std::fill(replies.begin(), replies.end(), reply::not_sent(errc::wrong_process, shown_));
@@ -106,7 +108,7 @@ class master_pool final : upkeep, channel_source {
         }
     }
 
-    bool post(const command& cmd, std::shared_ptr<receipt> wanted) {
+    bool post(const command& cmd, std::shared_ptr<receipt> wanted) override {
         if (current_process() != process_) return false;
         const master there = present();
         if (!there) return false;
@@ -115,13 +117,13 @@ class master_pool final : upkeep, channel_source {
         return false;
     }
 
-    void collect() {
+    void collect() override {
         if (current_process() != process_) return;
         if (const master there = present()) there->pool.collect();
     }
 
-    std::shared_ptr<subscription> subscribe(std::string_view name) {
-        if (current_process() != process_) throw error(errc::wrong_process, shown_);
+    std::shared_ptr<subscription> subscribe(std::string_view name) override {
+        if (current_process() != process_) throw_error(errc::wrong_process, {shown_});
         const annotated_lock guard(lock_);
         auto& one = subscriber_.get();
         if (!one)
@@ -130,7 +132,7 @@ class master_pool final : upkeep, channel_source {
         return one->subscribe(name);
     }
 
-    void on_master_change(std::weak_ptr<master_listener> who) {
+    void on_master_change(std::weak_ptr<master_listener> who) override {
         const annotated_lock guard(lock_);
         // Those that are told just now keep their places.
         const auto free =
@@ -139,7 +141,7 @@ class master_pool final : upkeep, channel_source {
         *free = std::move(who);
     }
 
-    void follow() {
+    void follow() override {
         if (current_process() != process_) return;
         look_for_signs();
         {
@@ -149,8 +151,8 @@ class master_pool final : upkeep, channel_source {
         ask(clock::now() + like_.command_timeout, -1);
     }
 
-    std::string_view identity() const noexcept { return shown_; }
-    std::chrono::milliseconds command_timeout() const noexcept { return like_.command_timeout; }
+    std::string_view identity() const noexcept override { return shown_; }
+    std::chrono::milliseconds command_timeout() const noexcept override { return like_.command_timeout; }
 
   private:
     // Another one may have taken its place: its sockets are over then.
@@ -419,8 +421,8 @@ class master_pool final : upkeep, channel_source {
     const std::string shown_;  // the URI, fit for messages
     const std::shared_ptr<const secure_layer> secure_;
     const process_id process_ = current_process();
-    sentinel_inquiry inquiry_;  // whoever asks uses it
-    switch_watch watch_;
+    sentinel_inquiry<Lazy> inquiry_;  // whoever asks uses it
+    switch_watch<Lazy> watch_;
     annotated_mutex lock_;
     refresh_schedule schedule_ DISTLOCK_GUARDED_BY(lock_);
     clock::time_point ask_again_ DISTLOCK_GUARDED_BY(lock_){};  // after they were asked in vain

@@ -18,6 +18,8 @@
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
 #include <distlock/base/time_source.hpp>
+#include <distlock/detail/concat.hpp>
+#include <distlock/detail/function_ref.hpp>
 #include <distlock/detail/leaked_in_child.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/system.hpp>
@@ -42,8 +44,8 @@ class node_pool {
   public:
     /// `superseded`: when that is requested every socket ends, whoever uses it. `needed`: what the server has to be.
     /// Effects and Throws: as hiredis_connection.
-    node_pool(uri where, std::shared_ptr<const secure_layer> secure, std::stop_token superseded = {},
-              handshake::role needed = handshake::role::any)
+    [[gnu::cold]] node_pool(uri where, std::shared_ptr<const secure_layer> secure,
+                            std::stop_token superseded = {}, handshake::role needed = handshake::role::any)
         : where_(std::move(where)),
           shown_(redacted(where_)),
           secure_(std::move(secure)),
@@ -51,8 +53,8 @@ class node_pool {
           needed_(needed) {
         check_uri(where_);
         const bool encrypted = where_.scheme == uri_scheme::tls;
-        if (encrypted && !secure_) throw error(errc::tls_unavailable, shown_);
-        if (!encrypted && secure_) throw error(errc::invalid_uri, shown_ + " with TLS; write rediss://");
+        if (encrypted && !secure_) throw_error(errc::tls_unavailable, {shown_});
+        if (!encrypted && secure_) throw_error(errc::invalid_uri, {shown_, " with TLS; write rediss://"});
         idle_.reserve(where_.max_idle);
     }
 
@@ -77,7 +79,7 @@ class node_pool {
         });
     }
 
-    void pipeline(std::span<const command> commands, std::span<reply> replies) {
+    [[gnu::cold]] void pipeline(std::span<const command> commands, std::span<reply> replies) {
         if (commands.empty()) return;
         const auto last =
             std::max_element(commands.begin(), commands.end(), [](const auto& a, const auto& b) {
@@ -86,20 +88,7 @@ class node_pool {
         const auto bound = [](const command& one) { return one.bound_to_previous(); };
         if (std::none_of(commands.begin(), commands.end(), bound))
             return run_all(purpose::pipeline, last, nullptr, commands, replies);
-        // One wait for replicas serves all writes before it.
-        std::vector<std::size_t> places;
-        std::vector<command> some;
-        for (std::size_t i = 0; i < commands.size(); ++i) {
-            if (answered_by(commands, i) != i) continue;
-            places.push_back(i);
-            some.push_back(commands[i]);
-        }
-        std::vector<reply> answers(some.size());
-        run_all(purpose::pipeline, last, nullptr, some, answers);
-        for (std::size_t k = 0; k < places.size(); ++k) replies[places[k]] = std::move(answers[k]);
-        for (std::size_t i = 0; i < commands.size(); ++i) {
-            if (const auto by = answered_by(commands, i); by != i) replies[i] = replies[by];
-        }
+        pipeline_with_waits(last, commands, replies);
     }
 
     /// `asking`: as of execute().
@@ -121,14 +110,14 @@ class node_pool {
         return posted;
     }
 
-    void collect() {
+    [[gnu::cold]] void collect() {
         if (current_process() != process_) return;
         const annotated_lock guard(idle_lock_);
         read_posted();
     }
 
-    std::shared_ptr<subscription> subscribe(std::string_view name) {
-        if (current_process() != process_) throw error(errc::wrong_process, shown_);
+    [[gnu::cold]] std::shared_ptr<subscription> subscribe(std::string_view name) {
+        if (current_process() != process_) throw_error(errc::wrong_process, {shown_});
         const annotated_lock guard(idle_lock_);
         auto& one = subscriber_.get();
         if (!one) {
@@ -138,7 +127,7 @@ class node_pool {
     }
 
     /// Effects: closes the idle sockets that the server has ended. Returns: whether there was one.
-    bool lost_idle() {
+    [[gnu::cold]] bool lost_idle() {
         const annotated_lock guard(idle_lock_);
         const auto over = [](const pooled& one) { return one.on->look() == channel::state::over; };
         bool lost = std::erase_if(idle_, over) > 0;
@@ -207,8 +196,26 @@ class node_pool {
     };
     enum class reserve { missing, here, lent_to_command, lent_to_pipeline };
 
-    void run_all(purpose why, clock::time_point deadline, const std::stop_token* stop,
-                 std::span<const command> commands, std::span<reply> replies) {
+    // One wait for replicas serves all writes before it.
+    [[gnu::cold]] void pipeline_with_waits(clock::time_point last, std::span<const command> commands,
+                                           std::span<reply> replies) {
+        std::vector<std::size_t> places;
+        std::vector<command> some;
+        for (std::size_t i = 0; i < commands.size(); ++i) {
+            if (answered_by(commands, i) != i) continue;
+            places.push_back(i);
+            some.push_back(commands[i]);
+        }
+        std::vector<reply> answers(some.size());
+        run_all(purpose::pipeline, last, nullptr, some, answers);
+        for (std::size_t k = 0; k < places.size(); ++k) replies[places[k]] = std::move(answers[k]);
+        for (std::size_t i = 0; i < commands.size(); ++i) {
+            if (const auto by = answered_by(commands, i); by != i) replies[i] = reply(replies[by]);
+        }
+    }
+
+    [[gnu::noinline]] void run_all(purpose why, clock::time_point deadline, const std::stop_token* stop,
+                                   std::span<const command> commands, std::span<reply> replies) {
         channel::extent done;
         const reply failure = on_a_channel(why, deadline, stop, [&](channel& c, bool) {
             done = {};
@@ -222,8 +229,9 @@ class node_pool {
         }
     }
 
-    template <class Use>
-    reply on_a_channel(purpose why, clock::time_point deadline, const std::stop_token* stop, Use use) {
+    using use_of_channel = function_ref<reply(channel&, bool lent)>;
+    reply on_a_channel(purpose why, clock::time_point deadline, const std::stop_token* stop,
+                       use_of_channel use) {
         if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
         for (bool spare = why == purpose::pipeline;;) {
             pooled mine = take(why, deadline, spare);
@@ -260,8 +268,7 @@ class node_pool {
     // Effects: executes what no other socket could be had for on the one for pipelines, if nobody uses that, and in such a way
     // that giving up does not end it: the locks that are held may be lost with it.
     // Returns: the answer; without one, `otherwise`.
-    template <class Use>
-    reply on_the_reserve(Use& use, reply otherwise) {
+    [[gnu::cold]] reply on_the_reserve(use_of_channel use, reply otherwise) {
         pooled mine = borrow_reserve();
         if (!mine.on) return otherwise;
         reply answer = use(*mine.on, true);
@@ -269,10 +276,10 @@ class node_pool {
         return answer.answered() ? answer : named(answer);
     }
 
-    reply named(const reply& failure) const {
-        auto text = shown_ + ": " + failure.text();
-        return failure.is(reply_kind::not_sent) ? reply::not_sent(failure.cause(), std::move(text))
-                                                : reply::no_answer(failure.cause(), std::move(text));
+    [[gnu::noinline, gnu::cold]] reply named(const reply& failure) const {
+        const auto text = concat({shown_, ": ", failure.text()});
+        return failure.is(reply_kind::not_sent) ? reply::not_sent(failure.cause(), text)
+                                                : reply::no_answer(failure.cause(), text);
     }
 
     clock::time_point connect_by(clock::time_point deadline) const {
@@ -285,7 +292,8 @@ class node_pool {
     }
 
     // `stop`: until it is requested; null: it will not be. Returns: what failed.
-    std::optional<reply> open(pooled& fresh, clock::time_point deadline, const std::stop_token* stop) {
+    [[gnu::cold]] std::optional<reply> open(pooled& fresh, clock::time_point deadline,
+                                            const std::stop_token* stop) {
         std::optional<wake_on_stop> wake;
         if (stop != nullptr || superseded_.stop_possible()) {
             try {
@@ -302,7 +310,7 @@ class node_pool {
         return std::nullopt;
     }
 
-    handshake::opened open_channel(clock::time_point deadline, int stop_fd) {
+    [[gnu::cold]] handshake::opened open_channel(clock::time_point deadline, int stop_fd) {
         auto opened = handshake::open(where_, names_, secure_.get(), connect_by(deadline), stop_fd, needed_);
         if (opened.made) opened.made->end_with(superseded_);
         return opened;
@@ -310,7 +318,7 @@ class node_pool {
 
     // Returns: a socket that is kept and can be used; none, when a new one is to be opened. `spare`: for a pipeline a new one is
     // better than the last idle one, and than one on which the server may be silent; then, whether there is such a one.
-    pooled take(purpose why, clock::time_point deadline, bool& spare) {
+    [[gnu::noinline]] pooled take(purpose why, clock::time_point deadline, bool& spare) {
         std::vector<pooled> owing;
         pooled found = next_kept(why, deadline, spare);
         while (found.on) {
@@ -361,7 +369,7 @@ class node_pool {
     }
 
     // Returns: the socket for pipelines; none, when it is not there or cannot be used.
-    pooled borrow_reserve() {
+    [[gnu::cold]] pooled borrow_reserve() {
         pooled found;
         {
             const annotated_lock guard(idle_lock_);
@@ -375,7 +383,7 @@ class node_pool {
         return {};
     }
 
-    void give_back(pooled mine) {
+    [[gnu::noinline]] void give_back(pooled mine) {
         const annotated_lock guard(idle_lock_);
         channel& c = *mine.on;
         // Old news are none: what is connected since may lead to the new master.
@@ -403,23 +411,23 @@ class node_pool {
         reserve_ = now;
         if (pipelines_waiting_ > 0) reserve_back_.get().notify_all();
     }
-    pooled lend_reserve(reserve to) noexcept DISTLOCK_REQUIRES(idle_lock_) {
+    [[gnu::noinline]] pooled lend_reserve(reserve to) noexcept DISTLOCK_REQUIRES(idle_lock_) {
         reserve_ = to;
         pooled lent = std::move(kept_reserve_);
         lent.reserved.reset(this);
         return lent;
     }
-    void keep_reserve(pooled mine) noexcept DISTLOCK_REQUIRES(idle_lock_) {
+    [[gnu::noinline]] void keep_reserve(pooled mine) noexcept DISTLOCK_REQUIRES(idle_lock_) {
         kept_reserve_ = std::move(mine);
         reserve_is(reserve::here);
     }
-    void forget_reserve() noexcept DISTLOCK_REQUIRES(idle_lock_) {
+    [[gnu::cold]] void forget_reserve() noexcept DISTLOCK_REQUIRES(idle_lock_) {
         kept_reserve_ = {};
         reserve_is(reserve::missing);
     }
 
     // Effects: the server is a replica, so all others that were opened by now may lead to one.
-    void forget_all_idle() noexcept DISTLOCK_REQUIRES(idle_lock_) {
+    [[gnu::cold]] void forget_all_idle() noexcept DISTLOCK_REQUIRES(idle_lock_) {
         role_changed_ = ++events_;
         idle_.clear();
         if (reserve_ == reserve::here) forget_reserve();
@@ -432,7 +440,7 @@ class node_pool {
     }
 
     // Effects: reads what was answered to posted commands; closes surplus sockets, but for those that an answer is to come on.
-    void read_posted() DISTLOCK_REQUIRES(idle_lock_) {
+    [[gnu::cold]] void read_posted() DISTLOCK_REQUIRES(idle_lock_) {
         bool demoted = false;
         const auto read = [&](pooled& one) DISTLOCK_REQUIRES(idle_lock_) {
             one.on->collect();
@@ -456,7 +464,7 @@ class node_pool {
 
     // Effects: on the others the server may be as silent as on one that was taken then. The one for pipelines is kept all the
     // same: there may be no other to be had.
-    void forget_silent_since(std::uint64_t taken) noexcept DISTLOCK_REQUIRES(idle_lock_) {
+    [[gnu::cold]] void forget_silent_since(std::uint64_t taken) noexcept DISTLOCK_REQUIRES(idle_lock_) {
         std::erase_if(idle_, [&](const pooled& one) { return one.heard < taken; });
         silent_since_ = std::max(silent_since_, taken);
     }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <distlock/base/error.hpp>
+#include <distlock/detail/function_ref.hpp>
 #include <distlock/detail/printable.hpp>
 #include <distlock/hiredis/api.hpp>
 #include <distlock/wire/reply.hpp>
@@ -85,7 +86,7 @@ class reply_reader {
         void operator()(redisReader* r) const noexcept { ::redisReaderFree(r); }
     };
 
-    std::string shown(std::string_view text) const {
+    [[gnu::cold]] std::string shown(std::string_view text) const {
         std::string out(text);
         if (!secret_.empty()) {
             constexpr std::string_view instead = "***";
@@ -96,14 +97,13 @@ class reply_reader {
         return out;
     }
 
-    bool fail(errc why) noexcept {
+    [[gnu::cold]] bool fail(errc why) noexcept {
         if (failure_ == errc{}) failure_ = why;
         return false;
     }
 
     // Called by hiredis, in C: no exception may leave. A null result makes it stop with an error.
-    template <class Fill>
-    static void* place(const redisReadTask* task, Fill fill) noexcept {
+    static void* place(const redisReadTask* task, function_ref<void(reply_reader&, reply&)> fill) noexcept {
         auto& self = *static_cast<reply_reader*>(task->privdata);
         try {
             reply* slot = &self.root_;
@@ -135,7 +135,7 @@ class reply_reader {
         if constexpr (requires { f.createBool; }) f.createBool = refuse;
     }
 
-    static redisReplyObjectFunctions* functions() noexcept {
+    [[gnu::cold]] static redisReplyObjectFunctions* functions() noexcept {
         static redisReplyObjectFunctions table = [] {
             redisReplyObjectFunctions f{};
             f.createString = [](const redisReadTask* task, char* text, std::size_t size) -> void* {

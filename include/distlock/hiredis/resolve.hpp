@@ -17,6 +17,7 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/time_source.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/detail/signal_masked_thread.hpp>
 #include <distlock/detail/thread_safety.hpp>
 
@@ -32,13 +33,13 @@ struct resolution {
     std::string failure;  ///< of an empty list: why
 };
 
-inline resolution resolve_now(const std::string& host, std::uint16_t port, int flags) {
+[[gnu::cold]] inline resolution resolve_now(const std::string& host, std::uint16_t port, int flags) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = flags | AI_NUMERICSERV;
     addrinfo* found = nullptr;
     resolution result;
-    if (const int rc = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found); rc != 0) {
+    if (const int rc = ::getaddrinfo(host.c_str(), concat({port}).c_str(), &hints, &found); rc != 0) {
         result.failure = ::gai_strerror(rc);
         return result;
     }
@@ -60,7 +61,7 @@ class resolver {
     /// Returns: the addresses; none, with the reason, when there are none, `deadline` passes, or `stop_fd` can be read (none:
     /// -1). A name is looked up on a thread of its own, which a stuck name server keeps, not the caller; calls that come
     /// meanwhile wait for the same answer.
-    resolution resolve(clock::time_point deadline, int stop_fd) {
+    [[gnu::cold]] resolution resolve(clock::time_point deadline, int stop_fd) {
         if (auto numeric = resolve_now(host_, port_, AI_NUMERICHOST); !numeric.addresses.empty())
             return numeric;
         try {
@@ -91,7 +92,7 @@ class resolver {
         resolution result DISTLOCK_GUARDED_BY(lock);
     };
 
-    std::shared_ptr<look_up> current_look_up() {
+    [[gnu::cold]] std::shared_ptr<look_up> current_look_up() {
         const annotated_lock guard(lock_);
         if (current_) {
             const annotated_lock inner(current_->lock);

@@ -46,6 +46,7 @@ namespace distlock::detail {
 
 /// Not thread-safe: one caller at a time. Each Sentinel is asked on a thread of its own that ends with the call, on a socket that
 /// does: to connect takes as long as it takes, and one that is dead must not keep the others from being asked.
+template <class Lazy>
 class sentinel_inquiry {
   public:
     sentinel_inquiry(const sentinel_uri& where, std::shared_ptr<const secure_layer> secure)

@@ -61,8 +61,8 @@ class stream_socket {
     /// Effects: connects to `server`, whose addresses `names` knows, before `deadline` and until `stop_fd`
     /// can be read (none: -1).
     /// Returns: the socket, or an empty one with `failure` saying what failed.
-    static stream_socket connect(const uri& server, resolver& names, clock::time_point deadline, int stop_fd,
-                                 std::string& failure) {
+    [[gnu::cold]] static stream_socket connect(const uri& server, resolver& names, clock::time_point deadline,
+                                               int stop_fd, std::string& failure) {
         if (server.scheme == uri_scheme::unix_socket)
             return connect_unix(server.path, deadline, stop_fd, failure);
         resolution found = names.resolve(deadline, stop_fd);
@@ -127,7 +127,7 @@ class stream_socket {
     }
 
     /// Effects: tells what time-out most calls of receive() will have, 1 ms or more.
-    void expect_timeout(std::chrono::milliseconds usual) noexcept {
+    [[gnu::cold]] void expect_timeout(std::chrono::milliseconds usual) noexcept {
         const auto whole = std::chrono::duration_cast<std::chrono::seconds>(usual);
         const timeval span{static_cast<time_t>(whole.count()),
                            static_cast<suseconds_t>(std::chrono::microseconds(usual - whole).count())};
@@ -165,8 +165,8 @@ class stream_socket {
         return deadline > now ? deadline - now : clock::duration::zero();
     }
 
-    static stream_socket connect_unix(const std::string& path, clock::time_point deadline, int stop_fd,
-                                      std::string& failure) {
+    [[gnu::cold]] static stream_socket connect_unix(const std::string& path, clock::time_point deadline,
+                                                    int stop_fd, std::string& failure) {
         socket_address address;
         auto& un = reinterpret_cast<sockaddr_un&>(address.storage);
         un.sun_family = AF_UNIX;
@@ -175,8 +175,8 @@ class stream_socket {
         return connect_to(address, deadline, stop_fd, failure);
     }
 
-    static stream_socket connect_to(const socket_address& address, clock::time_point deadline, int stop_fd,
-                                    std::string& failure) {
+    [[gnu::cold]] static stream_socket connect_to(const socket_address& address, clock::time_point deadline,
+                                                  int stop_fd, std::string& failure) {
         stream_socket made(open_socket(address.storage.ss_family, when_busy::fail));
         if (!made) {
             failure = describe(errno);

@@ -54,8 +54,8 @@ struct channel_source {
 class subscriber final : public message_reader {
   public:
     /// Both must outlive every read().
-    subscriber(channel_source& sockets, std::chrono::milliseconds connect_timeout,
-               std::chrono::milliseconds command_timeout, upkeep& connection)
+    [[gnu::cold]] subscriber(channel_source& sockets, std::chrono::milliseconds connect_timeout,
+                             std::chrono::milliseconds command_timeout, upkeep& connection)
         : sockets_(sockets),
           connect_timeout_(connect_timeout),
           command_timeout_(command_timeout),
@@ -66,7 +66,7 @@ class subscriber final : public message_reader {
 
     /// Returns: what hears messages on `channel`. A channel that was given up a moment ago may be in force at once.
     /// Throws: std::bad_alloc.
-    std::shared_ptr<subscription> subscribe(std::string_view channel) {
+    [[gnu::cold]] std::shared_ptr<subscription> subscribe(std::string_view channel) {
         const annotated_lock guard(lock_);
         const auto place = std::find_if(interests_.begin(), interests_.end(),
                                         [&](const interest& one) { return one.channel == channel; });
@@ -106,7 +106,7 @@ class subscriber final : public message_reader {
 
     /// Effects: the server is not the right one any more: nothing is heard from it from now on, and the next read() subscribes on a
     /// new socket at once. From any thread; does not wait.
-    void restart() noexcept {
+    [[gnu::cold]] void restart() noexcept {
         const annotated_lock guard(lock_);
         to_restart_ = true;
         for (const interest& one : interests_) {
@@ -136,7 +136,7 @@ class subscriber final : public message_reader {
 
     // Effects: opens a socket where there is none, or not the right one; without, waits until it may try again.
     // Returns: whether there is one.
-    bool connected(clock::time_point until) {
+    [[gnu::cold]] bool connected(clock::time_point until) {
         // A read() that was to return does.
         if (begins_anew()) return false;
         const auto now = clock::now();
@@ -165,7 +165,7 @@ class subscriber final : public message_reader {
         return false;
     }
 
-    bool begins_anew() {
+    [[gnu::cold]] bool begins_anew() {
         {
             const annotated_lock guard(lock_);
             if (!std::exchange(to_restart_, false)) return false;
@@ -216,7 +216,7 @@ class subscriber final : public message_reader {
 
     // Effects: the present socket is over. One that it was to replace is the present one again, until there is another: a full
     // server turned the new one away.
-    void lose() noexcept {
+    [[gnu::cold]] void lose() noexcept {
         const bool kept = previous_ != nullptr;
         replace_by(std::move(previous_));
         previous_.reset();
@@ -225,7 +225,7 @@ class subscriber final : public message_reader {
 
     // Effects: `by` becomes the time when another socket is to be opened, if that is sooner. From now on the reader is rung for.
     // Returns: what the server has not been told yet; nothing most of the time.
-    std::vector<request> to_be_said(clock::time_point now, clock::time_point& by) {
+    [[gnu::cold]] std::vector<request> to_be_said(clock::time_point now, clock::time_point& by) {
         std::vector<request> all;
         const annotated_lock guard(lock_);
         listening_ = true;
@@ -282,7 +282,7 @@ class subscriber final : public message_reader {
     }
 
     // Effects: `fresh`, or none, is the present socket. The last one stays open until that has answered everything.
-    void replace_by(std::unique_ptr<channel> fresh) noexcept {
+    [[gnu::cold]] void replace_by(std::unique_ptr<channel> fresh) noexcept {
         const annotated_lock guard(lock_);
         for (interest& one : interests_) {
             one.at = stage::unsaid;

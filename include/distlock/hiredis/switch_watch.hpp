@@ -33,6 +33,7 @@ struct sentinel_line {
 
 /// What it hears is a reason to ask, and nothing more. The Sentinel that leads a fail-over says it last, a second after the others.
 /// Thread-safe; waits for nothing.
+template <class Lazy>
 class switch_watch {
   public:
     explicit switch_watch(std::string master_name) : begin_(std::move(master_name) + " ") {}

@@ -58,7 +58,7 @@ class any_connection {
     virtual reply execute(const command& cmd) noexcept = 0;
 
     /// Effects: as distlock::execute_all().
-    void execute_all(std::span<const command> commands, std::span<reply> replies) noexcept {
+    [[gnu::cold]] void execute_all(std::span<const command> commands, std::span<reply> replies) noexcept {
         if (!can.pipeline) return one_by_one(commands, replies);
         call_all(commands, replies);
         try {
@@ -117,7 +117,7 @@ class any_connection {
     }
 
     // What is bound is never sent alone: on another socket it would be about another write.
-    void one_by_one(std::span<const command> commands, std::span<reply> replies) noexcept {
+    [[gnu::cold]] void one_by_one(std::span<const command> commands, std::span<reply> replies) noexcept {
         for (std::size_t i = 0; i < commands.size(); ++i) {
             if (!has_bound(commands, i)) {
                 replies[i] = execute(commands[i]);
@@ -134,7 +134,7 @@ class any_connection {
 
     // Effects: executes again, with their bodies, the scripts that the server lacked.
     // Throws: std::bad_alloc; nothing is sent then.
-    void call_with_bodies(std::span<const command> commands, std::span<reply> replies) {
+    [[gnu::cold]] void call_with_bodies(std::span<const command> commands, std::span<reply> replies) {
         std::vector<command> full;
         for (std::size_t i = 0; i < commands.size(); ++i) {
             if (!detail::lacks_script(commands[i], replies[i])) continue;

@@ -48,8 +48,8 @@ inline std::string take_sentinel_options(std::string_view text, std::string& use
                 "an option is unknown; for the Sentinels there are sentinel_user and sentinel_password");
         std::string& value = name == "sentinel_user" ? user : password;
         if (!value.empty())
-            refuse_uri("the option " + std::string(&value == &user ? "sentinel_user" : "sentinel_password") +
-                       " is given twice; keep one");
+            refuse_uri({"the option ", &value == &user ? "sentinel_user" : "sentinel_password",
+                        " is given twice; keep one"});
         value = percent_decoded(item.substr(std::min(equals + 1, item.size())),
                                 &value == &user ? "sentinel_user" : "sentinel_password");
         if (value.empty())

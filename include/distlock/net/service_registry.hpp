@@ -28,7 +28,7 @@ class service_registry {
     /// Returns: the one T of this connection under that key, made by `make()`, which returns a std::shared_ptr<T>, when there is none yet.
     /// In a child after fork() there is none: what its parent had is the parent's.
     template <class T, class Key = T, class Make>
-    std::shared_ptr<T> get(Make make) {
+    [[gnu::cold]] std::shared_ptr<T> get(Make make) {
         registry& here = present();
         const std::lock_guard guard(here.lock);
         for (const entry& one : here.entries) {
@@ -53,7 +53,7 @@ class service_registry {
     template <class T>
     static constexpr char kind_of{};
 
-    registry& present() {
+    [[gnu::cold]] registry& present() {
         registry* known = registry_.load();
         while (known->process != detail::current_process()) {
             auto* const made = new registry;

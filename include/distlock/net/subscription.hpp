@@ -158,7 +158,7 @@ class subscription {
     /// Effects: `unclaimed(std::string_view)` is called, by whichever thread delivers it, with every message that no listener is
     /// there for. It must not wait. Only the first one counts.
     template <class F>
-    void on_unclaimed(F unclaimed) {
+    [[gnu::cold]] void on_unclaimed(F unclaimed) {
         struct handler_of final : handler {
             explicit handler_of(F f) : call(std::move(f)) {}
             void handle(std::string_view text) const override { call(text); }

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include <distlock/detail/concat.hpp>
 #include <distlock/detail/separate.hpp>
 #include <distlock/net/uri.hpp>
 #include <distlock/net/uri_syntax.hpp>
@@ -20,7 +21,7 @@ namespace distlock {
 
 namespace detail {
 
-inline uri_scheme parse_uri_scheme(std::string_view name) {
+[[gnu::cold]] inline uri_scheme parse_uri_scheme(std::string_view name) {
     for (const std::string_view known : {"redis", "valkey"}) {
         if (equals_ignoring_case(name, known)) return uri_scheme::tcp;
     }
@@ -33,7 +34,7 @@ inline uri_scheme parse_uri_scheme(std::string_view name) {
 }
 
 /// `text` is what stands before the '@'.
-inline void parse_uri_credentials(uri& out, std::string_view text) {
+[[gnu::cold]] inline void parse_uri_credentials(uri& out, std::string_view text) {
     const std::size_t colon = text.find(':');
     if (colon == std::string_view::npos) {
         refuse_uri(
@@ -50,7 +51,7 @@ inline void parse_uri_credentials(uri& out, std::string_view text) {
 }
 
 /// `text` stood in brackets.
-inline std::string parse_uri_ipv6(std::string_view text) {
+[[gnu::cold]] inline std::string parse_uri_ipv6(std::string_view text) {
     const std::size_t percent = text.find('%');
     std::string out(text.substr(0, percent));
     if (!is_ipv6_address(out)) {
@@ -65,7 +66,7 @@ inline std::string parse_uri_ipv6(std::string_view text) {
     return out.append("%").append(zone.substr(3));
 }
 
-inline std::string parse_uri_host_name(std::string_view text) {
+[[gnu::cold]] inline std::string parse_uri_host_name(std::string_view text) {
     if (text.empty()) {
         refuse_uri(
             "the host is empty (a variable that was not set?); write redis://host:6379, or redis:// "
@@ -81,7 +82,7 @@ inline std::string parse_uri_host_name(std::string_view text) {
 }
 
 /// `text` is what stands between the '@', if there is one, and the path.
-inline void parse_uri_host_and_port(uri& out, std::string_view text) {
+[[gnu::cold]] inline void parse_uri_host_and_port(uri& out, std::string_view text) {
     std::string_view rest;
     if (text.starts_with('[')) {
         const std::size_t close = text.find(']');
@@ -113,7 +114,7 @@ inline void parse_uri_host_and_port(uri& out, std::string_view text) {
     out.port = static_cast<std::uint16_t>(*port);
 }
 
-inline void parse_uri_socket_path(uri& out, std::string_view text) {
+[[gnu::cold]] inline void parse_uri_socket_path(uri& out, std::string_view text) {
     out.path = percent_decoded(text, "path");
     if (out.path.size() < 2 || out.path.back() == '/') {
         refuse_uri("the path names no socket; write unix:///run/redis/redis.sock");
@@ -122,12 +123,12 @@ inline void parse_uri_socket_path(uri& out, std::string_view text) {
         refuse_uri("the path of the socket holds a %00; no file name can");
     }
     if (out.path.size() > longest_socket_path) {
-        refuse_uri("the path of the socket is longer than the " + std::to_string(longest_socket_path) +
-                   " bytes the operating system takes; use a shorter one, or a symbolic link");
+        refuse_uri({"the path of the socket is longer than the ", longest_socket_path,
+                    " bytes the operating system takes; use a shorter one, or a symbolic link"});
     }
 }
 
-inline int parse_uri_database(std::string_view text) {
+[[gnu::cold]] inline int parse_uri_database(std::string_view text) {
     const auto number = parse_number(text, 0, std::numeric_limits<std::int32_t>::max());
     if (!number) {
         refuse_uri("the database is no number from 0 to 2147483647; write redis://host:6379/2 or ?db=2");
@@ -135,21 +136,22 @@ inline int parse_uri_database(std::string_view text) {
     return static_cast<int>(*number);
 }
 
-inline std::chrono::milliseconds parse_uri_duration(std::string_view text, std::string_view option) {
+[[gnu::cold]] inline std::chrono::milliseconds parse_uri_duration(std::string_view text,
+                                                                  std::string_view option) {
     const std::size_t unit_at = std::min(text.find_first_not_of("0123456789"), text.size());
     const std::string_view unit = text.substr(unit_at);
     const std::uint64_t scale = unit == "ms" ? 1 : unit == "s" ? 1000 : 0;
     // The upper limit also keeps the product far from overflowing.
     const auto count = parse_number(text.substr(0, unit_at), 1, 3'600'000);
     if (scale == 0 || !count || *count * scale > 3'600'000) {
-        refuse_uri(std::string(option) +
-                   " is no time from 1 ms to 1 h: a whole number with its unit, ms or s; say 250ms or 2s");
+        refuse_uri(
+            {option, " is no time from 1 ms to 1 h: a whole number with its unit, ms or s; say 250ms or 2s"});
     }
     return std::chrono::milliseconds(*count * scale);
 }
 
 /// `text` is what follows the '?'; `database` is what the path said, if it did.
-inline void parse_uri_options(uri& out, std::string_view text, std::optional<int> database) {
+[[gnu::cold]] inline void parse_uri_options(uri& out, std::string_view text, std::optional<int> database) {
     constexpr std::string_view names[] = {"connect_timeout", "command_timeout", "max_idle", "db"};
     bool seen[std::size(names)] = {};
     for (bool more = !text.empty(); more;) {
@@ -166,7 +168,7 @@ inline void parse_uri_options(uri& out, std::string_view text, std::optional<int
                 "in redis://host:6379/2?connect_timeout=500ms&max_idle=4");
         }
         bool& again = seen[name - std::begin(names)];
-        if (again) refuse_uri("the option " + std::string(*name) + " is given twice; keep one");
+        if (again) refuse_uri({"the option ", *name, " is given twice; keep one"});
         again = true;
 
         if (*name == "connect_timeout") {
@@ -188,7 +190,7 @@ inline void parse_uri_options(uri& out, std::string_view text, std::optional<int
 
 }  // namespace detail
 
-DISTLOCK_INLINE uri parse_uri(std::string_view text) {
+[[gnu::cold]] DISTLOCK_INLINE uri parse_uri(std::string_view text) {
     const detail::uri_parts parts = detail::split_uri(text);
     uri out;
     out.scheme = detail::parse_uri_scheme(parts.scheme);
@@ -210,7 +212,7 @@ DISTLOCK_INLINE uri parse_uri(std::string_view text) {
     return out;
 }
 
-DISTLOCK_INLINE void check_uri(const uri& where) {
+[[gnu::cold]] DISTLOCK_INLINE void check_uri(const uri& where) {
     const auto refuse_unless = [](bool usable, const char* what) {
         if (!usable) detail::refuse_uri(what);
     };
@@ -232,18 +234,21 @@ DISTLOCK_INLINE void check_uri(const uri& where) {
     refuse_unless(where.max_idle >= 1 && where.max_idle <= 1024, "max_idle is not from 1 to 1024");
 }
 
-DISTLOCK_INLINE std::string redacted(const uri& where) {
-    const std::string user = where.user.empty() ? "" : detail::percent_encoded(where.user) + "@";
-    const std::string database = std::to_string(where.database);
-    if (where.scheme == uri_scheme::unix_socket) {
-        const std::string option = where.database == 0 ? "" : "?db=" + database;
-        return "unix://" + user + detail::percent_encoded(where.path, "/") + option;
+[[gnu::cold]] DISTLOCK_INLINE std::string redacted(const uri& where) {
+    const bool local = where.scheme == uri_scheme::unix_socket;
+    const bool bracketed = !local && where.host.find(':') != std::string::npos;
+    std::string shown = detail::concat({local                             ? "unix://"
+                                        : where.scheme == uri_scheme::tls ? "rediss://"
+                                                                          : "redis://",
+                                        detail::percent_encoded(where.user), where.user.empty() ? "" : "@"});
+    if (local) {
+        detail::append(shown, {detail::percent_encoded(where.path, "/")});
+        if (where.database != 0) detail::append(shown, {"?db=", where.database});
+        return shown;
     }
-    const std::string host = where.host.find(':') == std::string::npos
-                                 ? detail::percent_encoded(where.host)
-                                 : "[" + detail::percent_encoded(where.host, ":") + "]";
-    return (where.scheme == uri_scheme::tls ? "rediss://" : "redis://") + user + host + ":" +
-           std::to_string(where.port) + "/" + database;
+    detail::append(shown, {bracketed ? "[" : "", detail::percent_encoded(where.host, bracketed ? ":" : ""),
+                           bracketed ? "]:" : ":", where.port, "/", where.database});
+    return shown;
 }
 
 }  // namespace distlock

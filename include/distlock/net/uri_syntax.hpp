@@ -15,12 +15,16 @@
 #include <system_error>
 
 #include <distlock/base/error.hpp>
+#include <distlock/detail/concat.hpp>
 
 namespace distlock::detail {
 
 // No message repeats a byte of the input, only names this file knows: a password may stand anywhere in a URI
 // that went wrong, be it as the host, the port, the database or the name of an option.
-[[noreturn]] inline void refuse_uri(const std::string& why) { throw error(errc::invalid_uri, why); }
+[[noreturn, gnu::cold]] inline void refuse_uri(std::initializer_list<text_piece> why) {
+    throw_error(errc::invalid_uri, why);
+}
+[[noreturn, gnu::cold]] inline void refuse_uri(const char* why) { throw_error(errc::invalid_uri, {why}); }
 
 /// A URI taken apart; nothing is decoded.
 struct uri_parts {
@@ -32,7 +36,7 @@ struct uri_parts {
 };
 
 /// Throws: error(errc::invalid_uri) for what could be read in two ways, be it as a URI of one server or of several.
-inline uri_parts split_uri(std::string_view text) {
+[[gnu::cold]] inline uri_parts split_uri(std::string_view text) {
     if (text.empty()) refuse_uri("the URI is empty (a variable that was not set?)");
     if (text.size() > 4096) refuse_uri("the URI is longer than 4096 bytes");
     for (const char c : text) {
@@ -99,8 +103,8 @@ constexpr bool equals_ignoring_case(std::string_view text, std::string_view lowe
 }
 
 /// Returns: the number that `digits` spells if it is nothing but digits and lies in the range.
-inline std::optional<std::uint64_t> parse_number(std::string_view digits, std::uint64_t min,
-                                                 std::uint64_t max) {
+[[gnu::cold]] inline std::optional<std::uint64_t> parse_number(std::string_view digits, std::uint64_t min,
+                                                               std::uint64_t max) {
     std::uint64_t value = 0;
     const char* const end = digits.data() + digits.size();
     const auto [stop, failed] = std::from_chars(digits.data(), end, value);
@@ -109,7 +113,7 @@ inline std::optional<std::uint64_t> parse_number(std::string_view digits, std::u
 }
 
 /// Returns: `text` with %41 made A. '+' stays a plus: that it means a space is a rule of web forms.
-inline std::string percent_decoded(std::string_view text, const char* what) {
+[[gnu::cold]] inline std::string percent_decoded(std::string_view text, const char* what) {
     std::string out;
     for (std::size_t i = 0; i < text.size(); ++i) {
         if (text[i] != '%') {
@@ -119,8 +123,8 @@ inline std::string percent_decoded(std::string_view text, const char* what) {
         unsigned value = 0;
         const char* const digits = text.data() + i + 1;
         if (text.size() - i <= 2 || std::from_chars(digits, digits + 2, value, 16).ptr != digits + 2) {
-            refuse_uri(std::string("the ") + what +
-                       " has a '%' without two hexadecimal digits; write a percent sign itself as %25");
+            refuse_uri({"the ", what,
+                        " has a '%' without two hexadecimal digits; write a percent sign itself as %25"});
         }
         out += static_cast<char>(value);
         i += 2;
@@ -129,7 +133,7 @@ inline std::string percent_decoded(std::string_view text, const char* what) {
 }
 
 /// Returns: `text` with everything encoded but letters, digits, "-._~" and the characters of `also`.
-inline std::string percent_encoded(std::string_view text, std::string_view also = {}) {
+[[gnu::cold]] inline std::string percent_encoded(std::string_view text, std::string_view also = {}) {
     std::string out;
     for (const char c : text) {
         if (is_ascii_alnum(c) || std::string_view("-._~").find(c) != std::string_view::npos ||
@@ -153,7 +157,7 @@ inline constexpr std::size_t longest_socket_path = 103;
 #endif
 
 /// Returns: whether `text` is an IPv4 address of four decimal numbers, none with a zero before it.
-inline bool is_ipv4_address(std::string_view text) {
+[[gnu::cold]] inline bool is_ipv4_address(std::string_view text) {
     for (int left = 4; left > 0; --left) {
         const std::string_view number = text.substr(0, left == 1 ? std::string_view::npos : text.find('.'));
         if (number.size() > 3 || (number.size() > 1 && number.front() == '0') ||
@@ -167,7 +171,7 @@ inline bool is_ipv4_address(std::string_view text) {
 
 /// Returns: whether `text` is an IPv6 address (RFC 4291, section 2.2), without a zone. As inet_pton() says, whose header is
 /// the operating system's.
-inline bool is_ipv6_address(std::string_view text) {
+[[gnu::cold]] inline bool is_ipv6_address(std::string_view text) {
     int groups = 0;  // of 16 bits
     bool gap = text.starts_with("::");
     if (gap) text.remove_prefix(2);

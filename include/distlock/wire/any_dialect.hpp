@@ -122,7 +122,8 @@ class any_dialect_of final : public any_dialect {
         return std::nullopt;
     }
     const void* kind() const noexcept override { return &kind_of_dialect<D>; }
-    std::shared_ptr<const any_dialect> about([[maybe_unused]] std::string_view message) const override {
+    [[gnu::cold]] std::shared_ptr<const any_dialect> about(
+        [[maybe_unused]] std::string_view message) const override {
         if constexpr (queueing_dialect<D>)
             return std::make_shared<const any_dialect_of>(std::string(D::name_in(message)), lock_options{});
         return nullptr;
@@ -138,7 +139,7 @@ class any_dialect_of final : public any_dialect {
         return std::nullopt;
     }
 
-    std::unique_ptr<const any_forced_question> forced(const std::string& key) const override {
+    [[gnu::cold]] std::unique_ptr<const any_forced_question> forced(const std::string& key) const override {
         return std::make_unique<const question>(inspector_of(key));
     }
 
@@ -147,8 +148,8 @@ class any_dialect_of final : public any_dialect {
 
     struct question final : any_forced_question {
         explicit question(inspector i) : about(std::move(i)) {}
-        command forced() const override { return about.forced(); }
-        bool was_forced(const reply& answer, const token& owner) const override {
+        [[gnu::cold]] command forced() const override { return about.forced(); }
+        [[gnu::cold]] bool was_forced(const reply& answer, const token& owner) const override {
             return about.was_forced(answer, owner);
         }
         const inspector about;

@@ -17,6 +17,7 @@
 #include <distlock/base/key.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/base/owner.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/reply.hpp>
@@ -27,11 +28,11 @@ namespace distlock::detail {
 /// The keys, and what the scripts are told about them.
 struct beside {
     /// Throws: error(errc::invalid_name) for a name that cannot have keys beside it.
-    beside(const key& lock, const lock_options& options)
+    [[gnu::cold]] beside(const key& lock, const lock_options& options)
         : fence(lock.sibling("fence")),
           owner(lock.sibling("owner")),
           fences(options.fencing),
-          fence_life(options.fencing ? std::to_string(life_of_fence(options.lease).count()) : "0"),
+          fence_life(options.fencing ? concat({life_of_fence(options.lease).count()}) : "0"),
           who(options.owner_info.empty() ? std::string() : describe_owner(options.owner_info.view())) {}
 
     static bool wanted(const lock_options& options) { return options.fencing || !options.owner_info.empty(); }

@@ -40,14 +40,16 @@ class command {
     /// A command of its arguments. `routing_key` is the key a cluster routes by; empty when any server will
     /// do. A command of one argument and a key is written `command({argument("PING")}, key)`.
     /// Throws: std::length_error for more than max_arguments.
-    constexpr command(std::initializer_list<argument> argv, std::string_view routing_key = {})
+    [[gnu::noinline]] constexpr command(std::initializer_list<argument> argv,
+                                        std::string_view routing_key = {})
         : key_(routing_key) {
         append(argv.begin(), argv.size());
     }
 
     /// The same of arguments whose number is known at run time.
     /// Throws: std::length_error as above.
-    static constexpr command of(std::span<const argument> argv, std::string_view routing_key = {}) {
+    [[gnu::noinline]] static constexpr command of(std::span<const argument> argv,
+                                                  std::string_view routing_key = {}) {
         command made({}, routing_key);
         made.append(argv.data(), argv.size());
         return made;
@@ -55,15 +57,15 @@ class command {
 
     /// EVALSHA of `source`, routed by the first key. All keys must hash to one slot.
     /// Throws: std::length_error as above.
-    constexpr command(const script& source, std::initializer_list<argument> keys,
-                      std::initializer_list<argument> arguments)
+    [[gnu::noinline]] constexpr command(const script& source, std::initializer_list<argument> keys,
+                                        std::initializer_list<argument> arguments)
         : script_(&source), key_(keys.size() == 0 ? std::string_view{} : keys.begin()->text()) {
         call(keys.size());
         append(keys.begin(), keys.size());
         append(arguments.begin(), arguments.size());
     }
-    constexpr command(const script& source, std::span<const argument> keys,
-                      std::span<const argument> arguments)
+    [[gnu::noinline]] constexpr command(const script& source, std::span<const argument> keys,
+                                        std::span<const argument> arguments)
         : script_(&source), key_(keys.empty() ? std::string_view{} : keys.front().text()) {
         call(keys.size());
         append(keys.data(), keys.size());
@@ -89,7 +91,7 @@ class command {
     constexpr bool is_script() const noexcept { return script_ != nullptr; }
 
     /// Returns: a script as EVAL, with its body: what to send after NOSCRIPT. Any other command is the same.
-    constexpr command with_body() const noexcept {
+    [[gnu::noinline]] constexpr command with_body() const noexcept {
         command full = *this;
         if (script_ == nullptr) return full;
         full.long_ = long_with_text_;

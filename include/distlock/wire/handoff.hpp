@@ -66,8 +66,8 @@ class handoff {
     /// slot; empty: they hear nothing, and find it by looking.
     /// Preconditions: the options are checked.
     /// Throws: error(errc::invalid_name), as `plain`.
-    handoff(std::string name, const lock_options& options, std::string_view channel = {},
-            channel_kind kind = channel_kind::ordinary)
+    [[gnu::cold]] handoff(std::string name, const lock_options& options, std::string_view channel = {},
+                          channel_kind kind = channel_kind::ordinary)
         : key_(std::move(name)), plain_(key_.name(), options) {
         if (key_.may_have_siblings()) queue_.emplace(key_, options, queue_life(options), channel, kind);
     }

@@ -18,6 +18,7 @@
 #include <distlock/base/key.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/wire/beside.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/enter_mode.hpp>
@@ -45,11 +46,11 @@ class permits {
             channel_kind kind = channel_kind::ordinary, std::int64_t limit = 1, std::int64_t n = 1)
         : key_(std::move(name)),
           lease_(options.lease),
-          lease_text_(std::to_string(lease_.count())),
+          lease_text_(detail::concat({lease_.count()})),
           queue_(key_.sibling("queue")),
           beside_(key_.sibling("limit")),
-          limit_(std::to_string(limit)),
-          life_(std::to_string(handoff::queue_life(options).count())) {
+          limit_(detail::concat({limit})),
+          life_(detail::concat({handoff::queue_life(options).count()})) {
         // The number of permits stands where a lock has the life of its fence.
         const detail::ticket mine{
             .lease = lease_, .fence_life = std::chrono::milliseconds(n), .kind = kind, .channel = channel};

@@ -25,6 +25,7 @@
 #include <distlock/base/key.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/wire/beside.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/dialect.hpp>
@@ -226,8 +227,8 @@ class plain {
 
   protected:
     /// `ttl`: of the key, as long as the lease or longer.
-    plain(std::string name, const lock_options& options, std::chrono::milliseconds ttl)
-        : key_(std::move(name)), lease_(options.lease), lease_text_(std::to_string(ttl.count())) {
+    [[gnu::cold]] plain(std::string name, const lock_options& options, std::chrono::milliseconds ttl)
+        : key_(std::move(name)), lease_(options.lease), lease_text_(detail::concat({ttl.count()})) {
         if (detail::beside::wanted(options)) beside_.emplace(key_, options);
     }
     /// Returns: the key that says who the owner is; null when there is none.

@@ -82,7 +82,7 @@ inline std::string_view plain_force_release() noexcept {
 class plain_inspector {
   public:
     /// Throws: error(errc::invalid_name).
-    explicit plain_inspector(std::string name) : key_(std::move(name)) {
+    [[gnu::cold]] explicit plain_inspector(std::string name) : key_(std::move(name)) {
         try {
             fence_ = key_.sibling("fence");
             owner_ = key_.sibling("owner");

@@ -13,6 +13,7 @@
 #include <distlock/base/options.hpp>
 #include <distlock/base/owner.hpp>
 #include <distlock/base/token.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/wire/beside.hpp>
 #include <distlock/wire/enter_mode.hpp>
 #include <distlock/wire/outcome.hpp>
@@ -23,19 +24,20 @@ namespace distlock::detail {
 
 struct queue_keys {
     /// `queue_life`: how long the queue lasts after the last waiter looked.
-    queue_keys(const key& lock, const lock_options& options, std::chrono::milliseconds queue_life,
-               std::string_view channel, channel_kind kind, bool reads = false)
+    [[gnu::cold]] queue_keys(const key& lock, const lock_options& options,
+                             std::chrono::milliseconds queue_life, std::string_view channel,
+                             channel_kind kind, bool reads = false)
         : queue(lock.sibling("queue")),
           fence(lock.sibling("fence")),
           owner(lock.sibling("owner")),
-          life(std::to_string(queue_life.count())) {
+          life(concat({queue_life.count()})) {
         const std::string info =
             options.owner_info.empty() ? std::string() : describe_owner(options.owner_info.view());
         ticket mine{
             .lease = options.lease, .kind = kind, .channel = channel, .owner_info = info, .reads = reads};
         if (options.fencing) {
             mine.fence_life = beside::life_of_fence(options.lease);
-            fence_life = std::to_string(mine.fence_life.count());
+            fence_life = concat({mine.fence_life.count()});
         }
         needs = mine.needs();
     }

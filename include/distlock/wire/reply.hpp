@@ -23,11 +23,12 @@ enum class reply_kind { nil, integer, string, status, array, error, not_sent, no
 class reply {
   public:
     reply() = default;
-    reply(const reply&) = default;
-    reply(reply&&) noexcept = default;
-    reply& operator=(const reply&) = default;
-    reply& operator=(reply&&) noexcept = default;
-    ~reply() {
+    // In every place that has a reply these would be most of the code.
+    [[gnu::noinline]] reply(const reply&) = default;
+    [[gnu::noinline]] reply(reply&&) noexcept = default;
+    [[gnu::noinline]] reply& operator=(const reply&) = default;
+    [[gnu::noinline]] reply& operator=(reply&&) noexcept = default;
+    [[gnu::noinline]] ~reply() {
         if (!spare_over_ && elements_.capacity() > spare_.elements.capacity())
             spare_.elements.swap(elements_);
     }
@@ -67,15 +68,15 @@ class reply {
 
     /// Not one byte of the command was handed to the system: it was certainly not applied. `detail` says what
     /// failed, fit for a message: printable, without secrets.
-    static reply not_sent(errc cause, std::string detail) {
-        reply r(reply_kind::not_sent, std::move(detail));
+    [[gnu::noinline, gnu::cold]] static reply not_sent(errc cause, std::string_view detail) {
+        reply r(reply_kind::not_sent, std::string(detail));
         r.cause_ = cause;
         return r;
     }
 
     /// Something was sent and no answer came: the command may have been applied, or may still be.
-    static reply no_answer(errc cause, std::string detail) {
-        reply r(reply_kind::no_answer, std::move(detail));
+    [[gnu::noinline, gnu::cold]] static reply no_answer(errc cause, std::string_view detail) {
+        reply r(reply_kind::no_answer, std::string(detail));
         r.cause_ = cause;
         return r;
     }

@@ -24,7 +24,7 @@ constexpr std::string_view first_word(std::string_view text) noexcept {
 
 // Before 7.0 an error inside a script came wrapped: "ERR Error running script (call to f_<sha>):
 // @user_script:1: OOM ...". 7.0 sends the inner error itself.
-constexpr std::string_view unwrap_script_error(std::string_view text) noexcept {
+[[gnu::cold]] constexpr std::string_view unwrap_script_error(std::string_view text) noexcept {
     constexpr std::string_view wrapper = "ERR Error running script";
     constexpr std::string_view mark = "@user_script:";
     if (!text.starts_with(wrapper)) return text;
@@ -51,7 +51,7 @@ constexpr bool says_too_many_clients(std::string_view text) noexcept {
 }
 
 /// Returns: what the error reply `text` says.
-constexpr server_error classify_error(std::string_view text) noexcept {
+[[gnu::cold]] constexpr server_error classify_error(std::string_view text) noexcept {
     struct row {
         std::string_view word;
         errc cause;
@@ -110,7 +110,7 @@ constexpr bool says_role_changed(std::string_view text) noexcept {
 
 /// Returns: whether a server that refuses a script of several keys and writes may still do what one key and a delete need; else
 /// it refuses everybody everything for a while.
-constexpr bool refused_for_its_size(std::string_view text) noexcept {
+[[gnu::cold]] constexpr bool refused_for_its_size(std::string_view text) noexcept {
     switch (classify_error(text).cause) {
         case errc::out_of_memory:
         case errc::permission_denied:

@@ -13,6 +13,7 @@
 #include <distlock/base/key.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/wire/beside.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/enter_mode.hpp>
@@ -87,7 +88,7 @@ class shared_queue {
                  bool reads)
         : key_(std::move(name)),
           lease_(options.lease),
-          lease_text_(std::to_string(lease_.count())),
+          lease_text_(concat({lease_.count()})),
           readers_(key_.sibling("readers")),
           keys_(key_, options, handoff::queue_life(options), channel, kind, reads) {}
     ~shared_queue() = default;

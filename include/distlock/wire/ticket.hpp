@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include <distlock/base/token.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/wire/beside.hpp>
 
 namespace distlock {
@@ -37,11 +38,10 @@ struct ticket {
 
     /// Returns: the text behind the token.
     std::string needs() const {
-        std::string text = ' ' + std::to_string(lease.count()) + ' ' + std::to_string(fence_life.count());
         const bool sharded = kind == channel_kind::sharded;
-        text += reads ? (sharded ? " S" : " P") : (sharded ? " s" : " p");
-        text += std::to_string(channel.size()) + ' ';
-        return text.append(channel).append(owner_info);
+        const char* const way = reads ? (sharded ? " S" : " P") : (sharded ? " s" : " p");
+        return concat(
+            {" ", lease.count(), " ", fence_life.count(), way, channel.size(), " ", channel, owner_info});
     }
 
     /// Returns: the ticket; none for a text that is none.
