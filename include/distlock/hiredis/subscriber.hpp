@@ -24,6 +24,7 @@
 #include <distlock/net/subscription.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
+#include <distlock/wire/server_error.hpp>
 
 namespace distlock::detail {
 
@@ -48,7 +49,7 @@ struct channel_source {
 
 /// One socket for all subscriptions, opened by the first read(). It asks for messages by SUBSCRIBE and by SSUBSCRIBE, which
 /// servers since 7.0 keep apart; one that knows no SSUBSCRIBE says so, and is not believed to be broken. What is refused is
-/// not asked again on the same socket. A socket that was silent for three seconds is asked whether it lives, and replaced
+/// not asked again on the same socket, unless the server is busy. A socket that was silent for three seconds is asked whether it lives, and replaced
 /// when it does not answer within the command time-out. Sockets that fail are replaced after a pause, of 10 ms at first
 /// and of half a second at last.
 class subscriber final : public message_reader {
@@ -133,6 +134,7 @@ class subscriber final : public message_reader {
     static constexpr std::chrono::seconds slice{1};    // the system's timers do not run while it is suspended
     static constexpr std::chrono::milliseconds first_pause{10};
     static constexpr std::chrono::milliseconds longest_pause{500};
+    static constexpr std::chrono::milliseconds busy_pause{50};  // before a busy server is asked again
 
     // Effects: opens a socket where there is none, or not the right one; without, waits until it may try again.
     // Returns: whether there is one.
@@ -230,7 +232,10 @@ class subscriber final : public message_reader {
         const annotated_lock guard(lock_);
         listening_ = true;
         if (to_renew_) by = std::min(by, next_attempt_);
-        if (!to_say_ && now < next_sweep_) return all;
+        if (!to_say_ && now < next_sweep_) {
+            by = std::min(by, next_sweep_);
+            return all;
+        }
         next_sweep_ = now + slice;
         const bool nothing = std::all_of(interests_.begin(), interests_.end(), [](const interest& one) {
             return one.at != stage::unsaid && !one.whose.expired();
@@ -256,12 +261,13 @@ class subscriber final : public message_reader {
     }
 
     // ["message", channel, text], the like of shards, or an answer. ["subscribe", channel, count] confirms; the other answers
-    // are of no interest, and so are errors: what is refused stays unconfirmed.
+    // are of no interest, and so are errors, but for those that pass: what is refused stays unconfirmed.
     void tell(const reply& said) {
         const auto& parts = said.elements();
         const auto what = parts.size() == 3 ? std::string_view(parts[0].text()) : std::string_view();
         const bool message = what == "message" || what == "smessage";
         if (!message && owed_ > 0) --owed_;
+        if (said.is(reply_kind::error) && classify_error(said.text()).transient) return ask_again();
         if (!message && what != "subscribe") return;
         std::shared_ptr<subscription> whose;
         {
@@ -279,6 +285,15 @@ class subscriber final : public message_reader {
         } else {
             whose->confirm();
         }
+    }
+
+    // Effects: what is not in force is asked for again, after a pause. The error does not say which that is.
+    void ask_again() {
+        const annotated_lock guard(lock_);
+        for (interest& one : interests_) {
+            if (one.at == stage::said) one.at = stage::unsaid;
+        }
+        next_sweep_ = clock::now() + busy_pause;
     }
 
     // Effects: `fresh`, or none, is the present socket. The last one stays open until that has answered everything.

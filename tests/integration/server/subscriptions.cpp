@@ -375,6 +375,22 @@ TEST_CASE("a subscription that is refused is never confirmed, and asked for once
     CHECK(redis.execute({"PING"}).is_status("PONG"));
 }
 
+// It was never confirmed: the waiters of a connection whose first one met a busy server heard nothing while its socket lived.
+TEST_CASE(
+    "a subscription that a busy server refuses is asked for again on the same socket, until it is in force") {
+    std::atomic<int> refusals{0};
+    listed_server server([&](int, const auto& asked) -> std::string {
+        const bool subscribes = asked.at(0) == "SUBSCRIBE" || asked.at(0) == "SSUBSCRIBE";
+        if (subscribes && ++refusals <= 4) return "-BUSY Redis is busy running a script.\r\n";
+        return as_a_server(asked);
+    });
+    hiredis_connection redis(server.uri());
+    const auto news = redis.subscribe("news");
+    CHECK(in_force(news));
+    CHECK(server.commands("SUBSCRIBE") == 3);
+    CHECK(server.accepted() == 1);
+}
+
 TEST_CASE("a new socket is subscribed before the old one is closed, when that is not trusted any more") {
     const bool role_changed = GENERATE(false, true);
     std::atomic<bool> early{false};
