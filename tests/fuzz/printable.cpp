@@ -34,6 +34,7 @@ struct meaning {
 const std::map<std::string, meaning, std::less<>> words{{"LOADING", {errc::unavailable, true}},
                                                         {"BUSY", {errc::unavailable, true}},
                                                         {"MASTERDOWN", {errc::unavailable, true}},
+                                                        {"UNBLOCKED", {errc::unavailable, true}},
                                                         {"CLUSTERDOWN", {errc::unavailable, true}},
                                                         {"TRYAGAIN", {errc::unavailable, true}},
                                                         {"NOSCRIPT", {errc::unavailable, true}},
@@ -48,7 +49,8 @@ const std::map<std::string, meaning, std::less<>> words{{"LOADING", {errc::unava
                                                         {"WRONGPASS", {errc::authentication_failed, false}},
                                                         {"NOPERM", {errc::permission_denied, false}},
                                                         {"DENIED", {errc::permission_denied, false}},
-                                                        {"WRONGTYPE", {errc::wrong_type, false}}};
+                                                        {"WRONGTYPE", {errc::wrong_type, false}},
+                                                        {"LIMITMISMATCH", {errc::limit_mismatch, false}}};
 
 void check_meaning(const std::string& text) {
     const auto said = distlock::classify_error(text);
@@ -65,10 +67,12 @@ void check_meaning(const std::string& text) {
         return;
     }
     const bool full = text.starts_with("ERR max number of clients");
-    must(said.transient == (full && said.cause == errc::unavailable), "what is not known is not asked again",
-         text);
+    const bool replica = text.starts_with("ERR WAIT cannot be used with replica");
+    const bool asked_again =
+        (full && said.cause == errc::unavailable) || (replica && said.cause == errc::read_only);
+    must(said.transient == asked_again, "what is not known is not asked again", text);
     must(said.cause == errc::server_error || said.cause == errc::permission_denied ||
-             said.cause == errc::unsupported_command || full,
+             said.cause == errc::unsupported_command || full || replica,
          "an error nobody knows is a server error", text);
 }
 
