@@ -285,7 +285,7 @@ void relative::take_several(const asking& how) {
     hold_for_a_while(parts.front().name);
     for (std::size_t i = 0; i < parts.size(); ++i) {
         family_.let_go(shares[i]);
-        parts[i].member->release();
+        parts[i].member->undo();
     }
 }
 
