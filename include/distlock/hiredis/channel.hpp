@@ -136,9 +136,12 @@ class channel {
         for (;;) {
             if (auto said = reader_.next()) return said;
             if (session_over_) return session_lost();
-            auto failure = hear(buffer, bytes, deadline, stop_fd);
+            if (reader_.failure() == errc{}) {
+                ended_ = socket_.receive(buffer, bytes, deadline, stop_fd);
+                if (ended_ == io::timed_out || ended_ == io::stopped) return std::nullopt;
+            }
+            auto failure = take_received(bytes, deadline);
             if (!failure) continue;
-            if (ended_ == io::timed_out || ended_ == io::stopped) return std::nullopt;
             broken_ = true;
             return failure;
         }
@@ -353,8 +356,12 @@ class channel {
     // Returns: why there are none, if so.
     [[gnu::noinline]] std::optional<reply> hear(std::array<char, 16384>& buffer, std::string_view& bytes,
                                                 clock::time_point deadline, int stop_fd) {
+        if (reader_.failure() == errc{}) ended_ = socket_.receive(buffer, bytes, deadline, stop_fd);
+        return take_received(bytes, deadline);
+    }
+    // Returns: why nothing was received, if so.
+    std::optional<reply> take_received(std::string_view bytes, clock::time_point deadline) {
         if (reader_.failure() != errc{}) return lost(reader_.failure(), "the reply cannot be read");
-        ended_ = socket_.receive(buffer, bytes, deadline, stop_fd);
         switch (ended_) {
             case io::done:
                 break;
@@ -389,6 +396,9 @@ class channel {
         constexpr std::size_t header_room = 1 + 20 + 2;  // mark, digits, end of line
         std::size_t room = header_room;
         for (const std::string_view argument : cmd.argv()) room += header_room + argument.size() + 2;
+        constexpr std::size_t usual =
+            1024;  // so that a command of some bytes more than those before needs no memory
+        if (plain_.capacity() < usual) plain_.reserve(usual);
         const std::size_t begin = plain_.size();
         plain_.resize(begin + room);
         char* at = header(plain_.data() + begin, '*', cmd.argv().size());
