@@ -82,7 +82,7 @@ TEST_CASE("a reader that fails and has no memory to say so lets the next one of 
         const auto short_of_memory = [&](bool is_first) {
             if (is_first == of_the_first) fail_allocation(nth);
         };
-        refusing_server server{short_of_memory};
+        refusing_server<decltype(short_of_memory)> server{short_of_memory};
         distlock::shared_mutex m{
             server, "a name that is long enough to need memory in a message", {.patience = 0ms}};
         std::atomic<int> had{0};
