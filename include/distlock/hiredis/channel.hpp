@@ -396,8 +396,8 @@ class channel {
         constexpr std::size_t header_room = 1 + 20 + 2;  // mark, digits, end of line
         std::size_t room = header_room;
         for (const std::string_view argument : cmd.argv()) room += header_room + argument.size() + 2;
-        constexpr std::size_t usual =
-            1024;  // so that a command of some bytes more than those before needs no memory
+        // So that a command of some bytes more than those before needs no memory.
+        constexpr std::size_t usual = 1024;
         if (plain_.capacity() < usual) plain_.reserve(usual);
         const std::size_t begin = plain_.size();
         plain_.resize(begin + room);

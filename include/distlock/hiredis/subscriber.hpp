@@ -49,9 +49,9 @@ struct channel_source {
 
 /// One socket for all subscriptions, opened by the first read(). It asks for messages by SUBSCRIBE and by SSUBSCRIBE, which
 /// servers since 7.0 keep apart; one that knows no SSUBSCRIBE says so, and is not believed to be broken. What is refused is
-/// not asked again on the same socket, unless the server is busy. A socket that was silent for three seconds is asked whether it lives, and replaced
-/// when it does not answer within the command time-out. Sockets that fail are replaced after a pause, of 10 ms at first
-/// and of half a second at last.
+/// not asked again on the same socket, unless the server is busy. A socket that was silent for three seconds is asked
+/// whether it lives, and replaced when it does not answer within the command time-out. Sockets that fail are replaced
+/// after a pause, of 10 ms at first and of half a second at last.
 class subscriber final : public message_reader {
   public:
     /// Both must outlive every read().
