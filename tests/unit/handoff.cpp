@@ -82,14 +82,17 @@ words called(const distlock::script& s, const words& more) {
 
 // Commands.
 
-TEST_CASE("to acquire is SET NX PX, and a look where something is kept beside the lock") {
+TEST_CASE("to acquire is to acquire in the plain dialect, whatever is kept beside the lock") {
     const command cmd = bare.acquire(owner);
     CHECK(argv_of(cmd) == words{"SET", "orders:42", digits, "NX", "PX", "30000"});
     CHECK(cmd.routing_key() == "orders:42");
     CHECK_FALSE(bare.acquire_is_script());
-    for (const handoff* one : {&fenced, &labelled, &both}) {
+    for (const auto& [one, options] :
+         {std::pair(&fenced, &fenced_options), std::pair(&labelled, &labelled_options),
+          std::pair(&both, &all_options)}) {
         CHECK(one->acquire_is_script());
-        CHECK(argv_of(one->acquire(owner)) == argv_of(one->look(owner)));
+        const distlock::plain same("orders:42", *options);
+        CHECK(argv_of(one->acquire(owner)) == argv_of(same.acquire(owner)));
     }
 }
 

@@ -87,13 +87,11 @@ class handoff {
     /// Returns: whether waiters are queued; else enter() and leave_unknown() must not be called.
     bool hands_over() const noexcept { return queue_.has_value(); }
 
-    /// Returns: whether acquire() is a look() anyway.
+    /// Returns: whether acquire() may be repeated, and says how long another owner has the lock, as look().
     bool acquire_is_script() const noexcept { return plain_.acquire_is_script(); }
 
     /// A lock that is free is granted for its whole lease, also where waiters are queued: they are served at its release.
-    command acquire(const token& owner) const {
-        return acquire_is_script() ? look(owner) : plain_.acquire(owner);
-    }
+    command acquire(const token& owner) const { return plain_.acquire(owner); }
     command look(const token& owner) const {
         return hands_over() ? enter(owner, enter_mode::try_once) : plain_.look(owner);
     }
@@ -124,9 +122,7 @@ class handoff {
     /// by looking.
     command release_minimal(const token& owner) const { return plain_.release_minimal(owner); }
 
-    acquire_outcome read_acquire(const reply& r) const {
-        return acquire_is_script() ? read_look(r) : plain_.read_acquire(r);
-    }
+    acquire_outcome read_acquire(const reply& r) const { return plain_.read_acquire(r); }
     acquire_outcome read_look(const reply& r) const {
         return hands_over() ? read_enter(r) : plain_.read_look(r);
     }

@@ -72,18 +72,19 @@ if holder and holder ~= ARGV[1] then
 end
 local fence = ''
 if ARGV[3] ~= '0' then
-  fence = redis.call('get', KEYS[2])
-  local last = fence and string.match(fence, '^[1-9]%d*$')
+  local last = redis.call('get', KEYS[2])
+  last = last and string.match(last, '^[1-9]%d*$')
+  fence = last
   if not holder or not last then
     local time = redis.call('time')
-    local now = time[1] * 1000000 + time[2]
-    if last and tonumber(last) >= now then
+    fence = time[1] .. string.sub('00000' .. time[2], -6)
+    if last and tonumber(last) >= tonumber(fence) then
       redis.call('incrby', KEYS[2], 1000000)
       redis.call('pexpire', KEYS[2], ARGV[3])
+      fence = redis.call('get', KEYS[2])
     else
-      redis.call('set', KEYS[2], string.format('%.0f', now), 'PX', ARGV[3])
+      redis.call('set', KEYS[2], fence, 'PX', ARGV[3])
     end
-    fence = redis.call('get', KEYS[2])
   end
 end
 if holder then
@@ -93,7 +94,7 @@ else
 end
 if ARGV[4] ~= '' then redis.call('set', KEYS[3], ARGV[1] .. '\n' .. ARGV[4], 'PX', ARGV[2]) end
 return {1, fence})"sv,
-    "087046f1d762bfe6016bf6ee55eb331471f974f1"sv};
+    "96778c012bf28b45fc8864df0f8791d1b132d6e0"sv};
 
 // A process that passes its lock on among its threads gives them fences of its own, which the server hears of with the next
 // renewal or release: as far as it can keep them, for a lock is freed all the same.

@@ -67,22 +67,23 @@ inline reply plain_look_beside(lua_run& redis) {
         if (!holder || !last) {
             const double now = redis.now();
             if (last && not_before(fence, now)) {
-                redis.call(17, {"incrby", F, "1000000"});
-                redis.call(18, {"pexpire", F, redis.argv(3)});
+                redis.call(18, {"incrby", F, "1000000"});
+                redis.call(19, {"pexpire", F, redis.argv(3)});
+                fence = redis.text(20, {"get", F});
             } else {
-                redis.call(20, {"set", F, whole_text(now), "PX", redis.argv(3)});
+                fence = whole_text(now);
+                redis.call(22, {"set", F, *fence, "PX", redis.argv(3)});
             }
-            fence = redis.text(22, {"get", F});
         }
     }
     if (holder) {
-        redis.call(26, {"pexpire", K, redis.argv(2)});
+        redis.call(27, {"pexpire", K, redis.argv(2)});
     } else {
-        redis.call(28, {"set", K, redis.argv(1), "PX", redis.argv(2)});
+        redis.call(29, {"set", K, redis.argv(1), "PX", redis.argv(2)});
     }
     if (!same(redis.argv(4), "")) {
-        const std::string who = "\n" + std::string(redis.joined(30, redis.argv(4)));
-        redis.call(30, {"set", redis.keys(3), std::string(redis.joined(30, redis.argv(1))) + who, "PX",
+        const std::string who = "\n" + std::string(redis.joined(31, redis.argv(4)));
+        redis.call(31, {"set", redis.keys(3), std::string(redis.joined(31, redis.argv(1))) + who, "PX",
                         redis.argv(2)});
     }
     return reply::array({reply::integer(1), lua_run::returned(fence)});
