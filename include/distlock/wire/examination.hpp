@@ -22,19 +22,10 @@
 #include <distlock/detail/separate.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/diagnosis.hpp>
+#include <distlock/wire/examined.hpp>
 #include <distlock/wire/reply.hpp>
 
 namespace distlock {
-
-struct diagnose_options {
-    /// What the names of the locks begin with, such as "orders:". The user's permissions are tried on keys that begin so, and have
-    /// random digits behind; of a Cluster, the node that has the slot of such a key is asked.
-    std::string prefix{};
-    /// The lease of the locks: what is late is late against it.
-    std::chrono::milliseconds lease = std::chrono::seconds{30};
-    /// lock_options::replicas of the locks.
-    int replicas = 0;
-};
 
 namespace detail {
 
@@ -42,11 +33,7 @@ namespace detail {
 /// change nothing whatever the server does with them: the server looks at permissions before all else.
 class examination {
   public:
-    struct abilities {
-        bool subscribe = false;
-        bool shard = false;
-        bool follow = false;
-    };
+    using abilities = examined::abilities;
 
     /// `random`: lower-case hexadecimal digits that no name has.
     /// Throws: error(errc::invalid_name): no lock's name begins with that prefix.
@@ -71,40 +58,21 @@ class examination {
 
   private:
     enum class stage { facts, dry_run, trial, over };
-    enum class role_of { unknown, master, replica, sentinel };
-    enum class verdict { unasked, permitted, refused, unsupported, unanswered };
-    struct tried {
-        verdict what = verdict::unasked;
-        std::string said = {};
-    };
-    class report;
 
-    bool applies(std::size_t need) const noexcept;
     void ask(std::string_view words, std::initializer_list<std::string_view> before_them = {});
-    role_of standing() const noexcept;
     bool may_write() const noexcept;
     const reply* refused_or_silent() const noexcept;
     void on_facts(std::span<const reply> replies);
     void on_dry_run(std::span<const reply> replies);
     void on_trial(std::span<const reply> replies);
 
-    const diagnose_options options_;
-    const abilities can_;
     const key lock_;
     const std::string queue_, fence_, owner_, channel_;
     stage stage_ = stage::facts;
     std::vector<command> asked_;
+    std::vector<std::size_t> trial_;  // which of asked_for::needs
     bool admitted_ = false;
-
-    std::vector<reply> facts_;
-    std::int64_t before_ = 0;
-    std::int64_t after_ = 0;
-    std::string user_;  // empty: not known
-    std::vector<tried> needs_;
-    std::vector<std::size_t> trial_;  // which of them
-    std::optional<reply> write_;      // the answer to a write that changes nothing
-    std::optional<bool> subscribed_;
-    std::string why_not_;
+    examined found_;
 };
 
 }  // namespace detail

@@ -1,0 +1,58 @@
+// What is known of a server when it was asked what it is like for locks. Plain data.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <distlock/detail/separate.hpp>
+#include <distlock/wire/reply.hpp>
+
+namespace distlock {
+
+struct diagnose_options {
+    /// What the names of the locks begin with, such as "orders:". The user's permissions are tried on keys that begin so, and have
+    /// random digits behind; of a Cluster, the node that has the slot of such a key is asked.
+    std::string prefix{};
+    /// The lease of the locks: what is late is late against it.
+    std::chrono::milliseconds lease = std::chrono::seconds{30};
+    /// lock_options::replicas of the locks.
+    int replicas = 0;
+};
+
+namespace detail {
+
+struct examined {
+    struct abilities {
+        bool subscribe = false;
+        bool shard = false;
+        bool follow = false;
+    };
+    enum class role { unknown, master, replica, sentinel };
+    enum class verdict { unasked, permitted, refused, unsupported, unanswered };
+    struct tried {
+        verdict what = verdict::unasked;
+        std::string said = {};
+    };
+
+    DISTLOCK_INLINE role standing() const noexcept;
+    /// Returns: whether that one of asked_for::needs is a need of this connection, with these options.
+    DISTLOCK_INLINE bool applies(std::size_t need) const noexcept;
+
+    diagnose_options options;
+    abilities can;
+    std::vector<reply> facts = {};  ///< to asked_for::facts
+    std::int64_t before = 0;        ///< our wall clock around them, in microseconds since 1970
+    std::int64_t after = 0;
+    std::string user = {};            ///< empty: not known
+    std::vector<tried> needs = {};    ///< of asked_for::needs
+    std::optional<reply> write = {};  ///< the answer to a write that changes nothing
+    std::optional<bool> subscribed = {};
+    std::string why_not = {};
+};
+
+}  // namespace detail
+}  // namespace distlock
