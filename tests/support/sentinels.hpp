@@ -12,6 +12,7 @@
 //     bool most_name_another_than(old) const;
 //     bool settled() const;
 //     void set(what, to) const;            // SENTINEL SET, all of them
+//     std::string logs() const;
 //     void take_back(old) const;           // as a replica; returns when all have what the master has
 //   };
 #pragma once
@@ -21,6 +22,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -112,19 +114,28 @@ class sentinels {
                              [&](const auto& one) { return port_by(*one) != port; }) >= 2;
     }
 
-    /// Effects: makes another server the master, as an operator does who does not leave it to the Sentinels, and tells them.
+    /// Effects: makes another server the master, as an operator does who does not leave it to the Sentinels, and tells them. All of them
+    /// forget the old one before any is told: it would believe another's word of an epoch that is newer than none.
     void replace_by_hand(const server& old) const {
         const auto next = std::find_if(nodes_.begin(), nodes_.end(),
                                        [&](const auto& one) { return one.get() != &old && one->running(); });
         REQUIRE(ask(**next, {"REPLICAOF", "NO", "ONE"}) == "OK");
+        for (const auto& one : watchers_) REQUIRE(one->command({"SENTINEL", "REMOVE", "m"}) == "OK");
+        for (const auto& one : watchers_) monitor(*one, **next, never_down);
         const auto port = std::to_string((*next)->port());
         for (const auto& one : nodes_) {
             if (one != *next) REQUIRE(ask(*one, {"REPLICAOF", "127.0.0.1", port}).starts_with("OK"));
         }
+    }
+
+    /// Returns: what the Sentinels wrote down, for a person to read.
+    std::string logs() const {
+        std::string all;
         for (const auto& one : watchers_) {
-            REQUIRE(one->command({"SENTINEL", "REMOVE", "m"}) == "OK");
-            monitor(*one, **next, never_down);
+            std::ifstream file(one->folder() + "/server.log");
+            for (std::string line; std::getline(file, line);) all += line + "\n";
         }
+        return all;
     }
 
     /// Effects: SENTINEL FAILOVER; does not wait for its end.

@@ -90,7 +90,7 @@ class acknowledged final : public campaign_over {
   public:
     acknowledged()
         : campaign_over("D18", 500ms + timing_tolerance,
-                        {.processes = 3,
+                        {.processes = 8,
                          .threads = 2,
                          .names = 4,
                          .lease = 3s,
@@ -108,15 +108,18 @@ class acknowledged final : public campaign_over {
     template <class Fault>
     fault_end fail_over(Fault fault) {
         REQUIRE(eventually([&] { return group.settled(); }, 60s));
+        group.wait_for_acquaintance();  // or nobody would be there to take over
         redis_server& old = group.master();
         hoarder keeps(uri_);
         REQUIRE(eventually([&] { return keeps.count() >= 20; }, 60s));
         const auto from = clk::now() - time_out;  // a release then may be on its way to the replica
         keeps.expect_trouble();
         fault(old);
-        REQUIRE(eventually([&] { return group.most_name_another_than(old); }, 30s));
+        const bool named = eventually([&] { return group.most_name_another_than(old); }, 30s);
         group.set("down-after-milliseconds", sentinels::never_down);
-        REQUIRE(eventually([&] { return group.name_another_than(old); }, 30s));
+        const bool by_all = named && eventually([&] { return group.name_another_than(old); }, 30s);
+        if (!by_all) UNSCOPED_INFO(group.logs());
+        REQUIRE(by_all);
         keeps.check_all_at(group.master());
         believed_ += keeps.count();
         if (!old.running()) old.start();
