@@ -433,8 +433,16 @@ TEST_CASE(
         REQUIRE(eventually(granted));
         m.unlock();
         REQUIRE(gone(old, "orders"));
+        // The next master does not get what is written now.
+        for (const char* const write : {"SET request", "try request", "join request"}) {
+            between.at(write, [&] {
+                next.pause();
+                old.command({"CLIENT", "KILL", "TYPE", "replica"});
+            });
+        }
         between.at("WAIT request", [&] {
             static_cast<void>(eventually([&] { return there(old, "orders"); }));
+            next.resume();
             next.command({"REPLICAOF", "NO", "ONE"});
             old.command({"REPLICAOF", "127.0.0.1", std::to_string(next.port())});
             watcher.name(next.port(), 2);
