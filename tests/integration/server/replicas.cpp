@@ -357,8 +357,8 @@ TEST_CASE("a master that is demoted while it waits for its replicas grants nothi
 }
 
 TEST_CASE(
-    "a replica that is stopped or killed between a write and its WAIT has acknowledged nothing: no grant, "
-    "nothing left, and back in time") {
+    "a lock whose replica is stopped or killed between a write and its WAIT is not granted, nothing is left "
+    "of it, and the call is back in time") {
     const replicated_server servers;
     redis_server& replica = servers.replica();
     stepping_proxy between(servers.master().socket_path());
