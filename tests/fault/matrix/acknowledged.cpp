@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <deque>
 #include <memory>
 #include <set>
 #include <sstream>
@@ -26,22 +27,18 @@ using distlock::testing::redis_server;
 
 namespace {
 
-/// Locks one lock after the other and keeps them, on a thread of its own, until one is not granted any more.
+/// Locks one lock after the other, on a thread of its own, until one is not granted any more, and keeps the last of them.
 class hoarder {
     using lock = distlock::mutex<distlock::sentinel_connection>;
 
   public:
     explicit hoarder(const std::string& uri) : redis_(uri) {
         thread_ = std::jthread([this] {
-            for (;;) {
-                auto next = std::make_unique<lock>(redis_, "hoard:" + std::to_string(held_.size()), how);
-                std::error_code trouble;
-                if (next->try_lock(trouble)) {
-                    held_.push_back(std::move(next));
-                    count_ = held_.size();
-                } else if (ends_) {
-                    return;
-                }
+            for (int number = 0;; ++number) {
+                const bool well = lock_one("hoard:" + std::to_string(number)) &&
+                                  (held_.size() <= most || let_go_of_the_first());
+                count_ = held_.size();
+                if (!well && ends_) return;
             }
         });
     }
@@ -74,12 +71,26 @@ class hoarder {
     }
 
   private:
+    bool lock_one(const std::string& name) {
+        std::error_code trouble;
+        auto next = std::make_unique<lock>(redis_, name, how);
+        if (!next->try_lock(trouble)) return false;
+        held_.push_back(std::move(next));
+        return true;
+    }
+    bool let_go_of_the_first() {
+        const auto what = held_.front()->unlock();
+        held_.pop_front();
+        return what == distlock::release_outcome::released;
+    }
+
+    static constexpr std::size_t most = 200;
     // Longer than a fail-over, and shorter than the wait for what was left at the end: a lock that was not granted may be there, and
     // its release not.
     static constexpr distlock::lock_options how{.lease = 9s, .release = distlock::confirmed, .replicas = 1};
 
     distlock::sentinel_connection redis_;
-    std::vector<std::unique_ptr<lock>> held_;  // the thread's own until it ends
+    std::deque<std::unique_ptr<lock>> held_;  // the thread's own until it ends
     std::atomic<std::size_t> count_ = 0;
     std::atomic<bool> ends_ = false;
     std::jthread thread_;
