@@ -93,10 +93,19 @@ class cluster_nodes {
     cluster_nodes(const cluster_nodes&) = delete;
     cluster_nodes& operator=(const cluster_nodes&) = delete;
 
-    /// Returns: the owner of the slot, as far as the map says; else a node that says who it is.
+    /// Returns: the owner of the slot, as far as is known; else a node that says who it is, as where the owner is silent and the map
+    /// is refused.
     node of(std::optional<std::uint16_t> slot) {
         const annotated_lock guard(lock_);
-        if (const auto place = slot ? map_.owner(*slot) : std::nullopt) return known(*place);
+        if (const auto place = slot ? map_.owner(*slot) : std::nullopt) {
+            node owner = known(*place);
+            if (!owner->silent || refusal_.empty()) return owner;
+            // Nobody says which node takes its place; another one redirects there.
+            const auto may_know = [](const node& one) { return one && !one->silent; };
+            if (may_know(last_)) return last_;
+            const auto other = std::find_if(used_.begin(), used_.end(), may_know);
+            return other != used_.end() ? *other : owner;
+        }
         if (!last_ || last_->superseded.stop_requested()) last_ = open(seeds_.front());
         return last_;
     }

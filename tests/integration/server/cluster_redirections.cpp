@@ -461,6 +461,33 @@ TEST_CASE("a Cluster that refuses its map is asked for it less and less often, a
     CHECK_THAT(replies[0].text(), contains_text("is refused: NOPERM"));
 }
 
+TEST_CASE("the node that took the place of a dead one is found though the Cluster refuses its map") {
+    std::atomic<bool> dead{false};
+    const fake_cluster all(3, [&](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "CLUSTER")
+            return std::string("-NOPERM this user has no permissions to run the 'cluster|slots' command\r\n");
+        if (dead && node == 1) return std::string();
+        const auto slot = hash_slot(said[1]);
+        const auto share = of.share_of(slot);
+        const auto owner = dead && share == 1 ? 2 : share;
+        return owner == node ? found : of.moved(slot, owner);
+    });
+    cluster_connection redis{all.uri()};
+    const auto key = key_at(all, 1);
+    const auto another = key_at(all, 1, 1);
+    CHECK(redis.execute(get(key)).is_string("found"));
+    CHECK(redis.execute(get(another)).is_string("found"));
+    dead = true;
+    CHECK(redis.execute(get(key)).is(reply_kind::no_answer));
+    CHECK(redis.execute(get(key)).is_string("found"));
+    CHECK(redis.execute(get(another)).is_string("found"));
+    const std::vector<command> both{get(key), get(another)};
+    std::vector<reply> replies(2);
+    redis.pipeline(both, replies);
+    CHECK(replies[0].is_string("found"));
+    CHECK(replies[1].is_string("found"));
+}
+
 TEST_CASE("the first of the URI's nodes that answers is enough; where none does, the error says so at once") {
     const fake_cluster all(1, honest_but_for_the_map({0}));
     const auto nobody = std::to_string(distlock::testing::impl::unused_port());
