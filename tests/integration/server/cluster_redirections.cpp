@@ -327,7 +327,7 @@ TEST_CASE("nodes that did not answer are the last ones to be asked for a new map
     const fake_cluster all(3, [&](const fake_cluster& of, std::size_t node, const words& said) {
         return hangs && node != 0 ? std::string() : honest(of, node, said);
     });
-    for (const std::size_t seed : {1, 2}) {
+    for (const std::size_t seed : {1U, 2U}) {
         INFO("seed " << seed);
         hangs = false;
         cluster_connection redis{all.uri(seed)};
