@@ -50,10 +50,10 @@ class watchers {
                         {"SENTINEL", "SET", "m", "auth-pass", "secret", "failover-timeout", "3000"}) == "OK");
         }
     }
-    std::string uri(const std::string& options = "") const {
+    std::string uri() const {
         std::string made = "rediss+sentinel://:secret@";
         for (const auto& one : all_) made += (&one == &all_[0] ? "127.0.0.1:" : ",127.0.0.1:") + one->port();
-        return made + "/m" + options;
+        return made + "/m?connect_timeout=10s&command_timeout=10s";  // however late the machine is
     }
     redis_server& first() const { return all_[0]->plain(); }
     /// Returns: whether all know each other, and a replica.
