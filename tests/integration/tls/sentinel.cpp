@@ -13,6 +13,7 @@
 #include "integration/tls/certificates.hpp"
 #include "integration/tls/servers.hpp"
 #include "support/catch.hpp"
+#include "support/sentinels.hpp"
 #include "support/waiting.hpp"
 
 using namespace std::chrono_literals;
@@ -90,20 +91,20 @@ TEST_CASE(
     if (skipped()) return;
     auto first = server(all().address);
     auto second = server(all().address, {"--replicaof", "127.0.0.1 " + first.port()});
-    const watchers sentinels(first);
-    REQUIRE(sentinels.acquainted());
-    sentinel_connection redis{sentinels.uri(), trusting_ca()};
+    const watchers group(first);
+    REQUIRE(group.acquainted());
+    sentinel_connection redis{group.uri(), trusting_ca()};
     distlock::mutex m{redis, "orders", {.lease = 60s, .patience = 30s, .release = distlock::confirmed}};
     m.lock();
     CHECK(first.plain().command({"EXISTS", "orders"}) == "1");
     REQUIRE(eventually([&] { return second.plain().command({"EXISTS", "orders"}) == "1"; }));
-    REQUIRE(eventually([&] { return sentinels.first().command({"SENTINEL", "FAILOVER", "m"}) == "OK"; }));
-    REQUIRE(eventually([&] { return second.plain().command({"ROLE"}).starts_with("master"); }, 60s));
-    REQUIRE(eventually([&] { return first.plain().command({"ROLE"}).starts_with("slave"); }, 60s));
+    REQUIRE(eventually([&] { return group.first().command({"SENTINEL", "FAILOVER", "m"}) == "OK"; }));
+    REQUIRE(eventually([&] { return sentinels::ask(second.plain(), {"ROLE"}).starts_with("master"); }, 60s));
+    REQUIRE(eventually([&] { return sentinels::ask(first.plain(), {"ROLE"}).starts_with("slave"); }, 60s));
     CHECK(eventually([&] { return redis.execute({"SET", "x", "y"}).is_status("OK"); }));
     CHECK(m.owns_lock());
     CHECK(m.unlock() == distlock::release_outcome::released);
-    CHECK(second.plain().command({"EXISTS", "orders"}) == "0");
+    CHECK(sentinels::ask(second.plain(), {"EXISTS", "orders"}) == "0");
 }
 
 TEST_CASE("a master that Sentinels name gets no password before it has shown a certificate for its address") {
@@ -111,9 +112,9 @@ TEST_CASE("a master that Sentinels name gets no password before it has shown a c
     for (const auto* const shown : {&all().wrong_host, &all().wrong_ca, &all().expired, &all().address}) {
         INFO(shown->certificate_file);
         auto master = server(*shown);
-        const watchers sentinels(master);
-        REQUIRE(sentinels.first().command({"SENTINEL", "SET", "m", "auth-pass", ""}) == "OK");
-        sentinel_connection redis{sentinels.uri(), trusting_ca()};
+        const watchers group(master);
+        REQUIRE(group.first().command({"SENTINEL", "SET", "m", "auth-pass", ""}) == "OK");
+        sentinel_connection redis{group.uri(), trusting_ca()};
         const auto before = logins(master.plain());
         const auto said = redis.execute({"SET", "x", "y"});
         if (shown == &all().address) {
