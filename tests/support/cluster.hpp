@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -95,11 +96,33 @@ class cluster {
         const auto owner = id_of(to);
         REQUIRE(to.command({"CLUSTER", "SETSLOT", number, "NODE", owner}) == "OK");
         REQUIRE(from.command({"CLUSTER", "SETSLOT", number, "NODE", owner}) == "OK");
-        REQUIRE(eventually([&] {
-            const auto said = view_of(*nodes_[0]);
-            return std::all_of(nodes_.begin(), nodes_.end(),
-                               [&](const auto& one) { return view_of(*one) == said; });
-        }));
+        REQUIRE(eventually([&] { return all_agree(); }));
+    }
+
+    /// Effects: moves a slot in one piece, where the servers can: from Valkey 9 and Redis 8.4 on. Else as migrate().
+    /// Returns: by which way, for a message.
+    std::string migrate_whole(std::uint16_t slot, const server& from, const server& to) const {
+        const auto number = std::to_string(slot);
+        std::string way = "CLUSTER MIGRATESLOTS";
+        auto said =
+            from.command({"CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", number, number, "NODE", id_of(to)});
+        if (is_unknown(said)) {
+            way = "CLUSTER MIGRATION IMPORT";
+            said = to.command({"CLUSTER", "MIGRATION", "IMPORT", number, number});
+        }
+        if (is_unknown(said)) {
+            migrate(slot, from, to);
+            return "key by key, since the server cannot move a slot whole";
+        }
+        INFO(way << ": " << said);
+        REQUIRE_FALSE(said.starts_with("-"));
+        const bool moved = eventually([&] { return has(to, slot) && all_agree(); }, std::chrono::seconds{30});
+        if (!moved) {
+            UNSCOPED_INFO(from.command({"CLUSTER", "GETSLOTMIGRATIONS"}));
+            UNSCOPED_INFO(to.command({"CLUSTER", "MIGRATION", "STATUS", "ALL"}));
+        }
+        REQUIRE(moved);
+        return way;
     }
 
   private:
@@ -111,6 +134,33 @@ class cluster {
         std::vector<std::string_view> words{"CLUSTER", "ADDSLOTS"};
         words.insert(words.end(), numbers.begin(), numbers.end());
         REQUIRE(nodes_[i]->command(words) == "OK");
+    }
+    static bool is_unknown(const std::string& said) {
+        return said.starts_with("-ERR") && said.find("nknown subcommand") != std::string::npos;
+    }
+    bool all_agree() const {
+        const auto said = view_of(*nodes_[0]);
+        return std::all_of(nodes_.begin(), nodes_.end(),
+                           [&](const auto& one) { return view_of(*one) == said; });
+    }
+    /// Returns: whether the node says that it has the slot.
+    static bool has(const server& node, std::uint16_t slot) {
+        std::istringstream all(node.command({"CLUSTER", "NODES"}));
+        for (std::string line; std::getline(all, line);) {
+            if (line.find("myself") == std::string::npos) continue;
+            std::istringstream words(line);
+            const std::vector<std::string> parts{std::istream_iterator<std::string>(words), {}};
+            return std::any_of(parts.begin() + std::min<std::ptrdiff_t>(8, std::ssize(parts)), parts.end(),
+                               [&](const std::string& range) {
+                                   if (range.front() == '[') return false;  // on its way, key by key
+                                   const auto dash = range.find('-');
+                                   const int first = std::stoi(range);
+                                   const int last =
+                                       dash == std::string::npos ? first : std::stoi(range.substr(dash + 1));
+                                   return first <= slot && slot <= last;
+                               });
+        }
+        return false;
     }
     /// Returns: which nodes there are, with their epochs and slots, as that one says.
     static std::vector<std::string> view_of(const server& node) {

@@ -31,8 +31,8 @@ class fake_sentinel {
         epoch_ = epoch;
         master_ = master;
     }
-    /// Effects: tells those who listen that the master m changed.
-    void announce() { announced_ = true; }
+    /// Effects: tells those who listen that the master m changed, and those who will.
+    void announce() { ++announced_; }
     std::uint16_t port() const { return server_.port(); }
     const fake_server& server() const { return server_; }
 
@@ -54,11 +54,11 @@ class fake_sentinel {
     }
     void announce_to(fake_server::peer& p) const {
         using namespace std::chrono_literals;
-        while (!announced_) {
-            if (!p.nap(1ms)) return;
+        for (int said = 0; p.nap(1ms);) {
+            if (said == announced_) continue;
+            if (!p.send(array({"message", "+switch-master", "m 127.0.0.1 1 127.0.0.1 2"}))) return;
+            ++said;
         }
-        p.send(array({"message", "+switch-master", "m 127.0.0.1 1 127.0.0.1 2"}));
-        p.wait_for_end();
     }
     std::string answer(const fake_server::words& cmd) const {
         if (cmd[0] != "SENTINEL") return "+OK\r\n";
@@ -77,7 +77,7 @@ class fake_sentinel {
 
     std::atomic<std::uint16_t> master_;
     std::atomic<int> epoch_;
-    std::atomic<bool> announced_{false};
+    std::atomic<int> announced_{0};
     const std::vector<std::uint16_t> others_;
     fake_server server_;  // last: its threads use the others
 };

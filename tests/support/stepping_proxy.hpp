@@ -2,7 +2,7 @@
 //
 //   class stepping_proxy {
 //     explicit stepping_proxy(std::string socket_path);    // of the server
-//     std::string uri(options, login) const;
+//     std::string uri(options, login) const;  std::uint16_t port() const;
 //     void at(step, action);        // the next time this step comes, the action runs first, once; many may wait
 //     std::set<step> forget();                             // the steps that came, and the actions that did not
 //   };
@@ -10,6 +10,7 @@
 
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
@@ -40,6 +41,8 @@ class stepping_proxy {
     std::string uri(const std::string& options = "", const std::string& login = "") const {
         return front_.uri(login, options);
     }
+
+    std::uint16_t port() const { return front_.port(); }
 
     void at(const step& when, action what) {
         const std::lock_guard guard(lock_);

@@ -50,6 +50,26 @@ TEST_CASE("a map that could not be had is asked for again after the pause") {
     CHECK(s.begin(start + 100ms));
 }
 
+TEST_CASE("a map that is refused is asked for less and less often, until there is one") {
+    refresh_schedule s;
+    auto now = start;
+    for (const auto pause : {200ms, 400ms, 800ms, 1600ms, 3200ms, 6400ms, 10000ms, 10000ms}) {
+        CHECK(s.begin(now));
+        s.end_refused(30ms);
+        CHECK_FALSE(s.begin(now + pause + 29ms));
+        CHECK(s.may_begin(now + pause + 30ms));
+        now += pause + 30ms;
+    }
+    CHECK(s.begin(now));
+    s.end(false, 0ms);  // nobody was reached: that says nothing of permissions
+    CHECK(s.begin(now + 100ms));
+    s.end(true, 0ms);
+    s.invalidate();
+    CHECK(s.begin(now + 200ms));
+    s.end_refused(0ms);
+    CHECK(s.begin(now + 400ms));
+}
+
 TEST_CASE("a map that was found wrong while it was asked for is asked for again") {
     refresh_schedule s;
     CHECK(s.begin(start));

@@ -170,3 +170,17 @@ TEST_CASE("once a master was named, the other Sentinels have a little time, and 
     two.add(naming(new_master, 1), start + 250ms);
     CHECK(two.until() == start + 300ms);
 }
+
+TEST_CASE("only another address is another master, and only a newer configuration one between") {
+    using distlock::compare;
+    using distlock::succession;
+    const believed_master last{old_master, 5};
+    CHECK(compare(last, {new_master, 6}) == succession::other);
+    CHECK(compare(last, {new_master, 5}) == succession::other);
+    CHECK(compare(last, {new_master, 0}) == succession::other);
+    CHECK(compare(last, last) == succession::same);
+    CHECK(compare(last, {old_master, 4}) == succession::same);
+    CHECK(compare(last, {old_master, 0}) == succession::same);
+    CHECK(compare(last, {old_master, 6}) == succession::again);
+    CHECK(compare({old_master, 0}, {old_master, 6}) == succession::same);  // it did not say before
+}

@@ -11,6 +11,7 @@
 //     void on_master_change(std::weak_ptr<master_listener>);
 //     void refresh(when_running, until, stop);         // a new map, if one is due
 //     std::vector<std::shared_ptr<cluster_node>> used();
+//     std::string refusal();                           // why there is no map
 //     void on_change(message_reader*);                 // interrupted when the map changes
 //   };
 #pragma once
@@ -24,6 +25,7 @@
 #include <memory>
 #include <optional>
 #include <stop_token>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -31,6 +33,7 @@
 #include <distlock/base/clock.hpp>
 #include <distlock/base/time_source.hpp>
 #include <distlock/detail/leaked_in_child.hpp>
+#include <distlock/detail/printable.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/hiredis/node_pool.hpp>
@@ -45,6 +48,7 @@
 #include <distlock/net/uri.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
+#include <distlock/wire/server_error.hpp>
 
 namespace distlock::detail {
 
@@ -89,10 +93,19 @@ class cluster_nodes {
     cluster_nodes(const cluster_nodes&) = delete;
     cluster_nodes& operator=(const cluster_nodes&) = delete;
 
-    /// Returns: the owner of the slot, as far as the map says; else a node that says who it is.
+    /// Returns: the owner of the slot, as far as is known; else a node that says who it is, as where the owner is silent and the map
+    /// is refused.
     node of(std::optional<std::uint16_t> slot) {
         const annotated_lock guard(lock_);
-        if (const auto place = slot ? map_.owner(*slot) : std::nullopt) return known(*place);
+        if (const auto place = slot ? map_.owner(*slot) : std::nullopt) {
+            node owner = known(*place);
+            if (!owner->silent || refusal_.empty()) return owner;
+            // Nobody says which node takes its place; another one redirects there.
+            const auto may_know = [](const node& one) { return one && !one->silent; };
+            if (may_know(last_)) return last_;
+            const auto other = std::find_if(used_.begin(), used_.end(), may_know);
+            return other != used_.end() ? *other : owner;
+        }
         if (!last_ || last_->superseded.stop_requested()) last_ = open(seeds_.front());
         return last_;
     }
@@ -122,7 +135,6 @@ class cluster_nodes {
     void suspect(cluster_node& which) {
         const annotated_lock guard(lock_);
         schedule_.invalidate();
-        suspect_ = which.at;
         which.silent = true;
     }
 
@@ -187,6 +199,12 @@ class cluster_nodes {
         return all;
     }
 
+    /// Returns: what a node said the last time instead of a map, fit for messages; empty: none refused it.
+    std::string refusal() {
+        const annotated_lock guard(lock_);
+        return printable(refusal_);
+    }
+
     void on_change(message_reader* who) {
         const annotated_lock guard(lock_);
         reader_ = who;
@@ -207,8 +225,13 @@ class cluster_nodes {
         std::vector<node> left;  // closed without the mutex
         std::vector<std::uint16_t> changed_hands;
         std::vector<std::shared_ptr<master_listener>> told;
+        std::string why;
+        bool refused = false;
         try {
-            fresh = ask(std::min(until, clock::now() + like_.connect_timeout + like_.command_timeout), stop);
+            fresh =
+                ask(std::min(until, clock::now() + like_.connect_timeout + like_.command_timeout), stop, why);
+            refused = !fresh && !why.empty();
+            if (fresh) why.clear();
             left.resize(fresh ? fresh->nodes().size() : 0);
             if (fresh) {
                 told = listeners();
@@ -219,7 +242,12 @@ class cluster_nodes {
         }
         {
             const annotated_lock guard(lock_);
-            schedule_.end(fresh.has_value(), some_jitter());
+            if (refused) {
+                schedule_.end_refused(some_jitter());
+            } else {
+                schedule_.end(fresh.has_value(), some_jitter());
+            }
+            refusal_.swap(why);
             if (fresh) replace_by(*std::move(fresh), left);
             refreshed_.get().notify_all();
         }
@@ -255,7 +283,8 @@ class cluster_nodes {
         return slots;
     }
 
-    std::optional<slot_map> ask(clock::time_point until, const std::stop_token* stop) {
+    // `refusal`: what a node said that will not say it, if one did.
+    std::optional<slot_map> ask(clock::time_point until, const std::stop_token* stop, std::string& refusal) {
         for (const node_address& where : candidates()) {
             const auto now = clock::now();
             if (now >= until || (stop != nullptr && stop->stop_requested())) break;
@@ -267,6 +296,8 @@ class cluster_nodes {
             if (!answer.answered()) continue;
             one->answered();
             auto map = slot_map::read(answer, one->at);
+            if (answer.is(reply_kind::error) && !classify_error(answer.text()).transient)
+                refusal = answer.text();
             const annotated_lock guard(lock_);
             last_ = one;
             if (map) return map;
@@ -274,7 +305,7 @@ class cluster_nodes {
         return std::nullopt;
     }
 
-    // First the node that answered last, at the end one that may be dead; those of the URI behind those of the map.
+    // First the node that answered last, at the end those that may be dead; those of the URI behind those of the map.
     std::vector<node_address> candidates() {
         const annotated_lock guard(lock_);
         std::vector<node_address> all;
@@ -284,9 +315,14 @@ class cluster_nodes {
         if (last_) add(last_->at);
         for (const node_address& one : map_.nodes()) add(one);
         for (const node_address& one : seeds_) add(one);
-        const auto last = std::find(all.begin(), all.end(), suspect_);
-        if (last != all.end()) std::rotate(last, last + 1, all.end());
+        std::stable_partition(all.begin(), all.end(),
+                              [&](const node_address& one) DISTLOCK_UNCHECKED { return !is_silent(one); });
         return all;
+    }
+    bool is_silent(const node_address& where) const noexcept DISTLOCK_REQUIRES(lock_) {
+        const auto that_one = [&](const node& one) { return one && one->at == where && one->silent; };
+        return std::any_of(used_.begin(), used_.end(), that_one) ||
+               std::any_of(strangers_.begin(), strangers_.end(), that_one) || that_one(last_);
     }
 
     static constexpr std::chrono::milliseconds longest_doubt_pause{500};
@@ -344,8 +380,8 @@ class cluster_nodes {
     std::vector<node> used_
         DISTLOCK_GUARDED_BY(lock_);         // of map_.nodes(), as far as it reaches; null: not used yet
     node last_ DISTLOCK_GUARDED_BY(lock_);  // that was asked for the map
-    node_address suspect_ DISTLOCK_GUARDED_BY(lock_);
-    slot_map learned_;  // whoever asks uses it
+    std::string refusal_ DISTLOCK_GUARDED_BY(lock_);  // why there is no map, where the nodes will not say it
+    slot_map learned_;                                // whoever asks uses it
     clock::time_point next_doubt_ DISTLOCK_GUARDED_BY(lock_){};
     clock::duration doubt_pause_ DISTLOCK_GUARDED_BY(lock_){refresh_schedule::pause};
     std::vector<std::weak_ptr<master_listener>> listeners_ DISTLOCK_GUARDED_BY(lock_);

@@ -160,7 +160,7 @@ class master_pool final : public connection_pool, upkeep, channel_source {
         master_node(believed_master who, uri where, std::shared_ptr<const secure_layer> secure)
             : is(std::move(who)),
               pool(std::move(where), std::move(secure), superseded.get_token(), handshake::role::master) {}
-        const believed_master is;
+        believed_master is;  // whoever asks uses it
         std::stop_source superseded;
         node_pool pool;
     };
@@ -231,28 +231,35 @@ class master_pool final : public connection_pool, upkeep, channel_source {
 
     // Effects: the master is suspect if it has ended a socket, or a Sentinel said +switch-master. During a fail-over that is asked for
     // the old master goes on for seconds as if it was one.
-    // Returns: whether it is.
-    bool look_for_signs() {
+    void look_for_signs() {
         annotated_lock guard(lock_);
-        if (!begin_look(clock::now())) return false;
+        if (!begin_look(clock::now())) return;
         const master there = current_;
         guard.unlock();
-        return look_at(there);
+        look_at(there);
     }
     // While the Sentinels are silent a suspect master is used on: it may well be the right one.
+    bool may_ask(clock::time_point now) const noexcept DISTLOCK_REQUIRES(lock_) {
+        return (!current_ || now >= ask_again_) && schedule_.may_begin(now);
+    }
     bool begin_to_ask(clock::time_point now) noexcept DISTLOCK_REQUIRES(lock_) {
-        return (!current_ || now >= ask_again_) && schedule_.begin(now);
+        if (!may_ask(now)) return false;
+        unheeded_ = false;
+        return schedule_.begin(now);
     }
     bool begin_look(clock::time_point now) noexcept DISTLOCK_REQUIRES(lock_) {
         if (!current_ || now < next_look_) return false;
         next_look_ = now + look_every;
         return true;
     }
-    bool look_at(const master& there) {
+    void look_at(const master& there) {
         const bool told = watch_.heard();
-        if (!there->pool.lost_idle() && !told) return false;
-        suspect(there);
-        return true;
+        const bool ended = there->pool.lost_idle();
+        const annotated_lock guard(lock_);
+        // A Sentinel speaks of the master of now: `there` may have been replaced since, and that one, too.
+        if (!told && !(ended && there == current_)) return;
+        schedule_.invalidate();
+        unheeded_ = true;
     }
 
     /// Effects: asks the Sentinels if that is due, no longer than `until`, nor once `stop` was requested. Where another caller asks,
@@ -314,6 +321,7 @@ class master_pool final : public connection_pool, upkeep, channel_source {
         reply why = reply::not_sent(errc::unreachable, "no memory");  // short: it takes none
         bool learned = false;
         bool asked = false;
+        bool again = false;
         try {
             const auto last = old ? std::optional(old->is) : std::nullopt;
             const auto heard = inquiry_.ask(last, std::min(until, longest), stop_fd);
@@ -322,7 +330,13 @@ class master_pool final : public connection_pool, upkeep, channel_source {
             learned = said.what == sentinel_election::kind::believed;
             if (learned) {
                 watch_.listen_on(inquiry_.learn(heard, said.master.at));
-                if (!old || old->is != said.master) fresh = node(said.master);
+                const auto how = old ? compare(old->is, said.master) : succession::other;
+                if (how == succession::other) {
+                    fresh = node(said.master);
+                } else {
+                    old->is.epoch = std::max(old->is.epoch, said.master.epoch);
+                }
+                again = how == succession::again;
             } else {
                 why = explain(said, shown_, name_);
             }
@@ -336,11 +350,13 @@ class master_pool final : public connection_pool, upkeep, channel_source {
             schedule_.end(learned, some_jitter());
             // What its caller had no time for, or no memory, says nothing about the Sentinels.
             cut_short_ = !learned && !asked;
+            if (cut_short_) unheeded_ = true;
             if (!learned && asked) ask_again_ = clock::now() + in_vain_pause;
             why_ = std::move(why);
             found_.get().notify_all();
         }
         if (fresh && old) supersede(*old);
+        if (again) tell();
         return fresh ? fresh : old;
     }
 
@@ -363,6 +379,11 @@ class master_pool final : public connection_pool, upkeep, channel_source {
             const annotated_lock guard(lock_);
             if (subscriber_.get()) subscriber_.get()->restart();
         }
+        tell();
+    }
+
+    // Effects: all that is held is renewed.
+    void tell() {
         // One by one: without memory they are told, too.
         for (std::size_t i = 0;; ++i) {
             std::shared_ptr<master_listener> who;
@@ -388,9 +409,9 @@ class master_pool final : public connection_pool, upkeep, channel_source {
     // By the thread that reads messages. It asks when it connects, and can be interrupted there.
     void keep_up() override {
         collect();
-        if (!look_for_signs()) return;
+        look_for_signs();
         const annotated_lock guard(lock_);
-        subscriber_.get()->reconnect();
+        if (unheeded_ && may_ask(clock::now())) subscriber_.get()->reconnect();
     }
     // The thread that reads messages does not wait for another one that asks: it may be interrupted.
     std::unique_ptr<channel> connect(clock::time_point deadline, int stop_fd) override {
@@ -427,7 +448,8 @@ class master_pool final : public connection_pool, upkeep, channel_source {
     refresh_schedule schedule_ DISTLOCK_GUARDED_BY(lock_);
     clock::time_point ask_again_ DISTLOCK_GUARDED_BY(lock_){};  // after they were asked in vain
     bool cut_short_ DISTLOCK_GUARDED_BY(lock_) =
-        false;  // whoever asked last had no time for it, or no memory
+        false;                                          // whoever asked last had no time for it, or no memory
+    bool unheeded_ DISTLOCK_GUARDED_BY(lock_) = false;  // a sign was seen, and nobody has asked since
     clock::time_point next_look_ DISTLOCK_GUARDED_BY(lock_){};
     master current_ DISTLOCK_GUARDED_BY(lock_);  // null: none was found yet
     reply why_ DISTLOCK_GUARDED_BY(lock_) = reply::not_sent(errc::unreachable,

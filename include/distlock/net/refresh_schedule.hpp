@@ -4,11 +4,14 @@
 //     void invalidate() noexcept;                          // the map is wrong
 //     bool begin(time_point now) noexcept;                 // whether the caller is to ask
 //     void end(bool learned, duration jitter) noexcept;
+//     void end_refused(duration jitter) noexcept;          // asking again will hardly help
+//     bool may_begin(time_point now) const noexcept;
 //     bool running() const noexcept;
 //     time_point next() const noexcept;                    // of begin(), at the earliest
 //   };
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 
 #include <distlock/base/clock.hpp>
@@ -20,6 +23,7 @@ class refresh_schedule {
   public:
     static constexpr std::chrono::milliseconds pause{100};
     static constexpr std::chrono::milliseconds longest_jitter{50};
+    static constexpr std::chrono::seconds longest_pause{10};
 
     void invalidate() noexcept {
         if (phase_ == phase::current) phase_ = phase::due;
@@ -28,7 +32,7 @@ class refresh_schedule {
 
     /// Returns: whether a refresh is due and may begin. The caller ends it.
     bool begin(clock::time_point now) noexcept {
-        if (phase_ != phase::due || now < next_) return false;
+        if (!may_begin(now)) return false;
         phase_ = phase::running;
         next_ = now + pause;
         return true;
@@ -39,8 +43,16 @@ class refresh_schedule {
     void end(bool learned, clock::duration jitter) noexcept {
         phase_ = learned && phase_ == phase::running ? phase::current : phase::due;
         next_ += jitter;
+        if (learned) refused_pause_ = pause;
+    }
+    /// The same, where whoever was asked refuses to answer: the pause doubles, up to ten seconds, until there is a map.
+    void end_refused(clock::duration jitter) noexcept {
+        end(false, jitter);
+        refused_pause_ = std::min<clock::duration>(2 * refused_pause_, longest_pause);
+        next_ += refused_pause_ - pause;
     }
 
+    bool may_begin(clock::time_point now) const noexcept { return phase_ == phase::due && now >= next_; }
     bool running() const noexcept { return phase_ == phase::running || phase_ == phase::running_and_due; }
 
     /// Returns: when a refresh may begin, at the earliest.
@@ -51,6 +63,7 @@ class refresh_schedule {
 
     phase phase_ = phase::due;
     clock::time_point next_ = clock::time_point::min();
+    clock::duration refused_pause_ = pause;
 };
 
 }  // namespace distlock::detail

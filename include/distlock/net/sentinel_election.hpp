@@ -9,6 +9,7 @@
 //     verdict conclude() const;
 //     std::span<const sentinel_answer> answers() const;
 //   };
+//   succession compare(last, next);            // of two that were believed in, one after the other
 //   reply explain(verdict, shown, name);       // to a caller, when none is believed
 #pragma once
 
@@ -35,6 +36,18 @@ struct believed_master {
 
     friend bool operator==(const believed_master&, const believed_master&) = default;
 };
+
+enum class succession {
+    same,   ///< the master stays
+    again,  ///< it stays, but in a newer configuration: another server was the master in between
+    other,  ///< another server is the master
+};
+
+/// Of one address the newest epoch counts. Sentinels that lag behind name it by an older one, and those that may not say by 0.
+inline succession compare(const believed_master& last, const believed_master& next) noexcept {
+    if (last.at != next.at) return succession::other;
+    return last.epoch != 0 && next.epoch > last.epoch ? succession::again : succession::same;
+}
 
 /// The Sentinels are asked all at once, and vote by naming an address. Rules:
 /// - an address that more than half of those that were asked name is believed, whatever its epoch: Sentinels that were all set

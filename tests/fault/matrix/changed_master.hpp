@@ -141,7 +141,7 @@ class changed_master : public campaign_over {
 
     // Their leases do not end before there is another master.
     static crew_options who(std::chrono::milliseconds long_work) {
-        return {.processes = 3,
+        return {.processes = 8,
                 .threads = 2,
                 .names = 4,
                 .lease = 3s,

@@ -42,6 +42,7 @@ struct crew_options {
     std::chrono::milliseconds patience = 300ms;  ///< of one attempt
     bool renew = true;
     distlock::release_mode release = distlock::confirmed;
+    int replicas = 0;
 };
 
 inline constexpr auto lease = crew_options{}.lease;
@@ -198,7 +199,12 @@ class crew {
                      const news& by)
             : seen(std::make_shared<witness>(of, by)),
               m(redis, name,
-                {.lease = how.lease, .renew = how.renew, .fencing = true, .release = how.release}, seen) {}
+                {.lease = how.lease,
+                 .renew = how.renew,
+                 .fencing = true,
+                 .release = how.release,
+                 .replicas = how.replicas},
+                seen) {}
         std::shared_ptr<witness> seen;
         distlock::mutex<Connection> m;
     };
@@ -262,7 +268,7 @@ class crew {
         std::int64_t none = 0;
         board_->first[which].compare_exchange_strong(none, came.time_since_epoch().count());
         ++board_->grants;
-        const bool owned = use(m, which, hold, fence, random, proven);
+        const bool owned = use(m, which, hold, until, fence, random, proven);
         const auto letting_go = clk::now();
         book_.released(hold, letting_go);
         const auto what = m.unlock();
@@ -274,16 +280,18 @@ class crew {
 
     // Returns: whether it was the owner to the end.
     template <class Lock>
-    bool use(Lock& m, std::size_t which, std::uint64_t hold, std::uint64_t fence, std::mt19937& random,
-             std::atomic<std::int64_t>& proven) {
+    bool use(Lock& m, std::size_t which, std::uint64_t hold, clk::time_point granted_until,
+             std::uint64_t fence, std::mt19937& random, std::atomic<std::int64_t>& proven) {
         const bool long_one = options_.long_work > 0ms && random() % 20 == 0;
         const auto longest = long_one ? options_.long_work : options_.longest_work;
         const auto span = static_cast<std::uint64_t>(longest.count()) + 1;
         const auto end = clk::now() + std::chrono::milliseconds(random() % span);
-        for (auto before = m.valid_until();;) {
+        // What it was told already is not written down again: the book has room for hours, then.
+        for (auto before = granted_until;;) {
             const auto until = m.valid_until();
-            book_.looked(hold, until);
-            if (until <= clk::now()) return false;
+            const bool over = until <= clk::now();
+            if (over || until != before) book_.looked(hold, until);
+            if (over) return false;
             if (std::exchange(before, until) < until) proven = clk::now().time_since_epoch().count();
             if (clk::now() >= end) break;
             ::poll(nullptr, 0, 1);

@@ -2,7 +2,6 @@
 #include <chrono>
 #include <cstddef>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <distlock/distlock.hpp>
@@ -14,6 +13,7 @@
 #include "fault/matrix/changed_master.hpp"
 #include "support/catch.hpp"
 #include "support/cluster.hpp"
+#include "support/lab_figures.hpp"
 #include "support/sentinels.hpp"
 #include "support/waiting.hpp"
 
@@ -25,8 +25,8 @@ class over_sentinels final : public changed_master {
   public:
     explicit over_sentinels(const char* id, std::chrono::milliseconds long_work = 0ms)
         : changed_master(id, long_work) {
-        set("failover-timeout", "1000");
-        set("down-after-milliseconds", sentinels::never_down);
+        group.set("failover-timeout", "1000");
+        group.set("down-after-milliseconds", sentinels::never_down);
         people.begin(uri_);
         all_is_well();
     }
@@ -52,37 +52,17 @@ class over_sentinels final : public changed_master {
         REQUIRE(eventually([&] { return group.most_name_another_than(old); }, 30s));
         const auto when = clk::now();
         // They wait that long before they send a new master the first PING: some would call it down at once.
-        set("down-after-milliseconds", sentinels::never_down);
+        group.set("down-after-milliseconds", sentinels::never_down);
         return named(owner, from, when, told_in);
     }
 
     /// Effects: the Sentinels call a master that does not answer them down, in a second. A machine without time for its servers
     /// looks like that, too.
-    void look_closely() const { set("down-after-milliseconds", "1000"); }
-
-    /// Effects: what was the master before is a replica that has all the new one has.
-    void take_back(redis_server& old) {
-        REQUIRE(eventually([&] { return group.name_another_than(old); }, 30s));
-        const redis_server& fresh = group.master();
-        const auto port = std::to_string(fresh.port());
-        REQUIRE(sentinels::ask(old, {"REPLICAOF", "127.0.0.1", port}).starts_with("OK"));
-        for (const auto& one : group.nodes()) {
-            const auto replicates = [&] {
-                const auto said = sentinels::ask(*one, {"INFO", "replication"});
-                return said.find("master_port:" + port) != std::string::npos &&
-                       said.find("master_link_status:up") != std::string::npos;
-            };
-            if (one.get() != &fresh) REQUIRE(eventually(replicates, 30s));
-        }
-    }
+    void look_closely() const { group.set("down-after-milliseconds", "1000"); }
 
     sentinels group;
 
   private:
-    void set(std::string_view what, std::string_view to) const {
-        for (const auto& one : group.watchers())
-            REQUIRE(one->command({"SENTINEL", "SET", "m", what, to}) == "OK");
-    }
     std::vector<const redis_server*> masters() const override { return {&group.master()}; }
 
     const std::string uri_ = group.uri("", time_outs);
@@ -185,7 +165,7 @@ TEST_CASE(
             };
             const auto end = c.lose(kill, 100ms * (n % 5));
             old.start();
-            c.take_back(old);
+            c.group.take_back(old);
             return end;
         },
         1);
@@ -206,7 +186,7 @@ TEST_CASE(
             const auto end = c.lose(pause, 100ms * (n % 5));
             old.resume();
             campaign_over::wait_for(100ms);
-            c.take_back(old);
+            c.group.take_back(old);
             return end;
         },
         1);
@@ -224,7 +204,7 @@ TEST_CASE(
         const auto by_hand = [&](redis_server& one) { c.group.replace_by_hand(one); };
         // Nobody says +switch-master of what is done by hand: the old master says what it is at the next renewal.
         const auto end = n % 2 == 0 ? c.lose(on_demand, unseen) : c.lose(by_hand, unseen, 3s, 1s);
-        c.take_back(old);
+        c.group.take_back(old);
         return end;
     });
     c.finish();
@@ -248,16 +228,19 @@ TEST_CASE("D1: when a Cluster fails over to a replica that has all locks, none i
 }
 
 TEST_CASE(
-    "D5: while slots are moved back and forth, key by key, no lock is lost and nobody is let in twice") {
+    "D5: while slots are moved back and forth, key by key, and in one piece where the server can, no lock is "
+    "lost and nobody is let in twice") {
     over_cluster c("D5");
+    std::string way;
     c.repeat([&](int n) {
         const auto slot = distlock::hash_slot(over_cluster::lock_of(n));
         const redis_server& home = c.master_of(n);
         const auto others = c.masters();
         const redis_server& away = *(others.front() == &home ? others.back() : others.front());
         c.nodes.migrate(slot, home, away);
-        c.nodes.migrate(slot, away, home);
+        way = c.nodes.migrate_whole(slot, away, home);
     });
+    figure("D5: slots came back: %s", way.c_str());
     c.finish();
     CHECK(c.people.lost() == 0);
     CHECK(c.people.all_errors() == 0);

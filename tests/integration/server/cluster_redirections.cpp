@@ -1,5 +1,6 @@
 // What becomes of commands that a Cluster redirects, where it lies, and where a node is gone.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -320,6 +321,35 @@ TEST_CASE("a node that did not answer is the last one to be asked for a new map"
     CHECK(first.commands("CLUSTER") == 1);
 }
 
+TEST_CASE("nodes that did not answer are the last ones to be asked for a new map, however many") {
+    std::atomic<bool> hangs{false};
+    const auto honest = honest_but_for_the_map({0, 1, 2});
+    const fake_cluster all(3, [&](const fake_cluster& of, std::size_t node, const words& said) {
+        return hangs && node != 0 ? std::string() : honest(of, node, said);
+    });
+    for (const std::size_t seed : {1U, 2U}) {
+        INFO("seed " << seed);
+        hangs = false;
+        cluster_connection redis{all.uri(seed)};
+        const std::array keys{key_at(all, 0), key_at(all, 1), key_at(all, 2)};
+        CHECK(redis.execute(get(keys[0])).is_string("found"));
+        const std::array asked{all.node(0).commands("CLUSTER"), all.node(1).commands("CLUSTER"),
+                               all.node(2).commands("CLUSTER")};
+        hangs = true;
+        const std::vector<command> commands{get(keys[1]), get(keys[2])};
+        std::vector<reply> replies(2);
+        redis.pipeline(commands, replies);
+        CHECK(replies[0].is(reply_kind::no_answer));
+        CHECK(replies[1].is(reply_kind::no_answer));
+        CHECK(eventually([&] {
+            return redis.execute(get(keys[0])).is_string("found") &&
+                   all.node(0).commands("CLUSTER") > asked[0];
+        }));
+        CHECK(all.node(1).commands("CLUSTER") == asked[1]);
+        CHECK(all.node(2).commands("CLUSTER") == asked[2]);
+    }
+}
+
 TEST_CASE("a node that cannot be reached is replaced by the one that the next map names") {
     const auto nobody = std::to_string(distlock::testing::impl::unused_port());
     std::atomic<int> maps{0};
@@ -402,6 +432,60 @@ TEST_CASE("a Cluster whose user may not ask for the map is used by its redirecti
     // The first time two of three were redirected.
     CHECK(all.commands("GET") == 8);
     for (std::size_t i = 0; i < 3; ++i) CHECK(all.node(i).accepted() == 1);
+}
+
+TEST_CASE("a Cluster that refuses its map is asked for it less and less often, and errors say so") {
+    const auto honest = honest_but_for_the_map({});
+    const fake_cluster all(2, [&](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "CLUSTER")
+            return std::string("-NOPERM this user has no permissions to run the 'cluster|slots' command\r\n");
+        if (said[1] == "nowhere") return of.moved(hash_slot(said[1]), 1 - node);
+        return honest(of, node, said);
+    });
+    cluster_connection redis{all.uri()};
+    const auto start = clk::now();
+    const auto key = key_at(all, 0);
+    bool answered = true;
+    // Asked ten times a second it would be 15 times; the pauses are 200, 400 and 800 ms, and some jitter.
+    while (clk::now() < start + 1500ms) answered = redis.execute(get(key)).is_string("found") && answered;
+    CHECK(answered);
+    CHECK(all.node(0).commands("CLUSTER") <= 4);
+    CHECK(all.node(0).commands("CLUSTER") >= 2);
+    const std::string nowhere = "nowhere";
+    const std::string failed = redis.execute(get(nowhere)).text();
+    CHECK_THAT(failed, contains_text("redirects again and again") &&
+                           contains_text("CLUSTER SLOTS, which says where else, is refused: NOPERM"));
+    const std::vector<command> commands{get(nowhere)};
+    std::vector<reply> replies(1);
+    redis.pipeline(commands, replies);
+    CHECK_THAT(replies[0].text(), contains_text("is refused: NOPERM"));
+}
+
+TEST_CASE("the node that took the place of a dead one is found though the Cluster refuses its map") {
+    std::atomic<bool> dead{false};
+    const fake_cluster all(3, [&](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "CLUSTER")
+            return std::string("-NOPERM this user has no permissions to run the 'cluster|slots' command\r\n");
+        if (dead && node == 1) return std::string();
+        const auto slot = hash_slot(said[1]);
+        const auto share = of.share_of(slot);
+        const auto owner = dead && share == 1 ? 2 : share;
+        return owner == node ? found : of.moved(slot, owner);
+    });
+    cluster_connection redis{all.uri()};
+    const auto key = key_at(all, 1);
+    const auto another = key_at(all, 1, 1);
+    CHECK(redis.execute(get(key)).is_string("found"));
+    CHECK(redis.execute(get(another)).is_string("found"));
+    dead = true;
+    CHECK(redis.execute(get(key)).is(reply_kind::no_answer));
+    CHECK(redis.execute(get(key)).is_string("found"));
+    CHECK(redis.execute(get(another)).is_string("found"));
+    const std::vector<command> both{get(key), get(another)};
+    std::vector<reply> replies(2);
+    redis.pipeline(both, replies);
+    CHECK(replies[0].is_string("found"));
+    CHECK(replies[1].is_string("found"));
 }
 
 TEST_CASE("the first of the URI's nodes that answers is enough; where none does, the error says so at once") {

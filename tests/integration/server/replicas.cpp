@@ -1,6 +1,7 @@
 // Grants that replicas have acknowledged: real servers, whose replicas hang, go, and take over.
 #include <array>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <stop_token>
@@ -15,11 +16,13 @@
 
 #include "support/catch.hpp"
 #include "support/cluster.hpp"
+#include "support/fake_sentinel.hpp"
 #include "support/fresh_name.hpp"
 #include "support/lease_observers.hpp"
 #include "support/minimal_connection.hpp"
 #include "support/replicated_server.hpp"
 #include "support/sentinels.hpp"
+#include "support/stepping_proxy.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -351,6 +354,115 @@ TEST_CASE("a master that is demoted while it waits for its replicas grants nothi
     CHECK(ec);
     CHECK_FALSE(m.owns_lock());
     servers.replica().resume();
+}
+
+TEST_CASE(
+    "a lock whose replica is stopped or killed between a write and its WAIT is not granted, nothing is left "
+    "of it, and the call is back in time") {
+    const replicated_server servers;
+    redis_server& replica = servers.replica();
+    stepping_proxy between(servers.master().socket_path());
+    hiredis_connection redis(between.uri());
+    int refused = 0;
+    for (const bool fencing : {false, true}) {
+        for (const bool no_script : {false, true}) {
+            for (const bool killed : {false, true}) {
+                INFO("fencing " << fencing << ", NOSCRIPT " << no_script << ", killed " << killed);
+                const auto name = fresh_name();
+                lock m(redis, name, {.fencing = fencing, .replicas = 1});
+                // The server has the scripts, or not; nothing of what is asked for then is in the way.
+                take(m);
+                m.unlock();
+                REQUIRE(gone(servers.master(), name));
+                servers.master().command({"SCRIPT", no_script ? "FLUSH" : "EXISTS", "0"});
+                const auto written = [&servers, name] { return there(servers.master(), name); };
+                // It must not acknowledge of its own accord before it is killed, as it does once a second.
+                if (killed) {
+                    for (const char* const write : {"SET request", "try request"})
+                        between.at(write, [&replica] { replica.pause(); });
+                }
+                std::function<void()> at_the_wait = [&, written] {
+                    // The WAIT behind a script that the server has not got is for nothing: both come again.
+                    if (!written() && !eventually(written, 1s))
+                        return between.at("WAIT request", at_the_wait);
+                    killed ? replica.kill() : replica.pause();
+                };
+                between.at("WAIT request", at_the_wait);
+                std::error_code ec;
+                bool granted = false;
+                const auto took = time_of([&] { granted = m.try_lock(ec); });
+                static_cast<void>(between.forget());
+                killed ? replica.start() : replica.resume();
+                if (granted) {  // it had acknowledged before it was stopped
+                    CHECK_FALSE(killed);
+                    CHECK(eventually([&] { return there(replica, name); }));
+                    m.unlock();
+                } else {
+                    ++refused;
+                    CHECK(ec == errc::not_replicated);
+                    CHECK(took < 1500ms + timing_tolerance);
+                }
+                CHECK(gone(servers.master(), name));
+                REQUIRE(servers.replicate());
+                take(m);
+                CHECK(there(replica, name));
+                m.unlock();
+                CHECK(gone(servers.master(), name));
+            }
+        }
+    }
+    CHECK(refused >= 6);
+}
+
+TEST_CASE(
+    "a master that is demoted between a write and its WAIT grants nothing that the next one does not "
+    "acknowledge, and nothing is left there") {
+    for (const bool fencing : {false, true}) {
+        INFO("fencing " << fencing);
+        const replicated_server servers;
+        redis_server& old = servers.master();
+        redis_server& next = servers.replica();
+        stepping_proxy between(old.socket_path());
+        fake_sentinel watcher(between.port(), 1);
+        distlock::sentinel_connection redis(sentinel_uri_of({watcher.port()}));
+        distlock::mutex m(redis, "orders", {.fencing = fencing, .replicas = 1});
+        const auto granted = [&] {
+            std::error_code ec;
+            return m.try_lock(ec);
+        };
+        REQUIRE(eventually(granted));
+        m.unlock();
+        REQUIRE(gone(old, "orders"));
+        // The next master does not get what is written now.
+        for (const char* const write : {"SET request", "try request", "join request"}) {
+            between.at(write, [&] {
+                next.pause();
+                old.command({"CLIENT", "KILL", "TYPE", "replica"});
+            });
+        }
+        between.at("WAIT request", [&] {
+            static_cast<void>(eventually([&] { return there(old, "orders"); }));
+            next.resume();
+            next.command({"REPLICAOF", "NO", "ONE"});
+            old.command({"REPLICAOF", "127.0.0.1", std::to_string(next.port())});
+            watcher.name(next.port(), 2);
+        });
+        std::error_code ec;
+        const auto took = time_of([&] {
+            if (!m.try_lock_for(2s, ec)) return;
+            CHECK(there(next, "orders"));
+            m.unlock();
+        });
+        CHECK(took < 2s + 400ms + timing_tolerance);
+        CHECK(between.forget().contains("WAIT request"));
+        CHECK(old.command({"ROLE"}).starts_with("slave"));
+        CHECK(gone(next, "orders"));
+        REQUIRE(eventually(granted));
+        CHECK(there(next, "orders"));
+        CHECK(there(old, "orders"));
+        m.unlock();
+        CHECK(gone(next, "orders"));
+    }
 }
 
 TEST_CASE("a connection that cannot pipeline is refused where replicas are to have the lock") {

@@ -442,6 +442,68 @@ TEST_CASE("who only holds a lock is told when the old master ends its sockets") 
     CHECK(seen->masters == 1);
 }
 
+TEST_CASE(
+    "Sentinels that name the master by another epoch end none of its sockets; by a newer one, what is held "
+    "is "
+    "renewed") {
+    struct listener final : distlock::master_listener {
+        void master_changed() noexcept override { ++told; }
+        std::atomic<int> told{0};
+    };
+    const fake_server master(in_role("master"));
+    fake_sentinel one(master.port(), 6);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    const auto heard = std::make_shared<listener>();
+    c.on_master_change(heard);
+    REQUIRE(c.execute({"GET", "x"}).is_status("OK"));
+    REQUIRE(eventually([&] { return one.server().commands("SUBSCRIBE") == 1; }));
+    for (const int epoch : {5, 6, 0, 6, 7, 4}) {
+        INFO("epoch " << epoch);
+        one.name(master.port(), epoch);
+        const auto asked = one.server().commands("SENTINEL");
+        one.announce();
+        REQUIRE(eventually([&] {
+            c.follow();
+            return one.server().commands("SENTINEL") >= asked + 4;
+        }));
+        CHECK(c.execute({"GET", "x"}).is_status("OK"));
+        CHECK(heard->told == (epoch == 7 || epoch == 4 ? 1 : 0));
+    }
+    CHECK(master.accepted() == 1);
+}
+
+TEST_CASE("who only waits hears of another master though the Sentinels were asked just before") {
+    fake_sentinel one(a_server().port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    const auto name = fresh_name();
+    for (const auto* const where : {&a_server(), &another_server()})
+        REQUIRE(where->command({"SET", name, "somebody", "PX", "60000"}) == "OK");
+    lock wanted{c, name, {.recheck = 1h}};
+    const auto queued = [&](const redis_server& at) {
+        return eventually([&] { return at.command({"ZCARD", "{" + name + "}:distlock:queue"}) == "1"; });
+    };
+    std::error_code ec;
+    std::jthread waiter(
+        [&](const std::stop_token& stop) { static_cast<void>(wanted.try_lock_for(1min, stop, ec)); });
+    REQUIRE(queued(a_server()));
+    REQUIRE(eventually([&] { return one.server().commands("SUBSCRIBE") == 1; }));
+    for (int epoch = 2; epoch < 6; ++epoch) {
+        INFO("epoch " << epoch);
+        auto& next = epoch % 2 == 0 ? another_server() : a_server();
+        const auto asked = one.server().commands("SENTINEL");
+        one.announce();  // of nothing new
+        REQUIRE(eventually([&] { return one.server().commands("SENTINEL") >= asked + 4; }));
+        one.name(next.port(), epoch);
+        one.announce();
+        CHECK(queued(next));
+        next.command({"DEL", "{" + name + "}:distlock:queue"});
+    }
+    waiter.request_stop();
+    waiter.join();
+    CHECK(ec == errc::cancelled);
+    for (const auto* const where : {&a_server(), &another_server()}) where->command({"DEL", name});
+}
+
 TEST_CASE("a master goes on at its own speed though all Sentinels have fallen silent") {
     redis_server master(redis_server_options{.tcp = true});
     std::atomic<bool> silent{false};
