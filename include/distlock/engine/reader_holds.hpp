@@ -13,8 +13,8 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace distlock::engine {

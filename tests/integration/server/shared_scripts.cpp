@@ -327,6 +327,27 @@ TEST_CASE(
     CHECK(it.free());
 }
 
+TEST_CASE("beside readers nobody overtakes a writer that waits, whatever is left of them") {
+    const lock_keys it(common());
+    reader inside[2]{reader(it), reader(it)};
+    for (auto& one : inside) REQUIRE(one.granted());
+    writer next(it);
+    REQUIRE(next.waits());
+    reader late(it);
+    SECTION("all of them") {
+        for (const auto mode : modes) CHECK_FALSE(late.granted(mode));
+        CHECK(inside[0].leave() == 1);
+        CHECK_FALSE(next.has());
+        CHECK(inside[1].leave() == 1);
+        CHECK(next.has());
+    }
+    SECTION("the mark alone") {
+        it.ask({"DEL", it.readers});
+        CHECK_FALSE(late.granted());
+        CHECK(next.has());
+    }
+}
+
 TEST_CASE("a reader that asks again is granted again, and its end is never nearer than before") {
     for (const auto mode : modes) {
         const lock_keys it(common());
