@@ -731,6 +731,14 @@ TEST_CASE("a server out of memory lets nobody in, and changes nothing; a release
     const lock_keys other(at);
     reader elsewhere(other);
     REQUIRE(elsewhere.granted());
+    const lock_keys shared(at);
+    reader beside[2]{reader(shared), reader(shared)};
+    for (auto& one : beside) REQUIRE(one.granted());
+    const lock_keys awaited(at);
+    reader before(awaited);
+    writer next(awaited);
+    REQUIRE(before.granted());
+    REQUIRE(next.waits());
     at.server.command({"CONFIG", "SET", "maxmemory", "1"});
     for (const auto mode : modes) {
         CHECK(refused(r.ask(r.dialect.enter(r.me, mode)), errc::out_of_memory));
@@ -740,6 +748,11 @@ TEST_CASE("a server out of memory lets nobody in, and changes nothing; a release
     CHECK(elsewhere.renew() == 1);
     CHECK(elsewhere.leave() == 1);
     CHECK(other.free());
+    for (auto& one : beside) CHECK(one.renew() == 1);
+    for (auto& one : beside) CHECK(one.leave() == 1);
+    CHECK(shared.free());
+    CHECK(before.leave() == 1);
+    CHECK(next.has());
 }
 
 TEST_CASE("a replica says that it is one, whatever it is asked") {
@@ -747,13 +760,15 @@ TEST_CASE("a replica says that it is one, whatever it is asked") {
     redis_server replica;
     place of_master(const_cast<redis_server&>(master));
     place of_replica(replica);
-    for (const int had : {0, 1, 2}) {
+    for (const int had : {0, 1, 2, 3}) {
         const std::string name = fresh_name();
         const lock_keys there(of_master, name);
         const lock_keys it(of_replica, name);
         reader r(there);
         writer w(there);
-        if (had == 1) REQUIRE(r.granted());
+        reader beside(there);
+        if (had == 1 || had == 3) REQUIRE(r.granted());
+        if (had == 3) REQUIRE(beside.granted());
         if (had == 2) REQUIRE(w.granted());
         replica.command({"REPLICAOF", "127.0.0.1", std::to_string(master.port())});
         REQUIRE(eventually([&] { return it.holder() == there.holder(); }));
