@@ -65,6 +65,10 @@ struct joint_access {
     static void undo(L& l) noexcept {
         l.undo();
     }
+    template <class M>
+    static void undo_shared(M& m) noexcept {
+        m.readers().undo_shared();
+    }
     static engine::permit_core* semaphore(const permit& p) noexcept { return p.from_; }
     static result acquire(permit& p, clock::time_point until, const manner& how,
                           const std::stop_token& stop) {
@@ -109,7 +113,7 @@ class joint_reader : public joint_mutex<Mutex> {
         return joint_access::acquire_shared(mutex_, until, how, stop);
     }
     clock::time_point valid_until() const noexcept override { return mutex_.shared_until(); }
-    void undo() noexcept override { mutex_.unlock_shared(); }
+    void undo() noexcept override { joint_access::undo_shared(mutex_); }
 };
 
 // Throws: std::system_error, as the members of a std::unique_lock that lock.

@@ -417,6 +417,8 @@ inline publish(t) {
 }
 #ifdef L_DEAD_FIRST
 #define dead_at_head(me) (size > 0 && Q[0] != me && !counted(Q[0]) && passes(Q[0]))
+#elif defined(PERMITS) /* while all are out nobody is looked at */
+#define dead_at_head(me) (size > 0 && Q[0] != me && !counted(Q[0]) && used < PERMITS)
 #else
 #define dead_at_head(me) (size > 0 && Q[0] != me && !counted(Q[0]))
 #endif

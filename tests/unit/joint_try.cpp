@@ -54,7 +54,7 @@ TEST_CASE("several tries are one command of all keys, all arguments, and what ea
         const auto its = argv_of(one);
         wanted.insert(wanted.end(), its.begin() + 3 + std::stoi(its[2]), its.end());
     }
-    wanted.emplace_back("m44s54n35");
+    wanted.emplace_back("m44s55n35");
     CHECK(sent == wanted);
     CHECK(ask.routing_key() == "{shop}orders");
     CHECK(ask.is_script());

@@ -84,9 +84,10 @@ TEST_CASE("a reader's ticket has an upper-case letter, a writer's is that of a m
         CHECK(argv_of(writer.enter(owner, enter_mode::join)) ==
               called(detail::shared_enter,
                      {digits, std::string(" 30000 0 ") + (sharded ? 's' : 'p') + "4 here", "join", "90000"}));
-        CHECK(argv_of(reader.enter(owner, enter_mode::last)) ==
-              called(detail::shared_enter,
-                     {digits, std::string(" 30000 0 ") + (sharded ? 'S' : 'P') + "4 here", "last", "90000"}));
+        CHECK(
+            argv_of(reader.enter(owner, enter_mode::last)) ==
+            called(detail::shared_enter, {digits, std::string(" 30000 0 ") + (sharded ? 'S' : 'P') + "4 here",
+                                          "last", "90000", "30000"}));
         for (const bool reads : {false, true}) {
             const auto needs = argv_of(reads ? reader.look(owner) : writer.look(owner)).at(9);
             const std::string text = digits + needs;
@@ -189,6 +190,8 @@ TEST_CASE("who was taken the lock from by force knows it, a reader by the mark o
     const distlock::shared_inspector about("orders:42");
     CHECK(about.was_forced(reply::string(digits), owner));
     CHECK(about.was_forced(reply::string("distlock:readers"), owner));
+    CHECK(about.was_forced(reply::string("distlock:readers " + digits), owner));
+    CHECK_FALSE(about.was_forced(reply::string("distlock:readers ffffffffffffffffffffffffffffffff"), owner));
     CHECK_FALSE(about.was_forced(reply::string("ffffffffffffffffffffffffffffffff"), owner));
     CHECK_FALSE(about.was_forced(reply::nil(), owner));
 }

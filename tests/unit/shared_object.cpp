@@ -3,15 +3,21 @@
 #include <chrono>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include <distlock/mutex.hpp>
 #include <distlock/net/receipt.hpp>
 #include <distlock/shared_mutex.hpp>
 #include <distlock/shared_scoped_lock.hpp>
+#include <distlock/testing/manual_clock.hpp>
 #include <distlock/testing/scripted_connection.hpp>
+#include <distlock/try_lock_for.hpp>
+#include <distlock/wire/shared_scripts.hpp>
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
@@ -167,4 +173,87 @@ TEST_CASE("a reader becomes the writer after another one of its object has ended
     CHECK(m.try_upgrade());
     CHECK(redis.inner.left() == 0);
     CHECK(m.owns_lock());
+}
+
+namespace {
+
+// Answers so many readers that ask as it is told to, and every release.
+struct patient_server {
+    reply execute(const command& cmd) {
+        if (cmd.argv()[1] != distlock::detail::shared_enter.sha1()) return reply::integer(1);
+        const int nth = ++asked;
+        while (nth > answers) std::this_thread::yield();
+        return granted("", 30'000);
+    }
+    std::atomic<int> asked{0};
+    std::atomic<int> answers{1};
+};
+
+}  // namespace
+
+// All readers of an object slept while one of them asked for the next batch.
+TEST_CASE("readers go on joining a batch while one of them asks for the next") {
+    using distlock::testing::manual_clock;
+    manual_clock::reset();
+    patient_server server;
+    distlock::shared_mutex<patient_server, manual_clock> m{
+        server, "orders", {.renew = false, .local_budget = 10s}};
+    const auto read = [&m] {
+        m.lock_shared();
+        m.unlock_shared();
+    };
+    const auto another_reads = [&read] { std::jthread{read}.join(); };
+    m.lock_shared();
+    another_reads();
+    CHECK(server.asked == 1);
+    manual_clock::advance(6s);
+    sleeper asks(read);
+    REQUIRE(eventually([&] { return server.asked == 2; }));
+    SECTION("they are let in at once") {
+        another_reads();
+        another_reads();
+        CHECK(server.asked == 2);
+        server.answers = 2;
+    }
+    SECTION("they wait for the next once the time of this one is over") {
+        manual_clock::advance(5s);
+        sleeper waits(read);
+        CHECK(waits.sleeps());
+        server.answers = 2;
+        waits.join();
+        CHECK(server.asked == 2);
+    }
+    SECTION("they wait for the next once nobody reads") {
+        m.unlock_shared();
+        sleeper waits(read);
+        CHECK(waits.sleeps());
+        server.answers = 2;
+        waits.join();
+        CHECK(server.asked == 2);
+        server.answers = 3;
+        m.lock_shared();
+    }
+    SECTION("a try joins whatever time is left") {
+        CHECK(m.try_lock_shared());
+        CHECK(m.unlock_shared() == release_outcome::released);
+        CHECK(server.asked == 2);
+        server.answers = 2;
+    }
+    asks.join();
+    CHECK(m.unlock_shared() == release_outcome::released);
+}
+
+TEST_CASE("a reader that several locks at once gave back has not read: hold_at_least keeps nobody out") {
+    const bool reads = GENERATE(false, true);
+    scripted_connection readers{granted("", 40'000), reply::integer(1)};
+    scripted_connection others{reply::nil(), taken(), taken(), taken()};
+    distlock::shared_mutex a{readers, "a", {.lease = 40s, .renew = false, .hold_at_least = 40s}};
+    distlock::mutex b{others, "b"};
+    if (reads) a.lock_shared();  // one that comes beside has not read either, but this one has
+    std::shared_lock first(a, std::defer_lock);
+    std::unique_lock second(b, std::defer_lock);
+    CHECK_FALSE(distlock::try_lock_for(0ms, first, second));
+    CHECK(readers.left() == (reads ? 1 : 0));
+    if (reads) CHECK(a.unlock_shared() == release_outcome::posted);
+    CHECK(readers.left() == (reads ? 1 : 0));
 }

@@ -29,6 +29,8 @@ class shared_core : public lock_core {
 
     /// As shared_mutex::unlock_shared().
     virtual release_outcome unlock_shared(std::uint64_t serial = 0) noexcept = 0;
+    /// As undo(): the reader has not read.
+    virtual void undo_shared(std::uint64_t serial = 0) noexcept = 0;
 
     /// As shared_mutex::downgrade() and try_upgrade(): one without a serial or a cause is a lock that was not held, or not got.
     virtual result downgrade(const std::stop_token& stop) = 0;

@@ -25,6 +25,7 @@
 #include <distlock/engine/background_io.hpp>
 #include <distlock/engine/lock_core_impl.hpp>
 #include <distlock/engine/posted_before.hpp>
+#include <distlock/engine/reader_holds.hpp>
 #include <distlock/engine/shared_core.hpp>
 #include <distlock/engine/waiter_queue.hpp>
 #include <distlock/wire/any_dialect.hpp>
@@ -93,25 +94,9 @@ class shared_object final : public shared_core {
     }
 
     release_outcome unlock_shared(std::uint64_t serial) noexcept override {
-        if (in_forked_child()) return release_outcome::wrong_process;
-        batch* last = nullptr;
-        {
-            const guard here(mutex_);
-            const auto mine = find(serial);
-            if (mine == none) return release_outcome::not_held;
-            batch& in = *holds_[mine].in;
-            forget(mine);
-            if (--in.readers > 0)
-                return time_.now() < in.until() ? release_outcome::released : release_outcome::expired;
-            in.now = phase::releasing;
-            if (joined_ == &in) joined_ = nullptr;
-            last = &in;
-        }
-        const auto done = last->core->unlock(last->serial);
-        const guard here(mutex_);
-        last->now = phase::idle;
-        return done;
+        return leave_batch(serial, true);
     }
+    void undo_shared(std::uint64_t serial) noexcept override { leave_batch(serial, false); }
 
     token exchanged(std::uint64_t serial) noexcept override { return writers_->exchanged(serial); }
     void end_exchange() noexcept override { writers_->end_exchange(); }
@@ -150,10 +135,10 @@ class shared_object final : public shared_core {
         token from;
         {
             const guard here(mutex_);
-            const auto me = find(0);
-            if (me == none) return {};
-            mine = holds_[me].in;
-            serial = holds_[me].serial;
+            const auto* const me = holds_.find(0);
+            if (me == nullptr) return {};
+            mine = me->in;
+            serial = me->serial;
             if (mine->readers > 1 || mine->now != phase::open) return {};
             from = mine->core->exchanged(mine->serial);
             if (from.empty()) return {};
@@ -179,15 +164,15 @@ class shared_object final : public shared_core {
     time_point shared_until(std::uint64_t serial) const noexcept override {
         if (in_forked_child()) return {};
         const guard here(mutex_);
-        const auto mine = find(serial);
-        return mine != none ? holds_[mine].in->until() : time_point{};
+        const auto* const mine = holds_.find(serial);
+        return mine != nullptr ? mine->in->until() : time_point{};
     }
     std::stop_token shared_lost(std::uint64_t serial) const override {
         if (in_forked_child()) return distlock::detail::stopped_token();
         const guard here(mutex_);
-        const auto mine = find(serial);
-        if (mine == none) return distlock::detail::stopped_token();
-        const batch& in = *holds_[mine].in;
+        const auto* const mine = holds_.find(serial);
+        if (mine == nullptr) return distlock::detail::stopped_token();
+        const batch& in = *mine->in;
         return in.core->lost(in.serial);
     }
 
@@ -208,29 +193,52 @@ class shared_object final : public shared_core {
         std::uint64_t serial = 0;  // of the core's acquisition
         std::uint64_t fence = 0;
         std::size_t readers = 0;
+        bool used = false;  // by one of them that has ended
         time_point joins_until{};
         waiter_queue members;  // of asking: threads that wait for the one that asks
         errc trouble{};        // of asking: how the last attempt failed
         time_point trouble_since{};
-    };
-    struct hold {
-        std::thread::id thread;
-        std::uint64_t serial;
-        batch* in;
-        bool guarded;
     };
     struct turn {
         batch* asks = nullptr;  // by this thread, next
         bool at_last = false;   // its time is up: it asks once
         result told = {};
     };
+    release_outcome leave_batch(std::uint64_t serial, bool has_read) noexcept DISTLOCK_EXCLUDES(mutex_) {
+        if (in_forked_child()) return release_outcome::wrong_process;
+        batch* last = nullptr;
+        bool used = false;
+        {
+            const guard here(mutex_);
+            const auto* const mine = holds_.find(serial);
+            if (mine == nullptr) return release_outcome::not_held;
+            batch& in = *mine->in;
+            holds_.remove(*mine);
+            used = in.used = in.used || has_read;
+            if (--in.readers > 0)
+                return time_.now() < in.until() ? release_outcome::released : release_outcome::expired;
+            in.now = phase::releasing;
+            if (joined_ == &in) joined_ = std::exchange(successor_, nullptr);
+            last = &in;
+        }
+        auto done = release_outcome::released;
+        if (used) {
+            done = last->core->unlock(last->serial);
+        } else {
+            last->core->undo(last->serial);
+        }
+        const guard here(mutex_);
+        last->now = phase::idle;
+        return done;
+    }
+
     // Readers that come later stand behind it.
     class waiting_writer {
       public:
         explicit waiting_writer(shared_object& of) noexcept : of_(of) {
             const guard here(of_.mutex_);
             ++of_.waiting_writers_;
-            of_.joined_ = nullptr;
+            of_.joined_ = of_.successor_ = nullptr;
         }
         ~waiting_writer() {
             const guard here(of_.mutex_);
@@ -243,36 +251,14 @@ class shared_object final : public shared_core {
         shared_object& of_;
     };
 
-    static constexpr std::size_t none = static_cast<std::size_t>(-1);
-
-    // Returns: the place of a hold; `serial`: 0: what the calling thread has, and of that first what no guard ends.
-    std::size_t find(std::uint64_t serial) const noexcept DISTLOCK_REQUIRES(mutex_) {
-        const auto me = std::this_thread::get_id();
-        auto found = none;
-        for (std::size_t i = 0; i < holds_.size(); ++i) {
-            const hold& one = holds_[i];
-            if (serial != 0 ? one.serial != serial : one.thread != me) continue;
-            if (found == none || !one.guarded) found = i;
-            if (!one.guarded) break;
-        }
-        return found;
-    }
-    void forget(std::size_t at) noexcept DISTLOCK_REQUIRES(mutex_) {
-        holds_[at] = holds_.back();
-        holds_.pop_back();
-    }
-
     // Room for all that may be granted at once: a grant must not fail for want of memory.
     // Throws: std::bad_alloc.
-    void make_room() DISTLOCK_REQUIRES(mutex_) {
-        const std::size_t most = holds_.size() + expected_ + 1;
-        if (most > holds_.capacity()) holds_.reserve(2 * most);
-    }
+    void make_room() DISTLOCK_REQUIRES(mutex_) { holds_.make_room(expected_ + 1); }
 
     // Preconditions: make_room(), for each that was not let in yet.
     result let_in(batch& to, std::thread::id whom, bool guarded) noexcept DISTLOCK_REQUIRES(mutex_) {
         ++to.readers;
-        holds_.push_back({whom, ++serial_, &to, guarded});
+        holds_.add({whom, ++serial_, &to, guarded});
         return {.serial = serial_, .fence = to.fence};
     }
 
@@ -318,13 +304,24 @@ class shared_object final : public shared_core {
         return now < open.joins_until && now < open.until();
     }
 
+    // The next batch is asked for before, while readers go on joining this one: or all of them would have to sleep meanwhile.
+    bool ends_soon(const batch& open) const noexcept {
+        return open.joins_until - time_.now() < duration(options_.local_budget.get()) / 2;
+    }
+
     // Returns: the batch that this thread asks for next, or how its wait ended.
     turn wait_for_turn(waiter_queue::waiter& me, time_point until, bool once, const std::stop_token& stop)
         DISTLOCK_EXCLUDES(mutex_) {
         guard here(mutex_);
         make_room();
-        if (joined_ != nullptr && joined_->now == phase::open && may_join(*joined_))
-            return {.told = let_in(*joined_, me.thread, me.guarded)};
+        const bool waits = !once && until == time_point::max();
+        if (joined_ != nullptr && joined_->now == phase::open && may_join(*joined_)) {
+            if (!waits || successor_ != nullptr || !ends_soon(*joined_))
+                return {.told = let_in(*joined_, me.thread, me.guarded)};
+            successor_ = &begin_asking();
+            return {.asks = successor_};
+        }
+        if (successor_ != nullptr) joined_ = std::exchange(successor_, nullptr);
         if (once || joined_ == nullptr || joined_->now != phase::asking) {
             batch& mine = begin_asking();
             if (!once) joined_ = &mine;
@@ -346,8 +343,8 @@ class shared_object final : public shared_core {
             here.unlock();
             me.sleep(longest);
             const wake why = me.reason();
-            here.lock();
             if (why == wake::granted) return {.told = {.serial = me.serial, .fence = me.fence}};
+            here.lock();
             if (why != wake::go_remote) continue;
             if (in.trouble == errc{} || !out_of_patience(std::max(came, in.trouble_since)))
                 return {.asks = &in};
@@ -390,29 +387,45 @@ class shared_object final : public shared_core {
             end_asking(mine);
             throw;
         }
-        const guard here(mutex_);
-        if (got.serial == 0) {
-            if (got.cause != errc{} && got.cause != errc::cancelled) {
-                if (mine.trouble == errc{}) mine.trouble_since = began;
-                mine.trouble = got.cause;
+        waiter_queue let_in_too;
+        {
+            const guard here(mutex_);
+            if (got.serial != 0) {
+                got = open(mine, got, how.guarded, let_in_too);
+            } else {
+                end_in_vain(mine, got.cause, began);
             }
-            end_asking(mine);
-            return got;
         }
+        while (!let_in_too.empty()) let_in_too.dequeue(wake::granted).wake_up();
+        return got;
+    }
+    void end_in_vain(batch& mine, errc cause, time_point began) noexcept DISTLOCK_REQUIRES(mutex_) {
+        if (cause != errc{} && cause != errc::cancelled) {
+            if (mine.trouble == errc{}) mine.trouble_since = began;
+            mine.trouble = cause;
+        }
+        end_asking(mine);
+    }
+    // Effects: the calling thread reads, and so do the members, which are left in `to_wake`.
+    result open(batch& mine, const result& got, bool guarded, waiter_queue& to_wake) noexcept
+        DISTLOCK_REQUIRES(mutex_) {
         mine.now = phase::open;
+        mine.used = false;
         mine.serial = got.serial;
         mine.fence = got.fence;
         mine.joins_until =
             distlock::detail::saturating_add(time_.now(), duration(options_.local_budget.get()));
-        if (joined_ == nullptr && waiting_writers_ == 0) joined_ = &mine;
+        const bool succeeds = successor_ == &mine;
+        if (succeeds) successor_ = nullptr;
+        if ((joined_ == nullptr || succeeds) && waiting_writers_ == 0) joined_ = &mine;
         --expected_;
-        const auto told = let_in(mine, std::this_thread::get_id(), how.guarded);
+        const auto told = let_in(mine, std::this_thread::get_id(), guarded);
         while (!mine.members.empty()) {
             auto& next = mine.members.dequeue(wake::granted);
             --expected_;
             next.serial = let_in(mine, next.thread, next.guarded).serial;
             next.fence = mine.fence;
-            next.wake_up();
+            to_wake.join(next);
         }
         return told;
     }
@@ -421,7 +434,7 @@ class shared_object final : public shared_core {
     void end_reader(batch& mine, std::uint64_t serial) noexcept DISTLOCK_EXCLUDES(mutex_) {
         mine.core->surrender(mine.serial);
         const guard here(mutex_);
-        forget(find(serial));
+        holds_.remove(*holds_.find(serial));
         mine.readers = 0;
         mine.now = phase::idle;
     }
@@ -432,6 +445,7 @@ class shared_object final : public shared_core {
         if (!mine.members.empty()) return mine.members.dequeue(wake::go_remote).wake_up();
         mine.now = phase::idle;
         if (joined_ == &mine) joined_ = nullptr;
+        if (successor_ == &mine) successor_ = nullptr;
     }
 
     const lock_options options_;
@@ -443,8 +457,9 @@ class shared_object final : public shared_core {
 
     mutable distlock::detail::annotated_mutex mutex_;
     std::vector<std::unique_ptr<batch>> batches_ DISTLOCK_GUARDED_BY(mutex_);
-    batch* joined_ DISTLOCK_GUARDED_BY(mutex_) = nullptr;  // by readers that come now
-    std::vector<hold> holds_ DISTLOCK_GUARDED_BY(mutex_);
+    batch* joined_ DISTLOCK_GUARDED_BY(mutex_) = nullptr;     // by readers that come now
+    batch* successor_ DISTLOCK_GUARDED_BY(mutex_) = nullptr;  // of joined_, that a thread asks for
+    reader_holds<batch> holds_ DISTLOCK_GUARDED_BY(mutex_);
     std::size_t expected_ DISTLOCK_GUARDED_BY(mutex_) = 0;  // readers that ask or wait
     std::uint64_t serial_ DISTLOCK_GUARDED_BY(mutex_) = 0;
     int waiting_writers_ DISTLOCK_GUARDED_BY(mutex_) = 0;

@@ -57,7 +57,7 @@ inline std::string_view family_inspect() noexcept {
 // A lock is a shared mutex's where readers have it, or wait. A writer that waits may take a mutex's message.
 inline constexpr std::string_view family_has_readers =
     R"(local function has_readers()
-  if redis.call('get', KEYS[1]) == 'distlock:readers' then return true end
+  if string.find(redis.call('get', KEYS[1]) or '', '^distlock:readers') then return true end
   for _, ticket in ipairs(redis.pcall('zrange', KEYS[2], '0', '99')) do
     if string.find(ticket, '^%x+ %d+ %d+ [PS]') then return true end
   end

@@ -73,7 +73,7 @@ inline std::string_view joint_text() noexcept {
     }();
     return all;
 }
-inline constexpr script joint_enter{joint_text, "ba7c40f9b33095937722086945aab774141e70da"sv};
+inline constexpr script joint_enter{joint_text, "ce5249fd4c2b81c78eaa8a176d90333c40786178"sv};
 
 /// A view of the commands' arguments, which outlive it.
 class joint_try {

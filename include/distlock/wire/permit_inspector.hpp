@@ -38,7 +38,7 @@ inline constexpr std::string_view permit_force_release_body =
 local had = used
 redis.call('del', KEYS[1])
 if limit then redis.call('del', KEYS[3]) end
-used, changed = 0, true
+used, changed, known_limit = 0, true, nil
 if limit then pass(head()) end
 settle(90000)
 return had > 0 and 1 or 0)"sv;

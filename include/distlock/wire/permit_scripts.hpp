@@ -17,8 +17,11 @@ namespace distlock::detail {
 //
 // A ticket has the number of permits in the place of the fence's life, and a letter of its own: q or Q for p or s. A message has an n
 // behind the TTL.
+//
+// Where many wait, all permits are out but for the moment of a release: nobody is looked at then.
 inline constexpr std::string_view permit_functions =
-    R"(local limit, used, time, changed
+    R"(local limit, used, time, changed, soonest, latest
+local known_limit, known_used
 local function whole(number) return string.format('%.0f', number) end
 local function now()
   if not time then
@@ -34,43 +37,67 @@ local function read_permit_ticket(ticket)
   return waiter and waiter.n > 0 and waiter or nil
 end
 local function weight_of(token) return tonumber(redis.call('hget', KEYS[3], token) or '1') or 1 end
--- Finds out how many permits there are and how many are out, without those that are past their end.
-local function count()
-  local known = redis.call('hmget', KEYS[3], 'limit', 'used')
-  local late = redis.call('zrangebyscore', KEYS[1], '-inf', whole(now()))
+local function find_soonest()
+  soonest = tonumber(redis.call('zrange', KEYS[1], '0', '0', 'withscores')[2] or '')
+  return soonest
+end
+-- Finds out how many permits there are and how many are out, without those that are past their end, and those of a token that
+-- was removed just now.
+local function count(removed)
+  local known = redis.call('hmget', KEYS[3], 'limit', 'used', removed or 'limit')
   limit, used = tonumber(known[1] or ''), tonumber(known[2] or '')
+  known_limit, known_used = limit, used
+  if removed and used then
+    used = used - (tonumber(known[3] or '1') or 1)
+    if known[3] then redis.call('hdel', KEYS[3], removed) end
+  end
+  local late = find_soonest() and soonest <= now() and redis.call('zrangebyscore', KEYS[1], '-inf', whole(now())) or {}
   for _, token in ipairs(late) do
     redis.call('zrem', KEYS[1], token)
     if used then used = used - weight_of(token) end
     redis.call('hdel', KEYS[3], token)
   end
-  if redis.call('exists', KEYS[1]) == 0 then
-    if used ~= 0 then redis.call('del', KEYS[3]) end
+  if late[1] then
+    changed = true
+    find_soonest()
+  end
+  if not soonest then
+    if used ~= 0 then
+      redis.call('del', KEYS[3])
+      known_limit, known_used = nil, nil
+    end
     used, changed = 0, limit ~= nil
   elseif not used then
     used, changed = 0, true
     for _, token in ipairs(redis.call('zrange', KEYS[1], '0', '-1')) do used = used + weight_of(token) end
-  elseif #late > 0 then
-    changed = true
+  elseif late[1] then
     redis.call('hset', KEYS[3], 'used', used)
+    known_used = used
   end
 end
 local function give(who, ttl)
-  redis.call('zadd', KEYS[1], whole(now() + ttl), who.token)
+  local ends = now() + ttl
+  redis.call('zadd', KEYS[1], whole(ends), who.token)
   if who.n > 1 then redis.call('hset', KEYS[3], who.token, who.n) end
   used, changed = used + who.n, true
+  soonest, latest = math.min(soonest or ends, ends), math.max(latest or ends, ends)
 end
 -- What was counted is kept as long as anybody has a permit, or so many ms.
 local function settle(life)
   if not changed then return end
-  if limit then redis.call('hset', KEYS[3], 'limit', limit, 'used', used) end
-  local last = redis.call('zrange', KEYS[1], '-1', '-1', 'withscores')[2]
-  if last then redis.call('pexpireat', KEYS[1], last) end
-  redis.call('pexpire', KEYS[3], whole(math.max(life, last and last - now() or 0)))
+  if limit and (limit ~= known_limit or used ~= known_used) then redis.call('hset', KEYS[3], 'limit', limit, 'used', used) end
+  local left = redis.call('pttl', KEYS[1])
+  if latest and left < latest - now() then
+    left = latest - now()
+    redis.call('pexpireat', KEYS[1], whole(latest))
+  end
+  redis.call('pexpire', KEYS[3], whole(math.max(life, left)))
 end
--- Hands permits to those at the front who hear of it and for whom there are enough, before the asker. Returns who is first then.
+-- Hands permits to those at the front who hear of it and for whom there are enough, before the asker. Returns who is first then;
+-- nothing when all are out.
 local function pass(first, asker)
   while first[1] and first[1] ~= asker do
+    if used >= limit then return {} end
     local waiter = read_permit_ticket(first[1])
     if waiter and (waiter.n > limit or not hears(waiter)) then waiter = nil end
     if waiter and used + waiter.n > limit then break end
@@ -80,7 +107,7 @@ local function pass(first, asker)
       redis.pcall(waiter.sharded and 'spublish' or 'publish', waiter.channel,
         waiter.token .. ' ' .. whole(first[2]) .. ' ' .. waiter.offer .. 'n 0 ' .. KEYS[1])
     end
-    first = head()
+    first = used < limit and head() or {}
   end
   return first
 end
@@ -93,7 +120,7 @@ inline constexpr std::string_view permit_enter_contract =
 )"sv;
 inline constexpr std::string_view permit_enter_granted =
     R"(local ticket, mode, life = ARGV[1] .. ARGV[2], ARGV[3], tonumber(ARGV[4])
-local me, first, written = read_permit_ticket(ticket), head(), false
+local written = false
 count()
 if limit and limit ~= tonumber(ARGV[5]) then
   local left = redis.call('pttl', KEYS[3]) -- by asking again and again nobody keeps it
@@ -102,26 +129,28 @@ if limit and limit ~= tonumber(ARGV[5]) then
 end
 local fresh = not limit
 limit = limit or tonumber(ARGV[5])
-local queued = first[1] and redis.call('zscore', KEYS[2], ticket)
-local ttl = mode == 'try' and me.lease or tonumber(me.offer)
-local ends = redis.call('zscore', KEYS[1], me.token)
-if ends then
-  if queued then redis.call('zrem', KEYS[2], ticket) end
-  local left = math.max(ends - now(), ttl)
-  redis.call('zadd', KEYS[1], whole(now() + left), me.token)
-  changed = true
-  settle(life)
-  return {1, '', left}
-end
-first = pass(first, ticket)
-if (not first[1] or first[1] == ticket) and used + me.n <= limit then
-  give(me, ttl)
-  if queued then
+local ends = soonest and redis.call('zscore', KEYS[1], ARGV[1])
+if ends or used < limit then
+  local me = read_permit_ticket(ticket)
+  local ttl = mode == 'try' and me.lease or tonumber(me.offer)
+  if ends then
     redis.call('zrem', KEYS[2], ticket)
-    pass(head())
+    local left = math.max(ends - now(), ttl)
+    latest, changed = now() + left, true
+    redis.call('zadd', KEYS[1], whole(latest), me.token)
+    settle(life)
+    return {1, '', left}
   end
-  settle(life)
-  return {1, '', ttl}
+  local first = pass(head(), ticket)
+  if (not first[1] or first[1] == ticket) and used + me.n <= limit then
+    give(me, ttl)
+    if first[1] then
+      redis.call('zrem', KEYS[2], ticket)
+      pass(head())
+    end
+    settle(life)
+    return {1, '', ttl}
+  end
 end
 changed = changed or fresh
 settle(life)
@@ -132,9 +161,8 @@ inline constexpr std::string_view permit_enter_taken =
   pass(head())
   settle(life)
 end
-local next_end = redis.call('zrange', KEYS[1], '0', '0', 'withscores')[2]
-return {0, next_end and math.max(next_end - now(), 0) or 0, tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "b2bf8578b426bce19ba00c082cc370d645116544"sv;
+return {0, soonest and math.max(soonest - now(), 0) or 0, tonumber(number or 0), before, appended})"sv;
+inline constexpr std::string_view permit_enter_sha1 = "93f93b91ef6c9af29c5d014623266d003337dd01"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, permit_functions, permit_enter_granted,
            handoff_refuse_as_replica, handoff_enter_queued, permit_enter_taken>,
@@ -146,20 +174,17 @@ inline constexpr std::string_view permit_leave_contract =
 )"sv;
 inline constexpr std::string_view permit_leave_body =
     R"(local first = redis.pcall('zrange', KEYS[2], '0', '0', 'withscores')
-if first[1] then redis.call('zrem', KEYS[2], ARGV[1] .. ARGV[2]) end
-count()
-local weight = weight_of(ARGV[1])
 local had = redis.call('zrem', KEYS[1], ARGV[1])
-if had == 1 then
-  redis.call('hdel', KEYS[3], ARGV[1])
-  used, changed = used - weight, true
-end
-if limit and not first.err then pass(head()) end
+-- Who has permits has no ticket any more.
+if had == 0 and first[1] and redis.call('zrem', KEYS[2], ARGV[1] .. ARGV[2]) == 1 then first = head() end
+count(had == 1 and ARGV[1])
+changed = changed or had == 1
+if limit and not first.err then pass(first) end
 settle(tonumber(ARGV[3]))
 return had)"sv;
 inline constexpr script permit_leave{
     joined<permit_leave_contract, handoff_functions, permit_functions, permit_leave_body>,
-    "d6fa7e1245d63c21eba38a30c96e41dd59f99128"sv};
+    "5b7fd903c4f6055d11fc0cb96bb8509e387c0285"sv};
 
 // The end only moves on.
 inline constexpr script permit_renew{
@@ -192,6 +217,6 @@ settle(tonumber(ARGV[2]))
 return used)"sv;
 inline constexpr script permit_resize{
     joined<permit_resize_contract, handoff_functions, permit_functions, permit_resize_body>,
-    "f0d0b2a4b0f3db2964d40e77ed0e472daac23ac7"sv};
+    "43d17fede249207a428b273db20eeb5e0c6f81f5"sv};
 
 }  // namespace distlock::detail

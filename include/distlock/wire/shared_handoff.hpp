@@ -45,6 +45,10 @@ class shared_queue {
 
     command look(const token& owner) const { return enter(owner, enter_mode::try_once); }
     command enter(const token& owner, enter_mode mode) const {
+        if (reads_ && keys_.fence_life.empty())
+            return {shared_enter,
+                    {name(), keys_.queue, keys_.fence, keys_.owner, readers_},
+                    {owner.view(), keys_.needs, word(mode), keys_.life, lease_text_}};
         return {shared_enter,
                 {name(), keys_.queue, keys_.fence, keys_.owner, readers_},
                 {owner.view(), keys_.needs, word(mode), keys_.life}};
@@ -90,6 +94,7 @@ class shared_queue {
           lease_(options.lease),
           lease_text_(concat({lease_.count()})),
           readers_(key_.sibling("readers")),
+          reads_(reads),
           keys_(key_, options, handoff::queue_life(options), channel, kind, reads) {}
     ~shared_queue() = default;
     shared_queue(const shared_queue&) = default;
@@ -102,6 +107,7 @@ class shared_queue {
     std::chrono::milliseconds lease_;
     std::string lease_text_;
     std::string readers_;
+    bool reads_;
     queue_keys keys_;
 };
 

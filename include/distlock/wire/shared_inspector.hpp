@@ -9,6 +9,7 @@
 
 #include <distlock/base/key.hpp>
 #include <distlock/base/token.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/plain_inspector.hpp>
 #include <distlock/wire/reply.hpp>
@@ -21,7 +22,9 @@ namespace detail {
 inline constexpr std::string_view shared_inspect_rest =
     R"(
 local report = {text(KEYS[1]), redis.call('pttl', KEYS[1]), text(KEYS[2]), text(KEYS[3]), time[1] * 1000000 + time[2], size, first}
-if report[1] == 'distlock:readers' then
+if string.find(report[1], '^distlock:readers ') then
+  report[8] = 1
+elseif report[1] == 'distlock:readers' then
   local now = redis.call('time')
   report[8] = redis.call('zcount', KEYS[5], string.format('(%.0f', now[1] * 1000 + math.floor(now[2] / 1000)), '+inf')
 end
@@ -68,9 +71,11 @@ class shared_inspector : public plain_inspector {
                  readers_, mark_key()},
                 name()};
     }
-    /// Readers have one mark for all.
+    /// Readers have one mark for all, but for one that was alone.
     bool was_forced(const reply& r, const token& owner) const {
-        return r.is_string("distlock:readers") || plain_inspector::was_forced(r, owner);
+        return r.is_string("distlock:readers") ||
+               r.is_string(detail::concat({"distlock:readers ", owner.view()})) ||
+               plain_inspector::was_forced(r, owner);
     }
 
   private:

@@ -13,6 +13,9 @@ namespace distlock::detail {
 // milliseconds of the server's clock, and past it a reader has the lock no more, whoever else reads. The key lasts as long as
 // the last of them. The set means something only while the key is the mark.
 //
+// A reader that is alone may have the key for itself: the mark, a space, its token, and the key's TTL is its end. That costs it
+// what a lock costs. The next reader that is let in beside it makes the set of both.
+//
 // Who is first in the queue and may have the lock is given it before the asker is looked at. A ticket that leaves may be what kept
 // others waiting, so whatever removes one hands on (tests/model/shared.pml).
 //
@@ -21,7 +24,7 @@ namespace distlock::detail {
 // A message says behind the TTL for whom it is: 'r' for a reader, 'w' for a writer. A reader's ticket is marked by an upper-case letter. The scripts of handoff take it for no ticket, and remove it: a name is
 // either a mutex's or a shared_mutex's.
 inline constexpr std::string_view shared_functions =
-    R"(local mark, time, changed, latest = 'distlock:readers', nil, false, nil
+    R"(local mark, lone, time, changed, latest, soonest = 'distlock:readers', nil, nil, false, nil, nil
 local function whole(number) return string.format('%.0f', number) end
 local function now()
   if not time then
@@ -36,14 +39,30 @@ local function read_any(ticket)
   if waiter then waiter.reads = way ~= nil end
   return waiter
 end
--- A writer's token, the mark, or nothing.
-local function find_holder()
-  local holder = redis.call('get', KEYS[1])
+local function find_soonest()
+  soonest = tonumber(redis.call('zrange', KEYS[5], '0', '0', 'withscores')[2] or '')
+  return soonest
+end
+-- Returns a writer's token, the mark, or nothing: no reader stands for the mark any more.
+local function still_held(holder)
+  lone = holder and string.match(holder, '^distlock:readers (%x+)$')
+  if lone then
+    soonest = now() + math.max(redis.call('pttl', KEYS[1]), 0)
+    return mark
+  end
   if holder ~= mark then return holder end
-  redis.call('zremrangebyscore', KEYS[5], '-inf', whole(now()))
-  if redis.call('exists', KEYS[5]) == 1 then return holder end
+  if find_soonest() and soonest <= now() then
+    redis.call('zremrangebyscore', KEYS[5], '-inf', whole(now()))
+    find_soonest()
+  end
+  if soonest then return holder end
   redis.call('del', KEYS[1])
   return false
+end
+-- Of what the mark stands for.
+local function end_of(token)
+  if lone then return lone == token and soonest end
+  return redis.call('zscore', KEYS[5], token)
 end
 local function last_fence(call, life)
   local fence = call('get', KEYS[3])
@@ -53,14 +72,18 @@ local function last_fence(call, life)
   return new_fence(call, life)
 end
 local function let_in(reader, ttl, holder)
-  if holder ~= mark then
+  if lone or holder ~= mark then
     redis.call('set', KEYS[1], mark, 'PX', ttl)
     redis.call('del', KEYS[4], KEYS[5])
     latest = 0
   end
+  if lone then
+    redis.call('zadd', KEYS[5], whole(soonest), lone)
+    lone, latest = nil, soonest
+  end
   local ends = now() + ttl
   redis.call('zadd', KEYS[5], whole(ends), reader.token)
-  latest, changed = latest and math.max(latest, ends), true
+  latest, soonest, changed = latest and math.max(latest, ends), math.min(soonest or ends, ends), true
 end
 -- What is left of the lock when its holder is this one.
 local function settle(holder)
@@ -107,33 +130,41 @@ end
 )"sv;
 
 inline constexpr std::string_view shared_enter_contract =
-    R"(-- KEYS: lock, queue, fence, owner, readers. ARGV: token, what it needs (a ticket without its token), mode, life of the queue in ms.
+    R"(-- KEYS: lock, queue, fence, owner, readers. ARGV: token, what it needs (a ticket without its token), mode, life of the queue in ms;
+-- of a reader that needs no fence, its lease in ms.
 -- Modes and answers as handoff has them. The TTL of a lock that readers have is the time until the first of them is past its end.
 )"sv;
-// A reader that is alone, before the functions that it does not need.
-inline constexpr std::string_view shared_enter_alone =
-    R"(local holder = redis.call('get', KEYS[1])
-local alone = not holder and redis.call('exists', KEYS[2], KEYS[5]) == 0 and string.match(ARGV[2], '^ (%d+) 0 [PS]')
-if alone then
-  local ttl = ARGV[3] ~= 'try' and tonumber(alone) > 2000 and '2000' or alone
-  redis.call('set', KEYS[1], 'distlock:readers', 'PX', ttl)
-  local time = redis.call('time')
-  redis.call('zadd', KEYS[5], time[1] * 1000 + (time[2] - time[2] % 1000) / 1000 + ttl, ARGV[1])
-  redis.call('pexpire', KEYS[5], ttl)
-  return {1, '', tonumber(ttl)}
+// Most readers: they need no fence, and nobody waits. Before the functions that they do not need.
+inline constexpr std::string_view shared_enter_unqueued =
+    R"(if ARGV[5] then
+  local ttl = ARGV[3] ~= 'try' and tonumber(ARGV[5]) > 2000 and '2000' or ARGV[5]
+  local others = redis.call('exists', KEYS[2], KEYS[5])
+  local alone = others == 0 and redis.pcall('set', KEYS[1], 'distlock:readers ' .. ARGV[1], 'NX', 'PX', ttl)
+  if alone and alone.ok then return {1, '', tonumber(ttl)} end
+  if others == 1 and redis.call('get', KEYS[1]) == 'distlock:readers' and redis.call('exists', KEYS[2]) == 0 then
+    local time = redis.call('time')
+    local ends = time[1] * 1000 + (time[2] - time[2] % 1000) / 1000 + ttl
+    if redis.call('zadd', KEYS[5], 'NX', ends, ARGV[1]) == 1 then
+      local left = redis.call('pttl', KEYS[1])
+      if left < tonumber(ttl) then
+        redis.call('pexpire', KEYS[1], ttl)
+        left = ttl
+      end
+      redis.call('pexpire', KEYS[5], left)
+      return {1, '', tonumber(ttl)}
+    end
+  end
 end
 )"sv;
 inline constexpr std::string_view shared_enter_granted =
     R"(local ticket, mode = ARGV[1] .. ARGV[2], ARGV[3]
-local written = false
-holder = find_holder()
+local written, holder = false, still_held(redis.call('get', KEYS[1]))
 local me, first = read_any(ticket), head()
-local queued = first[1] and redis.call('zscore', KEYS[2], ticket)
 local ttl = mode == 'try' and me.lease or tonumber(me.offer)
-local ends = me.reads and holder == mark and redis.call('zscore', KEYS[5], me.token)
+local ends = me.reads and holder == mark and end_of(me.token)
 if ends or holder == me.token then
   local fence = me.life and last_fence(redis.call, me.life) or ''
-  if queued then redis.call('zrem', KEYS[2], ticket) end
+  if first[1] then redis.call('zrem', KEYS[2], ticket) end
   local left
   if ends then
     left = math.max(ends - now(), ttl)
@@ -157,7 +188,7 @@ if not holder or holder == mark then
     end
     if me.reads then
       let_in(me, ttl, holder)
-      if queued then
+      if first[1] then
         redis.call('zrem', KEYS[2], ticket)
         pass(head(), nil, mark)
       end
@@ -165,7 +196,7 @@ if not holder or holder == mark then
     else
       redis.call('set', KEYS[1], me.token, 'PX', ttl)
       redis.call('del', KEYS[5])
-      if queued then redis.call('zrem', KEYS[2], ticket) end
+      if first[1] then redis.call('zrem', KEYS[2], ticket) end
       describe(me, ttl)
     end
     return {1, fence, ttl}
@@ -179,43 +210,56 @@ inline constexpr std::string_view shared_enter_taken =
   holder = pass(head(), nil, holder)
   settle(holder)
 end
-local left
-if holder == mark then
-  left = math.max(redis.call('zrange', KEYS[5], '0', '0', 'withscores')[2] - now(), 0)
-else
-  left = redis.call('pttl', KEYS[1])
-end
+local left = holder == mark and math.max(soonest - now(), 0) or redis.call('pttl', KEYS[1])
 return {0, left, tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view shared_enter_sha1 = "04f290e83cd1868196742c8ee1ce48824a93eb42"sv;
+inline constexpr std::string_view shared_enter_sha1 = "0af0926b222e39a24a1f1082a1783944e83a7dd5"sv;
 inline constexpr script shared_enter{
-    joined<shared_enter_contract, shared_enter_alone, handoff_functions, shared_functions,
+    joined<shared_enter_contract, shared_enter_unqueued, handoff_functions, shared_functions,
            shared_enter_granted, handoff_refuse_as_replica, handoff_enter_queued, shared_enter_taken>,
     shared_enter_sha1};
 
-inline constexpr std::string_view shared_leave_alone =
-    R"(-- A fifth key: readers. What is said of a lock that is handed over is 1, too.
-local left = not first[1] and holder == 'distlock:readers' and redis.call('zrem', KEYS[5], ARGV[1]) == 1
-if left and redis.call('exists', KEYS[5]) == 0 then
+// What most releases are, before the functions that they do not need.
+inline constexpr std::string_view shared_leave_unqueued =
+    R"(-- KEYS: lock, queue, fence, owner, readers. ARGV: token, what it needs (a ticket without its token), the largest fence that was
+-- used since, its life in ms.
+-- The ticket is removed in any case. Returns 1: free, or handed over. 0: nothing there. -1: somebody else's, left alone.
+local holder = redis.pcall('get', KEYS[1])
+local left = holder == 'distlock:readers ' .. ARGV[1]
+if left and redis.call('exists', KEYS[2]) == 0 then
   redis.call('del', KEYS[1])
+  return 1
+elseif holder == 'distlock:readers' and redis.call('zrem', KEYS[5], ARGV[1]) == 1 then
+  left = true
+  if redis.call('exists', KEYS[2]) == 0 then
+    local last = redis.call('zrange', KEYS[5], '-1', '-1', 'withscores')[2]
+    if last then
+      redis.call('pexpireat', KEYS[1], last)
+      redis.call('pexpireat', KEYS[5], last)
+    else
+      redis.call('del', KEYS[1])
+    end
+    return 1
+  end
+end
+local first = redis.pcall('zrange', KEYS[2], '0', '0', 'withscores')
+if not first[1] and holder == ARGV[1] and not ARGV[3] then -- what is of another type is no queue
+  redis.call('del', KEYS[1], KEYS[4])
   return 1
 end
 )"sv;
 inline constexpr std::string_view shared_leave_rest =
-    R"(holder = find_holder()
-if holder == mark then
-  left = redis.call('zrem', KEYS[5], ARGV[1]) == 1 or left
-  if left and redis.call('exists', KEYS[5]) == 0 then holder = false end
-  changed = left
-elseif holder == ARGV[1] then
-  left, holder = true, false
-end
-if holder and holder ~= mark then return refuse_as_replica() or -1 end
-settle((pass(head(), nil, holder)))
+    R"(holder = still_held((not left or holder == mark) and holder)
+if holder == ARGV[1] then left, holder = true, false end
+local refused = holder and (lone or holder ~= mark) and refuse_as_replica()
+if refused then return refused end
+if holder and holder ~= mark then return -1 end
+changed = left
+settle((pass(first, nil, holder)))
 return left and 1 or holder and -1 or 0)"sv;
 inline constexpr script shared_leave{
-    joined<handoff_leave_alone, shared_leave_alone, handoff_functions, shared_functions,
-           handoff_refuse_as_replica, handoff_leave_body, handoff_keep_fence, shared_leave_rest>,
-    "5df29b0636450a6886adbd0274fc75bb5fae0aef"sv};
+    joined<shared_leave_unqueued, handoff_functions, shared_functions, handoff_refuse_as_replica,
+           handoff_leave_body, handoff_keep_fence, shared_leave_rest>,
+    "9c1adf03f000b0da76320f2847aaac1331986408"sv};
 
 // Those who read under the lock or wait for it see one step: nobody is let in between. A reader that becomes the writer goes before
 // writers that wait: it could not let them in first without reading what they wrote.
@@ -225,9 +269,9 @@ inline constexpr std::string_view shared_exchange_contract =
 -- Answers as enter. Nothing changes when that token has not the lock, or is not the only reader.
 )"sv;
 inline constexpr std::string_view shared_exchange_body =
-    R"(local me, holder = read_any(ARGV[1] .. ARGV[2]), find_holder()
-local has = me.reads and holder == mark and redis.call('zscore', KEYS[5], me.token) or holder == me.token
-local alone = holder == mark and redis.call('zscore', KEYS[5], ARGV[5]) and redis.call('zcard', KEYS[5]) == 1
+    R"(local me, holder = read_any(ARGV[1] .. ARGV[2]), still_held(redis.call('get', KEYS[1]))
+local has = me.reads and holder == mark and end_of(me.token) or holder == me.token
+local alone = holder == mark and end_of(ARGV[5]) and (lone or redis.call('zcard', KEYS[5]) == 1)
 if not has and holder ~= ARGV[5] and (me.reads or not alone) then
   if not holder then redis.call('del', KEYS[1]) end -- no replica does
   return holder and refuse_as_replica() or {0, redis.call('pttl', KEYS[1]), 0, 0, 0}
@@ -249,7 +293,7 @@ return {1, fence, me.lease})"sv;
 inline constexpr script shared_exchange{
     joined<shared_exchange_contract, handoff_functions, shared_functions, handoff_refuse_as_replica,
            shared_exchange_body, handoff_keep_fence, shared_exchange_rest>,
-    "c7a2653a9b88649cecd5167b2ae0e8920d1ec6d4"sv};
+    "3cd2dc9aec8604f4815855cc838d1facfc121c8a"sv};
 
 // Of a reader. The end only moves on.
 inline constexpr script shared_renew{
@@ -257,7 +301,10 @@ inline constexpr script shared_renew{
 -- Returns 1: renewed. 0: nothing there. -1: a writer has the lock.
 local holder = redis.call('get', KEYS[1])
 if not holder then return redis.call('del', KEYS[1]) end
-if holder ~= 'distlock:readers' then
+if holder == 'distlock:readers ' .. ARGV[1] then
+  return redis.call('pexpire', KEYS[1], math.max(redis.call('pttl', KEYS[1]), ARGV[2]))
+end
+if not string.find(holder, '^distlock:readers') then
   local no = redis.pcall('set', KEYS[1], '', 'NX', 'PX', 1)
   if no and string.find(no.err, 'READONLY', 1, true) then return redis.error_reply('READONLY replica') end
   return -1
@@ -275,13 +322,14 @@ local last = redis.call('zrange', KEYS[2], '-1', '-1', 'withscores')
 redis.call('pexpireat', KEYS[1], last[2])
 redis.call('pexpireat', KEYS[2], last[2])
 return 1)"sv,
-    "f69abc5aa042894fcb661951f6662e2bdc1d5b91"sv};
+    "cac148bad744544e9e65494692325ed62f2c3c23"sv};
 
 // Needs neither memory nor the queue: waiters find the lock by looking.
 inline constexpr script shared_leave_minimal{
     R"(-- KEYS: lock, readers. ARGV: token.
--- Returns 1: it reads no more. 0: nothing there. -1: a writer has the lock.
+-- Returns 1: it reads no more. 0: nothing there. -1: somebody else has the lock.
 local holder = redis.call('get', KEYS[1])
+if holder == 'distlock:readers ' .. ARGV[1] then return redis.call('del', KEYS[1]) end
 if holder and holder ~= 'distlock:readers' then
   local no = redis.pcall('set', KEYS[1], '', 'NX', 'PX', 1)
   if no and string.find(no.err, 'READONLY', 1, true) then return redis.error_reply('READONLY replica') end
@@ -290,6 +338,6 @@ end
 local had = redis.call('zrem', KEYS[2], ARGV[1])
 if redis.call('exists', KEYS[2]) == 0 then redis.call('del', KEYS[1]) end
 return had)"sv,
-    "23ea4b6459e3954a6be20c90d164a0c36bf4f2ab"sv};
+    "69c378d50c6ca06257c117c2906b60a9ff16f3de"sv};
 
 }  // namespace distlock::detail

@@ -63,8 +63,10 @@ struct lock_keys {
           readers(distlock::key(K).sibling("readers")) {}
     std::string ask(std::initializer_list<std::string_view> words) const { return at.server.command(words); }
     std::string holder() const { return ask({"GET", K}); }
-    bool read() const { return holder() == mark; }
-    int reading() const { return std::stoi(ask({"ZCARD", readers})); }
+    // A reader that is alone may have no set beside the key.
+    bool lone() const { return holder().starts_with(std::string(mark) + " "); }
+    bool read() const { return holder() == mark || lone(); }
+    int reading() const { return lone() ? 1 : std::stoi(ask({"ZCARD", readers})); }
     int queued() const { return std::stoi(ask({"ZCARD", Q})); }
     std::int64_t ttl(const std::string& key) const { return std::stoll(ask({"PTTL", key})); }
     bool free() const { return ask({"EXISTS", K, Q, who, readers}) == "0"; }
@@ -92,9 +94,11 @@ struct asker {
     int renew() { return static_cast<int>(ask(dialect.renew(me)).number()); }
     reply ask(const distlock::command& cmd) { return keys.at.link.ask(cmd); }
     bool has() const {
-        return keys.holder() == me.view() ||
-               (keys.read() && keys.ask({"ZSCORE", keys.readers, me.view()}) != "(nil)");
+        return keys.holder() == me.view() || alone() ||
+               (keys.holder() == mark && keys.ask({"ZSCORE", keys.readers, me.view()}) != "(nil)");
     }
+
+    bool alone() const { return keys.holder() == std::string(mark) + " " + std::string(me.view()); }
 
     const lock_keys& keys;
     Dialect dialect;
@@ -107,7 +111,11 @@ using writer = asker<exclusive_handoff>;
 constexpr enter_mode modes[] = {enter_mode::try_once, enter_mode::join, enter_mode::last};
 
 // Effects: it is past its end, though its place stands.
-void lapse(const reader& one) { one.keys.ask({"ZADD", one.keys.readers, "1000", one.me.view()}); }
+void lapse(const reader& one) {
+    if (one.alone()) one.keys.ask({"SET", one.keys.K, mark, "PX", "60000"});
+    one.keys.ask({"ZADD", one.keys.readers, "1000", one.me.view()});
+    one.keys.ask({"PEXPIRE", one.keys.readers, "60000"});
+}
 
 bool refused(const reply& r, errc cause) {
     UNSCOPED_INFO(r.text() << " " << r.number());
@@ -126,18 +134,109 @@ TEST_CASE(
         CHECK(first.granted());
         CHECK(it.read());
         CHECK(it.ttl(it.K) <= 20'000);
-        CHECK(it.ttl(it.readers) <= 20'000);
-        CHECK(it.ttl(it.readers) > 10'000);
+        CHECK(it.lone() == !fencing);
         CHECK(second.granted());
+        CHECK(it.holder() == mark);
         CHECK(it.reading() == 2);
         CHECK(it.ttl(it.K) > 40'000);
         CHECK(second.leave() == 1);
         CHECK(it.ttl(it.K) <= 20'000);
         CHECK(it.ttl(it.readers) <= 20'000);
+        CHECK(it.ttl(it.readers) > 10'000);
         CHECK(first.leave() == 1);
         CHECK(it.free());
         CHECK(first.leave() == 0);
         CHECK((it.ttl(it.fence) > 0) == fencing);
+    }
+}
+
+TEST_CASE("a reader that is alone has one key, and gives it back, renews it and shares it as any other") {
+    const lock_keys it(common());
+    reader one(it, {.lease = 20s});
+    reader other(it, {.lease = 40s});
+    SECTION("it goes, and comes again") {
+        for (int i = 0; i < 2; ++i) {
+            REQUIRE(one.granted());
+            CHECK(one.alone());
+            CHECK(it.ask({"EXISTS", it.readers}) == "0");
+            CHECK(other.leave() == -1);
+            CHECK(other.renew() == 0);
+            CHECK(other.ask(other.dialect.release_minimal(other.me)).number() == -1);
+            CHECK(one.alone());
+            CHECK((i == 0 ? one.leave() : one.ask(one.dialect.release_minimal(one.me)).number()) == 1);
+            CHECK(it.free());
+            CHECK(one.leave() == 0);
+        }
+    }
+    SECTION("its renewal moves its end, and never nearer") {
+        REQUIRE(one.granted());
+        it.ask({"PEXPIRE", it.K, "5000"});
+        CHECK(one.renew() == 1);
+        CHECK(it.ttl(it.K) > 15'000);
+        it.ask({"PEXPIRE", it.K, "60000"});
+        CHECK(one.renew() == 1);
+        CHECK(it.ttl(it.K) > 40'000);
+    }
+    SECTION("the next one makes the set of both, with its end") {
+        REQUIRE(one.granted());
+        it.ask({"ZADD", it.readers, "99999999999999", token::generate().view()});  // left of another time
+        it.ask({"PEXPIRE", it.K, "50000"});
+        CHECK(other.granted());
+        CHECK(it.reading() == 2);
+        CHECK(it.ttl(it.K) > 45'000);
+        CHECK(one.leave() == 1);
+        CHECK(it.ttl(it.K) <= 40'000);
+        CHECK(other.leave() == 1);
+        CHECK(it.free());
+    }
+    SECTION("asked again, it is granted again") {
+        REQUIRE(one.granted());
+        CHECK(one.enter(enter_mode::join).granted_for > 15s);
+        CHECK(it.reading() == 1);
+        CHECK(one.leave() == 1);
+        CHECK(it.free());
+    }
+    SECTION("a writer that waits is told its end, and has the lock after it; a reader behind it waits") {
+        REQUIRE(one.granted());
+        writer next(it);
+        const auto told = next.enter(enter_mode::join);
+        CHECK(told.queued.ticket != 0);
+        CHECK(*told.ttl > 15s);
+        CHECK(*told.ttl <= 20s);
+        CHECK(other.waits());
+        CHECK(one.leave() == 1);
+        CHECK(next.has());
+        CHECK(it.queued() == 1);
+    }
+    SECTION("a writer that leaves the queue lets in the readers it kept waiting, beside it") {
+        REQUIRE(one.granted());
+        writer next(it);
+        REQUIRE(next.waits());
+        REQUIRE(other.waits());
+        CHECK(next.leave() == -1);
+        CHECK(it.reading() == 2);
+        CHECK(one.has());
+        CHECK(other.has());
+    }
+    SECTION("it becomes the writer, and a reader again") {
+        REQUIRE(one.granted());
+        writer w(it);
+        const auto to_write = w.ask(w.dialect.exchange(w.me, other.me));
+        CHECK(to_write.elements()[0].number() == 0);
+        CHECK(w.ask(w.dialect.exchange(w.me, one.me)).elements()[0].number() == 1);
+        CHECK(it.holder() == w.me.view());
+        CHECK(one.ask(one.dialect.exchange(one.me, w.me)).elements()[0].number() == 1);
+        CHECK(one.has());
+        CHECK(one.leave() == 1);
+        CHECK(it.free());
+    }
+    SECTION("who stands in the queue before it comes is not overtaken") {
+        writer next(it);
+        REQUIRE(one.granted());
+        REQUIRE(next.waits());
+        it.ask({"DEL", it.K});
+        CHECK_FALSE(other.granted());
+        CHECK(next.has());
     }
 }
 
@@ -226,6 +325,27 @@ TEST_CASE(
     CHECK(beyond.has());
     CHECK(beyond.leave() == 1);
     CHECK(it.free());
+}
+
+TEST_CASE("beside readers nobody overtakes a writer that waits, whatever is left of them") {
+    const lock_keys it(common());
+    reader inside[2]{reader(it), reader(it)};
+    for (auto& one : inside) REQUIRE(one.granted());
+    writer next(it);
+    REQUIRE(next.waits());
+    reader late(it);
+    SECTION("all of them") {
+        for (const auto mode : modes) CHECK_FALSE(late.granted(mode));
+        CHECK(inside[0].leave() == 1);
+        CHECK_FALSE(next.has());
+        CHECK(inside[1].leave() == 1);
+        CHECK(next.has());
+    }
+    SECTION("the mark alone") {
+        it.ask({"DEL", it.readers});
+        CHECK_FALSE(late.granted());
+        CHECK(next.has());
+    }
 }
 
 TEST_CASE("a reader that asks again is granted again, and its end is never nearer than before") {
@@ -556,6 +676,8 @@ TEST_CASE("a key of another type is an error, and stays as it is") {
         it.ask({"DEL", it.Q});
         if (!reads) continue;
         REQUIRE(r.granted());
+        reader beside(it);
+        REQUIRE(beside.granted());
         is_a_list(it, it.readers);
         CHECK(refused(enter(), errc::wrong_type));
         CHECK(it.read());
@@ -609,6 +731,14 @@ TEST_CASE("a server out of memory lets nobody in, and changes nothing; a release
     const lock_keys other(at);
     reader elsewhere(other);
     REQUIRE(elsewhere.granted());
+    const lock_keys shared(at);
+    reader beside[2]{reader(shared), reader(shared)};
+    for (auto& one : beside) REQUIRE(one.granted());
+    const lock_keys awaited(at);
+    reader before(awaited);
+    writer next(awaited);
+    REQUIRE(before.granted());
+    REQUIRE(next.waits());
     at.server.command({"CONFIG", "SET", "maxmemory", "1"});
     for (const auto mode : modes) {
         CHECK(refused(r.ask(r.dialect.enter(r.me, mode)), errc::out_of_memory));
@@ -618,6 +748,11 @@ TEST_CASE("a server out of memory lets nobody in, and changes nothing; a release
     CHECK(elsewhere.renew() == 1);
     CHECK(elsewhere.leave() == 1);
     CHECK(other.free());
+    for (auto& one : beside) CHECK(one.renew() == 1);
+    for (auto& one : beside) CHECK(one.leave() == 1);
+    CHECK(shared.free());
+    CHECK(before.leave() == 1);
+    CHECK(next.has());
 }
 
 TEST_CASE("a replica says that it is one, whatever it is asked") {
@@ -625,13 +760,15 @@ TEST_CASE("a replica says that it is one, whatever it is asked") {
     redis_server replica;
     place of_master(const_cast<redis_server&>(master));
     place of_replica(replica);
-    for (const int had : {0, 1, 2}) {
+    for (const int had : {0, 1, 2, 3}) {
         const std::string name = fresh_name();
         const lock_keys there(of_master, name);
         const lock_keys it(of_replica, name);
         reader r(there);
         writer w(there);
-        if (had == 1) REQUIRE(r.granted());
+        reader beside(there);
+        if (had == 1 || had == 3) REQUIRE(r.granted());
+        if (had == 3) REQUIRE(beside.granted());
         if (had == 2) REQUIRE(w.granted());
         replica.command({"REPLICAOF", "127.0.0.1", std::to_string(master.port())});
         REQUIRE(eventually([&] { return it.holder() == there.holder(); }));

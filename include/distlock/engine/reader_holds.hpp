@@ -1,0 +1,100 @@
+// Which thread reads by which grant: one entry for each time that it was let in.
+//
+//   template <class Batch> class reader_holds {
+//     struct hold { std::thread::id thread; std::uint64_t serial; Batch* in; bool guarded; };
+//     void make_room(std::size_t more);              // may throw
+//     void add(const hold&) noexcept;
+//     const hold* find(std::uint64_t serial) const noexcept;
+//     void remove(const hold&) noexcept;
+//     std::size_t size() const noexcept;
+//   };
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace distlock::engine {
+
+/// A hash table by thread, with linear probing: a thousand readers end as fast as one does. Not thread-safe.
+template <class Batch>
+class reader_holds {
+  public:
+    struct hold {
+        std::thread::id thread;
+        std::uint64_t serial = 0;  // not 0
+        Batch* in = nullptr;
+        bool guarded = false;
+    };
+
+    std::size_t size() const noexcept { return size_; }
+
+    /// Effects: so many more can be added.
+    /// Throws: std::bad_alloc; nothing has changed then.
+    void make_room(std::size_t more) {
+        if (2 * (size_ + more) <= slots_.size()) return;
+        reader_holds larger;
+        larger.slots_.resize(std::bit_ceil(4 * (size_ + more)));
+        for (const hold& one : slots_) {
+            if (one.serial != 0) larger.add(one);
+        }
+        *this = std::move(larger);
+    }
+
+    /// Preconditions: make_room().
+    void add(const hold& one) noexcept {
+        auto at = home_of(one);
+        while (slots_[at].serial != 0) at = next(at);
+        slots_[at] = one;
+        ++size_;
+    }
+
+    /// Returns: that hold, whichever thread it is of; `serial`: 0: of the calling thread, and of those first what no guard ends;
+    /// null: none. Until the next change.
+    const hold* find(std::uint64_t serial) const noexcept {
+        if (size_ == 0) return nullptr;
+        const auto me = std::this_thread::get_id();
+        const hold* found = nullptr;
+        for (auto at = home_of({me}); slots_[at].serial != 0; at = next(at)) {
+            const hold& one = slots_[at];
+            if (one.thread != me || (serial != 0 && one.serial != serial)) continue;
+            if (serial != 0 || !one.guarded) return &one;
+            if (found == nullptr) found = &one;
+        }
+        if (serial == 0) return found;
+        for (const hold& one : slots_) {
+            if (one.serial == serial) return &one;
+        }
+        return nullptr;
+    }
+
+    /// `which`: as find() has returned it.
+    void remove(const hold& which) noexcept {
+        auto gap = static_cast<std::size_t>(&which - slots_.data());
+        // What was pushed on by others moves back, or it would not be found.
+        for (auto at = next(gap); slots_[at].serial != 0; at = next(at)) {
+            if (distance(home_of(slots_[at]), at) < distance(gap, at)) continue;
+            slots_[gap] = slots_[at];
+            gap = at;
+        }
+        slots_[gap] = {};
+        --size_;
+    }
+
+  private:
+    std::size_t home_of(const hold& one) const noexcept {
+        return std::hash<std::thread::id>{}(one.thread) & (slots_.size() - 1);
+    }
+    std::size_t next(std::size_t at) const noexcept { return (at + 1) & (slots_.size() - 1); }
+    std::size_t distance(std::size_t from, std::size_t to) const noexcept {
+        return (to - from) & (slots_.size() - 1);
+    }
+
+    std::vector<hold> slots_;  // a power of two, at least half of it free
+    std::size_t size_ = 0;
+};
+
+}  // namespace distlock::engine
