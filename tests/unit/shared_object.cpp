@@ -206,7 +206,7 @@ TEST_CASE("readers go on joining a batch while one of them asks for the next") {
     m.lock_shared();
     another_reads();
     CHECK(server.asked == 1);
-    manual_clock::advance(6s);
+    manual_clock::advance(8s);
     sleeper asks(read);
     REQUIRE(eventually([&] { return server.asked == 2; }));
     SECTION("they are let in at once") {

@@ -306,7 +306,7 @@ class shared_object final : public shared_core {
 
     // The next batch is asked for before, while readers go on joining this one: or all of them would have to sleep meanwhile.
     bool ends_soon(const batch& open) const noexcept {
-        return open.joins_until - time_.now() < duration(options_.local_budget.get()) / 2;
+        return open.joins_until - time_.now() < duration(options_.local_budget.get()) / 4;
     }
 
     // Returns: the batch that this thread asks for next, or how its wait ended.
