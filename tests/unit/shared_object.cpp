@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include <distlock/base/error.hpp>
+#include <distlock/counting_semaphore.hpp>
 #include <distlock/net/receipt.hpp>
 #include <distlock/shared_mutex.hpp>
 #include <distlock/shared_scoped_lock.hpp>
@@ -16,6 +18,7 @@
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "support/handoff_answers.hpp"
+#include "support/in_child.hpp"
 #include "support/late_posts.hpp"
 #include "support/sleepers.hpp"
 #include "support/waiting.hpp"
@@ -167,4 +170,95 @@ TEST_CASE("a reader becomes the writer after another one of its object has ended
     CHECK(m.try_upgrade());
     CHECK(redis.inner.left() == 0);
     CHECK(m.owns_lock());
+}
+
+TEST_CASE("readers share a grant also after a thread that wrote nothing has asked to read on") {
+    scripted_connection redis{granted("", 30'000)};
+    distlock::shared_mutex m{redis, "orders", {.renew = false, .local_budget = 1h}};
+    m.lock_shared();
+    std::error_code ec;
+    CHECK_FALSE(m.downgrade(ec));
+    CHECK(ec == errc::not_held);
+    bool reads = false;
+    std::jthread([&] { reads = m.lock_shared(ec) && m.unlock_shared() == release_outcome::released; }).join();
+    CHECK(reads);
+    CHECK(redis.commands().size() == 1);
+    redis.then(reply::integer(1));
+    CHECK(m.unlock_shared() == release_outcome::released);
+}
+
+TEST_CASE("a child does not read on where its parent writes") {
+    scripted_connection redis{reply::status("OK"), reply::integer(1)};
+    distlock::shared_mutex m{redis, "orders", {.renew = false}};
+    m.lock();
+    CHECK(in_child([&] {
+        std::error_code ec;
+        return !m.downgrade(ec) && ec == errc::wrong_process;
+    }));
+    CHECK(m.unlock() == release_outcome::released);
+}
+
+namespace {
+
+// Keeps the first that asks waiting and grants whatever the others want, until it is to answer.
+struct slow_for_the_first {
+    reply execute(const command&) {
+        const bool is_first = asked.fetch_add(1) == 0;
+        while (is_first && !answers) std::this_thread::yield();
+        if (is_first) return reply::status("OK");
+        return answers ? reply::integer(1) : granted("", 30'000);
+    }
+    std::atomic<int> asked{0};
+    std::atomic<bool> answers{false};
+};
+
+}  // namespace
+
+// The server alone knows who comes first: the writer's request may be there before theirs.
+TEST_CASE("readers do not share a grant while a writer of their object waits") {
+    slow_for_the_first server;
+    distlock::shared_mutex m{server, "orders", {.renew = false, .local_budget = 1h}};
+    std::atomic<int> reading{0};
+    const auto read = [&] {
+        m.lock_shared();
+        ++reading;
+        while (!server.answers) std::this_thread::yield();
+        m.unlock_shared();
+    };
+    sleeper writer([&] {
+        m.lock();
+        m.unlock();
+    });
+    CHECK(eventually([&] { return server.asked == 1; }));
+    sleeper first(read);
+    CHECK(eventually([&] { return reading == 1; }));
+    sleeper second(read);
+    CHECK(eventually([&] { return reading == 2; }));
+    CHECK(server.asked == 3);
+    server.answers = true;
+}
+
+TEST_CASE("readers and writers, and permits, have no options that a mutex may not have") {
+    struct timed {
+        reply execute(const command&) { return reply::nil(); }
+        std::chrono::milliseconds command_timeout() const { return 200ms; }
+    };
+    timed redis;
+    const auto code = [](auto make) {
+        try {
+            make();
+        } catch (const distlock::error& e) {
+            return e.code();
+        }
+        return std::error_code();
+    };
+    const auto refusals = [&](const distlock::lock_options& options) {
+        return std::pair(code([&] { distlock::shared_mutex(redis, "orders", options); }),
+                         code([&] { distlock::counting_semaphore(redis, "orders", 3, options); }));
+    };
+    const auto both = [](errc why) { return std::pair(make_error_code(why), make_error_code(why)); };
+    CHECK(refusals({.lease = 0s}) == both(errc::invalid_lease));
+    CHECK(refusals({.lease = 150ms}) == both(errc::invalid_lease));  // the command time-out is 200 ms
+    CHECK(refusals({.patience = -1ms}) == both(errc::invalid_option));
+    CHECK(refusals({.lease = 30s}) == std::pair(std::error_code(), std::error_code()));
 }

@@ -12,11 +12,13 @@ Prints `killed <number> <place>: <change>: by <case>: <assertion>` for each, `sa
 
 --only plants some of them, --programs runs some of the tests only; --list builds nothing, --build stops after that. Works in
 build/random_faults, DISTLOCK_JOBS at a time, and keeps there what it knows: run again it goes on where it was, and with --again what
-survived meets all tests once more. Remove results.jsonl and reached.jsonl there to begin anew. It takes hours.
+survived meets all tests once more, also what is explained. --seconds leaves the longer tests out, and they are not counted as tried.
+Remove results.jsonl and reached.jsonl there to begin anew. It takes hours.
 """
 import argparse
 import concurrent.futures
 import json
+import math
 import os
 import pathlib
 import random
@@ -80,6 +82,7 @@ OPERATORS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==",
 # The quick ones first.
 PROGRAMS = ["distlock_unit_tests", "distlock_simulate", "distlock_contract_tests", "distlock_server_tests", "distlock_tls_tests",
             "distlock_fault_tests"]
+QUICK = PROGRAMS[:2]
 SIMULATIONS = ["--events 300000", "--family --events 300000"]
 
 
@@ -321,18 +324,20 @@ def found_by(case, fault):
     return f"{case.program}: {case.name}: {failure(said)}" if said else None
 
 
-def judge(fault, program, of):
-    """What finds the fault among the cases of one program that come to it, the short ones first."""
-    of = sorted((c for c in of if c.program == program and fault in c.reached), key=lambda c: c.took)
-    several = 40 if program == "distlock_unit_tests" else 1
-    for i in range(0, len(of), several):
-        some = of[i : i + several]
-        if several > 1 and not run(program, [c.name for c in some], 10 + 5 * sum(c.took for c in some), fault):
+def judge(fault, of, seconds):
+    """What finds the fault among these cases, the short ones first, and for `seconds` only; and the cases that were not tried."""
+    of = sorted((c for c in of if fault in c.reached), key=lambda c: (QUICK.index(c.program) if c.program in QUICK else len(QUICK), c.took))
+    while of and seconds > 0:
+        some, of = of[:1], of[1:]
+        while of and len(some) < 40 and {some[0].program, of[0].program} == {"distlock_unit_tests"}:
+            some, of = [*some, of[0]], of[1:]
+        seconds -= sum(c.took for c in some)
+        if len(some) > 1 and not run(some[0].program, [c.name for c in some], 10 + 5 * sum(c.took for c in some), fault):
             continue
         for case in some:
             if by := found_by(case, fault):
-                return by
-    return None
+                return by, []
+    return None, of
 
 
 def explained():
@@ -350,6 +355,7 @@ def main():
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--build", action="store_true")
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--seconds", type=float, default=math.inf)
     told = parser.parse_args()
     WORK.mkdir(parents=True, exist_ok=True)
     write_tree(WORK, {"switch.hpp": SWITCH})
@@ -364,7 +370,7 @@ def main():
     of = cases([p for p in PROGRAMS if p in told.programs])
     # One line a program tried with a fault: a run that was cut short goes on where it was.
     results = WORK / "results.jsonl"
-    by, tried = {}, set()
+    by, tried, same = {}, set(), explained()
     if results.exists():
         for line in results.read_text().splitlines():
             one = json.loads(line)
@@ -374,18 +380,19 @@ def main():
                     by[one["number"]] = one["by"]
 
     def until_found(number):
-        for program in PROGRAMS:
-            if number in by or program not in told.programs or ((number, program) in tried and not told.again):
-                continue
-            why = judge(number, program, of)
-            with results.open("a") as to:
-                print(json.dumps({"number": number, "fault": str(chosen[number]), "program": program, "by": why}), file=to)
-            if why:
-                by[number] = why
+        programs = [p for p in told.programs if told.again or (number, p) not in tried]
+        if number in by or not programs or (chosen[number].key() in same and not told.again):
+            return number
+        why, left = judge(number, [c for c in of if c.program in programs], told.seconds)
+        with results.open("a") as to:
+            for program in programs:
+                if why or all(c.program != program for c in left):
+                    print(json.dumps({"number": number, "fault": str(chosen[number]), "program": program, "by": why}), file=to)
+        if why:
+            by[number] = why
         return number
 
     wanted = [n for n in chosen if not told.only or n in told.only]
-    same = explained()
     unexplained = 0
     with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
         for number in pool.map(until_found, wanted):

@@ -337,6 +337,26 @@ TEST_CASE("a node that cannot be reached is replaced by the one that the next ma
     CHECK(maps == 2);
 }
 
+TEST_CASE(
+    "a command that could not be sent to its node goes to the one that the next map names, in one call") {
+    const auto nobody = std::to_string(distlock::testing::impl::unused_port());
+    std::atomic<int> maps{0};
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] != "CLUSTER") return found;
+        const std::string map = of.slots({0, 0});
+        return ++maps == 1 ? map.substr(0, map.rfind(':')) + ":" + nobody + "\r\n" : map;
+    });
+    cluster_connection redis{all.uri()};
+    const std::string here = "hello";  // 866
+    const std::string there = "foo";   // 12182
+    CHECK(redis.execute(get(here)).is_string("found"));
+    const auto learned = clk::now();
+    // A map is asked for once in 100 ms.
+    REQUIRE(eventually([&] { return clk::now() - learned > 200ms; }));
+    CHECK(redis.execute(get(there)).is_string("found"));
+    CHECK(maps == 2);
+}
+
 TEST_CASE("a node that left the map is closed") {
     std::atomic<bool> left{false};
     std::atomic<int> ended{0};

@@ -251,6 +251,20 @@ TEST_CASE(
     CHECK(eventually([&] { return open == 1; }));
 }
 
+TEST_CASE("a subscription that a node does not answer is made on another socket") {
+    std::atomic<int> asked{0};
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {
+        if (said[0] == "CLUSTER") return of.slots({0, 0});
+        if (said[0] == "SSUBSCRIBE" && asked++ == 0) return "";
+        return to_a_subscriber(said);
+    });
+    cluster_connection redis{all.uri(0, "?command_timeout=100ms")};
+    const auto mine = redis.subscribe(low);
+    const auto took = time_of([&] { CHECK(in_force(mine)); });
+    CHECK(took < 2s);  // sooner than a socket that owes no answer is asked
+    CHECK(asked == 2);
+}
+
 TEST_CASE("what nobody wants any more is given up") {
     const fake_cluster all(2, [](const fake_cluster& of, std::size_t, const words& said) {
         return said[0] == "CLUSTER" ? of.slots({0, 1}) : to_a_subscriber(said);

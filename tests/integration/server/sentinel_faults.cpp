@@ -442,6 +442,35 @@ TEST_CASE("who only holds a lock is told when the old master ends its sockets") 
     CHECK(seen->masters == 1);
 }
 
+TEST_CASE("the Sentinels are asked when the master ends the one socket there is, that for renewals") {
+    std::atomic<bool> ends{false};
+    const fake_server master([&](fake_server::peer& p) {
+        while (const auto cmd = p.next_command()) {
+            if (!p.send(cmd->at(0) == "ROLE" ? "*1\r\n$6\r\nmaster\r\n" : "+OK\r\n")) return;
+            if (cmd->at(0) == "ROLE") continue;
+            while (!ends) {
+                if (!p.nap(1ms)) return;
+            }
+            return p.close();
+        }
+    });
+    const fake_sentinel one(master.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    const command renewal{distlock::argument("PING")};
+    reply answer;
+    c.pipeline({&renewal, 1}, {&answer, 1});
+    REQUIRE(answer.is_status("OK"));
+    const auto asked = one.server().commands("SENTINEL");
+    c.follow();
+    CHECK(one.server().commands("SENTINEL") == asked);
+    ends = true;
+    CHECK(eventually([&] {
+        c.follow();
+        return one.server().commands("SENTINEL") > asked;
+    }));
+    CHECK(master.accepted() == 1);
+}
+
 TEST_CASE("a master goes on at its own speed though all Sentinels have fallen silent") {
     redis_server master(redis_server_options{.tcp = true});
     std::atomic<bool> silent{false};
