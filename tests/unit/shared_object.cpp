@@ -187,15 +187,32 @@ TEST_CASE("readers share a grant also after a thread that wrote nothing has aske
     CHECK(m.unlock_shared() == release_outcome::released);
 }
 
-TEST_CASE("a child does not read on where its parent writes") {
-    scripted_connection redis{reply::status("OK"), reply::integer(1)};
+TEST_CASE("a child neither reads on where its parent writes nor writes where it reads") {
+    scripted_connection redis{reply::status("OK"), reply::integer(1), granted("", 30'000), reply::integer(1)};
     distlock::shared_mutex m{redis, "orders", {.renew = false}};
+    std::error_code ec;
     m.lock();
-    CHECK(in_child([&] {
-        std::error_code ec;
-        return !m.downgrade(ec) && ec == errc::wrong_process;
-    }));
+    CHECK(in_child([&] { return !m.downgrade(ec) && ec == errc::wrong_process; }));
     CHECK(m.unlock() == release_outcome::released);
+    m.lock_shared();
+    CHECK(in_child([&] { return !m.try_upgrade(ec) && ec == errc::wrong_process; }));
+    CHECK(m.unlock_shared() == release_outcome::released);
+}
+
+TEST_CASE("a reader's guard that is assigned ends its own and has all of the other's, which has none") {
+    scripted_connection redis{granted("7", 30'000), granted("8", 30'000), reply::integer(1)};
+    distlock::shared_mutex first{redis, "orders", {.renew = false, .fencing = true}};
+    distlock::shared_mutex second{redis, "prices", {.renew = false, .fencing = true}};
+    distlock::shared_scoped_lock one(first);
+    distlock::shared_scoped_lock other(second);
+    one = std::move(other);
+    CHECK(redis.left() == 0);
+    CHECK(one.name() == "prices");
+    CHECK(one.owns_lock());
+    CHECK(one.fencing_token() == 8);
+    CHECK_FALSE(other.owns_lock());  // NOLINT: what is left of it is promised
+    CHECK(other.fencing_token() == 0);
+    redis.then(reply::integer(1));
 }
 
 namespace {

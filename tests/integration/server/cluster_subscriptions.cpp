@@ -265,6 +265,27 @@ TEST_CASE("a subscription that a node does not answer is made on another socket"
     CHECK(asked == 2);
 }
 
+// By itself it looks once a second.
+TEST_CASE("a new socket is asked for at once where messages are not trusted any more while somebody reads") {
+    const fake_cluster all(1, [](const fake_cluster& of, std::size_t, const words& said) {
+        return said[0] == "CLUSTER" ? of.slots({0, 0}) : to_a_subscriber(said);
+    });
+    cluster_connection redis{all.uri()};
+    const auto mine = redis.subscribe(low);
+    const std::jthread reading([&](const std::stop_token& stop) {
+        listener none(mine, "no message");
+        while (!stop.stop_requested()) none.wait(clk::now() + 20s, stop);
+    });
+    CHECK(eventually([&] { return mine->confirmations() == 1; }));
+    const auto took = time_of([&] {
+        for (std::uint64_t times = 2; times <= 6; ++times) {
+            mine->reconnect();
+            CHECK(eventually([&] { return mine->confirmations() == times; }));
+        }
+    });
+    CHECK(took < 2s);
+}
+
 TEST_CASE("what nobody wants any more is given up") {
     const fake_cluster all(2, [](const fake_cluster& of, std::size_t, const words& said) {
         return said[0] == "CLUSTER" ? of.slots({0, 1}) : to_a_subscriber(said);
