@@ -217,15 +217,18 @@ TEST_CASE("a reader's guard that is assigned ends its own and has all of the oth
 
 namespace {
 
-// Keeps the first that asks waiting and grants whatever the others want, until it is to answer.
+// Keeps the first that asks waiting until it is to answer.
 struct slow_for_the_first {
-    reply execute(const command&) {
+    reply execute(const command& cmd) {
         const bool is_first = asked.fetch_add(1) == 0;
         while (is_first && !answers) std::this_thread::yield();
-        if (is_first) return reply::status("OK");
-        return answers ? reply::integer(1) : granted("", 30'000);
+        if (cmd.argv()[0] == "SET") ++written;
+        if (is_first) return writes ? reply::status("OK") : granted("", 30'000);
+        return answers ? reply::integer(1) : writes ? granted("", 30'000) : taken();
     }
+    const bool writes = true;  // the first one; otherwise the others are told that somebody has it
     std::atomic<int> asked{0};
+    std::atomic<int> written{0};  // requests of writers
     std::atomic<bool> answers{false};
 };
 
@@ -252,6 +255,23 @@ TEST_CASE("readers do not share a grant while a writer of their object waits") {
     sleeper second(read);
     CHECK(eventually([&] { return reading == 2; }));
     CHECK(server.asked == 3);
+    server.answers = true;
+}
+
+TEST_CASE(
+    "a reader whose time is up while another of its object asks is refused by the server, as a reader") {
+    slow_for_the_first server{.writes = false};
+    distlock::shared_mutex m{server, "orders", {.renew = false}};
+    sleeper first([&] {
+        m.lock_shared();
+        m.unlock_shared();
+    });
+    CHECK(eventually([&] { return server.asked == 1; }));
+    std::error_code ec;
+    CHECK_FALSE(m.try_lock_shared_for(20ms, ec));
+    CHECK_FALSE(ec);
+    CHECK(server.asked > 1);
+    CHECK(server.written == 0);
     server.answers = true;
 }
 

@@ -60,6 +60,19 @@ fake_server::script in_role(std::string role) {
     };
 }
 
+/// A service that refuses ROLE, and writes once it is demoted.
+fake_server::script without_role(const std::atomic<bool>& demoted) {
+    return [&demoted](fake_server::peer& p) {
+        while (const auto cmd = p.next_command()) {
+            const char* said =
+                demoted ? "-READONLY You can't write against a read only replica.\r\n" : "+OK\r\n";
+            if (cmd->at(0) == "ROLE")
+                said = "-NOPERM this user has no permissions to run the 'role' command\r\n";
+            if (!p.send(said)) return;
+        }
+    };
+}
+
 /// A Sentinel of few words: of the four questions it answers the first, which suffices for a name, and that after a while.
 fake_server::script slowly(const std::atomic<std::uint16_t>& master, std::chrono::milliseconds pause) {
     return [&master, pause](fake_server::peer& p) {
@@ -181,15 +194,7 @@ TEST_CASE("a server that says it is no master gets no command") {
 
 TEST_CASE("a service that refuses ROLE is a master until it says READONLY, and then another one is asked") {
     std::atomic<bool> demoted{false};
-    const fake_server service([&](fake_server::peer& p) {
-        while (const auto cmd = p.next_command()) {
-            const char* said =
-                demoted ? "-READONLY You can't write against a read only replica.\r\n" : "+OK\r\n";
-            if (cmd->at(0) == "ROLE")
-                said = "-NOPERM this user has no permissions to run the 'role' command\r\n";
-            if (!p.send(said)) return;
-        }
-    });
+    const fake_server service(without_role(demoted));
     fake_sentinel one(service.port(), 1);
     sentinel_connection c(sentinel_uri_of({one.port()}));
     const auto set = [&](const std::string& value) { return c.execute({"SET", "sentinel", value}); };
@@ -200,6 +205,28 @@ TEST_CASE("a service that refuses ROLE is a master until it says READONLY, and t
     CHECK(eventually([&] { return set("c").is_status("OK"); }));
     CHECK(a_server().command({"GET", "sentinel"}) == "c");
     CHECK(service.commands("SET") >= 3);
+}
+
+TEST_CASE(
+    "a pipeline that a server refuses since it is no master any more goes to the next in the same call") {
+    std::atomic<bool> demoted{false};
+    const fake_server service(without_role(demoted));
+    fake_sentinel one(service.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    const auto set = [&](const std::string& value) {
+        const command renewal{"SET", "sentinel", value};
+        reply answer;
+        c.pipeline({&renewal, 1}, {&answer, 1});
+        return answer;
+    };
+    CHECK(set("a").is_status("OK"));
+    const auto asked = distlock::clock::now();
+    one.name(a_server().port(), 2);
+    demoted = true;
+    // The Sentinels are asked ten times a second at most.
+    REQUIRE(eventually([&] { return distlock::clock::now() - asked > 300ms; }));
+    CHECK(set("by pipeline").is_status("OK"));
+    CHECK(a_server().command({"GET", "sentinel"}) == "by pipeline");
 }
 
 TEST_CASE("Sentinels are found through others, and those of the URI are kept") {

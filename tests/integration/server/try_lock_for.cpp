@@ -219,6 +219,29 @@ TEST_CASE("who waits for several is served when the last one is free") {
     CHECK(nothing_left(name));
 }
 
+TEST_CASE("several locks are waited for until a time of any clock, and no longer") {
+    const auto name = fresh_name();
+    account mine(name), others(name);
+    REQUIRE(others.a.try_lock());
+    std::stop_source stop;
+    std::error_code ec;
+    std::atomic<bool> over = false;
+    bool took = true;
+    std::thread waiter([&] {
+        std::shared_lock reads(mine.b, std::defer_lock);
+        const auto until = std::chrono::system_clock::now() + 100ms;
+        took = distlock::try_lock_until(until, stop.get_token(), ec, mine.a, reads);
+        over = true;
+    });
+    CHECK(eventually([&] { return over.load(); }));
+    stop.request_stop();
+    waiter.join();
+    CHECK_FALSE(took);
+    CHECK_FALSE(ec);
+    others.a.unlock();
+    CHECK(nothing_left(name));
+}
+
 TEST_CASE("callers of the same locks do not wait for each other in a circle, and never have one together") {
     const auto name = fresh_name();
     struct span {
