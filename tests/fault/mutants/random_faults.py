@@ -11,9 +11,9 @@ Prints `killed <number> <place>: <change>: by <case>: <assertion>` for each, `sa
 `SURVIVED ...`, and `random faults: K of N killed`. A survivor is a fault that means the same, or lacks its test: somebody has to look.
 
 --only plants some of them, --programs runs some of the tests only; --list builds nothing, --build stops after that. Works in
-build/random_faults, DISTLOCK_JOBS at a time, and keeps there what it knows: run again it goes on where it was, and with --again what
-survived meets all tests once more, also what is explained. --seconds leaves the longer tests out, and they are not counted as tried.
-Remove results.jsonl and reached.jsonl there to begin anew. It takes hours.
+build/random_faults, DISTLOCK_JOBS at a time, and keeps there what it knows: run again it goes on where it was, what survived meets
+the new test cases and those of its program, and with --again all tests once more, also what is explained. --seconds leaves the longer
+tests out, and they are not counted as tried. Remove results.jsonl and reached.jsonl there to begin anew. It takes hours.
 """
 import argparse
 import concurrent.futures
@@ -368,26 +368,28 @@ def main():
     if told.build:
         return 0
     of = cases([p for p in PROGRAMS if p in told.programs])
-    # One line a program tried with a fault: a run that was cut short goes on where it was.
+    # One line a program tried with a fault: a run that was cut short goes on where it was. A new test case has it tried again.
     results = WORK / "results.jsonl"
-    by, tried, same = {}, set(), explained()
+    by, tried, same = {}, {}, explained()
+    coming = {(n, p): sum(n in c.reached for c in of if c.program == p) for n in chosen for p in told.programs}
     if results.exists():
         for line in results.read_text().splitlines():
             one = json.loads(line)
             if str(chosen.get(one["number"])) == one["fault"]:
-                tried.add((one["number"], one["program"]))
+                tried[one["number"], one["program"]] = one["cases"]
                 if one["by"]:
                     by[one["number"]] = one["by"]
 
     def until_found(number):
-        programs = [p for p in told.programs if told.again or (number, p) not in tried]
+        programs = [p for p in told.programs if told.again or tried.get((number, p)) != coming[number, p]]
         if number in by or not programs or (chosen[number].key() in same and not told.again):
             return number
         why, left = judge(number, [c for c in of if c.program in programs], told.seconds)
         with results.open("a") as to:
             for program in programs:
                 if why or all(c.program != program for c in left):
-                    print(json.dumps({"number": number, "fault": str(chosen[number]), "program": program, "by": why}), file=to)
+                    print(json.dumps({"number": number, "fault": str(chosen[number]), "program": program, "cases": coming[number, program],
+                                      "by": why}), file=to)
         if why:
             by[number] = why
         return number

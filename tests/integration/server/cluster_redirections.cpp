@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <pthread.h>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -27,6 +28,7 @@
 #include "support/catch.hpp"
 #include "support/fake_cluster.hpp"
 #include "support/fake_server.hpp"
+#include "support/in_child.hpp"
 #include "support/lease_observers.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
@@ -289,6 +291,51 @@ TEST_CASE("a node that did not answer a pipeline is not waited for by the next, 
         redis.pipeline(commands, replies);
         return replies[0].is_string("found");
     }));
+}
+
+TEST_CASE("the end of a connection does not wait for a node that is just asked whether it lives") {
+    const fake_cluster all(2, [](const fake_cluster& of, std::size_t node, const words& said) -> std::string {
+        if (said[0] == "CLUSTER") return of.slots({0, 1});
+        return node == 1 ? "" : found;
+    });
+    auto redis = std::make_unique<cluster_connection>(all.uri(0, "?command_timeout=1s"));
+    const std::string here = key_at(all, 0);
+    const std::string there = key_at(all, 1);
+    const std::vector<command> commands{get(here), get(there)};
+    std::vector<reply> replies(2);
+    redis->pipeline(commands, replies);
+    redis->pipeline(commands, replies);
+    CHECK(replies[0].is_string("found"));
+    CHECK(replies[1].is(reply_kind::not_sent));
+    CHECK(eventually([&] { return all.node(1).commands("PING") == 1; }));
+    CHECK(time_of([&] { redis.reset(); }) < 500ms);
+}
+
+// It was never asked again.
+TEST_CASE("where no thread can ask a silent node whether it lives, every other pipeline tries it") {
+    const fake_cluster all(2, [](const fake_cluster& of, std::size_t node, const words& said) -> std::string {
+        if (said[0] == "CLUSTER") return of.slots({0, 1});
+        return node == 1 ? "" : found;
+    });
+    const std::string here = key_at(all, 0);
+    const std::string there = key_at(all, 1);
+    CHECK(in_child([&] {
+        pthread_attr_t endless;
+        pthread_attr_init(&endless);
+        pthread_attr_setstacksize(&endless, std::size_t{1} << 48U);  // refused to root, too
+        pthread_setattr_default_np(&endless);
+        cluster_connection redis{all.uri()};
+        const std::vector<command> commands{get(here), get(there)};
+        std::vector<reply> replies(2);
+        bool good = true;
+        for (int i = 0; i < 5; ++i) {
+            redis.pipeline(commands, replies);
+            good = good && replies[0].is_string("found") && !replies[1].answered();
+        }
+        return good;
+    }));
+    CHECK(eventually([&] { return all.node(1).commands("GET") == 3; }));
+    CHECK(all.node(1).commands("PING") == 0);
 }
 
 TEST_CASE("a node that did not answer is the last one to be asked for a new map") {

@@ -111,6 +111,23 @@ TEST_CASE("a channel that is redirected is heard where its slot is, whoever knew
     CHECK(in_force(second));
 }
 
+TEST_CASE("a channel that is redirected leaves the others of its node as they are") {
+    const fake_cluster all(2, [](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "CLUSTER") return of.slots({0, 0});
+        if (said[0] == "SSUBSCRIBE" && said[1] == high && node == 0) return of.moved(hash_slot(high), 1);
+        return to_a_subscriber(said);
+    });
+    cluster_connection redis{all.uri()};
+    const auto stays = redis.subscribe(low);
+    CHECK(in_force(stays));
+    const auto goes = redis.subscribe(high);
+    CHECK(in_force(goes));
+    CHECK(stays->in_force());
+    CHECK(stays->confirmations() == 1);
+    CHECK(all.node(0).commands("SSUBSCRIBE") == 2);
+    CHECK(all.node(1).commands("SSUBSCRIBE") == 1);
+}
+
 TEST_CASE("a channel whose slot leaves its node is heard on the next one") {
     std::atomic<int> subscribed{0};
     std::atomic<bool> moved{false};
