@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <poll.h>
 #include <pthread.h>
 #include <stop_token>
 #include <string>
@@ -402,6 +403,21 @@ TEST_CASE(
     REQUIRE(eventually([&] { return clk::now() - learned > 200ms; }));
     CHECK(redis.execute(get(there)).is_string("found"));
     CHECK(maps == 2);
+}
+
+TEST_CASE("the map is not asked for again as long as the nodes answer") {
+    const fake_cluster all(2, honest_but_for_the_map({0, 1}));
+    cluster_connection redis{all.uri()};
+    const std::string here = key_at(all, 0);
+    const std::string there = key_at(all, 1);
+    // Time enough to ask for it five times.
+    for (const auto until = clk::now() + 500ms; clk::now() < until;) {
+        CHECK(redis.execute(get(here)).is_string("found"));
+        CHECK(redis.execute(get(there)).is_string("found"));
+        redis.follow();
+        ::poll(nullptr, 0, 10);
+    }
+    CHECK(all.commands("CLUSTER") == 1);
 }
 
 TEST_CASE("a node that left the map is closed") {

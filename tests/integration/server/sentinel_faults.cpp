@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <poll.h>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -467,6 +468,20 @@ TEST_CASE("who only holds a lock is told when the old master ends its sockets") 
     CHECK(master.command({"CLIENT", "KILL", "TYPE", "normal"}) != "0");
     CHECK(time_of([&] { CHECK(eventually([&] { return seen->losses == 1; })); }) < 300ms + timing_tolerance);
     CHECK(seen->masters == 1);
+}
+
+TEST_CASE("the Sentinels are left in peace as long as their master answers") {
+    const fake_sentinel one(a_server().port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    REQUIRE(ping(c).is_status("PONG"));
+    const auto asked = one.server().commands("SENTINEL");
+    // Time enough to ask them five times.
+    for (const auto until = distlock::clock::now() + 500ms; distlock::clock::now() < until;) {
+        CHECK(ping(c).is_status("PONG"));
+        c.follow();
+        ::poll(nullptr, 0, 10);
+    }
+    CHECK(one.server().commands("SENTINEL") == asked);
 }
 
 TEST_CASE("the Sentinels are asked when the master ends the one socket there is, that for renewals") {
