@@ -6,6 +6,7 @@
 #include <memory>
 #include <new>
 #include <poll.h>
+#include <stop_token>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -511,6 +512,36 @@ TEST_CASE("the Sentinels are asked when the master ends the one socket there is,
         return one.server().commands("SENTINEL") > asked;
     }));
     CHECK(master.accepted() == 1);
+}
+
+TEST_CASE("who only waits for messages waits at the new master when a Sentinel says that it changed") {
+    const auto publishes = [](fake_server::peer& p) {
+        while (const auto cmd = p.next_command()) {
+            const std::string& word = cmd->at(0);
+            std::string said = "+OK\r\n";
+            if (word == "ROLE") said = "*1\r\n$6\r\nmaster\r\n";
+            if (word == "SUBSCRIBE") said = "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n";
+            if (word == "SSUBSCRIBE") said = "*3\r\n$10\r\nssubscribe\r\n$4\r\nnews\r\n:1\r\n";
+            if (word == "PING") said = "*2\r\n$4\r\npong\r\n$0\r\n\r\n";
+            if (!p.send(said)) return;
+        }
+    };
+    const fake_server old(publishes);
+    const fake_server next(publishes);
+    fake_sentinel one(old.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    const auto news = c.subscribe("news");
+    const std::jthread reading([&](const std::stop_token& stop) {
+        distlock::listener none(news, "no message");
+        while (!stop.stop_requested()) none.wait(distlock::clock::now() + 20s, stop);
+    });
+    CHECK(eventually([&] { return old.commands("SUBSCRIBE") == 1 && news->in_force(); }));
+    // They are asked ten times a second at most.
+    const auto asked = distlock::clock::now();
+    CHECK(eventually([&] { return distlock::clock::now() - asked > 300ms; }));
+    one.name(next.port(), 2);
+    one.announce();
+    CHECK(eventually([&] { return next.commands("SUBSCRIBE") > 0 && news->in_force(); }));
 }
 
 TEST_CASE("a master goes on at its own speed though all Sentinels have fallen silent") {
