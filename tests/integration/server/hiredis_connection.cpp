@@ -520,3 +520,14 @@ TEST_CASE("no message of a connection holds the password") {
     CHECK_THAT(all, !contains_text(canary));
     CHECK_THAT(all, contains_text("anna"));
 }
+
+TEST_CASE("of a host that has no address the system's reason is told") {
+    const std::string name(64, 'h');  // no label of a name may be so long
+    hiredis_connection redis("redis://" + name);
+    const auto said = redis.execute({distlock::argument("PING")});
+    CHECK(said.is(distlock::reply_kind::not_sent));
+    CHECK(said.cause() == distlock::errc::unreachable);
+    const std::string shown = "redis://" + name + ":6379/0: ";
+    CHECK_THAT(said.text(), contains_text(shown));
+    CHECK(said.text().size() > shown.size());
+}

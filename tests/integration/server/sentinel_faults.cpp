@@ -571,6 +571,29 @@ TEST_CASE("a master goes on at its own speed though all Sentinels have fallen si
     CHECK(relay.accepted() <= asked + 2);
 }
 
+TEST_CASE(
+    "Sentinels that were asked in vain are left in peace for a second, also where callers may be stopped") {
+    const std::atomic<std::uint16_t> master = dead_port();
+    std::atomic<bool> silent{false};
+    const fake_server relay([&](fake_server::peer& p) {
+        if (silent) return static_cast<void>(p.wait_for_end());
+        slowly(master, 0ms)(p);
+    });
+    sentinel_connection c(sentinel_uri_of({relay.port()}, "", "?connect_timeout=50ms&command_timeout=50ms"));
+    CHECK(eventually([&] { return !ping(c).answered() && relay.accepted() > 0; }));
+    silent = true;
+    const auto asked = relay.accepted();
+    const std::stop_source stop;
+    const auto token = stop.get_token();
+    for (const auto until = distlock::clock::now() + 1500ms; distlock::clock::now() < until;) {
+        command alive{distlock::argument("PING")};
+        alive.until(token);
+        CHECK_FALSE(c.execute(alive).answered());
+        ::poll(nullptr, 0, 5);
+    }
+    CHECK(relay.accepted() <= asked + 3);
+}
+
 TEST_CASE("a child after fork() can only destroy the connection") {
     const fake_sentinel one(a_server().port(), 1);
     sentinel_connection c(sentinel_uri_of({one.port()}));

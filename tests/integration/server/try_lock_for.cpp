@@ -117,6 +117,25 @@ TEST_CASE("a mutex, a reader and permits that are free are taken by one command"
     CHECK(mine.a.unlock() == distlock::release_outcome::released);
 }
 
+TEST_CASE("two locks that are free are taken by one command, and so is one alone") {
+    const redis_server server;
+    const auto name = fresh_name();
+    account mine(name, server);
+    for (const bool warm : {false, true}) {
+        const auto before = scripts_called(server);
+        std::shared_lock reads(mine.b, std::defer_lock);
+        REQUIRE(distlock::try_lock_for(1s, mine.a, reads));
+        if (warm) CHECK(scripts_called(server) - before == 1);
+        CHECK(mine.a.owns_lock());
+        CHECK(reads.owns_lock());
+        CHECK(mine.a.unlock() == distlock::release_outcome::released);
+    }
+    permit slot(mine.c, std::defer_lock, 2);
+    REQUIRE(distlock::try_lock_for(1s, slot));
+    CHECK(slot.n() == 2);
+    CHECK(slot.remaining() > 0s);
+}
+
 TEST_CASE("what was taken together is released one by one, and renewed until then") {
     const auto name = fresh_name();
     const lock_options brief{.lease = 300ms, .release = distlock::confirmed};
