@@ -522,12 +522,10 @@ TEST_CASE("no message of a connection holds the password") {
 }
 
 TEST_CASE("of a host that has no address the system's reason is told") {
-    const std::string name(64, 'h');  // no label of a name may be so long
-    hiredis_connection redis("redis://" + name);
+    // No label of a name may be so long.
+    hiredis_connection redis("redis://" + std::string(64, 'h'));
     const auto said = redis.execute({distlock::argument("PING")});
     CHECK(said.is(distlock::reply_kind::not_sent));
     CHECK(said.cause() == distlock::errc::unreachable);
-    const std::string shown = "redis://" + name + ":6379/0: ";
-    CHECK_THAT(said.text(), contains_text(shown));
-    CHECK(said.text().size() > shown.size());
+    CHECK_THAT(said.text(), contains_text(::gai_strerror(EAI_NONAME)));
 }
