@@ -13,6 +13,7 @@
 #include <distlock/net/receipt.hpp>
 #include <distlock/shared_mutex.hpp>
 #include <distlock/shared_scoped_lock.hpp>
+#include <distlock/testing/manual_clock.hpp>
 #include <distlock/testing/scripted_connection.hpp>
 
 #include "support/allocations.hpp"
@@ -28,6 +29,7 @@ using distlock::command;
 using distlock::errc;
 using distlock::release_outcome;
 using distlock::reply;
+using distlock::testing::manual_clock;
 using distlock::testing::scripted_connection;
 using handoff_answers::granted;
 using handoff_answers::taken;
@@ -273,6 +275,34 @@ TEST_CASE(
     CHECK(server.asked > 1);
     CHECK(server.written == 0);
     server.answers = true;
+}
+
+TEST_CASE(
+    "a reader that has no patience shares the trouble of another of its object, and asks nobody itself") {
+    manual_clock::reset();
+    struct busy_server {
+        reply execute(const command&) {
+            ++asked;
+            while (!answers) std::this_thread::yield();
+            return reply::error("LOADING the dataset");
+        }
+        std::atomic<int> asked{0};
+        std::atomic<bool> answers{false};
+    };
+    busy_server server;
+    distlock::shared_mutex<busy_server, manual_clock> m{server, "orders", {.renew = false, .patience = 0ms}};
+    std::error_code of_first;
+    std::error_code of_second;
+    sleeper first([&] { m.lock_shared(of_first); });
+    CHECK(eventually([&] { return server.asked == 1; }));
+    sleeper second([&] { m.lock_shared(of_second); });
+    CHECK(second.sleeps());
+    server.answers = true;
+    first.join();
+    second.join();
+    CHECK(of_first == errc::unavailable);
+    CHECK(of_second == errc::unavailable);
+    CHECK(server.asked == 1);
 }
 
 TEST_CASE("readers and writers, and permits, have no options that a mutex may not have") {
