@@ -128,6 +128,20 @@ TEST_CASE("a callback that blocks delays no deadline and no other callback") {
     of.timer.cancel(first);
 }
 
+// It waited until the pool lost patience with threads that were not there.
+TEST_CASE("a callback that finds no thread has one at once") {
+    auto shortest = clock::duration::max();
+    for (int i = 0; i < 50; ++i) {
+        std::atomic<time_point> ran{time_point{}};
+        real_fixture of;
+        const auto posted = clock::now();
+        post(of, [&] { ran = clock::now(); });
+        REQUIRE(eventually([&] { return ran.load() != time_point{}; }));
+        shortest = std::min(shortest, ran.load() - posted);
+    }
+    CHECK(shortest < 4ms);  // by itself it looks every 5 ms
+}
+
 TEST_CASE("a callback that throws ends nothing but itself") {
     std::atomic<int> ran{0};
     real_fixture of;

@@ -252,3 +252,16 @@ TEST_CASE("too few replicas are counted in the error text, and the lock is left 
     CHECK(s.result().cause == errc::not_replicated);
     CHECK(s.result().trouble == "1 of 2 replicas have it");
 }
+
+TEST_CASE("too few replicas that acknowledge a claim are counted in the error text, too") {
+    stepped s(dialect, replicated());
+    s.begin();
+    s.answer(taken, reply::integer(2));
+    s.answer(ok);
+    const auto token = s.token_now();
+    s.answer(reply::integer(1), reply::integer(1));
+    CHECK(s.next.what == kind::done);
+    CHECK(leaves(s.next, token, false));
+    CHECK(s.result().cause == errc::not_replicated);
+    CHECK(s.result().trouble == "1 of 2 replicas have it");
+}

@@ -4,6 +4,7 @@
 #include <latch>
 #include <memory>
 #include <set>
+#include <stop_token>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -97,6 +98,37 @@ TEST_CASE("a child after fork() is told so while a thread of its parent asks for
     redis.go_on.count_down();
     asks.join();
     CHECK(had);
+}
+
+TEST_CASE("whoever names no number of permits asks for one") {
+    struct generous {
+        reply execute(const distlock::command& cmd) {
+            const auto& leave = distlock::detail::permit_leave;
+            const bool ends = cmd.argv()[1] == leave.sha1() || cmd.argv()[1] == leave.text();
+            return ends ? reply::integer(1) : granted("", 30'000);
+        }
+    };
+    generous server;
+    distlock::counting_semaphore pool{server, "pool", 3, {.renew = false}};
+    const auto soon = distlock::clock::now() + std::chrono::hours(1);
+    const std::chrono::hours timeout{1};
+    const std::stop_token stop;
+    std::error_code ec;
+    CHECK(pool.acquire().n() == 1);
+    CHECK(pool.acquire(stop).n() == 1);
+    CHECK(pool.acquire(ec).n() == 1);
+    CHECK(pool.acquire(stop, ec).n() == 1);
+    CHECK(pool.try_acquire().value().n() == 1);
+    CHECK(pool.try_acquire(stop).value().n() == 1);
+    CHECK(pool.try_acquire(ec).value().n() == 1);
+    CHECK(pool.try_acquire(stop, ec).value().n() == 1);
+    CHECK(pool.try_acquire_for(timeout).value().n() == 1);
+    CHECK(pool.try_acquire_for(timeout, stop).value().n() == 1);
+    CHECK(pool.try_acquire_for(timeout, ec).value().n() == 1);
+    CHECK(pool.try_acquire_for(timeout, stop, ec).value().n() == 1);
+    CHECK(pool.try_acquire_until(soon).value().n() == 1);
+    CHECK(pool.try_acquire_until(soon, stop).value().n() == 1);
+    CHECK(pool.try_acquire_until(soon, ec).value().n() == 1);
 }
 
 // It was told that they are out.

@@ -136,6 +136,14 @@ TEST_CASE("a report of a semaphore says how many have permits and how many wait"
     CHECK_FALSE(about.read_inspect(
         reply::array({reply::integer(3), reply::integer(900), reply::integer(2), reply::string("8")})));
     CHECK_FALSE(about.was_forced(reply::integer(1), owner));
+    // Less than a millisecond is left; then they have no TTL.
+    const auto remaining = [&](std::int64_t ttl) {
+        const auto of = about.read_inspect(
+            reply::array({reply::integer(3), reply::integer(ttl), reply::integer(2), reply::integer(8)}));
+        return of ? of->remaining : std::nullopt;
+    };
+    CHECK(remaining(0) == 0ms);
+    CHECK_FALSE(remaining(-1));
 }
 
 TEST_CASE("each script of the semaphore states its contract first, and its digest is that of its text") {

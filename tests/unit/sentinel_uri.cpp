@@ -69,6 +69,12 @@ TEST_CASE("rediss+sentinel is TLS for Sentinels and masters, and valkey the same
     CHECK(parse_sentinel_uri("valkey+sentinel://h/m").master.scheme == uri_scheme::tcp);
 }
 
+TEST_CASE("the name of a master is taken up to its length and not beyond") {
+    const std::string name(253, 'm');
+    CHECK(parse_sentinel_uri("redis+sentinel://h/" + name).master_name == name);
+    CHECK_THAT(refusal("redis+sentinel://h/" + name + "m"), contains_text("the name of the master"));
+}
+
 TEST_CASE("what is shown of a URI of Sentinels holds no password") {
     CHECK(
         redacted(parse_sentinel_uri("redis+sentinel://wor%20ker:secret@s1,[::1]:7001/m?db=2&sentinel_user=a&"

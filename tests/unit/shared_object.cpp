@@ -10,6 +10,8 @@
 #include <thread>
 #include <utility>
 
+#include <distlock/base/error.hpp>
+#include <distlock/counting_semaphore.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/net/receipt.hpp>
 #include <distlock/shared_mutex.hpp>
@@ -22,6 +24,7 @@
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "support/handoff_answers.hpp"
+#include "support/in_child.hpp"
 #include "support/late_posts.hpp"
 #include "support/sleepers.hpp"
 #include "support/waiting.hpp"
@@ -31,6 +34,7 @@ using distlock::command;
 using distlock::errc;
 using distlock::release_outcome;
 using distlock::reply;
+using distlock::testing::manual_clock;
 using distlock::testing::scripted_connection;
 using handoff_answers::granted;
 using handoff_answers::taken;
@@ -175,6 +179,162 @@ TEST_CASE("a reader becomes the writer after another one of its object has ended
     CHECK(m.owns_lock());
 }
 
+TEST_CASE("readers share a grant also after a thread that wrote nothing has asked to read on") {
+    scripted_connection redis{granted("", 30'000)};
+    distlock::shared_mutex m{redis, "orders", {.renew = false, .local_budget = 1h}};
+    m.lock_shared();
+    std::error_code ec;
+    CHECK_FALSE(m.downgrade(ec));
+    CHECK(ec == errc::not_held);
+    bool reads = false;
+    std::jthread([&] { reads = m.lock_shared(ec) && m.unlock_shared() == release_outcome::released; }).join();
+    CHECK(reads);
+    CHECK(redis.commands().size() == 1);
+    redis.then(reply::integer(1));
+    CHECK(m.unlock_shared() == release_outcome::released);
+}
+
+TEST_CASE("a child neither reads on where its parent writes nor writes where it reads") {
+    scripted_connection redis{reply::status("OK"), reply::integer(1), granted("", 30'000), reply::integer(1)};
+    distlock::shared_mutex m{redis, "orders", {.renew = false}};
+    std::error_code ec;
+    m.lock();
+    CHECK(in_child([&] { return !m.downgrade(ec) && ec == errc::wrong_process; }));
+    CHECK(m.unlock() == release_outcome::released);
+    m.lock_shared();
+    CHECK(in_child([&] { return !m.try_upgrade(ec) && ec == errc::wrong_process; }));
+    CHECK(m.unlock_shared() == release_outcome::released);
+}
+
+TEST_CASE("a reader's guard that is assigned ends its own and has all of the other's, which has none") {
+    scripted_connection redis{granted("7", 30'000), granted("8", 30'000), reply::integer(1)};
+    distlock::shared_mutex first{redis, "orders", {.renew = false, .fencing = true}};
+    distlock::shared_mutex second{redis, "prices", {.renew = false, .fencing = true}};
+    distlock::shared_scoped_lock one(first);
+    distlock::shared_scoped_lock other(second);
+    one = std::move(other);
+    CHECK(redis.left() == 0);
+    CHECK(one.name() == "prices");
+    CHECK(one.owns_lock());
+    CHECK(one.fencing_token() == 8);
+    CHECK_FALSE(other.owns_lock());  // NOLINT: what is left of it is promised
+    CHECK(other.fencing_token() == 0);
+    redis.then(reply::integer(1));
+}
+
+namespace {
+
+// Keeps the first that asks waiting until it is to answer.
+struct slow_for_the_first {
+    reply execute(const command& cmd) {
+        const bool is_first = asked.fetch_add(1) == 0;
+        while (is_first && !answers) std::this_thread::yield();
+        if (cmd.argv()[0] == "SET") ++written;
+        if (is_first) return writes ? reply::status("OK") : granted("", 30'000);
+        return answers ? reply::integer(1) : writes ? granted("", 30'000) : taken();
+    }
+    const bool writes = true;  // the first one; otherwise the others are told that somebody has it
+    std::atomic<int> asked{0};
+    std::atomic<int> written{0};  // requests of writers
+    std::atomic<bool> answers{false};
+};
+
+}  // namespace
+
+// The server alone knows who comes first: the writer's request may be there before theirs.
+TEST_CASE("readers do not share a grant while a writer of their object waits") {
+    slow_for_the_first server;
+    distlock::shared_mutex m{server, "orders", {.renew = false, .local_budget = 1h}};
+    std::atomic<int> reading{0};
+    const auto read = [&] {
+        m.lock_shared();
+        ++reading;
+        while (!server.answers) std::this_thread::yield();
+        m.unlock_shared();
+    };
+    sleeper writer([&] {
+        m.lock();
+        m.unlock();
+    });
+    CHECK(eventually([&] { return server.asked == 1; }));
+    sleeper first(read);
+    CHECK(eventually([&] { return reading == 1; }));
+    sleeper second(read);
+    CHECK(eventually([&] { return reading == 2; }));
+    CHECK(server.asked == 3);
+    server.answers = true;
+}
+
+TEST_CASE(
+    "a reader whose time is up while another of its object asks is refused by the server, as a reader") {
+    slow_for_the_first server{.writes = false};
+    distlock::shared_mutex m{server, "orders", {.renew = false}};
+    sleeper first([&] {
+        m.lock_shared();
+        m.unlock_shared();
+    });
+    CHECK(eventually([&] { return server.asked == 1; }));
+    std::error_code ec;
+    CHECK_FALSE(m.try_lock_shared_for(20ms, ec));
+    CHECK_FALSE(ec);
+    CHECK(server.asked > 1);
+    CHECK(server.written == 0);
+    server.answers = true;
+}
+
+TEST_CASE(
+    "a reader that has no patience shares the trouble of another of its object, and asks nobody itself") {
+    manual_clock::reset();
+    struct busy_server {
+        reply execute(const command&) {
+            ++asked;
+            while (!answers) std::this_thread::yield();
+            return reply::error("LOADING the dataset");
+        }
+        std::atomic<int> asked{0};
+        std::atomic<bool> answers{false};
+    };
+    busy_server server;
+    distlock::shared_mutex<busy_server, manual_clock> m{server, "orders", {.renew = false, .patience = 0ms}};
+    std::error_code of_first;
+    std::error_code of_second;
+    sleeper first([&] { m.lock_shared(of_first); });
+    CHECK(eventually([&] { return server.asked == 1; }));
+    sleeper second([&] { m.lock_shared(of_second); });
+    CHECK(second.sleeps());
+    server.answers = true;
+    first.join();
+    second.join();
+    CHECK(of_first == errc::unavailable);
+    CHECK(of_second == errc::unavailable);
+    CHECK(server.asked == 1);
+}
+
+TEST_CASE("readers and writers, and permits, have no options that a mutex may not have") {
+    struct timed {
+        reply execute(const command&) { return reply::nil(); }
+        std::chrono::milliseconds command_timeout() const { return 200ms; }
+    };
+    timed redis;
+    const auto code = [](auto make) {
+        try {
+            make();
+        } catch (const distlock::error& e) {
+            return e.code();
+        }
+        return std::error_code();
+    };
+    const auto refusals = [&](const distlock::lock_options& options) {
+        return std::pair(code([&] { distlock::shared_mutex(redis, "orders", options); }),
+                         code([&] { distlock::counting_semaphore(redis, "orders", 3, options); }));
+    };
+    const auto both = [](errc why) { return std::pair(make_error_code(why), make_error_code(why)); };
+    CHECK(refusals({.lease = 0s}) == both(errc::invalid_lease));
+    CHECK(refusals({.lease = 150ms}) == both(errc::invalid_lease));  // the command time-out is 200 ms
+    CHECK(refusals({.patience = -1ms}) == both(errc::invalid_option));
+    CHECK(refusals({.lease = 30s}) == std::pair(std::error_code(), std::error_code()));
+}
+
 namespace {
 
 // Answers so many readers that ask as it is told to, and every release.
@@ -193,7 +353,6 @@ struct patient_server {
 
 // All readers of an object slept while one of them asked for the next batch.
 TEST_CASE("readers go on joining a batch while one of them asks for the next") {
-    using distlock::testing::manual_clock;
     manual_clock::reset();
     patient_server server;
     distlock::shared_mutex<patient_server, manual_clock> m{

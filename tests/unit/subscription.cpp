@@ -380,6 +380,21 @@ TEST_CASE("a waiter for which the connection's own thread reads is woken by that
     news->reconnect();  // nobody to tell
 }
 
+// It slept to the end of its slice of time.
+TEST_CASE("a confirmation wakes a waiter for which the connection's own thread reads at once") {
+    const auto news = std::make_shared<subscription>("news");
+    const auto took = time_of([&] {
+        for (int i = 0; i < 10; ++i) {
+            waiter one(news, "one");
+            ::poll(nullptr, 0, 5);  // as a rule it sleeps by now
+            news->confirm();
+            REQUIRE(one.returned());
+            CHECK(one.got == woken::by_confirmation);
+        }
+    });
+    CHECK(took < 5s);
+}
+
 TEST_CASE("a hub knows whether anybody listens, and its subscriptions ask for a new socket") {
     channel c;
     CHECK_FALSE(c.hub->awaited());

@@ -8,6 +8,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <poll.h>
+#include <pthread.h>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -28,6 +30,7 @@
 #include "support/catch.hpp"
 #include "support/fake_cluster.hpp"
 #include "support/fake_server.hpp"
+#include "support/in_child.hpp"
 #include "support/lease_observers.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
@@ -292,6 +295,51 @@ TEST_CASE("a node that did not answer a pipeline is not waited for by the next, 
     }));
 }
 
+TEST_CASE("the end of a connection does not wait for a node that is just asked whether it lives") {
+    const fake_cluster all(2, [](const fake_cluster& of, std::size_t node, const words& said) -> std::string {
+        if (said[0] == "CLUSTER") return of.slots({0, 1});
+        return node == 1 ? "" : found;
+    });
+    auto redis = std::make_unique<cluster_connection>(all.uri(0, "?command_timeout=1s"));
+    const std::string here = key_at(all, 0);
+    const std::string there = key_at(all, 1);
+    const std::vector<command> commands{get(here), get(there)};
+    std::vector<reply> replies(2);
+    redis->pipeline(commands, replies);
+    redis->pipeline(commands, replies);
+    CHECK(replies[0].is_string("found"));
+    CHECK(replies[1].is(reply_kind::not_sent));
+    CHECK(eventually([&] { return all.node(1).commands("PING") == 1; }));
+    CHECK(time_of([&] { redis.reset(); }) < 500ms);
+}
+
+// It was never asked again.
+TEST_CASE("where no thread can ask a silent node whether it lives, every other pipeline tries it") {
+    const fake_cluster all(2, [](const fake_cluster& of, std::size_t node, const words& said) -> std::string {
+        if (said[0] == "CLUSTER") return of.slots({0, 1});
+        return node == 1 ? "" : found;
+    });
+    const std::string here = key_at(all, 0);
+    const std::string there = key_at(all, 1);
+    CHECK(in_child([&] {
+        pthread_attr_t endless;
+        pthread_attr_init(&endless);
+        pthread_attr_setstacksize(&endless, std::size_t{1} << 48U);  // refused to root, too
+        pthread_setattr_default_np(&endless);
+        cluster_connection redis{all.uri()};
+        const std::vector<command> commands{get(here), get(there)};
+        std::vector<reply> replies(2);
+        bool good = true;
+        for (int i = 0; i < 5; ++i) {
+            redis.pipeline(commands, replies);
+            good = good && replies[0].is_string("found") && !replies[1].answered();
+        }
+        return good;
+    }));
+    CHECK(eventually([&] { return all.node(1).commands("GET") == 3; }));
+    CHECK(all.node(1).commands("PING") == 0);
+}
+
 TEST_CASE("a node that did not answer is the last one to be asked for a new map") {
     std::atomic<bool> hangs{false};
     std::string map;
@@ -365,6 +413,41 @@ TEST_CASE("a node that cannot be reached is replaced by the one that the next ma
     CHECK(first.cause() == errc::unreachable);
     CHECK(eventually([&] { return redis.execute(get(key)).is_string("found"); }));
     CHECK(maps == 2);
+}
+
+TEST_CASE(
+    "a command that could not be sent to its node goes to the one that the next map names, in one call") {
+    const auto nobody = std::to_string(distlock::testing::impl::unused_port());
+    std::atomic<int> maps{0};
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] != "CLUSTER") return found;
+        const std::string map = of.slots({0, 0});
+        return ++maps == 1 ? map.substr(0, map.rfind(':')) + ":" + nobody + "\r\n" : map;
+    });
+    cluster_connection redis{all.uri()};
+    const std::string here = "hello";  // 866
+    const std::string there = "foo";   // 12182
+    CHECK(redis.execute(get(here)).is_string("found"));
+    const auto learned = clk::now();
+    // A map is asked for once in 100 ms.
+    REQUIRE(eventually([&] { return clk::now() - learned > 200ms; }));
+    CHECK(redis.execute(get(there)).is_string("found"));
+    CHECK(maps == 2);
+}
+
+TEST_CASE("the map is not asked for again as long as the nodes answer") {
+    const fake_cluster all(2, honest_but_for_the_map({0, 1}));
+    cluster_connection redis{all.uri()};
+    const std::string here = key_at(all, 0);
+    const std::string there = key_at(all, 1);
+    // Time enough to ask for it five times.
+    for (const auto until = clk::now() + 500ms; clk::now() < until;) {
+        CHECK(redis.execute(get(here)).is_string("found"));
+        CHECK(redis.execute(get(there)).is_string("found"));
+        redis.follow();
+        ::poll(nullptr, 0, 10);
+    }
+    CHECK(all.commands("CLUSTER") == 1);
 }
 
 TEST_CASE("a node that left the map is closed") {

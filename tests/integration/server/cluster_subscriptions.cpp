@@ -111,6 +111,23 @@ TEST_CASE("a channel that is redirected is heard where its slot is, whoever knew
     CHECK(in_force(second));
 }
 
+TEST_CASE("a channel that is redirected leaves the others of its node as they are") {
+    const fake_cluster all(2, [](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "CLUSTER") return of.slots({0, 0});
+        if (said[0] == "SSUBSCRIBE" && said[1] == high && node == 0) return of.moved(hash_slot(high), 1);
+        return to_a_subscriber(said);
+    });
+    cluster_connection redis{all.uri()};
+    const auto stays = redis.subscribe(low);
+    CHECK(in_force(stays));
+    const auto goes = redis.subscribe(high);
+    CHECK(in_force(goes));
+    CHECK(stays->in_force());
+    CHECK(stays->confirmations() == 1);
+    CHECK(all.node(0).commands("SSUBSCRIBE") == 2);
+    CHECK(all.node(1).commands("SSUBSCRIBE") == 1);
+}
+
 TEST_CASE("a channel whose slot leaves its node is heard on the next one") {
     std::atomic<int> subscribed{0};
     std::atomic<bool> moved{false};
@@ -249,6 +266,41 @@ TEST_CASE(
     CHECK(trusted_once.commands("SSUBSCRIBE") == 2);
     CHECK(open_when_asked == 2);
     CHECK(eventually([&] { return open == 1; }));
+}
+
+TEST_CASE("a subscription that a node does not answer is made on another socket") {
+    std::atomic<int> asked{0};
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {
+        if (said[0] == "CLUSTER") return of.slots({0, 0});
+        if (said[0] == "SSUBSCRIBE" && asked++ == 0) return "";
+        return to_a_subscriber(said);
+    });
+    cluster_connection redis{all.uri(0, "?command_timeout=100ms")};
+    const auto mine = redis.subscribe(low);
+    const auto took = time_of([&] { CHECK(in_force(mine)); });
+    CHECK(took < 2s);  // sooner than a socket that owes no answer is asked
+    CHECK(asked == 2);
+}
+
+// By itself it looks once a second.
+TEST_CASE("a new socket is asked for at once where messages are not trusted any more while somebody reads") {
+    const fake_cluster all(1, [](const fake_cluster& of, std::size_t, const words& said) {
+        return said[0] == "CLUSTER" ? of.slots({0, 0}) : to_a_subscriber(said);
+    });
+    cluster_connection redis{all.uri()};
+    const auto mine = redis.subscribe(low);
+    const std::jthread reading([&](const std::stop_token& stop) {
+        listener none(mine, "no message");
+        while (!stop.stop_requested()) none.wait(clk::now() + 20s, stop);
+    });
+    CHECK(eventually([&] { return mine->confirmations() == 1; }));
+    const auto took = time_of([&] {
+        for (std::uint64_t times = 2; times <= 6; ++times) {
+            mine->reconnect();
+            CHECK(eventually([&] { return mine->confirmations() == times; }));
+        }
+    });
+    CHECK(took < 2s);
 }
 
 TEST_CASE("what nobody wants any more is given up") {

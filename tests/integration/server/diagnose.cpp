@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <memory>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -159,6 +161,21 @@ TEST_CASE("a user whose messages or keys are forbidden is told so") {
     make(server, {"ACL", "SETUSER", "worker", "-subscribe"});
     hiredis_connection deaf("unix://" + secret + server.socket_path() + "?command_timeout=1s");
     CHECK(says(diagnose(deaf, {.prefix = "orders:"}), severity::warning, "messages", "does not confirm"));
+}
+
+TEST_CASE("what a connection throws when it subscribes is in the finding about messages") {
+    struct deaf {
+        distlock::reply execute(const distlock::command& cmd) { return inner.execute(cmd); }
+        static std::shared_ptr<distlock::subscription> subscribe(std::string_view) {
+            throw std::runtime_error("no socket is left");
+        }
+        hiredis_connection inner;
+    };
+    const redis_server server;
+    deaf redis{hiredis_connection(server.uri() + patient)};
+    const auto seen = diagnose(redis);
+    CHECK(says(seen, severity::ok, "role", "a master"));
+    CHECK(says(seen, severity::warning, "messages", "no socket is left"));
 }
 
 TEST_CASE("a master and its replica are told apart, and the lag is seen") {

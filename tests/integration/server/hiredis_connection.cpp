@@ -520,3 +520,12 @@ TEST_CASE("no message of a connection holds the password") {
     CHECK_THAT(all, !contains_text(canary));
     CHECK_THAT(all, contains_text("anna"));
 }
+
+TEST_CASE("of a host that has no address the system's reason is told") {
+    // No label of a name may be so long.
+    hiredis_connection redis("redis://" + std::string(64, 'h'));
+    const auto said = redis.execute({distlock::argument("PING")});
+    CHECK(said.is(distlock::reply_kind::not_sent));
+    CHECK(said.cause() == distlock::errc::unreachable);
+    CHECK_THAT(said.text(), contains_text(::gai_strerror(EAI_NONAME)));
+}

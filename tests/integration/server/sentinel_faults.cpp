@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <poll.h>
+#include <stop_token>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -56,6 +58,19 @@ fake_server::script in_role(std::string role) {
         while (const auto cmd = p.next_command()) {
             const auto said = "*1\r\n$" + std::to_string(role.size()) + "\r\n" + role + "\r\n";
             if (!p.send(cmd->at(0) == "ROLE" ? said : "+OK\r\n")) return;
+        }
+    };
+}
+
+/// A service that refuses ROLE, and writes once it is demoted.
+fake_server::script without_role(const std::atomic<bool>& demoted) {
+    return [&demoted](fake_server::peer& p) {
+        while (const auto cmd = p.next_command()) {
+            const char* said =
+                demoted ? "-READONLY You can't write against a read only replica.\r\n" : "+OK\r\n";
+            if (cmd->at(0) == "ROLE")
+                said = "-NOPERM this user has no permissions to run the 'role' command\r\n";
+            if (!p.send(said)) return;
         }
     };
 }
@@ -181,15 +196,7 @@ TEST_CASE("a server that says it is no master gets no command") {
 
 TEST_CASE("a service that refuses ROLE is a master until it says READONLY, and then another one is asked") {
     std::atomic<bool> demoted{false};
-    const fake_server service([&](fake_server::peer& p) {
-        while (const auto cmd = p.next_command()) {
-            const char* said =
-                demoted ? "-READONLY You can't write against a read only replica.\r\n" : "+OK\r\n";
-            if (cmd->at(0) == "ROLE")
-                said = "-NOPERM this user has no permissions to run the 'role' command\r\n";
-            if (!p.send(said)) return;
-        }
-    });
+    const fake_server service(without_role(demoted));
     fake_sentinel one(service.port(), 1);
     sentinel_connection c(sentinel_uri_of({one.port()}));
     const auto set = [&](const std::string& value) { return c.execute({"SET", "sentinel", value}); };
@@ -200,6 +207,28 @@ TEST_CASE("a service that refuses ROLE is a master until it says READONLY, and t
     CHECK(eventually([&] { return set("c").is_status("OK"); }));
     CHECK(a_server().command({"GET", "sentinel"}) == "c");
     CHECK(service.commands("SET") >= 3);
+}
+
+TEST_CASE(
+    "a pipeline that a server refuses since it is no master any more goes to the next in the same call") {
+    std::atomic<bool> demoted{false};
+    const fake_server service(without_role(demoted));
+    fake_sentinel one(service.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    const auto set = [&](const std::string& value) {
+        const command renewal{"SET", "sentinel", value};
+        reply answer;
+        c.pipeline({&renewal, 1}, {&answer, 1});
+        return answer;
+    };
+    CHECK(set("a").is_status("OK"));
+    const auto asked = distlock::clock::now();
+    one.name(a_server().port(), 2);
+    demoted = true;
+    // The Sentinels are asked ten times a second at most.
+    REQUIRE(eventually([&] { return distlock::clock::now() - asked > 300ms; }));
+    CHECK(set("by pipeline").is_status("OK"));
+    CHECK(a_server().command({"GET", "sentinel"}) == "by pipeline");
 }
 
 TEST_CASE("Sentinels are found through others, and those of the URI are kept") {
@@ -504,6 +533,79 @@ TEST_CASE("who only waits hears of another master though the Sentinels were aske
     for (const auto* const where : {&a_server(), &another_server()}) where->command({"DEL", name});
 }
 
+TEST_CASE("the Sentinels are left in peace as long as their master answers") {
+    const fake_sentinel one(a_server().port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    REQUIRE(ping(c).is_status("PONG"));
+    const auto asked = one.server().commands("SENTINEL");
+    // Time enough to ask them five times.
+    for (const auto until = distlock::clock::now() + 500ms; distlock::clock::now() < until;) {
+        CHECK(ping(c).is_status("PONG"));
+        c.follow();
+        ::poll(nullptr, 0, 10);
+    }
+    CHECK(one.server().commands("SENTINEL") == asked);
+}
+
+TEST_CASE("the Sentinels are asked when the master ends the one socket there is, that for renewals") {
+    std::atomic<bool> ends{false};
+    const fake_server master([&](fake_server::peer& p) {
+        while (const auto cmd = p.next_command()) {
+            if (!p.send(cmd->at(0) == "ROLE" ? "*1\r\n$6\r\nmaster\r\n" : "+OK\r\n")) return;
+            if (cmd->at(0) == "ROLE") continue;
+            while (!ends) {
+                if (!p.nap(1ms)) return;
+            }
+            return p.close();
+        }
+    });
+    const fake_sentinel one(master.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    const command renewal{distlock::argument("PING")};
+    reply answer;
+    c.pipeline({&renewal, 1}, {&answer, 1});
+    REQUIRE(answer.is_status("OK"));
+    const auto asked = one.server().commands("SENTINEL");
+    c.follow();
+    CHECK(one.server().commands("SENTINEL") == asked);
+    ends = true;
+    CHECK(eventually([&] {
+        c.follow();
+        return one.server().commands("SENTINEL") > asked;
+    }));
+    CHECK(master.accepted() == 1);
+}
+
+TEST_CASE("who only waits for messages waits at the new master when a Sentinel says that it changed") {
+    const auto publishes = [](fake_server::peer& p) {
+        while (const auto cmd = p.next_command()) {
+            const std::string& word = cmd->at(0);
+            std::string said = "+OK\r\n";
+            if (word == "ROLE") said = "*1\r\n$6\r\nmaster\r\n";
+            if (word == "SUBSCRIBE") said = "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n";
+            if (word == "SSUBSCRIBE") said = "*3\r\n$10\r\nssubscribe\r\n$4\r\nnews\r\n:1\r\n";
+            if (word == "PING") said = "*2\r\n$4\r\npong\r\n$0\r\n\r\n";
+            if (!p.send(said)) return;
+        }
+    };
+    const fake_server old(publishes);
+    const fake_server next(publishes);
+    fake_sentinel one(old.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    const auto news = c.subscribe("news");
+    const std::jthread reading([&](const std::stop_token& stop) {
+        distlock::listener none(news, "no message");
+        while (!stop.stop_requested()) none.wait(distlock::clock::now() + 20s, stop);
+    });
+    CHECK(eventually([&] { return old.commands("SUBSCRIBE") == 1 && news->in_force(); }));
+    // They are asked ten times a second at most.
+    const auto asked = distlock::clock::now();
+    CHECK(eventually([&] { return distlock::clock::now() - asked > 300ms; }));
+    one.name(next.port(), 2);
+    one.announce();
+    CHECK(eventually([&] { return next.commands("SUBSCRIBE") > 0 && news->in_force(); }));
+}
+
 TEST_CASE("a master goes on at its own speed though all Sentinels have fallen silent") {
     redis_server master(redis_server_options{.tcp = true});
     std::atomic<bool> silent{false};
@@ -529,6 +631,29 @@ TEST_CASE("a master goes on at its own speed though all Sentinels have fallen si
               for (int i = 0; i < 1000; ++i) REQUIRE(ping(c).is_status("PONG"));
           }) < 2s);
     CHECK(relay.accepted() <= asked + 2);
+}
+
+TEST_CASE(
+    "Sentinels that were asked in vain are left in peace for a second, also where callers may be stopped") {
+    const std::atomic<std::uint16_t> master = dead_port();
+    std::atomic<bool> silent{false};
+    const fake_server relay([&](fake_server::peer& p) {
+        if (silent) return static_cast<void>(p.wait_for_end());
+        slowly(master, 0ms)(p);
+    });
+    sentinel_connection c(sentinel_uri_of({relay.port()}, "", "?connect_timeout=50ms&command_timeout=50ms"));
+    CHECK(eventually([&] { return !ping(c).answered() && relay.accepted() > 0; }));
+    silent = true;
+    const auto asked = relay.accepted();
+    const std::stop_source stop;
+    const auto token = stop.get_token();
+    for (const auto until = distlock::clock::now() + 1500ms; distlock::clock::now() < until;) {
+        command alive{distlock::argument("PING")};
+        alive.until(token);
+        CHECK_FALSE(c.execute(alive).answered());
+        ::poll(nullptr, 0, 5);
+    }
+    CHECK(relay.accepted() <= asked + 3);
 }
 
 TEST_CASE("a child after fork() can only destroy the connection") {

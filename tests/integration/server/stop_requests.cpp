@@ -213,6 +213,15 @@ TEST_CASE("a stop request ends connecting") {
     call.stop();
 }
 
+TEST_CASE("a server that takes nobody in is said to take too long") {
+    const full_backlog nobody(GENERATE(true, false));
+    hiredis_connection redis(nobody.uri() + "?connect_timeout=50ms");
+    const auto said = redis.execute(distlock::command({distlock::argument("PING")}));
+    CHECK(said.is(distlock::reply_kind::not_sent));
+    CHECK(said.cause() == errc::unreachable);
+    CHECK_THAT(said.text(), contains_text("connecting took too long"));
+}
+
 TEST_CASE("the stop request of one thread harms no other that shares the mutex") {
     const lock_on_server seen(server(false), fresh_name());
     hiredis_connection redis(server(false).uri() + patient);

@@ -325,6 +325,27 @@ TEST_CASE("a server that hangs up on everybody is not connected to again and aga
     CHECK(one.ended - asked <= timing_tolerance / 3);
 }
 
+TEST_CASE("a socket on which the server makes no sense is aborted, and replaced") {
+    std::atomic<bool> aborted{false};
+    const fake_server server([&](fake_server::peer& p) {
+        while (const auto asked = p.next_command()) {
+            if (p.number() > 0) {
+                if (!p.send(as_a_server(*asked))) return;
+            } else if (asked->at(0) == "SUBSCRIBE") {
+                p.send("what?\r\n");
+                aborted = p.wait_for_end() == fake_server::ending::reset;
+                return;
+            }
+        }
+    });
+    hiredis_connection redis(server.uri("", patient));
+    const auto news = redis.subscribe("news");
+    const waiter one(news, "");
+    CHECK(eventually([&] { return news->in_force(); }));
+    CHECK(eventually([&] { return aborted.load(); }));
+    CHECK(server.accepted() == 2);
+}
+
 // A full server turned the new socket away, and the working one was given up for it.
 TEST_CASE("a socket that could not be replaced goes on bringing messages") {
     std::atomic<int> subscribed{0};

@@ -117,6 +117,25 @@ TEST_CASE("a mutex, a reader and permits that are free are taken by one command"
     CHECK(mine.a.unlock() == distlock::release_outcome::released);
 }
 
+TEST_CASE("two locks that are free are taken by one command, and so is one alone") {
+    const redis_server server;
+    const auto name = fresh_name();
+    account mine(name, server);
+    for (const bool warm : {false, true}) {
+        const auto before = scripts_called(server);
+        std::shared_lock reads(mine.b, std::defer_lock);
+        REQUIRE(distlock::try_lock_for(1s, mine.a, reads));
+        if (warm) CHECK(scripts_called(server) - before == 1);
+        CHECK(mine.a.owns_lock());
+        CHECK(reads.owns_lock());
+        CHECK(mine.a.unlock() == distlock::release_outcome::released);
+    }
+    permit slot(mine.c, std::defer_lock, 2);
+    REQUIRE(distlock::try_lock_for(1s, slot));
+    CHECK(slot.n() == 2);
+    CHECK(slot.remaining() > 0s);
+}
+
 TEST_CASE("what was taken together is released one by one, and renewed until then") {
     const auto name = fresh_name();
     const lock_options brief{.lease = 300ms, .release = distlock::confirmed};
@@ -216,6 +235,29 @@ TEST_CASE("who waits for several is served when the last one is free") {
     others.b.unlock();
     waiter.join();
     CHECK(took);
+    CHECK(nothing_left(name));
+}
+
+TEST_CASE("several locks are waited for until a time of any clock, and no longer") {
+    const auto name = fresh_name();
+    account mine(name), others(name);
+    REQUIRE(others.a.try_lock());
+    std::stop_source stop;
+    std::error_code ec;
+    std::atomic<bool> over = false;
+    bool took = true;
+    std::thread waiter([&] {
+        std::shared_lock reads(mine.b, std::defer_lock);
+        const auto until = std::chrono::system_clock::now() + 100ms;
+        took = distlock::try_lock_until(until, stop.get_token(), ec, mine.a, reads);
+        over = true;
+    });
+    CHECK(eventually([&] { return over.load(); }));
+    stop.request_stop();
+    waiter.join();
+    CHECK_FALSE(took);
+    CHECK_FALSE(ec);
+    others.a.unlock();
     CHECK(nothing_left(name));
 }
 
