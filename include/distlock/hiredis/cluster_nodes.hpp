@@ -104,7 +104,11 @@ class cluster_nodes {
             const auto may_know = [](const node& one) { return one && !one->silent; };
             if (may_know(last_)) return last_;
             const auto other = std::find_if(used_.begin(), used_.end(), may_know);
-            return other != used_.end() ? *other : owner;
+            if (other != used_.end()) return *other;
+            const auto seed =
+                std::find_if(seeds_.begin(), seeds_.end(),
+                             [&](const node_address& one) DISTLOCK_UNCHECKED { return !is_silent(one); });
+            return seed != seeds_.end() ? named(*seed) : owner;
         }
         if (!last_ || last_->superseded.stop_requested()) last_ = open(seeds_.front());
         return last_;
@@ -112,14 +116,7 @@ class cluster_nodes {
 
     node at(const node_address& where) {
         const annotated_lock guard(lock_);
-        const auto place = place_in(map_, where);
-        if (place < map_.nodes().size()) return known(place);
-        // A node that gets its first slots is in no map before it has them.
-        const auto mine = std::find_if(strangers_.begin(), strangers_.end(),
-                                       [&](const node& one) { return one->at == where; });
-        if (mine != strangers_.end()) return *mine;
-        if (strangers_.size() == most_strangers) strangers_.erase(strangers_.begin());
-        return strangers_.emplace_back(open(where));
+        return named(where);
     }
 
     void assign(std::uint16_t slot, const node_address& to) {
@@ -330,6 +327,17 @@ class cluster_nodes {
     static std::size_t place_in(const slot_map& map, const node_address& where) noexcept {
         return static_cast<std::size_t>(std::find(map.nodes().begin(), map.nodes().end(), where) -
                                         map.nodes().begin());
+    }
+
+    node named(const node_address& where) DISTLOCK_REQUIRES(lock_) {
+        const auto place = place_in(map_, where);
+        if (place < map_.nodes().size()) return known(place);
+        // A node that gets its first slots is in no map before it has them.
+        const auto mine = std::find_if(strangers_.begin(), strangers_.end(),
+                                       [&](const node& one) { return one->at == where; });
+        if (mine != strangers_.end()) return *mine;
+        if (strangers_.size() == most_strangers) strangers_.erase(strangers_.begin());
+        return strangers_.emplace_back(open(where));
     }
 
     node known(std::size_t place) DISTLOCK_REQUIRES(lock_) {

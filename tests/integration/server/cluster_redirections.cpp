@@ -560,6 +560,9 @@ TEST_CASE("the node that took the place of a dead one is found though the Cluste
     const auto another = key_at(all, 1, 1);
     CHECK(redis.execute(get(key)).is_string("found"));
     CHECK(redis.execute(get(another)).is_string("found"));
+    // The one that dies is the last that was asked for the map.
+    CHECK(eventually(
+        [&] { return redis.execute(get(key)).is_string("found") && all.node(1).commands("CLUSTER") > 0; }));
     dead = true;
     CHECK(redis.execute(get(key)).is(reply_kind::no_answer));
     CHECK(redis.execute(get(key)).is_string("found"));
