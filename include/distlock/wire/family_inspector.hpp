@@ -38,19 +38,12 @@ local function is_pool()
 end
 )"sv;
 inline std::string_view family_inspect() noexcept {
-    static const std::string all = [] {
-        std::string made(family_contract);
-        made += "local function of_pool(KEYS)\n";
-        made += permit_inspect;
-        made += "\nend\nlocal function of_lock(KEYS)\n";
-        made += shared_inspect();
-        made += "\nend";
-        made += family_is_pool;
-        made +=
-            "if is_pool() then return of_pool({KEYS[1], KEYS[2], KEYS[7]}) end\n"
-            "return of_lock({KEYS[1], KEYS[3], KEYS[4], KEYS[2], KEYS[6]})";
-        return made;
-    }();
+    static char room[8 * 1024];
+    static const std::string_view all = put_together(
+        room, {family_contract, "local function of_pool(KEYS)\n", permit_inspect,
+               "\nend\nlocal function of_lock(KEYS)\n", shared_inspect(), "\nend", family_is_pool,
+               "if is_pool() then return of_pool({KEYS[1], KEYS[2], KEYS[7]}) end\n"
+               "return of_lock({KEYS[1], KEYS[3], KEYS[4], KEYS[2], KEYS[6]})"});
     return all;
 }
 
@@ -66,19 +59,12 @@ if is_pool() then return of_pool({KEYS[1], KEYS[2], KEYS[7]}) end
 if has_readers() then return of_shared({KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[6], KEYS[5]}) end
 return of_mutex({KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]}))"sv;
 inline std::string_view family_force_release() noexcept {
-    static const std::string all = [] {
-        std::string made(family_contract);
-        made += "local function of_pool(KEYS)\n";
-        made += permit_force_release();
-        made += "\nend\nlocal function of_shared(KEYS)\n";
-        made += shared_force_release();
-        made += "\nend\nlocal function of_mutex(KEYS)\n";
-        made += plain_force_release();
-        made += "\nend";
-        made += family_is_pool;
-        made += family_has_readers;
-        return made;
-    }();
+    static char room[32 * 1024];
+    static const std::string_view all =
+        put_together(room, {family_contract, "local function of_pool(KEYS)\n", permit_force_release(),
+                            "\nend\nlocal function of_shared(KEYS)\n", shared_force_release(),
+                            "\nend\nlocal function of_mutex(KEYS)\n", plain_force_release(), "\nend",
+                            family_is_pool, family_has_readers});
     return all;
 }
 

@@ -1,27 +1,35 @@
 // The scripts of the hand-off: what the server does in one step, so that a lock is never between two owners.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <initializer_list>
+#include <span>
 #include <string_view>
 
 #include <distlock/wire/script.hpp>
 
 namespace distlock::detail {
 
+/// Returns: the texts in a row, in `room`, which must last and be large enough. Needs no memory.
+inline std::string_view put_together(std::span<char> room,
+                                     std::initializer_list<std::string_view> texts) noexcept {
+    std::size_t end = 0;
+    for (const std::string_view one : texts) {
+        const std::size_t size = std::min(one.size(), room.size() - end);
+        std::memcpy(room.data() + end, one.data(), size);
+        end += size;
+    }
+    return {room.data(), end};
+}
+
 /// Returns: the texts in a row; made by the first call, since it takes compilers a tenth of a second.
 template <const std::string_view&... parts>
 std::string_view joined() noexcept {
-    static char all[(parts.size() + ...)];
-    static const auto size = [] {
-        std::size_t end = 0;
-        for (const std::string_view one : {parts...}) {
-            std::memcpy(all + end, one.data(), one.size());
-            end += one.size();
-        }
-        return end;
-    }();
-    return {all, size};
+    static char room[(parts.size() + ...)];
+    static const std::string_view all = put_together(room, {parts...});
+    return all;
 }
 
 // The queue is a sorted set of tickets (ticket.hpp). The score is the ticket's number: microseconds of the server's clock when it

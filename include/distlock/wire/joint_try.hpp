@@ -61,16 +61,12 @@ for kind, keys, args in string.gmatch(ARGV[#ARGV], '(%l)(%d)(%d)') do
 end
 return said)"sv;
 inline std::string_view joint_text() noexcept {
-    static const std::string all = [] {
-        std::string made;
-        for (const std::string_view part :
-             {joint_contract, joint_mutex_enter, handoff_enter.text(), joint_mutex_leave,
-              handoff_leave.text(), joint_shared_enter, shared_enter.text(), joint_shared_leave,
-              shared_leave.text(), joint_permit_enter, permit_enter.text(), joint_permit_leave,
-              permit_leave.text(), joint_body})
-            made += part;
-        return made;
-    }();
+    static char room[64 * 1024];
+    static const std::string_view all =
+        put_together(room, {joint_contract, joint_mutex_enter, handoff_enter.text(), joint_mutex_leave,
+                            handoff_leave.text(), joint_shared_enter, shared_enter.text(), joint_shared_leave,
+                            shared_leave.text(), joint_permit_enter, permit_enter.text(), joint_permit_leave,
+                            permit_leave.text(), joint_body});
     return all;
 }
 inline constexpr script joint_enter{joint_text, "ce5249fd4c2b81c78eaa8a176d90333c40786178"sv};
