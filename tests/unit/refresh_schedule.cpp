@@ -72,3 +72,16 @@ TEST_CASE("callers that find every map wrong get two of them in 200 ms") {
     }
     CHECK(maps == 2);
 }
+
+TEST_CASE("a map that is wrong is waited for until it may be asked for") {
+    refresh_schedule s;
+    CHECK(s.begin(start));
+    CHECK_FALSE(s.waits(start));  // for the one who asks
+    s.end(true, 0ms);
+    CHECK_FALSE(s.waits(start + 50ms));
+    s.invalidate();
+    CHECK(s.waits(start + 50ms));
+    CHECK(s.waits(start + 99ms));
+    CHECK_FALSE(s.waits(start + 100ms));
+    CHECK(s.begin(start + 100ms));
+}

@@ -399,9 +399,12 @@ class master_pool final : public connection_pool, upkeep, channel_source {
             annotated_lock guard(lock_);
             if (schedule_.running()) return nullptr;
             there = current_;
-            if (begin_to_ask(clock::now())) {
+            const auto now = clock::now();
+            if (begin_to_ask(now)) {
                 guard.unlock();
                 there = ask(deadline, stop_fd);
+            } else if (now >= ask_again_ && schedule_.waits(now)) {
+                return nullptr;  // on a socket to a suspect master it would listen on, and nobody ask
             }
         }
         if (!there) return nullptr;

@@ -3,6 +3,7 @@
 //   class refresh_schedule {
 //     void invalidate() noexcept;                          // the map is wrong
 //     bool begin(time_point now) noexcept;                 // whether the caller is to ask
+//     bool waits(time_point now) const noexcept;           // whether somebody is to ask soon
 //     void end(bool learned, duration jitter) noexcept;
 //     bool running() const noexcept;
 //     time_point next() const noexcept;                    // of begin(), at the earliest
@@ -33,6 +34,9 @@ class refresh_schedule {
         next_ = now + pause;
         return true;
     }
+
+    /// Returns: whether a refresh is due, and is to wait for its time.
+    bool waits(clock::time_point now) const noexcept { return phase_ == phase::due && now < next_; }
 
     /// Preconditions: begin() returned true, and 0 <= `jitter` <= longest_jitter.
     /// `learned`: whether there is a new map.
