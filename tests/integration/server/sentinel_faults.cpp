@@ -473,7 +473,7 @@ TEST_CASE("who only holds a lock is told when the old master ends its sockets") 
 
 TEST_CASE("the Sentinels are left in peace as long as their master answers") {
     const fake_sentinel one(a_server().port(), 1);
-    sentinel_connection c(sentinel_uri_of({one.port()}));
+    sentinel_connection c(sentinel_uri_of({one.port()}, "", "?connect_timeout=20s&command_timeout=20s"));
     REQUIRE(ping(c).is_status("PONG"));
     const auto asked = one.server().commands("SENTINEL");
     // Time enough to ask them five times.
