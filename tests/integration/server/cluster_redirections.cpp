@@ -437,7 +437,7 @@ TEST_CASE(
 
 TEST_CASE("the map is not asked for again as long as the nodes answer") {
     const fake_cluster all(2, honest_but_for_the_map({0, 1}));
-    cluster_connection redis{all.uri()};
+    cluster_connection redis{all.uri(0, "?connect_timeout=20s&command_timeout=20s")};
     const std::string here = key_at(all, 0);
     const std::string there = key_at(all, 1);
     // Time enough to ask for it five times.

@@ -535,7 +535,7 @@ TEST_CASE("who only waits hears of another master though the Sentinels were aske
 
 TEST_CASE("the Sentinels are left in peace as long as their master answers") {
     const fake_sentinel one(a_server().port(), 1);
-    sentinel_connection c(sentinel_uri_of({one.port()}));
+    sentinel_connection c(sentinel_uri_of({one.port()}, "", "?connect_timeout=20s&command_timeout=20s"));
     REQUIRE(ping(c).is_status("PONG"));
     const auto asked = one.server().commands("SENTINEL");
     // Time enough to ask them five times.
@@ -576,6 +576,7 @@ TEST_CASE("the Sentinels are asked when the master ends the one socket there is,
     CHECK(master.accepted() == 1);
 }
 
+// It subscribed at the old one once more, since it had asked a moment ago, and stayed there.
 TEST_CASE("who only waits for messages waits at the new master when a Sentinel says that it changed") {
     const auto publishes = [](fake_server::peer& p) {
         while (const auto cmd = p.next_command()) {
@@ -600,7 +601,8 @@ TEST_CASE("who only waits for messages waits at the new master when a Sentinel s
     CHECK(eventually([&] { return old.commands("SUBSCRIBE") == 1 && news->in_force(); }));
     // They are asked ten times a second at most.
     const auto asked = distlock::clock::now();
-    CHECK(eventually([&] { return distlock::clock::now() - asked > 300ms; }));
+    const bool may_be_asked = GENERATE(false, true);
+    if (may_be_asked) CHECK(eventually([&] { return distlock::clock::now() - asked > 300ms; }));
     one.name(next.port(), 2);
     one.announce();
     CHECK(eventually([&] { return next.commands("SUBSCRIBE") > 0 && news->in_force(); }));
