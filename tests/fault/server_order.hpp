@@ -41,7 +41,7 @@ class server_order {
     int releases() const { return releases_; }
 
   private:
-    enum class call { other, enter, leave, free, renew };
+    enum class call { other, take, enter, leave, free, renew };
 
     void take(const monitor::words& w) {
         if (w[0] == "lua") return inside({w.begin() + 1, w.end()});
@@ -62,10 +62,12 @@ class server_order {
         token_ = first < w.size() ? w[first] : "";
         fence_ = 0;
         if (is(handoff_enter)) call_ = call::enter;
+        if (is(plain_look_beside)) call_ = call::take;
         if (is(handoff_leave)) call_ = call::leave;
         if (is(plain_release)) call_ = call::free;
         if (is(plain_renew)) call_ = call::renew;
-        may_give_ = call_ == call::enter ? free() : call_ == call::leave && owner_ == token_;
+        const bool takes = call_ == call::enter || call_ == call::take;
+        may_give_ = takes ? free() : call_ == call::leave && owner_ == token_;
     }
 
     // What was there before the first command is not known: nothing is said until the key was set or deleted once.
@@ -107,14 +109,15 @@ class server_order {
             return;
         }
         if (call_ == call::free || call_ == call::renew) say("is set by a script that must not");
-        if (call_ == call::enter && !may_give_) say("is given away although it is owned");
+        if ((call_ == call::enter || call_ == call::take) && !may_give_)
+            say("is given away although it is owned");
         if (call_ == call::leave && !may_give_) say("is handed on by another than its owner");
         if (call_ == call::leave && w[2] == token_) say("is taken by a release");
         // Known tickets stand behind those that are not.
         const bool waits = std::any_of(tickets_.begin(), tickets_.end(),
                                        [&](const auto& one) { return one.second.starts_with(w[2]); });
         const bool first = !tickets_.empty() && tickets_.begin()->second.starts_with(w[2]);
-        if (!first && (waits || (w[2] == token_ && !tickets_.empty())))
+        if (call_ != call::take && !first && (waits || (w[2] == token_ && !tickets_.empty())))
             say("is given to one who is not the first");
         releases_ += call_ == call::leave;
         own(w[2], w[4]);

@@ -287,7 +287,10 @@ fault_proxy::which call_of(const script& source) {
         return (w.at(0) == "EVALSHA" && w.at(1) == source.sha1()) || with_body(w);
     };
 }
-bool is_acquire(const words& w) { return w.at(0) == "SET" || call_of(scripts_sent::handoff_enter)(w); }
+bool is_acquire(const words& w) {
+    return w.at(0) == "SET" || call_of(scripts_sent::handoff_enter)(w) ||
+           call_of(scripts_sent::plain_look_beside)(w);
+}
 
 // What hands on or frees, and what only frees, with which a release is tried again.
 bool is_release(const words& w) {
@@ -337,8 +340,8 @@ const std::vector<way>& ways_to_take() {
     static const std::vector<way> all{
         {"SET", plain, [](const words& w) { return w.at(0) == "SET"; }, do_nothing},
         {"a look", plain, call_of(scripts_sent::handoff_enter), find_it_taken},
-        {"a fenced acquire", beside, call_of(scripts_sent::handoff_enter), do_nothing},
-        {"an unknown script", beside, body_of(scripts_sent::handoff_enter), forget_scripts},
+        {"a fenced acquire", beside, call_of(scripts_sent::plain_look_beside), do_nothing},
+        {"an unknown script", beside, body_of(scripts_sent::plain_look_beside), forget_scripts},
     };
     return all;
 }
