@@ -1,6 +1,7 @@
 // Nodes of a Cluster that say what a test tells them to.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -25,11 +26,14 @@ class fake_cluster {
     fake_cluster(std::size_t nodes, answering answer) : answer_(std::move(answer)) {
         for (std::size_t i = 0; i < nodes; ++i) {
             nodes_.push_back(std::make_unique<fake_server>([this, i](fake_server::peer& p) {
+                complete_.wait(false);
                 while (const auto command = p.next_command()) {
                     if (!p.send(answer_(*this, i, *command))) break;
                 }
             }));
         }
+        complete_ = true;
+        complete_.notify_all();
     }
 
     const fake_server& node(std::size_t i) const { return *nodes_[i]; }
@@ -67,5 +71,6 @@ class fake_cluster {
     }
 
     answering answer_;
+    std::atomic<bool> complete_{false};  // all nodes are there to be named
     std::vector<std::unique_ptr<fake_server>> nodes_;
 };
