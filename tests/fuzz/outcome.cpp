@@ -231,7 +231,7 @@ void check_handoff(const reply& r, const distlock::lock_options& options, const 
     const auto script = queued   ? of_enter(r, options.fencing)
                         : beside ? of_script(r, options.fencing)
                                  : of_plain_script(r);
-    check_taken(lock.read_acquire(r), beside ? script : of_set(r), "handoff, acquire");
+    check_taken(lock.read_acquire(r), beside ? of_script(r, options.fencing) : of_set(r), "handoff, acquire");
     check_taken(lock.read_look(r), script, "handoff, look");
     check_renewed(lock.read_renew(r), r, "handoff");
     check_released(lock.read_release(r), r, queued, "handoff");
