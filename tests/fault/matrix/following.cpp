@@ -38,6 +38,7 @@ class over_sentinels final : public changed_master {
                    clk::duration told_in = told_when_named_in) {
         // A machine without time for its servers looks to Sentinels as if they were down.
         REQUIRE(eventually([&] { return group.settled(); }, 60s));
+        group.wait_for_acquaintance();  // or nobody would be there to take over
         redis_server& old = group.master();
         holder<distlock::sentinel_connection> owner(uri_, "owner", how_long);
         for (const auto& one : group.nodes())
