@@ -66,8 +66,7 @@ class server_order {
         if (is(handoff_leave)) call_ = call::leave;
         if (is(plain_release)) call_ = call::free;
         if (is(plain_renew)) call_ = call::renew;
-        const bool takes = call_ == call::enter || call_ == call::take;
-        may_give_ = takes ? free() : call_ == call::leave && owner_ == token_;
+        may_give_ = takes() ? free() : call_ == call::leave && owner_ == token_;
     }
 
     // What was there before the first command is not known: nothing is said until the key was set or deleted once.
@@ -109,8 +108,7 @@ class server_order {
             return;
         }
         if (call_ == call::free || call_ == call::renew) say("is set by a script that must not");
-        if ((call_ == call::enter || call_ == call::take) && !may_give_)
-            say("is given away although it is owned");
+        if (takes() && !may_give_) say("is given away although it is owned");
         if (call_ == call::leave && !may_give_) say("is handed on by another than its owner");
         if (call_ == call::leave && w[2] == token_) say("is taken by a release");
         // Known tickets stand behind those that are not.
@@ -151,6 +149,8 @@ class server_order {
         owner_ = token;
         gone_by_ = now_ + std::chrono::milliseconds(number(ttl));
     }
+
+    bool takes() const { return call_ == call::enter || call_ == call::take; }
 
     // The time of a command is that of its beginning, and an expiry is in whole milliseconds.
     bool free() const { return owner_.empty() || now_ + std::chrono::milliseconds(2) > gone_by_; }

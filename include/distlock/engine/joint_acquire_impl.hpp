@@ -65,7 +65,7 @@ class joint_request final : public joint_asker {
             if (!answer_) return distlock::detail::joint_try::taken();
             return tries_.size() == 1 ? *answer_ : distlock::detail::joint_try::answer_to(mine, *answer_);
         } catch (const std::exception&) {
-            failed_ = true;  // what was to be asked with the others is a view of what ends here
+            failed_ = true;  // the command is a view of a frame that ends here
             return reply::no_answer(errc::no_reply, "no memory");
         }
     }

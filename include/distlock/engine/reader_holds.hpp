@@ -74,7 +74,7 @@ class reader_holds {
     /// `which`: as find() has returned it.
     void remove(const hold& which) noexcept {
         auto gap = static_cast<std::size_t>(&which - slots_.data());
-        // What was pushed on by others moves back, or it would not be found.
+        // A hold that others pushed on moves back, or find() would miss it.
         for (auto at = next(gap); slots_[at].serial != 0; at = next(at)) {
             if (distance(home_of(slots_[at]), at) < distance(gap, at)) continue;
             slots_[gap] = slots_[at];

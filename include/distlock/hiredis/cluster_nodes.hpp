@@ -196,7 +196,7 @@ class cluster_nodes {
         return all;
     }
 
-    /// Returns: what a node said the last time instead of a map, fit for messages; empty: none refused it.
+    /// Returns: the answer of a node that refused the map the last time, fit for messages; empty: none did.
     std::string refusal() {
         const annotated_lock guard(lock_);
         return printable(refusal_);
@@ -222,13 +222,10 @@ class cluster_nodes {
         std::vector<node> left;  // closed without the mutex
         std::vector<std::uint16_t> changed_hands;
         std::vector<std::shared_ptr<master_listener>> told;
-        std::string why;
-        bool refused = false;
+        std::string why;  // there is no map
         try {
             fresh =
                 ask(std::min(until, clock::now() + like_.connect_timeout + like_.command_timeout), stop, why);
-            refused = !fresh && !why.empty();
-            if (fresh) why.clear();
             left.resize(fresh ? fresh->nodes().size() : 0);
             if (fresh) {
                 told = listeners();
@@ -239,10 +236,10 @@ class cluster_nodes {
         }
         {
             const annotated_lock guard(lock_);
-            if (refused) {
-                schedule_.end_refused(some_jitter());
-            } else {
+            if (why.empty()) {
                 schedule_.end(fresh.has_value(), some_jitter());
+            } else {
+                schedule_.end_refused(some_jitter());
             }
             refusal_.swap(why);
             if (fresh) replace_by(*std::move(fresh), left);
@@ -280,7 +277,7 @@ class cluster_nodes {
         return slots;
     }
 
-    // `refusal`: what a node said that will not say it, if one did.
+    // `refusal`: the answer of a node that refuses the map, where none gives it.
     std::optional<slot_map> ask(clock::time_point until, const std::stop_token* stop, std::string& refusal) {
         for (const node_address& where : candidates()) {
             const auto now = clock::now();
@@ -297,7 +294,10 @@ class cluster_nodes {
                 refusal = answer.text();
             const annotated_lock guard(lock_);
             last_ = one;
-            if (map) return map;
+            if (map) {
+                refusal.clear();
+                return map;
+            }
         }
         return std::nullopt;
     }

@@ -211,7 +211,7 @@ class cluster_pool final : public connection_pool {
             const auto from = here;
             switch (next.what) {
                 case command_route::kind::done:
-                    return explained(concluded(std::move(answer), from->at));
+                    return explained(std::move(answer), from->at);
                 case command_route::kind::follow:
                     here = nodes_.at(*next.to);
                     break;
@@ -222,12 +222,12 @@ class cluster_pool final : public connection_pool {
                     break;
                 case command_route::kind::reroute:
                     here = owner(slot, cmd);
-                    if (here == from) return explained(concluded(std::move(answer), from->at));
+                    if (here == from) return explained(std::move(answer), from->at);
                     break;
             }
             // Sent now, it would be executed when nobody waits for it any more.
             if (cmd.stop_requested()) return reply::not_sent(errc::cancelled, "stopped");
-            if (clock::now() >= cmd.deadline()) return explained(concluded(std::move(answer), from->at));
+            if (clock::now() >= cmd.deadline()) return explained(std::move(answer), from->at);
         }
     }
 
@@ -355,12 +355,13 @@ class cluster_pool final : public connection_pool {
     }
 
     void conclude(journey& one, reply& answer) {
-        answer = explained(concluded(std::move(answer), one.to->at));
+        answer = explained(std::move(answer), one.to->at);
         one.at = journey::stage::over;
     }
 
-    // Returns: the answer; where a command found no way, and the nodes refuse to say which there is, it says so.
-    reply explained(reply answer) {
+    // Returns: the answer for the caller; where the command found no way, and the nodes refuse the map, it says so.
+    reply explained(reply from_node, const node_address& at) {
+        reply answer = concluded(std::move(from_node), at);
         if (!answer.is(reply_kind::not_sent) || answer.cause() == errc::cancelled) return answer;
         const std::string refusal = nodes_.refusal();
         if (refusal.empty()) return answer;

@@ -8,11 +8,9 @@
 //   };
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>

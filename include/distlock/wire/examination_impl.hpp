@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,7 +21,6 @@
 #include <distlock/wire/examined.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/server_error.hpp>
-#include <distlock/wire/server_facts.hpp>
 
 namespace distlock::detail {
 

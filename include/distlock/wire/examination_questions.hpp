@@ -1,4 +1,4 @@
-// What a server is asked when it is examined, and what each answer decides about the next question.
+// The questions of an examination, the permissions that a user needs, and the cost of each that is missing.
 #pragma once
 
 #include <array>
@@ -39,7 +39,7 @@ enum class purpose {
     asking
 };
 
-/// What a user needs, as an ACL names it, and a command that shows whether it is permitted and changes nothing: it finds no key, or
+/// A permission that a user needs, as an ACL names it, and a command that shows whether it is permitted and changes nothing: it finds no key, or
 /// stumbles over an argument, which comes after permissions. $K, $Q, $F, $O: the keys of a lock; $C: a channel.
 struct need {
     std::string_view name;
@@ -74,7 +74,7 @@ inline constexpr std::array<need, 23> needs{{
     {"asking", purpose::asking, "ASKING", need::where::sharded},
 }};
 
-/// What it costs not to have it.
+/// The cost of a permission that is missing.
 struct consequence {
     purpose of;
     severity how;

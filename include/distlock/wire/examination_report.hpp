@@ -1,9 +1,8 @@
-// What the answers to an examination mean for locks.
+// The findings of an examination: each answer, and its consequence for locks.
 #pragma once
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>

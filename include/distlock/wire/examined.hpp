@@ -1,4 +1,4 @@
-// What is known of a server when it was asked what it is like for locks. Plain data.
+// The answers of a server that is examined, and the verdict on each permission. Plain data.
 #pragma once
 
 #include <chrono>

@@ -175,7 +175,7 @@ inline constexpr std::string_view permit_leave_contract =
 inline constexpr std::string_view permit_leave_body =
     R"(local first = redis.pcall('zrange', KEYS[2], '0', '0', 'withscores')
 local had = redis.call('zrem', KEYS[1], ARGV[1])
--- Who has permits has no ticket any more.
+-- An owner of permits has no ticket any more.
 if had == 0 and first[1] and redis.call('zrem', KEYS[2], ARGV[1] .. ARGV[2]) == 1 then first = head() end
 count(had == 1 and ARGV[1])
 changed = changed or had == 1
@@ -184,7 +184,7 @@ settle(tonumber(ARGV[3]))
 return had)"sv;
 inline constexpr script permit_leave{
     joined<permit_leave_contract, handoff_functions, permit_functions, permit_leave_body>,
-    "5b7fd903c4f6055d11fc0cb96bb8509e387c0285"sv};
+    "b14c1a3a16fdfafd2dfb45f6fb7f6f62f916ea6a"sv};
 
 // The end only moves on.
 inline constexpr script permit_renew{

@@ -45,13 +45,10 @@ class shared_queue {
 
     command look(const token& owner) const { return enter(owner, enter_mode::try_once); }
     command enter(const token& owner, enter_mode mode) const {
-        if (reads_ && keys_.fence_life.empty())
-            return {shared_enter,
-                    {name(), keys_.queue, keys_.fence, keys_.owner, readers_},
-                    {owner.view(), keys_.needs, word(mode), keys_.life, lease_text_}};
-        return {shared_enter,
-                {name(), keys_.queue, keys_.fence, keys_.owner, readers_},
-                {owner.view(), keys_.needs, word(mode), keys_.life}};
+        const argument_list keys{name(), keys_.queue, keys_.fence, keys_.owner, readers_};
+        argument_list arguments{owner.view(), keys_.needs, word(mode), keys_.life};
+        if (reads_ && keys_.fence_life.empty()) arguments.add(lease_text_);
+        return {shared_enter, keys.all(), arguments.all()};
     }
     command release(const token& owner) const {
         if (keys_.fence_life.empty() || owner.fence().empty())

@@ -218,7 +218,7 @@ inline constexpr script shared_enter{
            shared_enter_granted, handoff_refuse_as_replica, handoff_enter_queued, shared_enter_taken>,
     shared_enter_sha1};
 
-// What most releases are, before the functions that they do not need.
+// The usual releases, before the functions that they do not need.
 inline constexpr std::string_view shared_leave_unqueued =
     R"(-- KEYS: lock, queue, fence, owner, readers. ARGV: token, what it needs (a ticket without its token), the largest fence that was
 -- used since, its life in ms.
