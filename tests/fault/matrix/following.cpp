@@ -50,8 +50,10 @@ class over_sentinels final : public changed_master {
         owner.lock_gone();
         wait_for(unseen);
         fault(old);
-        REQUIRE(eventually([&] { return group.most_name_another_than(old); }, 30s));
+        const bool named_another = eventually([&] { return group.most_name_another_than(old); }, 30s);
         const auto when = clk::now();
+        if (!named_another) UNSCOPED_INFO(group.logs());
+        REQUIRE(named_another);
         // They wait that long before they send a new master the first PING: some would call it down at once.
         group.set("down-after-milliseconds", sentinels::never_down);
         return named(owner, from, when, told_in);
