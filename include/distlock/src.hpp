@@ -13,9 +13,14 @@
 #include <distlock/engine/lock_core_impl.hpp>
 #include <distlock/engine/permit_pool.hpp>
 #include <distlock/engine/shared_object.hpp>
+#include <distlock/net/any_connection_impl.hpp>
+#include <distlock/net/cluster_uri_impl.hpp>
+#include <distlock/net/service_registry_impl.hpp>
+#include <distlock/net/subscription_impl.hpp>
 #include <distlock/net/uri_impl.hpp>
 #include <distlock/wire/diagnosis_impl.hpp>
 #include <distlock/wire/examination_impl.hpp>
+#include <distlock/wire/plain_inspector_impl.hpp>
 #if !defined(DISTLOCK_WITHOUT_HIREDIS) && (__has_include(<hiredis/hiredis.h>) || __has_include(<hiredis.h>))
 #include <distlock/hiredis/cluster_connection_impl.hpp>
 #include <distlock/hiredis/connection_impl.hpp>

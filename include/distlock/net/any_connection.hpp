@@ -58,33 +58,11 @@ class any_connection {
     virtual reply execute(const command& cmd) noexcept = 0;
 
     /// Effects: as distlock::execute_all().
-    [[gnu::cold]] void execute_all(std::span<const command> commands, std::span<reply> replies) noexcept {
-        if (!can.pipeline) return one_by_one(commands, replies);
-        call_all(commands, replies);
-        try {
-            call_with_bodies(commands, replies);
-        } catch (const std::exception&) {  // no memory: the way that needs none
-            for (std::size_t i = 0; i < commands.size(); ++i) {
-                if (!detail::lacks_script(commands[i], replies[i])) continue;
-                replies[i] = execute(commands[i].with_body());
-                if (has_bound(commands, i)) replies[i + 1] = reply::no_answer(errc::no_reply, "no memory");
-            }
-        }
-    }
+    void execute_all(std::span<const command> commands, std::span<reply> replies) noexcept;
 
     /// Preconditions: can.pipeline or can.acknowledge; `wait` is bound to the write.
     /// Effects: as distlock::execute() of the write, with `wait` behind it each time.
-    acknowledged_reply execute_acknowledged(const command& write, const command& wait) noexcept {
-        if (can.acknowledge) {
-            auto first = call_acknowledged(write, wait);
-            if (!detail::lacks_script(write, first.answer)) return first;
-            return call_acknowledged(write.with_body(), wait);
-        }
-        const command both[] = {write, wait};
-        reply replies[2];
-        execute_all(both, replies);
-        return {std::move(replies[0]), std::move(replies[1])};
-    }
+    acknowledged_reply execute_acknowledged(const command& write, const command& wait) noexcept;
 
     /// Returns: whether it was handed to the system. Without can.confirm nothing is noted in `wanted`.
     virtual bool post(const command& cmd, const std::shared_ptr<receipt>& wanted) noexcept = 0;
@@ -111,46 +89,10 @@ class any_connection {
   private:
     virtual void call_all(std::span<const command> commands, std::span<reply> replies) noexcept = 0;
     virtual acknowledged_reply call_acknowledged(const command& write, const command& wait) noexcept = 0;
-
-    static bool has_bound(std::span<const command> commands, std::size_t i) noexcept {
-        return i + 1 < commands.size() && commands[i + 1].bound_to_previous();
-    }
-
-    // What is bound is never sent alone: on another socket it would be about another write.
-    [[gnu::cold]] void one_by_one(std::span<const command> commands, std::span<reply> replies) noexcept {
-        for (std::size_t i = 0; i < commands.size(); ++i) {
-            if (!has_bound(commands, i)) {
-                replies[i] = execute(commands[i]);
-            } else if (can.acknowledge) {
-                auto both = execute_acknowledged(commands[i], commands[i + 1]);
-                replies[i] = std::move(both.answer);
-                replies[++i] = std::move(both.replicated);
-            } else {
-                replies[i] = execute(commands[i]);
-                replies[++i] = reply::not_sent(errc::no_reply, "no pipeline");
-            }
-        }
-    }
-
+    void one_by_one(std::span<const command> commands, std::span<reply> replies) noexcept;
     // Effects: executes again, with their bodies, the scripts that the server lacked.
     // Throws: std::bad_alloc; nothing is sent then.
-    [[gnu::cold]] void call_with_bodies(std::span<const command> commands, std::span<reply> replies) {
-        std::vector<command> full;
-        for (std::size_t i = 0; i < commands.size(); ++i) {
-            if (!detail::lacks_script(commands[i], replies[i])) continue;
-            full.push_back(commands[i].with_body());
-            if (has_bound(commands, i)) full.push_back(commands[i + 1]);
-        }
-        if (full.empty()) return;
-        std::vector<reply> answers(full.size());
-        call_all(full, answers);
-        auto next = answers.begin();
-        for (std::size_t i = 0; i < commands.size(); ++i) {
-            if (!detail::lacks_script(commands[i], replies[i])) continue;
-            replies[i] = std::move(*next++);
-            if (has_bound(commands, i)) replies[i + 1] = std::move(*next++);
-        }
-    }
+    void call_with_bodies(std::span<const command> commands, std::span<reply> replies);
 };
 
 template <connection C>
@@ -240,3 +182,7 @@ void execute_all(C& c, std::span<const command> commands, std::span<reply> repli
 }
 
 }  // namespace distlock
+
+#ifndef DISTLOCK_SEPARATE_COMPILATION
+#include <distlock/net/any_connection_impl.hpp>
+#endif

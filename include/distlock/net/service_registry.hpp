@@ -7,63 +7,41 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
-#include <vector>
 
-#include <distlock/detail/system.hpp>
+#include <distlock/detail/function_ref.hpp>
+#include <distlock/detail/separate.hpp>
 
 namespace distlock {
 
 /// A member of a connection, its last one: what lives here may use the connection until it ends. Thread-safe.
 class service_registry {
   public:
-    service_registry() : registry_(new registry) {}
+    service_registry();
     service_registry(const service_registry&) = delete;
     service_registry& operator=(const service_registry&) = delete;
-    ~service_registry() {
-        registry* const mine = registry_.load();
-        if (mine->process == detail::current_process()) delete mine;
-    }
+    ~service_registry();
 
     /// Returns: the one T of this connection under that key, made by `make()`, which returns a std::shared_ptr<T>, when there is none yet.
     /// In a child after fork() there is none: what its parent had is the parent's.
     template <class T, class Key = T, class Make>
-    [[gnu::cold]] std::shared_ptr<T> get(Make make) {
-        registry& here = present();
-        const std::lock_guard guard(here.lock);
-        for (const entry& one : here.entries) {
-            if (one.kind == &kind_of<Key>) return std::static_pointer_cast<T>(one.what);
-        }
-        here.entries.reserve(here.entries.size() + 1);
-        std::shared_ptr<T> made = make();
-        here.entries.push_back({&kind_of<Key>, made});
-        return made;
+    std::shared_ptr<T> get(Make make) {
+        return std::static_pointer_cast<T>(
+            find(&kind_of<Key>, [&]() -> std::shared_ptr<void> { return make(); }));
     }
 
   private:
-    struct entry {
-        const void* kind;
-        std::shared_ptr<void> what;
-    };
-    struct registry {
-        const detail::process_id process = detail::current_process();
-        std::mutex lock;  // in a child it may be locked by a thread that is not there
-        std::vector<entry> entries;
-    };
+    struct registry;
     template <class T>
     static constexpr char kind_of{};
 
-    [[gnu::cold]] registry& present() {
-        registry* known = registry_.load();
-        while (known->process != detail::current_process()) {
-            auto* const made = new registry;
-            if (registry_.compare_exchange_strong(known, made)) return *made;
-            delete made;
-        }
-        return *known;
-    }
+    registry& present();
+    std::shared_ptr<void> find(const void* kind, detail::function_ref<std::shared_ptr<void>()> make);
 
     std::atomic<registry*> registry_;
 };
 
 }  // namespace distlock
+
+#ifndef DISTLOCK_SEPARATE_COMPILATION
+#include <distlock/net/service_registry_impl.hpp>
+#endif

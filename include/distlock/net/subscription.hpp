@@ -6,15 +6,12 @@
 //   class listener       { listener(subscription&, std::string_view key); woken wait(until, stop, time); ... };
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -113,20 +110,10 @@ class message_hub {
     friend class listener;
     friend class subscription;
 
-    static void wake(listener& one) noexcept {
-        if (std::exchange(one.asleep_, false)) one.parker_.call(1);
-    }
+    static void wake(listener& one) noexcept;
     // Effects: that one does not sleep on, nor read.
-    void rouse(listener& one) noexcept DISTLOCK_REQUIRES(lock_) {
-        if (leader_ == &one) return reader_->interrupt();
-        wake(one);
-    }
-    void wake_a_reader() noexcept DISTLOCK_REQUIRES(lock_) {
-        if (reader_ == nullptr || leader_ != nullptr) return;
-        for (listener* one = first_; one != nullptr; one = one->next_) {
-            if (one->asleep_) return wake(*one);
-        }
-    }
+    void rouse(listener& one) noexcept DISTLOCK_REQUIRES(lock_);
+    void wake_a_reader() noexcept DISTLOCK_REQUIRES(lock_);
 
     mutable detail::annotated_mutex lock_;
     message_reader* const reader_;
@@ -170,40 +157,11 @@ class subscription {
     }
 
     /// By the connection.
-    void confirm() noexcept {
-        const detail::annotated_lock guard(hub_->lock_);
-        ++confirmations_;
-        in_force_ = true;
-        for (listener* one = hub_->first_; one != nullptr; one = one->next_) {
-            if (one->on_.get() != this) continue;
-            one->confirmed_ = true;
-            message_hub::wake(*one);
-        }
-    }
+    void confirm() noexcept;
     /// By the connection: its socket broke, or is not trusted any more. In force again with the next confirmation.
     void lapse() noexcept { in_force_ = false; }
     /// By the connection.
-    void deliver(std::string_view text) noexcept {
-        std::shared_ptr<const handler> unclaimed;
-        {
-            const detail::annotated_lock guard(hub_->lock_);
-            bool claimed = false;
-            for (listener* one = hub_->first_; one != nullptr; one = one->next_) {
-                if (one->on_.get() != this || !text.starts_with(one->key_)) continue;
-                claimed = one->message_ = true;
-                one->kept_size_ = std::min(text.size(), one->kept_.size());
-                std::copy_n(text.begin(), one->kept_size_, one->kept_.begin());
-                message_hub::wake(*one);
-            }
-            if (!claimed) unclaimed = unclaimed_;
-        }
-        if (!unclaimed) return;
-        try {
-            unclaimed->handle(text);
-        } catch (...) {
-            // Without memory nothing is done about it: what was offered ends by itself.
-        }
-    }
+    void deliver(std::string_view text) noexcept;
 
   private:
     friend class listener;
@@ -221,71 +179,8 @@ class subscription {
     std::shared_ptr<const handler> unclaimed_ DISTLOCK_GUARDED_BY(hub_->lock_);
 };
 
-inline listener::listener(std::shared_ptr<subscription> on, std::string_view key) noexcept
-    : on_(std::move(on)), key_(key) {
-    message_hub& hub = *on_->hub_;
-    const detail::annotated_lock guard(hub.lock_);
-    next_ = hub.first_;
-    if (next_ != nullptr) next_->previous_ = this;
-    hub.first_ = this;
-}
-
-inline listener::~listener() {
-    message_hub& hub = *on_->hub_;
-    const detail::annotated_lock guard(hub.lock_);
-    (previous_ != nullptr ? previous_->next_ : hub.first_) = next_;
-    if (next_ != nullptr) next_->previous_ = previous_;
-}
-
-inline listener::woken listener::wait(clock::time_point until, const std::stop_token& stop,
-                                      time_source time) noexcept {
-    message_hub& hub = *on_->hub_;
-    const auto on_stop = [this, &hub]() noexcept {
-        const detail::annotated_lock guard(hub.lock_);
-        hub.rouse(*this);
-    };
-    // Made before the lock is taken, and ended after it was released: both may have to wait for the call.
-    std::optional<std::stop_callback<decltype(on_stop)>> callback;
-    if (stop.stop_possible()) callback.emplace(stop, on_stop);
-
-    const auto ended = [&](woken& why) {
-        if (std::exchange(message_, false)) {
-            taken_ = kept_;
-            taken_size_ = kept_size_;
-            why = woken::by_message;
-        } else if (std::exchange(confirmed_, false)) {
-            why = woken::by_confirmation;
-        } else if (stop.stop_requested()) {
-            why = woken::by_stop;
-        } else if (time.now() >= until) {
-            why = woken::by_time;
-        } else {
-            return false;
-        }
-        return true;
-    };
-    detail::annotated_lock guard(hub.lock_);
-    for (;;) {
-        if (woken why{}; ended(why)) {
-            hub.wake_a_reader();
-            return why;
-        }
-        // A stop request that ended() did not see finds this one as the leader, or asleep.
-        if (hub.reader_ != nullptr && hub.leader_ == nullptr) {
-            hub.leader_ = this;
-            guard.unlock();
-            hub.reader_->read(time.is_real() ? until : clock::now() + time.slice(until));
-            guard.lock();
-            hub.leader_ = nullptr;
-        } else {
-            parker_.rest();
-            asleep_ = true;
-            guard.unlock();
-            parker_.sleep(time.slice(until));
-            guard.lock();
-            asleep_ = false;
-        }
-    }
-}
-
 }  // namespace distlock
+
+#ifndef DISTLOCK_SEPARATE_COMPILATION
+#include <distlock/net/subscription_impl.hpp>
+#endif

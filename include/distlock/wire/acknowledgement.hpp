@@ -110,8 +110,11 @@ class replica_wait {
 /// replicas says all that an earlier one would, in one round trip to them; else i itself.
 inline std::size_t answered_by(std::span<const command> commands, std::size_t i) noexcept {
     if (!commands[i].bound_to_previous()) return i;
+    const auto words = commands[i].argv();
     for (std::size_t k = commands.size() - 1; k > i; --k) {
-        if (commands[k].bound_to_previous() && std::ranges::equal(commands[k].argv(), commands[i].argv()))
+        const auto later = commands[k].argv();
+        if (commands[k].bound_to_previous() &&
+            std::equal(later.begin(), later.end(), words.begin(), words.end()))
             return k;
     }
     return i;
