@@ -88,19 +88,19 @@ TEST_CASE("order: who is served before the first of the queue is found, and who 
 TEST_CASE(
     "order: in the server's own order nobody touches what is not theirs, and it knows every fence that was "
     "granted") {
-    campaign c("order", lease + timing_tolerance,
-               {.people = {.processes = 4, .threads = 1, .longest_work = 10ms}, .behind_proxy = true});
-    monitor watch(c.server);
-    c.repeat([&](int n) {
-        c.proxy->storm(static_cast<std::uint64_t>(n + 1), 30);
-        const int before = c.people.grants();
-        CHECK(eventually([&] { return c.people.grants() > before + 40; }));
-        c.proxy->leave_alone();
+    campaign all("order", lease + timing_tolerance,
+                 {.people = {.processes = 4, .threads = 1, .longest_work = 10ms}, .behind_proxy = true});
+    monitor watch(all.server);
+    all.repeat([&](int n) {
+        all.proxy->storm(static_cast<std::uint64_t>(n + 1), 30);
+        const int before = all.people.grants();
+        CHECK(eventually([&] { return all.people.grants() > before + 40; }));
+        all.proxy->leave_alone();
     });
-    c.end();
+    all.end();
     const auto commands = watch.end_timed();
-    const auto events = c.people.book().events();
-    for (int n = 0; n < c.people.options().names; ++n) {
+    const auto events = all.people.book().events();
+    for (int n = 0; n < all.people.options().names; ++n) {
         const server_order order(crew::name(n), commands);
         INFO(order.violations().substr(0, 2000));
         CHECK(order.violations().empty());
