@@ -192,7 +192,24 @@ class campaign_over {
     void judge(const distlock::testing::belief& hold, clk::time_point free_since, clk::duration machine) {
         const auto took = hold.granted.at - std::max(free_since, hold.granted.from);
         line_.took(std::max(took, took.zero()));
+        if (took > line_.bound() + machine) UNSCOPED_INFO(around(hold, took));
         CHECK(in_ms(took) <= in_ms(line_.bound() + machine));
+    }
+
+    // What became of that lock from three seconds before until it was granted, in milliseconds before that.
+    std::string around(const distlock::testing::belief& hold, clk::duration took) {
+        std::string all;
+        for (const auto& e : people.book().events()) {
+            const auto before = hold.granted.at - e.at;
+            if ((e.lock_name() != hold.granted.lock_name() && !e.lock_name().empty()) || before < -10ms ||
+                before > took + 3s)
+                continue;
+            all += std::to_string(in_ms(before)) + " (called " +
+                   std::to_string(in_ms(hold.granted.at - e.from)) + "): kind " +
+                   std::to_string(static_cast<int>(e.what)) + ", hold " + std::to_string(e.hold) +
+                   ", fence " + std::to_string(e.fence) + ", process " + std::to_string(e.process) + "\n";
+        }
+        return all;
     }
 
     // What the servers have, and who is connected.
