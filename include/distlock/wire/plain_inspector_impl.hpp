@@ -41,7 +41,8 @@ inline lock_holder holder_of(const std::string& token, std::string_view beside) 
     lock_holder holder;
     holder.token = token;
     const auto end = std::min(beside.find('\n'), beside.size());
-    if (beside.substr(0, end) == token) read_description(holder, beside.substr(std::min(end + 1, beside.size())));
+    if (beside.substr(0, end) == token)
+        read_description(holder, beside.substr(std::min(end + 1, beside.size())));
     return holder;
 }
 
