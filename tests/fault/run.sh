@@ -59,8 +59,8 @@ faults() {
     programs || return 1
     export DISTLOCK_LAB_COUNT="$count" DISTLOCK_LAB_TABLE="$results/table"
     ctest --test-dir "$build" --output-on-failure -j "$(($(nproc) * 2))" -R '^fault[.]([A-G][0-9]|order$)' && return
-    # Where a machine stands still for two seconds, Sentinels do nothing for thirty (+tilt). Who had a lock twice had it twice on such a
-    # machine, too.
+    # Where a machine stands still for two seconds, Sentinels do nothing for thirty (+tilt). Two owners at once are two on such a machine,
+    # too.
     awk '{ wrong += $4 } END { exit wrong > 0 }' "$results/table" || return 1
     echo "lab: FAILED AT FIRST, without an overlap; what failed is run once more, alone"
     ctest --test-dir "$build" --output-on-failure --rerun-failed

@@ -54,7 +54,7 @@ DISTLOCK_INLINE acknowledged_reply any_connection::execute_acknowledged(const co
     return {std::move(replies[0]), std::move(replies[1])};
 }
 
-// What is bound is never sent alone: on another socket it would be about another write.
+// A WAIT is never sent alone: on another socket it would be about another write.
 [[gnu::cold]] DISTLOCK_INLINE void any_connection::one_by_one(std::span<const command> commands,
                                                               std::span<reply> replies) noexcept {
     for (std::size_t i = 0; i < commands.size(); ++i) {

@@ -52,20 +52,16 @@ inline constexpr std::size_t most_cluster_nodes = 1024;
                               (parts.credentials ? std::string(*parts.credentials) + "@" : std::string());
     const std::string end = std::string(parts.path) + "?" + std::string(parts.options);
     cluster_uri out;
-    for (bool more = true; more;) {
-        const std::string_view host = parts.place.substr(0, parts.place.find(','));
-        more = host.size() < parts.place.size();
-        parts.place.remove_prefix(std::min(host.size() + 1, parts.place.size()));
-        if (host.empty() || host.front() == ':') {
-            refuse_uri(
-                "a node of the cluster has no host (a variable that was not set?); write "
-                "redis+cluster://n1:7000,n2:7000");
-        }
+    const auto add = [&](std::string_view host) {
         uri one = parse_uri(begin + std::string(host) + end);
         if (std::find(out.nodes.begin(), out.nodes.end(), one) != out.nodes.end())
             refuse_uri("a node of the cluster is named twice; keep one");
         out.nodes.push_back(std::move(one));
-    }
+    };
+    detail::for_each_host(parts.place,
+                          "a node of the cluster has no host (a variable that was not set?); write "
+                          "redis+cluster://n1:7000,n2:7000",
+                          add);
     check_uri(out);
     return out;
 }

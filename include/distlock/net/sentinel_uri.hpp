@@ -100,15 +100,7 @@ inline std::string with_sentinel_port(std::string_view host) {
                 "Sentinels are not reached by a unix socket; write redis+sentinel://s1,s2,s3/mymaster");
         return one;
     };
-    for (bool more = true; more;) {
-        const std::string_view host = parts.place.substr(0, parts.place.find(','));
-        more = host.size() < parts.place.size();
-        parts.place.remove_prefix(std::min(host.size() + 1, parts.place.size()));
-        if (host.empty() || host.front() == ':') {
-            refuse_uri(
-                "a Sentinel has no host (a variable that was not set?); write "
-                "redis+sentinel://s1,s2,s3/mymaster");
-        }
+    const auto add = [&](std::string_view host) {
         uri one = read(detail::with_sentinel_port(host));
         one.user = user;
         one.password = password;
@@ -117,7 +109,11 @@ inline std::string with_sentinel_port(std::string_view host) {
             refuse_uri("a Sentinel is named twice; keep one");
         if (out.sentinels.size() == detail::most_sentinels) refuse_uri("there are more than 32 Sentinels");
         out.sentinels.push_back(std::move(one));
-    }
+    };
+    detail::for_each_host(parts.place,
+                          "a Sentinel has no host (a variable that was not set?); write "
+                          "redis+sentinel://s1,s2,s3/mymaster",
+                          add);
     const std::string login = parts.credentials ? std::string(*parts.credentials).append("@") : std::string();
     out.master = read(login + "127.0.0.1");
     out.master_name = detail::percent_decoded(parts.path.substr(std::min<std::size_t>(1, parts.path.size())),

@@ -1,4 +1,4 @@
-// What lives in a connection, compiled once where a program asks for that.
+// The services of a connection, compiled once where a program asks for that.
 #pragma once
 
 #include <atomic>

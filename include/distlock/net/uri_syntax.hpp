@@ -35,6 +35,19 @@ struct uri_parts {
     std::string_view options;                     ///< behind the '?'
 };
 
+/// Effects: calls `add(std::string_view host_and_port)` for each of those that commas part.
+/// Throws: error(errc::invalid_uri) that says `no_host`, where one has none.
+template <class Add>
+void for_each_host(std::string_view place, const char* no_host, Add add) {
+    for (bool more = true; more;) {
+        const std::string_view host = place.substr(0, place.find(','));
+        more = host.size() < place.size();
+        place.remove_prefix(std::min(host.size() + 1, place.size()));
+        if (host.empty() || host.front() == ':') refuse_uri(no_host);
+        add(host);
+    }
+}
+
 /// Throws: error(errc::invalid_uri) for what could be read in two ways, be it as a URI of one server or of several.
 [[gnu::cold]] inline uri_parts split_uri(std::string_view text) {
     if (text.empty()) refuse_uri("the URI is empty (a variable that was not set?)");

@@ -36,7 +36,7 @@ void read_description(Described& who, std::string_view text) {
     who.label = text;
 }
 
-// What stands beside the lock may be about an earlier owner, when somebody else's client deleted the key.
+// The key beside the lock may be about an earlier owner, when somebody else's client deleted the key.
 inline lock_holder holder_of(const std::string& token, std::string_view beside) {
     lock_holder holder;
     holder.token = token;

@@ -187,7 +187,7 @@ class campaign_over {
                 free_since = std::max(free_since, unsure ? to + people.options().lease : to);
             }
             if (next == holds.size()) break;
-            judge(*holds[next], std::max(free_since, end.at), end.machine + end.unknown);
+            judge(*holds[next], std::max(free_since, end.at), end.machine);
         }
     }
     void judge_all_waits(const std::vector<const distlock::testing::belief*>& holds) {
@@ -197,15 +197,15 @@ class campaign_over {
             free_since = std::max(free_since, hold->to);
         }
     }
-    // A machine that has no time for a thread is not held against the library; nor, here, that it did not know the master yet.
-    void judge(const distlock::testing::belief& hold, clk::time_point free_since, clk::duration excused) {
+    // A machine that has no time for a thread is not held against the library.
+    void judge(const distlock::testing::belief& hold, clk::time_point free_since, clk::duration machine) {
         const auto took = hold.granted.at - std::max(free_since, hold.granted.from);
         line_.took(std::max(took, took.zero()));
-        if (took > line_.bound() + excused) UNSCOPED_INFO(around(hold, took));
-        CHECK(in_ms(took) <= in_ms(line_.bound() + excused));
+        if (took > line_.bound() + machine) UNSCOPED_INFO(around(hold, took));
+        CHECK(in_ms(took) <= in_ms(line_.bound() + machine));
     }
 
-    // What became of that lock from three seconds before until it was granted, in milliseconds before that.
+    // The events of that lock from three seconds before the wait until the grant, in milliseconds before that.
     std::string around(const distlock::testing::belief& hold, clk::duration took) {
         std::string all;
         for (const auto& e : people.book().events()) {

@@ -85,7 +85,7 @@ class changed_master : public campaign_over {
     static constexpr std::chrono::milliseconds all_know_in{2000};
     /// After its connection knows it.
     static constexpr std::chrono::milliseconds told_when_known_in{100};
-    /// After all of the crew know it.
+    /// After the new master is named.
     static constexpr std::chrono::milliseconds served_in{500};
 
     /// `long_work`: as crew_options have it; longer than a fail-over takes, where owners are to be in it.
