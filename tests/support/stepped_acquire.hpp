@@ -77,6 +77,13 @@ class stepped_acquire {
         now_ += took;
         return step_ = machine_.on_claim({what}, sent, now_, replicated);
     }
+    /// Effects: messages do not arrive any more, and so much of the pause is slept as is slept then.
+    const acquire_step& hear_nothing() {
+        REQUIRE(step_.what == kind::pause);
+        now_ += step_.unheard_for;
+        machine_.unheard();
+        return step_ = machine_.on_wake(now_);
+    }
     /// Effects: the pause is slept to its end.
     const acquire_step& sleep() {
         REQUIRE(step_.what == kind::pause);

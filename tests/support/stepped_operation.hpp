@@ -46,6 +46,13 @@ struct stepped_operation {
         now = std::max(now, next.until);
         return next = op.resume(event::woke(now));
     }
+    /// Effects: messages have not arrived for so long that it is not to wait on.
+    const action& hear_nothing() {
+        REQUIRE(next.what == kind::wait);
+        REQUIRE(next.unheard_for < next.until - now);
+        now += next.unheard_for;
+        return next = op.resume(event::woke(now));
+    }
     const action& subscribed() {
         REQUIRE((next.what == kind::wait || next.what == kind::subscribe));
         return next = op.resume(event::subscribed(now));

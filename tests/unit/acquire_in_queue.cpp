@@ -296,6 +296,35 @@ TEST_CASE("without messages the waiter looks often") {
     CHECK(a.pause() > 500ms);
 }
 
+// It slept for its second, though messages had ceased: until the socket was there again, and a released lock was nobody's as long.
+TEST_CASE("a waiter that hears nothing any more looks as one that never did, until messages arrive again") {
+    attempt a = in_queue();
+    CHECK(a.pause() > 500ms);
+    CHECK(a.step().unheard_for >= 25ms);
+    CHECK(a.step().unheard_for <= 50ms);
+    a.hear_nothing();
+    CHECK(a.enters(enter_mode::join));
+    a.answer(queued({.ticket = 7}));
+    CHECK(a.pause() <= 50ms);
+    CHECK(a.subscribed().what == kind::send_enter);
+    a.answer(queued({.ticket = 7}));
+    CHECK(a.pause() > 500ms);
+}
+
+TEST_CASE("a ticket that is gone while the waiter hears nothing is no reason to subscribe anew") {
+    attempt a = in_queue();
+    a.hear_nothing();
+    a.answer(queued({.ticket = 8, .appended = true}));
+    CHECK_FALSE(a.step().reconnect_first);
+}
+
+TEST_CASE("farther back a waiter that hears nothing any more looks later, too") {
+    attempt a;
+    a.answer(queued({.ticket = 7, .position = 80}));
+    CHECK(a.step().unheard_for >= 275ms);
+    CHECK(a.step().unheard_for <= 550ms);
+}
+
 TEST_CASE("after a new subscription the waiter looks at once: messages may have been lost") {
     attempt a = in_queue();
     a.subscribed();

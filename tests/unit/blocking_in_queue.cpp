@@ -235,6 +235,39 @@ TEST_CASE("a waiter whose subscription has lapsed looks often, until it is in fo
     CHECK(a.sent() == words{"join", "join", "join", "join"});
 }
 
+// A server that came back empty had nobody in its queue for the half second until its clients subscribed again.
+TEST_CASE("a waiter whose subscription lapses while it waits looks soon, and does not wait to be told") {
+    attempt a;
+    distlock::clock::time_point joined;
+    a.redis.inner.then([&] { joined = manual_clock::now(); }, queued());
+    a.redis.inner.then(granted);
+    std::jthread breaks([&] {
+        eventually([&] { return a.redis.inner.commands().size() == 1; });
+        manual_clock::advance(100ms);
+        a.redis.source->lapse();
+        while (a.redis.inner.commands().size() == 1) {
+            manual_clock::advance(1ms);
+            distlock::detail::pause_until({}, distlock::clock::now() + 100us);
+        }
+    });
+    CHECK(a.take().what == kind::granted);
+    breaks.join();
+    CHECK(manual_clock::now() - joined < 250ms);
+    CHECK(a.sent() == words{"join", "join"});
+}
+
+TEST_CASE("who comes while messages have ceased joins at once: they may not be back for long") {
+    attempt a;
+    a.redis.inner.then([&] { a.redis.hand_over(0); }, queued());
+    REQUIRE(a.take().what == kind::granted);
+    a.messages.forget();
+    a.redis.source->lapse();
+    const auto called = manual_clock::now();
+    a.redis.inner.then(granted);
+    CHECK(a.take().what == kind::granted);
+    CHECK(manual_clock::now() == called);
+}
+
 TEST_CASE("a subscription that comes into force while the waiter waits makes it look") {
     attempt a;
     a.redis.inner.then([&] { a.redis.source->confirm(); }, queued());

@@ -84,6 +84,21 @@ TEST_CASE("a waiter subscribes once, and again each time it joins without messag
     CHECK(name_of_next(deaf) == "join");
 }
 
+TEST_CASE("a waiter in the queue that hears nothing any more looks without waiting for a subscription") {
+    waiter w;
+    CHECK(w.next.unheard_for <= 50ms);
+    w.hear_nothing();
+    REQUIRE(w.next.what == kind::subscribe);
+    CHECK(w.next.until == w.now);
+    w.wake();
+    CHECK(name_of_next(w) == "join");
+    w.answer(queued(7, false));
+    CHECK(w.next.until - w.now <= 50ms);
+    w.subscribed();
+    w.answer(queued(7, false));
+    CHECK(w.next.until - w.now >= 500ms);
+}
+
 // The listener of an earlier token brought the news; the waiter never listened for its own, and a hand-over to it was answered with
 // a release while it waited.
 TEST_CASE("a subscription that comes into force before a waiter listens for its token is none of its own") {

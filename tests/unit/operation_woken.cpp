@@ -36,7 +36,7 @@ TEST_CASE("a waiter that is told listens before its first wait, and then asks at
     w.answer(busy);
     CHECK(w.next.what == kind::wait);
     CHECK(w.next.until - w.now >= 500ms);
-    CHECK(w.next.unheard_until == w.now + 50ms);
+    CHECK(w.next.unheard_for == 50ms);
 }
 
 TEST_CASE(
@@ -46,7 +46,7 @@ TEST_CASE(
     w.wake();
     CHECK(w.next.what == kind::wait);
     CHECK(w.next.until - w.now >= 500ms);
-    CHECK(w.next.unheard_until == w.now + 50ms);
+    CHECK(w.next.unheard_for == 50ms);
     w.wake();
     w.answer(busy);
     CHECK(w.next.what == kind::subscribe);  // it tries again
@@ -63,6 +63,27 @@ TEST_CASE("a message ends a wait, and a pause that differs from waiter to waiter
     w.wake();
     CHECK(w.next.what == kind::send);
     CHECK(w.answer(granted).what == kind::done);
+}
+
+TEST_CASE("a waiter that hears nothing any more asks, and then listens anew") {
+    waiter w;
+    w.subscribed();
+    w.answer(busy);
+    w.hear_nothing();
+    CHECK(w.next.what == kind::send);
+    w.answer(busy);
+    CHECK(w.next.what == kind::subscribe);
+}
+
+TEST_CASE("the pause after a message is none in which nothing is heard") {
+    waiter w;
+    w.subscribed();
+    w.answer(busy);
+    w.tell("0");
+    w.wake();
+    w.answer(busy);
+    CHECK(w.next.what == kind::wait);
+    CHECK(w.next.until - w.now >= 500ms);
 }
 
 TEST_CASE("a subscription that is made anew ends a wait, and is not asked for again") {

@@ -256,6 +256,84 @@ TEST_CASE("a wait ends when its clock says so, though the system's goes on") {
     CHECK(got == woken::by_time);
 }
 
+TEST_CASE("a wait ends when the subscription was not in force for so long as is said, and not before") {
+    manual_clock::reset();
+    const auto ends_after = [](channel& c, auto&& then) {
+        const auto begun = manual_clock::now();
+        std::atomic<bool> done{false};
+        woken got{};
+        std::thread thread([&] {
+            listener mine(c.news, "");
+            got = mine.wait(begun + 1h, {}, distlock::time_source::of<manual_clock>(), 40ms);
+            done = true;
+        });
+        then(done);
+        thread.join();
+        CHECK(got == woken::by_time);
+        return manual_clock::now() - begun;
+    };
+    const auto tick_until = [](const std::atomic<bool>& done) {
+        while (!done) {
+            manual_clock::advance(1ms);
+            distlock::detail::pause_until({}, clk::now() + 100us);
+        }
+    };
+    channel never;
+    CHECK(ends_after(never, tick_until) >= 40ms);
+
+    channel lapses;
+    lapses.news->confirm();
+    const auto took = ends_after(lapses, [&](const std::atomic<bool>& done) {
+        CHECK(eventually([&] { return lapses.reader.has_reader(); }));
+        manual_clock::advance(100ms);
+        const int before = lapses.reader.reads;
+        CHECK(eventually([&] { return lapses.reader.reads > before + 3; }));
+        CHECK_FALSE(done);
+        lapses.reader.comes([&] { lapses.news->lapse(); });
+        tick_until(done);
+    });
+    CHECK(took >= 140ms);
+    CHECK(took < 400ms);
+
+    channel again;
+    again.news->confirm();
+    const auto longer = ends_after(again, [&](const std::atomic<bool>& done) {
+        CHECK(eventually([&] { return again.reader.has_reader(); }));
+        again.reader.comes([&] { again.news->lapse(); });
+        CHECK(eventually([&] { return !again.news->in_force(); }));
+        manual_clock::advance(39ms);
+        again.reader.comes([&] { again.news->lapse(); });  // still not in force: the time does not begin anew
+        const int before = again.reader.reads;
+        CHECK(eventually([&] { return again.reader.reads > before + 3; }));
+        CHECK_FALSE(done);
+        manual_clock::advance(1ms);
+    });
+    CHECK(longer == 40ms);
+}
+
+// It slept until its own time: whoever reads for it was told.
+TEST_CASE("a subscription that lapses shortens the waits of those, too, that do not read") {
+    channel c;
+    waiter reads(std::make_shared<subscription>("other", c.hub), "");
+    REQUIRE(eventually([&] { return c.reader.has_reader(); }));
+    const auto took = time_of([&] {
+        for (int i = 0; i < 10; ++i) {
+            c.reader.comes([&] { c.news->confirm(); });
+            REQUIRE(eventually([&] { return c.news->in_force(); }));
+            woken got{};
+            std::jthread follows([&] {
+                listener mine(c.news, "b");
+                got = mine.wait(clk::now() + long_time, {}, {}, 1ms);
+            });
+            ::poll(nullptr, 0, 5);  // as a rule it sleeps by now
+            c.reader.comes([&] { c.news->lapse(); });
+            follows.join();
+            CHECK(got == woken::by_time);
+        }
+    });
+    CHECK(took < 5s);
+}
+
 TEST_CASE("a stop request interrupts the waiter that reads, and wakes one that does not") {
     channel c;
     waiter leader(c.news, "a");

@@ -11,6 +11,7 @@
 //     acquire_step on_subscribed(clock::time_point now);                 // messages arrive from now on, some may have been lost
 //     acquire_step on_stop();                                            // the caller's stop_token fired
 //     void subscribed();                                                 // messages arrive, of what is sent next
+//     void unheard();                                                    // they do not arrive any more
 //   };
 #pragma once
 
@@ -69,7 +70,7 @@ struct acquire_step {
         send_look,     ///< the script that also finds an earlier success of ours
         send_enter,    ///< the same about the queue, with `mode`
         send_claim,    ///< a renewal: the lock was granted for less than the lease
-        pause,         ///< until `at`, a message, a new subscription, or a stop request
+        pause,         ///< until `at`, or `unheard_for`, a message, a new subscription, or a stop request
         granted,       ///< the lock is ours until `at`
         gave_up,       ///< somebody else has it, and the time is up
         failed,        ///< with `cause`
@@ -79,6 +80,8 @@ struct acquire_step {
     /// Of pause and granted. Of a sending, when its answer must have come: at the deadline of the attempt, or
     /// 50 to 200 ms from now where that is later.
     clock::time_point at{};
+    clock::duration unheard_for =
+        clock::duration::max();              ///< of pause: once messages have not arrived for so long
     errc cause = errc::no_reply;             ///< of failed
     enter_mode mode = enter_mode::try_once;  ///< of send_enter
     std::chrono::milliseconds ttl{};         ///< of granted: what it was granted for
@@ -196,13 +199,20 @@ class acquire {
 
     acquire_step on_subscribed(clock::time_point now) noexcept {
         now_ = now;
+        heard_ = true;
         ++subscriptions_;
-        if (ticket_ == ticket_state::none) return {.what = kind::pause, .at = pause_until_};
+        if (ticket_ == ticket_state::none)
+            return {.what = kind::pause, .at = pause_until_, .unheard_for = unheard_for_};
         return again();
     }
 
     /// Effects: as on_subscribed(), between a step and its sending.
-    void subscribed() noexcept { sent_heard_ = ++subscriptions_; }
+    void subscribed() noexcept {
+        heard_ = true;
+        sent_heard_ = ++subscriptions_;
+    }
+    /// Effects: until the next subscription, messages do not arrive.
+    void unheard() noexcept { heard_ = false; }
 
     /// An outcome whose cause is errc::cancelled is a stop, too: the sending is in doubt then.
     acquire_step on_stop() noexcept { return fail(errc::cancelled); }
@@ -211,6 +221,8 @@ class acquire {
     bool in_doubt() const noexcept { return left_ == leftover::in_doubt; }
     /// Returns: whether the last thing known is trouble.
     bool in_trouble() const noexcept { return trouble_.cause != errc{}; }
+    /// Returns: whether it has a ticket, as far as is known.
+    bool in_queue() const noexcept { return ticket_ != ticket_state::none; }
 
   private:
     // Of the present token, as far as we know.
@@ -330,20 +342,23 @@ class acquire {
         constexpr std::uint32_t sharing = 8;  // so many positions double the interval
         constexpr std::uint32_t near = 4;     // so many look when the TTL ends, one after the other
         constexpr std::chrono::milliseconds apart{20};
-        const auto recheck = sent_heard_ != 0 ? clock::duration(limits_.recheck)
-                                              : std::min<clock::duration>(limits_.recheck, unheard_recheck);
         const auto position = std::min<std::uint32_t>(place_.position, 1'000'000);
-        clock::duration span = recheck + recheck / sharing * position;
-        span = std::min(span, std::max<clock::duration>(longest, recheck));
-        // A waiter that was not told once may never be: it looks while it would be offered the lock.
-        if (deaf_) span = std::min<clock::duration>(span, std::min(longest_offer, limits_.lease) / 2);
-        span -= jitter_.up_to(span / 2);
+        const auto span_of = [&](clock::duration recheck) {
+            clock::duration span = recheck + recheck / sharing * position;
+            span = std::min(span, std::max<clock::duration>(longest, recheck));
+            // A waiter that was not told once may never be: it looks while it would be offered the lock.
+            if (deaf_) span = std::min<clock::duration>(span, std::min(longest_offer, limits_.lease) / 2);
+            return span - jitter_.up_to(span / 2);
+        };
+        clock::duration span = span_of(limits_.recheck);
+        const auto unheard = span_of(std::min(limits_.recheck, unheard_recheck));
+        if (sent_heard_ == 0) span = unheard;
         if (ttl && ttl->count() >= 0 && position < near) {
             constexpr std::chrono::milliseconds grid{1};  // a TTL is rounded down
             const std::chrono::milliseconds most = std::chrono::hours{1};
             span = std::min<clock::duration>(span, std::min(*ttl, most) + grid + apart * position);
         }
-        return pause_for(span);
+        return pause_for(span, unheard);
     }
 
     acquire_step on_trouble(errc cause) noexcept {
@@ -368,7 +383,7 @@ class acquire {
         if (mode == enter_mode::last) ticket_ = ticket_state::leaving;
         acquire_step next = send(kind::send_enter);
         next.mode = mode;
-        sent_heard_ = subscriptions_;
+        sent_heard_ = heard_ ? subscriptions_ : 0;
         return next;
     }
 
@@ -394,12 +409,13 @@ class acquire {
         // Compared in whole milliseconds: a server may claim any TTL, and nanoseconds cannot hold them all.
         if (ttl && ttl->count() >= 0 && *ttl < limits_.recheck)
             span = std::min<clock::duration>(span, *ttl + 1ms);
-        return pause_for(span);
+        return pause_for(span, unheard_recheck);
     }
 
-    acquire_step pause_for(clock::duration span) noexcept {
+    acquire_step pause_for(clock::duration span, clock::duration unheard) noexcept {
         pause_until_ = std::min(limits_.deadline, detail::saturating_add(now_, span));
-        return {.what = kind::pause, .at = pause_until_};
+        unheard_for_ = unheard;
+        return {.what = kind::pause, .at = pause_until_, .unheard_for = unheard};
     }
 
     // A message that was not believed, or an answer that is missing, may have made us the owner.
@@ -428,17 +444,20 @@ class acquire {
     clock::duration backoff_ = std::chrono::milliseconds{1};
     clock::duration slowest_{};  // of the answers that somebody else has it
     clock::time_point pause_until_{};
+    clock::duration unheard_for_{};  // of the same pause
     clock::time_point claimed_until_{};
     clock::time_point token_sent_{};  // before the first sending with the present token
     clock::time_point place_sent_{};  // before the sending whose answer place_ is
     queue_place place_{};             // the last one we were told of
     std::uint64_t subscriptions_ = 0;
-    std::uint64_t sent_heard_ = 0;   // how many there were before the last sending
+    std::uint64_t sent_heard_ =
+        0;  // how many there were before the last sending; 0 while messages do not arrive
     std::uint64_t place_heard_ = 0;  // and before the one whose answer place_ is
     std::uint64_t fence_ = 0;
     ticket_state ticket_ = ticket_state::none;
     leftover left_ = leftover::none;
     trouble trouble_;      // of the last answers
+    bool heard_ = false;   // messages arrive, as far as is known
     bool deaf_ = false;    // a ticket was gone without a message
     bool looked_ = false;  // the script was sent, which tells a lock from a key of another type
     bool without_ttl_ = false;

@@ -10,6 +10,7 @@
 #include <distlock/base/time_source.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/detail/function_ref.hpp>
+#include <distlock/detail/saturate.hpp>
 #include <distlock/engine/acquire.hpp>
 #include <distlock/engine/inbox.hpp>
 #include <distlock/engine/joint_asker.hpp>
@@ -44,20 +45,22 @@ inline event pause_for(const std::stop_token& stop, clock::time_point until, tim
 }
 
 inline event wait_for(const action& what, const std::stop_token& stop, inbox& messages, time_source time) {
-    const auto until = messages.in_force() ? what.until : std::min(what.until, what.unheard_until);
     listener* const mine = messages.get();
-    if (mine == nullptr) return pause_for(stop, until, time);
-    const auto by = mine->wait(until, stop, time);
+    if (mine == nullptr) {
+        const auto unheard_until = distlock::detail::saturating_add(time.now(), what.unheard_for);
+        return pause_for(stop, std::min(what.until, unheard_until), time);
+    }
+    const auto by = mine->wait(what.until, stop, time, what.unheard_for);
     return woken_event(*mine, by, time.now());
 }
 
-// Only the first subscription of a lock object is waited for.
+// Only the first subscription is waited for.
 inline event subscribe(const token& owner, clock::time_point until, const std::stop_token& stop,
                        inbox& messages, time_source time) {
     listener* const mine = messages.expect(owner);
     if (mine == nullptr) return event::woke(time.now());
     auto now = time.now();
-    while (!messages.in_force() && !messages.waited_in_vain() && now < until) {
+    while (messages.worth_waiting() && now < until) {
         const auto before = now;
         if (mine->wait(until, stop, time) == listener::woken::by_stop) return event::stopped();
         now = time.now();

@@ -55,8 +55,11 @@ class inbox {
 
     /// Returns: whether messages arrive, as far as is known.
     bool in_force() const noexcept { return subscription_ && subscription_->in_force(); }
-    /// Returns: whether they did not, though that was waited for as long as it may be.
-    bool waited_in_vain() const noexcept { return waited_ >= longest_subscribing; }
+    /// Returns: whether they are to be waited for: they never arrived, and that was not waited for as long as it may be. Those
+    /// that have ceased may not be back for long.
+    bool worth_waiting() const noexcept {
+        return subscription_ && subscription_->confirmations() == 0 && waited_ < longest_subscribing;
+    }
     void waited(clock::duration span) noexcept { waited_ += span; }
 
     /// Effects: messages for `owner` are kept from now on. Waits for nothing.

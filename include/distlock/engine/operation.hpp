@@ -97,7 +97,7 @@ struct action {
         /// Messages for result().token are kept from now on. Where they do not arrive, that is waited for until `until`: until
         /// subscribed or woke.
         subscribe,
-        /// Until message, subscribed, or woke: at `until`, or at `unheard_until` while messages do not arrive.
+        /// Until message, subscribed, or woke: at `until`, or when messages have not arrived for `unheard_for`.
         wait,
         /// Until woke at `until`.
         pause,
@@ -111,7 +111,7 @@ struct action {
 
     kind what = kind::done;
     clock::time_point until{};
-    clock::time_point unheard_until = clock::time_point::max();
+    clock::duration unheard_for = clock::duration::max();
     /// Of send. It may be used until the next resume().
     std::optional<distlock::command> command = {};
     /// Of send: goes right behind `command`, on the same socket, and is answered, too.
@@ -243,6 +243,7 @@ class operation {
         if (step.fresh_token) result_.token = {};
         next.reconnect = step.reconnect_first;
         until_ = step.at;
+        unheard_for_ = step.unheard_for;
         switch (step.what) {
             case kind::send_acquire:
                 return send_replicated(phase::acquiring, dialect_.acquire(live_token()), last.now, next);
@@ -287,14 +288,14 @@ class operation {
     }
 
     // A process subscribes before it joins, and knows the token before it is sent. Without messages it joins all the same, unless
-    // the subscription comes into force at once; half of the time is left to ask in.
+    // the subscription comes into force at once; half of the time is left to ask in. A waiter that has a ticket only looks.
     [[gnu::noinline]] void enter(enter_mode mode, clock::time_point now, action& next) {
         if (mode != enter_mode::join || hearing_ == hearing::messages)
             return send(phase::entering, dialect_.enter(live_token(), mode), next);
         live_token();
         phase_ = phase::subscribing;
         next.what = action::kind::subscribe;
-        next.until = machine_.in_trouble()
+        next.until = machine_.in_trouble() || machine_.in_queue()
                          ? now
                          : now + std::min<clock::duration>(longest_subscribing, (deadline_ - now) / 2);
     }
@@ -351,11 +352,8 @@ class operation {
         phase_ = phase::waiting;
         next.what = waits_ == waiting_manner::polls ? action::kind::pause : action::kind::wait;
         next.until = until_;
-        if (waits_ != waiting_manner::woken) return;
-        if (hearing_ == hearing::messages) {
-            next.unheard_until = now + distlock::detail::default_recheck;
-            return;
-        }
+        next.unheard_for = unheard_for_;
+        if (waits_ != waiting_manner::woken || hearing_ == hearing::messages) return;
         phase_ = phase::listening;
         next.what = action::kind::subscribe;
         next.until = now;
@@ -367,7 +365,7 @@ class operation {
         phase_ = phase::waiting;
         next.what = action::kind::wait;
         next.until = until_;
-        next.unheard_until = what.now + distlock::detail::default_recheck;
+        next.unheard_for = unheard_for_;
     }
 
     [[gnu::noinline]] void on_wait(const event& what, action& next) {
@@ -386,6 +384,10 @@ class operation {
             hearing_ = hearing::messages;
             if (waits_ == waiting_manner::queues) return follow(machine_.on_subscribed(what.now), what, next);
         }
+        if (what.what == event::kind::woke && what.now < until_ && hearing_ == hearing::messages) {
+            hearing_ = hearing::silence;
+            machine_.unheard();
+        }
         follow(machine_.on_wake(what.now), what, next);
     }
 
@@ -394,7 +396,7 @@ class operation {
         constexpr std::chrono::milliseconds longest{1};
         phase_ = phase::waiting;
         next.what = action::kind::pause;
-        next.until = std::min(until_, now + scatter_.up_to(longest));
+        next.until = until_ = std::min(until_, now + scatter_.up_to(longest));
     }
 
     [[gnu::noinline]] void end(const acquire_step& step, clock::time_point now, action& next) {
@@ -446,6 +448,7 @@ class operation {
     jitter scatter_;
     phase phase_ = phase::ready;
     clock::time_point until_{};         // of what the machine asked for
+    clock::duration unheard_for_{};     // of the same
     std::optional<replica_wait> wait_;  // the last one
     hearing hearing_ = hearing::nothing;
 };

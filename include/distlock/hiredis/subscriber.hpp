@@ -137,7 +137,7 @@ class subscriber final : public message_reader {
     static constexpr std::chrono::milliseconds busy_pause{50};  // before a busy server is asked again
 
     // Effects: opens a socket where there is none, or not the right one; without, waits until it may try again.
-    // Returns: whether there is one.
+    // Returns: whether there is one that was there before.
     [[gnu::cold]] bool connected(clock::time_point until) {
         // A read() that was to return does.
         if (begins_anew()) return false;
@@ -160,7 +160,7 @@ class subscriber final : public message_reader {
         auto fresh = sockets_.connect(std::min(until, now + connect_timeout_), wake_.fd());
         if (fresh) {
             replace_by(std::move(fresh));
-            return true;
+            return false;  // what was in force is not: the wait may be shorter now
         }
         wake_.reset();
         if (current_) reconnect();

@@ -28,9 +28,9 @@ namespace distlock {
 /// when nobody waits. A connection with a thread of its own that reads has none.
 class message_reader {
   public:
-    /// Effects: reads what comes and delivers it to its subscription. Returns when something was delivered or confirmed, when
-    /// `until` is reached, or after interrupt(); sooner if it likes, but it never returns again and again for a failure
-    /// that lasts. Connects and subscribes where it must.
+    /// Effects: reads what comes and delivers it to its subscription. Returns when something was delivered or confirmed, or has
+    /// lapsed, when `until` is reached, or after interrupt(); sooner if it likes, but it never returns again and again for a
+    /// failure that lasts. Connects and subscribes where it must.
     /// Preconditions: no other thread is in read().
     virtual void read(clock::time_point until) noexcept = 0;
     /// Effects: a read() that goes on, or else the next one, returns at once. From any thread; does not wait, and calls nothing
@@ -65,11 +65,13 @@ class listener {
     listener& operator=(const listener&) = delete;
     ~listener();
 
-    /// Effects: waits until there is a message or a confirmation that was not returned yet, `stop` is requested, or it is
-    /// `until`. Meanwhile it may be this thread that reads for all others, too. Allocates nothing itself.
+    /// Effects: waits until there is a message or a confirmation that was not returned yet, `stop` is requested, it is `until`,
+    /// or the subscription was not in force for all of the last `unheard`, in this wait. Meanwhile it may be this thread that
+    /// reads for all others, too. Allocates nothing itself.
     /// Returns: the first of these that holds. Of several messages only the last is returned.
     /// Preconditions: one thread at a time.
-    woken wait(clock::time_point until, const std::stop_token& stop, time_source time = {}) noexcept;
+    woken wait(clock::time_point until, const std::stop_token& stop, time_source time = {},
+               clock::duration unheard = clock::duration::max()) noexcept;
 
     /// Returns: the beginning of the last message; until the next wait().
     std::string_view message() const noexcept { return {taken_.data(), taken_size_}; }
@@ -159,7 +161,7 @@ class subscription {
     /// By the connection.
     void confirm() noexcept;
     /// By the connection: its socket broke, or is not trusted any more. In force again with the next confirmation.
-    void lapse() noexcept { in_force_ = false; }
+    void lapse() noexcept;
     /// By the connection.
     void deliver(std::string_view text) noexcept;
 

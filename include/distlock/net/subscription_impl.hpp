@@ -9,6 +9,7 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/time_source.hpp>
+#include <distlock/detail/saturate.hpp>
 #include <distlock/detail/separate.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/thread_safety.hpp>
@@ -40,6 +41,15 @@ DISTLOCK_INLINE void subscription::confirm() noexcept {
         if (one->on_.get() != this) continue;
         one->confirmed_ = true;
         message_hub::wake(*one);
+    }
+}
+
+DISTLOCK_INLINE void subscription::lapse() noexcept {
+    const detail::annotated_lock guard(hub_->lock_);
+    if (!in_force_.exchange(false)) return;
+    // Their waits are shorter now.
+    for (listener* one = hub_->first_; one != nullptr; one = one->next_) {
+        if (one->on_.get() == this) message_hub::wake(*one);
     }
 }
 
@@ -82,7 +92,7 @@ DISTLOCK_INLINE listener::~listener() {
 }
 
 DISTLOCK_INLINE listener::woken listener::wait(clock::time_point until, const std::stop_token& stop,
-                                               time_source time) noexcept {
+                                               time_source time, clock::duration unheard) noexcept {
     message_hub& hub = *on_->hub_;
     const auto on_stop = [this, &hub]() noexcept {
         const detail::annotated_lock guard(hub.lock_);
@@ -92,7 +102,17 @@ DISTLOCK_INLINE listener::woken listener::wait(clock::time_point until, const st
     std::optional<std::stop_callback<decltype(on_stop)>> callback;
     if (stop.stop_possible()) callback.emplace(stop, on_stop);
 
+    constexpr auto never = clock::time_point::max();
+    auto unheard_until = never;
+    auto by = until;
     const auto ended = [&](woken& why) {
+        const auto now = time.now();
+        if (on_->in_force()) {
+            unheard_until = never;
+        } else if (unheard_until == never) {
+            unheard_until = detail::saturating_add(now, unheard);
+        }
+        by = std::min(until, unheard_until);
         if (std::exchange(message_, false)) {
             taken_ = kept_;
             taken_size_ = kept_size_;
@@ -101,7 +121,7 @@ DISTLOCK_INLINE listener::woken listener::wait(clock::time_point until, const st
             why = woken::by_confirmation;
         } else if (stop.stop_requested()) {
             why = woken::by_stop;
-        } else if (time.now() >= until) {
+        } else if (now >= by) {
             why = woken::by_time;
         } else {
             return false;
@@ -118,14 +138,14 @@ DISTLOCK_INLINE listener::woken listener::wait(clock::time_point until, const st
         if (hub.reader_ != nullptr && hub.leader_ == nullptr) {
             hub.leader_ = this;
             guard.unlock();
-            hub.reader_->read(time.is_real() ? until : clock::now() + time.slice(until));
+            hub.reader_->read(time.is_real() ? by : clock::now() + time.slice(by));
             guard.lock();
             hub.leader_ = nullptr;
         } else {
             parker_.rest();
             asleep_ = true;
             guard.unlock();
-            parker_.sleep(time.slice(until));
+            parker_.sleep(time.slice(by));
             guard.lock();
             asleep_ = false;
         }
