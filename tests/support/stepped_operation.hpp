@@ -51,7 +51,7 @@ struct stepped_operation {
         REQUIRE(next.what == kind::wait);
         REQUIRE(next.unheard_for < next.until - now);
         now += next.unheard_for;
-        return next = op.resume(event::woke(now));
+        return next = op.resume(event::woke(now, true));
     }
     const action& subscribed() {
         REQUIRE((next.what == kind::wait || next.what == kind::subscribe));

@@ -35,7 +35,7 @@ namespace distlock::engine {
 /// Even a caller without time gets one honest answer: less than a round trip would make every try fail.
 inline constexpr std::chrono::milliseconds shortest_answer_time{50};
 
-/// A lock object's waiters wait so long for its first subscription, all together. A waiter that joins the queue before may be
+/// A lock object's waiters wait so long for the first subscription, all together. A waiter that joins the queue before may be
 /// passed over.
 inline constexpr std::chrono::milliseconds longest_subscribing{200};
 
@@ -98,7 +98,8 @@ struct acquire_step {
 
 /// One attempt to take a lock. Rules:
 /// - it tries first, or joins the queue at once where the lock was taken the last time. A waiter in the queue looks when the
-///   lock's TTL ends and every `recheck`, the farther back the less often. Without a queue it asks in jittered pauses that double from
+///   lock's TTL ends and every `recheck`, the farther back the less often; every 50 ms, farther back later, while messages do not
+///   arrive. Without a queue it asks in jittered pauses that double from
 ///   1 ms up to `recheck`, none past the holder's TTL;
 /// - an answer that is missing leaves the outcome open: it asks again with the SAME token, through the script that finds an
 ///   earlier success; when it has to give up instead, it leaves by that token;
@@ -211,8 +212,11 @@ class acquire {
         heard_ = true;
         sent_heard_ = ++subscriptions_;
     }
-    /// Effects: until the next subscription, messages do not arrive.
-    void unheard() noexcept { heard_ = false; }
+    /// Effects: until the next subscription, messages do not arrive, of what is sent next either.
+    void unheard() noexcept {
+        heard_ = false;
+        sent_heard_ = 0;
+    }
 
     /// An outcome whose cause is errc::cancelled is a stop, too: the sending is in doubt then.
     acquire_step on_stop() noexcept { return fail(errc::cancelled); }

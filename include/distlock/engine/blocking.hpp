@@ -25,10 +25,10 @@ namespace distlock::engine {
 
 namespace detail {
 
-inline event woken_event(listener& mine, listener::woken by, clock::time_point now) noexcept {
+inline event woken_event(inbox& messages, listener::woken by, clock::time_point now) noexcept {
     switch (by) {
         case listener::woken::by_message:
-            return event::message(mine.message(), now);
+            return event::message(messages.get()->message(), now);
         case listener::woken::by_confirmation:
             return event::subscribed(now);
         case listener::woken::by_stop:
@@ -36,7 +36,7 @@ inline event woken_event(listener& mine, listener::woken by, clock::time_point n
         case listener::woken::by_time:
             break;
     }
-    return event::woke(now);
+    return event::woke(now, !messages.in_force());
 }
 
 inline event pause_for(const std::stop_token& stop, clock::time_point until, time_source time) {
@@ -51,7 +51,7 @@ inline event wait_for(const action& what, const std::stop_token& stop, inbox& me
         return pause_for(stop, std::min(what.until, unheard_until), time);
     }
     const auto by = mine->wait(what.until, stop, time, what.unheard_for);
-    return woken_event(*mine, by, time.now());
+    return woken_event(messages, by, time.now());
 }
 
 // Only the first subscription is waited for.

@@ -21,7 +21,6 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
-#include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/detail/concat.hpp>
 #include <distlock/engine/acquire.hpp>
@@ -67,6 +66,7 @@ struct event {
     const reply* answer = nullptr;
     std::string_view text = {};
     const reply* replicated = nullptr;  // the answer to action::behind
+    bool unheard = false;
 
     static event started(clock::time_point now) noexcept { return {kind::started, now}; }
     /// `sent`: read before the first byte of the command was sent. A command that nobody waits for any longer is answered, too:
@@ -78,8 +78,10 @@ struct event {
                           clock::time_point now) noexcept {
         return {kind::answered, now, sent, &both.answer, {}, &both.replicated};
     }
-    /// The time is up.
-    static event woke(clock::time_point now) noexcept { return {kind::woke, now}; }
+    /// The time is up. `unheard`: messages do not arrive.
+    static event woke(clock::time_point now, bool unheard = false) noexcept {
+        return {.what = kind::woke, .now = now, .unheard = unheard};
+    }
     static event message(std::string_view text, clock::time_point now) noexcept {
         return {kind::message, now, {}, nullptr, text};
     }
@@ -308,7 +310,11 @@ class operation {
     }
 
     void on_subscription(const event& what, action& next) {
-        if (listens(what)) machine_.subscribed();
+        if (listens(what)) {
+            machine_.subscribed();
+        } else {
+            machine_.unheard();
+        }
         send(phase::entering, dialect_.enter(result_.token, enter_mode::join), next);
     }
 
@@ -384,7 +390,7 @@ class operation {
             hearing_ = hearing::messages;
             if (waits_ == waiting_manner::queues) return follow(machine_.on_subscribed(what.now), what, next);
         }
-        if (what.what == event::kind::woke && what.now < until_ && hearing_ == hearing::messages) {
+        if (what.unheard && hearing_ == hearing::messages) {
             hearing_ = hearing::silence;
             machine_.unheard();
         }
@@ -396,7 +402,7 @@ class operation {
         constexpr std::chrono::milliseconds longest{1};
         phase_ = phase::waiting;
         next.what = action::kind::pause;
-        next.until = until_ = std::min(until_, now + scatter_.up_to(longest));
+        next.until = std::min(until_, now + scatter_.up_to(longest));
     }
 
     [[gnu::noinline]] void end(const acquire_step& step, clock::time_point now, action& next) {

@@ -210,7 +210,10 @@ class cluster_subscriber final : public message_reader {
         for (interest& one : interests_) {
             stream& home = stream_to(nodes_.of(one.slot));
             if (one.on != &home) {
-                if (one.at != stage::unsaid) all.push_back({one.on, {false, one.channel}});
+                if (one.at != stage::unsaid) {
+                    all.push_back({one.on, {false, one.channel}});
+                    wake_.set();  // who reads may have to look
+                }
                 unsay(one);
                 one.on = &home;
             }

@@ -51,7 +51,7 @@ struct channel_source {
 /// servers since 7.0 keep apart; one that knows no SSUBSCRIBE says so, and is not believed to be broken. What is refused is
 /// not asked again on the same socket, unless the server is busy. A socket that was silent for three seconds is asked
 /// whether it lives, and replaced when it does not answer within the command time-out. Sockets that fail are replaced
-/// after a pause, of 10 ms at first and of half a second at last.
+/// after a pause, of 10 ms at first and of half a second at last; an attempt may last as long as the pause after it.
 class subscriber final : public message_reader {
   public:
     /// Both must outlive every read().
@@ -157,7 +157,9 @@ class subscriber final : public message_reader {
             now - last_attempt_ < slice ? std::min<clock::duration>(2 * pause_, longest_pause) : first_pause;
         last_attempt_ = now;
         next_attempt_ = now + pause_;
-        auto fresh = sockets_.connect(std::min(until, now + connect_timeout_), wake_.fd());
+        // What is opened so far would be lost: behind a slow link the attempt after a few lasts long enough.
+        const auto patient = std::max(until, std::min(hub_->reading_until(), now + pause_));
+        auto fresh = sockets_.connect(std::min(patient, now + connect_timeout_), wake_.fd());
         if (fresh) {
             replace_by(std::move(fresh));
             return false;  // what was in force is not: the wait may be shorter now

@@ -3,7 +3,7 @@
 //   class message_reader { virtual void read(until); virtual void interrupt(); virtual void reconnect(); };
 //   class message_hub    { explicit message_hub(message_reader* = nullptr); };
 //   class subscription   { subscription(std::string channel, std::shared_ptr<message_hub>); confirm(); lapse(); deliver(text); ... };
-//   class listener       { listener(subscription&, std::string_view key); woken wait(until, stop, time); ... };
+//   class listener       { listener(subscription&, std::string_view key); woken wait(until, stop, time, unheard); ... };
 #pragma once
 
 #include <array>
@@ -30,7 +30,8 @@ class message_reader {
   public:
     /// Effects: reads what comes and delivers it to its subscription. Returns when something was delivered or confirmed, or has
     /// lapsed, when `until` is reached, or after interrupt(); sooner if it likes, but it never returns again and again for a
-    /// failure that lasts. Connects and subscribes where it must.
+    /// failure that lasts. Connects and subscribes where it must. While messages do not arrive `until` is near, again and again:
+    /// see message_hub::reading_until().
     /// Preconditions: no other thread is in read().
     virtual void read(clock::time_point until) noexcept = 0;
     /// Effects: a read() that goes on, or else the next one, returns at once. From any thread; does not wait, and calls nothing
@@ -108,6 +109,13 @@ class message_hub {
         return first_ != nullptr;
     }
 
+    /// Returns: in read(), until when its thread waits for messages. It may return so late where it opens a socket, which would
+    /// be lost: `until` is when it has something else to do, in so far as it is sooner.
+    clock::time_point reading_until() const noexcept {
+        const detail::annotated_lock guard(lock_);
+        return reading_until_;
+    }
+
   private:
     friend class listener;
     friend class subscription;
@@ -121,6 +129,7 @@ class message_hub {
     message_reader* const reader_;
     listener* leader_ DISTLOCK_GUARDED_BY(lock_) = nullptr;  // the one that reads for all
     listener* first_ DISTLOCK_GUARDED_BY(lock_) = nullptr;
+    clock::time_point reading_until_ DISTLOCK_GUARDED_BY(lock_){};
 };
 
 /// One channel, for as long as somebody has it. The connection confirms it when the server has, at first and after each socket
@@ -160,7 +169,8 @@ class subscription {
 
     /// By the connection.
     void confirm() noexcept;
-    /// By the connection: its socket broke, or is not trusted any more. In force again with the next confirmation.
+    /// By the connection: its socket broke, or is not trusted any more. In force again with the next confirmation. Wakes those who
+    /// are to look now, but for the one that is in read(), which has to return. No lock may be held that interrupt() takes.
     void lapse() noexcept;
     /// By the connection.
     void deliver(std::string_view text) noexcept;

@@ -35,8 +35,8 @@ DISTLOCK_INLINE void message_hub::wake_a_reader() noexcept {
 
 DISTLOCK_INLINE void subscription::confirm() noexcept {
     const detail::annotated_lock guard(hub_->lock_);
-    ++confirmations_;
     in_force_ = true;
+    ++confirmations_;
     for (listener* one = hub_->first_; one != nullptr; one = one->next_) {
         if (one->on_.get() != this) continue;
         one->confirmed_ = true;
@@ -137,8 +137,12 @@ DISTLOCK_INLINE listener::woken listener::wait(clock::time_point until, const st
         // A stop request that ended() did not see finds this one as the leader, or asleep.
         if (hub.reader_ != nullptr && hub.leader_ == nullptr) {
             hub.leader_ = this;
+            const auto real = [&](clock::time_point at) {
+                return time.is_real() ? at : clock::now() + time.slice(at);
+            };
+            hub.reading_until_ = real(until);
             guard.unlock();
-            hub.reader_->read(time.is_real() ? by : clock::now() + time.slice(by));
+            hub.reader_->read(real(by));
             guard.lock();
             hub.leader_ = nullptr;
         } else {

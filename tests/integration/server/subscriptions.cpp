@@ -346,6 +346,38 @@ TEST_CASE("a socket on which the server makes no sense is aborted, and replaced"
     CHECK(server.accepted() == 2);
 }
 
+// Waiters that hear nothing look every 50 ms: each look broke off a connect that took longer, and nobody ever heard again.
+TEST_CASE("a socket that takes longer to open than waiters sleep is replaced all the same") {
+    const redis_server server;
+    fault_proxy proxy(server.socket_path());
+    hiredis_connection redis(proxy.uri() + patient + "&db=2");  // SELECT: a round trip
+    const auto news = redis.subscribe("news");
+    REQUIRE(in_force(news));
+    proxy.delay(fault_proxy::part::reply, 60ms);
+    server.command({"CLIENT", "KILL", "TYPE", "pubsub"});
+    listener mine(news, "");
+    CHECK(eventually([&] {
+        mine.wait(clk::now() + 1s, {}, {}, 25ms);
+        return news->confirmations() == 2;
+    }));
+}
+
+TEST_CASE("a waiter that opens a socket is back in time, though nothing answers") {
+    const redis_server server;
+    fault_proxy proxy(server.socket_path());
+    hiredis_connection redis(proxy.uri() + patient + "&db=2");
+    const auto news = redis.subscribe("news");
+    REQUIRE(in_force(news));
+    proxy.delay(fault_proxy::part::reply, long_time);
+    server.command({"CLIENT", "KILL", "TYPE", "pubsub"});
+    listener mine(news, "");
+    for (int i = 0; i < 5; ++i) {
+        const auto until = clk::now() + 100ms;
+        while (clk::now() < until) mine.wait(until, {}, {}, 25ms);
+        CHECK(clk::now() - until < timing_tolerance);
+    }
+}
+
 // A full server turned the new socket away, and the working one was given up for it.
 TEST_CASE("a socket that could not be replaced goes on bringing messages") {
     std::atomic<int> subscribed{0};

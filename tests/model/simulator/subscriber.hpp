@@ -90,7 +90,7 @@ class subscriber final : public distlock::message_reader {
         return nullptr;
     }
 
-    // Returns: whether something came; else it has waited, or changed what it waits for.
+    // Returns: whether something came or broke; else it has waited, or changed what it waits for.
     bool read_once(clock::time_point until) {
         if (owner_.dead) {
             lines_.clear();
@@ -111,13 +111,13 @@ class subscriber final : public distlock::message_reader {
                 lines_[i].asked = {};
                 if (what.is(distlock::reply_kind::error)) {
                     close(i);
-                    return false;
+                    return true;
                 }
                 if (tell(i, what)) return true;
             }
             if (lines_[i].end->ended || !alive(lines_[i])) {
                 close(i);
-                return false;
+                return true;
             }
         }
         auto next = wants_another ? std::min(until, next_try_) : until;
@@ -139,7 +139,9 @@ class subscriber final : public distlock::message_reader {
     }
 
     void connect(clock::time_point until) {
-        const auto by = std::min<clock::time_point>(until, clock::now() + connect_timeout);
+        const auto patient = std::max<clock::time_point>(
+            until, std::min<clock::time_point>(hub_->reading_until(), clock::now() + pause_));
+        const auto by = std::min<clock::time_point>(patient, clock::now() + connect_timeout);
         dice& d = scheduler_.where().random();
         scheduler_.sleep(peer_.chances().latency(d) + peer_.chances().latency(d));
         auto end = clock::now() < by && !owner_.dead ? peer_.open(owner_) : nullptr;
@@ -156,6 +158,17 @@ class subscriber final : public distlock::message_reader {
         peer_.close(lines_[which].end, false);
         lines_.erase(lines_.begin() + static_cast<std::ptrdiff_t>(which));
         if (lines_.empty()) put_off();
+        if (!lines_.empty() && lines_.front().unconfirmed == 0) return;
+        for (const auto& one : all_wanted()) one->lapse();
+    }
+
+    std::vector<std::shared_ptr<distlock::subscription>> all_wanted() {
+        std::vector<std::shared_ptr<distlock::subscription>> all;
+        const std::lock_guard guard(lock_);
+        for (const wish& one : wanted_) {
+            if (auto whose = one.whose.lock()) all.push_back(std::move(whose));
+        }
+        return all;
     }
 
     // Tells the server on each socket what it does not know yet.
