@@ -15,6 +15,7 @@
 #include "support/catch.hpp"
 #include "support/handoff_answers.hpp"
 #include "support/handoff_names.hpp"
+#include "support/passing_time.hpp"
 #include "support/publishing_connection.hpp"
 #include "support/waiting.hpp"
 
@@ -48,16 +49,6 @@ struct publishing : publishing_connection {
         const auto argv = inner.commands().at(n).argv;
         return argv[0] == "SET" ? argv.at(2) : argv.at(7);
     }
-};
-
-/// Time goes on while the test waits.
-class passing_time {
-    std::jthread mover_{[](const std::stop_token& over) {
-        while (!over.stop_requested()) {
-            manual_clock::advance(1ms);
-            distlock::detail::pause_until(over, distlock::clock::now() + 100us);
-        }
-    }};
 };
 
 struct attempt {
@@ -245,10 +236,8 @@ TEST_CASE("a waiter whose subscription lapses while it waits looks soon, and doe
         eventually([&] { return a.redis.inner.commands().size() == 1; });
         manual_clock::advance(100ms);
         a.redis.source->lapse();
-        while (a.redis.inner.commands().size() == 1) {
-            manual_clock::advance(1ms);
-            distlock::detail::pause_until({}, distlock::clock::now() + 100us);
-        }
+        const passing_time goes_on;
+        eventually([&] { return a.redis.inner.commands().size() == 2; });
     });
     CHECK(a.take().what == kind::granted);
     breaks.join();
@@ -256,7 +245,7 @@ TEST_CASE("a waiter whose subscription lapses while it waits looks soon, and doe
     CHECK(a.sent() == words{"join", "join"});
 }
 
-TEST_CASE("who comes while messages have ceased joins at once: they may not be back for long") {
+TEST_CASE("a waiter that comes while messages have ceased joins at once: they may not be back for long") {
     attempt a;
     a.redis.inner.then([&] { a.redis.hand_over(0); }, queued());
     REQUIRE(a.take().what == kind::granted);

@@ -99,8 +99,7 @@ struct acquire_step {
 /// One attempt to take a lock. Rules:
 /// - it tries first, or joins the queue at once where the lock was taken the last time. A waiter in the queue looks when the
 ///   lock's TTL ends and every `recheck`, the farther back the less often; every 50 ms, farther back later, while messages do not
-///   arrive. Without a queue it asks in jittered pauses that double from
-///   1 ms up to `recheck`, none past the holder's TTL;
+///   arrive. Without a queue it asks in jittered pauses that double from 1 ms up to `recheck`, none past the holder's TTL;
 /// - an answer that is missing leaves the outcome open: it asks again with the SAME token, through the script that finds an
 ///   earlier success; when it has to give up instead, it leaves by that token;
 /// - a token by which a release was sent is dead: the next sending takes a new one, else the late release would free it;
@@ -200,10 +199,9 @@ class acquire {
 
     acquire_step on_subscribed(clock::time_point now) noexcept {
         now_ = now;
-        heard_ = true;
-        ++subscriptions_;
+        subscribed();
         if (ticket_ == ticket_state::none)
-            return {.what = kind::pause, .at = pause_until_, .unheard_for = unheard_for_};
+            return {.what = kind::pause, .at = pause_until_, .unheard_for = unheard_recheck};
         return again();
     }
 
@@ -418,7 +416,6 @@ class acquire {
 
     acquire_step pause_for(clock::duration span, clock::duration unheard) noexcept {
         pause_until_ = std::min(limits_.deadline, detail::saturating_add(now_, span));
-        unheard_for_ = unheard;
         return {.what = kind::pause, .at = pause_until_, .unheard_for = unheard};
     }
 
@@ -448,14 +445,12 @@ class acquire {
     clock::duration backoff_ = std::chrono::milliseconds{1};
     clock::duration slowest_{};  // of the answers that somebody else has it
     clock::time_point pause_until_{};
-    clock::duration unheard_for_{};  // of the same pause
     clock::time_point claimed_until_{};
     clock::time_point token_sent_{};  // before the first sending with the present token
     clock::time_point place_sent_{};  // before the sending whose answer place_ is
     queue_place place_{};             // the last one we were told of
     std::uint64_t subscriptions_ = 0;
-    std::uint64_t sent_heard_ =
-        0;  // how many there were before the last sending; 0 while messages do not arrive
+    std::uint64_t sent_heard_ = 0;   // how many before the last sending; 0: messages do not arrive
     std::uint64_t place_heard_ = 0;  // and before the one whose answer place_ is
     std::uint64_t fence_ = 0;
     ticket_state ticket_ = ticket_state::none;

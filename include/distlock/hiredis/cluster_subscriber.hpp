@@ -210,10 +210,7 @@ class cluster_subscriber final : public message_reader {
         for (interest& one : interests_) {
             stream& home = stream_to(nodes_.of(one.slot));
             if (one.on != &home) {
-                if (one.at != stage::unsaid) {
-                    all.push_back({one.on, {false, one.channel}});
-                    wake_.set();  // who reads may have to look
-                }
+                if (one.at != stage::unsaid) all.push_back({one.on, {false, one.channel}});
                 unsay(one);
                 one.on = &home;
             }
@@ -294,8 +291,9 @@ class cluster_subscriber final : public message_reader {
         interrupt();
     }
 
-    static void unsay(interest& one) noexcept {
-        one.at = stage::unsaid;
+    // The waiter that reads may have to look: its read() returns.
+    void unsay(interest& one) noexcept {
+        if (std::exchange(one.at, stage::unsaid) != stage::unsaid) wake_.set();
         if (const auto whose = one.whose.lock()) whose->lapse();
     }
 

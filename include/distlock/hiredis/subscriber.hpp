@@ -157,7 +157,7 @@ class subscriber final : public message_reader {
             now - last_attempt_ < slice ? std::min<clock::duration>(2 * pause_, longest_pause) : first_pause;
         last_attempt_ = now;
         next_attempt_ = now + pause_;
-        // What is opened so far would be lost: behind a slow link the attempt after a few lasts long enough.
+        // A connect that is broken off begins anew: behind a slow link one of the next attempts lasts long enough.
         const auto patient = std::max(until, std::min(hub_->reading_until(), now + pause_));
         auto fresh = sockets_.connect(std::min(patient, now + connect_timeout_), wake_.fd());
         if (fresh) {

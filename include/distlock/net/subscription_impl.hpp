@@ -106,13 +106,6 @@ DISTLOCK_INLINE listener::woken listener::wait(clock::time_point until, const st
     auto unheard_until = never;
     auto by = until;
     const auto ended = [&](woken& why) {
-        const auto now = time.now();
-        if (on_->in_force()) {
-            unheard_until = never;
-        } else if (unheard_until == never) {
-            unheard_until = detail::saturating_add(now, unheard);
-        }
-        by = std::min(until, unheard_until);
         if (std::exchange(message_, false)) {
             taken_ = kept_;
             taken_size_ = kept_size_;
@@ -121,10 +114,16 @@ DISTLOCK_INLINE listener::woken listener::wait(clock::time_point until, const st
             why = woken::by_confirmation;
         } else if (stop.stop_requested()) {
             why = woken::by_stop;
-        } else if (now >= by) {
-            why = woken::by_time;
         } else {
-            return false;
+            const auto now = time.now();
+            if (on_->in_force()) {
+                unheard_until = never;
+            } else if (unheard_until == never) {
+                unheard_until = detail::saturating_add(now, unheard);
+            }
+            by = std::min(until, unheard_until);
+            if (now < by) return false;
+            why = woken::by_time;
         }
         return true;
     };
