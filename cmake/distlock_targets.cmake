@@ -69,8 +69,7 @@ file(CONFIGURE OUTPUT "${_distlock_sources}" CONTENT "#define DISTLOCK_WITHOUT_H
 if(TARGET distlock::hiredis)
   list(APPEND _distlock_sources "${PROJECT_BINARY_DIR}/compiled/hiredis.cpp")
   file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/compiled/hiredis.cpp" CONTENT
-    "#include <distlock/hiredis/cluster_connection_impl.hpp>\n#include <distlock/hiredis/connection_impl.hpp>\n\
-#include <distlock/hiredis/sentinel_connection_impl.hpp>\n")
+    "#include <distlock/src_hiredis.hpp>\n")
 endif()
 add_library(distlock_compiled STATIC EXCLUDE_FROM_ALL ${_distlock_sources})
 set_target_properties(distlock_compiled PROPERTIES POSITION_INDEPENDENT_CODE ON)

@@ -199,7 +199,7 @@ function(foreign_systems build)
 
   # Every header, and a program that locks, which makes something of the templates; then what is compiled separately.
   file(GLOB headers RELATIVE "${root}/include" "${root}/include/distlock/*.hpp")
-  list(REMOVE_ITEM headers distlock/src.hpp)
+  list(REMOVE_ITEM headers distlock/src.hpp distlock/src_hiredis.hpp)
   list(TRANSFORM headers REPLACE "(.+)" "#include <\\1>\n")
   set(floors ${headers})
   list(FILTER floors EXCLUDE REGEX "/(hiredis|hiredis_tls|testing)[.]hpp")

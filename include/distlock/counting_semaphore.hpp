@@ -42,7 +42,6 @@
 #endif
 #include <distlock/net/connection.hpp>
 #include <distlock/wire/outcome.hpp>
-#include <distlock/wire/permits.hpp>
 
 namespace distlock {
 

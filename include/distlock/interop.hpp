@@ -12,11 +12,16 @@
 //                          that overran its lease deletes, at its unlock, the lock that we hold by then
 //   redisson               Redisson's RLock and RFencedLock (Java), 3.2 and later, 2.7 to 2.15; not its
 //                          RReadWriteLock
+//
+// And those of `mutex`, `shared_mutex` and `counting_semaphore`, for inspect<> and force_release<>: handoff, shared_handoff, permits.
 #pragma once
 
 #include <distlock/wire/getset.hpp>
 #include <distlock/wire/go_zero.hpp>
+#include <distlock/wire/handoff.hpp>
+#include <distlock/wire/permits.hpp>
 #include <distlock/wire/plain.hpp>
 #include <distlock/wire/prefixed.hpp>
 #include <distlock/wire/python_redis_lock.hpp>
 #include <distlock/wire/redisson.hpp>
+#include <distlock/wire/shared_handoff.hpp>

@@ -36,8 +36,8 @@
 #endif
 #include <distlock/mutex.hpp>
 #include <distlock/net/connection.hpp>
+#include <distlock/wire/dialect.hpp>
 #include <distlock/wire/outcome.hpp>
-#include <distlock/wire/shared_handoff.hpp>
 
 namespace distlock {
 

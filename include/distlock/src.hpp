@@ -20,11 +20,12 @@
 #include <distlock/net/uri_impl.hpp>
 #include <distlock/wire/diagnosis_impl.hpp>
 #include <distlock/wire/examination_impl.hpp>
+#include <distlock/wire/family_inspector_impl.hpp>
+#include <distlock/wire/outcome_impl.hpp>
 #include <distlock/wire/plain_inspector_impl.hpp>
+#include <distlock/wire/reply_impl.hpp>
 #if !defined(DISTLOCK_WITHOUT_HIREDIS) && (__has_include(<hiredis/hiredis.h>) || __has_include(<hiredis.h>))
-#include <distlock/hiredis/cluster_connection_impl.hpp>
-#include <distlock/hiredis/connection_impl.hpp>
-#include <distlock/hiredis/sentinel_connection_impl.hpp>
+#include <distlock/src_hiredis.hpp>
 #endif
 
 namespace distlock::detail {

@@ -16,6 +16,8 @@
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
+#include <distlock/wire/handoff_scripts.hpp>
+#include <distlock/wire/plain.hpp>
 
 #include "fault/monitor.hpp"
 #include "fault/row.hpp"

@@ -16,6 +16,7 @@
 
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
+#include <distlock/wire/acknowledgement.hpp>
 
 #include "support/catch.hpp"
 #include "support/waiting.hpp"

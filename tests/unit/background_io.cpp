@@ -31,6 +31,7 @@
 #include <distlock/net/service_registry.hpp>
 #include <distlock/net/subscription.hpp>
 #include <distlock/testing/manual_clock.hpp>
+#include <distlock/wire/acknowledgement.hpp>
 
 #include "in_child.hpp"
 #include "lab_figures.hpp"

@@ -19,6 +19,7 @@
 #include <distlock/net/any_connection.hpp>
 #include <distlock/net/connection.hpp>
 #include <distlock/testing/scripted_connection.hpp>
+#include <distlock/wire/acknowledgement.hpp>
 
 #include "support/catch.hpp"
 #include "support/in_child.hpp"

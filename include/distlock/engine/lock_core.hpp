@@ -24,10 +24,9 @@
 #include <distlock/net/connection.hpp>
 #include <distlock/net/service_registry.hpp>
 #include <distlock/wire/any_dialect.hpp>
+#include <distlock/wire/channel_kind.hpp>
 #include <distlock/wire/dialect.hpp>
-#include <distlock/wire/handoff.hpp>
 #include <distlock/wire/outcome.hpp>
-#include <distlock/wire/ticket.hpp>
 
 namespace distlock::engine {
 
@@ -112,8 +111,11 @@ struct waiters_channel {
     std::string name = {};
     channel_kind kind = channel_kind::ordinary;
 };
-/// Returns: that of this connection.
+/// Returns: that of this connection; an empty name where it cannot subscribe.
 DISTLOCK_INLINE waiters_channel channel_of(const background_io& io, std::string_view lock);
+
+/// Throws: error with errc::invalid_lease or errc::invalid_option, also for what this connection cannot do.
+DISTLOCK_INLINE void check_options(const background_io& io, const lock_options& options);
 
 /// Preconditions: the options are checked.
 DISTLOCK_INLINE std::unique_ptr<lock_core> make_lock_core(std::shared_ptr<background_io> io,
@@ -121,9 +123,11 @@ DISTLOCK_INLINE std::unique_ptr<lock_core> make_lock_core(std::shared_ptr<backgr
                                                           const lock_options& options,
                                                           std::shared_ptr<lease_observer> observer);
 
-/// The dialect of most locks is compiled with the engine.
-DISTLOCK_INLINE std::shared_ptr<const any_dialect> make_handoff(std::string name, const lock_options& options,
-                                                                const waiters_channel& channel);
+/// The lock of most programs is compiled with the engine.
+/// Throws: as lock_core_of().
+DISTLOCK_INLINE std::unique_ptr<lock_core> make_handoff_core(std::shared_ptr<background_io> io,
+                                                             std::string name, const lock_options& options,
+                                                             std::shared_ptr<lease_observer> observer);
 
 // The locks of one connection that read the same clock share it.
 template <class Clock, class Conn>
@@ -147,25 +151,24 @@ std::shared_ptr<background_io> background_io_of(Conn& connection) {
 }
 
 /// Throws: error with errc::invalid_name, errc::invalid_lease, errc::invalid_option or errc::no_entropy; std::bad_alloc.
-template <dialect Dialect, class Clock, connection Conn>
+template <dialect_of_a_mutex Dialect, class Clock, connection Conn>
 std::unique_ptr<lock_core> lock_core_of(Conn& connection, std::string name, const lock_options& options,
                                         std::shared_ptr<lease_observer> observer) {
-    std::chrono::milliseconds command_timeout{0};
-    if constexpr (timed_connection<Conn>) command_timeout = std::as_const(connection).command_timeout();
-    distlock::detail::check_options(options, command_timeout);
     auto io = background_io_of<Clock>(connection);
-    waiters_channel channel;
-    if constexpr (subscribing_connection<Conn>) channel = channel_of(*io, name);
-    std::shared_ptr<const any_dialect> about;
     if constexpr (std::same_as<Dialect, handoff>) {
-        about = make_handoff(std::move(name), options, channel);
-    } else if constexpr (queueing_dialect<Dialect> && subscribing_connection<Conn> &&
-                         !sharded_connection<Conn>) {
-        about = std::make_shared<const any_dialect_of<Dialect>>(std::move(name), options, channel.name);
+        return make_handoff_core(std::move(io), std::move(name), options, std::move(observer));
     } else {
-        about = std::make_shared<const any_dialect_of<Dialect>>(std::move(name), options);
+        check_options(*io, options);
+        std::shared_ptr<const any_dialect> about;
+        if constexpr (queueing_dialect<Dialect> && subscribing_connection<Conn> &&
+                      !sharded_connection<Conn>) {
+            const auto channel = channel_of(*io, name);
+            about = std::make_shared<const any_dialect_of<Dialect>>(std::move(name), options, channel.name);
+        } else {
+            about = std::make_shared<const any_dialect_of<Dialect>>(std::move(name), options);
+        }
+        return make_lock_core(std::move(io), std::move(about), options, std::move(observer));
     }
-    return make_lock_core(std::move(io), std::move(about), options, std::move(observer));
 }
 
 }  // namespace distlock::engine

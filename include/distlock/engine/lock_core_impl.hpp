@@ -1,6 +1,7 @@
 // The engine behind mutexes and guards, compiled once where a program asks for that.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,8 +17,8 @@
 #include <distlock/engine/lock_object.hpp>
 #include <distlock/net/any_connection.hpp>
 #include <distlock/wire/any_dialect.hpp>
+#include <distlock/wire/channel_kind.hpp>
 #include <distlock/wire/handoff.hpp>
-#include <distlock/wire/ticket.hpp>
 
 namespace distlock::engine {
 
@@ -33,25 +34,35 @@ namespace distlock::engine {
 }
 
 [[gnu::cold]] DISTLOCK_INLINE waiters_channel channel_of(const background_io& io, std::string_view lock) {
-    const bool shard = io.connection().can.shard;
-    return {io.channel_of(lock), shard ? channel_kind::sharded : channel_kind::ordinary};
+    const auto& can = io.connection().can;
+    if (!can.subscribe) return {};
+    return {io.channel_of(lock), can.shard ? channel_kind::sharded : channel_kind::ordinary};
 }
 
-[[gnu::cold]] DISTLOCK_INLINE std::shared_ptr<const any_dialect> make_handoff(
-    std::string name, const lock_options& options, const waiters_channel& channel) {
-    return std::make_shared<const any_dialect_of<handoff>>(std::move(name), options, channel.name,
-                                                           channel.kind);
+[[gnu::cold]] DISTLOCK_INLINE void check_options(const background_io& io, const lock_options& options) {
+    const auto& connection = io.connection();
+    distlock::detail::check_options(options,
+                                    connection.command_timeout().value_or(std::chrono::milliseconds{0}));
+    if (options.replicas > 0 && !connection.can.pipeline && !connection.can.acknowledge)
+        throw error(
+            errc::invalid_option,
+            "replicas is " + std::to_string(options.replicas) +
+                ", but this connection cannot pipeline; give it pipeline() or execute_acknowledged()");
+}
+
+[[gnu::cold]] DISTLOCK_INLINE std::unique_ptr<lock_core> make_handoff_core(
+    std::shared_ptr<background_io> io, std::string name, const lock_options& options,
+    std::shared_ptr<lease_observer> observer) {
+    check_options(*io, options);
+    const auto channel = channel_of(*io, name);
+    auto about =
+        std::make_shared<const any_dialect_of<handoff>>(std::move(name), options, channel.name, channel.kind);
+    return make_lock_core(std::move(io), std::move(about), options, std::move(observer));
 }
 
 [[gnu::cold]] DISTLOCK_INLINE std::unique_ptr<lock_core> make_lock_core(
     std::shared_ptr<background_io> io, std::shared_ptr<const any_dialect> dialect,
     const lock_options& options, std::shared_ptr<lease_observer> observer) {
-    const auto& can = io->connection().can;
-    if (options.replicas > 0 && !can.pipeline && !can.acknowledge)
-        throw error(
-            errc::invalid_option,
-            "replicas is " + std::to_string(options.replicas) +
-                ", but this connection cannot pipeline; give it pipeline() or execute_acknowledged()");
     return std::make_unique<lock_object>(std::move(io), std::move(dialect), options, std::move(observer));
 }
 

@@ -52,27 +52,19 @@ class permit_core {
     virtual any_connection& connection() const noexcept = 0;
 };
 
-/// Preconditions: the options are checked.
-/// Throws: error(errc::invalid_name), error(errc::invalid_option) for a limit that is none.
+/// Throws: as lock_core_of(); error(errc::invalid_option) for a limit that is none.
 /// A template: a program that makes none compiles none of its code.
 template <class Lazy>
 std::unique_ptr<permit_core> make_permit_core(std::shared_ptr<background_io> io, std::string name,
                                               std::int64_t limit, const lock_options& options,
-                                              const waiters_channel& channel,
                                               std::shared_ptr<lease_observer> observer);
 
-/// Throws: as lock_core_of(), and as make_permit_core().
+/// Throws: as make_permit_core().
 template <class Clock, connection Conn>
 std::unique_ptr<permit_core> permit_core_of(Conn& connection, std::string name, std::int64_t limit,
                                             const lock_options& options,
                                             std::shared_ptr<lease_observer> observer) {
-    std::chrono::milliseconds command_timeout{0};
-    if constexpr (timed_connection<Conn>) command_timeout = std::as_const(connection).command_timeout();
-    distlock::detail::check_options(options, command_timeout);
-    auto io = background_io_of<Clock>(connection);
-    waiters_channel channel;
-    if constexpr (subscribing_connection<Conn>) channel = channel_of(*io, name);
-    return make_permit_core<void>(std::move(io), std::move(name), limit, options, channel,
+    return make_permit_core<void>(background_io_of<Clock>(connection), std::move(name), limit, options,
                                   std::move(observer));
 }
 

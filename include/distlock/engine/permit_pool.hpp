@@ -204,15 +204,15 @@ class permit_pool final : public permit_core {
 template <class Lazy>
 std::unique_ptr<permit_core> make_permit_core(std::shared_ptr<background_io> io, std::string name,
                                               std::int64_t limit, const lock_options& options,
-                                              const waiters_channel& channel,
                                               std::shared_ptr<lease_observer> observer) {
+    check_options(*io, options);
+    const auto channel = channel_of(*io, name);
     return std::make_unique<permit_pool<Lazy>>(std::move(io), std::move(name), limit, options, channel,
                                                std::move(observer));
 }
 #ifdef DISTLOCK_SEPARATE_COMPILATION
 template std::unique_ptr<permit_core> make_permit_core<void>(std::shared_ptr<background_io>, std::string,
                                                              std::int64_t, const lock_options&,
-                                                             const waiters_channel&,
                                                              std::shared_ptr<lease_observer>);
 #endif
 

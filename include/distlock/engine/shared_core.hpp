@@ -40,11 +40,11 @@ class shared_core : public lock_core {
     virtual std::stop_token shared_lost(std::uint64_t serial = 0) const = 0;
 };
 
-/// Preconditions: the options are checked.
+/// Throws: as lock_core_of().
 /// A template: a program that makes none compiles none of its code.
 template <class Lazy>
 std::unique_ptr<shared_core> make_shared_core(std::shared_ptr<background_io> io, const std::string& name,
-                                              const lock_options& options, const waiters_channel& channel,
+                                              const lock_options& options,
                                               std::shared_ptr<lease_observer> observer);
 
 /// Throws: as lock_core_of().
@@ -52,13 +52,7 @@ template <class Clock, connection Conn>
 std::unique_ptr<shared_core> shared_core_of(Conn& connection, const std::string& name,
                                             const lock_options& options,
                                             std::shared_ptr<lease_observer> observer) {
-    std::chrono::milliseconds command_timeout{0};
-    if constexpr (timed_connection<Conn>) command_timeout = std::as_const(connection).command_timeout();
-    distlock::detail::check_options(options, command_timeout);
-    auto io = background_io_of<Clock>(connection);
-    waiters_channel channel;
-    if constexpr (subscribing_connection<Conn>) channel = channel_of(*io, name);
-    return make_shared_core<void>(std::move(io), name, options, channel, std::move(observer));
+    return make_shared_core<void>(background_io_of<Clock>(connection), name, options, std::move(observer));
 }
 
 }  // namespace distlock::engine

@@ -467,8 +467,10 @@ class shared_object final : public shared_core {
 
 template <class Lazy>
 std::unique_ptr<shared_core> make_shared_core(std::shared_ptr<background_io> io, const std::string& name,
-                                              const lock_options& options, const waiters_channel& channel,
+                                              const lock_options& options,
                                               std::shared_ptr<lease_observer> observer) {
+    check_options(*io, options);
+    const auto channel = channel_of(*io, name);
     auto writers =
         std::make_shared<const any_dialect_of<exclusive_handoff>>(name, options, channel.name, channel.kind);
     auto readers =
@@ -480,7 +482,6 @@ std::unique_ptr<shared_core> make_shared_core(std::shared_ptr<background_io> io,
 #ifdef DISTLOCK_SEPARATE_COMPILATION
 template std::unique_ptr<shared_core> make_shared_core<void>(std::shared_ptr<background_io>,
                                                              const std::string&, const lock_options&,
-                                                             const waiters_channel&,
                                                              std::shared_ptr<lease_observer>);
 #endif
 

@@ -23,10 +23,9 @@
 #include <distlock/net/receipt.hpp>
 #include <distlock/net/service_registry.hpp>
 #include <distlock/net/subscription.hpp>
-#include <distlock/wire/acknowledgement.hpp>
+#include <distlock/wire/channel_kind.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
-#include <distlock/wire/ticket.hpp>
 
 namespace distlock {
 
@@ -139,11 +138,6 @@ class cluster_connection {
     const std::unique_ptr<detail::connection_pool> pool_;
     service_registry services_;  // last: what lives there uses the others until it ends
 };
-
-static_assert(check_connection<cluster_connection>());
-static_assert(pipelining_connection<cluster_connection> && acknowledging_connection<cluster_connection> &&
-              service_hosting_connection<cluster_connection> && confirming_connection<cluster_connection> &&
-              sharded_connection<cluster_connection> && following_connection<cluster_connection>);
 
 }  // namespace distlock
 

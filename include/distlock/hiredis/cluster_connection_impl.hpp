@@ -10,8 +10,16 @@
 #include <distlock/hiredis/connection_pool.hpp>
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/net/cluster_uri.hpp>
+#include <distlock/net/connection.hpp>
 
-namespace distlock::detail {
+namespace distlock {
+
+static_assert(check_connection<cluster_connection>());
+static_assert(pipelining_connection<cluster_connection> && acknowledging_connection<cluster_connection> &&
+              service_hosting_connection<cluster_connection> && confirming_connection<cluster_connection> &&
+              sharded_connection<cluster_connection> && following_connection<cluster_connection>);
+
+namespace detail {
 
 template <class Lazy>
 std::unique_ptr<connection_pool> make_cluster_pool(const cluster_uri& where,
@@ -23,4 +31,6 @@ template std::unique_ptr<connection_pool> make_cluster_pool<void>(const cluster_
                                                                   std::shared_ptr<const secure_layer>);
 #endif
 
-}  // namespace distlock::detail
+}  // namespace detail
+
+}  // namespace distlock

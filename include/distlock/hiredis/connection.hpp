@@ -18,7 +18,6 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <utility>
 
 #include <distlock/detail/separate.hpp>
 #include <distlock/hiredis/secure.hpp>
@@ -27,7 +26,6 @@
 #include <distlock/net/service_registry.hpp>
 #include <distlock/net/subscription.hpp>
 #include <distlock/net/uri.hpp>
-#include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 
@@ -64,11 +62,9 @@ class hiredis_connection {
     /// Effects: none on the network: the first command connects.
     /// Throws: error(errc::invalid_uri), also for a secure_layer without rediss://;
     /// error(errc::tls_unavailable) for rediss:// without a secure_layer.
-    [[gnu::cold]] explicit hiredis_connection(std::string_view where)
-        : hiredis_connection(parse_uri(where)) {}
-    [[gnu::cold]] explicit hiredis_connection(uri where) : hiredis_connection(std::move(where), nullptr) {}
-    [[gnu::cold]] hiredis_connection(std::string_view where, std::shared_ptr<const secure_layer> secure)
-        : hiredis_connection(parse_uri(where), std::move(secure)) {}
+    explicit hiredis_connection(std::string_view where);
+    explicit hiredis_connection(uri where);
+    hiredis_connection(std::string_view where, std::shared_ptr<const secure_layer> secure);
     hiredis_connection(uri where, std::shared_ptr<const secure_layer> secure);
 
     hiredis_connection(const hiredis_connection&) = delete;
@@ -124,11 +120,6 @@ class hiredis_connection {
     const std::unique_ptr<detail::node_pool> pool_;
     service_registry services_;  // last: what lives there uses the others until it ends
 };
-
-static_assert(check_connection<hiredis_connection>());
-static_assert(pipelining_connection<hiredis_connection> && acknowledging_connection<hiredis_connection> &&
-              service_hosting_connection<hiredis_connection> && confirming_connection<hiredis_connection> &&
-              subscribing_connection<hiredis_connection>);
 
 }  // namespace distlock
 

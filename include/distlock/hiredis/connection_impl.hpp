@@ -11,15 +11,27 @@
 #include <distlock/hiredis/connection.hpp>
 #include <distlock/hiredis/node_pool.hpp>
 #include <distlock/hiredis/secure.hpp>
+#include <distlock/net/connection.hpp>
 #include <distlock/net/receipt.hpp>
 #include <distlock/net/subscription.hpp>
 #include <distlock/net/uri.hpp>
-#include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 
 namespace distlock {
 
+static_assert(check_connection<hiredis_connection>());
+static_assert(pipelining_connection<hiredis_connection> && acknowledging_connection<hiredis_connection> &&
+              service_hosting_connection<hiredis_connection> && confirming_connection<hiredis_connection> &&
+              subscribing_connection<hiredis_connection>);
+
+[[gnu::cold]] DISTLOCK_INLINE hiredis_connection::hiredis_connection(std::string_view where)
+    : hiredis_connection(parse_uri(where)) {}
+[[gnu::cold]] DISTLOCK_INLINE hiredis_connection::hiredis_connection(uri where)
+    : hiredis_connection(std::move(where), nullptr) {}
+[[gnu::cold]] DISTLOCK_INLINE hiredis_connection::hiredis_connection(
+    std::string_view where, std::shared_ptr<const secure_layer> secure)
+    : hiredis_connection(parse_uri(where), std::move(secure)) {}
 [[gnu::cold]] DISTLOCK_INLINE hiredis_connection::hiredis_connection(
     uri where, std::shared_ptr<const secure_layer> secure)
     : pool_(std::make_unique<detail::node_pool>(std::move(where), std::move(secure))) {}

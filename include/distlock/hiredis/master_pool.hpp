@@ -41,7 +41,6 @@
 #include <distlock/net/sentinel_uri.hpp>
 #include <distlock/net/subscription.hpp>
 #include <distlock/net/uri.hpp>
-#include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 

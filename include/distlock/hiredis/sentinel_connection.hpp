@@ -21,7 +21,6 @@
 #include <distlock/net/receipt.hpp>
 #include <distlock/net/service_registry.hpp>
 #include <distlock/net/subscription.hpp>
-#include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 
@@ -126,11 +125,6 @@ class sentinel_connection {
     std::unique_ptr<detail::connection_pool> pool_;
     service_registry services_;  // last: what lives there uses the others until it ends
 };
-
-static_assert(check_connection<sentinel_connection>());
-static_assert(pipelining_connection<sentinel_connection> && acknowledging_connection<sentinel_connection> &&
-              service_hosting_connection<sentinel_connection> && confirming_connection<sentinel_connection> &&
-              subscribing_connection<sentinel_connection> && following_connection<sentinel_connection>);
 
 }  // namespace distlock
 

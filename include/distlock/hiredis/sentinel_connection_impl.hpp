@@ -9,9 +9,17 @@
 #include <distlock/hiredis/master_pool.hpp>
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/hiredis/sentinel_connection.hpp>
+#include <distlock/net/connection.hpp>
 #include <distlock/net/sentinel_uri.hpp>
 
-namespace distlock::detail {
+namespace distlock {
+
+static_assert(check_connection<sentinel_connection>());
+static_assert(pipelining_connection<sentinel_connection> && acknowledging_connection<sentinel_connection> &&
+              service_hosting_connection<sentinel_connection> && confirming_connection<sentinel_connection> &&
+              subscribing_connection<sentinel_connection> && following_connection<sentinel_connection>);
+
+namespace detail {
 
 template <class Lazy>
 std::unique_ptr<connection_pool> make_master_pool(std::string_view where,
@@ -23,4 +31,6 @@ template std::unique_ptr<connection_pool> make_master_pool<void>(std::string_vie
                                                                  std::shared_ptr<const secure_layer>);
 #endif
 
-}  // namespace distlock::detail
+}  // namespace detail
+
+}  // namespace distlock

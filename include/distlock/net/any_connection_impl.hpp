@@ -11,7 +11,6 @@
 #include <distlock/detail/separate.hpp>
 #include <distlock/net/any_connection.hpp>
 #include <distlock/net/connection.hpp>
-#include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 

@@ -31,10 +31,9 @@
 #include <distlock/net/receipt.hpp>
 #include <distlock/net/service_registry.hpp>
 #include <distlock/net/subscription.hpp>
-#include <distlock/wire/acknowledgement.hpp>
+#include <distlock/wire/channel_kind.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
-#include <distlock/wire/ticket.hpp>
 
 namespace distlock {
 

@@ -38,12 +38,6 @@ struct acknowledgement {
     std::int64_t replicas = 0;    ///< of too_few: how many have it
 };
 
-/// What was answered to a write, and to replica_wait::behind() it.
-struct acknowledged_reply {
-    reply answer;
-    reply replicated;
-};
-
 /// WAIT counts the replicas that have what was last written on its own socket. After a command that wrote nothing there it is
 /// answered at once, and means nothing (measured on Redis 7.2, 8 and Valkey 8; before, any command counts): so it goes right behind
 /// a command that writes if it succeeds. https://redis.io/docs/latest/commands/wait/

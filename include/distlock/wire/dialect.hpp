@@ -82,6 +82,21 @@ concept has_an_inspector = lock_inspector<typename D::inspector>;
 template <class D>
 concept dialect = describes_a_lock<D> && acquires_a_lock<D> && keeps_a_lock<D> && has_an_inspector<D>;
 
+class handoff;
+class exclusive_handoff;
+
+namespace detail {
+template <class D>
+concept dialect_of_ours = std::same_as<D, handoff> || std::same_as<D, exclusive_handoff>;
+}  // namespace detail
+
+/// Any dialect; those of `mutex` and `shared_mutex` need not be seen by a program that compiles the engine separately.
+template <class D>
+concept dialect_of_a_mutex = (detail::dialect_of_ours<D> || describes_a_lock<D>)&&  // one a line: compilers
+    (detail::dialect_of_ours<D> || acquires_a_lock<D>)&&                            // show that which fails
+    (detail::dialect_of_ours<D> || keeps_a_lock<D>)&&                               //
+    (detail::dialect_of_ours<D> || has_an_inspector<D>);
+
 /// Waiters are queued on the server, while hands_over() is true, and the lock is handed to the first of them. It is made with the
 /// channel on which the waiters of this process hear of that; messages begin with the token. enter(token, mode) is a look()
 /// about a ticket, and release() removes the ticket.

@@ -7,109 +7,48 @@
 //   };
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 
-#include <distlock/base/error.hpp>
-#include <distlock/base/key.hpp>
+#include <distlock/detail/separate.hpp>
 #include <distlock/wire/command.hpp>
-#include <distlock/wire/permit_inspector.hpp>
-#include <distlock/wire/plain_inspector.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/report.hpp>
-#include <distlock/wire/shared_inspector.hpp>
 
 namespace distlock {
 
-namespace detail {
-
-// Each kind's own script, as a function whose parameter hides the server's KEYS. What the user may not ask is taken for a lock.
-inline constexpr std::string_view family_contract =
-    R"(-- KEYS: lock, queue, fence, owner, mark, readers, limit.
--- Answers as the script of its kind does.
-)"sv;
-inline constexpr std::string_view family_is_pool =
-    R"(
-local function is_pool()
-  local kind = redis.pcall('type', KEYS[1]).ok
-  return kind == 'zset' or kind == 'none' and redis.pcall('exists', KEYS[7]) == 1
-end
-)"sv;
-inline std::string_view family_inspect() noexcept {
-    static char room[8 * 1024];
-    static const std::string_view all = put_together(
-        room, {family_contract, "local function of_pool(KEYS)\n", permit_inspect,
-               "\nend\nlocal function of_lock(KEYS)\n", shared_inspect(), "\nend", family_is_pool,
-               "if is_pool() then return of_pool({KEYS[1], KEYS[2], KEYS[7]}) end\n"
-               "return of_lock({KEYS[1], KEYS[3], KEYS[4], KEYS[2], KEYS[6]})"});
-    return all;
-}
-
-// A lock is a shared mutex's where readers have it, or wait. A writer that waits may take a mutex's message.
-inline constexpr std::string_view family_has_readers =
-    R"(local function has_readers()
-  if string.find(redis.call('get', KEYS[1]) or '', '^distlock:readers') then return true end
-  for _, ticket in ipairs(redis.pcall('zrange', KEYS[2], '0', '99')) do
-    if string.find(ticket, '^%x+ %d+ %d+ [PS]') then return true end
-  end
-end
-if is_pool() then return of_pool({KEYS[1], KEYS[2], KEYS[7]}) end
-if has_readers() then return of_shared({KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[6], KEYS[5]}) end
-return of_mutex({KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]}))"sv;
-inline std::string_view family_force_release() noexcept {
-    static char room[32 * 1024];
-    static const std::string_view all =
-        put_together(room, {family_contract, "local function of_pool(KEYS)\n", permit_force_release(),
-                            "\nend\nlocal function of_shared(KEYS)\n", shared_force_release(),
-                            "\nend\nlocal function of_mutex(KEYS)\n", plain_force_release(), "\nend",
-                            family_is_pool, family_has_readers});
-    return all;
-}
-
-}  // namespace detail
+class plain_inspector;
 
 /// All functions are pure; commands are views into this object.
 class family_inspector {
   public:
     /// Throws: error(errc::invalid_name).
-    explicit family_inspector(std::string name) : lock_(std::move(name)) {
-        try {
-            const key k(lock_.name());
-            beside_.emplace(siblings{k.sibling("queue"), k.sibling("fence"), k.sibling("owner"),
-                                     k.sibling("forced"), k.sibling("readers"), k.sibling("limit")});
-        } catch (const error&) {
-            // A name that can have no keys beside it is a mutex's.
-        }
-    }
+    explicit family_inspector(std::string name);
 
-    const std::string& name() const noexcept { return lock_.name(); }
+    const std::string& name() const noexcept;
 
-    command inspect() const { return beside_ ? ask(detail::family_inspect()) : lock_.inspect(); }
+    command inspect() const;
     /// Takes a lock from its owner or all readers, or the permits from all that have some; who waits is handed it.
-    command force_release() const {
-        return beside_ ? ask(detail::family_force_release()) : lock_.force_release();
-    }
+    command force_release() const;
 
-    std::optional<lock_report> read_inspect(const reply& r) const {
-        if (auto pool = permit_inspector::read(r)) return pool;
-        return lock_.read_inspect(r);
-    }
-    std::optional<bool> read_force_release(const reply& r) const { return lock_.read_force_release(r); }
+    std::optional<lock_report> read_inspect(const reply& r) const;
+    std::optional<bool> read_force_release(const reply& r) const;
 
   private:
     struct siblings {
         std::string queue, fence, owner, mark, readers, limit;
     };
 
-    command ask(std::string_view script) const {
-        const auto& [queue, fence, owner, mark, readers, limit] = *beside_;
-        return {{"EVAL", script, "7", name(), queue, fence, owner, mark, readers, limit}, name()};
-    }
+    command ask(std::string_view script) const;
 
-    plain_inspector lock_;
+    std::shared_ptr<const plain_inspector> lock_;
     std::optional<siblings> beside_;
 };
 
 }  // namespace distlock
+
+#ifndef DISTLOCK_SEPARATE_COMPILATION
+#include <distlock/wire/family_inspector_impl.hpp>
+#endif

@@ -31,6 +31,7 @@
 #include <distlock/base/owner.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/wire/beside.hpp>
+#include <distlock/wire/channel_kind.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/dialect.hpp>
 #include <distlock/wire/enter_mode.hpp>
@@ -41,7 +42,6 @@
 #include <distlock/wire/queue_keys.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/server_error.hpp>
-#include <distlock/wire/ticket.hpp>
 
 namespace distlock {
 

@@ -7,8 +7,8 @@
 
 #include <distlock/base/error.hpp>
 #include <distlock/base/token.hpp>
+#include <distlock/detail/separate.hpp>
 #include <distlock/wire/reply.hpp>
-#include <distlock/wire/server_error.hpp>
 
 namespace distlock {
 
@@ -69,26 +69,7 @@ struct acquire_outcome {
     static acquire_outcome busy(std::int64_t ttl) { return {kind::busy, {}, std::chrono::milliseconds(ttl)}; }
 
     /// Returns: what a reply that is none of the dialect's answers means.
-    static acquire_outcome failure(const reply& r) {
-        switch (r.kind()) {
-            case reply_kind::not_sent:
-                return {waitable(r.cause()) ? kind::later : kind::refused, r.cause(), {}};
-            case reply_kind::no_answer:
-                return {kind::unknown, r.cause(), {}};
-            case reply_kind::error: {
-                const auto e = classify_error(r.text());
-                if (e.transient) return {kind::later, e.cause, {}};
-                return {kind::refused, e.cause, {}};
-            }
-            default:
-                return {kind::unknown, errc::protocol_error, {}};
-        }
-    }
-
-  private:
-    static bool waitable(errc cause) {
-        return cause == errc::unreachable || cause == errc::no_reply || cause == errc::unavailable;
-    }
+    static acquire_outcome failure(const reply& r);
 };
 
 /// Answers to "I still need it".
@@ -112,17 +93,11 @@ struct release_verdict {
     bool minimal = false;  ///< what was refused may be granted to the command that needs least
     bool passing = false;  ///< of minimal: and a little later perhaps as it was
 
-    static release_verdict failure(const reply& r) {
-        switch (r.kind()) {
-            case reply_kind::not_sent:
-                if (r.cause() == errc::wrong_process) return {release_outcome::wrong_process};
-                return {release_outcome::unreachable, true, false};
-            case reply_kind::error:
-                return {release_outcome::refused, classify_error(r.text()).transient, false};
-            default:
-                return {release_outcome::unreachable, true, true};
-        }
-    }
+    static release_verdict failure(const reply& r);
 };
 
 }  // namespace distlock
+
+#ifndef DISTLOCK_SEPARATE_COMPILATION
+#include <distlock/wire/outcome_impl.hpp>
+#endif

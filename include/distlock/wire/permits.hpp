@@ -20,6 +20,7 @@
 #include <distlock/base/token.hpp>
 #include <distlock/detail/concat.hpp>
 #include <distlock/wire/beside.hpp>
+#include <distlock/wire/channel_kind.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/enter_mode.hpp>
 #include <distlock/wire/handoff.hpp>

@@ -15,6 +15,7 @@
 #include <distlock/base/token.hpp>
 #include <distlock/detail/concat.hpp>
 #include <distlock/wire/beside.hpp>
+#include <distlock/wire/channel_kind.hpp>
 #include <distlock/wire/enter_mode.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/reply.hpp>

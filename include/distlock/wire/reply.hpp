@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <distlock/base/error.hpp>
+#include <distlock/detail/separate.hpp>
 
 namespace distlock {
 
@@ -23,15 +24,11 @@ enum class reply_kind { nil, integer, string, status, array, error, not_sent, no
 class reply {
   public:
     reply() = default;
-    // In every place that has a reply these would be most of the code.
-    [[gnu::noinline]] reply(const reply&) = default;
-    [[gnu::noinline]] reply(reply&&) noexcept = default;
-    [[gnu::noinline]] reply& operator=(const reply&) = default;
-    [[gnu::noinline]] reply& operator=(reply&&) noexcept = default;
-    [[gnu::noinline]] ~reply() {
-        if (!spare_over_ && elements_.capacity() > spare_.elements.capacity())
-            spare_.elements.swap(elements_);
-    }
+    reply(const reply&);
+    reply(reply&&) noexcept;
+    reply& operator=(const reply&);
+    reply& operator=(reply&&) noexcept;
+    ~reply();
 
     static reply nil() { return {}; }
     static reply integer(std::int64_t value) {
@@ -49,12 +46,7 @@ class reply {
 
     /// Returns: an array of so many replies, each to be replaced or to become something; in the memory that the last array of
     /// the thread left, if that suffices.
-    static reply array_of(std::size_t count) {
-        reply r(reply_kind::array);
-        if (!spare_over_ && spare_.elements.capacity() >= count) r.elements_.swap(spare_.elements);
-        r.elements_.resize(count);
-        return r;
-    }
+    static reply array_of(std::size_t count);
     /// Effects: this is a string, status or error of that text, in the memory it had if that suffices.
     void become(reply_kind kind, std::string_view text) {
         text_.assign(text);
@@ -68,18 +60,10 @@ class reply {
 
     /// Not one byte of the command was handed to the system: it was certainly not applied. `detail` says what
     /// failed, fit for a message: printable, without secrets.
-    [[gnu::noinline, gnu::cold]] static reply not_sent(errc cause, std::string_view detail) {
-        reply r(reply_kind::not_sent, std::string(detail));
-        r.cause_ = cause;
-        return r;
-    }
+    static reply not_sent(errc cause, std::string_view detail);
 
     /// Something was sent and no answer came: the command may have been applied, or may still be.
-    [[gnu::noinline, gnu::cold]] static reply no_answer(errc cause, std::string_view detail) {
-        reply r(reply_kind::no_answer, std::string(detail));
-        r.cause_ = cause;
-        return r;
-    }
+    static reply no_answer(errc cause, std::string_view detail);
 
     reply_kind kind() const noexcept { return kind_; }
 
@@ -121,16 +105,17 @@ class reply {
 
     // What the last array that ended on this thread was made of, so that a lock that is handed round needs no memory each
     // time. Replies may end after it, when a thread does.
-    struct spare {
-        std::vector<reply> elements;
-        ~spare();
-    };
-    static thread_local spare spare_;
-    static thread_local bool spare_over_;
+    struct spare;
 };
 
-inline thread_local reply::spare reply::spare_;
-inline thread_local bool reply::spare_over_ = false;
-inline reply::spare::~spare() { spare_over_ = true; }
+/// What was answered to a write, and to the WAIT that was sent right behind it.
+struct acknowledged_reply {
+    reply answer;
+    reply replicated;
+};
 
 }  // namespace distlock
+
+#ifndef DISTLOCK_SEPARATE_COMPILATION
+#include <distlock/wire/reply_impl.hpp>
+#endif

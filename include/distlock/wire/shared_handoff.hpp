@@ -15,6 +15,7 @@
 #include <distlock/base/token.hpp>
 #include <distlock/detail/concat.hpp>
 #include <distlock/wire/beside.hpp>
+#include <distlock/wire/channel_kind.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/enter_mode.hpp>
 #include <distlock/wire/handoff.hpp>
@@ -25,7 +26,6 @@
 #include <distlock/wire/server_error.hpp>
 #include <distlock/wire/shared_inspector.hpp>
 #include <distlock/wire/shared_scripts.hpp>
-#include <distlock/wire/ticket.hpp>
 
 namespace distlock {
 

@@ -10,11 +10,9 @@
 #include <distlock/base/token.hpp>
 #include <distlock/detail/concat.hpp>
 #include <distlock/wire/beside.hpp>
+#include <distlock/wire/channel_kind.hpp>
 
 namespace distlock {
-
-/// How messages reach a channel: PUBLISH, or SPUBLISH, which a Cluster sends to the channel's own shard alone (Redis 7).
-enum class channel_kind { ordinary, sharded };
 
 namespace detail {
 

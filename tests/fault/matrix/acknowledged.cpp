@@ -15,6 +15,7 @@
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
+#include <distlock/wire/acknowledgement.hpp>
 
 #include "fault/matrix/campaign.hpp"
 #include "support/catch.hpp"

@@ -11,6 +11,7 @@
 #include <distlock/base/owner.hpp>
 #include <distlock/inspect.hpp>
 #include <distlock/mutex.hpp>
+#include <distlock/wire/plain.hpp>
 
 #include "support/catch.hpp"
 #include "support/connection_fixtures.hpp"

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <distlock/base/key.hpp>
 #include <distlock/distlock.hpp>
 
 #include "support/catch.hpp"

@@ -24,7 +24,9 @@
 #include <distlock/net/hash_slot.hpp>
 #include <distlock/net/receipt.hpp>
 #include <distlock/testing.hpp>
+#include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/command.hpp>
+#include <distlock/wire/plain.hpp>
 #include <distlock/wire/reply.hpp>
 
 #include "support/catch.hpp"

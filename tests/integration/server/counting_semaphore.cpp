@@ -18,6 +18,7 @@
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
+#include <distlock/wire/permits.hpp>
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"

@@ -10,6 +10,8 @@
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
+#include <distlock/wire/permits.hpp>
+#include <distlock/wire/shared_handoff.hpp>
 
 #include "support/catch.hpp"
 #include "support/permitted_user.hpp"

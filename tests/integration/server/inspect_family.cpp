@@ -7,6 +7,7 @@
 #include <system_error>
 #include <thread>
 
+#include <distlock/base/key.hpp>
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>

@@ -8,6 +8,7 @@
 #include <distlock/hiredis.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/testing.hpp>
+#include <distlock/wire/handoff_scripts.hpp>
 
 #include "support/catch.hpp"
 #include "support/lock_on_server.hpp"

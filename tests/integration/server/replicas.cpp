@@ -13,6 +13,7 @@
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
+#include <distlock/wire/acknowledgement.hpp>
 
 #include "support/catch.hpp"
 #include "support/cluster.hpp"

@@ -1,0 +1,43 @@
+// What a reply means that is none of the dialect's answers, compiled once where a program asks for that.
+#pragma once
+
+#include <distlock/base/error.hpp>
+#include <distlock/detail/separate.hpp>
+#include <distlock/wire/outcome.hpp>
+#include <distlock/wire/reply.hpp>
+#include <distlock/wire/server_error.hpp>
+
+namespace distlock {
+
+DISTLOCK_INLINE acquire_outcome acquire_outcome::failure(const reply& r) {
+    switch (r.kind()) {
+        case reply_kind::not_sent: {
+            const bool waitable = r.cause() == errc::unreachable || r.cause() == errc::no_reply ||
+                                  r.cause() == errc::unavailable;
+            return {waitable ? kind::later : kind::refused, r.cause(), {}};
+        }
+        case reply_kind::no_answer:
+            return {kind::unknown, r.cause(), {}};
+        case reply_kind::error: {
+            const auto e = classify_error(r.text());
+            if (e.transient) return {kind::later, e.cause, {}};
+            return {kind::refused, e.cause, {}};
+        }
+        default:
+            return {kind::unknown, errc::protocol_error, {}};
+    }
+}
+
+DISTLOCK_INLINE release_verdict release_verdict::failure(const reply& r) {
+    switch (r.kind()) {
+        case reply_kind::not_sent:
+            if (r.cause() == errc::wrong_process) return {release_outcome::wrong_process};
+            return {release_outcome::unreachable, true, false};
+        case reply_kind::error:
+            return {release_outcome::refused, classify_error(r.text()).transient, false};
+        default:
+            return {release_outcome::unreachable, true, true};
+    }
+}
+
+}  // namespace distlock

@@ -1,0 +1,54 @@
+// How replies are made, copied and ended, compiled once where a program asks for that.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/error.hpp>
+#include <distlock/detail/separate.hpp>
+#include <distlock/wire/reply.hpp>
+
+namespace distlock {
+
+struct reply::spare {
+    std::vector<reply> elements;
+    ~spare() { over = true; }
+
+    static thread_local spare last;
+    static thread_local bool over;
+};
+inline thread_local reply::spare reply::spare::last;
+inline thread_local bool reply::spare::over = false;
+
+DISTLOCK_INLINE reply::reply(const reply&) = default;
+DISTLOCK_INLINE reply::reply(reply&&) noexcept = default;
+DISTLOCK_INLINE reply& reply::operator=(const reply&) = default;
+DISTLOCK_INLINE reply& reply::operator=(reply&&) noexcept = default;
+DISTLOCK_INLINE reply::~reply() {
+    if (!spare::over && elements_.capacity() > spare::last.elements.capacity())
+        spare::last.elements.swap(elements_);
+}
+
+DISTLOCK_INLINE reply reply::array_of(std::size_t count) {
+    reply r(reply_kind::array);
+    if (!spare::over && spare::last.elements.capacity() >= count) r.elements_.swap(spare::last.elements);
+    r.elements_.resize(count);
+    return r;
+}
+
+[[gnu::cold]] DISTLOCK_INLINE reply reply::not_sent(errc cause, std::string_view detail) {
+    reply r(reply_kind::not_sent, std::string(detail));
+    r.cause_ = cause;
+    return r;
+}
+
+[[gnu::cold]] DISTLOCK_INLINE reply reply::no_answer(errc cause, std::string_view detail) {
+    reply r(reply_kind::no_answer, std::string(detail));
+    r.cause_ = cause;
+    return r;
+}
+
+}  // namespace distlock
