@@ -15,6 +15,7 @@
 
 #include <distlock/base/error.hpp>
 #include <distlock/net/uri.hpp>
+#include <distlock/net/uri_syntax.hpp>
 
 #include "support/catch.hpp"
 

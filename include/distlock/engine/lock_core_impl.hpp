@@ -15,6 +15,8 @@
 #include <distlock/engine/background_io.hpp>
 #include <distlock/engine/lock_core.hpp>
 #include <distlock/engine/lock_object.hpp>
+#include <distlock/engine/lock_object_acquire.hpp>
+#include <distlock/engine/lock_object_hold.hpp>
 #include <distlock/net/any_connection.hpp>
 #include <distlock/wire/any_dialect.hpp>
 #include <distlock/wire/channel_kind.hpp>

@@ -1,0 +1,271 @@
+// How a thread comes to the lock of a lock object: passed on by another thread, or from the server, which one thread at a time asks.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <stop_token>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <distlock/base/error.hpp>
+#include <distlock/base/token.hpp>
+#include <distlock/detail/saturate.hpp>
+#include <distlock/detail/thread_safety.hpp>
+#include <distlock/engine/acquisition.hpp>
+#include <distlock/engine/blocking.hpp>
+#include <distlock/engine/lock_object.hpp>
+#include <distlock/engine/mutex_state.hpp>
+#include <distlock/engine/releaser.hpp>
+#include <distlock/engine/waiter_queue.hpp>
+
+namespace distlock::engine {
+
+inline acquire_limits lock_object::limits(time_point until, bool once) const {
+    const auto usual =
+        waits_ == waiting_manner::polls ? distlock::detail::default_recheck : distlock::detail::default_look;
+    return {.lease = dialect_->lease(),
+            .recheck = options_.recheck.given() ? options_.recheck.get() : usual,
+            .patience = options_.patience,
+            .deadline = until,
+            .once = once,
+            .waits = waits_,
+            .wants_fence = options_.fencing,
+            .claims_lease = !options_.renew || holds_on(),
+            .replicas = options_.replicas,
+            .replica_timeout = replica_timeout()};
+}
+
+inline bool lock_object::start_remote_if_free() {
+    const distlock::detail::annotated_lock guard(mutex_);
+    if (!threads_.waiters().empty() || !may_go_remote()) return false;
+    start_remote();
+    return true;
+}
+
+inline void lock_object::start_remote() noexcept {
+    status_.begin();
+    auto lost = threads_.start_remote();
+    if (!lost) return;
+    const auto now = time_.now();
+    lost->notify_loss(io_->callbacks(), now);
+    if (too_early(*lost, now)) {
+        keep(*lost, now);
+        return;
+    }
+    // What its owner would have released is released: after the longest hold the key has much of a lease before it.
+    const auto expiry = lost->lease().latest_expiry();
+    if (now < lost->late_until()) {
+        releaser_.repeat(lost->owner(), certainty::in_doubt, std::max(expiry, lost->late_until()));
+    } else if (expiry - now > duration(options_.lease.get()) / 8) {
+        releaser_.repeat(lost->owner(), certainty::granted, expiry);
+    }
+}
+
+inline std::optional<lock_object::result> lock_object::try_turn(duration longest,
+                                                                const std::stop_token& stop) {
+    std::optional<errc> heard;  // cancelled: that thread has ended without an answer
+    for (const auto until = distlock::detail::saturating_add(time_.now(), longest);;) {
+        {
+            const distlock::detail::annotated_lock guard(mutex_);
+            if (may_go_remote()) {
+                start_remote();
+                return std::nullopt;
+            }
+            if (threads_.current_phase() == phase::held) return result{};
+            if (status_.known()) heard = status_.trouble();
+        }
+        if (heard && *heard != errc::cancelled) return *heard == errc{} ? result{} : failed(*heard);
+        const bool answered = status_.wait(until, stop, time_);
+        if (stop.stop_requested()) return failed(errc::cancelled);
+        if (!answered) return failed(errc::no_reply, "the server has not answered another thread yet");
+        heard = status_.trouble();
+    }
+}
+
+inline std::optional<lock_object::result> lock_object::queue_up(time_point until, bool guarded,
+                                                                const std::stop_token& stop) {
+    if (start_remote_if_free()) return std::nullopt;
+    waiter_queue::waiter mine(std::this_thread::get_id(), guarded);
+    const auto recheck = [&] {
+        const distlock::detail::annotated_lock guard(
+            mutex_);  // or it would come between the look and the sleep
+        mine.recheck();
+    };
+    std::optional<std::stop_callback<decltype(recheck)>> on_stop;
+    if (stop.stop_possible()) on_stop.emplace(stop, recheck);
+    const turn_end end = wait_for_turn(mine, until, stop);
+    on_stop.reset();
+    switch (end.what) {
+        case turn_end::kind::granted:
+            return result{.serial = mine.serial, .fence = mine.fence};
+        case turn_end::kind::goes_remote:
+            return std::nullopt;
+        case turn_end::kind::cancelled:
+            return failed(errc::cancelled);
+        case turn_end::kind::failed:
+            return failed(end.cause);
+        case turn_end::kind::timed_out:
+            break;
+    }
+    return try_turn(shortest_answer_time, stop);
+}
+
+inline lock_object::turn_end lock_object::wait_for_turn(waiter_queue::waiter& mine, time_point until,
+                                                        const std::stop_token& stop) noexcept {
+    using kind = typename turn_end::kind;
+    distlock::detail::annotated_lock guard(mutex_);
+    const auto failures = failures_;
+    const auto came = time_.now();
+    auto& waiters = threads_.waiters();
+    waiters.join(mine);
+    for (;;) {
+        if (!mine.dequeued()) {
+            const bool goes = waiters.first() == &mine && may_go_remote();
+            if (goes || stop.stop_requested() || reached(until)) {
+                waiters.leave(mine);
+                if (goes) {
+                    start_remote();
+                    return {kind::goes_remote};
+                }
+                waiters.recheck_first();
+                return {stop.stop_requested() ? kind::cancelled : kind::timed_out};
+            }
+        }
+        const auto* const held = threads_.held();
+        const bool told = held == nullptr || waiters.first() != &mine || deadline_is_set();
+        const auto longest = mine.prepare_sleep(told ? until : std::min(until, held->lease().until()), time_);
+        guard.unlock();
+        mine.sleep(longest);
+        const wake why = mine.reason();
+        if (why == wake::granted) return {kind::granted};
+        guard.lock();
+        if (why != wake::go_remote) continue;
+        if (failures_ == failures || !out_of_patience(came)) {
+            start_remote();
+            return {kind::goes_remote};
+        }
+        // The threads before us have spent our patience with the server, too.
+        end_remote();
+        return {kind::failed, last_failure_};
+    }
+}
+
+[[gnu::cold]] inline bool lock_object::out_of_patience(time_point came) const {
+    using distlock::detail::rounding;
+    const auto since = std::max(came, status_.trouble_since());
+    const auto longest = distlock::detail::saturating_cast<duration, rounding::up>(options_.patience.get());
+    const auto now = time_.now();
+    return since < now && now - since >= longest;
+}
+
+inline void lock_object::end_remote() noexcept {
+    auto* const next = threads_.end_remote();
+    if (next == nullptr) return status_.end();
+    status_.begin();  // a try that waits for the first answer waits for that of the next thread
+    next->wake_up();
+}
+
+inline lock_object::result lock_object::acquire_remotely(const acquire_limits& limits, const manner& how,
+                                                         const std::stop_token& stop) {
+    using kind = grant::kind;
+    try {
+        if (!limits.once) back_off(limits.deadline, stop);
+        // A release of ours that was posted on another socket may come too late for a try, even if it is heard of
+        // before the try's own answer.
+        const bool short_of_time = limits.once || limits.deadline < distlock::detail::saturating_add(
+                                                                        time_.now(), duration(answer_time()));
+        const bool on_its_way = short_of_time && releaser_.unconfirmed();
+        if (on_its_way && how.together != nullptr) releaser_.confirm_posted(stop);
+        grant got = ask(limits, stop, how.together);
+        if (on_its_way && got.what == kind::gave_up && how.together == nullptr) {
+            releaser_.confirm_posted(stop);
+            got = ask(limits, stop);
+        }
+        if (got.what == kind::granted) return hold(got, how.guarded, stop);
+        return not_granted(got);
+    } catch (...) {
+        const distlock::detail::annotated_lock guard(mutex_);
+        end_remote();
+        throw;
+    }
+}
+
+inline void lock_object::back_off(time_point until, const std::stop_token& stop) {
+    const auto pause_end = backoff_.until();
+    if (!pause_end) return;
+    const auto now = time_.now();
+    if (now < *pause_end && now < until)
+        status_.pause(std::min(*pause_end, now + (until - now) / 2), stop, time_);
+}
+
+inline grant lock_object::ask(const acquire_limits& limits, const std::stop_token& stop,
+                              joint_asker* together) {
+    const auto leave = [&](const token& owner, bool in_doubt) noexcept {
+        releaser_.leave(owner, in_doubt ? certainty::in_doubt : certainty::granted, stop);
+    };
+    operation attempt(*dialect_, limits, backoff_.contended() || together != nullptr);
+    return run_blocking(io_->connection(), time_, attempt, stop, status_, messages_, leave, together);
+}
+
+inline lock_object::result lock_object::hold(const grant& got, bool guarded, const std::stop_token& stop) {
+    try {
+        const distlock::detail::annotated_lock guard(mutex_);
+        return begin_hold(got, guarded);
+    } catch (const std::system_error& e) {
+        give_back(got, stop);
+        throw no_thread(e);
+    } catch (...) {
+        give_back(got, stop);
+        throw;
+    }
+}
+
+inline lock_object::result lock_object::begin_hold(const grant& got, bool guarded) {
+    auto& held =
+        threads_.hold(got, {options_.lease, options_.renew, options_.max_hold}, std::this_thread::get_id(),
+                      guarded, got.in_doubt ? releaser_.late_until(got.came) : time_point{});
+    try {
+        if (observer_) {
+            held.observe(observer_, name(), io_->callbacks());
+            schedule_deadline();
+        }
+        schedule_renewal(held.lease());
+        // The server that granted it may have been replaced before it was listed.
+        if (follow_master(held)) schedule_renewal(held.lease());
+    } catch (...) {
+        threads_.unhold();
+        throw;
+    }
+    status_.end();
+    releaser_.on_grant();
+    backoff_.on_attempt(got.contended, got.sent);
+    // The first waiter must hear when this lease ends.
+    if (!threads_.waiters().empty() && !deadline_is_set()) threads_.waiters().recheck_first();
+    return {.serial = held.held_by().serial, .fence = got.fence};
+}
+
+[[gnu::cold]] inline void lock_object::give_back(const grant& got, const std::stop_token& stop) noexcept {
+    releaser_.confirm(got.token, got.until, got.came + options_.lease.get(), stop);
+    if (got.in_doubt) releaser_.leave(got.token, certainty::in_doubt, {});
+    messages_.forget();
+}
+
+inline lock_object::result lock_object::not_granted(const grant& got) {
+    const auto cause = got.what == grant::kind::failed ? got.cause : errc{};
+    // Made while this thread is the remote one: where there is no memory for it, the next one's turn comes once.
+    result told = cause != errc{} ? failed(cause, got.trouble) : result{.without_ttl = got.without_ttl};
+    {
+        const distlock::detail::annotated_lock guard(mutex_);
+        backoff_.on_attempt(got.contended, got.came);
+        if (cause != errc{} && cause != errc::cancelled) {
+            ++failures_;
+            last_failure_ = cause;
+        }
+        end_remote();
+    }
+    return told;
+}
+
+}  // namespace distlock::engine

@@ -1,0 +1,179 @@
+// How a lock object keeps the lock, and how it ends: released, passed on to another thread, kept for hold_at_least, or lost.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include <distlock/detail/thread_safety.hpp>
+#include <distlock/engine/acquisition.hpp>
+#include <distlock/engine/background_io.hpp>
+#include <distlock/engine/kept_hold.hpp>
+#include <distlock/engine/lock_object.hpp>
+#include <distlock/engine/mutex_state.hpp>
+#include <distlock/engine/releaser.hpp>
+#include <distlock/engine/renewal.hpp>
+#include <distlock/wire/outcome.hpp>
+
+namespace distlock::engine {
+
+inline release_outcome lock_object::end_mine(usage how) noexcept {
+    if (in_forked_child()) return release_outcome::wrong_process;
+    parting last;
+    {
+        const distlock::detail::annotated_lock guard(mutex_);
+        using unlocking = mutex_state::unlocking;
+        switch (threads_.unlock_by(std::this_thread::get_id())) {
+            case unlocking::too_late:
+                return release_outcome::expired;
+            case unlocking::not_held:
+                return release_outcome::not_held;
+            case unlocking::ends:
+                break;
+        }
+        last = part(how);
+    }
+    return complete(last);
+}
+
+inline release_outcome lock_object::end_of(std::uint64_t serial, usage how) noexcept {
+    if (in_forked_child()) return release_outcome::wrong_process;
+    parting last;
+    {
+        const distlock::detail::annotated_lock guard(mutex_);
+        if (!has(serial)) {
+            threads_.unlocked_too_late(serial);
+            return release_outcome::expired;
+        }
+        last = part(how);
+    }
+    return complete(last);
+}
+
+inline lock_object::parting lock_object::part(usage how) noexcept {
+    const auto now = time_.now();
+    // It is called with the mutex.
+    const auto schedule = [this](const renewal& lease) DISTLOCK_UNCHECKED { schedule_renewal(lease); };
+    if (auto* const next =
+            threads_.pass_on(now, options_.local_budget.get(), dialect_->allows_local_fences(), schedule)) {
+        if (unwatched_) threads_.waiters().recheck_first();
+        return {next};
+    }
+    if (how == usage::used && too_early(*threads_.held(), now)) {
+        acquisition mine = threads_.release();
+        mine.notify_loss(io_->callbacks(), now);
+        return {nullptr, {}, keep(mine, now)};
+    }
+    return {nullptr, ended(threads_.release(), now)};
+}
+
+[[gnu::cold]] inline release_outcome lock_object::keep(const acquisition& one, time_point now) noexcept {
+    if (renewing_.granted_serial == one.granted_serial()) renewing_.granted_serial = 0;
+    bool is_kept = false;
+    try {
+        kept_ = std::make_shared<kept_hold>(*io_, dialect_,
+                                            unlocked_early{one.owner(), one.lease(), least_hold_end(one),
+                                                           one.late_until(), messages_.of_queue()});
+        is_kept = kept_hold::start(kept_, *io_);
+    } catch (...) {
+        // No memory for it: the lease ends it.
+    }
+    if (now >= one.lease().until()) return release_outcome::expired;
+    return is_kept ? release_outcome::posted : release_outcome::unreachable;
+}
+
+inline ended_acquisition lock_object::ended(acquisition mine, time_point now) noexcept {
+    status_.begin();
+    mine.notify_loss(io_->callbacks(), now);
+    auto expiry = mine.lease().latest_expiry();
+    if (renewing_.granted_serial == mine.granted_serial()) {
+        renewing_.granted_serial = 0;
+        expiry = std::max(expiry, now + answer_time() + options_.lease.get());
+    }
+    return {mine.owner(), mine.lease().until(), expiry,
+            now < mine.late_until() ? certainty::in_doubt : certainty::granted};
+}
+
+inline release_outcome lock_object::complete(const parting& p) noexcept {
+    if (p.next != nullptr) {
+        p.next->wake_up();
+        return release_outcome::released;
+    }
+    if (!p.last && !p.kept) return release_outcome::not_held;
+    const auto done = p.last ? releaser_.release(*p.last) : *p.kept;
+    messages_.forget();
+    const auto now = time_.now();
+    if (p.last) status_.answered(done == release_outcome::unreachable ? errc::no_reply : errc{}, now);
+    const distlock::detail::annotated_lock guard(mutex_);
+    backoff_.on_release(now);
+    end_remote();
+    return done;
+}
+
+inline void lock_object::schedule_deadline() const {
+    io_->deadlines().schedule(const_cast<lock_object&>(*this), threads_.held()->lease().until());
+}
+
+inline bool lock_object::deadline_is_set() noexcept {
+    try {
+        schedule_deadline();
+        unwatched_ = false;
+    } catch (...) {
+        unwatched_ = true;
+    }
+    return !unwatched_;
+}
+
+inline void lock_object::schedule_renewal(const renewal& lease) {
+    const auto at = next_look(lease);
+    if (at >= renewal_at_) return;  // most are released before the first one is due
+    io_->schedule(*this, at);
+    renewal_at_ = at;
+}
+
+[[gnu::cold]] inline bool lock_object::follow_master(acquisition& held) noexcept {
+    const bool changed = held.on_master_change(io_->master_since(name()));
+    if (changed && observer_) acquisition::tell_master_changed(observer_, name(), io_->callbacks());
+    return changed;
+}
+
+[[gnu::cold]] inline lock_object::time_point lock_object::renewed(const renew_outcome& outcome,
+                                                                  time_point sent, time_point came) noexcept {
+    const distlock::detail::annotated_lock guard(mutex_);
+    // The loss may have been told since the answer came.
+    const auto now = std::max(came, time_.now());
+    const auto of = std::exchange(renewing_.granted_serial, 0);
+    using kind = renew_outcome::kind;
+    auto* const held = threads_.held();
+    if (held != nullptr && held->granted_serial() == of) {
+        follow_master(*held);  // its answer may be the new one's
+        on_renewal(*held, exchanging_ ? renew_outcome{kind::later} : outcome, sent, now);
+    } else if (of != 0 && (outcome.what == kind::kept || outcome.what == kind::later)) {
+        // Its lease ran out, and another followed, while the answer was on its way: it may stand in that one's way.
+        releaser_.repeat(renewing_.owner, certainty::granted, now + options_.lease.get());
+    }
+    return renewal_at_ = held != nullptr ? next_look(held->lease()) : time_point::max();
+}
+
+[[gnu::cold]] inline void lock_object::on_renewal(acquisition& held, const renew_outcome& outcome,
+                                                  time_point sent, time_point now) noexcept {
+    switch (held.on_renewal(outcome, sent, now)) {
+        case renewal::news::none:
+            break;
+        case renewal::news::at_risk:
+            if (observer_) held.warn(observer_, name(), io_->callbacks(), now);
+            break;
+        case renewal::news::lost:
+            held.ask_why(*io_, *dialect_, now);
+            held.notify_loss(io_->callbacks(), now);
+            threads_.waiters().recheck_first();
+            break;
+        case renewal::news::too_late:
+            if (too_early(held, now)) break;
+            releaser_.repeat(renewing_.owner, certainty::granted, held.lease().latest_expiry());
+            break;
+    }
+}
+
+}  // namespace distlock::engine
