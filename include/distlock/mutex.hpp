@@ -1,6 +1,6 @@
 // distlock::mutex: a std::mutex for a fleet of processes.
 //
-//   template <connection Conn, dialect_of_a_mutex Dialect = handoff, class Clock = clock>
+//   template <connection Conn, dialect Dialect = handoff, class Clock = clock>
 //   class mutex {
 //     mutex(Conn&, std::string name, lock_options = {}, std::shared_ptr<lease_observer> = {});
 //     ~mutex();                                   // releases
@@ -50,7 +50,7 @@ namespace detail {
 struct guard_access;
 struct joint_access;
 }  // namespace detail
-template <connection Conn, dialect_of_a_mutex Dialect, class Clock>
+template <connection Conn, dialect Dialect, class Clock>
 class recursive_mutex;
 
 /// A lock on a name, shared by all processes that use the same server and name.
@@ -85,7 +85,7 @@ class recursive_mutex;
 /// time-out, or at it, may take 50 to 200 ms each.
 ///
 /// `Conn` must outlive the mutex. `Clock` is for tests; its time points are those of distlock::clock.
-template <connection Conn, dialect_of_a_mutex Dialect = handoff, class Clock = clock>
+template <connection Conn, dialect Dialect = handoff, class Clock = clock>
 class mutex {
     static_assert(std::same_as<typename Clock::time_point, clock::time_point>,
                   "Clock must use the time points of distlock::clock");

@@ -1,6 +1,6 @@
 // distlock::recursive_mutex: a distlock::mutex that the thread which has it may lock again.
 //
-//   template <connection Conn, dialect_of_a_mutex Dialect = handoff, class Clock = clock>
+//   template <connection Conn, dialect Dialect = handoff, class Clock = clock>
 //   class recursive_mutex {
 //     recursive_mutex(Conn&, std::string name, lock_options = {}, std::shared_ptr<lease_observer> = {});
 //     the functions of mutex that lock, with the same overloads
@@ -44,7 +44,7 @@ namespace distlock {
 /// When the lease is lost, the thread must still unlock each hold, and cannot add one: locking again throws
 /// errc::lease_expired, since an outer hold protects nothing any more. Other threads may lock it meanwhile. A
 /// thread must not end before it has unlocked: the next may be known by the same std::thread::id.
-template <connection Conn, dialect_of_a_mutex Dialect = handoff, class Clock = clock>
+template <connection Conn, dialect Dialect = handoff, class Clock = clock>
 class recursive_mutex {
   public:
     using connection_type = Conn;

@@ -162,11 +162,11 @@ class joint_permit final : public engine::joint_member {
     permit& permit_;
 };
 
-template <connection Conn, dialect_of_a_mutex Dialect, class Clock>
+template <connection Conn, dialect Dialect, class Clock>
 joint_mutex<mutex<Conn, Dialect, Clock>> joint_member_of(mutex<Conn, Dialect, Clock>&);
 template <connection Conn, class Clock>
 joint_mutex<shared_mutex<Conn, Clock>> joint_member_of(shared_mutex<Conn, Clock>&);
-template <connection Conn, dialect_of_a_mutex Dialect, class Clock>
+template <connection Conn, dialect Dialect, class Clock>
 joint_mutex<recursive_mutex<Conn, Dialect, Clock>> joint_member_of(recursive_mutex<Conn, Dialect, Clock>&);
 template <class Mutex>
 joint_guard<std::unique_lock, Mutex, joint_mutex<Mutex>> joint_member_of(std::unique_lock<Mutex>&);

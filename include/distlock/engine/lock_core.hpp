@@ -4,7 +4,6 @@
 //   std::unique_ptr<lock_core> lock_core_of<Dialect, Clock>(Conn&, name, options, observer);
 #pragma once
 
-#include <chrono>
 #include <concepts>
 #include <cstdint>
 #include <memory>
@@ -151,7 +150,7 @@ std::shared_ptr<background_io> background_io_of(Conn& connection) {
 }
 
 /// Throws: error with errc::invalid_name, errc::invalid_lease, errc::invalid_option or errc::no_entropy; std::bad_alloc.
-template <dialect_of_a_mutex Dialect, class Clock, connection Conn>
+template <dialect Dialect, class Clock, connection Conn>
 std::unique_ptr<lock_core> lock_core_of(Conn& connection, std::string name, const lock_options& options,
                                         std::shared_ptr<lease_observer> observer) {
     auto io = background_io_of<Clock>(connection);

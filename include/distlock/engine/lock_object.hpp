@@ -1,5 +1,5 @@
-// One lock object shared by threads: what it is to them. How one of them comes to the lock is in lock_object_acquire.hpp; how it is kept,
-// and how it ends, in lock_object_hold.hpp.
+// One lock object shared by threads: what it is to them. How one of them comes to the lock is in lock_object_acquire.hpp;
+// how it is kept, and how it ends, in lock_object_hold.hpp.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// How a thread comes to the lock of a lock object: passed on by another thread, or from the server, which one thread at a time asks.
+// How a thread comes to the lock of a lock object: passed on by another thread, or from the server, which one thread at a
+// time asks.
 #pragma once
 
 #include <algorithm>

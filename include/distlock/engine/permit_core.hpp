@@ -4,7 +4,6 @@
 //   std::unique_ptr<permit_core> permit_core_of<Clock>(Conn&, name, limit, options, observer);
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,7 +12,6 @@
 #include <distlock/base/clock.hpp>
 #include <distlock/base/observer.hpp>
 #include <distlock/base/options.hpp>
-#include <distlock/detail/separate.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/engine/lock_core.hpp>
 #include <distlock/net/connection.hpp>

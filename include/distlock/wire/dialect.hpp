@@ -23,6 +23,14 @@
 
 namespace distlock {
 
+class handoff;
+class exclusive_handoff;
+
+namespace detail {
+template <class D>
+concept dialect_of_ours = std::same_as<D, handoff> || std::same_as<D, exclusive_handoff>;
+}  // namespace detail
+
 /// The type is made of a lock's name and its options, and says what it was made of: name() is the lock's key,
 /// lease() how long a grant may be believed. `stored_as` is the type of that key, as the server's TYPE names it.
 template <class D>
@@ -79,22 +87,13 @@ concept has_an_inspector = lock_inspector<typename D::inspector>;
 ///
 /// Where it has `bool allows_local_fences() const`, and that is false, the threads of a process get every fencing token from
 /// the server, instead of passing the lock on among themselves with one of their own.
+///
+/// Those of `mutex` and `shared_mutex` are dialects also where they are only declared: a program that compiles the engine separately
+/// need not see them.
 template <class D>
-concept dialect = describes_a_lock<D> && acquires_a_lock<D> && keeps_a_lock<D> && has_an_inspector<D>;
-
-class handoff;
-class exclusive_handoff;
-
-namespace detail {
-template <class D>
-concept dialect_of_ours = std::same_as<D, handoff> || std::same_as<D, exclusive_handoff>;
-}  // namespace detail
-
-/// Any dialect; those of `mutex` and `shared_mutex` need not be seen by a program that compiles the engine separately.
-template <class D>
-concept dialect_of_a_mutex = (detail::dialect_of_ours<D> || describes_a_lock<D>)&&  // one a line: compilers
-    (detail::dialect_of_ours<D> || acquires_a_lock<D>)&&                            // show that which fails
-    (detail::dialect_of_ours<D> || keeps_a_lock<D>)&&                               //
+concept dialect = (detail::dialect_of_ours<D> || describes_a_lock<D>)&&  // one a line: compilers
+    (detail::dialect_of_ours<D> || acquires_a_lock<D>)&&                 // show that which fails
+    (detail::dialect_of_ours<D> || keeps_a_lock<D>)&&                    //
     (detail::dialect_of_ours<D> || has_an_inspector<D>);
 
 /// Waiters are queued on the server, while hands_over() is true, and the lock is handed to the first of them. It is made with the

@@ -43,7 +43,7 @@ class family_inspector {
 
     command ask(std::string_view script) const;
 
-    std::shared_ptr<const plain_inspector> lock_;
+    const std::shared_ptr<const plain_inspector> lock_;
     std::optional<siblings> beside_;
 };
 

@@ -14,6 +14,7 @@
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
 #include <distlock/wire/acknowledgement.hpp>
+#include <distlock/wire/plain.hpp>
 
 #include "support/catch.hpp"
 #include "support/cluster.hpp"
@@ -469,14 +470,29 @@ TEST_CASE(
 TEST_CASE("a connection that cannot pipeline is refused where replicas are to have the lock") {
     const redis_server server;
     minimal_connection plain(server.uri());
-    distlock::mutex free(plain, "orders");
-    try {
-        const distlock::mutex refused(plain, "orders", one_replica);
-        FAIL("it was made");
-    } catch (const distlock::error& e) {
-        CHECK(e.code() == errc::invalid_option);
-        CHECK_THAT(e.what(), contains_text("cannot pipeline"));
-    }
+    const auto refused = [](auto make) {
+        try {
+            static_cast<void>(make());
+            FAIL("it was made");
+        } catch (const distlock::error& e) {
+            CHECK(e.code() == errc::invalid_option);
+            CHECK_THAT(e.what(), contains_text("cannot pipeline"));
+        }
+    };
+    refused(
+        [&] { return std::make_unique<distlock::mutex<minimal_connection>>(plain, "orders", one_replica); });
+    refused([&] {
+        return std::make_unique<distlock::mutex<minimal_connection, distlock::plain>>(plain, "orders",
+                                                                                      one_replica);
+    });
+    refused([&] {
+        return std::make_unique<distlock::shared_mutex<minimal_connection>>(plain, "orders", one_replica);
+    });
+    // A semaphore was made, and refused when a permit was wanted.
+    refused([&] {
+        return std::make_unique<distlock::counting_semaphore<minimal_connection>>(plain, "pool", 3,
+                                                                                  one_replica);
+    });
 }
 
 TEST_CASE("on a Cluster the replicas of the lock's own node count") {

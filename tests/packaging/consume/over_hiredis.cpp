@@ -5,11 +5,17 @@
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
 
+// In the separate form the default dialect is only declared here.
+template <distlock::connection Conn, distlock::dialect Dialect, class Clock>
+void lock_any(distlock::mutex<Conn, Dialect, Clock>& one) {
+    distlock::scoped_lock guard{one};
+}
+
 int main() {
     distlock::hiredis_connection redis{"redis://127.0.0.1:1"};
     distlock::mutex orders{redis, "orders:42", {.patience = std::chrono::seconds{0}}};
     try {
-        distlock::scoped_lock guard{orders};
+        lock_any(orders);
     } catch (const distlock::error& e) {
         std::puts(e.what());
         return e.code() == distlock::errc::unreachable ? 0 : 1;
