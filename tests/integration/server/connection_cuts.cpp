@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <functional>
 #include <future>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <netinet/in.h>
@@ -111,6 +112,13 @@ struct site {
         return gone && took <= limit + timing_tolerance;
     }
     int queued() const { return std::stoi(real.command({"ZCARD", "{orders}:distlock:queue"})); }
+    // A hand-over passes by a waiter that is not subscribed, and costs it its position.
+    bool hear(int waiters) const {
+        return eventually([&] {
+            std::istringstream channels(real.command({"PUBSUB", "CHANNELS"}));
+            return std::distance(std::istream_iterator<std::string>(channels), {}) == waiters;
+        });
+    }
     bool gets(int tickets) const {
         return eventually([&] { return queued() == tickets; });
     }
@@ -747,6 +755,7 @@ TEST_CASE("a waiter whose join is cut anywhere is queued once, in its place, and
             v.expect(s.gets(1), "it has a ticket");
             q.next.begin();
             v.expect(s.gets(2), "so has the next, and no other");
+            v.expect(s.hear(2), "both hear of it");
             q.owner.m.unlock();
             v.expect(q.one.is_served_within(soon), "it is served soon");
             expect_taken(s, q.one.m, v);
