@@ -89,7 +89,8 @@ lock_report inspect(Conn& connection, std::string name, std::error_code& ec) noe
 /// stopped: it learns of it at its next renewal, as loss_reason::forced, or when it releases, as
 /// release_outcome::expired or release_outcome::taken, and works on until then. So stop the owner first, or
 /// be sure that it is dead. Fencing tokens go on growing.
-/// Where only writers wait for a shared_mutex, force_release<shared_handoff>, of interop.hpp, tells the first of them, and this lets it find out.
+/// Where only writers wait for a shared_mutex, force_release<shared_handoff>, of interop.hpp, tells the first of them, and
+/// this lets it find out.
 /// Returns: whether somebody had it.
 /// Throws: error; errc::no_reply if the answer was lost: the lock may have been freed. It is not sent again:
 /// that could free the next owner's lock. errc::wrong_type for a key that is no lock, which stays.

@@ -7,29 +7,16 @@
 #endif
 
 #include <memory>
-#include <string>
 
 #include <distlock/base/clock.hpp>
-#include <distlock/base/observer.hpp>
-#include <distlock/base/options.hpp>
 #include <distlock/engine/lock_core.hpp>
 #include <distlock/hiredis.hpp>
 #include <distlock/hiredis/cluster_connection_impl.hpp>
 #include <distlock/hiredis/connection_impl.hpp>
 #include <distlock/hiredis/sentinel_connection_impl.hpp>
-#include <distlock/wire/dialect.hpp>
 
 namespace distlock::engine {
 template std::shared_ptr<background_io> background_io_of<clock>(cluster_connection&);
-template std::unique_ptr<lock_core> lock_core_of<handoff, clock>(cluster_connection&, std::string,
-                                                                 const lock_options&,
-                                                                 std::shared_ptr<lease_observer>);
 template std::shared_ptr<background_io> background_io_of<clock>(hiredis_connection&);
-template std::unique_ptr<lock_core> lock_core_of<handoff, clock>(hiredis_connection&, std::string,
-                                                                 const lock_options&,
-                                                                 std::shared_ptr<lease_observer>);
 template std::shared_ptr<background_io> background_io_of<clock>(sentinel_connection&);
-template std::unique_ptr<lock_core> lock_core_of<handoff, clock>(sentinel_connection&, std::string,
-                                                                 const lock_options&,
-                                                                 std::shared_ptr<lease_observer>);
 }  // namespace distlock::engine

@@ -55,7 +55,7 @@ inline void lock_object::start_remote() noexcept {
         keep(*lost, now);
         return;
     }
-    // What its owner would have released is released: after the longest hold the key has much of a lease before it.
+    // This releases it in the owner's place: after the longest hold the key has much of a lease before it.
     const auto expiry = lost->lease().latest_expiry();
     if (now < lost->late_until()) {
         releaser_.repeat(lost->owner(), certainty::in_doubt, std::max(expiry, lost->late_until()));

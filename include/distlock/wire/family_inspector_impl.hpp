@@ -24,7 +24,7 @@ namespace distlock {
 
 namespace detail {
 
-// Each kind's own script, as a function whose parameter hides the server's KEYS. What the user may not ask is taken for a lock.
+// Each kind's own script, as a function whose parameter hides the server's KEYS. A key that the user may not ask about is taken for a lock's.
 inline constexpr std::string_view family_contract =
     R"(-- KEYS: lock, queue, fence, owner, mark, readers, limit.
 -- Answers as the script of its kind does.

@@ -1,4 +1,4 @@
-// What a reply means that is none of the dialect's answers, compiled once where a program asks for that.
+// The meaning of replies that are none of the dialect's answers, compiled once where a program asks for that.
 #pragma once
 
 #include <distlock/base/error.hpp>

@@ -108,7 +108,7 @@ class reply {
     struct spare;
 };
 
-/// What was answered to a write, and to the WAIT that was sent right behind it.
+/// The server's replies to a write, and to the WAIT that was sent right behind it.
 struct acknowledged_reply {
     reply answer;
     reply replicated;
