@@ -23,7 +23,7 @@ Environment:
   CXX                       the compiler; its build folder is build/tests-<compiler>
   DISTLOCK_TEST_SERVER      redis-server (the default where it is installed) or valkey-server
   DISTLOCK_TEST_ROUND_TRIP  how far away the servers of the label contract are, as 80ms (default: no farther than they are)
-  DISTLOCK_JOBS             how many files to compile at a time (default: the number of processors); twice as many tests run
+  DISTLOCK_JOBS             how many files to compile at a time (default: the number of processors); three times as many tests run
 TEXT
 }
 
@@ -79,4 +79,4 @@ if [ -z "$labels" ] || [ -n "$targets" ]; then
 fi
 
 echo "== testing${labels:+:$labels}"
-ctest --test-dir "$build" --output-on-failure --no-tests=error --parallel $((2 * jobs)) ${match:+-L "^($match)\$"}
+ctest --test-dir "$build" --output-on-failure --no-tests=error --parallel $((3 * jobs)) ${match:+-L "^($match)\$"}

@@ -30,6 +30,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace crowd_tests {
+
 using namespace std::chrono_literals;
 using clk = distlock::clock;
 using distlock::testing::belief;
@@ -279,3 +281,5 @@ TEST_CASE(
     CHECK(notes->troubles == 0);
     CHECK(left_for <= lease + timing_tolerance);
 }
+
+}  // namespace crowd_tests

@@ -23,6 +23,8 @@
 #include "support/owner_process.hpp"
 #include "support/waiting.hpp"
 
+namespace fenced_resource_tests {
+
 using namespace std::chrono_literals;
 using distlock::release_outcome;
 using clk = distlock::clock;
@@ -178,3 +180,5 @@ TEST_CASE(
     // An owner that was late has freed nobody's lock.
     CHECK(careless.stale_released == 0);
 }
+
+}  // namespace fenced_resource_tests

@@ -28,6 +28,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace forked_child_tests {
+
 using namespace std::chrono_literals;
 using clk = distlock::clock;
 using distlock::command;
@@ -245,3 +247,5 @@ TEST_CASE("a child after fork() locks and renews with connections and locks of i
     CHECK(all.single->owns_lock());
     CHECK(all.single->unlock() == release_outcome::released);
 }
+
+}  // namespace forked_child_tests

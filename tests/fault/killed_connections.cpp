@@ -19,6 +19,8 @@
 #include "support/lease_observers.hpp"
 #include "support/waiting.hpp"
 
+namespace killed_connections_tests {
+
 using namespace std::chrono_literals;
 using clk = distlock::clock;
 using distlock::hiredis_connection;
@@ -125,3 +127,5 @@ TEST_CASE("a lock is kept or its loss is told when all connections are killed as
     judge(seen, "without a pause", span);
     CHECK(seen.released + seen.losses == locks);
 }
+
+}  // namespace killed_connections_tests

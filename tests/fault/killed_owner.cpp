@@ -28,6 +28,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace killed_owner_tests {
+
 using namespace std::chrono_literals;
 using clk = distlock::clock;
 using distlock::testing::redis_server;
@@ -267,3 +269,5 @@ TEST_CASE("when an owner and one in the middle of the line are killed, the other
     seen.judge("F2", "owner and one in the middle of the line", count);
     CHECK(seen.first.most() <= in_ms(bound + chain * seen.machine));
 }
+
+}  // namespace killed_owner_tests

@@ -22,6 +22,8 @@
 #include "support/lab_figures.hpp"
 #include "support/waiting.hpp"
 
+namespace many_locks_tests {
+
 using namespace std::chrono_literals;
 using clk = distlock::clock;
 using distlock::hiredis_connection;
@@ -179,3 +181,5 @@ TEST_CASE("thousands of locks are renewed on one connection by one thread, and n
     // In pipelines.
     CHECK(reads < renewals / 2);
 }
+
+}  // namespace many_locks_tests

@@ -27,6 +27,8 @@
 #include "support/lease_observers.hpp"
 #include "support/waiting.hpp"
 
+namespace nothing_after_release_tests {
+
 using namespace std::chrono_literals;
 using clk = distlock::clock;
 using distlock::hiredis_connection;
@@ -206,3 +208,5 @@ TEST_CASE("no renewal comes after the release, and nothing is left when all is d
                clients.find("cmd=client") != std::string::npos;
     }));
 }
+
+}  // namespace nothing_after_release_tests

@@ -25,6 +25,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace stopped_owner_tests {
+
 using namespace std::chrono_literals;
 using clk = distlock::clock;
 using distlock::release_outcome;
@@ -198,3 +200,5 @@ TEST_CASE(
     CHECK(delay.most() <= in_ms(bound + machine));
     CHECK(freed == 0);
 }
+
+}  // namespace stopped_owner_tests

@@ -23,6 +23,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace stopped_server_tests {
+
 using namespace std::chrono_literals;
 using clk = distlock::clock;
 using distlock::drift_margin;
@@ -217,3 +219,5 @@ TEST_CASE("when the server stops, lost() fires before the server can let anybody
     seen.print(lease, count);
     seen.judge(count);
 }
+
+}  // namespace stopped_server_tests

@@ -20,6 +20,8 @@
 #include "support/history.hpp"
 #include "support/lab_figures.hpp"
 
+namespace crowd_tests {
+
 using namespace interop;
 
 TEMPLATE_LIST_TEST_CASE(
@@ -90,3 +92,5 @@ TEMPLATE_LIST_TEST_CASE(
     figure("crowd of %d s: ours %d turns, theirs %d; the fewest of one %d", static_cast<int>(length.count()),
            sum(0), sum(each), *std::min_element(turns.begin(), turns.end()));
 }
+
+}  // namespace crowd_tests

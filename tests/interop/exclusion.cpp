@@ -19,6 +19,8 @@
 #include "support/owner_process.hpp"
 #include "support/waiting.hpp"
 
+namespace exclusion_tests {
+
 using namespace interop;
 using distlock::release_outcome;
 
@@ -217,3 +219,5 @@ TEST_CASE("fencing tokens grow over Redisson's fenced locks and ours") {
         }
     }
 }
+
+}  // namespace exclusion_tests

@@ -14,6 +14,8 @@
 
 #include "support/catch.hpp"
 
+namespace acknowledgement_tests {
+
 namespace {
 
 using distlock::acknowledgement;
@@ -101,3 +103,5 @@ TEST_CASE("the last wait for as many replicas answers for those before it, and f
     const std::vector<std::size_t> by{0, 5, 2, 3, 4, 5, 6};
     for (std::size_t i = 0; i < all.size(); ++i) CHECK(distlock::answered_by(all, i) == by[i]);
 }
+
+}  // namespace acknowledgement_tests

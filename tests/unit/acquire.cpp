@@ -16,6 +16,8 @@
 #include "support/catch.hpp"
 #include "support/stepped_acquire.hpp"
 
+namespace acquire_tests {
+
 namespace {
 
 using namespace acquire_test;
@@ -943,3 +945,5 @@ TEST_CASE("a try asks once whether replicas have the lock") {
     CHECK(a.step().cause == errc::no_reply);
     CHECK(a.step().leave_first);
 }
+
+}  // namespace acquire_tests

@@ -7,6 +7,8 @@
 #include "support/catch.hpp"
 #include "support/stepped_acquire.hpp"
 
+namespace acquire_in_queue_tests {
+
 namespace {
 
 using namespace acquire_test;
@@ -531,3 +533,5 @@ TEST_CASE("a grant whose validity is over is given back, and asked for anew by a
     CHECK_FALSE(a.step().reconnect_first);
     CHECK(a.told(message(7), 100ms).since == sent);
 }
+
+}  // namespace acquire_in_queue_tests

@@ -34,6 +34,8 @@
 #include "timing_tolerance.hpp"
 #include "waiting.hpp"
 
+namespace acquisition_tests {
+
 namespace {
 
 using distlock::command;
@@ -1513,3 +1515,5 @@ TEST_CASE("a child of a process whose lock is renewed and watched leaves it alon
     CHECK(renew_once(*m, s.server));
     CHECK(m->unlock() == release_outcome::released);
 }
+
+}  // namespace acquisition_tests

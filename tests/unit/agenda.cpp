@@ -13,6 +13,8 @@
 #include "allocations.hpp"
 #include "support/catch.hpp"
 
+namespace agenda_tests {
+
 namespace {
 
 using time_point = distlock::clock::time_point;
@@ -150,3 +152,5 @@ TEST_CASE("times at both ends of the clock's range are in order") {
     CHECK(tested.first() == &never);
     tested.drop(never);
 }
+
+}  // namespace agenda_tests

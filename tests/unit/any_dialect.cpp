@@ -11,6 +11,8 @@
 
 #include "support/catch.hpp"
 
+namespace any_dialect_tests {
+
 using namespace std::chrono_literals;
 using distlock::any_dialect_of;
 using distlock::enter_mode;
@@ -78,3 +80,5 @@ TEST_CASE("a message is about the lock that it names, in the same dialect") {
     CHECK(given->ticket == 7);
     CHECK(about.about(text)->name() == "parcels");
 }
+
+}  // namespace any_dialect_tests

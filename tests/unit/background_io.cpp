@@ -43,6 +43,8 @@
 #include "timing_tolerance.hpp"
 #include "waiting.hpp"
 
+namespace background_io_tests {
+
 namespace {
 
 using distlock::clock;
@@ -1030,3 +1032,5 @@ TEST_CASE("what waits for replicas goes in a pipeline of its own, after what doe
     io.cancel(slow);
     io.cancel(quick);
 }
+
+}  // namespace background_io_tests

@@ -17,6 +17,8 @@
 #include "support/release_fixtures.hpp"
 #include "support/waiting.hpp"
 
+namespace background_release_tests {
+
 namespace {
 
 using namespace release_test;
@@ -597,3 +599,5 @@ TEST_CASE("a repeated release ends with its lease, whatever the server does") {
     r.it.reset();
     CHECK(eventually([&] { return alive.expired(); }));
 }
+
+}  // namespace background_release_tests

@@ -13,6 +13,8 @@
 #include "support/catch.hpp"
 #include "support/ticking_clock.hpp"
 
+namespace blocking_tests {
+
 namespace {
 
 using namespace attempt_test;
@@ -460,3 +462,5 @@ TEST_CASE("a grant with a fencing token passes it on") {
     CHECK(got.what == kind::granted);
     CHECK(got.fence == 1763718245123456U);
 }
+
+}  // namespace blocking_tests

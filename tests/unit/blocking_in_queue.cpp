@@ -19,6 +19,8 @@
 #include "support/publishing_connection.hpp"
 #include "support/waiting.hpp"
 
+namespace blocking_in_queue_tests {
+
 namespace {
 
 using namespace attempt_test;
@@ -365,3 +367,5 @@ TEST_CASE(
     REQUIRE(eventually([&] { return a.redis.inner.commands().size() == 2; }));
     CHECK(a.sent() == words{"join", "leave"});
 }
+
+}  // namespace blocking_in_queue_tests

@@ -11,6 +11,8 @@
 #include "support/publishing_connection.hpp"
 #include "support/ticking_clock.hpp"
 
+namespace blocking_woken_tests {
+
 namespace {
 
 using namespace attempt_test;
@@ -118,3 +120,5 @@ TEST_CASE("a pause for a message ends at a stop request") {
     CHECK(c.asked.size() == 1);
     CHECK(ticking_clock::last() - c.asked.back() < at_once);
 }
+
+}  // namespace blocking_woken_tests

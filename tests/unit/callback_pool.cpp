@@ -26,6 +26,8 @@
 #include "timing_tolerance.hpp"
 #include "waiting.hpp"
 
+namespace callback_pool_tests {
+
 namespace {
 
 using distlock::clock;
@@ -485,3 +487,5 @@ TEST_CASE("a child of a process whose pool runs callbacks ends it, and comes bac
     hold.open();
     of->timer.cancel(b);
 }
+
+}  // namespace callback_pool_tests

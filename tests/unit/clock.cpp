@@ -15,6 +15,8 @@
 
 #include "support/catch.hpp"
 
+namespace clock_tests {
+
 namespace {
 
 using distlock::clock;
@@ -107,3 +109,5 @@ TEST_CASE("the clock never goes back and moves on") {
     CHECK(backwards == 0);
     CHECK(last > first);
 }
+
+}  // namespace clock_tests

@@ -10,6 +10,8 @@
 
 #include "support/catch.hpp"
 
+namespace cluster_uri_tests {
+
 using namespace std::chrono_literals;
 using distlock::cluster_uri;
 using distlock::errc;
@@ -136,3 +138,5 @@ TEST_CASE("a URI of a Cluster that was filled in by hand is checked, too") {
         CHECK(refused({{node, wrong}}));
     }
 }
+
+}  // namespace cluster_uri_tests

@@ -13,6 +13,8 @@
 
 #include "support/catch.hpp"
 
+namespace command_tests {
+
 namespace {
 
 using distlock::clock;
@@ -134,3 +136,5 @@ TEST_CASE(
     std::stop_source(source).request_stop();
     CHECK(look.stop_requested());
 }
+
+}  // namespace command_tests

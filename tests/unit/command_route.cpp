@@ -12,6 +12,8 @@
 
 #include "support/catch.hpp"
 
+namespace command_route_tests {
+
 using namespace std::chrono_literals;
 using distlock::clock;
 using distlock::errc;
@@ -161,3 +163,5 @@ TEST_CASE("all ways of being sent again count together, and an answer counts aft
         CHECK(next.invalidates);
     }
 }
+
+}  // namespace command_route_tests

@@ -25,6 +25,8 @@
 #include "support/in_child.hpp"
 #include "support/timing_tolerance.hpp"
 
+namespace connection_tests {
+
 namespace {
 
 using distlock::check_connection;
@@ -567,3 +569,5 @@ TEST_CASE("without a pipeline the wait for replicas is sent with its write, or n
     CHECK(plain.sent == words{"GET", "EVALSHA", "EVAL", "GET"});
     CHECK(replies[2].is(reply_kind::not_sent));
 }
+
+}  // namespace connection_tests

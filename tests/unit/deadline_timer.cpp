@@ -22,6 +22,8 @@
 #include "timing_tolerance.hpp"
 #include "waiting.hpp"
 
+namespace deadline_timer_tests {
+
 namespace {
 
 using distlock::clock;
@@ -274,3 +276,5 @@ TEST_CASE("a child of a process whose timer is at work ends it, and comes back")
     hold.open();
     timer->cancel(b);
 }
+
+}  // namespace deadline_timer_tests

@@ -6,6 +6,8 @@
 
 #include "support/catch.hpp"
 
+namespace diagnosis_tests {
+
 using distlock::diagnosis;
 using distlock::severity;
 
@@ -32,3 +34,5 @@ TEST_CASE("each finding is a line: severity, subject and text, one below the oth
     CHECK(to_string(of) == printed.str());
     CHECK(to_string(diagnosis()).empty());
 }
+
+}  // namespace diagnosis_tests

@@ -9,6 +9,8 @@
 
 #include "support/catch.hpp"
 
+namespace error_tests {
+
 namespace {
 
 using distlock::errc;
@@ -132,3 +134,5 @@ TEST_CASE("an error is caught as the standard's") {
     CHECK_THROWS_AS(fail(), std::system_error);
     CHECK_THROWS_AS(fail(), distlock::error);
 }
+
+}  // namespace error_tests

@@ -17,6 +17,8 @@
 
 #include "support/catch.hpp"
 
+namespace examination_tests {
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -593,3 +595,5 @@ TEST_CASE("whether messages arrive is what the subscription showed") {
     asked.on_subscribed(false, "no way");
     CHECK(says(asked.conclude(), severity::warning, "messages", "(no way)"));
 }
+
+}  // namespace examination_tests

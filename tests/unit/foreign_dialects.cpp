@@ -16,6 +16,8 @@
 
 #include "support/catch.hpp"
 
+namespace foreign_dialects_tests {
+
 namespace {
 
 static_assert(distlock::check_dialect<distlock::getset>());
@@ -186,3 +188,5 @@ TEST_CASE("inspect() says of a Redisson lock what the server said, or nothing") 
     CHECK_FALSE(about.read_inspect(reply::nil()));
     CHECK_FALSE(about.read_inspect(answer(text(""), text(""), text(""), text(""))));
 }
+
+}  // namespace foreign_dialects_tests

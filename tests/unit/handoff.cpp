@@ -23,6 +23,8 @@
 
 #include "support/catch.hpp"
 
+namespace handoff_tests {
+
 namespace {
 
 using distlock::acquire_outcome;
@@ -212,3 +214,5 @@ TEST_CASE("each script of the hand-off states its contract first, and its digest
         CHECK(std::string_view(digest.data(), digest.size()) == s->sha1());
     }
 }
+
+}  // namespace handoff_tests

@@ -15,6 +15,8 @@
 #include "support/failed_replies.hpp"
 #include "support/handoff_answers.hpp"
 
+namespace handoff_replies_tests {
+
 namespace {
 
 using distlock::acquire_outcome;
@@ -235,3 +237,5 @@ TEST_CASE("a renewal is read as in the plain dialect") {
     CHECK(both.read_renew(reply::integer(-1)).what == renewal::taken);
     CHECK(both.read_renew(reply::integer(2)).what == renewal::later);
 }
+
+}  // namespace handoff_replies_tests

@@ -10,6 +10,8 @@
 
 #include "support/catch.hpp"
 
+namespace hash_slot_tests {
+
 using distlock::command;
 using distlock::hash_slot;
 
@@ -60,3 +62,5 @@ TEST_CASE("a command without a key goes to any node") {
     CHECK_FALSE(hash_slot(command({"EVAL", "return 1", "1"})));
     CHECK_FALSE(hash_slot(command(body, std::initializer_list<distlock::argument>{}, {"token"})));
 }
+
+}  // namespace hash_slot_tests

@@ -16,6 +16,8 @@
 
 #include "support/catch.hpp"
 
+namespace history_tests {
+
 using namespace std::chrono_literals;
 using distlock::testing::check_history;
 using distlock::testing::history_event;
@@ -274,3 +276,5 @@ TEST_CASE("a history that is full says so, and is not taken for a clean one") {
     CHECK(small.full());
     CHECK_THROWS_AS(small.events(), std::length_error);
 }
+
+}  // namespace history_tests

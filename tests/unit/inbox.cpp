@@ -13,6 +13,8 @@
 #include "support/publishing_connection.hpp"
 #include "support/waiting.hpp"
 
+namespace inbox_tests {
+
 namespace {
 
 using namespace attempt_test;
@@ -106,3 +108,5 @@ TEST_CASE("a waiter that cannot subscribe hears nothing, and tries it again for 
     CHECK(messages.in_force());
     CHECK(redis.channels.size() == 2);
 }
+
+}  // namespace inbox_tests

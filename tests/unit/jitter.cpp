@@ -9,6 +9,8 @@
 
 #include "support/catch.hpp"
 
+namespace jitter_tests {
+
 using namespace std::chrono_literals;
 using distlock::engine::jitter;
 
@@ -43,3 +45,5 @@ TEST_CASE("processes with different seeds pause differently, and with none they 
         CHECK(equal < 10);
     }
 }
+
+}  // namespace jitter_tests

@@ -11,6 +11,8 @@
 #include "support/catch.hpp"
 #include "support/handoff_answers.hpp"
 
+namespace joint_acquire_tests {
+
 using namespace std::chrono_literals;
 using distlock::command;
 using distlock::reply;
@@ -59,3 +61,5 @@ TEST_CASE("two locks are asked for together only while there is memory to ask fo
         CHECK(server.asked_together == 1);
     }
 }
+
+}  // namespace joint_acquire_tests

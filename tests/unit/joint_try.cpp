@@ -14,6 +14,8 @@
 
 #include "support/catch.hpp"
 
+namespace joint_try_tests {
+
 using distlock::command;
 using distlock::errc;
 using distlock::reply;
@@ -97,3 +99,5 @@ TEST_CASE("each is told what its own script has said; that it is taken when anot
         CHECK(orders.read_look(joint_try::answer_to(0, trouble)).what != kind::busy);
     }
 }
+
+}  // namespace joint_try_tests

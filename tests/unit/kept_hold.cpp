@@ -23,6 +23,8 @@
 #include "support/sleepers.hpp"
 #include "support/waiting.hpp"
 
+namespace kept_hold_tests {
+
 using namespace std::chrono_literals;
 using distlock::lock_options;
 using distlock::release_outcome;
@@ -300,3 +302,5 @@ TEST_CASE("without memory for more, the key is left to its lease") {
     manual_clock::advance(40s);
     CHECK(m.try_lock());
 }
+
+}  // namespace kept_hold_tests

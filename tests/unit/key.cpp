@@ -13,6 +13,8 @@
 
 #include "support/catch.hpp"
 
+namespace key_tests {
+
 namespace {
 
 using distlock::errc;
@@ -240,3 +242,5 @@ TEST_CASE("no key belongs to two locks: names made of the marks themselves") {
     all.check(60'000);
     CHECK(all.refused() > 1'000);  // or the generator does not come near the marks
 }
+
+}  // namespace key_tests

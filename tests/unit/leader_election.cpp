@@ -7,6 +7,8 @@
 
 #include "support/catch.hpp"
 
+namespace leader_election_tests {
+
 using distlock::errc;
 using distlock::reply;
 using distlock::testing::scripted_connection;
@@ -26,3 +28,5 @@ TEST_CASE("what trying again does not help is thrown though the candidate is tol
     CHECK(ec == errc::permission_denied);
     CHECK_FALSE(led);
 }
+
+}  // namespace leader_election_tests

@@ -11,6 +11,8 @@
 
 #include "support/catch.hpp"
 
+namespace lease_tests {
+
 namespace {
 
 using distlock::clock;
@@ -93,3 +95,5 @@ TEST_CASE("a longer lease or a later sending never ends earlier") {
         }
     }
 }
+
+}  // namespace lease_tests

@@ -24,6 +24,8 @@
 #include "support/catch.hpp"
 #include "support/sleepers.hpp"
 
+namespace lost_holds_tests {
+
 using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::release_outcome;
@@ -259,3 +261,5 @@ TEST_CASE("the memory that a late unlock needs is allocated before the lock is a
     }
     CHECK(failures > 0);
 }
+
+}  // namespace lost_holds_tests

@@ -18,6 +18,8 @@
 #include "timing_tolerance.hpp"
 #include "waiting.hpp"
 
+namespace lost_tokens_tests {
+
 namespace {
 
 using distlock::reply;
@@ -131,3 +133,5 @@ TEST_CASE("a wait ends when its clock is moved, whatever the time of the machine
     waiter.join();
     manual_clock::reset();
 }
+
+}  // namespace lost_tokens_tests

@@ -11,6 +11,8 @@
 
 #include "support/catch.hpp"
 
+namespace manual_clock_tests {
+
 namespace {
 
 using distlock::testing::manual_clock;
@@ -65,3 +67,5 @@ TEST_CASE("a pause on a manual clock ends when another thread has moved it there
     distlock::detail::pause_until(std::stop_token{}, until, distlock::time_source::of<manual_clock>());
     CHECK(manual_clock::now() >= until);
 }
+
+}  // namespace manual_clock_tests

@@ -7,6 +7,8 @@
 
 #include "support/catch.hpp"
 
+namespace master_answer_tests {
+
 using distlock::errc;
 using distlock::judge_master;
 using distlock::reply;
@@ -52,3 +54,5 @@ TEST_CASE("a caller that gave up, or is a forked child, says nothing of the serv
         CHECK(judge_master(reply::not_sent(cause, "")).executed);
     }
 }
+
+}  // namespace master_answer_tests

@@ -20,6 +20,8 @@
 #include "support/locks_in_memory.hpp"
 #include "support/ticking_clock.hpp"
 
+namespace mutex_tests {
+
 using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::error;
@@ -304,3 +306,5 @@ TEST_CASE("a wait until an instant of another clock lasts until that clock reach
     somebody.unlock();
     CHECK(m.try_lock_until(slow_clock::now()));
 }
+
+}  // namespace mutex_tests

@@ -20,6 +20,8 @@
 #include "support/locks_in_memory.hpp"
 #include "support/sleepers.hpp"
 
+namespace mutex_state_tests {
+
 namespace {
 
 using distlock::command;
@@ -173,3 +175,5 @@ TEST_CASE("a lock whose first request was not answered is released by post, too,
     CHECK(redis.posted == 2);
     CHECK(redis.left() == 0);
 }
+
+}  // namespace mutex_state_tests

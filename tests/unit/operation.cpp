@@ -6,6 +6,8 @@
 #include "support/catch.hpp"
 #include "support/stepped_operation.hpp"
 
+namespace operation_tests {
+
 namespace {
 
 using namespace attempt_test;
@@ -265,3 +267,5 @@ TEST_CASE("too few replicas that acknowledge a claim are counted in the error te
     CHECK(s.result().cause == errc::not_replicated);
     CHECK(s.result().trouble == "1 of 2 replicas have it");
 }
+
+}  // namespace operation_tests

@@ -10,6 +10,8 @@
 #include "support/handoff_names.hpp"
 #include "support/stepped_operation.hpp"
 
+namespace operation_in_queue_tests {
+
 namespace {
 
 using namespace attempt_test;
@@ -289,3 +291,5 @@ TEST_CASE("what the server says to a claim is in the error, with its cause") {
     CHECK(w.result().cause == errc::writes_refused);
     CHECK_THAT(w.result().trouble, contains_text("NOREPLICAS"));
 }
+
+}  // namespace operation_in_queue_tests

@@ -6,6 +6,8 @@
 #include "support/catch.hpp"
 #include "support/stepped_operation.hpp"
 
+namespace operation_woken_tests {
+
 namespace {
 
 using namespace attempt_test;
@@ -110,3 +112,5 @@ TEST_CASE("a stop in each phase leaves nothing where nobody is queued") {
         CHECK(one->result().cause == errc::cancelled);
     }
 }
+
+}  // namespace operation_woken_tests

@@ -12,6 +12,8 @@
 
 #include "support/catch.hpp"
 
+namespace options_tests {
+
 namespace {
 
 using distlock::errc;
@@ -223,3 +225,5 @@ TEST_CASE("replicas are waited for 1 ms at least: zero is what the server takes 
     CHECK(refusal({.replica_timeout = 999us}) == errc::invalid_option);
     CHECK(refusal({.replica_timeout = -1h}) == errc::invalid_option);
 }
+
+}  // namespace options_tests

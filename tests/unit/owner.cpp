@@ -9,6 +9,8 @@
 #include "support/catch.hpp"
 #include "support/in_child.hpp"
 
+namespace owner_tests {
+
 using distlock::describe_owner;
 using distlock::owner_label;
 
@@ -66,3 +68,5 @@ TEST_CASE("labels are equal when their texts are") {
     CHECK_FALSE(owner_label("a") == owner_label(std::string_view("a\0", 2)));
     CHECK_FALSE(owner_label("a") == owner_label());
 }
+
+}  // namespace owner_tests

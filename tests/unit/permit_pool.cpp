@@ -20,6 +20,8 @@
 #include "support/in_child.hpp"
 #include "support/late_posts.hpp"
 
+namespace permit_pool_tests {
+
 using distlock::errc;
 using distlock::reply;
 using distlock::testing::scripted_connection;
@@ -176,3 +178,5 @@ TEST_CASE("a try asks a server that falls silent about one release of another pe
         CHECK(server.released.size() == 2);  // its own, and one
     }
 }
+
+}  // namespace permit_pool_tests

@@ -24,6 +24,8 @@
 #include "support/catch.hpp"
 #include "support/handoff_answers.hpp"
 
+namespace permits_tests {
+
 namespace {
 
 using distlock::channel_kind;
@@ -156,3 +158,5 @@ TEST_CASE("each script of the semaphore states its contract first, and its diges
     CHECK(detail::permit_inspect.starts_with("-- KEYS: permits, "));
     CHECK(detail::permit_force_release().starts_with("-- KEYS: permits, "));
 }
+
+}  // namespace permits_tests

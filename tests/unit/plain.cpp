@@ -22,6 +22,8 @@
 #include "support/catch.hpp"
 #include "support/failed_replies.hpp"
 
+namespace plain_tests {
+
 namespace {
 
 using distlock::acquire_outcome;
@@ -491,3 +493,5 @@ TEST_CASE("the digests that stand in the header are those of the scripts") {
         CHECK(std::string_view(digest.data(), digest.size()) == s->sha1());
     }
 }
+
+}  // namespace plain_tests

@@ -21,6 +21,8 @@
 
 #include "support/catch.hpp"
 
+namespace plain_inspector_tests {
+
 namespace {
 
 using distlock::command;
@@ -308,3 +310,5 @@ TEST_CASE("each script of the inspector states its contract first") {
         CHECK(text.find("-- Returns ") != std::string_view::npos);
     }
 }
+
+}  // namespace plain_inspector_tests

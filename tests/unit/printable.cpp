@@ -6,6 +6,8 @@
 
 #include "support/catch.hpp"
 
+namespace printable_tests {
+
 namespace {
 using distlock::detail::printable;
 }
@@ -40,3 +42,5 @@ TEST_CASE("long text is cut and says so") {
     CHECK(printable(std::string(200, 'x')) == std::string(200, 'x'));
     CHECK(printable(std::string(70'000, '\x1b')) == std::string(200, '?') + "...");
 }
+
+}  // namespace printable_tests

@@ -14,6 +14,8 @@
 #include "support/catch.hpp"
 #include "support/ticking_clock.hpp"
 
+namespace reacquire_backoff_tests {
+
 using namespace std::chrono_literals;
 using distlock::command;
 using distlock::reply;
@@ -221,3 +223,5 @@ TEST_CASE("the previous owner of a Redisson lock leaves it to waiters that were 
     CHECK(left_for() < on_their_way);
     m.unlock();
 }
+
+}  // namespace reacquire_backoff_tests

@@ -10,6 +10,8 @@
 
 #include "support/catch.hpp"
 
+namespace reader_holds_tests {
+
 namespace {
 
 struct batch {};
@@ -102,3 +104,5 @@ TEST_CASE("threads that come and go in any order never find another one's, and a
     CHECK(wrong == 0);
     CHECK(holds.size() == 0);
 }
+
+}  // namespace reader_holds_tests

@@ -5,6 +5,8 @@
 
 #include "support/catch.hpp"
 
+namespace receipt_tests {
+
 using distlock::receipt;
 using distlock::reply;
 
@@ -33,3 +35,5 @@ TEST_CASE("a receipt that expects another answer has forgotten the one it had") 
     r.expect();
     CHECK_FALSE(r.answer());
 }
+
+}  // namespace receipt_tests

@@ -21,6 +21,8 @@
 #include "support/locks_in_memory.hpp"
 #include "waiting.hpp"
 
+namespace recursive_mutex_tests {
+
 namespace {
 
 using distlock::lock_options;
@@ -146,3 +148,5 @@ TEST_CASE("a child after fork() ends no hold of a recursive mutex, the inner one
     CHECK(m.unlock() == release_outcome::nested);
     CHECK(m.unlock() == release_outcome::released);
 }
+
+}  // namespace recursive_mutex_tests

@@ -7,6 +7,8 @@
 
 #include "support/catch.hpp"
 
+namespace redirection_tests {
+
 using distlock::node_address;
 using distlock::read_redirection;
 using distlock::redirection;
@@ -92,3 +94,5 @@ TEST_CASE("a host that cannot be one is not known") {
     CHECK_FALSE(must_read("MOVED 1 h\xc3\xa4:6381").to);
     CHECK_FALSE(must_read("MOVED 1 " + std::string(301, 'h') + ":6381").to);
 }
+
+}  // namespace redirection_tests

@@ -6,6 +6,8 @@
 
 #include "support/catch.hpp"
 
+namespace refresh_schedule_tests {
+
 using namespace std::chrono_literals;
 using distlock::clock;
 using distlock::detail::refresh_schedule;
@@ -92,3 +94,5 @@ TEST_CASE("callers that find every map wrong get two of them in 200 ms") {
     }
     CHECK(maps == 2);
 }
+
+}  // namespace refresh_schedule_tests

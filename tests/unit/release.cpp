@@ -10,6 +10,8 @@
 
 #include "support/catch.hpp"
 
+namespace release_tests {
+
 namespace {
 
 using distlock::release_outcome;
@@ -201,3 +203,5 @@ TEST_CASE("a release that was not confirmed says what the server said last") {
     CHECK(outcome({lost, forbidden}) == release_outcome::refused);
     CHECK(outcome({busy, lost}, false) == release_outcome::unreachable);
 }
+
+}  // namespace release_tests

@@ -23,6 +23,8 @@
 #include "support/release_fixtures.hpp"
 #include "support/waiting.hpp"
 
+namespace releaser_tests {
+
 namespace {
 
 using namespace release_test;
@@ -631,3 +633,5 @@ TEST_CASE("threads that leave, ask what is left, and grant are no trouble to a t
     over = true;
     CHECK(r.nothing_left(100ms));
 }
+
+}  // namespace releaser_tests

@@ -12,6 +12,8 @@
 #include "support/sleepers.hpp"
 #include "support/waiting.hpp"
 
+namespace remote_status_tests {
+
 using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::engine::remote_status;
@@ -109,3 +111,5 @@ TEST_CASE("an answer is heard by a thread that waits for it, although another ha
         CHECK(heard);
     }
 }
+
+}  // namespace remote_status_tests

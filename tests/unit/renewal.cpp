@@ -14,6 +14,8 @@
 
 #include "support/catch.hpp"
 
+namespace renewal_tests {
+
 namespace {
 
 using distlock::clock;
@@ -424,3 +426,5 @@ TEST_CASE("nothing overflows: the longest hold there is, at the end of the clock
     CHECK(t.until() == validity_end(start, 10s));
     CHECK(t.due() != never);
 }
+
+}  // namespace renewal_tests

@@ -10,6 +10,8 @@
 
 #include "support/catch.hpp"
 
+namespace reply_tests {
+
 namespace {
 
 using distlock::errc;
@@ -84,3 +86,5 @@ TEST_CASE("text, elements and cause are kept") {
     CHECK(reply::no_answer(errc::reply_too_large, "detail").cause() == errc::reply_too_large);
     CHECK(reply::no_answer(errc::reply_too_large, "detail").text() == "detail");
 }
+
+}  // namespace reply_tests

@@ -9,6 +9,8 @@
 
 #include "support/catch.hpp"
 
+namespace saturate_tests {
+
 namespace {
 
 using distlock::detail::rounding;
@@ -124,3 +126,5 @@ TEST_CASE("units that are no multiple of each other are converted without overfl
     CHECK(down<milliseconds>(frames(300'000'000'000'000'000)) == 5'000'000'000'000'000'000ms);
     CHECK(up<milliseconds>(frames(-300'000'000'000'000'000)) == -5'000'000'000'000'000'000ms);
 }
+
+}  // namespace saturate_tests

@@ -17,6 +17,8 @@
 #include "support/locks_in_memory.hpp"
 #include "waiting.hpp"
 
+namespace scoped_lock_tests {
+
 namespace {
 
 using distlock::lock_options;
@@ -243,3 +245,5 @@ TEST_CASE("a guard that waited for one lock for so long that it lost another tak
     CHECK(server.owner("a").empty());
     CHECK(server.owner("b").empty());
 }
+
+}  // namespace scoped_lock_tests

@@ -11,6 +11,8 @@
 
 #include "support/catch.hpp"
 
+namespace script_tests {
+
 namespace {
 
 std::string sha1_of(std::string_view text) {
@@ -66,3 +68,5 @@ TEST_CASE("a script gives back its text unchanged") {
     CHECK(delete_script.text() == "return redis.call('DEL', KEYS[1])");
     CHECK(sha1_of(compare_and_delete.text()) == compare_and_delete.sha1());
 }
+
+}  // namespace script_tests

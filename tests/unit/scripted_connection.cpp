@@ -10,6 +10,8 @@
 
 #include "support/catch.hpp"
 
+namespace scripted_connection_tests {
+
 namespace {
 
 using distlock::command;
@@ -124,3 +126,5 @@ TEST_CASE("threads that use a scripted connection at once get each reply once") 
     CHECK(c.left() == 0);
     CHECK(c.commands().size() == std::size_t{threads} * each);
 }
+
+}  // namespace scripted_connection_tests

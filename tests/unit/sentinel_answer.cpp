@@ -10,6 +10,8 @@
 
 #include "support/catch.hpp"
 
+namespace sentinel_answer_tests {
+
 namespace {
 
 using distlock::errc;
@@ -138,3 +140,5 @@ TEST_CASE("what makes no sense beside the address is left out") {
     said[3] = reply::string(std::string(65, 'a'));
     CHECK(read_sentinel_answer(said).id == "");
 }
+
+}  // namespace sentinel_answer_tests

@@ -9,6 +9,8 @@
 
 #include "support/catch.hpp"
 
+namespace sentinel_directory_tests {
+
 namespace {
 
 using distlock::known_sentinel;
@@ -77,3 +79,5 @@ TEST_CASE("there are never too many Sentinels to ask") {
     CHECK(all.all().size() == sentinel_directory::most);
     CHECK(all.all()[1] == s2);
 }
+
+}  // namespace sentinel_directory_tests

@@ -13,6 +13,8 @@
 
 #include "support/catch.hpp"
 
+namespace sentinel_election_tests {
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -184,3 +186,5 @@ TEST_CASE("only another address is another master, and only a newer configuratio
     CHECK(compare(last, {old_master, 6}) == succession::again);
     CHECK(compare({old_master, 0}, {old_master, 6}) == succession::same);  // it did not say before
 }
+
+}  // namespace sentinel_election_tests

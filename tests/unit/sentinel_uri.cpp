@@ -10,6 +10,8 @@
 
 #include "support/catch.hpp"
 
+namespace sentinel_uri_tests {
+
 namespace {
 
 using distlock::parse_sentinel_uri;
@@ -153,3 +155,5 @@ TEST_CASE("a URI of Sentinels that is wrong is refused with a message that names
         CHECK(said.find("canary") == std::string::npos);
     }
 }
+
+}  // namespace sentinel_uri_tests

@@ -7,6 +7,8 @@
 
 #include "support/catch.hpp"
 
+namespace server_error_tests {
+
 namespace {
 
 using distlock::classify_error;
@@ -222,3 +224,5 @@ TEST_CASE(
     CHECK(distlock::refused_for_its_size("OOM x"));
     CHECK_FALSE(distlock::refused_for_its_size("LOADING x"));
 }
+
+}  // namespace server_error_tests

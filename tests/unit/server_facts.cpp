@@ -8,6 +8,8 @@
 
 #include "support/catch.hpp"
 
+namespace server_facts_tests {
+
 using distlock::reply;
 using namespace distlock::detail;
 
@@ -81,3 +83,5 @@ TEST_CASE("the time is microseconds, of texts or numbers") {
     CHECK_FALSE(time_in(reply::array({reply::integer(2)})));
     CHECK_FALSE(time_in(reply::error("NOPERM")));
 }
+
+}  // namespace server_facts_tests

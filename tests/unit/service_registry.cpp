@@ -10,6 +10,8 @@
 
 #include "support/catch.hpp"
 
+namespace service_registry_tests {
+
 namespace {
 
 using distlock::service_registry;
@@ -99,3 +101,5 @@ TEST_CASE("threads that ask at once get the same, made once") {
     CHECK(made == 1);
     for (const auto& one : got) CHECK(one == got.front());
 }
+
+}  // namespace service_registry_tests

@@ -9,6 +9,8 @@
 
 #include "support/catch.hpp"
 
+namespace sha1_tests {
+
 namespace {
 
 std::string sha1_of(std::string_view text) {
@@ -72,3 +74,5 @@ TEST_CASE("the digest counts every byte value as unsigned") {
     for (int i = 0; i < 256; ++i) text += static_cast<char>(i);
     CHECK(sha1_of(text) == "4916d6bdb7f78e6803698cab32d1586ea457dfc8");
 }
+
+}  // namespace sha1_tests

@@ -22,6 +22,8 @@
 #include "support/catch.hpp"
 #include "support/handoff_answers.hpp"
 
+namespace shared_handoff_tests {
+
 namespace {
 
 using distlock::channel_kind;
@@ -227,3 +229,5 @@ TEST_CASE("each script of the shared lock states its contract first, and its dig
     CHECK(detail::shared_inspect().starts_with("-- KEYS: lock"));
     CHECK(detail::shared_force_release().starts_with("-- KEYS: lock"));
 }
+
+}  // namespace shared_handoff_tests

@@ -32,6 +32,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace shared_mutex_object_tests {
+
 using namespace std::chrono_literals;
 using distlock::command;
 using distlock::errc;
@@ -754,3 +756,5 @@ TEST_CASE("guards order locks by what their connections say of their server, tex
     two.where = one.where;
     CHECK_THROWS_AS((distlock::scoped_lock{a, b}), distlock::error);
 }
+
+}  // namespace shared_mutex_object_tests

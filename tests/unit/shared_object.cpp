@@ -29,6 +29,8 @@
 #include "support/sleepers.hpp"
 #include "support/waiting.hpp"
 
+namespace shared_object_tests {
+
 using namespace std::chrono_literals;
 using distlock::command;
 using distlock::errc;
@@ -416,3 +418,5 @@ TEST_CASE("a reader that several locks at once gave back has not read: hold_at_l
     if (reads) CHECK(a.unlock_shared() == release_outcome::posted);
     CHECK(readers.left() == (reads ? 1 : 0));
 }
+
+}  // namespace shared_object_tests

@@ -13,6 +13,8 @@
 #include "in_child.hpp"
 #include "support/catch.hpp"
 
+namespace signal_masked_thread_tests {
+
 namespace {
 
 using distlock::detail::signal_masked_thread;
@@ -90,3 +92,5 @@ TEST_CASE("when there is no thread to be had, that is said, and signals are as t
         return refused && !blocked(SIGUSR1) && !blocked(SIGINT);
     }));
 }
+
+}  // namespace signal_masked_thread_tests

@@ -11,6 +11,8 @@
 
 #include "support/catch.hpp"
 
+namespace slot_map_tests {
+
 using distlock::node_address;
 using distlock::reply;
 using distlock::slot_map;
@@ -158,3 +160,5 @@ TEST_CASE("a server that names ever more nodes does not make the map grow withou
     map.assign(7, {"n0", 7000});
     CHECK(map.owner(7) == 0);
 }
+
+}  // namespace slot_map_tests

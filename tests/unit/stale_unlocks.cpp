@@ -6,6 +6,8 @@
 
 #include "support/catch.hpp"
 
+namespace stale_unlocks_tests {
+
 namespace {
 
 using distlock::engine::stale_unlocks;
@@ -102,3 +104,5 @@ TEST_CASE("a bare unlock takes no guard's place, and a guard no bare unlock's") 
     CHECK(book.consume(me));
     CHECK_FALSE(book.contains(me));
 }
+
+}  // namespace stale_unlocks_tests

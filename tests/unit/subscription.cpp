@@ -26,6 +26,8 @@
 #include "support/passing_time.hpp"
 #include "support/waiting.hpp"
 
+namespace subscription_tests {
+
 using namespace std::chrono_literals;
 using distlock::listener;
 using distlock::message_hub;
@@ -543,3 +545,5 @@ TEST_CASE("of many waiters that come and go nobody misses a message or a stop re
     CHECK_FALSE(c.reader.overlapped);
     CHECK_FALSE(c.hub->awaited());
 }
+
+}  // namespace subscription_tests

@@ -23,6 +23,8 @@
 #include "in_child.hpp"
 #include "support/catch.hpp"
 
+namespace system_tests {
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -303,3 +305,5 @@ TEMPLATE_TEST_CASE("a socket that cannot be had says why", "", WAYS) {
     CHECK_FALSE(TestType::accept_socket(-1));
     CHECK(errno == EBADF);
 }
+
+}  // namespace system_tests

@@ -13,6 +13,8 @@
 #include "support/catch.hpp"
 #include "waiting.hpp"
 
+namespace thread_group_tests {
+
 using distlock::detail::thread_group;
 
 TEST_CASE("joining a thread group waits for all its threads") {
@@ -101,3 +103,5 @@ TEST_CASE("a thread that cannot be had is said, and is not waited for") {
         return refused;
     }));
 }
+
+}  // namespace thread_group_tests

@@ -8,6 +8,8 @@
 
 #include "support/catch.hpp"
 
+namespace ticket_tests {
+
 using namespace std::chrono_literals;
 using distlock::channel_kind;
 using distlock::token;
@@ -45,3 +47,5 @@ TEST_CASE("a ticket is read as it was written, and what is none is not") {
         CHECK_FALSE(ticket::read(text));
     }
 }
+
+}  // namespace ticket_tests

@@ -16,6 +16,8 @@
 #include "support/sleepers.hpp"
 #include "support/waiting.hpp"
 
+namespace timer_thread_tests {
+
 using namespace std::chrono_literals;
 using distlock::clock;
 using distlock::engine::blocking_work;
@@ -105,3 +107,5 @@ TEST_CASE("a thread that was lent when its timer ends leaves the last run to the
     ending.join();
     CHECK(lasts == 1);
 }
+
+}  // namespace timer_thread_tests

@@ -14,6 +14,8 @@
 
 #include "support/catch.hpp"
 
+namespace token_tests {
+
 namespace {
 
 using distlock::errc;
@@ -210,3 +212,5 @@ TEST_CASE("any other text from a server gives the empty token") {
         CHECK(token::from(text) == token{});
     }
 }
+
+}  // namespace token_tests

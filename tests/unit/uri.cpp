@@ -19,6 +19,8 @@
 
 #include "support/catch.hpp"
 
+namespace uri_tests {
+
 namespace {
 
 using distlock::parse_uri;
@@ -526,3 +528,5 @@ TEST_CASE("a uri filled in by hand is checked as one that was parsed") {
     CHECK_FALSE(
         usable(with([](uri& u) { u.scheme = distlock::uri_scheme::unix_socket, u.path = "relative"; })));
 }
+
+}  // namespace uri_tests

@@ -15,6 +15,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace waiter_queue_tests {
+
 using namespace std::chrono_literals;
 using distlock::engine::waiter_queue;
 using distlock::engine::wake;
@@ -281,3 +283,5 @@ TEST_CASE("threads that wake one another in a ring never lose a wake") {
     CHECK_FALSE(two);
     CHECK(q.queue.empty());
 }
+
+}  // namespace waiter_queue_tests

@@ -10,6 +10,8 @@
 #include "fault/matrix/campaign.hpp"
 #include "support/catch.hpp"
 
+namespace access_tests {
+
 using distlock::errc;
 using distlock::release_outcome;
 
@@ -141,3 +143,5 @@ TEST_CASE("C10: where SUBSCRIBE is not permitted waiters find the lock by lookin
     CHECK(c.people.all_errors() == 0);
     CHECK(c.people.lost() == 0);
 }
+
+}  // namespace access_tests

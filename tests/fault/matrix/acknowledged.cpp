@@ -24,6 +24,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace acknowledged_tests {
+
 using distlock::testing::redis_server;
 
 namespace {
@@ -214,3 +216,5 @@ TEST_CASE(
     });
     c.finish();
 }
+
+}  // namespace acknowledged_tests

@@ -17,6 +17,8 @@
 #include "support/catch.hpp"
 #include "support/shifted_clock.hpp"
 
+namespace clock_tests {
+
 using distlock::release_outcome;
 using distlock::testing::redis_server;
 using clk = distlock::clock;
@@ -178,3 +180,5 @@ TEST_CASE(
     }
     CHECK_FALSE(client.said("still"));
 }
+
+}  // namespace clock_tests

@@ -11,6 +11,8 @@
 #include "support/shifted_clock.hpp"
 #include "support/waiting.hpp"
 
+namespace failover_tests {
+
 using distlock::testing::redis_server;
 using distlock::testing::redis_server_options;
 using clk = distlock::clock;
@@ -98,3 +100,5 @@ TEST_CASE(
     of_first.jump_wall(60s);
     two.end();
 }
+
+}  // namespace failover_tests

@@ -17,6 +17,8 @@
 #include "support/sentinels.hpp"
 #include "support/waiting.hpp"
 
+namespace following_tests {
+
 using distlock::testing::redis_server;
 
 namespace {
@@ -273,3 +275,5 @@ TEST_CASE(
         1);
     c.finish();
 }
+
+}  // namespace following_tests

@@ -11,6 +11,8 @@
 #include "fault/matrix/campaign.hpp"
 #include "support/catch.hpp"
 
+namespace network_tests {
+
 using distlock::errc;
 using distlock::testing::fault_proxy;
 using ending = fault_proxy::ending;
@@ -210,3 +212,5 @@ TEST_CASE(
     cut_at_any_byte(c, part::message, 11, 130);
     c.end();
 }
+
+}  // namespace network_tests

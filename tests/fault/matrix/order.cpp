@@ -10,6 +10,8 @@
 #include "fault/server_order.hpp"
 #include "support/catch.hpp"
 
+namespace order_tests {
+
 namespace {
 
 using entries = std::vector<monitor::entry>;
@@ -116,3 +118,5 @@ TEST_CASE(
         CHECK(unknown == 0);
     }
 }
+
+}  // namespace order_tests

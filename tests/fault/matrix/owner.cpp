@@ -15,6 +15,8 @@
 #include "support/catch.hpp"
 #include "support/owner_process.hpp"
 
+namespace owner_tests {
+
 TEST_CASE(
     "F1: when a process is stopped past its lease, others have its locks, and no late write is accepted") {
     // One thread each: who is stopped is an owner or the next, not both.
@@ -151,3 +153,5 @@ TEST_CASE(
     });
     c.end();
 }
+
+}  // namespace owner_tests

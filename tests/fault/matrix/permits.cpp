@@ -27,6 +27,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace permits_tests {
+
 namespace {
 
 using clk = distlock::clock;
@@ -157,3 +159,5 @@ TEST_CASE(
     CHECK(eventually([&] { return server.command({"EXISTS", "pool", "{pool}:distlock:queue"}) == "0"; }));
     CHECK(server.command({"HGET", "{pool}:distlock:limit", "used"}) == "0");
 }
+
+}  // namespace permits_tests

@@ -26,6 +26,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace readers_tests {
+
 namespace {
 
 using clk = distlock::clock;
@@ -161,3 +163,5 @@ TEST_CASE(
     INFO(left);
     CHECK(none);
 }
+
+}  // namespace readers_tests

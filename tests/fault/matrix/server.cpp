@@ -15,6 +15,8 @@
 #include "fault/matrix/campaign.hpp"
 #include "support/catch.hpp"
 
+namespace server_tests {
+
 using distlock::errc;
 using distlock::release_outcome;
 using clk = distlock::clock;
@@ -302,3 +304,5 @@ TEST_CASE("A19: waiters whose queue is deleted, or is a key of another type, fin
     CHECK(c.people.timeouts() == 0);  // also who lost its ticket
     CHECK(c.people.lost() == 0);
 }
+
+}  // namespace server_tests

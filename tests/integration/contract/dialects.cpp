@@ -23,6 +23,8 @@
 #include "support/round_trip.hpp"
 #include "support/waiting.hpp"
 
+namespace dialects_tests {
+
 using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::lock_options;
@@ -606,3 +608,5 @@ TEST_CASE(
     CHECK(m.unlock() == release_outcome::not_held);
     CHECK(m.try_lock());
 }
+
+}  // namespace dialects_tests

@@ -17,6 +17,8 @@
 #include "support/connection_fixtures.hpp"
 #include "support/in_child.hpp"
 
+namespace inspect_tests {
+
 using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::force_release;
@@ -275,3 +277,5 @@ TEST_CASE("a client that throws has no answer, and a name is shown fit for a mes
     refused(errc::no_reply, "inspect " + shown, [&] { inspect(redis, name); });
     refused(errc::no_reply, "force_release " + shown, [&] { force_release(redis, name); });
 }
+
+}  // namespace inspect_tests

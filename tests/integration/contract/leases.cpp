@@ -23,6 +23,8 @@
 #include "support/round_trip.hpp"
 #include "support/waiting.hpp"
 
+namespace leases_tests {
+
 using namespace std::chrono_literals;
 using distlock::lock_options;
 using distlock::loss_reason;
@@ -647,3 +649,5 @@ TEMPLATE_LIST_TEST_CASE("an observer that blocks delays neither stop tokens nor 
     CHECK(n.unlock() == release_outcome::expired);
     go_on.count_down();
 }
+
+}  // namespace leases_tests

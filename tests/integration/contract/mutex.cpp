@@ -17,6 +17,8 @@
 #include "support/round_trip.hpp"
 #include "support/waiting.hpp"
 
+namespace mutex_tests {
+
 using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::error;
@@ -347,3 +349,5 @@ TEMPLATE_LIST_TEST_CASE("scripts the server has forgotten are sent again", "", c
     }
     CHECK(connection_fixtures::gone(fixture, {name}, how));
 }
+
+}  // namespace mutex_tests

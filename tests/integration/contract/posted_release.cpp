@@ -17,6 +17,8 @@
 #include "support/round_trip.hpp"
 #include "support/waiting.hpp"
 
+namespace posted_release_tests {
+
 using namespace std::chrono_literals;
 using distlock::lock_options;
 using distlock::release_outcome;
@@ -195,3 +197,5 @@ TEMPLATE_LIST_TEST_CASE("a lease that ran out is not released blindly: unlock() 
     const auto what = m.unlock();
     CHECK((what == release_outcome::expired || what == release_outcome::released));
 }
+
+}  // namespace posted_release_tests

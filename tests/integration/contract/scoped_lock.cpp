@@ -18,6 +18,8 @@
 #include "support/history.hpp"
 #include "support/round_trip.hpp"
 
+namespace scoped_lock_tests {
+
 using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::error;
@@ -243,3 +245,5 @@ TEST_CASE("one name on two servers is two locks, which every guard takes in one 
     CHECK(told.contended > 0);
     CHECK(told.text() == "");
 }
+
+}  // namespace scoped_lock_tests

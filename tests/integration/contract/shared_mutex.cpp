@@ -27,6 +27,8 @@
 #include "support/sleepers.hpp"
 #include "support/waiting.hpp"
 
+namespace shared_mutex_tests {
+
 using namespace std::chrono_literals;
 using connection_fixtures::said;
 using distlock::errc;
@@ -579,3 +581,5 @@ TEMPLATE_LIST_TEST_CASE("a writer whose lock was deleted is told so by downgrade
     CHECK(m.unlock_shared() == release_outcome::not_held);
     CHECK(here.gone());
 }
+
+}  // namespace shared_mutex_tests

@@ -16,6 +16,8 @@
 #include "support/round_trip.hpp"
 #include "support/waiting.hpp"
 
+namespace spurious_wakeups_tests {
+
 using namespace std::chrono_literals;
 
 namespace {
@@ -100,3 +102,5 @@ TEST_CASE("a wait for a message is over when its time is up, however many messag
     wait_is_over_in_time(m);
     CHECK(again.woke() > 5);
 }
+
+}  // namespace spurious_wakeups_tests

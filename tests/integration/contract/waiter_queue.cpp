@@ -27,6 +27,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace waiter_queue_tests {
+
 using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::lock_options;
@@ -336,3 +338,5 @@ TEMPLATE_LIST_TEST_CASE("when a lease is lost while threads queue, the next one 
     std::jthread([&] { m.unlock(); }).join();
     CHECK(connection_fixtures::gone(fixture, {name}));
 }
+
+}  // namespace waiter_queue_tests

@@ -23,6 +23,8 @@
 #include "support/lock_on_server.hpp"
 #include "support/round_trip.hpp"
 
+namespace waiting_tests {
+
 using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::lock_options;
@@ -336,3 +338,5 @@ TEMPLATE_LIST_TEST_CASE("a poller hands the lock over to a waiter", "", asking) 
     owner.unlock();
     CHECK(eventually([&] { return seen.untouched(); }));
 }
+
+}  // namespace waiting_tests

@@ -21,6 +21,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace bad_input_tests {
+
 using namespace hiredis_test;
 using distlock::mutex;
 
@@ -750,3 +752,5 @@ TEST_CASE("a wait for a lock is cancelled at once") {
     CHECK(ended - asked <= timing_tolerance / 3);
     refused(errc::cancelled, "orders", [&] { m.lock(stop.get_token()); });
 }
+
+}  // namespace bad_input_tests

@@ -27,6 +27,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace bad_server_tests {
+
 using namespace hiredis_test;
 
 namespace {
@@ -822,3 +824,5 @@ TEST_CASE("a posted release whose reply was lost is asked for until the server h
     CHECK(proxy.lost() == replies);
     CHECK(real.command({"EXISTS", "orders"}) == "0");
 }
+
+}  // namespace bad_server_tests

@@ -24,6 +24,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace cancellation_tests {
+
 using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::hiredis_connection;
@@ -287,3 +289,5 @@ TEST_CASE("a stop request that comes just before the wait leaves no ticket") {
     s.release();
     CHECK(eventually([&] { return s.seen.untouched(); }));
 }
+
+}  // namespace cancellation_tests

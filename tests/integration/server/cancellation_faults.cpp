@@ -16,6 +16,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace cancellation_faults_tests {
+
 using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::hiredis_connection;
@@ -378,3 +380,5 @@ TEST_CASE("a message that is lost without a word keeps others waiting for no lon
     one.lock.unlock();
     CHECK(eventually([&] { return it.seen.untouched(); }));
 }
+
+}  // namespace cancellation_faults_tests

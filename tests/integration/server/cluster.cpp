@@ -14,6 +14,8 @@
 #include "support/catch.hpp"
 #include "support/waiting.hpp"
 
+namespace cluster_tests {
+
 using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::hiredis_connection;
@@ -74,3 +76,5 @@ TEST_CASE("on a Cluster, a waiter for a Redisson lock is woken through its shard
     waiter.join();
     CHECK(had);
 }
+
+}  // namespace cluster_tests

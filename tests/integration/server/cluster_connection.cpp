@@ -25,6 +25,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace cluster_connection_tests {
+
 using namespace std::chrono_literals;
 using distlock::cluster_connection;
 using distlock::command;
@@ -483,3 +485,5 @@ TEST_CASE("a cluster_connection takes the URI of a Cluster, and TLS only with it
     CHECK(code_of("rediss+cluster://127.0.0.1") == errc::tls_unavailable);
     CHECK_FALSE(code_of("redis+cluster://127.0.0.1"));
 }
+
+}  // namespace cluster_connection_tests

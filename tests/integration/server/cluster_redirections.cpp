@@ -37,6 +37,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace cluster_redirections_tests {
+
 using namespace std::chrono_literals;
 using distlock::cluster_connection;
 using distlock::command;
@@ -792,3 +794,5 @@ TEST_CASE("a write to a slot on its way goes behind ASKING, and what waits for i
     CHECK(order ==
           std::vector<std::string>{"ASKING", "SET", "WAIT", "ASKING", "SET", "WAIT", "ASKING", "SET"});
 }
+
+}  // namespace cluster_redirections_tests

@@ -25,6 +25,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace cluster_subscriptions_tests {
+
 using namespace std::chrono_literals;
 using distlock::cluster_connection;
 using distlock::command;
@@ -366,3 +368,5 @@ TEST_CASE("a child after fork can only destroy a connection that listened") {
     }));
     CHECK(mine->in_force());
 }
+
+}  // namespace cluster_subscriptions_tests

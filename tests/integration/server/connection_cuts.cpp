@@ -39,6 +39,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace connection_cuts_tests {
+
 using namespace std::chrono_literals;
 using distlock::clock;
 using distlock::errc;
@@ -943,3 +945,5 @@ TEST_CASE("an acquire that reaches the server when a second one was granted and 
         CHECK(s.is_free_within(command_timeout));
     }
 }
+
+}  // namespace connection_cuts_tests

@@ -28,6 +28,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace counting_semaphore_tests {
+
 using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::hiredis_connection;
@@ -478,3 +480,5 @@ TEST_CASE("an observer is told of a permit that is lost") {
     CHECK(eventually([&] { return observer->losses == 1; }));
     CHECK_FALSE(one);
 }
+
+}  // namespace counting_semaphore_tests

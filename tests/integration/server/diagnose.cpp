@@ -18,6 +18,8 @@
 #include "support/sentinels.hpp"
 #include "support/waiting.hpp"
 
+namespace diagnose_tests {
+
 using namespace hiredis_test;
 using distlock::diagnose;
 using distlock::diagnosis;
@@ -304,3 +306,5 @@ TEST_CASE("the master that Sentinels name is diagnosed, and a Sentinel itself is
     hiredis_connection watcher(all.watchers()[0]->uri() + patient);
     CHECK(says(diagnose(watcher), severity::problem, "role", "a Sentinel"));
 }
+
+}  // namespace diagnose_tests

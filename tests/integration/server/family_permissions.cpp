@@ -17,6 +17,8 @@
 #include "support/permitted_user.hpp"
 #include "support/waiting.hpp"
 
+namespace family_permissions_tests {
+
 using namespace std::chrono_literals;
 using distlock::hiredis_connection;
 using distlock::testing::redis_server;
@@ -122,3 +124,5 @@ TEST_CASE("who may not do all that a shared lock or a semaphore needs is told so
         CHECK(here.server.command({"KEYS", "*"}).empty());
     }
 }
+
+}  // namespace family_permissions_tests

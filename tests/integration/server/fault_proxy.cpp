@@ -18,6 +18,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace fault_proxy_tests {
+
 using namespace std::chrono_literals;
 using distlock::testing::fault_proxy;
 using distlock::testing::redis_server;
@@ -367,3 +369,5 @@ TEST_CASE("locks work behind one-byte segments, as they do without") {
     }
     CHECK(real.command({"EXISTS", "sliced"}) == "0");
 }
+
+}  // namespace fault_proxy_tests

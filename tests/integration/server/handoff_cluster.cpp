@@ -12,6 +12,8 @@
 #include "support/redis_link.hpp"
 #include "support/waiting.hpp"
 
+namespace handoff_cluster_tests {
+
 using namespace handoff_test;
 using distlock::channel_kind;
 using distlock::handoff;
@@ -112,3 +114,5 @@ TEST_CASE("on a Cluster, nobody hears of a lock on a sharded channel of another 
     CHECK(second.enter().what == got::granted);
     CHECK(second.release().is_integer(1));
 }
+
+}  // namespace handoff_cluster_tests

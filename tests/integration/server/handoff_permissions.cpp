@@ -10,6 +10,8 @@
 #include "support/handoff_lock.hpp"
 #include "support/handoff_steps.hpp"
 
+namespace handoff_permissions_tests {
+
 using namespace handoff_test;
 
 TEST_CASE("a user who may use the lock's key only is refused by every script, and nothing changes") {
@@ -198,3 +200,5 @@ TEST_CASE("to inspect needs no more for the queue: without it no waiters are rep
         CHECK(about.read_inspect(it.ask(about.inspect()))->waiters == 2U);
     }
 }
+
+}  // namespace handoff_permissions_tests

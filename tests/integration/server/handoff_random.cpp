@@ -18,6 +18,8 @@
 #include "support/handoff_lock.hpp"
 #include "support/redis_link.hpp"
 
+namespace handoff_random_tests {
+
 using namespace handoff_test;
 using distlock::handoff;
 
@@ -208,3 +210,5 @@ TEST_CASE(
     }
     CHECK(holder->release().is_integer(1));
 }
+
+}  // namespace handoff_random_tests

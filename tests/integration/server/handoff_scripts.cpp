@@ -14,6 +14,8 @@
 #include "support/handoff_lock.hpp"
 #include "support/redis_link.hpp"
 
+namespace handoff_scripts_tests {
+
 using namespace handoff_test;
 using distlock::handoff;
 
@@ -567,3 +569,5 @@ TEST_CASE("inspect() lists the waiters in order: since when they wait, where the
     CHECK_FALSE(inspect().waiters);
     CHECK(inspect().queue.empty());
 }
+
+}  // namespace handoff_scripts_tests

@@ -10,6 +10,8 @@
 #include "support/handoff_lock.hpp"
 #include "support/handoff_steps.hpp"
 
+namespace handoff_scripts_faults_tests {
+
 using namespace handoff_test;
 
 // Out of memory.
@@ -236,3 +238,5 @@ TEST_CASE("a fence that cannot grow does not keep a lock: waiters without one ar
         }
     }
 }
+
+}  // namespace handoff_scripts_faults_tests

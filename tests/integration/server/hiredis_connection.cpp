@@ -24,6 +24,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace hiredis_connection_tests {
+
 using namespace hiredis_test;
 
 namespace {
@@ -529,3 +531,5 @@ TEST_CASE("of a host that has no address the system's reason is told") {
     CHECK(said.cause() == distlock::errc::unreachable);
     CHECK_THAT(said.text(), contains_text(::gai_strerror(EAI_NONAME)));
 }
+
+}  // namespace hiredis_connection_tests

@@ -22,6 +22,8 @@
 #include "support/lock_on_server.hpp"
 #include "support/waiting.hpp"
 
+namespace hold_at_least_tests {
+
 using namespace std::chrono_literals;
 using distlock::hiredis_connection;
 using distlock::lock_options;
@@ -161,3 +163,5 @@ TEST_CASE("a lock that was taken in vain, since others could not be had with it,
         CHECK(eventually([&] { return server.command({"EXISTS", name}) == "0"; }));
     CHECK(first.try_lock());
 }
+
+}  // namespace hold_at_least_tests

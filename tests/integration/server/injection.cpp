@@ -18,6 +18,8 @@
 #include "support/permitted_user.hpp"
 #include "support/waiting.hpp"
 
+namespace injection_tests {
+
 using namespace hiredis_test;
 using distlock::mutex;
 
@@ -248,3 +250,5 @@ TEST_CASE("a user of a database needs SELECT besides") {
     make(server, {"ACL", "SETUSER", "worker", "+select"});
     CHECK(m.try_lock());
 }
+
+}  // namespace injection_tests

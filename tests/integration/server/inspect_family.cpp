@@ -16,6 +16,8 @@
 #include "support/fresh_name.hpp"
 #include "support/waiting.hpp"
 
+namespace inspect_family_tests {
+
 using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::force_release;
@@ -139,3 +141,5 @@ TEST_CASE("what is no lock is neither inspected nor taken, and a name without ke
     CHECK(force_release(redis, alone));
     CHECK_FALSE(inspect(redis, alone).holder);
 }
+
+}  // namespace inspect_family_tests

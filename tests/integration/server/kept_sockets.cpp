@@ -20,6 +20,8 @@
 #include "support/moody_server.hpp"
 #include "support/waiting.hpp"
 
+namespace kept_sockets_tests {
+
 using namespace hiredis_test;
 using distlock::receipt;
 
@@ -497,3 +499,5 @@ TEST_CASE("of idle sockets that nobody needed for a second two are kept, by the 
     CHECK(server.accepted() == 6);
     CHECK(server.reset() == 0);
 }
+
+}  // namespace kept_sockets_tests

@@ -26,6 +26,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace leader_election_tests {
+
 using namespace std::chrono_literals;
 using distlock::election_options;
 using distlock::errc;
@@ -232,3 +234,5 @@ TEST_CASE("what trying again does not help is thrown") {
     distlock::leader_election by_deduction{redis, name, {.identity = "x"}};
     CHECK(by_deduction.name() == name);
 }
+
+}  // namespace leader_election_tests

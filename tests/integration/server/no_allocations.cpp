@@ -13,6 +13,8 @@
 #include "support/catch.hpp"
 #include "support/waiting.hpp"
 
+namespace no_allocations_tests {
+
 TEST_CASE("a warm uncontended cycle calls operator new not once") {
     distlock::testing::redis_server server;
     distlock::hiredis_connection redis{server.uri()};
@@ -62,3 +64,5 @@ TEST_CASE("a warm contended cycle calls operator new not once, whatever a connec
     }
     CHECK(after == before);
 }
+
+}  // namespace no_allocations_tests

@@ -23,6 +23,8 @@
 #include "support/redis_link.hpp"
 #include "support/waiting.hpp"
 
+namespace permit_scripts_tests {
+
 using namespace std::chrono_literals;
 using distlock::enter_mode;
 using distlock::errc;
@@ -469,3 +471,5 @@ TEST_CASE("an operator takes all permits at once, and those that wait have them"
     CHECK(next.leave() == 1);
     CHECK(about.read_force_release(common().link.ask(about.force_release())) == false);
 }
+
+}  // namespace permit_scripts_tests

@@ -24,6 +24,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace pipeline_tests {
+
 using namespace hiredis_test;
 
 namespace {
@@ -766,3 +768,5 @@ TEST_CASE("a connection has one service of each kind, which may use the connecti
     }
     CHECK(answered);
 }
+
+}  // namespace pipeline_tests

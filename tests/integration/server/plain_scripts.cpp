@@ -27,6 +27,8 @@
 #include "support/fresh_name.hpp"
 #include "support/waiting.hpp"
 
+namespace plain_scripts_tests {
+
 using namespace std::chrono_literals;
 using distlock::acquire_outcome;
 using distlock::errc;
@@ -1094,3 +1096,5 @@ TEST_CASE("the mark of a lock that was taken away never stays for ever") {
     CHECK(brief <= 1'000);
     CHECK(just_set(mark_after({"PX", "9000000000000000000"}), 86'400'000));
 }
+
+}  // namespace plain_scripts_tests

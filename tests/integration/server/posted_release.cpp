@@ -15,6 +15,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace posted_release_tests {
+
 using namespace std::chrono_literals;
 using distlock::hiredis_connection;
 using distlock::lock_options;
@@ -248,3 +250,5 @@ TEST_CASE("a server that is gone is not posted to: unlock() says unreachable, an
     it.server.start();  // empty
     CHECK(eventually([&] { return it.m.residual() == 0ms; }));
 }
+
+}  // namespace posted_release_tests

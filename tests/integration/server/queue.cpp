@@ -25,6 +25,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace queue_tests {
+
 using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::hiredis_connection;
@@ -438,3 +440,5 @@ TEST_CASE("waiters that hear nothing exclude each other") {
     CHECK(told.grants == 90);
     CHECK(told.text() == "");
 }
+
+}  // namespace queue_tests

@@ -30,6 +30,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace queue_processes_tests {
+
 using namespace std::chrono_literals;
 using distlock::hiredis_connection;
 using distlock::testing::redis_server;
@@ -271,3 +273,5 @@ TEST_CASE("two hundred waiters of ten processes cost a server less than a hundre
     CHECK(clk::now() - released < 2s + timing_tolerance);
     CHECK(eventually([&] { return seen.untouched(); }));
 }
+
+}  // namespace queue_processes_tests

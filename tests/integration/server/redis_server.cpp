@@ -23,6 +23,8 @@
 
 #include "support/catch.hpp"
 
+namespace redis_server_tests {
+
 using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::testing::redis_server;
@@ -449,3 +451,5 @@ TEST_CASE("a forked child neither stops its parent's server nor removes its fold
     CHECK(server->running());
     CHECK(server->command({"PING"}) == "PONG");
 }
+
+}  // namespace redis_server_tests

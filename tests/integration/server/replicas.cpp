@@ -28,6 +28,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace replicas_tests {
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -542,3 +544,5 @@ TEST_CASE("what was granted is on the replica that takes over, and is renewed th
         CHECK(gone(group.master(), m->name()));
     }
 }
+
+}  // namespace replicas_tests

@@ -33,6 +33,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace resource_exhaustion_tests {
+
 using namespace hiredis_test;
 
 namespace {
@@ -422,3 +424,5 @@ TEST_CASE("without descriptors there is no subscription, or none that is in forc
     ::setrlimit(RLIMIT_NOFILE, &all);
     CHECK(mine.wait(clock::now() + 20s, {}) == distlock::listener::woken::by_confirmation);
 }
+
+}  // namespace resource_exhaustion_tests

@@ -19,6 +19,8 @@
 #include "support/waiting.hpp"
 #include "timing_tolerance.hpp"
 
+namespace sentinel_connection_tests {
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -139,3 +141,5 @@ TEST_CASE("a lock goes to the master that the Sentinels name") {
         s.check();
     }
 }
+
+}  // namespace sentinel_connection_tests

@@ -26,6 +26,8 @@
 #include "support/waiting.hpp"
 #include "timing_tolerance.hpp"
 
+namespace sentinel_faults_tests {
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -677,3 +679,5 @@ TEST_CASE("a child after fork() can only destroy the connection") {
     }));
     CHECK(held.owns_lock());
 }
+
+}  // namespace sentinel_faults_tests

@@ -29,6 +29,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace shared_mutex_tests {
+
 using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::hiredis_connection;
@@ -763,3 +765,5 @@ TEST_CASE("a child after fork() neither reads nor ends what its parent reads") {
     CHECK(reading(name) == 1);
     CHECK(a.m.unlock_shared() == release_outcome::released);
 }
+
+}  // namespace shared_mutex_tests

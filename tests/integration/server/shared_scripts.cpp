@@ -22,6 +22,8 @@
 #include "support/redis_link.hpp"
 #include "support/waiting.hpp"
 
+namespace shared_scripts_tests {
+
 using namespace std::chrono_literals;
 using distlock::enter_mode;
 using distlock::errc;
@@ -852,3 +854,5 @@ TEST_CASE("what is late or repeated changes nothing for others") {
     CHECK(two.renew() == 0);
     CHECK(it.free());
 }
+
+}  // namespace shared_scripts_tests

@@ -13,6 +13,8 @@
 #include "support/catch.hpp"
 #include "support/waiting.hpp"
 
+namespace silent_wait_tests {
+
 using namespace std::chrono_literals;
 using distlock::hiredis_connection;
 using distlock::listener;
@@ -122,3 +124,5 @@ TEST_CASE("a link on which nothing passes is tried again and again, and messages
     CHECK(eventually([&] { return news->confirmations() > 0; }));
     CHECK(eventually([&] { return next_message(news, server, "text") == "text"; }));
 }
+
+}  // namespace silent_wait_tests

@@ -26,6 +26,8 @@
 #include "support/stoppable.hpp"
 #include "support/waiting.hpp"
 
+namespace stop_requests_tests {
+
 using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::hiredis_connection;
@@ -286,3 +288,5 @@ TEST_CASE("calls that were stopped leave no descriptor behind") {
     }
     CHECK(eventually([&] { return open_descriptors().size() <= before + 4; }));
 }
+
+}  // namespace stop_requests_tests

@@ -30,6 +30,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace subscriptions_tests {
+
 using namespace std::chrono_literals;
 using distlock::hiredis_connection;
 using distlock::listener;
@@ -621,3 +623,5 @@ TEST_CASE("of the sockets that many threads needed at once two are kept, while t
     CHECK(eventually([&] { return opened_since(before).size() == 2 + 1; }));
     CHECK(eventually([&] { return sockets_at(server, "normal") == 2 + 1; }));
 }
+
+}  // namespace subscriptions_tests

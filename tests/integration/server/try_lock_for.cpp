@@ -25,6 +25,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace try_lock_for_tests {
+
 using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::hiredis_connection;
@@ -560,3 +562,5 @@ TEST_CASE("names of different slots are taken by a command each, those of one sl
     a.unlock();
     c.unlock();
 }
+
+}  // namespace try_lock_for_tests

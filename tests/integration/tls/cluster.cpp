@@ -15,6 +15,8 @@
 #include "support/fake_server.hpp"
 #include "support/waiting.hpp"
 
+namespace cluster_tests {
+
 using namespace std::chrono_literals;
 using distlock::cluster_connection;
 using lock = distlock::mutex<cluster_connection>;
@@ -91,3 +93,5 @@ TEST_CASE("a node that another one names gets no password before it has shown it
     CHECK(stranger.received().find("secret") == std::string::npos);
     CHECK(stranger.received().find("AUTH") == std::string::npos);
 }
+
+}  // namespace cluster_tests

@@ -19,6 +19,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
+namespace pipeline_tests {
+
 using namespace std::chrono_literals;
 using distlock::command;
 using distlock::errc;
@@ -202,3 +204,5 @@ TEST_CASE("over TLS nothing of a pipeline that went out in part is called not se
     CHECK(unanswered_from(replies, 0, errc::no_reply));
     CHECK_THAT(replies[0].text(), contains_text("sending took too long"));
 }
+
+}  // namespace pipeline_tests

@@ -16,6 +16,8 @@
 #include "support/sentinels.hpp"
 #include "support/waiting.hpp"
 
+namespace sentinel_tests {
+
 using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::sentinel_connection;
@@ -157,3 +159,5 @@ TEST_CASE("a Sentinel gets no password before it has shown a certificate for its
     CHECK(text.find("secret") == std::string::npos);
     CHECK(text.find("hidden") == std::string::npos);
 }
+
+}  // namespace sentinel_tests

@@ -22,6 +22,8 @@
 #include "integration/tls/servers.hpp"
 #include "support/catch.hpp"
 
+namespace session_tests {
+
 using distlock::errc;
 using distlock::secure_layer;
 using distlock::secure_session;
@@ -495,3 +497,5 @@ TEST_CASE("an option that cannot be used is an error that names it, the file, an
     said({.ca_file = std::string(1000, 'x') + "\x1b[31m"}, {"...", "name"});
     CHECK_FALSE(contains(option_error({.ca_file = "/\x1b[31m"}), "\x1b"));
 }
+
+}  // namespace session_tests

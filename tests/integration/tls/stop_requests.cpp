@@ -13,6 +13,8 @@
 #include "support/stoppable.hpp"
 #include "support/waiting.hpp"
 
+namespace stop_requests_tests {
+
 using namespace std::chrono_literals;
 using distlock::hiredis_connection;
 using servers::skipped;
@@ -54,3 +56,5 @@ TEST_CASE("over TLS a stop request ends every step of a lock() while the server 
     if (at == step::queue) seen.strangers_release();
     CHECK(eventually([&] { return seen.untouched(); }));
 }
+
+}  // namespace stop_requests_tests

@@ -13,6 +13,8 @@
 #include "support/catch.hpp"
 #include "support/waiting.hpp"
 
+namespace subscriptions_tests {
+
 using namespace std::chrono_literals;
 using distlock::hiredis_connection;
 using distlock::listener;
@@ -97,3 +99,5 @@ TEST_CASE(
     CHECK(message_for(second) == "b");
     CHECK(news->confirmations() == 1);
 }
+
+}  // namespace subscriptions_tests

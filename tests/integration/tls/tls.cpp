@@ -19,6 +19,8 @@
 #include "support/catch.hpp"
 #include "support/waiting.hpp"
 
+namespace tls_tests {
+
 using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::hiredis_connection;
@@ -499,3 +501,5 @@ TEST_CASE("a session that the server ends while nobody uses it is not used again
         REQUIRE(ended == i);
     }
 }
+
+}  // namespace tls_tests
