@@ -36,6 +36,7 @@
 #include <distlock/detail/printable.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/thread_safety.hpp>
+#include <distlock/hiredis/cluster_node.hpp>
 #include <distlock/hiredis/node_pool.hpp>
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/net/hash_slot.hpp>
@@ -51,26 +52,6 @@
 #include <distlock/wire/server_error.hpp>
 
 namespace distlock::detail {
-
-/// One node, and the sockets to it.
-struct cluster_node {
-    cluster_node(uri where, std::shared_ptr<const secure_layer> secure)
-        : at{where.host, where.port}, pool(std::move(where), std::move(secure), superseded.get_token()) {}
-    /// Something was heard from it.
-    void answered() noexcept {
-        silent = false;
-        passed_over_until = clock::time_point{};
-    }
-
-    const node_address at;
-    // It has ended a socket, or did not answer, and nothing was heard from it since.
-    std::atomic<bool> silent = false;
-    // It did not answer a pipeline, nor what it was asked since: until then no other waits for it.
-    std::atomic<clock::time_point> passed_over_until{};
-    std::atomic<bool> probed = false;  // a thread asks it just now
-    std::stop_source superseded;
-    node_pool pool;
-};
 
 /// Thread-safe. Its mutex is never held while anybody waits for a server. A node that left the map is closed when the last call
 /// that uses it is over; at once, where it is silent.

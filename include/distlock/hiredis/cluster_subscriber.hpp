@@ -15,21 +15,19 @@
 #include <memory>
 #include <optional>
 #include <poll.h>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include <distlock/base/clock.hpp>
-#include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/system_io.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/hiredis/channel.hpp>
 #include <distlock/hiredis/cluster_nodes.hpp>
 #include <distlock/hiredis/socket.hpp>
+#include <distlock/hiredis/socket_opener.hpp>
 #include <distlock/hiredis/subscriber.hpp>
 #include <distlock/net/hash_slot.hpp>
 #include <distlock/net/redirection.hpp>
@@ -39,43 +37,6 @@
 #include <distlock/wire/server_error.hpp>
 
 namespace distlock::detail {
-
-/// A thread that connects to a node while another one goes on reading from the others. Where the map may be wrong it is asked for
-/// first.
-template <class Lazy>
-class socket_opener {
-  public:
-    /// `done` is set when it is.
-    /// Throws: std::system_error.
-    socket_opener(cluster_nodes<Lazy>& nodes, std::shared_ptr<cluster_node> to, wake_event& done) {
-        const blocked_signals here;
-        thread_ = std::jthread([this, &nodes, to = std::move(to), &done](const std::stop_token& stop) {
-            open(nodes, to->pool, stop);
-            over_ = true;
-            done.set();
-        });
-    }
-
-    bool over() const noexcept { return over_; }
-    /// Preconditions: over(). Returns: the socket; null: the node was not reached.
-    std::unique_ptr<channel> take() noexcept { return std::move(made_); }
-
-  private:
-    void open(cluster_nodes<Lazy>& nodes, node_pool& pool, const std::stop_token& stop) noexcept {
-        try {
-            const auto until = clock::now() + nodes.connect_timeout();
-            nodes.refresh(cluster_nodes<Lazy>::when_running::wait, until, &stop);
-            const wake_on_stop wake(stop);
-            made_ = pool.connect(until, wake.fd());
-        } catch (...) {
-            // Memory or descriptors: perhaps there is some by and by.
-        }
-    }
-
-    std::unique_ptr<channel> made_;
-    std::atomic<bool> over_ = false;
-    std::jthread thread_;  // last: it uses the others, and is joined first
-};
 
 /// A socket for each node on whose slots somebody listens. A channel belongs to the slot of its name, and is asked for by
 /// SSUBSCRIBE on the node that has the slot; again where the server ends it (sunsubscribe), redirects it (MOVED), or the map says

@@ -242,7 +242,7 @@ std::string attempt_one(std::size_t where, const attempt& run, const fault_proxy
         std::string sent;
         for (const words& w : s.proxy.requests()) sent += " " + w.at(0);
         return "\n  " + text(cut.of) + " cut after " + std::to_string(cut.after) + " bytes, " +
-               text(cut.how) + ":" + found.wrong() + "\n    sent:" + sent;
+               text(cut.how) + ", try " + std::to_string(tries) + ":" + found.wrong() + "\n    sent:" + sent;
     }
 }
 
@@ -406,7 +406,9 @@ void expect_taken(site& s, lock_type& m, verdict& v) {
 }
 
 void expect_released(site& s, lock_type& m, verdict& v) {
-    v.expect(m.unlock() == release_outcome::released, "the key is released by its token");
+    const release_outcome done = m.unlock();
+    v.expect(done == release_outcome::released,
+             "the key is released by its token: outcome " + std::to_string(static_cast<int>(done)));
     v.expect(s.is_free() && s.locks() == 0, "nothing is left");
     v.expect(s.queued() == 0, "nobody is queued");
     v.expect(!m.owns_lock(), "owns_lock() is false after unlock()");

@@ -1,0 +1,37 @@
+// One node of a Cluster.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <stop_token>
+#include <utility>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/hiredis/node_pool.hpp>
+#include <distlock/hiredis/secure.hpp>
+#include <distlock/net/node_address.hpp>
+#include <distlock/net/uri.hpp>
+
+namespace distlock::detail {
+
+/// One node, and the sockets to it.
+struct cluster_node {
+    cluster_node(uri where, std::shared_ptr<const secure_layer> secure)
+        : at{where.host, where.port}, pool(std::move(where), std::move(secure), superseded.get_token()) {}
+    /// Something was heard from it.
+    void answered() noexcept {
+        silent = false;
+        passed_over_until = clock::time_point{};
+    }
+
+    const node_address at;
+    // It has ended a socket, or did not answer, and nothing was heard from it since.
+    std::atomic<bool> silent = false;
+    // It did not answer a pipeline, nor what it was asked since: until then no other waits for it.
+    std::atomic<clock::time_point> passed_over_until{};
+    std::atomic<bool> probed = false;  // a thread asks it just now
+    std::stop_source superseded;
+    node_pool pool;
+};
+
+}  // namespace distlock::detail

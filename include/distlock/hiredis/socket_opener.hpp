@@ -1,0 +1,59 @@
+// How a thread that reads from the nodes of a Cluster gets another socket without waiting for it.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <stop_token>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/detail/system.hpp>
+#include <distlock/detail/system_io.hpp>
+#include <distlock/hiredis/channel.hpp>
+#include <distlock/hiredis/cluster_node.hpp>
+#include <distlock/hiredis/cluster_nodes.hpp>
+#include <distlock/hiredis/node_pool.hpp>
+#include <distlock/hiredis/socket.hpp>
+
+namespace distlock::detail {
+
+/// A thread that connects to a node while another one goes on reading from the others. Where the map may be wrong it is asked for
+/// first.
+template <class Lazy>
+class socket_opener {
+  public:
+    /// `done` is set when it is.
+    /// Throws: std::system_error.
+    socket_opener(cluster_nodes<Lazy>& nodes, std::shared_ptr<cluster_node> to, wake_event& done) {
+        const blocked_signals here;
+        thread_ = std::jthread([this, &nodes, to = std::move(to), &done](const std::stop_token& stop) {
+            open(nodes, to->pool, stop);
+            over_ = true;
+            done.set();
+        });
+    }
+
+    bool over() const noexcept { return over_; }
+    /// Preconditions: over(). Returns: the socket; null: the node was not reached.
+    std::unique_ptr<channel> take() noexcept { return std::move(made_); }
+
+  private:
+    void open(cluster_nodes<Lazy>& nodes, node_pool& pool, const std::stop_token& stop) noexcept {
+        try {
+            const auto until = clock::now() + nodes.connect_timeout();
+            nodes.refresh(cluster_nodes<Lazy>::when_running::wait, until, &stop);
+            const wake_on_stop wake(stop);
+            made_ = pool.connect(until, wake.fd());
+        } catch (...) {
+            // Memory or descriptors: perhaps there is some by and by.
+        }
+    }
+
+    std::unique_ptr<channel> made_;
+    std::atomic<bool> over_ = false;
+    std::jthread thread_;  // last: it uses the others, and is joined first
+};
+
+}  // namespace distlock::detail
