@@ -1,7 +1,9 @@
 // One include for the tests, whether Catch2 2.13 or 3.x is installed.
 #pragma once
 
-#define CATCH_CONFIG_FAST_COMPILE  // what an expression throws unexpectedly ends its case
+// An assertion whose expression throws fails, and ends its case.
+#define CATCH_CONFIG_FAST_COMPILE
+
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_all.hpp>
 #define DISTLOCK_CATCH_MAJOR 3

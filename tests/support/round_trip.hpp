@@ -12,7 +12,7 @@
 #include <string_view>
 #include <system_error>
 
-#include <distlock/engine/acquire.hpp>
+#include <distlock/engine/acquire_step.hpp>
 #include <distlock/testing.hpp>
 
 #include "support/timing_tolerance.hpp"

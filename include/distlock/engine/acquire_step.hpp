@@ -1,4 +1,4 @@
-// What bounds an attempt to take a lock, and what it wants done next. Plain data.
+// The limits of an attempt to take a lock, and the next step of it. Plain data.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@ enum class waiting_manner {
     queues,  ///< it has a ticket, and is handed the lock
 };
 
-/// What bounds an attempt to take a lock.
+/// The limits of an attempt to take a lock.
 struct acquire_limits {
     std::chrono::milliseconds lease{};
     std::chrono::milliseconds

@@ -29,9 +29,9 @@
 #include <distlock/base/observer.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/detail/stop_token.hpp>
+#include <distlock/engine/action.hpp>
 #include <distlock/engine/background_io.hpp>
 #include <distlock/engine/callback_pool.hpp>
-#include <distlock/engine/operation.hpp>
 #include <distlock/engine/renewal.hpp>
 #include <distlock/wire/any_dialect.hpp>
 #include <distlock/wire/command.hpp>

@@ -1,4 +1,4 @@
-// What an operation is told, what it wants done next, and how it ended. Plain data.
+// The events that an operation is told, the actions that it asks for, and its result. Plain data.
 #pragma once
 
 #include <chrono>
@@ -37,7 +37,7 @@ struct grant {
     std::string trouble;          ///< of failed: what the connection or the server said last
 };
 
-/// What happened. It refers to what the caller keeps until resume() returns.
+/// Something that happened. It refers to what the caller keeps until resume() returns.
 struct event {
     enum class kind { started, answered, woke, message, subscribed, stopped };
 
@@ -72,7 +72,7 @@ struct event {
     static event stopped() noexcept { return {kind::stopped}; }
 };
 
-/// What is to be done next. First of all, and also where a stop is requested: `heard`, `leave` and `reconnect`. Plain data.
+/// The caller does this next. First of all, and also where a stop is requested: `heard`, `leave` and `reconnect`. Plain data.
 struct action {
     enum class kind {
         /// `command`, whose deadline is set: until answered.
@@ -99,7 +99,7 @@ struct action {
     std::optional<distlock::command> command = {};
     /// Of send: goes right behind `command`, on the same socket, and is answered, too.
     std::optional<distlock::command> behind = {};
-    /// What the last answer says of the server; errc{}: it answers.
+    /// The state of the server by its last answer; errc{}: it answers.
     std::optional<errc> heard = {};
     /// A lock or a ticket of that token is released, without waiting; messages for it are not kept any longer.
     std::optional<leaving> leave = {};

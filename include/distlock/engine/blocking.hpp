@@ -11,7 +11,7 @@
 #include <distlock/base/token.hpp>
 #include <distlock/detail/function_ref.hpp>
 #include <distlock/detail/saturate.hpp>
-#include <distlock/engine/acquire.hpp>
+#include <distlock/engine/action.hpp>
 #include <distlock/engine/inbox.hpp>
 #include <distlock/engine/joint_asker.hpp>
 #include <distlock/engine/operation.hpp>

@@ -18,7 +18,7 @@
 #include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/detail/leaked_in_child.hpp>
-#include <distlock/engine/acquire.hpp>
+#include <distlock/engine/acquire_step.hpp>
 #include <distlock/engine/background_io.hpp>
 #include <distlock/engine/background_release.hpp>
 #include <distlock/net/any_connection.hpp>

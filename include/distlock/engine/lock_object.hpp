@@ -24,14 +24,14 @@
 #include <distlock/detail/saturate.hpp>
 #include <distlock/detail/system.hpp>
 #include <distlock/detail/thread_safety.hpp>
-#include <distlock/engine/acquire.hpp>
+#include <distlock/engine/acquire_step.hpp>
 #include <distlock/engine/acquisition.hpp>
+#include <distlock/engine/action.hpp>
 #include <distlock/engine/background_io.hpp>
 #include <distlock/engine/inbox.hpp>
 #include <distlock/engine/kept_hold.hpp>
 #include <distlock/engine/lock_core.hpp>
 #include <distlock/engine/mutex_state.hpp>
-#include <distlock/engine/operation.hpp>
 #include <distlock/engine/reacquire_backoff.hpp>
 #include <distlock/engine/releaser.hpp>
 #include <distlock/engine/remote_status.hpp>

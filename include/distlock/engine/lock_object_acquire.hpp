@@ -15,9 +15,11 @@
 #include <distlock/detail/saturate.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/engine/acquisition.hpp>
+#include <distlock/engine/action.hpp>
 #include <distlock/engine/blocking.hpp>
 #include <distlock/engine/lock_object.hpp>
 #include <distlock/engine/mutex_state.hpp>
+#include <distlock/engine/operation.hpp>
 #include <distlock/engine/releaser.hpp>
 #include <distlock/engine/waiter_queue.hpp>
 

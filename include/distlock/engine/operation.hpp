@@ -15,8 +15,6 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <utility>
 
 #include <distlock/base/clock.hpp>

@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <optional>
 #include <poll.h>
 #include <string>
 #include <string_view>

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <memory>
 #include <stop_token>
-#include <system_error>
 #include <thread>
 #include <utility>
 
