@@ -21,7 +21,7 @@ set(about_packages "clang++-14; every way to have the library, the Conan recipe 
 set(about_format "clang-format-14 finds nothing to change")
 set(about_floors "the floors, READMEs, forbidden words (label text) and the list of mutants, without building anything")
 set(about_lab "the rows of the table of faults that a crew of processes goes through, 20 times each (sh tests/fault/run.sh faults)")
-set(about_fuzz "seven targets, 20 seconds each (sh tests/fuzz/run.sh 20)")
+set(about_fuzz "seven targets, 10 seconds each (sh tests/fuzz/run.sh 10)")
 set(about_mutants "faults planted in our headers: each is found by a test (python3 tests/fault/mutants/run.py)")
 set(about_coverage "which lines of include/ the labels unit, server and contract reach")
 set(about_model "spin searches the model of the queue, and finds every mutant (sh tests/model/run.sh)")
@@ -278,7 +278,7 @@ function(job_lab)
 endfunction()
 
 function(job_fuzz)
-  run(sh tests/fuzz/run.sh 20)
+  run(sh tests/fuzz/run.sh 10)
 endfunction()
 
 function(job_mutants)

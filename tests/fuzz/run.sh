@@ -15,7 +15,7 @@ sh "$root/cmake/dev/packages.sh" clang-14 libclang-rt-14-dev g++ pkg-config libh
 
 # The most one allocation, and one process, may take in megabytes; and how long one input, in seconds.
 limits='-malloc_limit_mb=16 -rss_limit_mb=1024 -timeout=25'
-flags='-std=c++20 -g1 -O2 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS
+flags='-std=c++20 -g1 -O1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS
     -fsanitize=fuzzer,address,undefined,float-cast-overflow -fno-sanitize-recover=all
     -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror'
 

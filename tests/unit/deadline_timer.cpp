@@ -3,10 +3,14 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -48,6 +52,20 @@ struct probe final : distlock::engine::deadline {
     std::atomic<int> runs{0};
     std::atomic<time_point> ran_at{};
 };
+
+/// Returns: how often the threads of this process but the first have slept and were woken.
+long wake_ups_of_other_threads() {
+    long sum = 0;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+        if (task.path().filename() == std::to_string(::getpid())) continue;
+        std::ifstream status(task.path() / "status");
+        for (std::string word; status >> word;) {
+            long count = 0;
+            if (word == "voluntary_ctxt_switches:" && status >> count) sum += count;
+        }
+    }
+    return sum;
+}
 
 }  // namespace
 
@@ -122,10 +140,17 @@ TEST_CASE("a deadline that was moved is told at its new time only") {
 }
 
 TEST_CASE("a deadline that becomes the earliest wakes the timer") {
+    const bool looks_by_itself = GENERATE(false, true);
+    INFO("something ran just now: " << looks_by_itself);
     real_timer timer;
     probe late;
     probe early;
     timer.schedule(late, clock::now() + 1h);
+    if (looks_by_itself) {
+        timer.schedule(early, clock::now());
+        REQUIRE(eventually([&] { return early.runs == 1; }));
+        early.runs = 0;
+    }
     const auto at = clock::now() + 20ms;
     timer.schedule(early, at);
     REQUIRE(eventually([&] { return early.runs == 1; }));
@@ -146,6 +171,22 @@ TEST_CASE("a deadline is told again when it says so") {
     }
     timer.cancel(b);
     CHECK_FALSE(b.listed());
+}
+
+// A thread that looks whether there is more would wake a process that does nothing, twenty times a second.
+TEST_CASE("a timer with nothing left to tell sleeps until there is another deadline") {
+    real_timer timer;
+    probe b;
+    for (int i = 1; i <= 3; ++i) {
+        timer.schedule(b, clock::now());
+        REQUIRE(eventually([&] { return b.runs == i; }));
+        CHECK(eventually([] {
+            const auto before = wake_ups_of_other_threads();
+            const auto until = clock::now() + 300ms;
+            return eventually([&] { return clock::now() >= until; }) && wake_ups_of_other_threads() == before;
+        }));
+    }
+    timer.cancel(b);
 }
 
 TEST_CASE("a deadline that was cancelled is not told") {

@@ -233,17 +233,19 @@ class timer_thread {
 
         [[gnu::cold]] void keep_time(batch& b, unsigned nth) {
             lock_type guard(lock);
+            bool busy = false;
             for (bool last = false; !last;) {
                 last = now == phase::stopping;
                 const auto at = time.now();
                 collect(b, at, last);
                 if (b.due.empty()) {
-                    if (last || !wait(at, guard.native())) continue;
+                    if (last || !wait(at, std::exchange(busy, false), guard.native())) continue;
                     guard.unlock();
                     runner->idle();
                     guard.lock();
                     continue;
                 }
+                busy = true;
                 guard.unlock();
                 auto work = runner->run(b.due, at, b.next, last);
                 guard.lock();
@@ -306,20 +308,28 @@ class timer_thread {
             return true;
         }
 
+        // `busy`: something ran since the last wait. Then more is likely to come soon, and finds a thread that looks by itself: to wake
+        // it costs more than the look.
         // Returns: whether it was long, and something is due later.
-        [[gnu::cold]] bool wait(time_point at, std::unique_lock<std::mutex>& guard) DISTLOCK_REQUIRES(lock) {
+        [[gnu::cold]] bool wait(time_point at, bool busy, std::unique_lock<std::mutex>& guard)
+            DISTLOCK_REQUIRES(lock) {
+            constexpr std::chrono::milliseconds shortly{50};
             auto woken = std::cv_status::no_timeout;
             const item* const next = items.first();
-            wake_at = next != nullptr ? next->at() : time_point::max();
-            if (wake_at == time_point::max()) {
+            const auto due = next != nullptr ? next->at() : time_point::max();
+            if (due == time_point::max() && !busy) {
+                wake_at = due;
                 wake.wait(guard);
             } else if (time.is_real()) {
-                woken = wake.wait_for(guard, std::min<clock::duration>(runner->longest_wait(), wake_at - at));
+                const auto longest = runner->longest_wait();
+                wake_at = std::min(due, at + (busy ? std::min(longest, shortly) : longest));
+                woken = wake.wait_for(guard, wake_at - at);
             } else {
+                wake_at = due;
                 woken = wake.wait_for(guard, std::chrono::milliseconds{1});
             }
             wake_at = time_point::min();
-            return woken == std::cv_status::timeout;
+            return woken == std::cv_status::timeout && due != time_point::max();
         }
 
         const time_source time;

@@ -15,7 +15,7 @@ endfunction()
 
 # host(folder argument...): configures, builds and runs the host project in this folder.
 function(host folder)
-  run("${CMAKE_COMMAND}" -S "${here}/${folder}" -B "${build}" -G "${GENERATOR}" -DCMAKE_BUILD_TYPE=Debug
+  run("${CMAKE_COMMAND}" -S "${here}/${folder}" -B "${build}" -G "${GENERATOR}" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-g0
     "-DCMAKE_CXX_COMPILER=${CXX}" "-DCMAKE_CXX_FLAGS=${CXX_FLAGS}" "-DSOURCE=${SOURCE}" "-DCMAKE_PREFIX_PATH=${prefix}"
     "-DWITH_TLS=${WITH_TLS}" ${ARGN})
   run("${CMAKE_COMMAND}" --build "${build}")
@@ -347,7 +347,7 @@ class StandIn(ConanFile):
   endif()
   foreach(form IN LISTS forms)
     run("${conan}" create "${SOURCE}/cmake/conan" --no-remote -o "&:${form}" -s build_type=Debug -s compiler.cppstd=20
-      -c "tools.cmake.cmake_layout:test_folder=${build}/test")
+      -c "tools.cmake.cmake_layout:test_folder=${build}/test" -c "tools.build:cxxflags=['-g0']")
   endforeach()
 
 else()
