@@ -13,7 +13,7 @@ errors under build/, and runs them. Without arguments all of them; else only tho
   server        against a private redis-server or valkey-server
   contract      one suite over every connection
   lab           the quick part of the laboratory: each fault twice, 2 million simulated events (sh tests/fault/run.sh: all)
-  headers       each header alone, twice, and all in one program (without this label: those that users include)
+  headers       each header alone, twice, and all in one program (without this label: only those that users include, in one program)
   compile_fail  what must not compile, beside what must
   consume       FetchContent, add_subdirectory, find_package, pkg-config, plain -I, separate compilation, one header, a Debian
                 package, vcpkg (without this label: some of them)
@@ -44,8 +44,8 @@ sh "$root/cmake/dev/packages.sh" $compiler cmake ninja-build pkg-config libhired
 build="$root/build/tests${CXX:+-$(basename "$CXX")}"
 jobs=${DISTLOCK_JOBS:-$(nproc 2>/dev/null || echo 2)}
 
-every_header=OFF
-case "$labels " in *" headers "*) every_header=ON ;; esac
+headers=none
+case "$labels " in *" headers "*) headers=each ;; esac
 every_host=OFF
 case "$labels " in *" consume "*) every_host=ON ;; esac
 interop=
@@ -61,7 +61,7 @@ generator=
 if [ ! -e "$build/CMakeCache.txt" ] && command -v ninja >/dev/null 2>&1; then generator="-G Ninja"; fi
 # shellcheck disable=SC2086
 cmake -S "$root" -B "$build" $generator -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-g1 -DDISTLOCK_WERROR=ON -DDISTLOCK_PRECOMPILE=ON "-DDISTLOCK_INTEROP=$interop" \
-    "-DDISTLOCK_TESTS_EVERY_HEADER=$every_header" "-DDISTLOCK_TESTS_EVERY_HOST=$every_host"
+    "-DDISTLOCK_TESTS_HEADERS=$headers" "-DDISTLOCK_TESTS_EVERY_HOST=$every_host"
 
 targets=
 match=

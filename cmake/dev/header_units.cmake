@@ -1,7 +1,8 @@
-# distlock_header_units(name folder pattern): proves that every header of this pattern under folder/distlock stands alone.
+# distlock_header_units(name folder pattern [ALONE]): proves that the headers of this pattern under folder/distlock fit together: the
+# program <name> includes them all.
 #
-# Each header gets a translation unit that includes nothing else, and includes it twice; all of them, and one that includes
-# everything, are linked into the program <name>, which fails to link where an `inline` is missing.
+# ALONE: and that every one stands alone. Each gets a translation unit that includes nothing else, and includes it twice; they are
+# linked into the program, which fails to link where an `inline` is missing.
 
 # distlock_header_needs(out header): what must be linked for this header, seen from include/.
 function(distlock_header_needs out header)
@@ -34,13 +35,18 @@ function(distlock_header_units name folder pattern)
       continue()
     endif()
     math(EXPR count "${count} + 1")
-    string(MAKE_C_IDENTIFIER "${need}" group)
-    list(APPEND groups ${group})
     string(APPEND everything "#include <${header}>\n")
+
+    list(APPEND needs ${need})
+    if(NOT "ALONE" IN_LIST ARGN)
+      continue()
+    endif()
 
     string(REPLACE "/" "_" unit "${header}")
     set(unit "${CMAKE_CURRENT_BINARY_DIR}/${name}_units/${unit}.cpp")
     file(CONFIGURE OUTPUT "${unit}" CONTENT "#include <@header@>\n#include <@header@>\n" @ONLY)
+    string(MAKE_C_IDENTIFIER "${need}" group)
+    list(APPEND groups ${group})
     set(need_${group} ${need})
     list(APPEND units_${group} "${unit}")
   endforeach()
@@ -51,8 +57,10 @@ function(distlock_header_units name folder pattern)
     add_library(${name}_${group} OBJECT ${units_${group}})
     target_link_libraries(${name}_${group} PRIVATE ${need_${group}})
     distlock_warnings(${name}_${group})
-    target_link_libraries(${name} PRIVATE ${name}_${group} ${need_${group}})
+    target_link_libraries(${name} PRIVATE ${name}_${group})
   endforeach()
+  list(REMOVE_DUPLICATES needs)
+  target_link_libraries(${name} PRIVATE ${needs})
 
   set(main "${CMAKE_CURRENT_BINARY_DIR}/${name}_units/main.cpp")
   file(CONFIGURE OUTPUT "${main}" @ONLY CONTENT
