@@ -45,6 +45,7 @@ TEST_CASE("the channel of a telling dialect outlives the text that it was made o
 TEST_CASE("a dialect that leaves a question open has the default answer") {
     const any_dialect_of<distlock::plain> about("orders", lock_options{});
     CHECK(about.allows_local_fences());
+    CHECK_FALSE(about.is_shared());
     CHECK_FALSE(about.hands_over());
     CHECK_FALSE(about.read_message("anything"));
     CHECK_FALSE(any_dialect_of<told_by_the_server>("orders", lock_options{}).allows_local_fences());

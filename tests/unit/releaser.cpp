@@ -15,6 +15,8 @@
 #include <distlock/engine/releaser.hpp>
 #include <distlock/net/receipt.hpp>
 #include <distlock/testing/manual_clock.hpp>
+#include <distlock/wire/any_dialect.hpp>
+#include <distlock/wire/shared_handoff.hpp>
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
@@ -43,8 +45,9 @@ template <class Conn>
 struct releasing {
     using tested = distlock::engine::releaser;
 
-    explicit releasing(release_mode mode = release_mode::posted)
-        : it(std::make_unique<tested>((manual_clock::reset(), io), dialect, mode, answer_time)) {}
+    explicit releasing(release_mode mode = release_mode::posted,
+                       const std::shared_ptr<const distlock::any_dialect>& of = dialect)
+        : it(std::make_unique<tested>((manual_clock::reset(), io), of, mode, answer_time)) {}
 
     void then(std::initializer_list<reply> answers) {
         for (const auto& one : answers) redis.inner.then(one);
@@ -118,6 +121,34 @@ TEST_CASE("a grant confirms what was posted before it") {
     releasing<posting> r;
     CHECK(r.release() == release_outcome::posted);
     r.it->on_grant();
+    CHECK_FALSE(r.it->unconfirmed());
+    CHECK(r.it->latest_expiry() == time_point{});
+}
+
+// Readers and permits that were not released stayed until the end of their lease, and nobody was told.
+TEST_CASE("where others are granted beside it, a grant confirms nothing, and each posted release is kept") {
+    const auto shared = std::make_shared<const distlock::any_dialect_of<distlock::shared_handoff>>(
+        "orders", distlock::lock_options{.lease = lease});
+    releasing<posting> r(release_mode::posted, shared);
+    for (std::size_t i = 0; i < 3; ++i) {
+        CHECK(r.release() == release_outcome::posted);
+        r.it->on_grant();
+        CHECK(r.it->unconfirmed());
+        CHECK(r.redis.posted.size() == i + 1);
+    }
+    r.redis.receipts.at(0)->settle(done);
+    r.redis.receipts.at(2)->settle(done);
+    CHECK(r.it->unconfirmed());
+    CHECK(r.residual() == 20s);
+    r.redis.receipts.at(1)->settle(done);
+    CHECK_FALSE(r.it->unconfirmed());
+    CHECK(r.it->latest_expiry() == time_point{});
+    CHECK(r.executed() == 0);
+
+    for (int i = 0; i < 3; ++i) CHECK(r.release() == release_outcome::posted);
+    r.then({done, done, done});
+    r.it->confirm_posted();
+    CHECK(r.executed() == 3);
     CHECK_FALSE(r.it->unconfirmed());
     CHECK(r.it->latest_expiry() == time_point{});
 }

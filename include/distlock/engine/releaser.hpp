@@ -6,7 +6,7 @@
 //     void leave(const token&, certainty, stop) noexcept;              // of an attempt that gave up
 //     void repeat(const token&, certainty, latest_expiry) noexcept;    // in the background
 //     void on_grant() noexcept;
-//     bool unconfirmed() noexcept;                                     // the last posted release
+//     bool unconfirmed() noexcept;                                     // a posted release
 //     void confirm_posted(stop) noexcept;                              // asks the server for its word
 //     time_point late_until(time_point now) const noexcept;            // what was sent by then and not answered may arrive
 //     time_point latest_expiry() noexcept;                             // until when something of ours may keep others out
@@ -14,12 +14,12 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <memory>
 #include <stop_token>
 #include <utility>
+#include <vector>
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/options.hpp>
@@ -60,7 +60,7 @@ class releaser {
     release_outcome release(const ended_acquisition& last) noexcept {
         const bool posts = mode_ == release_mode::posted && io_->time().now() < last.valid_until;
         const engine::release how(certainty::granted, last.latest_expiry);
-        const bool posted = posts && background_release::post(posted_, *io_, {last.owner, how, answer_time_});
+        const bool posted = posts && post({last.owner, how, answer_time_});
         const auto done =
             posted ? release_outcome::posted : confirm(last.owner, last.valid_until, last.latest_expiry);
         if (last.sure == certainty::in_doubt)
@@ -126,33 +126,63 @@ class releaser {
         return now + answer_time_ + std::min<clock::duration>(dialect_->lease(), long_enough);
     }
 
-    void on_grant() noexcept { posted_->confirm(); }  // or it would not have been granted
+    void on_grant() noexcept {
+        if (!shares_) posted_->confirm();  // or it would not have been granted
+    }
 
-    bool unconfirmed() noexcept { return !posted_->pending().empty(); }
-    /// Effects: asks the server what became of the posted release, and once more where that may help.
+    bool unconfirmed() noexcept { return !posted_->pending().empty() || (shares_ && other_posted()); }
+    /// Effects: asks the server what became of the posted releases, and once more where that may help.
     [[gnu::cold]] void confirm_posted(const std::stop_token& stop = {}) noexcept {
-        const token owner = posted_->pending();
-        if (owner.empty()) return;
-        const auto machine = ask_twice(owner, posted_->latest_expiry(), stop);
-        if (machine.confirmed()) posted_->confirm(owner);  // else the background goes on
+        auto one = posted_;
+        do {
+            const token owner = one->pending();
+            if (owner.empty()) continue;
+            const auto machine = ask_twice(owner, one->latest_expiry(), stop);
+            if (!machine.confirmed()) return;  // the background goes on
+            one->confirm(owner);
+        } while (shares_ && !stop.stop_requested() && (one = other_posted()));
     }
 
     time_point latest_expiry() noexcept {
         const distlock::detail::annotated_lock guard(lock_);
         time_point last = posted_->latest_expiry();
-        for (const auto& one : last_) {
-            if (one) last = std::max(last, one->latest_expiry());
-        }
+        for (const auto& one : kept_) last = std::max(last, one.what->latest_expiry());
         return last;
     }
 
   private:
-    // What is released in the background. A later one of a kind says that an earlier one does not matter, but in_doubt: there the
-    // one that may last longest matters.
-    enum class kind { owed, left, in_doubt };
+    // What is released in the background. Where one token excludes the next, a later one of a kind says that an earlier one does not
+    // matter, but in_doubt: there the one that may last longest matters.
+    enum class kind { owed, left, in_doubt, posted };
+    struct kept {
+        kind of;
+        std::shared_ptr<background_release> what;
+    };
 
     // Tokens in doubt must not take the places of keys that are known to be there.
     static constexpr std::size_t most_left = background_io::most_adopted / 4;
+
+    // Returns: whether it was handed to the system.
+    bool post(const background_release::sending& what) noexcept {
+        if (!shares_ || posted_->pending().empty()) return background_release::post(posted_, *io_, what);
+        try {
+            auto another = in_background();
+            if (!background_release::post(another, *io_, what)) return false;
+            keep(kind::posted, std::move(another));
+            return true;
+        } catch (...) {
+            return false;  // no memory
+        }
+    }
+
+    // Returns: one that is pending, beside posted_; null: there is none.
+    [[gnu::cold]] std::shared_ptr<background_release> other_posted() noexcept {
+        const distlock::detail::annotated_lock guard(lock_);
+        for (const auto& one : kept_) {
+            if (one.of == kind::posted && !one.what->pending().empty()) return one.what;
+        }
+        return nullptr;
+    }
 
     std::shared_ptr<background_release> in_background() const {
         return std::make_shared<background_release>(io_->connection(), io_->time(), dialect_);
@@ -183,20 +213,26 @@ class releaser {
         return dialect_->read_release(io_->connection().execute(cmd)).what;
     }
 
-    [[gnu::cold]] void keep(kind of, std::shared_ptr<background_release> last) noexcept {
+    // Throws: std::bad_alloc, and then it goes on unseen.
+    [[gnu::cold]] void keep(kind of, std::shared_ptr<background_release> last) {
         const distlock::detail::annotated_lock guard(lock_);
-        auto& kept = last_[static_cast<std::size_t>(of)];
-        const bool outlasted = of == kind::in_doubt && kept && kept->latest_expiry() > last->latest_expiry();
-        if (!outlasted) kept.swap(last);
+        const auto settled = [&](const kept& one) {
+            const auto until = one.what->latest_expiry();
+            const bool outlasts = of == kind::in_doubt && until > last->latest_expiry();
+            return until == time_point{} || (!shares_ && one.of == of && !outlasts);
+        };
+        std::erase_if(kept_, settled);
+        kept_.push_back({of, std::move(last)});
     }
 
     const std::shared_ptr<background_io> io_;
     const std::shared_ptr<const any_dialect> dialect_;
     const std::chrono::milliseconds answer_time_;
     const release_mode mode_;
-    const std::shared_ptr<background_release> posted_;  // the last posted release
+    const bool shares_ = dialect_->is_shared();
+    const std::shared_ptr<background_release> posted_;  // a posted release
     distlock::detail::annotated_mutex lock_;
-    std::array<std::shared_ptr<background_release>, 3> last_ DISTLOCK_GUARDED_BY(lock_);  // of each kind
+    std::vector<kept> kept_ DISTLOCK_GUARDED_BY(lock_);
 };
 
 }  // namespace distlock::engine

@@ -54,6 +54,8 @@ class any_dialect {
 
     virtual bool acquire_is_script() const = 0;
     virtual bool allows_local_fences() const = 0;
+    /// Returns: whether a token is granted beside others: a grant says nothing of what was released before.
+    virtual bool is_shared() const = 0;
 
     /// Returns: whether waiters are queued on the server; else the next five are not called.
     virtual bool hands_over() const = 0;
@@ -103,6 +105,11 @@ class any_dialect_of final : public any_dialect {
     bool allows_local_fences() const override {
         if constexpr (requires { it_.allows_local_fences(); }) return it_.allows_local_fences();
         return true;
+    }
+
+    bool is_shared() const override {
+        if constexpr (requires { it_.is_shared(); }) return it_.is_shared();
+        return false;
     }
 
     bool hands_over() const override {

@@ -88,6 +88,9 @@ concept has_an_inspector = lock_inspector<typename D::inspector>;
 /// Where it has `bool allows_local_fences() const`, and that is false, the threads of a process get every fencing token from
 /// the server, instead of passing the lock on among themselves with one of their own.
 ///
+/// Where it has `bool is_shared() const`, and that is true, a token is granted beside others: that a second one of the same object
+/// is granted does not show that the first one was released.
+///
 /// Those of `mutex` and `shared_mutex` are dialects also where they are only declared: a program that compiles the engine separately
 /// need not see them.
 template <class D>

@@ -65,6 +65,7 @@ class permits {
     static constexpr bool hands_over() noexcept { return true; }
     static constexpr bool acquire_is_script() noexcept { return true; }
     static constexpr bool allows_local_fences() noexcept { return false; }
+    static constexpr bool is_shared() noexcept { return true; }
 
     command acquire(const token& owner) const { return look(owner); }
     command look(const token& owner) const { return enter(owner, enter_mode::try_once); }

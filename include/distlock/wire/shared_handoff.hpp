@@ -155,6 +155,7 @@ class shared_handoff final : public detail::shared_queue {
     static constexpr bool acquire_is_script() noexcept { return true; }
     /// The fence that readers are told is the last writer's.
     static constexpr bool allows_local_fences() noexcept { return false; }
+    static constexpr bool is_shared() noexcept { return true; }
 
     command acquire(const token& owner) const { return look(owner); }
     acquire_outcome read_acquire(const reply& r) const { return read_look(r); }
