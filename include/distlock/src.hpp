@@ -23,6 +23,7 @@
 #include <distlock/wire/examination_impl.hpp>
 #include <distlock/wire/family_inspector_impl.hpp>
 #include <distlock/wire/outcome_impl.hpp>
+#include <distlock/wire/permit_inspector_impl.hpp>
 #include <distlock/wire/plain_inspector_impl.hpp>
 #include <distlock/wire/reply_impl.hpp>
 #if !defined(DISTLOCK_WITHOUT_HIREDIS) && (__has_include(<hiredis/hiredis.h>) || __has_include(<hiredis.h>))

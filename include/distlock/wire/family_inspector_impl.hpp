@@ -40,9 +40,9 @@ end
 inline std::string_view family_inspect() noexcept {
     static char room[8 * 1024];
     static const std::string_view all = put_together(
-        room, {family_contract, "local function of_pool(KEYS)\n", permit_inspect,
+        room, {family_contract, "local function of_pool(KEYS)\n", permit_inspect(),
                "\nend\nlocal function of_lock(KEYS)\n", shared_inspect(), "\nend", family_is_pool,
-               "if is_pool() then return of_pool({KEYS[1], KEYS[2], KEYS[7]}) end\n"
+               "if is_pool() then return of_pool({KEYS[1], KEYS[7], KEYS[5], KEYS[2]}) end\n"
                "return of_lock({KEYS[1], KEYS[3], KEYS[4], KEYS[2], KEYS[6]})"});
     return all;
 }
@@ -55,7 +55,7 @@ inline constexpr std::string_view family_has_readers =
     if string.find(ticket, '^%x+ %d+ %d+ [PS]') then return true end
   end
 end
-if is_pool() then return of_pool({KEYS[1], KEYS[2], KEYS[7]}) end
+if is_pool() then return of_pool({KEYS[1], KEYS[2], KEYS[7], KEYS[5]}) end
 if has_readers() then return of_shared({KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[6], KEYS[5]}) end
 return of_mutex({KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]}))"sv;
 inline std::string_view family_force_release() noexcept {

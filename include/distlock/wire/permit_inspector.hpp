@@ -3,8 +3,6 @@
 //   class permit_inspector;   // concept lock_inspector
 #pragma once
 
-#include <chrono>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +12,7 @@
 #include <distlock/base/token.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/permit_scripts.hpp>
+#include <distlock/wire/plain_inspector.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/report.hpp>
 
@@ -21,21 +20,41 @@ namespace distlock {
 
 namespace detail {
 
-inline constexpr std::string_view permit_inspect =
-    R"(-- KEYS: permits, queue, limit.
--- Returns {how many tokens have permits, TTL left in ms, size of the queue, limit or -1}.
-local time = redis.call('time')
-local now = string.format('(%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
-return {redis.call('zcount', KEYS[1], now, '+inf'), redis.call('pttl', KEYS[1]), redis.call('zcard', KEYS[2]),
-  tonumber(redis.call('hget', KEYS[3], 'limit') or '-1')})"sv;
+// A lock's script, with other keys.
+inline constexpr std::string_view permit_inspect_contract =
+    R"(-- KEYS: permits, limit, mark, queue.
+-- Returns {how many permits are out, TTL left in ms, limit or -1, server time in microseconds, size of the queue, its first tickets,
+-- each with its number}; the last three as of a lock.
+)"sv;
+inline constexpr std::string_view permit_inspect_rest = R"(
+local known = redis.call('hmget', KEYS[2], 'limit', 'used')
+local read = redis.call('time')
+local now = string.format('%.0f', read[1] * 1000 + math.floor(read[2] / 1000))
+local out = redis.call('zcount', KEYS[1], '(' .. now, '+inf')
+if not known[1] and not is_semaphore() then redis.call('get', KEYS[1]) end -- an error
+if known[2] and out > 0 then
+  out = tonumber(known[2])
+  for _, late in ipairs(redis.call('zrangebyscore', KEYS[1], '-inf', now)) do
+    out = out - tonumber(redis.call('hget', KEYS[2], late) or '1')
+  end
+end
+return {out, redis.call('pttl', KEYS[1]), tonumber(known[1] or '-1'), time[1] * 1000000 + time[2], size, first})"sv;
+inline std::string_view permit_inspect() noexcept {
+    return joined<permit_inspect_contract, permit_is_semaphore, plain_inspect_queue, permit_inspect_rest>();
+}
 
+// The mark tells those that had permits why they have none: their tokens in a row.
 inline constexpr std::string_view permit_force_release_contract =
-    R"(-- KEYS: permits, queue, limit.
+    R"(-- KEYS: permits, queue, limit, mark.
 -- Returns 1: taken from all that had one. 0: nobody had one.
 )"sv;
 inline constexpr std::string_view permit_force_release_body =
     R"(count()
 local had = used
+if had > 0 then
+  local life = math.min(math.max(redis.call('pttl', KEYS[1]), 1000), 86400000)
+  redis.call('set', KEYS[4], table.concat(redis.call('zrange', KEYS[1], '0', '9999'), ' '), 'PX', life)
+end
 redis.call('del', KEYS[1])
 if limit then redis.call('del', KEYS[3]) end
 used, changed, known_limit = 0, true, nil
@@ -43,7 +62,7 @@ if limit then pass(head()) end
 settle(90000)
 return had > 0 and 1 or 0)"sv;
 inline std::string_view permit_force_release() noexcept {
-    return joined<permit_force_release_contract, handoff_functions, permit_functions,
+    return joined<permit_force_release_contract, handoff_functions, permit_is_semaphore, permit_functions,
                   permit_force_release_body>();
 }
 
@@ -54,35 +73,29 @@ class permit_inspector {
   public:
     /// Throws: error(errc::invalid_name), also for a name that can have no keys beside it.
     explicit permit_inspector(std::string name)
-        : key_(std::move(name)), queue_(key_.sibling("queue")), beside_(key_.sibling("limit")) {}
+        : key_(std::move(name)),
+          queue_(key_.sibling("queue")),
+          beside_(key_.sibling("limit")),
+          mark_(key_.sibling("forced")) {}
 
     const std::string& name() const noexcept { return key_.name(); }
 
     command inspect() const {
-        return {{"EVAL", detail::permit_inspect, "3", name(), queue_, beside_}, name()};
+        return {{"EVAL", detail::permit_inspect(), "4", name(), beside_, mark_, queue_}, name()};
     }
     /// Takes the permits from all that have some, and hands them to those that wait.
     command force_release() const {
-        return {{"EVAL", detail::permit_force_release(), "3", name(), queue_, beside_}, name()};
+        return {{"EVAL", detail::permit_force_release(), "4", name(), queue_, beside_, mark_}, name()};
     }
-    /// Nothing says so beside a semaphore.
-    command forced() const { return {{"EXISTS", name()}, name()}; }
-    static bool was_forced(const reply&, const token&) noexcept { return false; }
+    /// Whom permits were last taken from by force, the first ten thousand.
+    command forced() const { return {{"GET", mark_}, mark_}; }
+    static bool was_forced(const reply& r, const token& owner) noexcept {
+        return r.is(reply_kind::string) && r.text().find(owner.view()) != std::string_view::npos;
+    }
 
     std::optional<lock_report> read_inspect(const reply& r) const { return read(r); }
     /// The same, of any semaphore.
-    static std::optional<lock_report> read(const reply& r) {
-        const auto& parts = r.elements();
-        if (parts.size() != 4) return std::nullopt;
-        for (const reply& one : parts) {
-            if (!one.is(reply_kind::integer)) return std::nullopt;
-        }
-        lock_report report;
-        report.shares = static_cast<std::uint64_t>(parts[0].number());
-        if (parts[1].number() >= 0) report.remaining = std::chrono::milliseconds(parts[1].number());
-        report.waiters = static_cast<std::uint64_t>(parts[2].number());
-        return report;
-    }
+    static std::optional<lock_report> read(const reply& r);
     std::optional<bool> read_force_release(const reply& r) const {
         if (r.is_integer(1)) return true;
         if (r.is_integer(0)) return false;
@@ -93,6 +106,11 @@ class permit_inspector {
     key key_;
     std::string queue_;
     std::string beside_;
+    std::string mark_;
 };
 
 }  // namespace distlock
+
+#ifndef DISTLOCK_SEPARATE_COMPILATION
+#include <distlock/wire/permit_inspector_impl.hpp>
+#endif

@@ -19,6 +19,15 @@ namespace distlock::detail {
 // behind the TTL.
 //
 // Where many wait, all permits are out but for the moment of a release: nobody is looked at then.
+//
+// Where the hash is gone, and for a name that was never a semaphore's, the set may be anybody's: it is ours when its first member is
+// a token, and it has a TTL.
+inline constexpr std::string_view permit_is_semaphore =
+    R"(local function is_semaphore()
+  local first = redis.call('zrange', KEYS[1], '0', '0')[1]
+  return not first or #first == 32 and not string.find(first, '%X') and redis.call('pttl', KEYS[1]) >= 0
+end
+)"sv;
 inline constexpr std::string_view permit_functions =
     R"(local limit, used, time, changed, soonest, latest
 local known_limit, known_used
@@ -47,6 +56,7 @@ local function count(removed)
   local known = redis.call('hmget', KEYS[3], 'limit', 'used', removed or 'limit')
   limit, used = tonumber(known[1] or ''), tonumber(known[2] or '')
   known_limit, known_used = limit, used
+  if not limit and not is_semaphore() then redis.call('get', KEYS[1]) end -- an error
   if removed and used then
     used = used - (tonumber(known[3] or '1') or 1)
     if known[3] then redis.call('hdel', KEYS[3], removed) end
@@ -122,7 +132,12 @@ inline constexpr std::string_view permit_enter_granted =
     R"(local ticket, mode, life = ARGV[1] .. ARGV[2], ARGV[3], tonumber(ARGV[4])
 local written = false
 count()
-if limit and limit ~= tonumber(ARGV[5]) then
+-- Who has a ticket, or permits, has them by the limit there was.
+local mismatch = limit and limit ~= tonumber(ARGV[5])
+if mismatch and (redis.call('zscore', KEYS[2], ticket) or redis.call('zscore', KEYS[1], ARGV[1])) then
+  mismatch = read_permit_ticket(ticket).n > limit
+end
+if mismatch then
   local left = redis.call('pttl', KEYS[3]) -- by asking again and again nobody keeps it
   settle(left > 0 and left or life)
   return redis.error_reply('LIMITMISMATCH it has ' .. whole(limit) .. ' permits, not ' .. ARGV[5])
@@ -162,10 +177,10 @@ inline constexpr std::string_view permit_enter_taken =
   settle(life)
 end
 return {0, soonest and math.max(soonest - now(), 0) or 0, tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "93f93b91ef6c9af29c5d014623266d003337dd01"sv;
+inline constexpr std::string_view permit_enter_sha1 = "f4a98c3e6872214fbf971793930289e09484d2fa"sv;
 inline constexpr script permit_enter{
-    joined<permit_enter_contract, handoff_functions, permit_functions, permit_enter_granted,
-           handoff_refuse_as_replica, handoff_enter_queued, permit_enter_taken>,
+    joined<permit_enter_contract, handoff_functions, permit_is_semaphore, permit_functions,
+           permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued, permit_enter_taken>,
     permit_enter_sha1};
 
 inline constexpr std::string_view permit_leave_contract =
@@ -182,9 +197,9 @@ changed = changed or had == 1
 if limit and not first.err then pass(first) end
 settle(tonumber(ARGV[3]))
 return had)"sv;
-inline constexpr script permit_leave{
-    joined<permit_leave_contract, handoff_functions, permit_functions, permit_leave_body>,
-    "b14c1a3a16fdfafd2dfb45f6fb7f6f62f916ea6a"sv};
+inline constexpr script permit_leave{joined<permit_leave_contract, handoff_functions, permit_is_semaphore,
+                                            permit_functions, permit_leave_body>,
+                                     "7a646b45dc49a9abe7e8a825b7b8369703dc9c91"sv};
 
 // The end only moves on.
 inline constexpr script permit_renew{
@@ -215,8 +230,8 @@ redis.call('hset', KEYS[3], 'limit', ARGV[1])
 pass(head())
 settle(tonumber(ARGV[2]))
 return used)"sv;
-inline constexpr script permit_resize{
-    joined<permit_resize_contract, handoff_functions, permit_functions, permit_resize_body>,
-    "43d17fede249207a428b273db20eeb5e0c6f81f5"sv};
+inline constexpr script permit_resize{joined<permit_resize_contract, handoff_functions, permit_is_semaphore,
+                                             permit_functions, permit_resize_body>,
+                                      "27d8e1f73f979c776a1574c3c6612903d8b2e38f"sv};
 
 }  // namespace distlock::detail

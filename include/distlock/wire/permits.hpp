@@ -52,12 +52,8 @@ class permits {
           beside_(key_.sibling("limit")),
           limit_(detail::concat({limit})),
           life_(detail::concat({handoff::queue_life(options).count()})) {
-        // The number of permits stands where a lock has the life of its fence.
-        const detail::ticket mine{
-            .lease = lease_, .fence_life = std::chrono::milliseconds(n), .kind = kind, .channel = channel};
+        const detail::ticket mine{.lease = lease_, .kind = kind, .channel = channel, .permits = n};
         needs_ = mine.needs();
-        auto& way = needs_[needs_.find_first_of("ps")];
-        way = way == 'p' ? 'q' : 'Q';
     }
 
     const std::string& name() const noexcept { return key_.name(); }

@@ -26,12 +26,14 @@ namespace detail {
 
 // Seldom sent, and therefore with their bodies, in one round trip: no server knows them by their hashes. A connection bounds what
 // it takes of a reply, so a long queue is not told to its end.
-inline constexpr std::string_view plain_inspect_queue =
+inline constexpr std::string_view plain_inspect_contract =
     R"(-- KEYS: lock, fence, owner, queue; or the lock alone.
 -- Returns {token, TTL left in ms, fence, owner, server time in microseconds, size of the queue, its first tickets, each with its
 -- number}, with '' for what is not there, and -1 for a queue that is of another type, or none of
 -- the asker's business.
-local function text(key) return key and redis.call('get', key) or '' end
+)"sv;
+inline constexpr std::string_view plain_inspect_queue =
+    R"(local function text(key) return key and redis.call('get', key) or '' end
 local queue = KEYS[4] and redis.pcall('zrange', KEYS[4], 0, 99, 'withscores') or {}
 local size = #queue > 0 and redis.pcall('zcard', KEYS[4]) or 0
 local time = #queue > 0 and redis.pcall('time') or {0, 0}
@@ -44,7 +46,9 @@ for i = 1, #queue, 2 do
 end)"sv;
 inline constexpr std::string_view plain_inspect_rest = R"(
 return {text(KEYS[1]), redis.call('pttl', KEYS[1]), text(KEYS[2]), text(KEYS[3]), time[1] * 1000000 + time[2], size, first})"sv;
-inline std::string_view plain_inspect() noexcept { return joined<plain_inspect_queue, plain_inspect_rest>(); }
+inline std::string_view plain_inspect() noexcept {
+    return joined<plain_inspect_contract, plain_inspect_queue, plain_inspect_rest>();
+}
 
 // The mark tells the owner why; it need not outlast the lease by which the owner knows that all is over. The first write
 // is a DEL: it frees locks of a server that is out of memory, too, and a replica refuses it even where there is

@@ -64,6 +64,7 @@ inline bool read_queue(const reply& now, const reply& size, const reply& first, 
         waiter.lease = waits->lease;
         waiter.channel = waits->channel;
         waiter.reads = waits->reads;
+        waiter.permits = static_cast<std::uint64_t>(waits->permits);
         read_description(waiter, waits->owner_info);
     }
     return true;

@@ -28,8 +28,9 @@ struct lock_waiter {
     std::string channel;                ///< where it hears of the lock; empty: nowhere
     std::string host;                   ///< empty unless it set lock_options::owner_info
     std::int64_t pid = 0;
-    std::string label;   ///< the text of lock_options::owner_info
-    bool reads = false;  ///< together with others
+    std::string label;          ///< the text of lock_options::owner_info
+    bool reads = false;         ///< together with others
+    std::uint64_t permits = 0;  ///< of a semaphore; 0: it waits for a lock
 };
 
 /// A moment of a lock's life; it may be over when it is read.
@@ -41,7 +42,9 @@ struct lock_report {
     std::optional<std::uint64_t> waiters;  ///< tickets in the queue; none: this dialect has no queue
     std::vector<lock_waiter> queue;        ///< the first of them, at most a hundred
     std::optional<std::uint64_t> shares =
-        {};  ///< of a lock that several have: how many; readers of one object may be one
+        {};  ///< how many readers have it, those of one object may count as one; of a semaphore: how many permits are out
+    std::optional<std::uint64_t> limit =
+        {};  ///< of a semaphore: how many permits there are; none: nobody has asked for one for long
 };
 
 }  // namespace distlock

@@ -30,7 +30,7 @@ elseif report[1] == 'distlock:readers' then
 end
 return report)"sv;
 inline std::string_view shared_inspect() noexcept {
-    return joined<plain_inspect_queue, shared_inspect_rest>();
+    return joined<plain_inspect_contract, plain_inspect_queue, shared_inspect_rest>();
 }
 
 // As plain_force_release: a waiter is handed the lock, if that can be done.

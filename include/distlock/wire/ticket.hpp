@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,7 +25,8 @@ inline std::string_view take_word(std::string_view& text) noexcept {
 }
 
 /// "<token> <lease in ms> <life of its fence in ms, 0: none> <p or s><length of the channel> <channel><owner info>"; p: PUBLISH,
-/// s: SPUBLISH; P and S of a reader. A view into the text.
+/// s: SPUBLISH; P and S of a reader. Of one that waits for permits q and Q, and how many in the place of the fence's life. A view
+/// into the text.
 struct ticket {
     token owner = {};
     std::chrono::milliseconds lease{};
@@ -32,14 +34,17 @@ struct ticket {
     channel_kind kind = channel_kind::ordinary;
     std::string_view channel = {};  ///< empty: the waiter hears nothing
     std::string_view owner_info = {};
-    bool reads = false;  ///< it wants a shared_mutex together with other readers
+    bool reads = false;        ///< it wants a shared_mutex together with other readers
+    std::int64_t permits = 0;  ///< it wants of a semaphore; 0: it wants a lock
 
     /// Returns: the text behind the token.
     std::string needs() const {
         const bool sharded = kind == channel_kind::sharded;
-        const char* const way = reads ? (sharded ? " S" : " P") : (sharded ? " s" : " p");
-        return concat(
-            {" ", lease.count(), " ", fence_life.count(), way, channel.size(), " ", channel, owner_info});
+        const char* const way = permits > 0 ? (sharded ? " Q" : " q")
+                                : reads     ? (sharded ? " S" : " P")
+                                            : (sharded ? " s" : " p");
+        const std::int64_t number = permits > 0 ? permits : fence_life.count();
+        return concat({" ", lease.count(), " ", number, way, channel.size(), " ", channel, owner_info});
     }
 
     /// Returns: the ticket; none for a text that is none.
@@ -48,13 +53,20 @@ struct ticket {
         ticket made;
         made.owner = token::from(next());
         made.lease = std::chrono::milliseconds(read_number(next()));
-        made.fence_life = std::chrono::milliseconds(read_number(next()));
+        const auto number = static_cast<std::int64_t>(read_number(next()));
         const auto way = next();
-        const bool known = way.size() > 1 && std::string_view("psPS").find(way[0]) != std::string_view::npos;
+        const bool known =
+            way.size() > 1 && std::string_view("psPSqQ").find(way[0]) != std::string_view::npos;
         if (made.owner.empty() || made.lease.count() <= 0 || !known) return std::nullopt;
+        if (way[0] == 'q' || way[0] == 'Q') {
+            if (number == 0) return std::nullopt;
+            made.permits = number;
+        } else {
+            made.fence_life = std::chrono::milliseconds(number);
+        }
         const auto size = read_number(way.substr(1));
         if (size > text.size()) return std::nullopt;
-        if (way[0] == 's' || way[0] == 'S') made.kind = channel_kind::sharded;
+        if (way[0] == 's' || way[0] == 'S' || way[0] == 'Q') made.kind = channel_kind::sharded;
         made.reads = way[0] == 'P' || way[0] == 'S';
         made.channel = text.substr(0, size);
         made.owner_info = text.substr(size);
