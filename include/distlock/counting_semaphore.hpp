@@ -292,12 +292,19 @@ class counting_semaphore {
     }
     template <detail::any_clock Other, class Duration>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_until(
+        std::chrono::time_point<Other, Duration> deadline, std::stop_token stop,
+        std::error_code& ec) noexcept {
+        return try_acquire_until(deadline, 1, std::move(stop), ec);
+    }
+    template <detail::any_clock Other, class Duration>
+    [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_until(
         std::chrono::time_point<Other, Duration> deadline, std::error_code& ec) noexcept {
         return try_acquire_until(deadline, 1, std::stop_token{}, ec);
     }
 
     /// Effects: there are `limit` permits from now on, here and on the server. Where more are out, none is given until enough have
-    /// come back. Semaphore objects elsewhere that were given another limit are told errc::limit_mismatch.
+    /// come back. Semaphore objects elsewhere that were given another limit are told errc::limit_mismatch when they next ask. Who is
+    /// queued stays where it is, unless it waits for more than there are now.
     /// Returns: how many are out.
     /// Throws: error.
     /// Round trips: one.

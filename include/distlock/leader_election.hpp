@@ -27,6 +27,7 @@
 #include <distlock/base/lease.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/base/owner.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/detail/system.hpp>
 #include <distlock/inspect.hpp>
 #include <distlock/mutex.hpp>
@@ -37,7 +38,8 @@ namespace distlock {
 
 /// An aggregate for designated initialisers: `election_options{.identity = "worker 7"}`.
 struct election_options {
-    /// What leader() says of this candidate, beside host and process id: any text of up to 256 bytes.
+    /// What leader() says of this candidate, beside host and process id: any text of up to 256 bytes. Empty: it says nothing, neither
+    /// of these.
     owner_label identity = "candidate";
 
     /// How long nobody leads after a leader died, at most. As lock_options::lease.
@@ -101,17 +103,13 @@ class leader_election {
     leader_election(Conn& connection, std::string name, const election_options& options = {},
                     std::shared_ptr<election_observer> observer = {})
         : connection_(connection),
-          mutex_(connection, std::move(name),
-                 {.lease = options.lease,
-                  .fencing = true,
-                  .owner_info = options.identity,
-                  .local_budget = std::chrono::milliseconds{0}}),
+          mutex_(connection, std::move(name), as_lock_options(options)),
           observer_(std::move(observer)) {}
     leader_election(const leader_election&) = delete;
     leader_election& operator=(const leader_election&) = delete;
 
     /// Effects: until `stop` is requested: waits to lead, in order; calls `work(const leadership&)` on this thread; gives the leadership
-    /// up when that returns, also after a loss; and waits again, behind all others. `work` should return soon after lost(), or a stop
+    /// up when that returns, also after a loss; and waits again, behind all others where waiters are queued (subscribing_connection). `work` should return soon after lost(), or a stop
     /// request, which it must look for itself. Trouble with the server is told to the observer and ridden out, however long.
     /// Throws: what `work` throws; error where trying again does not help: a wrong key, a refused password or permission, a call from
     /// a child after fork().
@@ -155,6 +153,17 @@ class leader_election {
   private:
     using lock = mutex<Conn, handoff, Clock>;
 
+    static lock_options as_lock_options(const election_options& options) {
+        if (options.identity.size() > owner_label::max_size) {
+            throw error(errc::invalid_option, detail::concat({"identity has ", options.identity.size(),
+                                                              " bytes, give 256 at most"}));
+        }
+        return {.lease = options.lease,
+                .fencing = true,
+                .owner_info = options.identity,
+                .local_budget = std::chrono::milliseconds{0}};
+    }
+
     // Says that it stops, whatever ends the work.
     class reign {
       public:
@@ -165,7 +174,8 @@ class leader_election {
         }
         ~reign() {
             const auto why = guard_.owns_lock() ? stop_reason::done : stop_reason::lost;
-            of_.term_ = 0;
+            auto mine = term_;  // another thread that runs may lead by now
+            of_.term_.compare_exchange_strong(mine, 0);
             if (of_.observer_) of_.observer_->stopped(term_, why);
         }
         reign(const reign&) = delete;

@@ -3,7 +3,7 @@
 //   template <class... Mutexes>
 //   class scoped_lock {
 //     explicit scoped_lock(Mutexes&...);                     // waits
-//     scoped_lock(Mutexes&..., std::stop_token);             // until stopped
+//     scoped_lock(Mutexes&..., std::stop_token);             // until stopped; the types of up to four are deduced
 //     scoped_lock(scoped_lock&&) noexcept;  scoped_lock& operator=(scoped_lock&&) noexcept;
 //     ~scoped_lock();                                        // releases; never throws
 //     bool owns_lock() const noexcept;

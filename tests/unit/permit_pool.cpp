@@ -3,6 +3,7 @@
 #include <chrono>
 #include <latch>
 #include <memory>
+#include <optional>
 #include <set>
 #include <stop_token>
 #include <string>
@@ -39,6 +40,38 @@ TEST_CASE("who waits at a semaphore that is resized through the same object asks
     CHECK_FALSE(ec);
     CHECK(got);
     CHECK(redis.commands().back().argv.back() == "3");
+    redis.then(reply::integer(1));
+}
+
+// The server had the new limit before the object did: with a thread that resized it and others that asked, a quarter of them failed.
+TEST_CASE("who asks while the semaphore is being resized through the same object is not told of it") {
+    scripted_connection redis;
+    distlock::counting_semaphore pool{redis, "pool", 2, {.renew = false}};
+    std::error_code ec;
+    std::optional<distlock::permit> early, late;
+    redis.then([&] { early = pool.try_acquire(2, ec); },
+               reply::integer(0));  // to resize(): it was done, or not
+    redis.then(reply::error("LIMITMISMATCH it has 3 permits, not 2"));
+    redis.then(granted("", 30'000));
+    CHECK(pool.resize(3) == 0);
+    CHECK_FALSE(ec);
+    CHECK(early);
+    CHECK(redis.commands().at(2).argv.back() == "3");
+
+    // The answer came only after the resizing was over, and another one was, back to the same.
+    redis.then(
+        [&] {
+            pool.resize(4);
+            pool.resize(3);
+        },
+        reply::error("LIMITMISMATCH it has 4 permits, not 3"));
+    redis.then(reply::integer(0));
+    redis.then(reply::integer(0));
+    redis.then(granted("", 30'000));
+    late = pool.try_acquire(1, ec);
+    CHECK_FALSE(ec);
+    CHECK(late);
+    redis.then(reply::integer(1));
     redis.then(reply::integer(1));
 }
 

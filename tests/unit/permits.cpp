@@ -83,9 +83,7 @@ TEST_CASE("a request for permits says how many there are, how many it wants, and
           called(detail::permit_resize, {"3", "pool", queue_key, limit_key, "12", "90000"}));
 }
 
-TEST_CASE("a ticket for permits is none for a mutex, and a message for one is none for the others") {
-    const std::string ticket = digits + " 30000 3 q4 here";
-    CHECK_FALSE(detail::ticket::read(ticket));
+TEST_CASE("a message for permits is none for the others") {
     const std::string text = digits + " 17 2000n 0 pool";
     REQUIRE(permits::read_message(text));
     CHECK(permits::read_message(text)->owner == owner);
@@ -128,21 +126,32 @@ TEST_CASE("a name that can have no keys beside it has no permits") {
 
 TEST_CASE("a report of a semaphore says how many have permits and how many wait") {
     const distlock::permit_inspector about("pool");
-    const auto report = about.read_inspect(
-        reply::array({reply::integer(3), reply::integer(900), reply::integer(2), reply::integer(8)}));
+    const auto wants = std::string(owner.view()) + " 30000 2 q3 abc";
+    const auto answer = [&](const reply& ttl, const reply& limit) {
+        return about.read_inspect(
+            reply::array({reply::integer(3), ttl, limit, reply::integer(1'000'500), reply::integer(2),
+                          reply::array({reply::string(wants), reply::string("1000000")})}));
+    };
+    const auto report = answer(reply::integer(900), reply::integer(8));
     REQUIRE(report);
     CHECK(report->shares == 3U);
+    CHECK(report->limit == 8U);
     CHECK(report->remaining == 900ms);
     CHECK(report->waiters == 2U);
+    REQUIRE(report->queue.size() == 1);
+    CHECK(report->queue[0].permits == 2U);
+    CHECK(report->queue[0].waits == 500us);
+    CHECK(report->queue[0].channel == "abc");
     CHECK_FALSE(about.read_inspect(reply::array({reply::integer(3)})));
-    CHECK_FALSE(about.read_inspect(
-        reply::array({reply::integer(3), reply::integer(900), reply::integer(2), reply::string("8")})));
-    CHECK_FALSE(about.was_forced(reply::integer(1), owner));
+    CHECK_FALSE(answer(reply::integer(900), reply::string("8")));
+    CHECK_FALSE(answer(reply::integer(900), reply::integer(-1))->limit);
+    const std::string two = std::string(token::generate().view()) + ' ' + std::string(owner.view());
+    CHECK(about.was_forced(reply::string(two), owner));
+    CHECK_FALSE(about.was_forced(reply::string(two), token::generate()));
+    CHECK_FALSE(about.was_forced(reply::nil(), owner));
     // Less than a millisecond is left; then they have no TTL.
     const auto remaining = [&](std::int64_t ttl) {
-        const auto of = about.read_inspect(
-            reply::array({reply::integer(3), reply::integer(ttl), reply::integer(2), reply::integer(8)}));
-        return of ? of->remaining : std::nullopt;
+        return answer(reply::integer(ttl), reply::integer(8))->remaining;
     };
     CHECK(remaining(0) == 0ms);
     CHECK_FALSE(remaining(-1));
@@ -155,7 +164,7 @@ TEST_CASE("each script of the semaphore states its contract first, and its diges
         const auto digest = detail::sha1_hex(s->text());
         CHECK(std::string_view(digest.data(), digest.size()) == s->sha1());
     }
-    CHECK(detail::permit_inspect.starts_with("-- KEYS: permits, "));
+    CHECK(detail::permit_inspect().starts_with("-- KEYS: permits, "));
     CHECK(detail::permit_force_release().starts_with("-- KEYS: permits, "));
 }
 

@@ -61,12 +61,14 @@ class permit_pool final : public permit_core {
                    const std::stop_token& stop) override {
         if (in_forked_child()) return {failed(errc::wrong_process), nullptr};
         how.guarded = true;  // it may end on another thread
-        for (;;) {
+        for (bool by_next = false;; by_next = !by_next) {
             slot* mine = nullptr;
+            std::uint64_t changes = 0;
             {
                 const guard here(mutex_);
                 if (n < 1 || n > limit_) return {wrong_number(n, limit_), nullptr};
-                mine = &idle_slot(n);
+                changes = changes_;
+                mine = &idle_slot(n, by_next && n <= next_limit_ ? next_limit_ : limit_.load());
                 mine->busy = true;
             }
             result got;
@@ -80,9 +82,11 @@ class permit_pool final : public permit_core {
                 got.of = mine->core.get();
                 return got;
             }
-            // This object may have been resized while it waited.
-            const bool resized = free(*mine);
-            if (got.told.cause != errc::limit_mismatch || !resized || how.together != nullptr) return got;
+            free(*mine);
+            if (got.told.cause != errc::limit_mismatch || how.together != nullptr) return got;
+            // While this object is resized, nobody knows which limit the server has.
+            const guard here(mutex_);
+            if (changes == changes_ && next_limit_ == 0) return got;
         }
     }
 
@@ -101,6 +105,9 @@ class permit_pool final : public permit_core {
         const permits about(name_, options_);
         const std::string digits = std::to_string(limit);
         const command ask = about.resize(digits).with_body();
+        if (in_forked_child()) throw error(errc::wrong_process, failed(errc::wrong_process).detail);
+        const guard alone(resizing_);
+        const change one(*this, limit);
         const reply answer = io_->connection().execute(ask);
         const auto out = about.read_resize(answer);
         if (!out) {
@@ -130,6 +137,24 @@ class permit_pool final : public permit_core {
         std::int64_t n;
         std::int64_t limit;  // that it tells the server
         bool busy;
+    };
+
+    // Until it is destroyed the server may have this limit, or the one before.
+    class change {
+      public:
+        change(permit_pool& of, std::int64_t limit) : of_(of) { tell(limit); }
+        ~change() { tell(0); }
+        change(const change&) = delete;
+        change& operator=(const change&) = delete;
+
+      private:
+        void tell(std::int64_t limit) {
+            const guard here(of_.mutex_);
+            of_.next_limit_ = limit;
+            ++of_.changes_;
+        }
+
+        permit_pool& of_;
     };
 
     static constexpr std::int64_t most = std::int64_t{1} << 31;
@@ -164,15 +189,15 @@ class permit_pool final : public permit_core {
     }
 
     // Throws: std::bad_alloc.
-    slot& idle_slot(std::int64_t n) DISTLOCK_REQUIRES(mutex_) {
+    slot& idle_slot(std::int64_t n, std::int64_t limit) DISTLOCK_REQUIRES(mutex_) {
         for (const auto& one : slots_) {
-            if (!one->busy && one->n == n && one->limit == limit_) return *one;
+            if (!one->busy && one->n == n && one->limit == limit) return *one;
         }
         auto dialect = std::make_shared<const any_dialect_of<permits>>(name_, options_, channel_.name,
-                                                                       channel_.kind, limit_, n);
+                                                                       channel_.kind, limit, n);
         slots_.reserve(slots_.size() + 1);
         slots_.push_back(std::make_unique<slot>(
-            slot{make_lock_core(io_, std::move(dialect), options_, observer_), n, limit_, false}));
+            slot{make_lock_core(io_, std::move(dialect), options_, observer_), n, limit, false}));
         return *slots_.back();
     }
     void free(const lock_core& of) noexcept DISTLOCK_EXCLUDES(mutex_) {
@@ -181,11 +206,9 @@ class permit_pool final : public permit_core {
             if (one->core.get() == &of) one->busy = false;
         }
     }
-    // Returns: whether there is another limit since.
-    bool free(slot& one) noexcept DISTLOCK_EXCLUDES(mutex_) {
+    void free(slot& one) noexcept DISTLOCK_EXCLUDES(mutex_) {
         const guard here(mutex_);
         one.busy = false;
-        return one.limit != limit_;
     }
 
     const lock_options options_;
@@ -197,7 +220,11 @@ class permit_pool final : public permit_core {
     const distlock::detail::process_id process_ = distlock::detail::current_process();
 
     mutable distlock::detail::annotated_mutex mutex_;
-    std::atomic<std::int64_t> limit_;  // changes with the mutex
+    std::atomic<std::int64_t> limit_;                          // changes with the mutex
+    std::int64_t next_limit_ DISTLOCK_GUARDED_BY(mutex_) = 0;  // while it is being resized; else 0
+    std::uint64_t changes_ DISTLOCK_GUARDED_BY(mutex_) = 0;    // beginnings and ends of those
+    distlock::detail::annotated_mutex
+        resizing_;  // one at a time, or the last one here would not be the last on the server
     std::vector<std::unique_ptr<slot>> slots_ DISTLOCK_GUARDED_BY(mutex_);
 };
 

@@ -24,6 +24,7 @@
 #include "support/catch.hpp"
 #include "support/fresh_name.hpp"
 #include "support/in_child.hpp"
+#include "support/lease_observers.hpp"
 #include "support/lock_on_server.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
@@ -200,6 +201,9 @@ TEST_CASE("every way to ask for permits gives them, refuses them when they are o
     CHECK(a.pool.try_acquire_for(1s, std::stop_token{}));
     CHECK(a.pool.try_acquire_until(clk::now() + 1s, 2));
     CHECK(a.pool.try_acquire_until(clk::now() + 1s, std::stop_token{}));
+    std::error_code ec;
+    CHECK(a.pool.try_acquire_until(clk::now() + 1s, std::stop_token{}, ec));
+    CHECK(a.pool.try_acquire_for(1s, std::stop_token{}, ec));
     CHECK(nothing_left(name));
 }
 
@@ -282,6 +286,21 @@ TEST_CASE("who says another limit is told both; resize() settles it") {
     gone.kill();
     CHECK_THROWS_AS(c.pool.resize(2), distlock::error);
     CHECK(c.pool.limit() == 1);
+}
+
+// Nothing beside a semaphore said so: they were told that their leases had run out.
+TEST_CASE("those from whom an operator takes their permits are told that it was by force") {
+    const auto name = fresh_name();
+    const auto heard = std::make_shared<recording_observer>(),
+               of_another = std::make_shared<recording_observer>();
+    const lock_options soon{.lease = 1500ms};
+    party a(name, 3, soon, common(), heard), b(name, 3, soon, common(), of_another);
+    const permit one = a.pool.acquire(), two = a.pool.acquire(2);
+    CHECK(distlock::force_release(a.redis, name));
+    CHECK(heard->hears({"forced: " + name, "forced: " + name}));
+    const permit later = b.pool.acquire();
+    common().command({"DEL", name});
+    CHECK(of_another->hears({"expired: " + name}));
 }
 
 TEST_CASE("never are more permits out than there are, whoever asks for how many") {

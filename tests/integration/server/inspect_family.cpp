@@ -4,8 +4,10 @@
 #include <optional>
 #include <shared_mutex>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 #include <distlock/base/key.hpp>
 #include <distlock/distlock.hpp>
@@ -36,7 +38,7 @@ const redis_server& common() {
     return server;
 }
 
-const lock_options seen{.fencing = true, .owner_info = "who", .release = distlock::confirmed};
+const lock_options described{.fencing = true, .owner_info = "who", .release = distlock::confirmed};
 
 std::uint64_t waiters(hiredis_connection& redis, const std::string& name) {
     return inspect(redis, name).waiters.value_or(1000);
@@ -51,7 +53,7 @@ TEST_CASE("a mutex is inspected as one, free, held and waited for") {
     CHECK_FALSE(report.holder);
     CHECK_FALSE(report.shares);
     CHECK(report.waiters == 0U);
-    mutex first(redis, name, seen), second(other, name, seen);
+    mutex first(redis, name, described), second(other, name, described);
     first.lock();
     report = inspect(redis, name);
     REQUIRE(report.holder);
@@ -73,7 +75,7 @@ TEST_CASE("a mutex is inspected as one, free, held and waited for") {
 TEST_CASE("a shared mutex tells who writes, or how many read, and readers that wait keep their places") {
     hiredis_connection redis(common().uri()), other(common().uri()), third(common().uri());
     const auto name = fresh_name();
-    shared_mutex a(redis, name, seen), b(other, name, seen), c(third, name, seen);
+    shared_mutex a(redis, name, described), b(other, name, described), c(third, name, described);
     {
         const std::shared_lock reads(a), reads_too(b);
         const auto report = inspect(redis, name);
@@ -104,14 +106,20 @@ TEST_CASE("a shared mutex tells who writes, or how many read, and readers that w
 TEST_CASE("a semaphore tells how many have permits, and all are taken away") {
     hiredis_connection redis(common().uri()), other(common().uri());
     const auto name = fresh_name();
-    semaphore pool(redis, name, 3, seen), same(other, name, 3, seen);
+    semaphore pool(redis, name, 3, described), same(other, name, 3, described);
     distlock::permit one = pool.acquire(), two = pool.acquire(2);
     auto report = inspect(redis, name);
     CHECK_FALSE(report.holder);
-    CHECK(report.shares == 2U);
+    CHECK(report.shares == 3U);
+    CHECK(report.limit == 3U);
     CHECK(report.remaining.value_or(0ms) > 0ms);
     std::jthread waiter([&] { const distlock::permit all = same.acquire(3); });
     CHECK(eventually([&] { return waiters(redis, name) == 1; }));
+    report = inspect(redis, name);
+    REQUIRE(report.queue.size() == 1);
+    CHECK(report.queue[0].permits == 3);
+    CHECK(report.queue[0].lease == 30s);
+    CHECK_FALSE(report.queue[0].channel.empty());
     CHECK(force_release(redis, name));
     waiter.join();
     CHECK(eventually([&] { return inspect(redis, name).shares == 0U; }));
@@ -119,6 +127,38 @@ TEST_CASE("a semaphore tells how many have permits, and all are taken away") {
     one.release();
     two.release();
     CHECK(pool.acquire(3).n() == 3);
+}
+
+// Any sorted set was taken for a semaphore: an operator deleted a leaderboard by its name, and acquire() removed all of it that was in
+// the past, and gave the rest a TTL.
+TEST_CASE("a sorted set that is no semaphore is told from one, and left as it is") {
+    const auto members = GENERATE(as<std::vector<std::string>>{},
+                                  std::vector<std::string>{"100", "alice", "99999999999999", "bob"},
+                                  std::vector<std::string>{"100", std::string(32, 'a')},
+                                  std::vector<std::string>{"100", std::string(32, 'x')});
+    const bool ends = members.size() == 2 && members[1][0] == 'x';
+    INFO(members[1]);
+    hiredis_connection redis(common().uri());
+    const auto name = fresh_name();
+    std::vector<std::string_view> add{"ZADD", name};
+    add.insert(add.end(), members.begin(), members.end());
+    common().command(add);
+    if (ends) common().command({"PEXPIRE", name, "600000"});
+    const auto seen = [&] { return common().command({"ZRANGE", name, "0", "-1", "WITHSCORES"}); };
+    const auto before = seen();
+
+    std::error_code ec;
+    CHECK_FALSE(inspect(redis, name, ec).shares);
+    CHECK(ec == errc::wrong_type);
+    CHECK_FALSE(force_release(redis, name, ec));
+    CHECK(ec == errc::wrong_type);
+    semaphore pool(redis, name, 2, described);
+    CHECK_FALSE(pool.try_acquire(ec));
+    CHECK(ec == errc::wrong_type);
+    CHECK_THROWS_AS(pool.resize(3), distlock::error);
+    CHECK(seen() == before);
+    CHECK((common().command({"PTTL", name}) == "-1") == !ends);
+    CHECK(common().command({"EXISTS", distlock::key(name).sibling("limit")}) == "0");
 }
 
 TEST_CASE("what is no lock is neither inspected nor taken, and a name without keys beside it is a mutex's") {

@@ -104,6 +104,45 @@ TEST_CASE("one candidate leads at a time, in terms that grow, and each of them i
     CHECK(eventually([&] { return common().command({"EXISTS", name}) == "0"; }));
 }
 
+// Where two threads ran one election, the one that had lost said that nobody leads while the other did.
+TEST_CASE("two threads may run one election: one leads at a time, and term() is its") {
+    const auto name = fresh_name();
+    hiredis_connection redis(common().uri());
+    const auto told = std::make_shared<diary>();
+    election mine(redis, name, {.identity = "twice", .lease = 1500ms}, told);
+    std::atomic<std::uint64_t> first_term{0}, second_term{0};
+    std::atomic<bool> first_goes{false};
+    const auto lead = [&](std::stop_token stop) {
+        mine.run(stop, [&](const leadership& now) {
+            if (std::uint64_t none = 0; first_term.compare_exchange_strong(none, now.term())) {
+                eventually([&] { return first_goes.load(); }, 60s);
+            } else {
+                second_term = now.term();
+                wait_for_end(now, stop);
+            }
+        });
+    };
+    std::jthread one(lead), two(lead);
+    REQUIRE(eventually([&] { return first_term != 0; }));
+    CHECK(mine.term() == first_term);
+    CHECK(distlock::force_release(redis, name));
+    CHECK(eventually([&] { return second_term != 0; }));
+    first_goes = true;
+    CHECK(eventually([&] {
+        const auto all = told->told();
+        return std::find(all.begin(), all.end(), std::pair<std::string, std::uint64_t>("lost", first_term)) !=
+               all.end();
+    }));
+    CHECK(second_term > first_term);
+    CHECK(mine.term() == second_term);
+}
+
+TEST_CASE("an identity that is too long is called that") {
+    hiredis_connection redis(common().uri());
+    CHECK_THROWS_WITH(election(redis, fresh_name(), {.identity = std::string(300, 'x')}),
+                      contains_text("identity has 300 bytes"));
+}
+
 TEST_CASE("who leads is known to all, with its term and since when; nobody, where nobody does") {
     const auto name = fresh_name();
     hiredis_connection redis(common().uri());

@@ -453,6 +453,48 @@ TEST_CASE("a replica says that it is one, whatever it is asked about permits") {
     }
 }
 
+// It was told that processes disagree, gave up its place, and came again behind all others.
+TEST_CASE("who waits while the limit changes keeps its place, unless it wants more than there are now") {
+    const pool_keys it;
+    asker one(it, 3, 3);
+    REQUIRE(one.granted());
+    asker first(it, 3, 2);
+    asker greedy(it, 3, 3);
+    REQUIRE(first.waits());
+    REQUIRE(greedy.waits());
+    CHECK(one.dialect.read_resize(one.ask(one.dialect.resize("2"))) == 3);
+    asker later(it, 2);
+    REQUIRE(later.waits());
+    for (const auto mode : {enter_mode::try_once, enter_mode::join}) {
+        const auto still = first.enter(mode);
+        CHECK(still.what == got::busy);
+        CHECK(still.queued.ticket != 0);
+        CHECK(greedy.enter(mode).cause == errc::limit_mismatch);
+    }
+    CHECK(asker(it, 3).enter(enter_mode::join).cause == errc::limit_mismatch);
+    CHECK(one.leave() == 1);
+    CHECK(first.has());
+    CHECK_FALSE(later.has());
+    // The answer may have been lost.
+    CHECK(first.granted());
+    CHECK(first.leave() == 1);
+    CHECK(later.has());
+}
+
+TEST_CASE("permits that are past their end are not out, whoever asks") {
+    const pool_keys it;
+    asker one(it, 4, 2), two(it, 4);
+    REQUIRE(one.granted());
+    REQUIRE(two.granted());
+    one.lapse();
+    const distlock::permit_inspector about(it.K);
+    const auto seen = about.read_inspect(common().link.ask(about.inspect()));
+    REQUIRE(seen);
+    CHECK(seen->shares == 1U);
+    CHECK(seen->limit == 4U);
+    CHECK(it.owners() == 2);
+}
+
 TEST_CASE("an operator takes all permits at once, and those that wait have them") {
     const pool_keys it;
     asker one(it, 2, 2);
@@ -462,10 +504,12 @@ TEST_CASE("an operator takes all permits at once, and those that wait have them"
     const distlock::permit_inspector about(it.K);
     const auto seen = about.read_inspect(common().link.ask(about.inspect()));
     REQUIRE(seen);
-    CHECK(seen->shares == 1U);
+    CHECK(seen->shares == 2U);
     CHECK(seen->waiters == 1U);
     CHECK(about.read_force_release(common().link.ask(about.force_release())) == true);
     CHECK(one.renew() == 0);
+    CHECK(about.was_forced(common().link.ask(about.forced()), one.me));
+    CHECK_FALSE(about.was_forced(common().link.ask(about.forced()), next.me));
     CHECK(next.has());
     CHECK(it.of("used") == "1");
     CHECK(next.leave() == 1);
