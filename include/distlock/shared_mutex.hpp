@@ -156,7 +156,8 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     release_outcome unlock_shared() noexcept { return readers_.unlock_shared(); }
 
     /// Effects: the calling thread, which has the lock for writing, reads from now on: no other writer is let in between. Readers
-    /// that wait at the front of the queue enter with it.
+    /// that wait at the front of the queue enter with it. It is a new acquisition, as try_upgrade() is: lock_options::max_hold and
+    /// lock_options::hold_at_least count anew, and what was written under is not kept any longer.
     /// Postconditions: where it throws, the thread has neither.
     /// Throws: error; errc::not_held when the thread has not locked it for writing, or has lost it.
     /// Round trips: one.

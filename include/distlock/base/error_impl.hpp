@@ -59,7 +59,8 @@ namespace detail {
         case errc::writes_refused:
             return "the server refuses writes; look at its disk (MISCONF) or its replicas (NOREPLICAS)";
         case errc::wrong_type:
-            return "the key, or one beside it, is of another type than a lock's; use another name or remove the key";
+            return "the key, or one beside it, is of another type than a lock's; use another name or remove "
+                   "the key";
         case errc::wrong_node:
             return "this server is part of a cluster and does not own the key; use a cluster_connection";
         case errc::unsupported_command:
@@ -70,7 +71,8 @@ namespace detail {
         case errc::deadlock:
             return "the same lock was asked for twice and would wait for itself; name each lock once";
         case errc::lease_expired:
-            return "the lease was over before the lock could be used; take a longer lease, and unlock() what was lost";
+            return "the lease was over before the lock could be used; take a longer lease, and unlock() what "
+                   "was lost";
         case errc::holder_without_ttl:
             return "the lock is held under a key without a TTL, which never expires by itself; ask its "
                    "owner or "

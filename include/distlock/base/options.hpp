@@ -40,7 +40,8 @@ struct lock_options {
     /// once a minute: try_lock() with 40 s here. For so long the background renews the lease, also when the mutex is gone. When the
     /// process or the connection ends earlier, the key is left to its lease: `lease` is how long others are kept out then, so let it
     /// be as long as this. A lock that was taken in vain, since others could not be had with it, is not kept. At most `max_hold`, where
-    /// that is given, and at most `lease`, where it is not renewed. Zero: none.
+    /// that is given, and at most `lease`, where it is not renewed. In whole milliseconds, rounded down. Zero:
+    /// none.
     time_span hold_at_least = {};
 
     /// Whether every acquisition gets a fencing token: a number larger than any before it under this name. It
