@@ -44,7 +44,7 @@ enum class errc {
     read_only,              ///< std::errc::read_only_file_system: a replica
     out_of_memory,          ///< std::errc::not_enough_memory, on the server
     writes_refused,         ///< std::errc::io_error: persistence or replication broken
-    wrong_type,             ///< std::errc::invalid_argument: the key holds something else than a lock
+    wrong_type,             ///< std::errc::invalid_argument: the key, or one beside it, is no lock's
     wrong_node,             ///< std::errc::not_supported: a cluster, asked through a single-server connection
     unsupported_command,    ///< std::errc::function_not_supported
     server_error,           ///< std::errc::io_error: any other error reply

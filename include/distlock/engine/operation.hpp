@@ -339,8 +339,9 @@ class operation {
         if (!type.is(reply_kind::status)) return;
         if (type.text() == dialect_.stored_as() || type.text() == "none") {
             result_.trouble = distlock::detail::concat(
-                {"the lock's key is as it should be, so a key beside it holds something else; "
-                 "see what {name}:distlock:* are, and delete what is not ours (",
+                {"the key is of the right type, so it holds what no lock writes, or a key beside it is of "
+                 "another type; see what they hold, the key and {name}:distlock:*, and delete what is not "
+                 "ours (",
                  result_.trouble, ")"});
             return;
         }
