@@ -85,6 +85,9 @@ TEST_CASE("text, elements and cause are kept") {
     CHECK(reply::not_sent(errc::tls_failed, "detail").cause() == errc::tls_failed);
     CHECK(reply::no_answer(errc::reply_too_large, "detail").cause() == errc::reply_too_large);
     CHECK(reply::no_answer(errc::reply_too_large, "detail").text() == "detail");
+    // No cause was "no failure": lock() returned without the lock.
+    CHECK(reply::not_sent(errc{}, "").cause() == errc::unreachable);
+    CHECK(reply::no_answer(errc{}, "").cause() == errc::no_reply);
 }
 
 }  // namespace reply_tests

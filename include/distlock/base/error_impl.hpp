@@ -62,7 +62,8 @@ namespace detail {
             return "the key, or one beside it, is of another type than a lock's; use another name or remove "
                    "the key";
         case errc::wrong_node:
-            return "this server is part of a cluster and does not own the key; use a cluster_connection";
+            return "this cluster node does not own the key; use a cluster_connection, and one {hash tag} in "
+                   "a name with braces";
         case errc::unsupported_command:
             return "the server does not know or allow a command that locks need; enable it or use "
                    "another server";

@@ -338,11 +338,10 @@ class operation {
     [[gnu::cold]] void on_type(const reply& type) {
         if (!type.is(reply_kind::status)) return;
         if (type.text() == dialect_.stored_as() || type.text() == "none") {
-            result_.trouble = distlock::detail::concat(
-                {"the key is of the right type, so it holds what no lock writes, or a key beside it is of "
-                 "another type; see what they hold, the key and {name}:distlock:*, and delete what is not "
-                 "ours (",
-                 result_.trouble, ")"});
+            result_.trouble =
+                distlock::detail::concat({"the key's type is right, so what it holds is no lock's, or a key "
+                                          "beside it, {name}:distlock:*, is not ours (",
+                                          result_.trouble, ")"});
             return;
         }
         result_.trouble =

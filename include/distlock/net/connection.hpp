@@ -21,9 +21,11 @@
 #include <exception>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <distlock/base/error.hpp>
 #include <distlock/detail/printable.hpp>
@@ -146,7 +148,10 @@ template <class C>
 concept means_our_pipeline = requires(C& c, std::span<command> commands, std::span<reply> replies) {
     c.pipeline(commands, replies);
 }
-|| requires(C& c, std::span<command> commands) { c.pipeline(commands); };
+|| requires(C& c, std::span<command> commands) { c.pipeline(commands); }
+|| requires(C& c, const std::vector<command>& commands, std::vector<reply>& replies) {
+    c.pipeline(commands, replies);
+};
 template <class T>
 concept is_a_service_registry = std::same_as<std::remove_cvref_t<T>, service_registry>;
 template <class C>
@@ -178,7 +183,12 @@ consteval bool check_connection() {
         !requires(C & c, const command& cmd) { c.post(cmd); } || posting_connection<C>,
         "post must be `bool post(const distlock::command&)`");
     static_assert(
-        !requires(C & c) { c.subscribe(std::string_view{}); } || subscribing_connection<C>,
+        !requires(C & c, const command& cmd, std::shared_ptr<receipt> wanted) { c.post(cmd, wanted); } ||
+            confirming_connection<C>,
+        "a connection that confirms what it posts has `bool post(const distlock::command&, "
+        "std::shared_ptr<distlock::receipt>)`, `bool post(const distlock::command&)` and `void collect()`");
+    static_assert(
+        !requires(C & c, const std::string& channel) { c.subscribe(channel); } || subscribing_connection<C>,
         "subscribe must be `std::shared_ptr<distlock::subscription> subscribe(std::string_view channel)`");
     static_assert(
         !requires(C & c, const command& cmd) { c.execute_acknowledged(cmd, cmd); } ||
@@ -186,16 +196,16 @@ consteval bool check_connection() {
         "execute_acknowledged must be `distlock::acknowledged_reply execute_acknowledged(const "
         "distlock::command& write, const distlock::command& wait)`");
     static_assert(
-        !requires(C & c, std::weak_ptr<master_listener> who) { c.on_master_change(who); } ||
+        !requires(C & c, std::shared_ptr<master_listener> who) { c.on_master_change(who); } ||
             following_connection<C>,
         "a connection that follows its master has `void "
         "on_master_change(std::weak_ptr<distlock::master_listener>)` and `void follow()`");
     static_assert(
-        !requires(const C& c) { c.command_timeout(); } || timed_connection<C>,
-        "command_timeout must return something that converts to std::chrono::milliseconds");
+        !requires(C & c) { c.command_timeout(); } || timed_connection<C>,
+        "command_timeout must be const, and return something that converts to std::chrono::milliseconds");
     static_assert(
-        !requires(const C& c) { c.identity(); } || identified_connection<C>,
-        "identity must return something that converts to std::string_view");
+        !requires(C & c) { c.identity(); } || identified_connection<C>,
+        "identity must be const, and return something that converts to std::string_view");
     return connection<C>;
 }
 

@@ -87,8 +87,8 @@ class redis_server {
     /// Returns: whether there is a server process; a paused one counts.
     bool running() const;
 
-    /// Effects: Starts the server if it is not running, and returns when it answers: same folder, socket and
-    /// port.
+    /// Effects: Starts the server if it is not running, resumes it if it is paused, and returns when it answers: same folder,
+    /// socket and port.
     /// Throws: error(errc::no_server).
     void start();
     /// Effects: Ends the server, paused or not, in good order (SIGTERM), after five seconds by force. Returns
@@ -204,7 +204,7 @@ inline std::string redis_server::uri() const {
 inline pid_t redis_server::pid() const {
     check_owner();
     const detail::annotated_lock lock{guard_};
-    return process_ ? process_->pid() : -1;
+    return process_ && process_->running() ? process_->pid() : -1;
 }
 
 inline bool redis_server::running() const {
@@ -215,8 +215,12 @@ inline bool redis_server::running() const {
 
 inline void redis_server::start() {
     check_owner();
-    const detail::annotated_lock lock{guard_};
-    if (!process_ || !process_->running()) start_locked();
+    {
+        const detail::annotated_lock lock{guard_};
+        if (!process_ || !process_->running()) return start_locked();
+        process_->resume();
+    }
+    command({"PING"});
 }
 
 inline void redis_server::stop() {

@@ -34,8 +34,9 @@ inline constexpr std::string_view getset_force_release =
 -- Returns 1: taken from its owner. 0: nobody had it.
 local stamp = redis.call('get', KEYS[1])
 if not stamp then return redis.call('del', KEYS[1]) end
+if not string.match(stamp, '^%d+$') then return redis.error_reply('WRONGTYPE a string that is no time stamp') end
 local time = redis.call('time')
-local held = (tonumber(stamp) or 0) >= math.floor(time[1] * 1000 + time[2] / 1000)
+local held = tonumber(stamp) >= math.floor(time[1] * 1000 + time[2] / 1000)
 local mine = redis.call('get', KEYS[2]) or ''
 local token = string.sub(mine, 33) == ':' .. stamp and string.sub(mine, 1, 32)
 local life = math.min(math.max(redis.call('pttl', KEYS[2]), 1000), 86400000)

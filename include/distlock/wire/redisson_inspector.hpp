@@ -39,7 +39,7 @@ inline constexpr std::string_view redisson_inspect =
     R"(-- KEYS: lock, and the counter of fences where it is in the same slot.
 -- Returns {holder, holds, TTL left in ms, fence}, with '' for what is not there.
 local held = redis.call('hgetall', KEYS[1])
-if #held > 2 and redis.call('hexists', KEYS[1], 'mode') == 1 then
+if redis.call('hexists', KEYS[1], 'mode') == 1 then
   return redis.error_reply('WRONGTYPE a read-write lock of Redisson holds this name')
 end
 local fence = KEYS[2] and redis.call('get', KEYS[2]) or ''
@@ -48,7 +48,7 @@ return {held[1] or '', held[2] or '', redis.call('pttl', KEYS[1]), fence})";
 inline constexpr std::string_view redisson_force_release =
     R"(-- KEYS: lock. ARGV: channel.
 -- Returns 1: taken from its owner. 0: nobody had it.
-if redis.call('hlen', KEYS[1]) > 1 and redis.call('hexists', KEYS[1], 'mode') == 1 then
+if redis.call('hexists', KEYS[1], 'mode') == 1 then
   return redis.error_reply('WRONGTYPE a read-write lock of Redisson holds this name')
 end
 local freed = redis.call('del', KEYS[1])

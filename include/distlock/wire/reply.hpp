@@ -59,10 +59,11 @@ class reply {
     static reply error(std::string text) { return {reply_kind::error, std::move(text)}; }
 
     /// Not one byte of the command was handed to the system: it was certainly not applied. `detail` says what
-    /// failed, fit for a message: printable, without secrets.
+    /// failed, fit for a message: printable, without secrets. A `cause` that is none is errc::unreachable.
     static reply not_sent(errc cause, std::string_view detail);
 
-    /// Something was sent and no answer came: the command may have been applied, or may still be.
+    /// Something was sent and no answer came: the command may have been applied, or may still be. A `cause` that is none is
+    /// errc::no_reply.
     static reply no_answer(errc cause, std::string_view detail);
 
     reply_kind kind() const noexcept { return kind_; }

@@ -41,13 +41,13 @@ DISTLOCK_INLINE reply reply::array_of(std::size_t count) {
 
 [[gnu::cold]] DISTLOCK_INLINE reply reply::not_sent(errc cause, std::string_view detail) {
     reply r(reply_kind::not_sent, std::string(detail));
-    r.cause_ = cause;
+    r.cause_ = cause == errc{} ? errc::unreachable : cause;
     return r;
 }
 
 [[gnu::cold]] DISTLOCK_INLINE reply reply::no_answer(errc cause, std::string_view detail) {
     reply r(reply_kind::no_answer, std::string(detail));
-    r.cause_ = cause;
+    r.cause_ = cause == errc{} ? errc::no_reply : cause;
     return r;
 }
 

@@ -242,6 +242,32 @@ TEMPLATE_LIST_TEST_CASE("an operator takes a lock away", "", all) {
     CHECK(m.unlock() != release_outcome::released);
 }
 
+// GETSET's took any string for a stamp that is past, and deleted it: another client's lock, too.
+TEST_CASE("a string that is no time stamp is no lock of GETSET, and stays") {
+    setting<with_getset> s;
+    for (const std::string text : {"hello", "", "-5", "12x", "0123456789abcdef0123456789abcdef"}) {
+        INFO(text);
+        ask({"SET", s.key, text});
+        std::error_code ec;
+        CHECK_FALSE(distlock::force_release<distlock::getset>(s.redis, s.name, ec));
+        CHECK(ec == errc::wrong_type);
+        CHECK_FALSE(distlock::inspect<distlock::getset>(s.redis, s.name, ec).holder);
+        CHECK(ec == errc::wrong_type);
+        CHECK(ask({"GET", s.key}) == text);
+    }
+}
+
+TEST_CASE("a read-write lock of Redisson that nobody has is none of ours, and stays") {
+    setting<with_redisson> s;
+    ask({"HSET", s.key, "mode", "read"});
+    std::error_code ec;
+    distlock::inspect<distlock::redisson>(s.redis, s.name, ec);
+    CHECK(ec == errc::wrong_type);
+    CHECK_FALSE(distlock::force_release<distlock::redisson>(s.redis, s.name, ec));
+    CHECK(ec == errc::wrong_type);
+    CHECK(ask({"HGET", s.key, "mode"}) == "read");
+}
+
 // What python-redis-lock sets has none unless it is asked for one.
 TEMPLATE_LIST_TEST_CASE("an operator takes away a lock without a TTL, too", "", all) {
     setting<TestType> s;

@@ -191,6 +191,9 @@ TEST_CASE("a stopped server refuses connections until it is started again") {
     const pid_t pid = server.pid();
     server.start();  // nothing to do
     CHECK(server.pid() == pid);
+    server.pause();
+    server.start();
+    CHECK(server.pid() == pid);
     CHECK(server.command({"PING"}) == "PONG");
 }
 
@@ -208,6 +211,7 @@ TEST_CASE("a server that died by itself is noticed and can be started again") {
     redis_server server;
     REQUIRE(::kill(server.pid(), SIGKILL) == 0);
     CHECK(eventually([&] { return !server.running(); }));
+    CHECK(server.pid() == -1);
     server.start();
     CHECK(server.command({"PING"}) == "PONG");
 }

@@ -75,7 +75,7 @@ static_assert(distlock::check_connection<client>());
 static_assert(distlock::posting_connection<client>);
 #endif
 
-// CASE_wrong_command_timeout: command_timeout must return
+// CASE_wrong_command_timeout: command_timeout must be const, and return
 #if defined(CASE_wrong_command_timeout)
 struct client {
     distlock::reply execute(const distlock::command&) { return {}; }
@@ -206,4 +206,103 @@ struct client {
 };
 static_assert(distlock::check_connection<client>());
 static_assert(distlock::acknowledging_connection<client>);
+#endif
+
+// CASE_timeout_not_const: command_timeout must be const
+#if defined(CASE_timeout_not_const)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    std::chrono::seconds command_timeout() { return std::chrono::seconds{1}; }
+};
+static_assert(distlock::check_connection<client>());
+#elif defined(CASE_timeout_not_const_ok)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    std::chrono::seconds command_timeout() const { return std::chrono::seconds{1}; }
+};
+static_assert(distlock::check_connection<client>());
+static_assert(distlock::timed_connection<client>);
+#endif
+
+// CASE_identity_not_const: identity must be const
+#if defined(CASE_identity_not_const)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    std::string_view identity() { return "db1"; }
+};
+static_assert(distlock::check_connection<client>());
+#elif defined(CASE_identity_not_const_ok)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    std::string_view identity() const { return "db1"; }
+};
+static_assert(distlock::check_connection<client>());
+static_assert(distlock::identified_connection<client>);
+#endif
+
+// CASE_subscribe_takes_a_string: subscribe must be .std::shared_ptr<distlock::subscription> subscribe
+#if defined(CASE_subscribe_takes_a_string)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    std::shared_ptr<distlock::subscription> subscribe(const std::string&) { return nullptr; }
+};
+static_assert(distlock::check_connection<client>());
+#elif defined(CASE_subscribe_takes_a_string_ok)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    std::shared_ptr<distlock::subscription> subscribe(std::string_view) { return nullptr; }
+};
+static_assert(distlock::check_connection<client>());
+static_assert(distlock::subscribing_connection<client>);
+#endif
+
+// CASE_pipeline_takes_vectors: pipeline must be .void pipeline
+#if defined(CASE_pipeline_takes_vectors)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    void pipeline(const std::vector<distlock::command>&, std::vector<distlock::reply>&) {}
+};
+static_assert(distlock::check_connection<client>());
+#elif defined(CASE_pipeline_takes_vectors_ok)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    void pipeline(std::span<const distlock::command>, std::span<distlock::reply>) {}
+};
+static_assert(distlock::check_connection<client>());
+static_assert(distlock::pipelining_connection<client>);
+#endif
+
+// CASE_confirms_without_collect: and .void collect
+#if defined(CASE_confirms_without_collect)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    bool post(const distlock::command&, const std::shared_ptr<distlock::receipt>& = nullptr) { return true; }
+};
+static_assert(distlock::check_connection<client>());
+#elif defined(CASE_confirms_without_collect_ok)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    bool post(const distlock::command&, const std::shared_ptr<distlock::receipt>& = nullptr) { return true; }
+    void collect() {}
+};
+static_assert(distlock::check_connection<client>());
+static_assert(distlock::confirming_connection<client>);
+#endif
+
+// CASE_listener_is_owned: and .void follow
+#if defined(CASE_listener_is_owned)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    void on_master_change(const std::shared_ptr<distlock::master_listener>&) {}
+    void follow() {}
+};
+static_assert(distlock::check_connection<client>());
+#elif defined(CASE_listener_is_owned_ok)
+struct client {
+    distlock::reply execute(const distlock::command&) { return {}; }
+    void on_master_change(const std::weak_ptr<distlock::master_listener>&) {}
+    void follow() {}
+};
+static_assert(distlock::check_connection<client>());
+static_assert(distlock::following_connection<client>);
 #endif
