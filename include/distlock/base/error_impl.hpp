@@ -62,8 +62,8 @@ namespace detail {
             return "the key, or one beside it, is of another type than a lock's; use another name or remove "
                    "the key";
         case errc::wrong_node:
-            return "this cluster node does not own the key; use a cluster_connection, and one {hash tag} in "
-                   "a name with braces";
+            return "this cluster node does not own the key; use a cluster_connection, or a name with a {hash "
+                   "tag}";
         case errc::unsupported_command:
             return "the server does not know or allow a command that locks need; enable it or use "
                    "another server";

@@ -223,8 +223,8 @@ class permit_pool final : public permit_core {
     std::atomic<std::int64_t> limit_;                          // changes with the mutex
     std::int64_t next_limit_ DISTLOCK_GUARDED_BY(mutex_) = 0;  // while it is being resized; else 0
     std::uint64_t changes_ DISTLOCK_GUARDED_BY(mutex_) = 0;    // beginnings and ends of those
-    distlock::detail::annotated_mutex
-        resizing_;  // one at a time, or the last one here would not be the last on the server
+    // One resizes at a time, or the last one here would not be the last one on the server.
+    distlock::detail::annotated_mutex resizing_;
     std::vector<std::unique_ptr<slot>> slots_ DISTLOCK_GUARDED_BY(mutex_);
 };
 

@@ -81,9 +81,6 @@ class release {
             case release_outcome::taken:
                 // The answer that was lost may have been "released", and the next owner may be in already.
                 return unanswered_ && in_time ? release_outcome::released : last_;
-            case release_outcome::unreachable:
-            case release_outcome::refused:
-                return in_time ? last_ : release_outcome::expired;
             default:
                 return last_;
         }

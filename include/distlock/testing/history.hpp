@@ -373,7 +373,8 @@ std::vector<belief> beliefs_in(std::vector<history_event> events) {
 /// Checks that nobody had a lock while somebody else believed to have it, but for the time of declared faults; that no grant was
 /// over when it came, and none was believed in again after its end; that no token was used twice; that a fence is larger than
 /// those of all holds that had ended before; and that no resource accepted a write under a smaller fence than the largest before.
-/// Locks whose names begin with the same 40 bytes are one to it. It takes O(n log n): tokens are unique and there is one clock, so nothing has to be searched for.
+/// Locks whose names begin with the same 40 bytes are one to it. It takes O(n log n): tokens are unique and there is one clock, so
+/// nothing has to be searched for.
 template <class Lazy = void>
 history_report check_history(std::vector<history_event> events) {
     return impl::history_check<Lazy>(std::move(events)).report();

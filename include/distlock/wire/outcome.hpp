@@ -17,10 +17,10 @@ namespace distlock {
 enum class release_outcome {
     released,       ///< it was ours, and is free now, or passed on
     posted,         ///< on its way to the server, or kept for hold_at_least; the background sees to it
-    expired,        ///< the lease had run out: nothing was there to release, or no server said what was
+    expired,        ///< the lease had run out: nothing was there to release
     taken,          ///< the lease had run out and somebody else holds the lock: left alone
-    unreachable,    ///< no server answered, and the lease had not run out
-    refused,        ///< the server answered that it will not, and the lease had not run out
+    unreachable,    ///< no server answered
+    refused,        ///< the server answered that it will not
     not_held,       ///< unlock() without owning: nothing was sent
     wrong_process,  ///< unlock() in a child after fork(): nothing was sent
     nested,         ///< of a recursive_mutex: the thread has the lock still, having taken it more often

@@ -51,11 +51,10 @@ inline constexpr std::string_view permit_force_release_contract =
 inline constexpr std::string_view permit_force_release_body =
     R"(count()
 local had = used
-if had > 0 then
-  local life = math.min(math.max(redis.call('pttl', KEYS[1]), 1000), 86400000)
-  redis.call('set', KEYS[4], table.concat(redis.call('zrange', KEYS[1], '0', '9999'), ' '), 'PX', life)
-end
-redis.call('del', KEYS[1])
+local life = math.min(math.max(redis.call('pttl', KEYS[1]), 1000), 86400000)
+local tokens = redis.call('zrange', KEYS[1], '0', '9999')
+redis.call('del', KEYS[1]) -- first: needs no memory
+if tokens[1] then redis.call('set', KEYS[4], table.concat(tokens, ' '), 'PX', life) end
 if limit then redis.call('del', KEYS[3]) end
 used, changed, known_limit = 0, true, nil
 if limit then pass(head()) end

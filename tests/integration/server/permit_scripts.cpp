@@ -414,6 +414,8 @@ TEST_CASE("a server out of memory gives nothing, and renews and takes back what 
     const pool_keys it(at);
     asker one(it);
     asker two(it);
+    const bool by_force = GENERATE(false, true);
+    INFO("by force: " << by_force);
     REQUIRE(one.granted());
     at.server.command({"CONFIG", "SET", "maxmemory", "1"});
     for (const auto mode : modes)
@@ -421,7 +423,14 @@ TEST_CASE("a server out of memory gives nothing, and renews and takes back what 
     CHECK(it.owners() == 1);
     CHECK(it.of("used") == "1");
     CHECK(one.renew() == 1);
-    CHECK(one.leave() == 1);
+    if (by_force) {
+        const distlock::permit_inspector about(it.K);
+        CHECK(about.read_force_release(at.link.ask(about.force_release())) == true);
+        CHECK(about.was_forced(at.link.ask(about.forced()), one.me));
+        CHECK(it.owners() == 0);
+    } else {
+        CHECK(one.leave() == 1);
+    }
     CHECK(it.free());
 }
 
