@@ -217,8 +217,8 @@ function(foreign_systems build)
       set(part floors)
     endif()
     foreach(source IN ITEMS ${part} ${part}_compiled)
-      run("${zig}" c++ -target ${system} -std=c++20 -g0 -fno-sanitize=undefined -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wthread-safety -Werror
-        -Iinclude -isystem "${build}/third_parties" -c "${build}/${source}.cpp" -o "${build}/${system}_${source}.o")
+      run("${zig}" c++ -target ${system} -std=c++20 -g0 -fno-sanitize=undefined
+        -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wthread-safety -Werror -Iinclude -isystem "${build}/third_parties" -c "${build}/${source}.cpp" -o "${build}/${system}_${source}.o")
     endforeach()
     message(STATUS "portable: the headers compile for ${system}")
   endforeach()

@@ -303,8 +303,8 @@ class counting_semaphore {
     }
 
     /// Effects: there are `limit` permits from now on, here and on the server. Where more are out, none is given until enough have
-    /// come back. Semaphore objects elsewhere that were given another limit are told errc::limit_mismatch when they next ask. Who is
-    /// queued stays where it is, unless it waits for more than there are now.
+    /// come back. Semaphore objects elsewhere that were given another limit are told errc::limit_mismatch when they next ask. A
+    /// waiter keeps its place in the queue, unless it waits for more than there are now.
     /// Returns: how many are out.
     /// Throws: error.
     /// Round trips: one.

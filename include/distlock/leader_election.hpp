@@ -110,7 +110,8 @@ class leader_election {
 
     /// Effects: until `stop` is requested: waits to lead, in order; calls `work(const leadership&)` on this thread; gives the leadership
     /// up when that returns, also after a loss; and waits again, behind all others where waiters are queued (subscribing_connection).
-    /// `work` should return soon after lost(), or a stop request, which it must look for itself. Trouble with the server is told to the observer and ridden out, however long.
+    /// `work` should return soon after lost(), or a stop request, which it must look for itself. Trouble with the server is told to
+    /// the observer and ridden out, however long.
     /// Throws: what `work` throws; error where trying again does not help: a wrong key, a refused password or permission, a call from
     /// a child after fork().
     template <std::invocable<const leadership&> Work>

@@ -101,11 +101,11 @@ class permit_pool final : public permit_core {
     }
 
     std::int64_t resize(std::int64_t limit) override {
+        if (in_forked_child()) throw error(errc::wrong_process, failed(errc::wrong_process).detail);
         check_limit(limit);
         const permits about(name_, options_);
         const std::string digits = std::to_string(limit);
         const command ask = about.resize(digits).with_body();
-        if (in_forked_child()) throw error(errc::wrong_process, failed(errc::wrong_process).detail);
         const guard alone(resizing_);
         const change one(*this, limit);
         const reply answer = io_->connection().execute(ask);

@@ -151,8 +151,8 @@ class releaser {
     }
 
   private:
-    // What is released in the background. Where one token excludes the next, a later one of a kind says that an earlier one does not
-    // matter, but in_doubt: there the one that may last longest matters.
+    // Releases in the background. Where one token excludes the next, a later one of a kind says that an earlier one does not matter,
+    // but in_doubt: there the one that may last longest matters.
     enum class kind { owed, left, in_doubt, posted };
     struct kept {
         kind of;
@@ -165,14 +165,15 @@ class releaser {
     // Returns: whether it was handed to the system.
     bool post(const background_release::sending& what) noexcept {
         if (!shares_ || posted_->pending().empty()) return background_release::post(posted_, *io_, what);
+        std::shared_ptr<background_release> another;
         try {
-            auto another = in_background();
-            if (!background_release::post(another, *io_, what)) return false;
-            keep(kind::posted, std::move(another));
-            return true;
+            another = in_background();
         } catch (...) {
             return false;  // no memory
         }
+        if (!background_release::post(another, *io_, what)) return false;
+        keep(kind::posted, std::move(another));
+        return true;
     }
 
     // Returns: one that is pending, beside posted_; null: there is none.
@@ -213,8 +214,8 @@ class releaser {
         return dialect_->read_release(io_->connection().execute(cmd)).what;
     }
 
-    // Throws: std::bad_alloc, and then it goes on unseen.
-    [[gnu::cold]] void keep(kind of, std::shared_ptr<background_release> last) {
+    // Without memory for it the release goes on unseen.
+    [[gnu::cold]] void keep(kind of, std::shared_ptr<background_release> last) noexcept {
         const distlock::detail::annotated_lock guard(lock_);
         const auto settled = [&](const kept& one) {
             const auto until = one.what->latest_expiry();
@@ -222,7 +223,9 @@ class releaser {
             return until == time_point{} || (!shares_ && one.of == of && !outlasts);
         };
         std::erase_if(kept_, settled);
-        kept_.push_back({of, std::move(last)});
+        try {
+            kept_.push_back({of, std::move(last)});
+        } catch (...) {}
     }
 
     const std::shared_ptr<background_io> io_;

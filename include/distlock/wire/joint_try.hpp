@@ -69,7 +69,7 @@ inline std::string_view joint_text() noexcept {
                             permit_leave.text(), joint_body});
     return all;
 }
-inline constexpr script joint_enter{joint_text, "aa1367e3daf8a701ede5e3a45b89ea48a8acb583"sv};
+inline constexpr script joint_enter{joint_text, "5b35bcdd312f5a743d7a388059810d20b8a23777"sv};
 
 /// A view of the commands' arguments, which outlive it.
 class joint_try {

@@ -31,7 +31,7 @@ local known = redis.call('hmget', KEYS[2], 'limit', 'used')
 local read = redis.call('time')
 local now = string.format('%.0f', read[1] * 1000 + math.floor(read[2] / 1000))
 local out = redis.call('zcount', KEYS[1], '(' .. now, '+inf')
-if not known[1] and not is_semaphore() then redis.call('get', KEYS[1]) end -- an error
+if not known[1] then refuse_other_sets() end
 if known[2] and out > 0 then
   out = tonumber(known[2])
   for _, late in ipairs(redis.call('zrangebyscore', KEYS[1], '-inf', now)) do
@@ -40,7 +40,8 @@ if known[2] and out > 0 then
 end
 return {out, redis.call('pttl', KEYS[1]), tonumber(known[1] or '-1'), time[1] * 1000000 + time[2], size, first})"sv;
 inline std::string_view permit_inspect() noexcept {
-    return joined<permit_inspect_contract, permit_is_semaphore, plain_inspect_queue, permit_inspect_rest>();
+    return joined<permit_inspect_contract, permit_refuse_other_sets, plain_inspect_queue,
+                  permit_inspect_rest>();
 }
 
 // The mark tells those that had permits why they have none: their tokens in a row.
@@ -61,8 +62,8 @@ if limit then pass(head()) end
 settle(90000)
 return had > 0 and 1 or 0)"sv;
 inline std::string_view permit_force_release() noexcept {
-    return joined<permit_force_release_contract, handoff_functions, permit_is_semaphore, permit_functions,
-                  permit_force_release_body>();
+    return joined<permit_force_release_contract, handoff_functions, permit_refuse_other_sets,
+                  permit_functions, permit_force_release_body>();
 }
 
 }  // namespace detail
@@ -86,7 +87,7 @@ class permit_inspector {
     command force_release() const {
         return {{"EVAL", detail::permit_force_release(), "4", name(), queue_, beside_, mark_}, name()};
     }
-    /// Whom permits were last taken from by force, the first ten thousand.
+    /// The owners that permits were last taken from by force, the first ten thousand.
     command forced() const { return {{"GET", mark_}, mark_}; }
     static bool was_forced(const reply& r, const token& owner) noexcept {
         return r.is(reply_kind::string) && r.text().find(owner.view()) != std::string_view::npos;

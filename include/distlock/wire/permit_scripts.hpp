@@ -22,10 +22,11 @@ namespace distlock::detail {
 //
 // Where the hash is gone, and for a name that was never a semaphore's, the set may be anybody's: it is ours when its first member is
 // a token, and it has a TTL.
-inline constexpr std::string_view permit_is_semaphore =
-    R"(local function is_semaphore()
+inline constexpr std::string_view permit_refuse_other_sets =
+    R"(local function refuse_other_sets()
   local first = redis.call('zrange', KEYS[1], '0', '0')[1]
-  return not first or #first == 32 and not string.find(first, '%X') and redis.call('pttl', KEYS[1]) >= 0
+  local ours = not first or #first == 32 and not string.find(first, '%X') and redis.call('pttl', KEYS[1]) >= 0
+  if not ours then redis.call('get', KEYS[1]) end -- raises WRONGTYPE
 end
 )"sv;
 inline constexpr std::string_view permit_functions =
@@ -56,7 +57,7 @@ local function count(removed)
   local known = redis.call('hmget', KEYS[3], 'limit', 'used', removed or 'limit')
   limit, used = tonumber(known[1] or ''), tonumber(known[2] or '')
   known_limit, known_used = limit, used
-  if not limit and not is_semaphore() then redis.call('get', KEYS[1]) end -- an error
+  if not limit then refuse_other_sets() end
   if removed and used then
     used = used - (tonumber(known[3] or '1') or 1)
     if known[3] then redis.call('hdel', KEYS[3], removed) end
@@ -132,7 +133,7 @@ inline constexpr std::string_view permit_enter_granted =
     R"(local ticket, mode, life = ARGV[1] .. ARGV[2], ARGV[3], tonumber(ARGV[4])
 local written = false
 count()
--- Who has a ticket, or permits, has them by the limit there was.
+-- Waiters and owners have their tickets and permits by the limit there was.
 local mismatch = limit and limit ~= tonumber(ARGV[5])
 if mismatch and (redis.call('zscore', KEYS[2], ticket) or redis.call('zscore', KEYS[1], ARGV[1])) then
   mismatch = read_permit_ticket(ticket).n > limit
@@ -177,9 +178,9 @@ inline constexpr std::string_view permit_enter_taken =
   settle(life)
 end
 return {0, soonest and math.max(soonest - now(), 0) or 0, tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "f4a98c3e6872214fbf971793930289e09484d2fa"sv;
+inline constexpr std::string_view permit_enter_sha1 = "d26dafd2c6ab77c7f1cdc1d672b7fdd28c8c9d6a"sv;
 inline constexpr script permit_enter{
-    joined<permit_enter_contract, handoff_functions, permit_is_semaphore, permit_functions,
+    joined<permit_enter_contract, handoff_functions, permit_refuse_other_sets, permit_functions,
            permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued, permit_enter_taken>,
     permit_enter_sha1};
 
@@ -197,9 +198,9 @@ changed = changed or had == 1
 if limit and not first.err then pass(first) end
 settle(tonumber(ARGV[3]))
 return had)"sv;
-inline constexpr script permit_leave{joined<permit_leave_contract, handoff_functions, permit_is_semaphore,
-                                            permit_functions, permit_leave_body>,
-                                     "7a646b45dc49a9abe7e8a825b7b8369703dc9c91"sv};
+inline constexpr script permit_leave{joined<permit_leave_contract, handoff_functions,
+                                            permit_refuse_other_sets, permit_functions, permit_leave_body>,
+                                     "125c4a82900d0c351d80a7c0d247a526512a0a32"sv};
 
 // The end only moves on.
 inline constexpr script permit_renew{
@@ -230,8 +231,8 @@ redis.call('hset', KEYS[3], 'limit', ARGV[1])
 pass(head())
 settle(tonumber(ARGV[2]))
 return used)"sv;
-inline constexpr script permit_resize{joined<permit_resize_contract, handoff_functions, permit_is_semaphore,
-                                             permit_functions, permit_resize_body>,
-                                      "27d8e1f73f979c776a1574c3c6612903d8b2e38f"sv};
+inline constexpr script permit_resize{joined<permit_resize_contract, handoff_functions,
+                                             permit_refuse_other_sets, permit_functions, permit_resize_body>,
+                                      "8b8e9e6de54b1740935099c3919c109dd1693aa1"sv};
 
 }  // namespace distlock::detail

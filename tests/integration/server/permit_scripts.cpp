@@ -463,7 +463,7 @@ TEST_CASE("a replica says that it is one, whatever it is asked about permits") {
 }
 
 // It was told that processes disagree, gave up its place, and came again behind all others.
-TEST_CASE("who waits while the limit changes keeps its place, unless it wants more than there are now") {
+TEST_CASE("a waiter keeps its place while the limit changes, unless it wants more than there are now") {
     const pool_keys it;
     asker one(it, 3, 3);
     REQUIRE(one.granted());
