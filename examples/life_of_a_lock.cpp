@@ -28,7 +28,7 @@ void fulfil(const char* where) {
     }
 
     if (order.try_lock_for(200ms)) {  // as std::timed_mutex
-        if (order.unlock() == distlock::release_outcome::expired) std::puts("the lease had run out");
+        if (order.unlock() != distlock::release_outcome::released) std::puts("lost, or no server answers");
     } else {
         std::puts("somebody else has it");
     }
@@ -39,7 +39,8 @@ void fulfil(const char* where) {
 int main(int argc, char** argv) {
     try {
         fulfil(argc > 1 ? argv[1] : "redis://127.0.0.1:6379");
-    } catch (const distlock::error&) {
+    } catch (const distlock::error& e) {
+        std::fprintf(stderr, "life_of_a_lock: %s\n", e.what());
         return 1;
     }
 }

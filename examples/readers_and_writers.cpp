@@ -135,11 +135,11 @@ void change(std::uint64_t version) { show(version); }
 void in_turn(distlock::hiredis_connection& redis) {
     distlock::shared_mutex catalogue(redis, "catalogue", {.fencing = true});
     {
-        const distlock::shared_scoped_lock reading(catalogue);  // or std::shared_lock
-        show(reading.fencing_token());                          // of the last writer
+        const distlock::shared_scoped_lock reading(catalogue);
+        show(reading.fencing_token());  // of the last writer
     }
     {
-        const distlock::scoped_lock writing(catalogue);  // or std::unique_lock
+        const distlock::scoped_lock writing(catalogue);
         change(writing.fencing_token());
     }
 }

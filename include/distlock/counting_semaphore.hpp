@@ -7,7 +7,7 @@
 //     std::optional<permit> try_acquire(n = 1);
 //     std::optional<permit> try_acquire_for(duration, n = 1);
 //     std::optional<permit> try_acquire_until(time_point, n = 1);    // of any clock
-//     std::int64_t resize(std::int64_t limit);                       // for operators
+//     std::int64_t resize(std::int64_t limit);                       // for operators; or with a std::error_code&
 //     std::int64_t limit() const noexcept;
 //     duration residual() const noexcept;
 //     const std::string& name() const noexcept;
@@ -36,6 +36,7 @@
 #include <distlock/base/options.hpp>
 #include <distlock/detail/saturate.hpp>
 #include <distlock/detail/stop_token.hpp>
+#include <distlock/detail/without_throwing.hpp>
 #include <distlock/engine/permit_core.hpp>
 #ifndef DISTLOCK_SEPARATE_COMPILATION
 #include <distlock/engine/permit_pool.hpp>
@@ -147,19 +148,19 @@ class permit {
 ///
 /// lock_options as for a mutex; each acquisition has a lease of its own. Without effect: `fencing`, `owner_info`, `local_budget`.
 /// Every process gives the same limit. The server keeps it as long as permits are out or waited for, and three re-checks beyond (90 s
-/// or more); who gives another one meanwhile is told errc::limit_mismatch, with both.
+/// or more); a process that gives another one meanwhile is told errc::limit_mismatch, with both.
 ///
 /// All members may be called from several threads. `Conn` must outlive the semaphore.
 template <connection Conn, class Clock = clock>
 class counting_semaphore {
     static_assert(std::same_as<typename Clock::time_point, clock::time_point>,
                   "Clock must use the time points of distlock::clock");
-    using time_point = clock::time_point;
     using result = engine::permit_core::result;
 
   public:
     using connection_type = Conn;
     using clock_type = Clock;
+    using time_point = clock::time_point;
     using duration = clock::duration;
 
     /// `observer` is told when a permit's lease is at risk, and when it is lost.
@@ -304,11 +305,15 @@ class counting_semaphore {
 
     /// Effects: there are `limit` permits from now on, here and on the server. Where more are out, none is given until enough have
     /// come back. Semaphore objects elsewhere that were given another limit are told errc::limit_mismatch when they next ask. A
-    /// waiter keeps its place in the queue, unless it waits for more than there are now.
+    /// waiter keeps its position in the queue, unless it waits for more than there are now.
     /// Returns: how many are out.
     /// Throws: error.
     /// Round trips: one.
     std::int64_t resize(std::int64_t limit) { return core_->resize(limit); }
+    /// Returns: 0 where it failed.
+    std::int64_t resize(std::int64_t limit, std::error_code& ec) noexcept {
+        return detail::without_throwing(ec, [&] { return core_->resize(limit); });
+    }
 
     std::int64_t limit() const noexcept { return core_->limit(); }
 

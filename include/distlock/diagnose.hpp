@@ -75,8 +75,8 @@ void try_to_subscribe(C& c, examination& asked) {
 /// key that begins with `options.prefix`.
 /// Returns: the findings. What the server refuses to say is severity::unknown; that it cannot be reached, does not answer, or refuses
 /// the password is one finding, severity::problem.
-/// Throws: std::bad_alloc; error(errc::invalid_name): no name that can have keys beside it, and is 41 bytes longer, can begin with
-/// that prefix; error(errc::no_entropy).
+/// Throws: std::bad_alloc; error(errc::invalid_name) for a prefix longer than 4055 bytes, or one with a '}' but no `{hash tag}`;
+/// error(errc::no_entropy).
 /// Round trips: three at most over a connection with pipelines, else one for each of some fifty questions; and one for the
 /// subscription, which is waited for as long as two commands. A server that does not answer is asked nothing more.
 template <connection Conn>

@@ -14,6 +14,7 @@
 
 #include <distlock/base/error.hpp>
 #include <distlock/detail/printable.hpp>
+#include <distlock/detail/without_throwing.hpp>
 #include <distlock/net/connection.hpp>
 #include <distlock/wire/dialect.hpp>
 #include <distlock/wire/family_inspector.hpp>
@@ -42,19 +43,6 @@ template <class Inspector, connection Conn>
 bool force_release(Conn& c, const Inspector& about) {
     const reply answer = distlock::execute(c, about.force_release());
     return must_say(about.read_force_release(answer), answer, "force_release ", about.name());
-}
-
-template <class Ask>
-auto without_throwing(std::error_code& ec, Ask ask) noexcept -> decltype(ask()) {
-    ec.clear();
-    try {
-        return ask();
-    } catch (const std::system_error& e) {
-        ec = e.code();
-    } catch (...) {
-        ec = std::make_error_code(std::errc::not_enough_memory);
-    }
-    return {};
 }
 
 }  // namespace detail

@@ -5,7 +5,7 @@
 //     leader_election(Conn&, std::string name, election_options = {}, std::shared_ptr<election_observer> = {});
 //     void run(std::stop_token, work);                 // work(const leadership&), again and again
 //     std::uint64_t term() const noexcept;             // of this object's leadership; 0: it does not lead
-//     std::optional<leader_report> leader() const;     // whoever leads
+//     std::optional<leader_report> leader() const;     // whoever leads; or with a std::error_code&
 //   };
 //   class leadership { lost(), term() };
 //   class election_observer { started(term), stopped(term, why), failed(why) };
@@ -29,6 +29,7 @@
 #include <distlock/base/owner.hpp>
 #include <distlock/detail/concat.hpp>
 #include <distlock/detail/system.hpp>
+#include <distlock/detail/without_throwing.hpp>
 #include <distlock/inspect.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/net/connection.hpp>
@@ -38,8 +39,8 @@ namespace distlock {
 
 /// An aggregate for designated initialisers: `election_options{.identity = "worker 7"}`.
 struct election_options {
-    /// What leader() says of this candidate, beside host and process id: any text of up to 256 bytes. Empty: it says nothing, neither
-    /// of these.
+    /// What leader() says of this candidate, beside host and process id: any text of up to 256 bytes. Empty: leader()
+    /// returns an empty identity and host, and process id 0.
     owner_label identity = "candidate";
 
     /// How long nobody leads after a leader died, at most. As lock_options::lease.
@@ -53,13 +54,14 @@ enum class stop_reason {
 };
 
 /// What a candidate is told, on the thread that runs it, in order: never `stopped` without `started` before it. term() of the election
-/// says so already. What it throws ends the program.
+/// has changed by then. What it throws ends the program.
 class election_observer {
   public:
     virtual ~election_observer() = default;
     virtual void started(std::uint64_t /*term*/) noexcept {}
     virtual void stopped(std::uint64_t /*term*/, stop_reason) noexcept {}
-    /// The server was not reached, or refused, for lock_options::patience: the candidate stands again.
+    /// An attempt failed: after 2 s where the server is unreachable, loading or silent, at once where it refuses. The candidate
+    /// stands again, 100 ms later.
     virtual void failed(std::error_code) noexcept {}
 };
 
@@ -98,6 +100,9 @@ struct leader_report {
 template <connection Conn, class Clock = clock>
 class leader_election {
   public:
+    using connection_type = Conn;
+    using clock_type = Clock;
+
     /// Effects: none on the server.
     /// Throws: error with errc::invalid_name, errc::invalid_lease or errc::invalid_option.
     leader_election(Conn& connection, std::string name, const election_options& options = {},
@@ -107,13 +112,16 @@ class leader_election {
           observer_(std::move(observer)) {}
     leader_election(const leader_election&) = delete;
     leader_election& operator=(const leader_election&) = delete;
+    /// Preconditions: no thread is in a member function.
+    ~leader_election() = default;
 
     /// Effects: until `stop` is requested: waits to lead, in order; calls `work(const leadership&)` on this thread; gives the leadership
     /// up when that returns, also after a loss; and waits again, behind all others where waiters are queued (subscribing_connection).
-    /// `work` should return soon after lost(), or a stop request, which it must look for itself. Trouble with the server is told to
-    /// the observer and ridden out, however long.
-    /// Throws: what `work` throws; error where trying again does not help: a wrong key, a refused password or permission, a call from
-    /// a child after fork().
+    /// `work` should return soon after lost(), or a stop request, which it must look for itself. Told to the observer and ridden out,
+    /// however long, are errc::unreachable, no_reply, unavailable, read_only, out_of_memory, writes_refused, protocol_error,
+    /// lease_expired, no_thread, no_entropy and tls_failed.
+    /// Throws: what `work` throws; every other error, as a wrong key, a refused password or permission, or a call from a child after
+    /// fork(); std::bad_alloc.
     template <std::invocable<const leadership&> Work>
     void run(std::stop_token stop, Work work) {
         while (!stop.stop_requested()) {
@@ -135,9 +143,12 @@ class leader_election {
     /// Returns: the term in which this object leads; 0 when it does not, or has lost it.
     std::uint64_t term() const noexcept { return mutex_.owns_lock() ? term_.load() : 0; }
 
-    /// Returns: who leads; none: nobody.
+    /// Returns: who leads; none: nobody, or with `ec` that it failed.
     /// Throws: error. Round trips: one.
-    std::optional<leader_report> leader() const {
+    [[nodiscard]] std::optional<leader_report> leader(std::error_code& ec) const noexcept {
+        return detail::without_throwing(ec, [&] { return leader(); });
+    }
+    [[nodiscard]] std::optional<leader_report> leader() const {
         const lock_report seen = distlock::inspect(connection_, mutex_.name());
         if (!seen.holder) return std::nullopt;
         leader_report told{

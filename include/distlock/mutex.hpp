@@ -131,7 +131,8 @@ class mutex {
     /// the server and was not answered yet, waits for that answer, for as long as a command may take.
     /// Returns: whether the lock was taken; false only when somebody else has it.
     /// Throws: error.
-    /// Round trips: one; two when the lock was found taken.
+    /// Round trips: one; two when the lock was found taken. While a posted release of this object is not confirmed, up to two more
+    /// for that and two to try again.
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock() {
         return try_lock(std::stop_token{});
     }
@@ -189,15 +190,15 @@ class mutex {
     /// Effects: if the lock is still ours, hands it to the next waiter, or frees it. Another owner's lock is
     /// never touched. With release_mode::posted, over a posting_connection and while the lease lasts, it does
     /// not wait for the answer, which is read later; the release is repeated in the background if need be.
-    /// The object's next request follows it. Before lock_options::hold_at_least is over, the background does it
-    /// then, though the mutex be gone. It ends the calling thread's acquisition; if that has none, one that was
+    /// The object's next request follows it. An unlock() before lock_options::hold_at_least is over leaves the
+    /// release to the background, which sends it then, even after the mutex was destroyed. It ends the calling thread's acquisition; if that has none, one that was
     /// lost and not unlocked yet; else the present one, of another thread.
     /// Postconditions: that acquisition is over for this object, whatever the outcome.
     /// Returns: what happened; may be ignored. After `unreachable` and `refused` the release is retried in
     /// the background until the lease is over; see residual(). Retrying ends, after one last try, with the
     /// connection, or with its last mutex if it is no service_hosting_connection.
     /// Round trips: none if posted or passed on to another thread of this object. Else one, or two if the
-    /// answer is lost. It does not wait for a renewal that is on its way.
+    /// answer is lost or the server refuses. It does not wait for a renewal that is on its way.
     release_outcome unlock() noexcept { return core_->unlock(); }
 
     /// Returns: whether a lock is held through this object and not lost. To a thread that lost the lock and
@@ -285,6 +286,7 @@ class mutex {
     result acquire_guarded(const std::stop_token& stop) {
         return throw_on_error(core_->acquire(clock::time_point::max(), {.guarded = true}, stop));
     }
+    result adopt() noexcept { return core_->adopt(); }
     void end_guarded(std::uint64_t serial) noexcept { core_->unlock(serial); }
     void undo(std::uint64_t serial = 0) noexcept { core_->undo(serial); }
     result acquire(time_point until, const manner& how, const std::stop_token& stop) {

@@ -156,6 +156,12 @@ class recursive_mutex {
     result acquire_guarded(const std::stop_token& stop) {
         return base::throw_on_error(acquire(time_point::max(), {}, stop));
     }
+    result adopt() noexcept {
+        if (mutex_.core_->in_forked_child()) return {};
+        const std::lock_guard guard(state_);
+        const auto mine = find();
+        return mine == holds_.end() ? result{} : result{.serial = mine->serial, .fence = mine->fence};
+    }
     void end_guarded(std::uint64_t) noexcept { unlock(); }
     void undo(std::uint64_t = 0) noexcept {
         leave([this](std::uint64_t last) {
@@ -240,5 +246,12 @@ class recursive_mutex {
     mutable std::mutex state_;
     std::vector<holds> holds_;
 };
+
+template <connection Conn>
+recursive_mutex(Conn&, std::string) -> recursive_mutex<Conn>;
+template <connection Conn>
+recursive_mutex(Conn&, std::string, lock_options) -> recursive_mutex<Conn>;
+template <connection Conn>
+recursive_mutex(Conn&, std::string, lock_options, std::shared_ptr<lease_observer>) -> recursive_mutex<Conn>;
 
 }  // namespace distlock

@@ -4,6 +4,7 @@
 //   class scoped_lock {
 //     explicit scoped_lock(Mutexes&...);                     // waits
 //     scoped_lock(Mutexes&..., std::stop_token);             // until stopped; the types of up to four are deduced
+//     scoped_lock(std::adopt_lock_t, Mutexes&...) noexcept;  // the calling thread has them
 //     scoped_lock(scoped_lock&&) noexcept;  scoped_lock& operator=(scoped_lock&&) noexcept;
 //     ~scoped_lock();                                        // releases; never throws
 //     bool owns_lock() const noexcept;
@@ -20,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -59,6 +61,10 @@ struct guard_access {
         return m.acquire_guarded(stop);
     }
     template <class M>
+    static auto adopt(M& m) noexcept {
+        return m.adopt();
+    }
+    template <class M>
     static std::stop_token lost(const M& m, std::uint64_t serial) {
         return m.core().lost(serial);
     }
@@ -77,6 +83,10 @@ struct guard_access {
     template <class M>
     static auto lock_shared(M& m, const std::stop_token& stop) {
         return m.acquire_shared_guarded(stop);
+    }
+    template <class M>
+    static auto adopt_shared(M& m) noexcept {
+        return m.adopt_shared();
     }
     template <class M>
     static void unlock_shared(M& m, std::uint64_t serial) noexcept {
@@ -125,6 +135,20 @@ class scoped_lock {
                                                                             std::stop_token stop)
         : mutexes_(&mutexes...) {
         lock(stop);
+    }
+
+    /// Preconditions: the mutexes outlive the guard; the calling thread has locked them, and no guard has them.
+    /// Effects: the guard releases them. One that was lost before is not held: see owns_lock().
+    [[nodiscard("an unnamed guard releases the lock at once")]] scoped_lock(std::adopt_lock_t,
+                                                                            Mutexes&... mutexes) noexcept
+        : mutexes_(&mutexes...) {
+        for (std::size_t i = 0; i < count; ++i) {
+            nth(i, [](auto& m, std::uint64_t& serial, std::uint64_t& fence) {
+                const auto has = detail::guard_access::adopt(m);
+                serial = has.serial;
+                fence = has.fence;
+            });
+        }
     }
 
     scoped_lock(scoped_lock&& other) noexcept
@@ -312,5 +336,7 @@ template <class M1, class M2, class M3, class M4>
 scoped_lock(M1&, M2&, M3&, M4&, std::stop_token) -> scoped_lock<M1, M2, M3, M4>;
 template <class... Mutexes>
 scoped_lock(Mutexes&...) -> scoped_lock<Mutexes...>;
+template <class... Mutexes>
+scoped_lock(std::adopt_lock_t, Mutexes&...) -> scoped_lock<Mutexes...>;
 
 }  // namespace distlock

@@ -12,6 +12,7 @@
 //     bool try_upgrade();                         // from reading to writing, if nobody else reads
 //     time_point shared_until() const noexcept;   // of the calling thread
 //     std::stop_token shared_lost() const;        // the same
+//     std::uint64_t shared_fencing_token() const noexcept;   // the same
 //   };
 //
 // The four that take the lock also accept, as last arguments, a std::stop_token, a std::error_code&, or both
@@ -51,7 +52,7 @@ namespace distlock {
 /// keeps writers out until its own lease ends, however many others read.
 ///
 /// The readers of one object that come together have one grant for all: a thousand threads cost the server what one costs. They
-/// share it for lock_options::local_budget, or until a writer of this object waits; who comes then asks the server anew.
+/// share it for lock_options::local_budget, or until a writer of this object waits; a reader that comes then asks the server anew.
 ///
 /// It meets the standard's SharedTimedLockable requirements: std::shared_lock, std::unique_lock, std::scoped_lock work, and so do
 /// distlock::scoped_lock, which locks it for writing, and distlock::shared_scoped_lock. As with std::shared_mutex, a thread that has
@@ -95,6 +96,7 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// Effects: tries once, without waiting for another owner.
     /// Returns: whether the lock was taken; false only when a writer has it, or waits for it.
     /// Throws: error.
+    /// Round trips: as mutex::try_lock(). None where other readers of this object have just entered.
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_shared() {
         return try_lock_shared(std::stop_token{});
     }
@@ -150,7 +152,7 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
         return base::as_error_code(ec, [&] { return acquire_until(deadline, stop); });
     }
 
-    /// Effects: this thread reads no more. The last reader of a grant gives it back, and who waits for that is handed the lock.
+    /// Effects: this thread reads no more. The last reader of a grant gives it back, and a waiter is handed the lock.
     /// Returns: `released`, or what mutex::unlock() says, of the last reader; `expired` after a loss; `not_held` when the
     /// thread does not read: nothing was sent.
     release_outcome unlock_shared() noexcept { return readers_.unlock_shared(); }
@@ -178,7 +180,7 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// thread of this object waits to write.
     /// Postconditions: where it throws, the thread has neither.
     /// Throws: error.
-    /// Round trips: one, unless another thread of this object reads.
+    /// Round trips: one; none where another thread of this object reads.
     [[nodiscard("unless the result is true, the lock is only read under")]] bool try_upgrade() {
         return base::try_result(readers_.try_upgrade({}));
     }
@@ -194,6 +196,10 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// a stopped one. Readers that have one grant together have one token: it may be stopped later than this one read.
     /// Throws: error(errc::no_thread), std::bad_alloc, on the first call for a grant.
     std::stop_token shared_lost() const { return readers_.shared_lost(); }
+
+    /// Returns: the fencing token of the last writer before the calling thread began to read, also after a loss; 0 if it does not
+    /// read, or without lock_options::fencing.
+    std::uint64_t shared_fencing_token() const noexcept { return readers_.shared_fence(); }
 
   private:
     friend detail::guard_access;
@@ -216,6 +222,7 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
         return base::throw_on_error(
             readers_.acquire_shared(time_point::max(), manner{.guarded = true}, stop));
     }
+    result adopt_shared() noexcept { return readers_.adopt_shared(); }
     engine::shared_core& readers() const noexcept { return readers_; }
 
     engine::shared_core& readers_;  // the base has it

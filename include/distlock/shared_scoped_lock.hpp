@@ -4,6 +4,7 @@
 //   class shared_scoped_lock {
 //     explicit shared_scoped_lock(Mutex&);                        // waits
 //     shared_scoped_lock(Mutex&, std::stop_token);                // until stopped
+//     shared_scoped_lock(std::adopt_lock_t, Mutex&) noexcept;     // the calling thread reads
 //     shared_scoped_lock(shared_scoped_lock&&) noexcept;  shared_scoped_lock& operator=(shared_scoped_lock&&) noexcept;
 //     ~shared_scoped_lock();                                      // reads no more; never throws
 //     bool owns_lock() const noexcept;
@@ -17,6 +18,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -27,7 +29,7 @@
 
 namespace distlock {
 
-/// Ends what it began, and nothing else, on whatever thread.
+/// A guard releases only the read it acquired, on whatever thread it ends: if that lease was lost, its destructor releases nothing.
 template <class Mutex>
 class shared_scoped_lock {
   public:
@@ -38,6 +40,7 @@ class shared_scoped_lock {
     /// Effects: waits for its turn to read.
     /// Postconditions: owns_lock().
     /// Throws: error: what shared_mutex::lock_shared throws, errc::cancelled when `stop` is requested.
+    /// Round trips: as shared_mutex::lock_shared().
     [[nodiscard("an unnamed guard releases the lock at once")]] explicit shared_scoped_lock(Mutex& mutex)
         : shared_scoped_lock(mutex, std::stop_token{}) {}
     [[nodiscard("an unnamed guard releases the lock at once")]] shared_scoped_lock(Mutex& mutex,
@@ -46,6 +49,16 @@ class shared_scoped_lock {
         const auto got = detail::guard_access::lock_shared(mutex, stop);
         serial_ = got.serial;
         fence_ = got.fence;
+    }
+
+    /// Preconditions: the mutex outlives the guard; the calling thread reads, and no guard has that.
+    /// Effects: the guard ends that. A read that was lost before is not held: see owns_lock().
+    [[nodiscard("an unnamed guard releases the lock at once")]] shared_scoped_lock(std::adopt_lock_t,
+                                                                                   Mutex& mutex) noexcept
+        : mutex_(&mutex) {
+        const auto has = detail::guard_access::adopt_shared(mutex);
+        serial_ = has.serial;
+        fence_ = has.fence;
     }
 
     shared_scoped_lock(shared_scoped_lock&& other) noexcept
@@ -102,5 +115,12 @@ class shared_scoped_lock {
     std::uint64_t serial_ = 0;  // 0: none
     std::uint64_t fence_ = 0;
 };
+
+template <class M>
+shared_scoped_lock(M&) -> shared_scoped_lock<M>;
+template <class M>
+shared_scoped_lock(M&, std::stop_token) -> shared_scoped_lock<M>;
+template <class M>
+shared_scoped_lock(std::adopt_lock_t, M&) -> shared_scoped_lock<M>;
 
 }  // namespace distlock

@@ -77,6 +77,46 @@ TEST_CASE("the name of a master is taken up to its length and not beyond") {
     CHECK_THAT(refusal("redis+sentinel://h/" + name + "m"), contains_text("the name of the master"));
 }
 
+TEST_CASE("a URI of Sentinels that was filled in by hand is checked as one that was read") {
+    const auto good = parse_sentinel_uri("redis+sentinel://s1,s2:7/m?db=2&sentinel_password=p");
+    CHECK_NOTHROW(distlock::check_uri(good));
+    const auto said = [&](auto change) {
+        auto bad = good;
+        change(bad);
+        try {
+            distlock::check_uri(bad);
+        } catch (const distlock::error& e) {
+            CHECK(e.code() == distlock::errc::invalid_uri);
+            return std::string(e.what());
+        }
+        return std::string();
+    };
+    CHECK_THAT(said([](auto& u) { u.sentinels.clear(); }), contains_text("no Sentinel"));
+    CHECK_THAT(said([](auto& u) { u.sentinels.push_back(u.sentinels.front()); }),
+               contains_text("named twice"));
+    CHECK_THAT(said([](auto& u) { u.sentinels.assign(33, u.sentinels.front()); }),
+               contains_text("more than 32"));
+    CHECK_THAT(said([](auto& u) { u.sentinels.front().host.clear(); }), contains_text("host"));
+    CHECK_THAT(said([](auto& u) { u.sentinels.back().password = "q"; }), contains_text("differ"));
+    CHECK_THAT(said([](auto& u) {
+                   for (auto& one : u.sentinels) one.database = 1;
+               }),
+               contains_text("no databases"));
+    CHECK_THAT(said([](auto& u) { u.master.scheme = distlock::uri_scheme::tls; }), contains_text("TLS"));
+    CHECK_THAT(said([](auto& u) {
+                   u.sentinels.front().scheme = distlock::uri_scheme::unix_socket;
+                   u.sentinels.front().path = "/s";
+                   u.sentinels.front().host.clear();
+               }),
+               contains_text("unix socket"));
+    CHECK_THAT(said([](auto& u) { u.master_name.clear(); }), contains_text("name of the master"));
+    CHECK_THAT(said([](auto& u) { u.master.command_timeout = {}; }), contains_text("time-out"));
+    auto nowhere = good;
+    nowhere.master.host.clear();
+    nowhere.master.port = 0;
+    CHECK_NOTHROW(distlock::check_uri(nowhere));
+}
+
 TEST_CASE("what is shown of a URI of Sentinels holds no password") {
     CHECK(
         redacted(parse_sentinel_uri("redis+sentinel://wor%20ker:secret@s1,[::1]:7001/m?db=2&sentinel_user=a&"

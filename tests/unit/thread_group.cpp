@@ -30,7 +30,7 @@ TEST_CASE("joining a thread group waits for all its threads") {
     }
     group->join();
     CHECK(over == 20);
-    CHECK(eventually([&] { return thread_count() == before; }));  // the system counts them a little longer
+    CHECK(eventually([&] { return thread_count() <= before; }));  // the system counts them a little longer
 }
 
 TEST_CASE("a thread group tells its threads from others") {
@@ -81,7 +81,7 @@ TEST_CASE("threads of a group that came to their end are joined meanwhile") {
         group->start([&] { over = true; });
         REQUIRE(eventually([&] { return over.load(); }));
     }
-    CHECK(eventually([&] { return thread_count() == before; }));
+    CHECK(eventually([&] { return thread_count() <= before; }));
     group->join();
 }
 

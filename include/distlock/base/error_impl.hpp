@@ -17,14 +17,16 @@ namespace detail {
 [[gnu::cold]] constexpr const char* text_of(errc code) noexcept {
     switch (code) {
         case errc::invalid_name:
-            return "the lock name cannot be used; give a name of 1 to 4096 bytes";
+            return "the lock name cannot be used; give another one, of 1 to 4096 bytes";
         case errc::invalid_lease:
             return "the lease cannot be used; give one from 10 ms to 24 h, longer than the command "
                    "time-out";
         case errc::invalid_option:
-            return "an option has a value that cannot be used; give one that is in its range";
+            return "an option cannot be used; give a value that can be, or leave it out";
         case errc::invalid_uri:
-            return "the URI cannot be used; write redis://user:password@host:port/database";
+            return "the URI cannot be used; write redis:// or rediss://, with +sentinel or +cluster for "
+                   "those, or "
+                   "unix://";
         case errc::wrong_process:
             return "this lock belongs to the parent process; after fork() make connections and locks "
                    "anew";
@@ -35,8 +37,8 @@ namespace detail {
         case errc::unreachable:
             return "the server cannot be reached; check that it runs and that host and port are right";
         case errc::no_reply:
-            return "the server did not answer in time; what was sent may have been applied and ends with "
-                   "its lease";
+            return "no answer in time, what was sent may have been applied and ends with its lease; look at "
+                   "server and network";
         case errc::protocol_error:
             return "the answer makes no sense; check that this is a Redis or Valkey server";
         case errc::reply_too_large:
@@ -62,8 +64,8 @@ namespace detail {
             return "the key, or one beside it, is of another type than a lock's; use another name or remove "
                    "the key";
         case errc::wrong_node:
-            return "this cluster node does not own the key; use a cluster_connection, or a name with a {hash "
-                   "tag}";
+            return "this cluster node does not own the keys; use a cluster_connection, and for CROSSSLOT a "
+                   "{hash tag}";
         case errc::unsupported_command:
             return "the server does not know or allow a command that locks need; enable it or use "
                    "another server";
@@ -79,11 +81,11 @@ namespace detail {
                    "owner or "
                    "remove the key";
         case errc::no_server:
-            return "no private server could be started; install one (apt-get install redis-server)";
+            return "no private server could be started; install one (apt-get install redis-server), or free "
+                   "its "
+                   "port";
         case errc::no_thread:
-            return "no thread could be started to watch the lease; raise the limit of threads, or set "
-                   "renew "
-                   "to false";
+            return "no thread could be started to watch the lease; raise the limit of threads of this user";
         case errc::not_replicated:
             return "too few replicas acknowledged the lock, so it was released; look at their lag, or lower "
                    "replicas";

@@ -48,8 +48,10 @@ class key {
                                                      name_.size(), " bytes"});
         }
         if (looks_like_sibling(name_)) {
-            detail::throw_error(errc::invalid_name, {"the lock name ", detail::printable(name_, 100),
-                                                     " ends like a key the library keeps beside a lock"});
+            detail::throw_error(errc::invalid_name,
+                                {"the lock name ", detail::printable(name_, 100),
+                                 " ends like a key that stands beside a lock; give one that does not end "
+                                 "in :distlock:<word>"});
         }
     }
 
@@ -70,7 +72,8 @@ class key {
         if (!may_have_siblings()) {
             detail::throw_error(errc::invalid_name,
                                 {"the lock name ", detail::printable(name_, 100),
-                                 " has a '}' but no {hash tag}, so no second key can share its slot"});
+                                 " has a '}' but no {hash tag}, so no second key can share its slot; write "
+                                 "{tag}name, or leave the '}' out"});
         }
         return detail::concat({"{", name_, "}", plain_mark, kind});
     }

@@ -39,7 +39,8 @@ struct lock_options {
     /// next lock() of the same object waits like everybody's. So a job that each process of a fleet tries once a minute is done
     /// once a minute: try_lock() with 40 s here. For so long the background renews the lease, also when the mutex is gone. When the
     /// process or the connection ends earlier, the key is left to its lease: `lease` is how long others are kept out then, so let it
-    /// be as long as this. A lock that was taken in vain, since others could not be had with it, is not kept. At most `max_hold`, where
+    /// be as long as this. A lock that scoped_lock or try_lock_for gives back, because another of the set could not be taken, is
+    /// released at once. At most `max_hold`, where
     /// that is given, and at most `lease`, where it is not renewed. In whole milliseconds, rounded down. Zero:
     /// none.
     time_span hold_at_least = {};
@@ -72,7 +73,7 @@ struct lock_options {
 
     /// How long the threads that share a mutex object may pass the lock on among themselves before it is handed to the next
     /// process. Zero: never, and never with `hold_at_least`. 0 ms to 1 h. A dialect that polls hands it to nobody: it is free for a
-    /// moment then, and a waiter elsewhere gets it when it happens to look.
+    /// moment then, and a waiter elsewhere gets it at its next poll.
     time_span local_budget = std::chrono::milliseconds{5};
 
     /// How many replicas must have a grant, a hand-over or a renewal before it counts: WAIT goes behind the write. Where fewer
@@ -82,8 +83,8 @@ struct lock_options {
     /// round trip more, and so does one that is taken while others wait.
     int replicas = 0;
 
-    /// How long the server waits for them, to a tenth of a second. At least 1 ms; no longer than a sixth of the lease, and over a
-    /// connection without execute_acknowledged() half of its command time-out.
+    /// How long the server waits for them, to a tenth of a second. Less than 1 ms is refused; more than a sixth of the lease counts
+    /// as that, and over a connection without execute_acknowledged() more than half of its command time-out as that.
     time_span replica_timeout = std::chrono::milliseconds{100};
 };
 

@@ -208,7 +208,7 @@ lock_core::result acquire_all(std::span<joint_member*> members, clock::time_poin
         if (members.front()->now() >= until)
             return {.cause = errc::lease_expired,
                     .detail = "lock " + distlock::detail::printable(members.front()->name(), 100) +
-                              ": its lease ran out while others were waited for"};
+                              ": its lease ran out while others were waited for, and none is held"};
     }
 }
 #ifdef DISTLOCK_SEPARATE_COMPILATION

@@ -60,6 +60,10 @@ class lock_core {
     /// Throws: error(errc::no_entropy), error(errc::no_thread), std::bad_alloc; nothing is held then.
     virtual result acquire(clock::time_point until, manner how, const std::stop_token& stop) = 0;
 
+    /// Effects: a guard ends what the calling thread has acquired without one, by its serial.
+    /// Returns: that; no serial where it was lost, or was not there.
+    virtual result adopt() noexcept = 0;
+
     /// As mutex::unlock().
     virtual release_outcome unlock() noexcept = 0;
     /// Effects: ends that acquisition and no other.

@@ -99,6 +99,12 @@ class lock_object final : public lock_core, background_task, deadline {
     }
     any_connection& connection() const noexcept override { return io_->connection(); }
 
+    result adopt() noexcept override {
+        if (in_forked_child()) return {};
+        const distlock::detail::annotated_lock guard(mutex_);
+        const auto by = threads_.adopt(std::this_thread::get_id());
+        return {.serial = by.serial, .fence = by.fence};
+    }
     release_outcome unlock() noexcept override { return end_mine(usage::used); }
     release_outcome unlock(std::uint64_t serial) noexcept override { return end_of(serial, usage::used); }
     void undo(std::uint64_t serial) noexcept override {
@@ -215,14 +221,15 @@ class lock_object final : public lock_core, background_task, deadline {
 
     [[gnu::noinline, gnu::cold]] result failed(errc cause, std::string_view trouble = {}) const {
         return {.cause = cause,
-                .detail = distlock::detail::concat({"lock ", distlock::detail::printable(name(), 100),
-                                                    trouble.empty() ? "" : ": ",
-                                                    distlock::detail::printable(trouble)})};
+                .detail = distlock::detail::concat(
+                    {dialect_->noun(), " ", distlock::detail::printable(name(), 100),
+                     trouble.empty() ? "" : ": ", distlock::detail::printable(trouble)})};
     }
 
     [[gnu::noinline, gnu::cold]] error no_thread(const std::system_error& why) const {
-        return {errc::no_thread, distlock::detail::concat(
-                                     {"lock ", distlock::detail::printable(name(), 100), ": ", why.what()})};
+        return {errc::no_thread,
+                distlock::detail::concat(
+                    {dialect_->noun(), " ", distlock::detail::printable(name(), 100), ": ", why.what()})};
     }
 
     [[gnu::noinline]] bool has(std::uint64_t serial) const noexcept DISTLOCK_REQUIRES(mutex_) {

@@ -145,6 +145,15 @@ class mutex_state {
         if (!mine && (stale_unlocks_.consume(me) || stale_unlocks_.contains(me))) return unlocking::too_late;
         return held_ ? unlocking::ends : unlocking::not_held;
     }
+    /// Effects: a guard ends what the thread has; what it lost before, nobody needs to end any more.
+    /// Returns: by whom that is held; a serial of 0: the thread has none that no guard ends.
+    [[gnu::cold]] holder adopt(std::thread::id me) noexcept {
+        if (!held_ || held_->held_by().thread != me) {
+            stale_unlocks_.consume(me);
+            return {};
+        }
+        return held_->held_by().guarded ? holder{} : held_->adopt();
+    }
     /// Effects: the guard of an acquisition that is not the present one has ended.
     void unlocked_too_late(std::uint64_t serial) noexcept { stale_unlocks_.consume(serial); }
 

@@ -173,7 +173,8 @@ class permit_pool final : public permit_core {
     }
     lock_core::result wrong_number(std::int64_t n, std::int64_t limit) const {
         auto told = failed(errc::invalid_option);
-        told.detail += ": " + std::to_string(n) + " permits of " + std::to_string(limit);
+        told.detail +=
+            ": " + std::to_string(n) + " permits were asked for, and there are " + std::to_string(limit);
         return told;
     }
 

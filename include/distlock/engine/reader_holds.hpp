@@ -5,6 +5,7 @@
 //     void make_room(std::size_t more);              // may throw
 //     void add(const hold&) noexcept;
 //     const hold* find(std::uint64_t serial) const noexcept;
+//     void adopt(const hold&) noexcept;
 //     void remove(const hold&) noexcept;
 //     std::size_t size() const noexcept;
 //   };
@@ -69,6 +70,12 @@ class reader_holds {
             if (one.serial == serial) return &one;
         }
         return nullptr;
+    }
+
+    /// `which`: as find() has returned it.
+    /// Effects: a guard ends it.
+    void adopt(const hold& which) noexcept {
+        slots_[static_cast<std::size_t>(&which - slots_.data())].guarded = true;
     }
 
     /// `which`: as find() has returned it.

@@ -25,6 +25,9 @@ class shared_core : public lock_core {
     /// Throws: as acquire().
     virtual result acquire_shared(clock::time_point until, manner how, const std::stop_token& stop) = 0;
 
+    /// As adopt(), of a reader.
+    virtual result adopt_shared() noexcept = 0;
+
     /// As shared_mutex::unlock_shared().
     virtual release_outcome unlock_shared(std::uint64_t serial = 0) noexcept = 0;
     /// As undo(): the reader has not read.
@@ -36,6 +39,7 @@ class shared_core : public lock_core {
 
     virtual clock::time_point shared_until(std::uint64_t serial = 0) const noexcept = 0;
     virtual std::stop_token shared_lost(std::uint64_t serial = 0) const = 0;
+    virtual std::uint64_t shared_fence() const noexcept = 0;
 };
 
 /// Throws: as lock_core_of().

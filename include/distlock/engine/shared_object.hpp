@@ -93,6 +93,16 @@ class shared_object final : public shared_core {
         return ask_after_releases(writers, nullptr, how, stop, [&] { return enter_batch(until, how, stop); });
     }
 
+    result adopt() noexcept override { return writers_->adopt(); }
+    result adopt_shared() noexcept override {
+        if (in_forked_child()) return {};
+        const guard here(mutex_);
+        const auto* const mine = holds_.find(0);
+        if (mine == nullptr || mine->guarded) return {};
+        holds_.adopt(*mine);
+        return {.serial = mine->serial, .fence = mine->in->fence};
+    }
+
     release_outcome unlock_shared(std::uint64_t serial) noexcept override {
         return leave_batch(serial, true);
     }
@@ -174,6 +184,12 @@ class shared_object final : public shared_core {
         if (mine == nullptr) return distlock::detail::stopped_token();
         const batch& in = *mine->in;
         return in.core->lost(in.serial);
+    }
+    std::uint64_t shared_fence() const noexcept override {
+        if (in_forked_child()) return 0;
+        const guard here(mutex_);
+        const auto* const mine = holds_.find(0);
+        return mine != nullptr ? mine->in->fence : 0;
     }
 
   private:

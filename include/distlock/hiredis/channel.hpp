@@ -1,9 +1,8 @@
-// One conversation with a server: a socket, its parser, its TLS session. How it is opened: handshake.hpp.
+// One conversation with a server: commands and their replies over a stream. How it is opened: handshake.hpp.
 #pragma once
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -19,9 +18,10 @@
 #include <distlock/detail/function_ref.hpp>
 #include <distlock/detail/leaked_in_child.hpp>
 #include <distlock/detail/stop_token.hpp>
+#include <distlock/hiredis/byte_stream.hpp>
 #include <distlock/hiredis/posted_replies.hpp>
 #include <distlock/hiredis/reply_reader.hpp>
-#include <distlock/hiredis/secure.hpp>
+#include <distlock/hiredis/request.hpp>
 #include <distlock/hiredis/socket.hpp>
 #include <distlock/net/receipt.hpp>
 #include <distlock/wire/command.hpp>
@@ -42,16 +42,16 @@ class channel {
     [[gnu::cold]] ~channel() {
         if (on_end_.here()) on_end_.get().reset();  // it uses the socket
         const bool drops = (broken_ || left_) && !posted_.in_forked_child();
-        if (drops && posted_.unconfirmed() == 0) socket_.abort();
+        if (drops && posted_.unconfirmed() == 0) stream_.socket().abort();
     }
 
     /// Effects: from when `ended` is requested on the stream is over, whoever uses it.
     [[gnu::cold]] void end_with(const std::stop_token& ended) {
-        on_end_.get().emplace(ended, shutter{socket_});
+        on_end_.get().emplace(ended, shutter{stream_.socket()});
     }
 
     /// Effects: ends the waits of the thread that uses it: the stream is over. From any thread.
-    void shut_down() noexcept { socket_.shut_down(); }
+    void shut_down() noexcept { stream_.socket().shut_down(); }
 
     /// Effects: sends `cmd` and waits for its reply until `deadline`, or until its stop request.
     reply run(const command& cmd, clock::time_point deadline) {
@@ -135,9 +135,9 @@ class channel {
         std::string_view bytes;
         for (;;) {
             if (auto said = reader_.next()) return said;
-            if (session_over_) return session_lost();
+            if (stream_.over()) return session_lost();
             if (reader_.failure() == errc{}) {
-                ended_ = socket_.receive(buffer, bytes, deadline, stop_fd);
+                ended_ = stream_.receive(buffer, bytes, deadline, stop_fd);
                 if (ended_ == io::timed_out || ended_ == io::stopped) return std::nullopt;
             }
             auto failure = take_received(bytes, deadline);
@@ -148,7 +148,7 @@ class channel {
     }
 
     /// Returns: what poll() can wait for before listen().
-    int fd() const noexcept { return socket_.fd(); }
+    int fd() const noexcept { return stream_.socket().fd(); }
 
     enum class state { ready, owing, over };
 
@@ -191,7 +191,7 @@ class channel {
         256;                                   // unread replies that pile up stop the server's writing
     static constexpr int max_late_reads = 64;  // a megabyte
 
-    explicit channel(stream_socket socket) : socket_(std::move(socket)) {}
+    explicit channel(stream_socket socket) : stream_(std::move(socket)) {}
 
     reply until_stopped(const std::stop_token* stop, function_ref<reply()> run) {
         if (stop == nullptr) return run();
@@ -202,7 +202,7 @@ class channel {
         {
             const std::stop_callback on_stop(*stop, [&]() noexcept {
                 stopped = true;
-                socket_.shut_down();
+                stream_.socket().shut_down();
             });
             answer = run();
         }
@@ -216,7 +216,7 @@ class channel {
     reply run_whole(std::span<const command> commands, std::span<reply> replies, clock::time_point deadline,
                     extent& done) {
         plain_.clear();
-        for (const command& one : commands) encode(one);
+        for (const command& one : commands) append_request(plain_, one);
         std::size_t sent = 0;
         const io outcome = hand_over(deadline, sent);
         if (outcome == io::done) {
@@ -236,7 +236,7 @@ class channel {
     // Returns: what failed, if anything did.
     [[gnu::noinline]] std::optional<reply> send(const command& cmd, clock::time_point deadline) {
         plain_.clear();
-        encode(cmd);
+        append_request(plain_, cmd);
         std::size_t sent = 0;
         const io outcome = hand_over(deadline, sent);
         if (outcome == io::done) return std::nullopt;
@@ -244,7 +244,8 @@ class channel {
     }
 
     state read_posted() {
-        if (posted_.count() == 0) return socket_.peek() == io::timed_out ? state::ready : state::over;
+        if (posted_.count() == 0)
+            return stream_.socket().peek() == io::timed_out ? state::ready : state::over;
         // A command that was posted a moment ago has no answer yet.
         const auto now = clock::now();
         if (now - posted_at_ < std::chrono::milliseconds{1} && posted_.count() < max_unanswered)
@@ -252,14 +253,14 @@ class channel {
         std::array<char, 16384> buffer;
         std::string_view bytes;
         for (;;) {
-            const io came = socket_.receive(buffer, bytes, clock::time_point{}, -1);
+            const io came = stream_.receive(buffer, bytes, clock::time_point{}, -1);
             if (came == io::timed_out) break;
             if (came != io::done || !take_in(bytes, now)) return state::over;
             while (auto answer = reader_.next()) {
                 if (posted_.count() == 0) return state::over;
                 settle(*std::move(answer));
             }
-            if (reader_.failure() != errc{} || session_over_) return state::over;
+            if (reader_.failure() != errc{} || stream_.over()) return state::over;
         }
         if (demoted_ || turned_away_ || (posted_.count() == 0 && reader_.has_leftover())) return state::over;
         return posted_.count() < max_unanswered ? state::ready : state::owing;
@@ -279,7 +280,7 @@ class channel {
                 const bool too_many = reader_.has_leftover();
                 // The surplus may have come before it, and this be the answer to what was posted.
                 if (too_many && after_posted) return lost(errc::protocol_error, "more replies than commands");
-                broken_ = too_many || session_over_ || turned_away_;
+                broken_ = too_many || stream_.over() || turned_away_;
                 return *std::move(answer);
             }
             if (auto failure = hear(buffer, bytes, deadline, stop_fd)) return *std::move(failure);
@@ -290,16 +291,14 @@ class channel {
     // Returns: done, or why not; closed when the TLS session is.
     [[gnu::noinline]] io hand_over(clock::time_point deadline, std::size_t& sent) {
         broken_ = true;  // until the exchange is complete
-        if (!session_) return ended_ = socket_.send(plain_, deadline, sent);
-        sealed_.clear();
-        return ended_ = session_->seal(plain_, sealed_) ? socket_.send(sealed_, deadline, sent) : io::closed;
+        return ended_ = stream_.send(plain_, deadline, sent);
     }
 
     [[gnu::cold]] reply sending_failed(io outcome, std::size_t sent) {
         if (outcome == io::closed) return reply::not_sent(errc::unreachable, "the TLS session is over");
-        if (outcome == io::failed && heard_why()) {
+        if (outcome == io::failed && stream_.heard_why()) {
             if (sent > 0) return session_lost();
-            return reply::not_sent(errc::tls_failed, concat({"TLS: ", session_->failure()}));
+            return reply::not_sent(errc::tls_failed, concat({"TLS: ", stream_.failure()}));
         }
         if (sent == 0) return reply::not_sent(errc::unreachable, "the connection broke");
         return lost(errc::no_reply,
@@ -309,11 +308,11 @@ class channel {
     // Effects: counts in `done` the commands that `sent` bytes reach into; under TLS, where only the session
     // knows, all. Returns: how many can be answered: those that went out whole.
     [[gnu::cold]] std::size_t count_sent(std::span<const command> commands, std::size_t sent, extent& done) {
-        if (session_) return done.begun = commands.size();
+        if (stream_.encrypted()) return done.begun = commands.size();
         std::size_t whole = 0;
         plain_.clear();
         for (; done.begun < commands.size() && plain_.size() < sent; ++done.begun) {
-            encode(commands[done.begun]);
+            append_request(plain_, commands[done.begun]);
             if (plain_.size() <= sent) ++whole;
         }
         return whole;
@@ -338,14 +337,14 @@ class channel {
                 }
             }
             if (answered == replies.size()) break;
-            if (session_over_) return session_lost();
+            if (stream_.over()) return session_lost();
             // What came in time is read, but a server that goes on sending must not hold us.
             if (clock::now() >= deadline && ++late > max_late_reads)
                 return lost(errc::no_reply, "no reply in time");
             if (auto failure = hear(buffer, bytes, deadline, -1)) return failure;
         }
         const bool too_many = reader_.has_leftover();
-        broken_ = too_many || session_over_ || turned_away_;
+        broken_ = too_many || stream_.over() || turned_away_;
         if (!too_many || answered <= certain) return std::nullopt;
         // The surplus may have come anywhere: all behind it answer the question before theirs.
         answered = certain;
@@ -356,7 +355,7 @@ class channel {
     // Returns: why there are none, if so.
     [[gnu::noinline]] std::optional<reply> hear(std::array<char, 16384>& buffer, std::string_view& bytes,
                                                 clock::time_point deadline, int stop_fd) {
-        if (reader_.failure() == errc{}) ended_ = socket_.receive(buffer, bytes, deadline, stop_fd);
+        if (reader_.failure() == errc{}) ended_ = stream_.receive(buffer, bytes, deadline, stop_fd);
         return take_received(bytes, deadline);
     }
     // Returns: why nothing was received, if so.
@@ -390,77 +389,26 @@ class channel {
         if (says_too_many_clients(answer.text())) turned_away_ = true;
     }
 
-    // RESP: an array of length-prefixed strings, so that any byte may stand in any argument. In one go: this is most of what a
-    // command costs here.
-    [[gnu::noinline]] void encode(const command& cmd) {
-        constexpr std::size_t header_room = 1 + 20 + 2;  // mark, digits, end of line
-        std::size_t room = header_room;
-        for (const std::string_view argument : cmd.argv()) room += header_room + argument.size() + 2;
-        // So that a command of some bytes more than those before needs no memory.
-        constexpr std::size_t usual = 1024;
-        if (plain_.capacity() < usual) plain_.reserve(usual);
-        const std::size_t begin = plain_.size();
-        plain_.resize(begin + room);
-        char* at = header(plain_.data() + begin, '*', cmd.argv().size());
-        for (const std::string_view argument : cmd.argv()) {
-            at = header(at, '$', argument.size());
-            at = end_line(std::copy(argument.begin(), argument.end(), at));
-        }
-        plain_.resize(static_cast<std::size_t>(at - plain_.data()));
-    }
-    static char* header(char* at, char mark, std::size_t count) noexcept {
-        *at++ = mark;
-        return end_line(std::to_chars(at, at + 20, count).ptr);
-    }
-    static char* end_line(char* at) noexcept {
-        *at++ = '\r';
-        *at++ = '\n';
-        return at;
-    }
-
-    bool take_in(std::string_view bytes, clock::time_point deadline) {
-        if (!session_) {
-            reader_.feed(bytes);
-            return true;
-        }
-        std::string plain;
-        std::string to_peer;
-        session_over_ = !session_->open(bytes, plain, to_peer);
-        reader_.feed(plain);
-        std::size_t sent = 0;
-        if (socket_.send(to_peer, deadline, sent) != io::done) session_over_ = true;
-        return !session_over_ || !plain.empty();
-    }
-
-    // Effects: reads what a server said before it hung up. Returns: whether that was why.
-    [[gnu::cold]] bool heard_why() {
-        std::array<char, 16384> buffer;
-        std::string_view bytes;
-        std::string plain;
-        std::string to_peer;
-        while (session_ && socket_.receive(buffer, bytes, clock::now(), -1) == io::done &&
-               session_->open(bytes, plain, to_peer) && plain.empty()) {
-            continue;
-        }
-        return session_ && !session_->failure().empty();
+    // Effects: gives the reader what was received. Returns: false when that was the end of the TLS session.
+    bool take_in(std::string_view received, clock::time_point deadline) {
+        const auto said = stream_.open(received, deadline);
+        if (said) reader_.feed(*said);
+        return said.has_value();
     }
 
     [[gnu::cold]] reply session_lost() const {
-        if (session_->failure().empty()) return reply::no_answer(errc::no_reply, "the TLS session ended");
-        return reply::no_answer(errc::tls_failed, concat({"TLS: ", session_->failure()}));
+        if (stream_.failure().empty()) return reply::no_answer(errc::no_reply, "the TLS session ended");
+        return reply::no_answer(errc::tls_failed, concat({"TLS: ", stream_.failure()}));
     }
 
     [[gnu::cold]] static reply lost(errc cause, const char* why) { return reply::no_answer(cause, why); }
 
-    stream_socket socket_;
-    std::unique_ptr<secure_session> session_;
+    byte_stream stream_;
     reply_reader reader_;
     std::string plain_;  // kept for its capacity
-    std::string sealed_;
     posted_replies posted_;
     clock::time_point posted_at_{};
-    io ended_ = io::done;        // how the last attempt to send or to hear something went
-    bool session_over_ = false;  // of TLS; what came before the end is still good
+    io ended_ = io::done;  // how the last attempt to send or to hear something went
     bool broken_ = false;
     bool left_ = false;  // somebody gave up waiting for an answer that may still come
     bool heard_ = false;

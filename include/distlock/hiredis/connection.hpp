@@ -4,6 +4,7 @@
 //     explicit hiredis_connection(where);                    // "redis://user:password@host:6379/0" or a uri
 //     hiredis_connection(where, shared_ptr<const secure_layer>);   // rediss://, see <distlock/hiredis_tls.hpp>
 //     reply execute(const command&);
+//     acknowledged_reply execute_acknowledged(const command& write, const command& wait);
 //     void pipeline(std::span<const command>, std::span<reply>);
 //     bool post(const command&, std::shared_ptr<receipt> = nullptr);
 //     void collect();
@@ -50,8 +51,8 @@ class node_pool;
 /// From the first pipeline on one socket is reserved for pipelines, in which locks are renewed: commands can use up what the
 /// server or the system allows (maxclients, RLIMIT_NOFILE), but not that one. They use it when there is no other to be had,
 /// posted ones when no other is idle. No stop request and no time-out of a command ends it: the answer is dropped when it
-/// comes. A new one is preferred to the last that is idle, so that unlock() finds one, too; and to the reserved one, when
-/// another socket has fallen silent.
+/// comes. A pipeline opens a new socket rather than take the last idle one, so that unlock() still finds one; also when
+/// another socket has fallen silent, since the reserved one may have, too.
 ///
 /// One more socket, from the first wait for a message on, is for all subscriptions. The connection has no thread for it: the
 /// threads that wait read it (see message_reader).

@@ -1,11 +1,9 @@
 // How a conversation with a server begins: connecting, TLS, AUTH, SELECT.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include <distlock/base/clock.hpp>
@@ -40,7 +38,7 @@ class handshake {
         if (!socket) return {nullptr, reply::not_sent(errc::unreachable, concat({"connect: ", failure}))};
         std::unique_ptr<channel> made(new channel(std::move(socket)));
         if (secure != nullptr) {
-            if (auto refused = start_tls(*made, server, *secure, deadline, stop_fd))
+            if (auto refused = made->stream_.start_tls(server, *secure, deadline, stop_fd))
                 return {nullptr, *std::move(refused)};
             // A TLS 1.3 server judges our certificate when the handshake is over for us: until it has
             // answered once, it may still refuse.
@@ -78,7 +76,7 @@ class handshake {
             return {nullptr, reply::not_sent(errc::protocol_error, "more replies than questions")};
         if (made->broken_)
             return {nullptr, reply::not_sent(errc::unreachable, "the server closed the connection")};
-        made->socket_.expect_timeout(server.command_timeout);
+        made->stream_.socket().expect_timeout(server.command_timeout);
         return {std::move(made), {}};
     }
 
@@ -104,49 +102,11 @@ class handshake {
 
     // Returns: what is wrong when more than one reply to a step came, or the server hung up after it.
     [[gnu::cold]] static std::optional<reply> not_alone(const channel& made, const char* step) {
-        const io next = made.socket_.peek();
-        if (made.reader_.has_leftover() || (next == io::done && !made.session_over_))
+        const io next = made.stream_.socket().peek();
+        if (made.reader_.has_leftover() || (next == io::done && !made.stream_.over()))
             return reply::not_sent(errc::protocol_error, concat({step, " was answered twice"}));
         if (next == io::timed_out && !made.broken_) return std::nullopt;
         return reply::not_sent(errc::unreachable, concat({step, ": the server closed the connection"}));
-    }
-
-    [[gnu::cold]] static std::optional<reply> start_tls(channel& made, const uri& server,
-                                                        const secure_layer& secure,
-                                                        clock::time_point deadline, int stop_fd) {
-        const auto refused = [](const std::string& why) {
-            return reply::not_sent(errc::tls_failed, concat({"TLS: ", why}));
-        };
-        std::string why;
-        try {
-            made.session_ = secure.start(server);
-        } catch (const error& e) {
-            return refused(e.what());
-        }
-        std::array<char, 16384> buffer;
-        std::string_view bytes;
-        for (;;) {
-            std::string to_peer;
-            const auto progress = made.session_->handshake(bytes, to_peer, why);
-            std::size_t sent = 0;
-            const io outcome = made.socket_.send(to_peer, deadline, sent);
-            if (progress == secure_session::progress::failed) return refused(why);
-            if (outcome != io::done) return reply::not_sent(errc::unreachable, "TLS: the connection broke");
-            if (progress == secure_session::progress::done) return std::nullopt;
-            switch (made.socket_.receive(buffer, bytes, deadline, stop_fd)) {
-                case io::done:
-                    break;
-                case io::stopped:
-                    return reply::not_sent(errc::cancelled, "stopped");
-                case io::timed_out:
-                    return reply::not_sent(errc::no_reply,
-                                           "TLS: no handshake in time; does it speak TLS on this port?");
-                default:
-                    return reply::not_sent(
-                        errc::unreachable,
-                        "TLS: the server closed the connection; does it speak TLS on this port?");
-            }
-        }
     }
 };
 

@@ -1,11 +1,9 @@
-// The sockets to one server: those for commands and pipelines, posted replies, and the one for subscriptions.
+// The sockets to one server: what is sent on which of them, when a new one is opened, and the one for subscriptions.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,7 +15,6 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
-#include <distlock/base/time_source.hpp>
 #include <distlock/detail/concat.hpp>
 #include <distlock/detail/function_ref.hpp>
 #include <distlock/detail/leaked_in_child.hpp>
@@ -26,6 +23,7 @@
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/hiredis/channel.hpp>
 #include <distlock/hiredis/handshake.hpp>
+#include <distlock/hiredis/kept_sockets.hpp>
 #include <distlock/hiredis/resolve.hpp>
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/hiredis/subscriber.hpp>
@@ -55,7 +53,6 @@ class node_pool {
         const bool encrypted = where_.scheme == uri_scheme::tls;
         if (encrypted && !secure_) throw_error(errc::tls_unavailable, {shown_});
         if (!encrypted && secure_) throw_error(errc::invalid_uri, {shown_, " with TLS; write rediss://"});
-        idle_.reserve(where_.max_idle);
     }
 
     node_pool(const node_pool&) = delete;
@@ -112,13 +109,12 @@ class node_pool {
 
     [[gnu::cold]] void collect() {
         if (current_process() != process_) return;
-        const annotated_lock guard(idle_lock_);
-        read_posted();
+        if (sockets_.read_posted()) subscribe_anew();
     }
 
     [[gnu::cold]] std::shared_ptr<subscription> subscribe(std::string_view name) {
         if (current_process() != process_) throw_error(errc::wrong_process, {shown_});
-        const annotated_lock guard(idle_lock_);
+        const annotated_lock guard(subscriber_lock_);
         auto& one = subscriber_.get();
         if (!one) {
             one = std::make_unique<subscriber>(home_, where_.connect_timeout, where_.command_timeout, home_);
@@ -127,16 +123,7 @@ class node_pool {
     }
 
     /// Effects: closes the idle sockets that the server has ended. Returns: whether there was one.
-    [[gnu::cold]] bool lost_idle() {
-        const annotated_lock guard(idle_lock_);
-        const auto over = [](const pooled& one) { return one.on->look() == channel::state::over; };
-        bool lost = std::erase_if(idle_, over) > 0;
-        if (reserve_ == reserve::here && over(kept_reserve_)) {
-            forget_reserve();
-            lost = true;
-        }
-        return lost;
-    }
+    [[gnu::cold]] bool lost_idle() { return sockets_.close_ended(); }
 
     /// Returns: a new socket that nobody else uses; none where it cannot be had before `deadline`, or `stop_fd` can be read.
     std::unique_ptr<channel> connect(clock::time_point deadline, int stop_fd) {
@@ -148,6 +135,9 @@ class node_pool {
     std::chrono::milliseconds command_timeout() const noexcept { return where_.command_timeout; }
 
   private:
+    using purpose = kept_sockets::purpose;
+    using pooled = kept_sockets::pooled;
+
     // What the subscriber needs of it.
     struct home final : upkeep, channel_source {
         explicit home(node_pool& of) noexcept : pool(of) {}
@@ -171,30 +161,6 @@ class node_pool {
     static reply run(channel& c, const command& cmd, clock::time_point by, bool lent) {
         return lent ? c.run_or_leave(cmd, by) : c.run(cmd, by);
     }
-    enum class purpose {
-        command,
-        unit,  // of several commands, for a caller who waits
-        post,
-        pipeline,
-    };
-
-    // Lifts the reservation of a socket that ends while it is lent.
-    struct lift {
-        void operator()(node_pool* of) const noexcept {
-            const annotated_lock guard(of->idle_lock_);
-            of->reserve_is(reserve::missing);
-        }
-    };
-    // A socket, and what was the number of the last event (see events_) when something happened to it.
-    struct pooled {
-        std::unique_ptr<node_pool, lift> reserved;  // lent: it is the one for pipelines
-        std::unique_ptr<channel> on;                // ends first
-        std::uint64_t opened = 0;                   // before it was
-        std::uint64_t taken = 0;
-        std::uint64_t heard = 0;  // the server answered on it
-        clock::time_point idle_since{};
-    };
-    enum class reserve { missing, here, lent_to_command, lent_to_pipeline };
 
     // One wait for replicas serves all writes before it.
     [[gnu::cold]] void pipeline_with_waits(clock::time_point last, std::span<const command> commands,
@@ -269,7 +235,7 @@ class node_pool {
     // that giving up does not end it: the locks that are held may be lost with it.
     // Returns: the answer; without one, `otherwise`.
     [[gnu::cold]] reply on_the_reserve(use_of_channel use, reply otherwise) {
-        pooled mine = borrow_reserve();
+        pooled mine = take_reserve();
         if (!mine.on) return otherwise;
         reply answer = use(*mine.on, true);
         give_back(std::move(mine));
@@ -316,11 +282,11 @@ class node_pool {
         return opened;
     }
 
-    // Returns: a socket that is kept and can be used; none, when a new one is to be opened. `spare`: for a pipeline a new one is
-    // better than the last idle one, and than one on which the server may be silent; then, whether there is such a one.
+    // Returns: a socket that is kept and can be used; none, when a new one is to be opened. `spare`: as of lend().
     [[gnu::noinline]] pooled take(purpose why, clock::time_point deadline, bool& spare) {
         std::vector<pooled> owing;
-        pooled found = next_kept(why, deadline, spare);
+        const auto until = connect_by(deadline);
+        pooled found = sockets_.lend(why, until, spare);
         while (found.on) {
             const auto state = found.on->look();
             if (state == channel::state::ready) break;
@@ -329,147 +295,30 @@ class node_pool {
             } else if (found.on->demoted()) {
                 give_back(std::move(found));
             }
-            found = next_kept(why, deadline, spare);
+            found = sockets_.lend(why, until, spare);
         }
         for (auto& later : owing) give_back(std::move(later));
         return found;
     }
 
-    pooled next_kept(purpose why, clock::time_point deadline, bool& spare) {
-        annotated_lock guard(idle_lock_);
-        pooled found;
-        if (why == purpose::pipeline) pipelined_ = true;
-        // The server executes posted commands before the first pipeline.
-        const bool last_idle =
-            reserve_ == reserve::missing && idle_.size() == 1 && !idle_.back().on->waits_for_answers();
-        spare = spare && (last_idle || reserve_may_be_silent());
-        if (spare) {
-            // Nothing is taken.
-        } else if (why == purpose::pipeline && reserve_ == reserve::here) {
-            found = lend_reserve(reserve::lent_to_pipeline);
-        } else if (!idle_.empty()) {
-            found = std::move(idle_.back());
-            idle_.pop_back();
-        } else if (why == purpose::post && reserve_ == reserve::here && pipelines_waiting_ == 0) {
-            // Nobody waits for an answer on it, so it is back at once. A new one would cost round trips.
-            found = lend_reserve(reserve::lent_to_command);
-        } else if (why == purpose::pipeline && reserve_ == reserve::lent_to_command) {
-            // It is back soon, and there may be no other.
-            const auto until = connect_by(deadline);
-            // It is called with the mutex.
-            const auto back = [&]() DISTLOCK_UNCHECKED { return reserve_ != reserve::lent_to_command; };
-            ++pipelines_waiting_;
-            wait_until(reserve_back_.get(), guard.native(), until, back);
-            --pipelines_waiting_;
-            if (reserve_ == reserve::here) found = lend_reserve(reserve::lent_to_pipeline);
-        }
-        found.taken = ++events_;
-        if (!found.on) found.opened = found.heard = found.taken;
-        return found;
-    }
-
     // Returns: the socket for pipelines; none, when it is not there or cannot be used.
-    [[gnu::cold]] pooled borrow_reserve() {
-        pooled found;
-        {
-            const annotated_lock guard(idle_lock_);
-            if (reserve_ != reserve::here || pipelines_waiting_ > 0) return found;
-            found = lend_reserve(reserve::lent_to_command);
-            found.taken = ++events_;
-        }
+    [[gnu::cold]] pooled take_reserve() {
+        pooled found = sockets_.lend_reserve();
+        if (!found.on) return {};
         const auto state = found.on->look();
         if (state == channel::state::ready) return found;
         if (state == channel::state::owing || found.on->demoted()) give_back(std::move(found));
         return {};
     }
 
-    [[gnu::noinline]] void give_back(pooled mine) {
-        const annotated_lock guard(idle_lock_);
-        channel& c = *mine.on;
-        // Old news are none: what is connected since may lead to the new master.
-        if (c.demoted() && mine.opened >= role_changed_) forget_all_idle();
-        if (c.fell_silent()) forget_silent_since(mine.taken);
-        if (c.broken()) return;
-        if (c.heard()) mine.heard = ++events_;
-        if (mine.opened < role_changed_) return;
-        // The server may have turned a socket away that was only posted on.
-        const bool better =
-            mine.heard > mine.opened &&
-            (reserve_ == reserve::missing ? pipelined_
-                                          : reserve_may_be_silent() && mine.heard > silent_since_);
-        if (mine.reserved || better) {
-            static_cast<void>(mine.reserved.release());
-            keep_reserve(std::move(mine));
-        } else if (idle_.size() < where_.max_idle) {
-            mine.idle_since = clock::now();
-            idle_.push_back(std::move(mine));
-            if (surplus(idle_.back().idle_since)) try_read_posted();
-        }
+    void give_back(pooled mine) {
+        if (sockets_.take_back(std::move(mine))) subscribe_anew();
     }
 
-    void reserve_is(reserve now) noexcept DISTLOCK_REQUIRES(idle_lock_) {
-        reserve_ = now;
-        if (pipelines_waiting_ > 0) reserve_back_.get().notify_all();
-    }
-    [[gnu::noinline]] pooled lend_reserve(reserve to) noexcept DISTLOCK_REQUIRES(idle_lock_) {
-        reserve_ = to;
-        pooled lent = std::move(kept_reserve_);
-        lent.reserved.reset(this);
-        return lent;
-    }
-    [[gnu::noinline]] void keep_reserve(pooled mine) noexcept DISTLOCK_REQUIRES(idle_lock_) {
-        kept_reserve_ = std::move(mine);
-        reserve_is(reserve::here);
-    }
-    [[gnu::cold]] void forget_reserve() noexcept DISTLOCK_REQUIRES(idle_lock_) {
-        kept_reserve_ = {};
-        reserve_is(reserve::missing);
-    }
-
-    // Effects: the server is a replica, so all others that were opened by now may lead to one.
-    [[gnu::cold]] void forget_all_idle() noexcept DISTLOCK_REQUIRES(idle_lock_) {
-        role_changed_ = ++events_;
-        idle_.clear();
-        if (reserve_ == reserve::here) forget_reserve();
+    // Effects: the server is a replica: the subscriber is to find the master.
+    [[gnu::cold]] void subscribe_anew() {
+        const annotated_lock guard(subscriber_lock_);
         if (subscriber_.get()) subscriber_.get()->reconnect();
-    }
-
-    // Returns: whether there is a socket that nobody needed for a while, beside two: the one that was not used for longest.
-    bool surplus(clock::time_point now) const noexcept DISTLOCK_REQUIRES(idle_lock_) {
-        return idle_.size() > 2 && now - idle_.front().idle_since >= std::chrono::seconds{1};
-    }
-
-    // Effects: reads what was answered to posted commands; closes surplus sockets, but for those that an answer is to come on.
-    [[gnu::cold]] void read_posted() DISTLOCK_REQUIRES(idle_lock_) {
-        bool demoted = false;
-        const auto read = [&](pooled& one) DISTLOCK_REQUIRES(idle_lock_) {
-            one.on->collect();
-            if (one.on->demoted() && one.opened >= role_changed_) demoted = true;
-        };
-        for (pooled& one : idle_) read(one);
-        if (reserve_ == reserve::here) read(kept_reserve_);
-        std::erase_if(idle_, [](const pooled& one) { return one.on->broken(); });
-        if (reserve_ == reserve::here && kept_reserve_.on->broken()) forget_reserve();
-        if (demoted) forget_all_idle();
-        const auto now = clock::now();
-        while (surplus(now) && !idle_.front().on->waits_for_answers()) idle_.erase(idle_.begin());
-    }
-    void try_read_posted() noexcept DISTLOCK_REQUIRES(idle_lock_) {
-        try {
-            read_posted();
-        } catch (...) {
-            // Without memory they are read later.
-        }
-    }
-
-    // Effects: on the others the server may be as silent as on one that was taken then. The one for pipelines is kept all the
-    // same: there may be no other to be had.
-    [[gnu::cold]] void forget_silent_since(std::uint64_t taken) noexcept DISTLOCK_REQUIRES(idle_lock_) {
-        std::erase_if(idle_, [&](const pooled& one) { return one.heard < taken; });
-        silent_since_ = std::max(silent_since_, taken);
-    }
-    bool reserve_may_be_silent() const noexcept DISTLOCK_REQUIRES(idle_lock_) {
-        return reserve_ == reserve::here && kept_reserve_.heard < silent_since_;
     }
 
     const uri where_;
@@ -479,22 +328,11 @@ class node_pool {
     const handshake::role needed_;
     const process_id process_ = current_process();
     resolver names_{where_.host, where_.port};
-    annotated_mutex idle_lock_;
-    std::vector<pooled> idle_ DISTLOCK_GUARDED_BY(idle_lock_);
-    pooled kept_reserve_ DISTLOCK_GUARDED_BY(idle_lock_);  // for pipelines, as long as it is not lent
-    reserve reserve_ DISTLOCK_GUARDED_BY(idle_lock_) = reserve::missing;
-    bool pipelined_ DISTLOCK_GUARDED_BY(idle_lock_) = false;  // there is to be one
-    int pipelines_waiting_ DISTLOCK_GUARDED_BY(idle_lock_) = 0;
-    leaked_in_child<std::condition_variable> reserve_back_;
-    // Counts when sockets are taken, are heard from, and are no longer trusted.
-    std::uint64_t events_ DISTLOCK_GUARDED_BY(idle_lock_) = 0;
-    // The last event after which a socket was silent.
-    std::uint64_t silent_since_ DISTLOCK_GUARDED_BY(idle_lock_) = 0;
-    // Those that were opened before this event are not kept.
-    std::uint64_t role_changed_ DISTLOCK_GUARDED_BY(idle_lock_) = 0;
+    kept_sockets sockets_{where_.max_idle};
     home home_{*this};
+    annotated_mutex subscriber_lock_;
     // None before the first subscribe().
-    leaked_in_child<std::unique_ptr<subscriber>> subscriber_ DISTLOCK_GUARDED_BY(idle_lock_);
+    leaked_in_child<std::unique_ptr<subscriber>> subscriber_ DISTLOCK_GUARDED_BY(subscriber_lock_);
 };
 
 }  // namespace distlock::detail

@@ -1,7 +1,8 @@
 // distlock::sentinel_connection: a connection to whatever server Sentinels name as the master.
 //
 //   class sentinel_connection {
-//     explicit sentinel_connection(where);                          // "redis+sentinel://user:password@s1:26379,s2:26379/mymaster"
+//     explicit sentinel_connection(where);                          // "redis+sentinel://user:password@s1:26379,s2:26379/mymaster",
+//                                                                   // or a sentinel_uri
 //     sentinel_connection(where, shared_ptr<const secure_layer>);   // rediss+sentinel://
 //     void on_master_change(std::weak_ptr<master_listener>);  void follow();
 //     and what hiredis_connection has
@@ -26,10 +27,15 @@
 
 namespace distlock {
 
+struct sentinel_uri;  // net/sentinel_uri.hpp
+
 namespace detail {
 /// Throws: as the constructors of sentinel_connection.
 template <class Lazy>
 std::unique_ptr<connection_pool> make_master_pool(std::string_view where,
+                                                  std::shared_ptr<const secure_layer> secure);
+template <class Lazy>
+std::unique_ptr<connection_pool> make_master_pool(const sentinel_uri& where,
                                                   std::shared_ptr<const secure_layer> secure);
 }  // namespace detail
 
@@ -62,7 +68,12 @@ class sentinel_connection {
     template <class Lazy = void>
     explicit sentinel_connection(std::string_view where) : sentinel_connection(where, nullptr) {}
     template <class Lazy = void>
+    explicit sentinel_connection(const sentinel_uri& where) : sentinel_connection(where, nullptr) {}
+    template <class Lazy = void>
     sentinel_connection(std::string_view where, std::shared_ptr<const secure_layer> secure)
+        : pool_(detail::make_master_pool<Lazy>(where, std::move(secure))) {}
+    template <class Lazy = void>
+    sentinel_connection(const sentinel_uri& where, std::shared_ptr<const secure_layer> secure)
         : pool_(detail::make_master_pool<Lazy>(where, std::move(secure))) {}
 
     sentinel_connection(const sentinel_connection&) = delete;

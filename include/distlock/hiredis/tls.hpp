@@ -60,10 +60,10 @@ struct tls_options {
 /// for (chain, dates, and name or address), before the first byte of a command or password is sent. There is
 /// no way back to plain text. Certificates that change on disk are seen by what calls tls() after that.
 ///
-/// Returns: what hiredis_connection takes; thread-safe, for any number of connections.
+/// Returns: what the connections take; thread-safe, for any number of connections.
 /// Throws: error(errc::invalid_option), naming the option and the file, when one cannot be used;
 /// error(errc::tls_failed) when OpenSSL itself cannot.
-[[nodiscard("pass it to a hiredis_connection")]] inline std::shared_ptr<const secure_layer> tls(
+[[nodiscard("pass it to a connection")]] inline std::shared_ptr<const secure_layer> tls(
     tls_options options = {});
 
 namespace detail {

@@ -115,7 +115,7 @@ concept sharded_connection = subscribing_connection<C> && requires {
 /// Leads to whatever server is the master, and tells its listeners when another took its place, as long as they live. All that was
 /// sent to the old one by then is answered or given up: nothing is heard from it any more. follow() looks whether there is a sign
 /// of another master, and only then finds out, for no longer than a command may take. It is called some times a second as long as
-/// something is to be done later in the background: who only holds a lock sends nothing that a new master would answer.
+/// something is to be done later in the background: an owner sends nothing between renewals that a new master would answer.
 template <class C>
 concept following_connection = connection<C> && requires(C& c, std::weak_ptr<master_listener> who) {
     { c.on_master_change(who) } -> std::same_as<void>;

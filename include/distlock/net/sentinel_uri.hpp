@@ -3,6 +3,7 @@
 //
 //   struct sentinel_uri { std::vector<uri> sentinels; std::string master_name; uri master; };
 //   sentinel_uri parse_sentinel_uri(std::string_view text);   // throws error(errc::invalid_uri), as parse_uri()
+//   void check_uri(const sentinel_uri& where);                // the same for one that was filled in by hand
 //   std::string redacted(const sentinel_uri& where);          // for messages
 #pragma once
 
@@ -70,6 +71,39 @@ inline std::string with_sentinel_port(std::string_view host) {
 
 }  // namespace detail
 
+/// Throws: error(errc::invalid_uri) when `where` cannot be used.
+[[gnu::cold]] inline void check_uri(const sentinel_uri& where) {
+    using detail::refuse_uri;
+    if (where.sentinels.empty()) refuse_uri("there is no Sentinel; write redis+sentinel://s1,s2,s3/mymaster");
+    if (where.sentinels.size() > detail::most_sentinels)
+        refuse_uri("there are more than 32 Sentinels; a few will do");
+    uri master = where.master;
+    master.host = "127.0.0.1";
+    master.port = 6379;
+    check_uri(master);
+    const uri& first = where.sentinels.front();
+    for (const uri& one : where.sentinels) {
+        check_uri(one);
+        if (one.scheme == uri_scheme::unix_socket || master.scheme == uri_scheme::unix_socket)
+            refuse_uri(
+                "Sentinels are not reached by a unix socket; write redis+sentinel://s1,s2,s3/mymaster");
+        if (one.scheme != master.scheme) refuse_uri("TLS is for Sentinels and masters, or for none of them");
+        if (one.database != 0) refuse_uri("Sentinels have no databases; give the master's as ?db=2");
+        uri same = one;
+        same.host = first.host;
+        same.port = first.port;
+        if (same != first) refuse_uri("the Sentinels differ in more than host and port");
+        if (std::find(&first, &one, one) != &one) refuse_uri("a Sentinel is named twice; keep one");
+    }
+    if (where.master_name.empty() || where.master_name.size() > 253 ||
+        !detail::is_host_name(where.master_name)) {
+        refuse_uri(
+            "the name of the master is missing or none that Sentinels take (letters, digits, '.', '-' and "
+            "'_'); write "
+            "redis+sentinel://s1,s2,s3/mymaster, and a database as ?db=2");
+    }
+}
+
 /// Reads `redis+sentinel://[[user]:password@]host[:port][,host[:port]...]/master[?options]`, and the same with rediss+sentinel for
 /// TLS to Sentinels and masters, valkey+sentinel and valkeys+sentinel. User and password are for the masters. Options: those of
 /// parse_uri(), of which db is for the masters, and sentinel_user=, sentinel_password= for the Sentinels. Their port is 26379.
@@ -105,9 +139,6 @@ inline std::string with_sentinel_port(std::string_view host) {
         one.user = user;
         one.password = password;
         one.database = 0;
-        if (std::find(out.sentinels.begin(), out.sentinels.end(), one) != out.sentinels.end())
-            refuse_uri("a Sentinel is named twice; keep one");
-        if (out.sentinels.size() == detail::most_sentinels) refuse_uri("there are more than 32 Sentinels");
         out.sentinels.push_back(std::move(one));
     };
     detail::for_each_host(parts.place,
@@ -118,12 +149,7 @@ inline std::string with_sentinel_port(std::string_view host) {
     out.master = read(login + "127.0.0.1");
     out.master_name = detail::percent_decoded(parts.path.substr(std::min<std::size_t>(1, parts.path.size())),
                                               "name of the master");
-    if (out.master_name.empty() || out.master_name.size() > 253 || !detail::is_host_name(out.master_name)) {
-        refuse_uri(
-            "the name of the master is missing or none that Sentinels take (letters, digits, '.', '-' and "
-            "'_'); write "
-            "redis+sentinel://s1,s2,s3/mymaster, and a database as ?db=2");
-    }
+    check_uri(out);
     return out;
 }
 

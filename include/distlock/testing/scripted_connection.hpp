@@ -1,6 +1,7 @@
 // A connection without a server: it answers from a script and writes down what it was asked.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <initializer_list>
@@ -22,6 +23,8 @@ namespace distlock::testing {
 ///
 ///   scripted_connection redis{reply::status("OK"), reply::integer(1)};
 ///   distlock::mutex orders{redis, "orders:42"};
+///
+/// A lock that somebody else has takes two replies: reply::nil() to SET, then taken(). Renewals take replies, too.
 class scripted_connection {
   public:
     /// A command as it was given to the connection.
@@ -104,5 +107,11 @@ class scripted_connection {
 };
 
 static_assert(check_connection<scripted_connection>());
+
+/// Returns: what a server answers to the scripts of the default dialect that ask for a lock, while somebody else has it for `ttl`.
+inline reply taken(std::chrono::milliseconds ttl) {
+    return reply::array({reply::integer(0), reply::integer(ttl.count()), reply::integer(0), reply::integer(0),
+                         reply::integer(0)});
+}
 
 }  // namespace distlock::testing

@@ -41,6 +41,8 @@ class any_dialect {
     virtual const std::string& name() const noexcept = 0;
     virtual std::chrono::milliseconds lease() const = 0;
     virtual std::string_view stored_as() const noexcept = 0;
+    /// Returns: what messages call it: a lock, or a semaphore.
+    virtual std::string_view noun() const noexcept = 0;
 
     virtual command acquire(const token& owner) const = 0;
     virtual command look(const token& owner) const = 0;
@@ -90,6 +92,10 @@ class any_dialect_of final : public any_dialect {
     const std::string& name() const noexcept override { return it_.name(); }
     std::chrono::milliseconds lease() const override { return it_.lease(); }
     std::string_view stored_as() const noexcept override { return D::stored_as; }
+    std::string_view noun() const noexcept override {
+        if constexpr (requires { D::noun; }) return D::noun;
+        return "lock";
+    }
 
     command acquire(const token& owner) const override { return it_.acquire(owner); }
     command look(const token& owner) const override { return it_.look(owner); }

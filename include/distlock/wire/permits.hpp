@@ -40,6 +40,7 @@ class permits {
 
     /// The type of the key, as the server names it.
     static constexpr std::string_view stored_as = "zset";
+    static constexpr std::string_view noun = "semaphore";
 
     /// Preconditions: the options are checked; limit and n are from 1 to 2^31, n no more than limit.
     /// Throws: error(errc::invalid_name), also for a name that can have no keys beside it.

@@ -124,7 +124,8 @@ return 1)",
 /// With fencing the token is the counter `redisson_lock_token:{name}`, which Redisson's fenced locks share; it never ends. Passing a
 /// lock on within the process would skip it: with fencing each acquisition asks the server.
 ///
-/// lock_options::owner_info is not kept: the hash has no place for it that Redisson would not take for a holder.
+/// lock_options::owner_info is refused with errc::invalid_option: the hash has no place for it that Redisson would not take for a
+/// holder.
 class redisson {
   public:
     using inspector = redisson_inspector;
@@ -141,7 +142,7 @@ class redisson {
           channel_(detail::redisson_key("redisson_lock__channel", key_.name())),
           counter_(options.fencing ? detail::redisson_key("redisson_lock_token", key_.name()) : "") {
         if (!options.owner_info.empty())
-            throw error(errc::invalid_option, "owner_info with Redisson's locks");
+            throw error(errc::invalid_option, "owner_info is set, and Redisson's hash has no place for it");
     }
 
     const std::string& name() const noexcept { return key_.name(); }

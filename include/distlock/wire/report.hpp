@@ -1,6 +1,6 @@
 // What there is to know about a lock from outside: who holds it, for how long, under which fencing token.
 //
-//   struct lock_report { holder, remaining, fence, waiters, queue, shares };
+//   struct lock_report { holder, remaining, fence, waiters, queue, shares, limit };
 #pragma once
 
 #include <chrono>

@@ -11,7 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include <distlock/recursive_mutex.hpp>
 #include <distlock/scoped_lock.hpp>
+#include <distlock/shared_mutex.hpp>
+#include <distlock/try_lock_for.hpp>
 
 #include "support/catch.hpp"
 #include "support/connection_fixtures.hpp"
@@ -188,6 +191,81 @@ TEMPLATE_LIST_TEST_CASE("a guard whose lease ran out does not release the next o
         CHECK(next.owns_lock());
     }
     CHECK(connection_fixtures::gone(fixture, {name}));
+}
+
+TEMPLATE_LIST_TEST_CASE("a guard adopts what its thread has locked, and ends it on any thread", "",
+                        connection_fixtures::all) {
+    TestType fixture;
+    const auto how = GENERATE(distlock::posted, distlock::confirmed);
+    const std::vector<std::string> names{connection_fixtures::fresh_name(), connection_fixtures::fresh_name(),
+                                         connection_fixtures::fresh_name()};
+    distlock::mutex a{fixture.connection, names[0], {.fencing = true, .release = how}};
+    distlock::recursive_mutex b{fixture.connection, names[1], {.release = how}};
+    distlock::shared_mutex c{fixture.connection, names[2], {.release = how}};
+    REQUIRE(distlock::try_lock_for(10s, a, b, c));
+    {
+        const distlock::scoped_lock guard{std::adopt_lock, a, b, c};
+        CHECK(guard.owns_lock());
+        CHECK_FALSE(guard.lost().stop_requested());
+        CHECK(connection_fixtures::count_of(fixture.server(), names) == 3);
+    }
+    CHECK(connection_fixtures::gone(fixture, names, how));
+
+    REQUIRE(a.try_lock());
+    {
+        distlock::scoped_lock guard{std::adopt_lock, a};
+        static_assert(std::is_same_v<decltype(guard), distlock::scoped_lock<decltype(a)>>);
+        CHECK(guard.fencing_token() == a.fencing_token());
+        CHECK(guard.fencing_token() != 0);
+        CHECK(guard.valid_until() == a.valid_until());
+        std::jthread([last = std::move(guard)] {}).join();
+    }
+    CHECK(connection_fixtures::gone(fixture, {names[0]}, how));
+    a.lock();  // and the thread is told nothing of what another one has ended
+    CHECK(a.owns_lock());
+    CHECK(a.unlock() == connection_fixtures::said<TestType>(how));
+}
+
+TEST_CASE("a guard that adopts one hold of several ends that one") {
+    connection_fixtures::over_unix_socket fixture;
+    const auto name = connection_fixtures::fresh_name();
+    distlock::recursive_mutex m{fixture.connection, name};
+    m.lock();
+    m.lock();
+    { const distlock::scoped_lock guard{std::adopt_lock, m}; }
+    CHECK(m.hold_count() == 1);
+    CHECK(m.owns_lock());
+    m.unlock();
+    CHECK(connection_fixtures::gone(fixture, {name}));
+}
+
+TEMPLATE_LIST_TEST_CASE("a guard that adopts what was lost holds nothing, and ends nobody else's lock", "",
+                        connection_fixtures::all) {
+    TestType fixture;
+    const auto name = connection_fixtures::fresh_name();
+    distlock::mutex m{fixture.connection, name, {.lease = 300ms, .renew = false}};
+    m.lock();
+    std::jthread([&] { m.lock(); }).join();  // after the lease has run out
+    const auto token = fixture.server().command({"GET", name});
+    {
+        const distlock::scoped_lock late{std::adopt_lock, m};
+        CHECK_FALSE(late.owns_lock());
+        CHECK(late.lost().stop_requested());
+    }
+    CHECK(fixture.server().command({"GET", name}) == token);
+    m.unlock();
+    CHECK(eventually([&] { return connection_fixtures::gone(fixture, {name}); }));
+}
+
+TEST_CASE("a guard does not adopt what another guard has, nor what nobody has") {
+    connection_fixtures::over_unix_socket fixture;
+    const auto name = connection_fixtures::fresh_name();
+    distlock::mutex m{fixture.connection, name};
+    CHECK_FALSE(distlock::scoped_lock(std::adopt_lock, m).owns_lock());
+    const distlock::scoped_lock first{m};
+    CHECK_FALSE(distlock::scoped_lock(std::adopt_lock, m).owns_lock());
+    CHECK(first.owns_lock());
+    CHECK(fixture.server().command({"EXISTS", name}) == "1");
 }
 
 TEST_CASE("a guard can be moved and not copied, and neither moving nor ending it throws") {

@@ -296,6 +296,33 @@ TEMPLATE_LIST_TEST_CASE("a shared_scoped_lock reads for as long as it lives, mov
     CHECK(here.gone());
 }
 
+TEMPLATE_LIST_TEST_CASE("a shared_scoped_lock adopts what its thread reads, and ends it on any thread", "",
+                        connection_fixtures::all) {
+    place<TestType> here;
+    auto options = quick;
+    options.fencing = true;
+    distlock::shared_mutex m{here.fixture.connection, here.name, options};
+    m.lock();
+    const auto fence = m.fencing_token();
+    m.unlock();
+    CHECK(m.shared_fencing_token() == 0);
+    m.lock_shared();
+    CHECK(m.shared_fencing_token() == fence);
+    {
+        distlock::shared_scoped_lock guard{std::adopt_lock, m};
+        static_assert(std::is_same_v<decltype(guard), distlock::shared_scoped_lock<decltype(m)>>);
+        CHECK(guard.owns_lock());
+        CHECK(guard.fencing_token() == fence);
+        CHECK_FALSE(guard.lost().stop_requested());
+        CHECK_FALSE(distlock::shared_scoped_lock(std::adopt_lock, m).owns_lock());  // the guard has it
+        CHECK(guard.owns_lock());
+        std::jthread([last = std::move(guard)] {}).join();
+    }
+    CHECK(m.unlock_shared() == release_outcome::not_held);
+    CHECK_FALSE(distlock::shared_scoped_lock(std::adopt_lock, m).owns_lock());
+    CHECK(here.gone());
+}
+
 // The guard's hold was ended in place of the thread's own, which nobody could end then.
 TEMPLATE_LIST_TEST_CASE("unlock_shared() ends what its thread has locked by itself, not what a guard has", "",
                         connection_fixtures::all) {

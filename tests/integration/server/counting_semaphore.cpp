@@ -267,9 +267,14 @@ TEST_CASE("who says another limit is told both; resize() settles it") {
         FAIL("it was given");
     } catch (const distlock::error& e) {
         CHECK(e.code() == errc::limit_mismatch);
-        CHECK_THAT(e.what(), contains_text("2 permits, not 3") && contains_text("resize()"));
+        CHECK_THAT(e.what(), contains_text("semaphore " + name) && contains_text("2 permits, not 3") &&
+                                 contains_text("resize()"));
     }
-    CHECK(b.pool.resize(3) == 2);
+    std::error_code failed;
+    CHECK(b.pool.resize(0, failed) == 0);
+    CHECK(failed == errc::invalid_option);
+    CHECK(b.pool.resize(3, failed) == 2);
+    CHECK_FALSE(failed);
     const permit more = b.pool.acquire();
     CHECK(more);
     std::error_code ec;

@@ -1,0 +1,45 @@
+// Commands in bytes: what a server reads is what was given, whatever bytes stand in it.
+#include <string>
+#include <string_view>
+
+#include <distlock/hiredis/request.hpp>
+#include <distlock/wire/command.hpp>
+
+#include "support/catch.hpp"
+
+namespace request_tests {
+
+namespace {
+
+using distlock::command;
+
+std::string request_of(const command& cmd) {
+    std::string out;
+    distlock::detail::append_request(out, cmd);
+    return out;
+}
+
+}  // namespace
+
+TEST_CASE("a request is an array of strings, each behind its length") {
+    CHECK(request_of({"GET", "orders"}) == "*2\r\n$3\r\nGET\r\n$6\r\norders\r\n");
+    CHECK(request_of({"PING"}) == "*1\r\n$4\r\nPING\r\n");
+    CHECK(request_of({"A", "B", "C", "D", "E", "F", "G", "H", "I", "J"}).starts_with("*10\r\n$1\r\nA\r\n"));
+}
+
+TEST_CASE("arguments without a byte, and with any, reach the server as they are") {
+    using namespace std::string_view_literals;
+    CHECK(request_of({"SET", ""}) == "*2\r\n$3\r\nSET\r\n$0\r\n\r\n");
+    CHECK(request_of({"SET", "a\0b\r\n$1"sv}) == "*2\r\n$3\r\nSET\r\n$7\r\na\0b\r\n$1\r\n"sv);
+    const std::string huge(100'000, 'x');
+    CHECK(request_of({"SET", huge}) == "*2\r\n$3\r\nSET\r\n$100000\r\n" + huge + "\r\n");
+}
+
+TEST_CASE("requests stand one behind the other") {
+    std::string out;
+    distlock::detail::append_request(out, {"MULTI"});
+    distlock::detail::append_request(out, {"EXEC"});
+    CHECK(out == "*1\r\n$5\r\nMULTI\r\n*1\r\n$4\r\nEXEC\r\n");
+}
+
+}  // namespace request_tests
