@@ -1,8 +1,11 @@
 # distlock_header_units(name folder pattern [ALONE]): proves that the headers of this pattern under folder/distlock fit together: the
 # program <name> includes them all.
 #
-# ALONE: and that every one stands alone. Each gets a translation unit that includes nothing else, and includes it twice; they are
-# linked into the program, which fails to link where an `inline` is missing.
+# ALONE: and that every one stands alone. Each gets a translation unit that includes nothing else of ours, and includes it twice; they
+# are linked into the program, which fails to link where an `inline` is missing. The standard's headers stand before it, compiled once:
+# check_includes.cmake looks after those.
+include("${CMAKE_CURRENT_LIST_DIR}/standard_names.cmake")
+list(TRANSFORM distlock_standard_headers REPLACE "(.+)" "<\\1>" OUTPUT_VARIABLE distlock_header_units_precompiled)
 
 # distlock_header_needs(out header): what must be linked for this header, seen from include/.
 function(distlock_header_needs out header)
@@ -57,6 +60,7 @@ function(distlock_header_units name folder pattern)
     add_library(${name}_${group} OBJECT ${units_${group}})
     target_link_libraries(${name}_${group} PRIVATE ${need_${group}})
     distlock_warnings(${name}_${group})
+    target_precompile_headers(${name}_${group} PRIVATE ${distlock_header_units_precompiled})
     target_link_libraries(${name} PRIVATE ${name}_${group})
   endforeach()
   list(REMOVE_DUPLICATES needs)

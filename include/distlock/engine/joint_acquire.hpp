@@ -5,6 +5,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 #include <distlock/base/clock.hpp>
 #include <distlock/detail/separate.hpp>

@@ -16,6 +16,7 @@
 #include <distlock/base/observer.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/detail/printable.hpp>
+#include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/system.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/engine/background_io.hpp>

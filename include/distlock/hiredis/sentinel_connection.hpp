@@ -13,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include <distlock/detail/separate.hpp>
 #include <distlock/hiredis/connection_pool.hpp>

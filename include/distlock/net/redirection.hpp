@@ -4,6 +4,7 @@
 //   std::optional<redirection> read_redirection(std::string_view error, const node_address& from);
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>

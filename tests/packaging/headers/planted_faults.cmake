@@ -35,7 +35,7 @@ function(try name a b expected)
 endfunction()
 
 try(clean "${good_a}" "${good_b}" "")
-try(missing_include "#pragma once\ninline std::string a() { return {}; }\n" "" "string")
+try(missing_include "${good_a}" "#pragma once\ninline std::string b() { return a(); }\n" "not declared|undeclared")
 try(missing_guard "#include <string>\ninline std::string a() { return {}; }\n" "" "redefinition")
 try(missing_inline "#pragma once\nint a() { return 1; }\n" "" "multiple definition|duplicate symbol")
 try(warning "#pragma once\ninline int a(long value) { return value; }\n" "" "conversion|shorten")
