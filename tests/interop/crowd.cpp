@@ -27,7 +27,7 @@ using namespace interop;
 TEMPLATE_LIST_TEST_CASE(
     "in a crowd of theirs and ours nobody has the lock beside another, and everybody has it", "", rows) {
     const auto name = fresh_name();
-    const auto length = std::chrono::seconds(little_or_all(10, 60));
+    const auto length = std::chrono::seconds(little_or_all(5, 60));
     constexpr int each = 4;
     // The others tell a hold when it is over, by CLOCK_MONOTONIC: nobody writes while it lasts.
     std::vector<distlock::testing::history_event> holds;

@@ -229,7 +229,7 @@ TEST_CASE("no key belongs to two locks: names made of the marks themselves") {
                                ":distlock:"s, ":distlock.:"s, "distlock:"s, "k"s,   "\r\n"s};
     std::mt19937 random(20240611);  // any seed; fixed, so that a failure comes again
     ownership all;
-    while (all.accepted() < 60'000) {
+    while (all.accepted() < 15'000) {
         std::string name;
         for (auto pieces = random() % 7 + 1; pieces > 0; --pieces) {
             name += fragments[random() % fragments.size()];
@@ -239,8 +239,8 @@ TEST_CASE("no key belongs to two locks: names made of the marks themselves") {
         all.add("{" + name + "}");
         if (const auto first = name.find('}'); first != std::string::npos) all.add(name.substr(0, first));
     }
-    all.check(60'000);
-    CHECK(all.refused() > 1'000);  // or the generator does not come near the marks
+    all.check(15'000);
+    CHECK(all.refused() > 250);  // or the generator does not come near the marks
 }
 
 }  // namespace key_tests
