@@ -262,6 +262,12 @@ TEST_CASE("a guard does not adopt what another guard has, nor what nobody has") 
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex m{fixture.connection, name};
     CHECK_FALSE(distlock::scoped_lock(std::adopt_lock, m).owns_lock());
+    m.lock();
+    {
+        const distlock::scoped_lock adopts{std::adopt_lock, m};
+        CHECK_FALSE(distlock::scoped_lock(std::adopt_lock, m).owns_lock());
+        CHECK(adopts.owns_lock());
+    }
     const distlock::scoped_lock first{m};
     CHECK_FALSE(distlock::scoped_lock(std::adopt_lock, m).owns_lock());
     CHECK(first.owns_lock());

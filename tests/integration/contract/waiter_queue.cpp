@@ -261,6 +261,38 @@ TEMPLATE_LIST_TEST_CASE("a thread leaves the queue on time, by its time-out or b
     CHECK(connection_fixtures::gone(fixture, {name}));
 }
 
+TEMPLATE_LIST_TEST_CASE("a thread keeps its turn when another one gives up, and when it looks by itself", "",
+                        connection_fixtures::all) {
+    TestType fixture;
+    const auto name = connection_fixtures::fresh_name();
+    distlock::mutex m{fixture.connection, name, among_us};
+    m.lock();
+    std::mutex lock;
+    std::vector<int> order;
+    std::vector<std::unique_ptr<sleeper>> threads;
+    for (int i = 0; i < 4; ++i) {
+        threads.push_back(std::make_unique<sleeper>([&, i] {
+            if (!m.try_lock_for(1h)) return;
+            {
+                const std::lock_guard guard(lock);
+                order.push_back(i);
+            }
+            m.unlock();
+        }));
+        REQUIRE(threads.back()->sleeps());
+    }
+    for (int i = 0; i < 3; ++i) {
+        bool got = true;
+        std::jthread([&] { got = m.try_lock_for(20ms); }).join();
+        CHECK_FALSE(got);
+    }
+    until(clk::now() + 1100ms);  // longer than a thread sleeps at a time
+    m.unlock();
+    for (auto& one : threads) one->join();
+    CHECK(order == std::vector{0, 1, 2, 3});
+    CHECK(connection_fixtures::gone(fixture, {name}));
+}
+
 TEMPLATE_LIST_TEST_CASE("the longest hold counts anew for each thread", "", connection_fixtures::all) {
     TestType fixture;
     constexpr auto longest = 500ms;

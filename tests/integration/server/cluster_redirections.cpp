@@ -593,6 +593,27 @@ TEST_CASE("the first of the URI's nodes that answers is enough; where none does,
     CHECK(answer.cause() == errc::unreachable);
 }
 
+TEST_CASE("where every node of the last map is gone, those of the URI are asked again") {
+    constexpr std::size_t neither = 2;
+    std::atomic<std::size_t> answers{neither};  // else only this one does
+    std::atomic<std::size_t> owner{1};
+    const fake_cluster all(2, [&](const fake_cluster& of, std::size_t node, const words& said) {
+        if (answers != neither && answers != node) return std::string();
+        return said[0] == "CLUSTER" ? of.slots({owner, owner}) : found;
+    });
+    cluster_connection redis{all.uri(0, "?command_timeout=50ms")};
+    const std::string key = "orders";
+    REQUIRE(redis.execute(get(key)).is_string("found"));
+    // The node of the URI is gone for a while, and the map was last asked of the other one.
+    answers = neither + 1;
+    CHECK(redis.execute(get(key)).is(reply_kind::no_answer));
+    answers = 1;
+    REQUIRE(eventually(
+        [&] { return redis.execute(get(key)).is_string("found") && all.node(1).commands("CLUSTER") > 0; }));
+    answers = owner = 0;
+    CHECK(eventually([&] { return redis.execute(get(key)).is_string("found"); }));
+}
+
 TEST_CASE("a command that a node did not answer is not sent to another") {
     fake_server silent([](fake_server::peer& p) {
         p.next_command();

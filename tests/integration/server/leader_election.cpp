@@ -200,6 +200,32 @@ TEST_CASE("a leader that loses its lease is told, and stands again in a later te
     CHECK(all[3] == std::pair(std::string("done"), all[2].second));
 }
 
+TEST_CASE("whoever is told that a leadership began or ended finds term() changed already") {
+    struct watcher final : distlock::election_observer {
+        void started(std::uint64_t term) noexcept override { at_start = of->term() == term; }
+        void stopped(std::uint64_t, stop_reason) noexcept override {
+            at_end = at_end && of->term() == 0;
+            ++ends;
+        }
+        const election* of = nullptr;
+        bool at_start = false;
+        bool at_end = true;
+        int ends = 0;
+    };
+    hiredis_connection redis(common().uri());
+    const auto told = std::make_shared<watcher>();
+    election mine(redis, fresh_name(), {}, told);
+    told->of = &mine;
+    std::stop_source stop;
+    mine.run(stop.get_token(), [&](const leadership& now) {
+        CHECK(mine.term() == now.term());
+        stop.request_stop();
+    });
+    CHECK(told->at_start);
+    CHECK(told->at_end);
+    CHECK(told->ends == 1);
+}
+
 TEST_CASE("what the work throws is thrown, after the leadership was given up and that was told") {
     const auto name = fresh_name();
     hiredis_connection redis(common().uri());

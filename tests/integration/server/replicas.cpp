@@ -107,6 +107,24 @@ TEST_CASE(
     CHECK(asks.execute_acknowledged(write, wait.behind(write)).replicated.is_integer(0));
 }
 
+TEST_CASE("a lease counts from before the write, however long its replicas take") {
+    auto& servers = pair_of_servers();
+    const auto name = fresh_name();
+    hiredis_connection redis(servers.master().uri());
+    lock m(redis, name, {.lease = 30s, .fencing = true, .replicas = 1, .replica_timeout = patient});
+    auto hangs = std::make_unique<paused>(servers.replica());
+    const auto asked = clk::now();
+    std::jthread takes([&] { m.lock(); });
+    REQUIRE(eventually([&] { return there(servers.master(), name); }));
+    const auto written = clk::now();
+    REQUIRE(eventually([&] { return clk::now() > written + 1s; }));
+    hangs.reset();
+    takes.join();
+    CHECK(m.valid_until() > asked);
+    CHECK(m.valid_until() <= written + 30s);
+    m.unlock();
+}
+
 TEST_CASE("a lock that is granted is on the replica, whatever way it was taken") {
     auto& servers = pair_of_servers();
     hiredis_connection redis(servers.master().uri());

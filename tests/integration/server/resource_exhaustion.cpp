@@ -1,23 +1,18 @@
-// A process at its end: no memory, no descriptors, a name server that does not answer, exit() while locks are held.
+// A process at its end: no memory, no descriptors, exit() while locks are held.
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <dlfcn.h>
 #include <memory>
 #include <mutex>
-#include <netdb.h>
 #include <new>
 #include <poll.h>
-#include <pthread.h>
 #include <span>
 #include <stop_token>
 #include <string>
-#include <string_view>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <system_error>
@@ -29,103 +24,12 @@
 #include "support/hiredis_test.hpp"
 #include "support/in_child.hpp"
 #include "support/moody_server.hpp"
-#include "support/stoppable.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
 namespace resource_exhaustion_tests {
 
 using namespace hiredis_test;
-
-namespace {
-
-// Whoever looks up a name that begins so waits until a test says that it is enough.
-constexpr std::string_view slow_name = "slow.";
-std::atomic<bool> names_are_slow{true};
-std::atomic<int> looked_up{0};
-
-// Of the thread that looks up a name that begins so it is noted whether it would handle a signal of the program.
-constexpr std::string_view watched_name = "watched.";
-std::atomic<int> looked_up_in_quiet{0};
-
-}  // namespace
-
-// In the place of the system's, for the whole program.
-extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo* hints, addrinfo** found) {
-    using function = int (*)(const char*, const char*, const addrinfo*, addrinfo**);
-    static const auto real = reinterpret_cast<function>(::dlsym(RTLD_NEXT, "getaddrinfo"));
-    const bool numeric = hints != nullptr && (hints->ai_flags & AI_NUMERICHOST) != 0;
-    if (host != nullptr && std::string_view(host).starts_with(slow_name) && !numeric) {
-        ++looked_up;
-        eventually([] { return !names_are_slow; });
-        return EAI_AGAIN;
-    }
-    if (host != nullptr && std::string_view(host).starts_with(watched_name) && !numeric) {
-        sigset_t mask;
-        ::pthread_sigmask(SIG_SETMASK, nullptr, &mask);
-        if (sigismember(&mask, SIGTERM) == 1 && sigismember(&mask, SIGUSR1) == 1) ++looked_up_in_quiet;
-        return EAI_AGAIN;
-    }
-    return real(host, service, hints, found);
-}
-
-TEST_CASE("a name server that does not answer keeps nobody beyond its deadline, and is asked once") {
-    {
-        hiredis_connection redis("redis://slow.example:6379?connect_timeout=100ms&command_timeout=100ms");
-        distlock::mutex m{redis, "orders", {.patience = 0ms}};
-        for (int i = 0; i < 3; ++i) {
-            std::error_code ec;
-            bool got = true;
-            CHECK(time_of([&] { got = m.try_lock_for(50ms, ec); }) <= 50ms + 100ms + timing_tolerance);
-            CHECK_FALSE(got);
-            CHECK(ec == errc::unreachable);
-        }
-    }
-    CHECK(looked_up == 1);
-    names_are_slow = false;
-}
-
-TEST_CASE("a name server that does not answer keeps no waiter that is told to stop") {
-    names_are_slow = true;
-    hiredis_connection redis("redis://slow.example:6379?connect_timeout=20s");
-    const auto news = redis.subscribe("news");
-    const int before = looked_up;
-    std::stop_source stop;
-    clock::time_point ended;
-    std::thread waiter([&] {
-        distlock::listener mine(news, "");
-        mine.wait(clock::now() + 20s, stop.get_token());
-        ended = clock::now();
-    });
-    const bool looks_up = eventually([&] { return looked_up > before; });
-    const auto asked = clock::now();
-    stop.request_stop();
-    waiter.join();
-    names_are_slow = false;
-    CHECK(looks_up);
-    CHECK(ended - asked <= timing_tolerance / 3);
-}
-
-TEST_CASE("a name server that does not answer keeps no lock() that is told to stop") {
-    names_are_slow = true;
-    hiredis_connection redis("redis://slow.example:6379?connect_timeout=20s");
-    distlock::mutex m{redis, "orders"};
-    const int before = looked_up;
-    {
-        stoppable call(m);
-        CHECK(eventually([&] { return looked_up > before; }));
-        CHECK(call.sleeps());
-        call.stop();
-    }
-    names_are_slow = false;
-}
-
-// It was a plain thread: a handler of the program ran there, or sigwait() missed the signal.
-TEST_CASE("no signal of the program is handled on the thread that looks up a name") {
-    hiredis_connection redis("redis://watched.example:6379?connect_timeout=20s");
-    CHECK(redis.execute({"PING"}).cause() == errc::unreachable);
-    CHECK(looked_up_in_quiet == 1);
-}
 
 TEST_CASE("without descriptors a lock is an error, nothing is leaked, and it works again with them") {
     const redis_server server;

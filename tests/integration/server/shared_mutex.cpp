@@ -542,6 +542,35 @@ TEST_CASE("a time-out of one that waits for another's answer says what the serve
     CHECK(nothing_left(name));
 }
 
+TEST_CASE("a reader that is cancelled while it asks for others ends no wait but its own") {
+    const auto name = fresh_name();
+    party a(name, {.patience = 50ms});
+    party b(name);
+    b.m.lock();
+    std::stop_source stop;
+    std::error_code first;
+    sleeper asks([&] { static_cast<void>(a.m.lock_shared(stop.get_token(), first)); });
+    REQUIRE(waits(name, 1));
+    std::error_code next = errc::deadlock;
+    bool got = false;
+    sleeper joins([&] {
+        got = a.m.lock_shared(next);
+        if (got) a.m.unlock_shared();
+    });
+    REQUIRE(joins.sleeps());
+    const auto long_enough = clk::now() + 150ms;  // for the patience of both to be over
+    REQUIRE(eventually([&] { return clk::now() > long_enough; }));
+    stop.request_stop();
+    asks.join();
+    CHECK(first == errc::cancelled);
+    REQUIRE(waits(name, 1));
+    b.m.unlock();
+    joins.join();
+    CHECK_FALSE(next);
+    CHECK(got);
+    CHECK(nothing_left(name));
+}
+
 TEST_CASE("a server that hangs is told to every reader that waits, each after its own patience at most") {
     redis_server server;
     const auto name = fresh_name();
@@ -644,6 +673,31 @@ TEST_CASE("a writer becomes a reader without a gap, and a reader the writer wher
     writes.join();
     CHECK(wrote);
     CHECK(seen->losses == 0);
+    CHECK(nothing_left(name));
+}
+
+// What the server said of the lease of a later acquisition was taken for that of the one that had been exchanged.
+TEST_CASE("after a downgrade and an upgrade the leases of writers and readers are renewed as before") {
+    const auto name = fresh_name();
+    party a(name, {.lease = 300ms, .release = distlock::confirmed});
+    const auto renewed = [&](auto until_of) {
+        const auto granted = until_of();
+        return eventually([&] { return until_of() > granted + 600ms; });
+    };
+    a.m.lock();
+    a.m.downgrade();
+    CHECK(renewed([&] { return a.m.shared_until(); }));
+    a.m.unlock_shared();
+    a.m.lock();
+    CHECK(renewed([&] { return a.m.valid_until(); }));
+    a.m.unlock();
+    a.m.lock_shared();
+    REQUIRE(a.m.try_upgrade());
+    CHECK(renewed([&] { return a.m.valid_until(); }));
+    a.m.unlock();
+    a.m.lock_shared();
+    CHECK(renewed([&] { return a.m.shared_until(); }));
+    a.m.unlock_shared();
     CHECK(nothing_left(name));
 }
 

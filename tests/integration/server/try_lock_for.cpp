@@ -22,6 +22,7 @@
 #include "support/cluster.hpp"
 #include "support/fresh_name.hpp"
 #include "support/in_child.hpp"
+#include "support/lock_on_server.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -260,6 +261,25 @@ TEST_CASE("several locks are waited for until a time of any clock, and no longer
     CHECK_FALSE(took);
     CHECK_FALSE(ec);
     others.a.unlock();
+    CHECK(nothing_left(name));
+}
+
+TEST_CASE("several locks are waited for as long as any duration says, also the longest") {
+    const auto wait = GENERATE(std::chrono::hours::max(), std::chrono::hours(24 * 365 * 300));
+    const auto name = fresh_name();
+    account owner(name);
+    auto held = owner.take(0ms);
+    REQUIRE(held);
+    account waiter(name);
+    bool got = false;
+    std::jthread waits([&] { got = distlock::try_lock_for(wait, waiter.a, waiter.b); });
+    REQUIRE(lock_on_server(common(), name + ".a").gets(1));
+    held.reset();
+    owner.a.unlock();
+    waits.join();
+    REQUIRE(got);
+    waiter.a.unlock();
+    waiter.b.unlock();
     CHECK(nothing_left(name));
 }
 
