@@ -34,7 +34,7 @@
 #include <distlock/detail/printable.hpp>
 #include <distlock/engine/shared_core.hpp>
 #ifndef DISTLOCK_SEPARATE_COMPILATION
-#include <distlock/engine/shared_object.hpp>
+#include <distlock/engine/shared_core_impl.hpp>
 #endif
 #include <distlock/mutex.hpp>
 #include <distlock/net/connection.hpp>

@@ -13,7 +13,7 @@
 #include <distlock/engine/joint_acquire_impl.hpp>
 #include <distlock/engine/lock_core_impl.hpp>
 #include <distlock/engine/permit_pool.hpp>
-#include <distlock/engine/shared_object.hpp>
+#include <distlock/engine/shared_core_impl.hpp>
 #include <distlock/net/any_connection_impl.hpp>
 #include <distlock/net/cluster_uri_impl.hpp>
 #include <distlock/net/service_registry_impl.hpp>

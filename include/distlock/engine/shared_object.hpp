@@ -1,4 +1,5 @@
-// One shared lock object, shared by threads: its writers queue as those of a mutex do, its readers come in batches.
+// One shared lock object, shared by threads: its writers queue as those of a mutex do, its readers come in batches. How a thread comes
+// to read is in shared_object_enter.hpp.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +8,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -30,7 +30,6 @@
 #include <distlock/engine/waiter_queue.hpp>
 #include <distlock/wire/any_dialect.hpp>
 #include <distlock/wire/outcome.hpp>
-#include <distlock/wire/shared_handoff.hpp>
 
 namespace distlock::engine {
 
@@ -288,20 +287,7 @@ class shared_object final : public shared_core {
         return *batches_.back();
     }
 
-    result enter_batch(time_point until, manner how, const std::stop_token& stop) DISTLOCK_EXCLUDES(mutex_) {
-        waiter_queue::waiter me(std::this_thread::get_id(), how.guarded);
-        const auto recheck = [&] {
-            const guard here(mutex_);  // or it would come between the look and the sleep
-            me.recheck();
-        };
-        std::optional<std::stop_callback<decltype(recheck)>> on_stop;
-        if (stop.stop_possible() && !how.once) on_stop.emplace(stop, recheck);
-        const turn mine = wait_for_turn(me, until, how.once, stop);
-        on_stop.reset();
-        if (mine.asks == nullptr) return mine.told;
-        how.once = how.once || mine.at_last;
-        return ask(*mine.asks, until, how, stop);
-    }
+    result enter_batch(time_point until, manner how, const std::stop_token& stop) DISTLOCK_EXCLUDES(mutex_);
 
     // A writer, not before the readers of this object that have ended.
     result ask_after_readers(time_point until, const manner& how, const std::stop_token& stop)
@@ -327,48 +313,7 @@ class shared_object final : public shared_core {
 
     // Returns: the batch that this thread asks for next, or how its wait ended.
     turn wait_for_turn(waiter_queue::waiter& me, time_point until, bool once, const std::stop_token& stop)
-        DISTLOCK_EXCLUDES(mutex_) {
-        guard here(mutex_);
-        make_room();
-        const bool waits = !once && until == time_point::max();
-        if (joined_ != nullptr && joined_->now == phase::open && may_join(*joined_)) {
-            if (!waits || successor_ != nullptr || !ends_soon(*joined_))
-                return {.told = let_in(*joined_, me.thread, me.guarded)};
-            successor_ = &begin_asking();
-            return {.asks = successor_};
-        }
-        if (successor_ != nullptr) joined_ = std::exchange(successor_, nullptr);
-        if (once || joined_ == nullptr || joined_->now != phase::asking) {
-            batch& mine = begin_asking();
-            if (!once) joined_ = &mine;
-            return {.asks = &mine};
-        }
-        batch& in = *joined_;
-        in.members.join(me);
-        ++expected_;
-        for (const auto came = time_.now();;) {
-            const bool over = until != time_point::max() && time_.now() >= until;
-            if (!me.dequeued() && (over || stop.stop_requested())) {
-                in.members.leave(me);
-                --expected_;
-                // Only the server knows whether "somebody else has it" is true.
-                if (!stop.stop_requested()) return {.asks = &begin_asking(), .at_last = true};
-                return {.told = writers_->acquire(until, {}, stop)};  // says so
-            }
-            const auto longest = me.prepare_sleep(until, time_);
-            here.unlock();
-            me.sleep(longest);
-            const wake why = me.reason();
-            if (why == wake::granted) return {.told = {.serial = me.serial, .fence = me.fence}};
-            here.lock();
-            if (why != wake::go_remote) continue;
-            if (in.trouble == errc{} || !out_of_patience(std::max(came, in.trouble_since)))
-                return {.asks = &in};
-            const errc cause = in.trouble;
-            end_asking(in);
-            return {.told = failed(cause)};
-        }
-    }
+        DISTLOCK_EXCLUDES(mutex_);
 
     // Throws: std::bad_alloc; nothing has changed then.
     batch& begin_asking() DISTLOCK_REQUIRES(mutex_) {
@@ -392,59 +337,11 @@ class shared_object final : public shared_core {
 
     // Preconditions: this thread set the batch's phase to asking, or was told to go on.
     result ask(batch& mine, time_point until, manner how, const std::stop_token& stop)
-        DISTLOCK_EXCLUDES(mutex_) {
-        const auto began = time_.now();
-        result got;
-        try {
-            // Whichever thread comes last ends it.
-            got = mine.core->acquire(until, {how.once, true, how.in_exchange_for, how.together}, stop);
-        } catch (...) {
-            const guard here(mutex_);
-            end_asking(mine);
-            throw;
-        }
-        waiter_queue let_in_too;
-        {
-            const guard here(mutex_);
-            if (got.serial != 0) {
-                got = open(mine, got, how.guarded, let_in_too);
-            } else {
-                end_in_vain(mine, got.cause, began);
-            }
-        }
-        while (!let_in_too.empty()) let_in_too.dequeue(wake::granted).wake_up();
-        return got;
-    }
-    void end_in_vain(batch& mine, errc cause, time_point began) noexcept DISTLOCK_REQUIRES(mutex_) {
-        if (cause != errc{} && cause != errc::cancelled) {
-            if (mine.trouble == errc{}) mine.trouble_since = began;
-            mine.trouble = cause;
-        }
-        end_asking(mine);
-    }
+        DISTLOCK_EXCLUDES(mutex_);
+    void end_in_vain(batch& mine, errc cause, time_point began) noexcept DISTLOCK_REQUIRES(mutex_);
     // Effects: the calling thread reads, and so do the members, which are left in `to_wake`.
     result open(batch& mine, const result& got, bool guarded, waiter_queue& to_wake) noexcept
-        DISTLOCK_REQUIRES(mutex_) {
-        mine.now = phase::open;
-        mine.used = false;
-        mine.serial = got.serial;
-        mine.fence = got.fence;
-        mine.joins_until =
-            distlock::detail::saturating_add(time_.now(), duration(options_.local_budget.get()));
-        const bool succeeds = successor_ == &mine;
-        if (succeeds) successor_ = nullptr;
-        if ((joined_ == nullptr || succeeds) && waiting_writers_ == 0) joined_ = &mine;
-        --expected_;
-        const auto told = let_in(mine, std::this_thread::get_id(), guarded);
-        while (!mine.members.empty()) {
-            auto& next = mine.members.dequeue(wake::granted);
-            --expected_;
-            next.serial = let_in(mine, next.thread, next.guarded).serial;
-            next.fence = mine.fence;
-            to_wake.join(next);
-        }
-        return told;
-    }
+        DISTLOCK_REQUIRES(mutex_);
 
     // Preconditions: the calling thread is its only reader.
     void end_reader(batch& mine, std::uint64_t serial) noexcept DISTLOCK_EXCLUDES(mutex_) {
@@ -480,25 +377,5 @@ class shared_object final : public shared_core {
     std::uint64_t serial_ DISTLOCK_GUARDED_BY(mutex_) = 0;
     int waiting_writers_ DISTLOCK_GUARDED_BY(mutex_) = 0;
 };
-
-template <class Lazy>
-std::unique_ptr<shared_core> make_shared_core(std::shared_ptr<background_io> io, const std::string& name,
-                                              const lock_options& options,
-                                              std::shared_ptr<lease_observer> observer) {
-    check_options(*io, options);
-    const auto channel = channel_of(*io, name);
-    auto writers =
-        std::make_shared<const any_dialect_of<exclusive_handoff>>(name, options, channel.name, channel.kind);
-    auto readers =
-        std::make_shared<const any_dialect_of<shared_handoff>>(name, options, channel.name, channel.kind);
-    auto core = make_lock_core(io, std::move(writers), options, observer);
-    return std::make_unique<shared_object<Lazy>>(std::move(io), std::move(core), std::move(readers), options,
-                                                 std::move(observer));
-}
-#ifdef DISTLOCK_SEPARATE_COMPILATION
-template std::unique_ptr<shared_core> make_shared_core<void>(std::shared_ptr<background_io>,
-                                                             const std::string&, const lock_options&,
-                                                             std::shared_ptr<lease_observer>);
-#endif
 
 }  // namespace distlock::engine

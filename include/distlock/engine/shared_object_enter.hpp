@@ -1,0 +1,139 @@
+// How a thread comes to read: it joins a batch that has just entered, waits in one that is asked for, or asks for the next.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include <distlock/base/error.hpp>
+#include <distlock/detail/saturate.hpp>
+#include <distlock/detail/stop_token.hpp>
+#include <distlock/engine/lock_core.hpp>
+#include <distlock/engine/shared_object.hpp>
+#include <distlock/engine/waiter_queue.hpp>
+
+namespace distlock::engine {
+
+template <class Lazy>
+typename shared_object<Lazy>::result shared_object<Lazy>::enter_batch(time_point until, manner how,
+                                                                      const std::stop_token& stop) {
+    waiter_queue::waiter me(std::this_thread::get_id(), how.guarded);
+    const auto recheck = [&] {
+        const guard here(mutex_);  // or it would come between the look and the sleep
+        me.recheck();
+    };
+    std::optional<std::stop_callback<decltype(recheck)>> on_stop;
+    if (stop.stop_possible() && !how.once) on_stop.emplace(stop, recheck);
+    const turn mine = wait_for_turn(me, until, how.once, stop);
+    on_stop.reset();
+    if (mine.asks == nullptr) return mine.told;
+    how.once = how.once || mine.at_last;
+    return ask(*mine.asks, until, how, stop);
+}
+
+template <class Lazy>
+typename shared_object<Lazy>::turn shared_object<Lazy>::wait_for_turn(waiter_queue::waiter& me,
+                                                                      time_point until, bool once,
+                                                                      const std::stop_token& stop) {
+    guard here(mutex_);
+    make_room();
+    const bool waits = !once && until == time_point::max();
+    if (joined_ != nullptr && joined_->now == phase::open && may_join(*joined_)) {
+        if (!waits || successor_ != nullptr || !ends_soon(*joined_))
+            return {.told = let_in(*joined_, me.thread, me.guarded)};
+        successor_ = &begin_asking();
+        return {.asks = successor_};
+    }
+    if (successor_ != nullptr) joined_ = std::exchange(successor_, nullptr);
+    if (once || joined_ == nullptr || joined_->now != phase::asking) {
+        batch& mine = begin_asking();
+        if (!once) joined_ = &mine;
+        return {.asks = &mine};
+    }
+    batch& in = *joined_;
+    in.members.join(me);
+    ++expected_;
+    for (const auto came = time_.now();;) {
+        const bool over = until != time_point::max() && time_.now() >= until;
+        if (!me.dequeued() && (over || stop.stop_requested())) {
+            in.members.leave(me);
+            --expected_;
+            // Only the server knows whether "somebody else has it" is true.
+            if (!stop.stop_requested()) return {.asks = &begin_asking(), .at_last = true};
+            return {.told = writers_->acquire(until, {}, stop)};  // says so
+        }
+        const auto longest = me.prepare_sleep(until, time_);
+        here.unlock();
+        me.sleep(longest);
+        const wake why = me.reason();
+        if (why == wake::granted) return {.told = {.serial = me.serial, .fence = me.fence}};
+        here.lock();
+        if (why != wake::go_remote) continue;
+        if (in.trouble == errc{} || !out_of_patience(std::max(came, in.trouble_since))) return {.asks = &in};
+        const errc cause = in.trouble;
+        end_asking(in);
+        return {.told = failed(cause)};
+    }
+}
+
+template <class Lazy>
+typename shared_object<Lazy>::result shared_object<Lazy>::ask(batch& mine, time_point until, manner how,
+                                                              const std::stop_token& stop) {
+    const auto began = time_.now();
+    result got;
+    try {
+        // Whichever thread comes last ends it.
+        got = mine.core->acquire(until, {how.once, true, how.in_exchange_for, how.together}, stop);
+    } catch (...) {
+        const guard here(mutex_);
+        end_asking(mine);
+        throw;
+    }
+    waiter_queue let_in_too;
+    {
+        const guard here(mutex_);
+        if (got.serial != 0) {
+            got = open(mine, got, how.guarded, let_in_too);
+        } else {
+            end_in_vain(mine, got.cause, began);
+        }
+    }
+    while (!let_in_too.empty()) let_in_too.dequeue(wake::granted).wake_up();
+    return got;
+}
+
+template <class Lazy>
+void shared_object<Lazy>::end_in_vain(batch& mine, errc cause, time_point began) noexcept {
+    if (cause != errc{} && cause != errc::cancelled) {
+        if (mine.trouble == errc{}) mine.trouble_since = began;
+        mine.trouble = cause;
+    }
+    end_asking(mine);
+}
+
+template <class Lazy>
+typename shared_object<Lazy>::result shared_object<Lazy>::open(batch& mine, const result& got, bool guarded,
+                                                               waiter_queue& to_wake) noexcept {
+    mine.now = phase::open;
+    mine.used = false;
+    mine.serial = got.serial;
+    mine.fence = got.fence;
+    mine.joins_until = distlock::detail::saturating_add(time_.now(), duration(options_.local_budget.get()));
+    const bool succeeds = successor_ == &mine;
+    if (succeeds) successor_ = nullptr;
+    if ((joined_ == nullptr || succeeds) && waiting_writers_ == 0) joined_ = &mine;
+    --expected_;
+    const auto told = let_in(mine, std::this_thread::get_id(), guarded);
+    while (!mine.members.empty()) {
+        auto& next = mine.members.dequeue(wake::granted);
+        --expected_;
+        next.serial = let_in(mine, next.thread, next.guarded).serial;
+        next.fence = mine.fence;
+        to_wake.join(next);
+    }
+    return told;
+}
+
+}  // namespace distlock::engine
