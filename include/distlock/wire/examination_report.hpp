@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -15,47 +14,12 @@
 #include <distlock/wire/diagnosis.hpp>
 #include <distlock/wire/examination_questions.hpp>
 #include <distlock/wire/examined.hpp>
+#include <distlock/wire/known_bugs.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/server_error.hpp>
 #include <distlock/wire/server_facts.hpp>
 
 namespace distlock::detail {
-
-namespace known {
-
-/// Mistakes of servers that locks meet, by the release that mends them, branch by branch.
-struct known_bug {
-    bool valkey;
-    server_version first, mended;
-    severity how;
-    std::string_view text;
-    bool only_with_aof = false;
-};
-inline constexpr std::string_view too_old = "older than Redis 6.2: locks are not tested with it";
-inline constexpr std::string_view no_check_in_scripts =  // redis/redis#10160; notes of 6.2.7
-    "scripts ignore min-replicas-to-write (redis#9993, mended in 6.2.7): an old master goes on granting and "
-    "renewing locks";
-inline constexpr std::string_view unsynced_rewrite =  // notes of 7.0.5
-    "the end of an append-only file may not be on disk when it is rewritten (redis#11004, mended in 7.0.5): "
-    "a crash of the machine loses more locks than appendfsync says";
-inline constexpr std::string_view lua_bug =
-    "whoever may run EVAL, as each user of locks may, can run code on the server (CVE-2025-49844); a "
-    "distribution may have mended it under the old number";
-inline constexpr std::array<known_bug, 11> known_bugs{{
-    {false, {{0, 0, 0}}, {{6, 2, 0}}, severity::problem, too_old},
-    {false, {{0, 0, 0}}, {{6, 2, 7}}, severity::warning, no_check_in_scripts},
-    {false, {{7, 0, 0}}, {{7, 0, 5}}, severity::warning, unsynced_rewrite, true},
-    {false, {{0, 0, 0}}, {{6, 2, 20}}, severity::warning, lua_bug},
-    {false, {{7, 0, 0}}, {{7, 2, 11}}, severity::warning, lua_bug},
-    {false, {{7, 4, 0}}, {{7, 4, 6}}, severity::warning, lua_bug},
-    {false, {{8, 0, 0}}, {{8, 0, 4}}, severity::warning, lua_bug},
-    {false, {{8, 1, 0}}, {{8, 2, 2}}, severity::warning, lua_bug},
-    {true, {{0, 0, 0}}, {{7, 2, 11}}, severity::warning, lua_bug},
-    {true, {{8, 0, 0}}, {{8, 0, 6}}, severity::warning, lua_bug},
-    {true, {{8, 1, 0}}, {{8, 1, 4}}, severity::warning, lua_bug},
-}};
-
-}  // namespace known
 
 // The findings, as they come together.
 class examination_report {
@@ -134,7 +98,7 @@ class examination_report {
         const auto shown = (valkey ? "Valkey " : "Redis ") + printable(valkey ? *valkey : *redis, 40);
         const auto version = read_version(valkey ? *valkey : *redis);
         bool sound = true;
-        for (const auto& bug : known::known_bugs) {
+        for (const auto& bug : known_bugs) {
             if (!version || bug.valkey != valkey.has_value() || *version < bug.first ||
                 *version >= bug.mended)
                 continue;
