@@ -23,6 +23,7 @@ class cluster {
   public:
     using server = distlock::testing::redis_server;
     static constexpr std::size_t masters = 3;
+    static constexpr std::chrono::seconds set_up{30};  // nodes agree by gossip
 
     explicit cluster(bool replicated = false) {
         std::vector<std::string> buses;
@@ -41,25 +42,34 @@ class cluster {
             }
         }
         for (const auto& one : nodes_) {
-            REQUIRE(eventually([&] {
-                const auto info = one->command({"CLUSTER", "INFO"});
-                return info.find("cluster_state:ok") != std::string::npos &&
-                       info.find("cluster_known_nodes:" + std::to_string(nodes_.size())) != std::string::npos;
-            }));
+            REQUIRE(eventually(
+                [&] {
+                    const auto info = one->command({"CLUSTER", "INFO"});
+                    return info.find("cluster_state:ok") != std::string::npos &&
+                           info.find("cluster_known_nodes:" + std::to_string(nodes_.size())) !=
+                               std::string::npos;
+                },
+                set_up));
         }
         for (std::size_t i = masters; i < nodes_.size(); ++i) {
             const auto id = id_of(*nodes_[i - masters]);
-            REQUIRE(eventually([&] { return nodes_[i]->command({"CLUSTER", "REPLICATE", id}) == "OK"; }));
+            REQUIRE(eventually(
+                [&] {
+                    return nodes_[i]->command({"CLUSTER", "REPLICATE", id}) == "OK";
+                },
+                set_up));
         }
         for (std::size_t i = masters; i < nodes_.size(); ++i) {
-            REQUIRE(eventually([&] { return replicates(*nodes_[i]); }));
+            REQUIRE(eventually([&] { return replicates(*nodes_[i]); }, set_up));
             // A master that does not know its replica does not let it take over, nor others vote for it.
             const auto id = id_of(*nodes_[i - masters]);
             for (const auto& one : nodes_) {
-                REQUIRE(eventually([&] {
-                    return one->command({"CLUSTER", "REPLICAS", id}).find(id_of(*nodes_[i])) !=
-                           std::string::npos;
-                }));
+                REQUIRE(eventually(
+                    [&] {
+                        return one->command({"CLUSTER", "REPLICAS", id}).find(id_of(*nodes_[i])) !=
+                               std::string::npos;
+                    },
+                    set_up));
             }
         }
     }
@@ -96,7 +106,7 @@ class cluster {
         const auto owner = id_of(to);
         REQUIRE(to.command({"CLUSTER", "SETSLOT", number, "NODE", owner}) == "OK");
         REQUIRE(from.command({"CLUSTER", "SETSLOT", number, "NODE", owner}) == "OK");
-        REQUIRE(eventually([&] { return all_agree(); }));
+        REQUIRE(eventually([&] { return all_agree(); }, set_up));
     }
 
     /// Effects: moves a slot in one piece, where the servers can: from Valkey 9 and Redis 8.4 on. Else as migrate().
@@ -116,7 +126,7 @@ class cluster {
         }
         INFO(way << ": " << said);
         REQUIRE_FALSE(said.starts_with("-"));
-        const bool moved = eventually([&] { return has(to, slot) && all_agree(); }, std::chrono::seconds{30});
+        const bool moved = eventually([&] { return has(to, slot) && all_agree(); }, set_up);
         if (!moved) {
             UNSCOPED_INFO(from.command({"CLUSTER", "GETSLOTMIGRATIONS"}));
             UNSCOPED_INFO(to.command({"CLUSTER", "MIGRATION", "STATUS", "ALL"}));

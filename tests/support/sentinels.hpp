@@ -50,7 +50,7 @@ class sentinels {
             if (i > 0) {
                 const auto port = std::to_string(nodes_[0]->port());
                 REQUIRE(nodes_[i]->command({"REPLICAOF", "127.0.0.1", port}) == "OK");
-                REQUIRE(eventually([&] { return replicates(*nodes_[i]); }));
+                REQUIRE(eventually([&] { return replicates(*nodes_[i]); }, std::chrono::seconds{30}));
             }
         }
         for (auto& one : watchers_) {
