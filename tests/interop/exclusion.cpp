@@ -105,7 +105,7 @@ TEMPLATE_LIST_TEST_CASE("when we are killed they have the lock at the end of its
     REQUIRE(theirs.ask(acquire(name, 10s)) == "got 0");
     const auto took = clk::now() - asked;
     CHECK(took >= lease - 200ms);
-    CHECK(took < lease + 1500ms + soon);
+    CHECK(took < lease + 3s);  // their program starts first, and may poll
     CHECK(theirs.ask("release") == "released");
 }
 
