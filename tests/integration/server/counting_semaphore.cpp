@@ -50,6 +50,16 @@ const redis_server& common() {
 
 const lock_options confirmed{.release = distlock::confirmed};
 
+// Runs at half the speed of the lock's, as one that is set back again and again.
+struct slow_clock {
+    using duration = std::chrono::nanoseconds;
+    using rep = duration::rep;
+    using period = duration::period;
+    using time_point = std::chrono::time_point<slow_clock, duration>;
+    static constexpr bool is_steady = false;
+    static time_point now() { return time_point(clk::now().time_since_epoch() / 2); }
+};
+
 // One semaphore object with a connection of its own, as another process has it.
 struct party {
     explicit party(const std::string& name, std::int64_t limit, const lock_options& options = confirmed,
@@ -204,6 +214,33 @@ TEST_CASE("every way to ask for permits gives them, refuses them when they are o
     std::error_code ec;
     CHECK(a.pool.try_acquire_until(clk::now() + 1s, std::stop_token{}, ec));
     CHECK(a.pool.try_acquire_for(1s, std::stop_token{}, ec));
+    CHECK(nothing_left(name));
+}
+
+TEST_CASE("permits are waited for until another clock says so, also one that is set back") {
+    const auto name = fresh_name();
+    party a(name, 1), b(name, 1);
+    const permit taken = a.pool.acquire();
+    const auto until = slow_clock::now() + 100ms;
+    CHECK_FALSE(b.pool.try_acquire_until(until));
+    CHECK(slow_clock::now() >= until);
+    std::error_code ec;
+    const auto later = slow_clock::now() + 100ms;
+    CHECK_FALSE(b.pool.try_acquire_until(later, ec));
+    CHECK_FALSE(ec);
+    CHECK(slow_clock::now() >= later);
+}
+
+TEST_CASE("a permit that is moved to itself is kept") {
+    const auto name = fresh_name();
+    party a(name, 1);
+    permit one = a.pool.acquire();
+    permit& same = one;
+    one = std::move(same);
+    CHECK(one);
+    CHECK(one.n() == 1);
+    CHECK_FALSE(a.pool.try_acquire());
+    CHECK(one.release() == release_outcome::released);
     CHECK(nothing_left(name));
 }
 

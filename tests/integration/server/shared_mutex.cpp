@@ -49,6 +49,16 @@ const redis_server& common() {
 
 const lock_options confirmed{.release = distlock::confirmed};
 
+// Runs at half the speed of the lock's, as one that is set back again and again.
+struct slow_clock {
+    using duration = std::chrono::nanoseconds;
+    using rep = duration::rep;
+    using period = duration::period;
+    using time_point = std::chrono::time_point<slow_clock, duration>;
+    static constexpr bool is_steady = false;
+    static time_point now() { return time_point(clk::now().time_since_epoch() / 2); }
+};
+
 // One lock object with a connection of its own, as another process has it.
 struct party {
     explicit party(const std::string& name, const lock_options& options = confirmed,
@@ -441,6 +451,39 @@ TEST_CASE("who comes after the local budget asks the server, and each ends what 
     CHECK(a.m.unlock_shared() == release_outcome::released);
     CHECK(reading(name) == 1);
     CHECK(second.owns_lock());
+}
+
+TEST_CASE("a reader that tries after the local budget stands behind a writer that waits elsewhere") {
+    const auto name = fresh_name();
+    party a(name, {.release = distlock::confirmed, .local_budget = 0ms});
+    party b(name);
+    a.m.lock_shared();
+    std::jthread writes([&] {
+        b.m.lock();
+        b.m.unlock();
+    });
+    REQUIRE(waits(name, 1));
+    bool got = true;
+    std::jthread([&] { got = a.m.try_lock_shared(); }).join();
+    CHECK_FALSE(got);
+    a.m.unlock_shared();
+    writes.join();
+    CHECK(nothing_left(name));
+}
+
+TEST_CASE("a reader waits until another clock says so, also one that is set back") {
+    const auto name = fresh_name();
+    party a(name), b(name);
+    a.m.lock();
+    const auto until = slow_clock::now() + 100ms;
+    CHECK_FALSE(b.m.try_lock_shared_until(until));
+    CHECK(slow_clock::now() >= until);
+    std::error_code ec;
+    const auto later = slow_clock::now() + 100ms;
+    CHECK_FALSE(b.m.try_lock_shared_until(later, ec));
+    CHECK_FALSE(ec);
+    CHECK(slow_clock::now() >= later);
+    a.m.unlock();
 }
 
 TEST_CASE("readers that wait through one object have one ticket, and all enter with it") {

@@ -430,6 +430,25 @@ TEST_CASE("a recursive mutex that the thread has already is taken once more") {
     CHECK(nothing_left(name));
 }
 
+TEST_CASE("a recursive mutex that could not be had with others keeps the holds it had before") {
+    const auto name = fresh_name();
+    account mine(name), theirs(name);
+    distlock::recursive_mutex again(mine.redis, name + ".again", confirmed);
+    again.lock();
+    again.lock();
+    theirs.a.lock();
+    CHECK_FALSE(distlock::try_lock_for(20ms, again, mine.a));
+    CHECK_FALSE(distlock::try_lock_for(0ms, mine.a, again, mine.b));
+    CHECK(again.hold_count() == 2);
+    CHECK(again.owns_lock());
+    theirs.a.unlock();
+    again.unlock();
+    CHECK(again.owns_lock());
+    again.unlock();
+    CHECK_FALSE(again.owns_lock());
+    CHECK(nothing_left(name));
+}
+
 TEST_CASE("a stop request ends the wait for several at once, and nothing is held") {
     const auto name = fresh_name();
     account mine(name), others(name);
