@@ -614,6 +614,20 @@ TEST_CASE("where every node of the last map is gone, those of the URI are asked 
     CHECK(eventually([&] { return redis.execute(get(key)).is_string("found"); }));
 }
 
+TEST_CASE("a node that the map does not name by a host is where the map came from") {
+    const std::string host = GENERATE("$0\r\n", "$-1", "+?");
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] != "CLUSTER") return found;
+        std::string map = of.slots({0});
+        const std::string named = "$9\r\n127.0.0.1";
+        return map.replace(map.find(named), named.size(), host);
+    });
+    const auto nobody = std::to_string(distlock::testing::impl::unused_port());
+    cluster_connection redis{"redis+cluster://127.0.0.2:" + nobody + "," + all.uri().substr(16)};
+    const std::string key = "orders";
+    CHECK(redis.execute(get(key)).is_string("found"));
+}
+
 TEST_CASE("a command that a node did not answer is not sent to another") {
     fake_server silent([](fake_server::peer& p) {
         p.next_command();
