@@ -1,6 +1,7 @@
 // What every dialect promises, beside another client that speaks it: its commands, as they were recorded on the server.
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <poll.h>
@@ -10,6 +11,7 @@
 #include <system_error>
 #include <thread>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include <distlock/distlock.hpp>
@@ -19,6 +21,7 @@
 #include "support/catch.hpp"
 #include "support/connection_fixtures.hpp"
 #include "support/history.hpp"
+#include "support/lease_observers.hpp"
 #include "support/redis_link.hpp"
 #include "support/round_trip.hpp"
 #include "support/waiting.hpp"
@@ -229,9 +232,10 @@ TEMPLATE_LIST_TEST_CASE("a lock that is deleted under its owner is lost", "", al
     CHECK(m.unlock() == release_outcome::expired);
 }
 
-TEMPLATE_LIST_TEST_CASE("an operator takes a lock away", "", all) {
+TEMPLATE_LIST_TEST_CASE("an operator takes a lock away, and the owner is told who did", "", all) {
     setting<TestType> s;
-    typename setting<TestType>::lock m{s.redis, s.name, {.lease = 300ms}};
+    const auto heard = std::make_shared<recording_observer>();
+    typename setting<TestType>::lock m{s.redis, s.name, {.lease = 300ms}, heard};
     m.lock();
     const auto lost = m.lost();
     distlock::hiredis_connection other{uri_of(server())};
@@ -239,6 +243,9 @@ TEMPLATE_LIST_TEST_CASE("an operator takes a lock away", "", all) {
     CHECK_FALSE(distlock::force_release<typename TestType::dialect>(other, s.name));
     CHECK(s.take(s.key, 20'000));
     CHECK(eventually([&] { return lost.stop_requested(); }));
+    // Redisson keeps nothing beside a lock that could say so.
+    const bool says_so = !std::is_same_v<TestType, with_redisson>;
+    CHECK(heard->hears({(says_so ? "forced: " : "taken: ") + m.name()}));
     CHECK(m.unlock() != release_outcome::released);
 }
 

@@ -757,6 +757,32 @@ command set(std::string_view key) { return command({"SET", key, "x"}, key); }
 
 }  // namespace
 
+TEST_CASE("an owner is told of no new master when its slot only moves, and its lock with it") {
+    std::atomic<bool> moved{false};
+    std::atomic<int> renewed{0};
+    const fake_cluster all(2, [&](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "CLUSTER")
+            return of.slots(moved ? std::vector<std::size_t>{1, 0} : std::vector<std::size_t>{0, 1});
+        if (said[0] == "SET") return std::string("+OK\r\n");
+        if (said[0] == "GET") return moved && node == 0 ? of.moved(hash_slot(said[1]), 1) : found;
+        ++renewed;
+        return std::string(":1\r\n");
+    });
+    cluster_connection redis{all.uri()};
+    const auto seen = std::make_shared<counting_observer>();
+    const std::string key = key_at(all, 0);
+    distlock::mutex<cluster_connection, distlock::plain> held{redis, key, {.lease = 3s}, seen};
+    held.lock();
+    moved = true;
+    CHECK(redis.execute(get(key)).is_string("found"));
+    REQUIRE(
+        eventually([&] { return all.node(1).commands("CLUSTER") + all.node(0).commands("CLUSTER") > 1; }));
+    REQUIRE(eventually([&] { return renewed > 1; }));
+    CHECK(seen->masters == 0);
+    CHECK(seen->losses == 0);
+    CHECK(held.owns_lock());
+}
+
 TEST_CASE("a write that was redirected is waited for where it was executed, and not where it was refused") {
     const fake_cluster all(2, write_or_wait);
     cluster_connection redis{all.uri()};
