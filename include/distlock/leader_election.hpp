@@ -53,8 +53,8 @@ enum class stop_reason {
     lost,  ///< somebody else may lead
 };
 
-/// What a candidate is told, on the thread that runs it, in order: never `stopped` without `started` before it. term() of the election
-/// has changed by then. What it throws ends the program.
+/// What a candidate is told, on the thread that runs it, in order: never `stopped` without `started` before it. term() of the
+/// election has changed by then. What it throws ends the program.
 class election_observer {
   public:
     virtual ~election_observer() = default;
@@ -117,8 +117,8 @@ class leader_election {
 
     /// Effects: until `stop` is requested: waits to lead, in order; calls `work(const leadership&)` on this thread; gives the leadership
     /// up when that returns, also after a loss; and waits again, behind all others where waiters are queued (subscribing_connection).
-    /// `work` should return soon after lost(), or a stop request, which it must look for itself. Told to the observer and ridden out,
-    /// however long, are errc::unreachable, no_reply, unavailable, read_only, out_of_memory, writes_refused, protocol_error,
+    /// `work` should return soon after lost(), or a stop request, which it must look for itself. Told to the observer and ridden
+    /// out, however long, are errc::unreachable, no_reply, unavailable, read_only, out_of_memory, writes_refused, protocol_error,
     /// lease_expired, no_thread, no_entropy and tls_failed.
     /// Throws: what `work` throws; every other error, as a wrong key, a refused password or permission, or a call from a child after
     /// fork(); std::bad_alloc.

@@ -239,16 +239,16 @@ bool taken_or_error(std::error_code& ec, Attempt attempt) noexcept {
 
 }  // namespace detail
 
-/// Effects: takes all the locks, or none, waiting until `timeout` is over; zero or less tries once. Locks of one connection that are in
-/// one slot are taken by one command while all of them are free. Where one is not, they are waited for one after the other, in the order
-/// of their names, so that callers of the same locks never wait for each other in a circle; what was taken so far is held meanwhile.
+/// Effects: takes all the locks, or none, waiting until `timeout` is over; zero or less tries once. Locks that follow one another by
+/// name, of one connection and in one slot, are taken by one command while all of them are free. Where one is not, they are waited
+/// for one after the other, in the order of their names, so that callers of the same locks never wait for each other in a circle;
+/// what was taken so far is held meanwhile.
 /// Preconditions: the guards and permits among them have a lock each, and do not own it.
 /// Returns: whether they were taken; false only when somebody else has one and the time is up. Afterwards each is released on its own:
 /// a mutex by unlock(), a guard or a permit by its end.
 /// Throws: error, as mutex::try_lock_for(); errc::deadlock when two of them are the same lock. std::system_error for a guard or a permit
 /// that owns its lock, or has none.
-/// Round trips: one while all are free, for each connection and, in a Cluster, each slot; else those that the locks take alone, and one
-/// more for each.
+/// Round trips: one while all are free, for each run of such locks; else those that the locks take alone, and one more for each.
 template <class Rep, class Period, detail::jointly_lockable... Locks>
     requires(sizeof...(Locks) > 0)
 [[nodiscard("unless the result is true, no lock was taken")]] bool try_lock_for(

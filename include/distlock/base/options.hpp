@@ -34,15 +34,14 @@ struct lock_options {
     /// unlock(), or when the lease ends that was begun last. `{}`: no limit. Else at least 10 ms.
     time_span max_hold = {};
 
-    /// The shortest time an acquisition keeps others out, from the grant on: a lock that is unlocked earlier is released, and handed
-    /// over, when it is over. unlock() does not wait for that, and answers release_outcome::posted; it is over for its owner, and the
-    /// next lock() of the same object waits like everybody's. So a job that each process of a fleet tries once a minute is done
-    /// once a minute: try_lock() with 40 s here. For so long the background renews the lease, also when the mutex is gone. When the
-    /// process or the connection ends earlier, the key is left to its lease: `lease` is how long others are kept out then, so let it
-    /// be as long as this. A lock that scoped_lock or try_lock_for gives back, because another of the set could not be taken, is
-    /// released at once. At most `max_hold`, where
-    /// that is given, and at most `lease`, where it is not renewed. In whole milliseconds, rounded down. Zero:
-    /// none.
+    /// The shortest time an acquisition keeps others out, from the grant on: a lock that is unlocked earlier is released, and
+    /// handed over, when it is over. unlock() does not wait for that, and answers release_outcome::posted; it is over for its
+    /// owner, and the next lock() of the same object waits like everybody's. So a job that each process of a fleet tries once a
+    /// minute is done once a minute: try_lock() with 40 s here. For so long the background renews the lease, also when the mutex
+    /// is gone. When the process or the connection ends earlier, the key is left to its lease: `lease` is how long others are
+    /// kept out then, so let it be as long as this. A lock that scoped_lock or try_lock_for gives back, because another of the
+    /// set could not be taken, is released at once. At most `max_hold`, where that is given, and at most `lease`, where it is not
+    /// renewed. In whole milliseconds, rounded down. Zero: none.
     time_span hold_at_least = {};
 
     /// Whether every acquisition gets a fencing token: a number larger than any before it under this name. It
