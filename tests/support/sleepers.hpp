@@ -22,9 +22,14 @@ class sleeper {
               done_ = true;
           }) {}
 
-    /// Returns: whether it sleeps by and by, or has come to its end.
+    /// Returns: whether it sleeps by and by, or has come to its end. Several looks, with pauses: a sanitizer's own locks let it
+    /// sleep for a moment, too.
     bool sleeps() const {
-        return eventually([this] { return done_ || (id_ != 0 && state() == 'S' && state() == 'S'); });
+        int looks = 0;
+        return eventually([this, &looks] {
+            looks = id_ != 0 && state() == 'S' ? looks + 1 : 0;
+            return done_ || looks == 4;
+        });
     }
     bool done() const { return done_; }
     void join() { thread_.join(); }
