@@ -355,17 +355,9 @@ class counting_semaphore {
     }
     template <class Attempt>
     std::optional<permit> as_error_code(std::int64_t n, std::error_code& ec, Attempt attempt) noexcept {
-        ec.clear();
-        try {
-            const result got = attempt();
-            if (got.told.cause != errc{}) ec = got.told.cause;
-            return given(n, got);
-        } catch (const std::system_error& e) {
-            ec = e.code();
-        } catch (...) {
-            ec = std::make_error_code(std::errc::not_enough_memory);
-        }
-        return std::nullopt;
+        const result got = detail::without_throwing(ec, attempt);
+        if (got.told.cause != errc{}) ec = got.told.cause;
+        return given(n, got);
     }
 
     const std::unique_ptr<engine::permit_core> core_;

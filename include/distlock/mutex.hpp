@@ -37,6 +37,7 @@
 #include <distlock/base/observer.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/detail/saturate.hpp>
+#include <distlock/detail/without_throwing.hpp>
 #include <distlock/engine/lock_core.hpp>
 #ifndef DISTLOCK_SEPARATE_COMPILATION
 #include <distlock/engine/lock_core_impl.hpp>
@@ -262,18 +263,10 @@ class mutex {
 
     template <class Attempt>
     static bool as_error_code(std::error_code& ec, Attempt attempt) noexcept {
-        ec.clear();
-        try {
-            const result o = attempt();
-            if (o.cause != errc{}) ec = o.cause;
-            if (o.without_ttl) ec = errc::holder_without_ttl;
-            return o.serial != 0;
-        } catch (const std::system_error& e) {
-            ec = e.code();
-        } catch (...) {
-            ec = std::make_error_code(std::errc::not_enough_memory);
-        }
-        return false;
+        const result o = detail::without_throwing(ec, attempt);
+        if (o.cause != errc{}) ec = o.cause;
+        if (o.without_ttl) ec = errc::holder_without_ttl;
+        return o.serial != 0;
     }
 
   private:

@@ -29,6 +29,7 @@
 #include <distlock/base/error.hpp>
 #include <distlock/counting_semaphore.hpp>
 #include <distlock/detail/saturate.hpp>
+#include <distlock/detail/without_throwing.hpp>
 #include <distlock/engine/joint_acquire.hpp>
 #ifndef DISTLOCK_SEPARATE_COMPILATION
 #include <distlock/engine/joint_acquire_impl.hpp>
@@ -223,18 +224,10 @@ inline bool taken_or_throw(const engine::lock_core::result& got) {
 
 template <class Attempt>
 bool taken_or_error(std::error_code& ec, Attempt attempt) noexcept {
-    ec.clear();
-    try {
-        const auto got = attempt();
-        if (got.cause != errc{}) ec = got.cause;
-        if (got.without_ttl) ec = errc::holder_without_ttl;
-        return got.serial != 0;
-    } catch (const std::system_error& e) {
-        ec = e.code();
-    } catch (...) {
-        ec = std::make_error_code(std::errc::not_enough_memory);
-    }
-    return false;
+    const auto got = without_throwing(ec, attempt);
+    if (got.cause != errc{}) ec = got.cause;
+    if (got.without_ttl) ec = errc::holder_without_ttl;
+    return got.serial != 0;
 }
 
 }  // namespace detail

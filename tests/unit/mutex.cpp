@@ -18,6 +18,7 @@
 #include "support/catch.hpp"
 #include "support/handoff_answers.hpp"
 #include "support/locks_in_memory.hpp"
+#include "support/slow_clock.hpp"
 #include "support/ticking_clock.hpp"
 
 namespace mutex_tests {
@@ -29,6 +30,7 @@ using distlock::lock_options;
 using distlock::release_outcome;
 using distlock::reply;
 using distlock::testing::manual_clock;
+using slowly = slow_clock<manual_clock>;
 using distlock::testing::scripted_connection;
 using handoff_answers::taken;
 using manual_mutex = distlock::mutex<scripted_connection, distlock::handoff, manual_clock>;
@@ -42,16 +44,7 @@ const reply granted = handoff_answers::granted("", 30'000);
 
 constexpr std::size_t owner = 7;  // behind the script and its four keys
 
-// Runs at half the speed of the mutex's, as one that is set back again and again.
-struct slow_clock {
-    using duration = std::chrono::nanoseconds;
-    using rep = duration::rep;
-    using period = duration::period;
-    using time_point = std::chrono::time_point<slow_clock, duration>;
-    static constexpr bool is_steady = false;
-    static time_point now() { return time_point(manual_clock::now().time_since_epoch() / 2); }
-};
-static_assert(distlock::detail::any_clock<slow_clock>);
+static_assert(distlock::detail::any_clock<slowly>);
 
 reply always_ok(const distlock::command&) { return ok; }
 
@@ -295,16 +288,16 @@ TEST_CASE("a wait until an instant of another clock lasts until that clock reach
     somebody.lock();
     distlock::mutex<locks_in_memory, distlock::plain, ticking_clock> m{server, "orders"};
     distlock::recursive_mutex<locks_in_memory, distlock::plain, ticking_clock> r{server, "orders"};
-    const auto until = slow_clock::now() + 100ms;
+    const auto until = slowly::now() + 100ms;
     CHECK_FALSE(m.try_lock_until(until));
-    CHECK(slow_clock::now() >= until);
-    CHECK(slow_clock::now() < until + 50ms);
-    const auto later = slow_clock::now() + 100ms;
+    CHECK(slowly::now() >= until);
+    CHECK(slowly::now() < until + 50ms);
+    const auto later = slowly::now() + 100ms;
     CHECK_FALSE(r.try_lock_until(later));
-    CHECK(slow_clock::now() >= later);
-    CHECK(slow_clock::now() < later + 50ms);
+    CHECK(slowly::now() >= later);
+    CHECK(slowly::now() < later + 50ms);
     somebody.unlock();
-    CHECK(m.try_lock_until(slow_clock::now()));
+    CHECK(m.try_lock_until(slowly::now()));
 }
 
 }  // namespace mutex_tests

@@ -25,8 +25,7 @@ namespace detail {
             return "an option cannot be used; give a value that can be, or leave it out";
         case errc::invalid_uri:
             return "the URI cannot be used; write redis:// or rediss://, with +sentinel or +cluster for "
-                   "those, or "
-                   "unix://";
+                   "those, or unix://";
         case errc::wrong_process:
             return "this lock belongs to the parent process; after fork() make connections and locks "
                    "anew";
@@ -82,8 +81,7 @@ namespace detail {
                    "remove the key";
         case errc::no_server:
             return "no private server could be started; install one (apt-get install redis-server), or free "
-                   "its "
-                   "port";
+                   "its port";
         case errc::no_thread:
             return "no thread could be started to watch the lease; raise the limit of threads of this user";
         case errc::not_replicated:

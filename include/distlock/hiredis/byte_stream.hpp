@@ -73,7 +73,7 @@ class byte_stream {
         return session_->seal(plain, sealed_) ? socket_.send(sealed_, deadline, sent) : io::closed;
     }
 
-    /// Effects: as stream_socket::receive(). What came is for open().
+    /// Effects: as stream_socket::receive(). The bytes are for open().
     io receive(std::array<char, 16384>& into, std::string_view& got, clock::time_point deadline,
                int stop_fd) noexcept {
         return socket_.receive(into, got, deadline, stop_fd);

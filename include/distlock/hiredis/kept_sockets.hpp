@@ -4,8 +4,8 @@
 //     explicit kept_sockets(std::size_t most_idle);
 //     pooled lend(purpose, clock::time_point until, bool& spare);
 //     pooled lend_reserve();             // the socket for pipelines, for something else
-//     bool take_back(pooled);            // the last two: whether the server turned out to be a replica
-//     bool read_posted();
+//     bool take_back(pooled);            // returns whether the server turned out to be a replica
+//     bool read_posted();                // the same
 //     bool close_ended();
 //   };
 #pragma once
@@ -82,9 +82,9 @@ class kept_sockets {
             // Nobody waits for an answer on it, so it is back at once. A new one would cost round trips.
             found = lend_reserve_to(reserve::lent_to_command);
         } else if (why == purpose::pipeline && reserve_ == reserve::lent_to_command) {
-            // It is back soon, and there may be no other.
             // It is called with the mutex.
             const auto back = [&]() DISTLOCK_UNCHECKED { return reserve_ != reserve::lent_to_command; };
+            // It is back soon, and there may be no other.
             ++pipelines_waiting_;
             wait_until(reserve_back_.get(), guard.native(), until, back);
             --pipelines_waiting_;

@@ -31,10 +31,8 @@ inline constexpr std::size_t most_cluster_nodes = 1024;
         if (one.scheme == uri_scheme::unix_socket)
             refuse_uri("a cluster is not reached by a unix socket; write redis+cluster://n1:7000,n2:7000");
         if (one.database != 0) refuse_uri("a cluster has no databases; leave the database out");
-        uri same = one;
-        same.host = where.nodes.front().host;
-        same.port = where.nodes.front().port;
-        if (same != where.nodes.front()) refuse_uri("the nodes differ in more than host and port");
+        if (!detail::alike_but_for_place(one, where.nodes.front()))
+            refuse_uri("the nodes differ in more than host and port");
     }
 }
 

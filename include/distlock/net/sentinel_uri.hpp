@@ -90,10 +90,8 @@ inline std::string with_sentinel_port(std::string_view host) {
                 "Sentinels are not reached by a unix socket; write redis+sentinel://s1,s2,s3/mymaster");
         if (one.scheme != master.scheme) refuse_uri("TLS is for Sentinels and masters, or for none of them");
         if (one.database != 0) refuse_uri("Sentinels have no databases; give the master's as ?db=2");
-        uri same = one;
-        same.host = first.host;
-        same.port = first.port;
-        if (same != first) refuse_uri("the Sentinels differ in more than host and port");
+        if (!detail::alike_but_for_place(one, first))
+            refuse_uri("the Sentinels differ in more than host and port");
         if (std::find(&first, &one, one) != &one) refuse_uri("a Sentinel is named twice; keep one");
     }
     if (where.master_name.empty() || where.master_name.size() > 253 ||

@@ -42,6 +42,15 @@ struct uri {
     friend bool operator==(const uri&, const uri&) = default;
 };
 
+namespace detail {
+/// Returns: whether two addresses differ in host and port at most.
+inline bool alike_but_for_place(uri one, const uri& other) {
+    one.host = other.host;
+    one.port = other.port;
+    return one == other;
+}
+}  // namespace detail
+
 /// Reads `redis://[[user]:password@]host[:port][/database][?options]`, the same with rediss:// for TLS,
 /// valkey:// and valkeys://, or `unix://[[user]:password@]/path/to/socket[?options]`. Options:
 /// connect_timeout=500ms, command_timeout=2s, max_idle=16, db=2. `redis://` and `redis:///2` mean

@@ -594,18 +594,18 @@ TEST_CASE("the first of the URI's nodes that answers is enough; where none does,
 }
 
 TEST_CASE("where every node of the last map is gone, those of the URI are asked again") {
-    constexpr std::size_t neither = 2;
-    std::atomic<std::size_t> answers{neither};  // else only this one does
+    constexpr std::size_t both = 2, none = 3;
+    std::atomic<std::size_t> answers{both};  // else only the node of that number does
     std::atomic<std::size_t> owner{1};
     const fake_cluster all(2, [&](const fake_cluster& of, std::size_t node, const words& said) {
-        if (answers != neither && answers != node) return std::string();
+        if (answers != both && answers != node) return std::string();
         return said[0] == "CLUSTER" ? of.slots({owner, owner}) : found;
     });
     cluster_connection redis{all.uri(0, "?command_timeout=50ms")};
     const std::string key = "orders";
     REQUIRE(redis.execute(get(key)).is_string("found"));
     // The node of the URI is gone for a while, and the map was last asked of the other one.
-    answers = neither + 1;
+    answers = none;
     CHECK(redis.execute(get(key)).is(reply_kind::no_answer));
     answers = 1;
     REQUIRE(eventually(

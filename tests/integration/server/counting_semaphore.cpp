@@ -26,6 +26,7 @@
 #include "support/in_child.hpp"
 #include "support/lease_observers.hpp"
 #include "support/lock_on_server.hpp"
+#include "support/slow_clock.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -39,6 +40,7 @@ using distlock::permit;
 using distlock::release_outcome;
 using distlock::testing::redis_server;
 using clk = distlock::clock;
+using slowly = slow_clock<clk>;
 using semaphore = distlock::counting_semaphore<hiredis_connection>;
 
 namespace {
@@ -49,16 +51,6 @@ const redis_server& common() {
 }
 
 const lock_options confirmed{.release = distlock::confirmed};
-
-// Runs at half the speed of the lock's, as one that is set back again and again.
-struct slow_clock {
-    using duration = std::chrono::nanoseconds;
-    using rep = duration::rep;
-    using period = duration::period;
-    using time_point = std::chrono::time_point<slow_clock, duration>;
-    static constexpr bool is_steady = false;
-    static time_point now() { return time_point(clk::now().time_since_epoch() / 2); }
-};
 
 // One semaphore object with a connection of its own, as another process has it.
 struct party {
@@ -221,14 +213,14 @@ TEST_CASE("permits are waited for until another clock says so, also one that is 
     const auto name = fresh_name();
     party a(name, 1), b(name, 1);
     const permit taken = a.pool.acquire();
-    const auto until = slow_clock::now() + 100ms;
+    const auto until = slowly::now() + 100ms;
     CHECK_FALSE(b.pool.try_acquire_until(until));
-    CHECK(slow_clock::now() >= until);
+    CHECK(slowly::now() >= until);
     std::error_code ec;
-    const auto later = slow_clock::now() + 100ms;
+    const auto later = slowly::now() + 100ms;
     CHECK_FALSE(b.pool.try_acquire_until(later, ec));
     CHECK_FALSE(ec);
-    CHECK(slow_clock::now() >= later);
+    CHECK(slowly::now() >= later);
 }
 
 TEST_CASE("a permit that is moved to itself is kept") {

@@ -26,6 +26,7 @@
 #include "support/in_child.hpp"
 #include "support/lock_on_server.hpp"
 #include "support/sleepers.hpp"
+#include "support/slow_clock.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -38,6 +39,7 @@ using distlock::lock_options;
 using distlock::release_outcome;
 using distlock::testing::redis_server;
 using clk = distlock::clock;
+using slowly = slow_clock<clk>;
 using lock = distlock::shared_mutex<hiredis_connection>;
 
 namespace {
@@ -48,16 +50,6 @@ const redis_server& common() {
 }
 
 const lock_options confirmed{.release = distlock::confirmed};
-
-// Runs at half the speed of the lock's, as one that is set back again and again.
-struct slow_clock {
-    using duration = std::chrono::nanoseconds;
-    using rep = duration::rep;
-    using period = duration::period;
-    using time_point = std::chrono::time_point<slow_clock, duration>;
-    static constexpr bool is_steady = false;
-    static time_point now() { return time_point(clk::now().time_since_epoch() / 2); }
-};
 
 // One lock object with a connection of its own, as another process has it.
 struct party {
@@ -475,14 +467,14 @@ TEST_CASE("a reader waits until another clock says so, also one that is set back
     const auto name = fresh_name();
     party a(name), b(name);
     a.m.lock();
-    const auto until = slow_clock::now() + 100ms;
+    const auto until = slowly::now() + 100ms;
     CHECK_FALSE(b.m.try_lock_shared_until(until));
-    CHECK(slow_clock::now() >= until);
+    CHECK(slowly::now() >= until);
     std::error_code ec;
-    const auto later = slow_clock::now() + 100ms;
+    const auto later = slowly::now() + 100ms;
     CHECK_FALSE(b.m.try_lock_shared_until(later, ec));
     CHECK_FALSE(ec);
-    CHECK(slow_clock::now() >= later);
+    CHECK(slowly::now() >= later);
     a.m.unlock();
 }
 
