@@ -227,7 +227,7 @@ class recursive_mutex {
             const std::lock_guard guard(state_);
             holds_.push_back({std::this_thread::get_id(), taken.serial, taken.fence, 1});
         } catch (...) {
-            mutex_.core_->unlock(taken.serial);
+            mutex_.core_->undo(taken.serial);
             throw;
         }
         return taken;

@@ -521,6 +521,9 @@ TEST_CASE("where ACL DRYRUN is refused, permissions are tried by commands that d
         return lines(diagnose(it, {.prefix = prefix}), "permissions");
     };
     CHECK(with("", "", "").starts_with("ok: "));
+    CHECK(
+        with("SPUBLISH", "NOPERM a connection that listens in no shard sends none", "").starts_with("ok: "));
+    CHECK(with("CLUSTER SLOTS", "NOPERM nor asks for a map", "").starts_with("ok: "));
     CHECK(with("GET", "NOPERM this user has no permissions to run the 'get' command or its subcommand", "")
               .starts_with("problem: user worker lacks +get"));
     CHECK(with("EVALSHA", "ERR unknown command 'EVALSHA', with args beginning with: 'x'", "")

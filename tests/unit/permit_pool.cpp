@@ -27,6 +27,7 @@ using distlock::errc;
 using distlock::reply;
 using distlock::testing::scripted_connection;
 using handoff_answers::granted;
+using handoff_answers::taken;
 
 // It was told that processes disagree, though both said the same by then.
 TEST_CASE("who waits at a semaphore that is resized through the same object asks by the new limit") {
@@ -84,6 +85,19 @@ TEST_CASE("who waits for more than a semaphore was resized to is told so") {
     std::error_code ec;
     CHECK_FALSE(pool.try_acquire(3, ec));
     CHECK(ec == errc::invalid_option);
+    CHECK(redis.commands().size() == 2);
+}
+
+TEST_CASE("a thread that gets no permit while the semaphore is being resized is told so at once") {
+    scripted_connection redis;
+    distlock::counting_semaphore pool{redis, "pool", 2, {.renew = false}};
+    std::error_code ec;
+    bool got = true;
+    redis.then([&] { got = pool.try_acquire(1, ec).has_value(); }, reply::integer(0));
+    redis.then(taken());
+    CHECK(pool.resize(3) == 0);
+    CHECK_FALSE(got);
+    CHECK_FALSE(ec);
     CHECK(redis.commands().size() == 2);
 }
 

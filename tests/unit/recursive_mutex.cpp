@@ -90,6 +90,24 @@ TEST_CASE("a recursive mutex whose lock() runs out of memory is held or free, wh
     CHECK(thrown > 0);
 }
 
+// It was kept as one that had been used.
+TEST_CASE("a recursive mutex whose lock() runs out of memory keeps nobody out for hold_at_least") {
+    if (!allocations_can_fail()) return;
+    int thrown = 0;
+    for (long nth = 1;; ++nth) {
+        REQUIRE(nth < 1000);
+        INFO("allocation " << nth);
+        locks_in_memory server;
+        recursive m{server, "orders", {.lease = 40s, .renew = false, .hold_at_least = 40s}};
+        const end what = without_memory(nth, m, [](recursive& one) { return one.lock(), true; });
+        if (what == end::nothing_failed) break;
+        if (what == end::took) continue;
+        ++thrown;
+        CHECK(eventually([&] { return server.owner().empty(); }));
+    }
+    CHECK(thrown > 0);
+}
+
 TEST_CASE("a further hold of a recursive mutex needs no memory") {
     if (!allocations_can_fail()) return;
     locks_in_memory server;

@@ -216,6 +216,18 @@ TEST_CASE("a report says how many read, and who of the queue wants to") {
     CHECK(report->queue[1].reads);
 }
 
+// It said that they expire in -1 ms.
+TEST_CASE("of readers without a TTL a report says that they never expire") {
+    const auto report =
+        distlock::shared_inspector("orders:42")
+            .read_inspect(reply::array({reply::string("distlock:readers"), reply::integer(-1),
+                                        reply::string(""), reply::string(""), reply::integer(5'000'000),
+                                        reply::integer(0), reply::array({}), reply::integer(1)}));
+    REQUIRE(report);
+    CHECK(report->shares == 1U);
+    CHECK_FALSE(report->remaining);
+}
+
 TEST_CASE("each script of the shared lock states its contract first, and its digest is that of its text") {
     for (const distlock::script* s : {&detail::shared_enter, &detail::shared_leave, &detail::shared_exchange,
                                       &detail::shared_renew, &detail::shared_leave_minimal}) {

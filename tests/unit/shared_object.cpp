@@ -127,6 +127,39 @@ TEST_CASE("a reader that fails and has no memory to say so lets the next one of 
     }
 }
 
+// Where the readers had no memory it went on as the writer, and nobody knew.
+TEST_CASE("a writer that has no memory to become a reader is neither, and keeps nobody out") {
+    if (!allocations_can_fail()) return;
+    struct granting_server {
+        reply execute(const command& cmd) {
+            if (cmd.argv()[0] == "SET") return reply::status("OK");
+            if (cmd.argv()[1] == distlock::detail::shared_exchange.sha1()) return granted("", 30'000);
+            ++released;
+            return reply::integer(1);
+        }
+        std::atomic<int> released{0};
+    };
+    bool failed = true;
+    for (long nth = 1; failed; ++nth) {
+        REQUIRE(nth < 50);
+        granting_server server;
+        distlock::shared_mutex m{server, "orders", {.renew = false, .release = distlock::confirmed}};
+        m.lock();
+        failed = false;
+        fail_allocation(nth);
+        try {
+            m.downgrade();
+        } catch (const std::exception&) {
+            failed = true;
+        }
+        fail_allocation(0);
+        if (!failed) continue;
+        CHECK_FALSE(m.owns_lock());
+        CHECK(m.unlock_shared() == release_outcome::not_held);
+        REQUIRE(eventually([&] { return server.released > 0; }));
+    }
+}
+
 // It took the lock from the thread that wrote, which went on writing.
 TEST_CASE("a thread does not downgrade what another one has locked") {
     scripted_connection redis{reply::status("OK"), reply::integer(1)};
@@ -159,6 +192,26 @@ TEST_CASE("a try comes after what its object has released, be it for reading or 
         std::jthread([&] { had = m.try_lock_shared(); }).join();
         CHECK_FALSE(had);
     }
+}
+
+// Its thread did not see the lock that another one handed to it, nor could it unlock that.
+TEST_CASE("a writer that loses its lock while it becomes a reader owes no unlock") {
+    manual_clock::reset();
+    scripted_connection redis{reply::status("OK")};
+    distlock::shared_mutex<scripted_connection, manual_clock> m{
+        redis, "orders", {.lease = 10s, .renew = false}};
+    m.lock();
+    redis.then(
+        [&] {
+            manual_clock::advance(20s);
+            std::thread([&] { m.lock(); }).join();
+        },
+        taken());
+    redis.then(reply::status("OK"));
+    redis.then(reply::integer(1));
+    CHECK_THROWS_AS(m.downgrade(), distlock::error);
+    CHECK(m.owns_lock());
+    CHECK(m.unlock() == release_outcome::released);
 }
 
 TEST_CASE("a reader becomes the writer after another one of its object has ended") {
@@ -406,17 +459,33 @@ TEST_CASE("readers go on joining a batch while one of them asks for the next") {
 
 TEST_CASE("a reader that several locks at once gave back has not read: hold_at_least keeps nobody out") {
     const bool reads = GENERATE(false, true);
-    scripted_connection readers{granted("", 40'000), reply::integer(1)};
+    scripted_connection readers;
+    if (reads) readers.then(granted("", 40'000));
+    readers.then(granted("", 40'000));
+    readers.then(reply::integer(1));
     scripted_connection others{reply::nil(), taken(), taken(), taken()};
     distlock::shared_mutex a{readers, "a", {.lease = 40s, .renew = false, .hold_at_least = 40s}};
     distlock::mutex b{others, "b"};
-    if (reads) a.lock_shared();  // one that comes beside has not read either, but this one has
+    if (reads) a.lock_shared();  // this one has read
     std::shared_lock first(a, std::defer_lock);
     std::unique_lock second(b, std::defer_lock);
     CHECK_FALSE(distlock::try_lock_for(0ms, first, second));
-    CHECK(readers.left() == (reads ? 1 : 0));
+    CHECK(readers.left() == 0);
     if (reads) CHECK(a.unlock_shared() == release_outcome::posted);
-    CHECK(readers.left() == (reads ? 1 : 0));
+}
+
+// It did, for local_budget, and kept others out for as much less than hold_at_least.
+TEST_CASE("no reader joins a grant that is to be held for a least time: its own would be shorter") {
+    scripted_connection redis{granted("", 40'000), granted("", 40'000)};
+    distlock::shared_mutex m{
+        redis, "a", {.lease = 40s, .renew = false, .hold_at_least = 40s, .local_budget = 1h}};
+    m.lock_shared();
+    std::thread([&] {
+        m.lock_shared();
+        m.unlock_shared();
+    }).join();
+    CHECK(redis.commands().size() == 2);
+    CHECK(m.unlock_shared() == release_outcome::posted);
 }
 
 }  // namespace shared_object_tests

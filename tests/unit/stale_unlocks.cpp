@@ -57,6 +57,17 @@ TEST_CASE("a thread that owes none takes another's: its lock may have been hande
     CHECK_FALSE(book.consume(std::this_thread::get_id()));
 }
 
+TEST_CASE("a thread that gives up what it lost takes none but its own bare unlock off the books") {
+    stale_unlocks book;
+    add(book, another_thread());
+    add(book, std::this_thread::get_id(), 7);
+    CHECK_FALSE(book.forget(std::this_thread::get_id()));
+    add(book, std::this_thread::get_id());
+    CHECK(book.forget(std::this_thread::get_id()));
+    CHECK_FALSE(book.forget(std::this_thread::get_id()));
+    CHECK(book.contains(std::this_thread::get_id()));
+}
+
 TEST_CASE("a thread takes its own unlock off the books before another's") {
     const auto me = std::this_thread::get_id();
     const auto nobody = std::thread::id{};  // an id that no running thread has

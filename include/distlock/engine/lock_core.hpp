@@ -4,6 +4,7 @@
 //   std::unique_ptr<lock_core> lock_core_of<Dialect, Clock>(Conn&, name, options, observer);
 #pragma once
 
+#include <chrono>
 #include <concepts>
 #include <cstdint>
 #include <memory>
@@ -30,6 +31,12 @@
 namespace distlock::engine {
 
 class joint_asker;
+
+/// Returns: `options` as they count beside one another.
+inline lock_options in_effect(lock_options options) noexcept {
+    if (options.hold_at_least.get().count() > 0) options.local_budget = std::chrono::milliseconds{0};
+    return options;
+}
 
 /// One lock object, shared by threads. In a child after fork() every function says so, and the destructor does nothing.
 class lock_core {

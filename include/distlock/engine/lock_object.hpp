@@ -128,7 +128,7 @@ class lock_object final : public lock_core, background_task, deadline {
     [[gnu::cold]] void surrender(std::uint64_t serial) noexcept override {
         const distlock::detail::annotated_lock guard(mutex_);
         exchanging_ = false;
-        if (!has(serial)) return;
+        if (!has(serial)) return threads_.gave_up(std::this_thread::get_id(), serial);
         const auto mine = ended(threads_.release(), time_.now());
         releaser_.repeat(mine.owner, certainty::granted, mine.latest_expiry);
         messages_.forget();
@@ -197,11 +197,6 @@ class lock_object final : public lock_core, background_task, deadline {
     };
 
     // A thread that is passed the lock is another owner, and comes too early as any other.
-    static lock_options in_effect(lock_options options) noexcept {
-        if (options.hold_at_least.get().count() > 0) options.local_budget = std::chrono::milliseconds{0};
-        return options;
-    }
-
     reacquire_backoff::contenders contenders() const noexcept {
         using how = reacquire_backoff::contenders;
         if (dialect_->channel()) return how::are_told;

@@ -9,7 +9,8 @@
 //     [[gnu::noinline]] acquisition& hold(...);                        // it was granted
 //     waiter* pass_on(...);                          // to the first waiter, without the server
 //     [[gnu::noinline]] acquisition release();                         // by the server, next
-//     bool has(thread, serial) const;  unlocking unlock_by(thread);  void unlocked_too_late(serial);
+//     bool has(thread, serial) const;  unlocking unlock_by(thread);
+//     void unlocked_too_late(serial);  void gave_up(thread, serial);
 //   };
 #pragma once
 
@@ -156,6 +157,11 @@ class mutex_state {
     }
     /// Effects: the guard of an acquisition that is not the present one has ended.
     void unlocked_too_late(std::uint64_t serial) noexcept { stale_unlocks_.consume(serial); }
+    /// Effects: neither `me` nor a guard unlocks what was lost: it was given up.
+    [[gnu::cold]] void gave_up(std::thread::id me, std::uint64_t serial) noexcept {
+        if (serial != 0) return unlocked_too_late(serial);
+        stale_unlocks_.forget(me);
+    }
 
   private:
     std::optional<acquisition> held_;

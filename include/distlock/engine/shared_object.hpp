@@ -47,7 +47,7 @@ class shared_object final : public shared_core {
     shared_object(std::shared_ptr<background_io> io, std::unique_ptr<lock_core> writers,
                   std::shared_ptr<const any_dialect> readers, const lock_options& options,
                   std::shared_ptr<lease_observer> observer)
-        : options_(options),
+        : options_(in_effect(options)),
           io_(std::move(io)),
           time_(io_->time()),
           dialect_(std::move(readers)),
@@ -113,21 +113,12 @@ class shared_object final : public shared_core {
 
     result downgrade(const std::stop_token& stop) override {
         if (in_forked_child() || stop.stop_requested()) return writers_->acquire(time_point::max(), {}, stop);
-        batch* mine = nullptr;
-        {
-            const guard here(mutex_);
-            make_room();
-            mine = &begin_asking();
-        }
         const token from = writers_->exchanged();
         result got;
-        if (from.empty()) {
-            const guard here(mutex_);
-            end_asking(*mine);
-            return got;
-        }
+        if (from.empty()) return got;
         try {
-            got = ask(*mine, time_point::max(), {.once = true, .in_exchange_for = &from}, stop);
+            batch& mine = begin_exchange();
+            got = ask(mine, time_point::max(), {.once = true, .in_exchange_for = &from}, stop);
         } catch (...) {
             writers_->surrender();
             throw;
@@ -322,6 +313,12 @@ class shared_object final : public shared_core {
         mine.trouble = {};
         ++expected_;
         return mine;
+    }
+
+    batch& begin_exchange() {
+        const guard here(mutex_);
+        make_room();
+        return begin_asking();
     }
 
     bool out_of_patience(time_point since) const {

@@ -4,6 +4,7 @@
 //     void make_room();
 //     void add(std::thread::id owner, std::uint64_t serial) noexcept;
 //     bool consume(std::thread::id caller) noexcept;
+//     bool forget(std::thread::id owner) noexcept;
 //     void consume(std::uint64_t serial) noexcept;
 //     bool contains(std::thread::id caller) const noexcept;
 //   };
@@ -42,11 +43,16 @@ class stale_unlocks {
     /// another thread.
     /// Returns: whether there was one.
     bool consume(std::thread::id caller) noexcept {
-        const auto bare = [](const entry& e) { return e.serial == 0; };
-        if (erase_first([&](const entry& e) { return bare(e) && e.owner == caller; })) return true;
-        if (older_ == 0) return erase_first(bare);
+        if (forget(caller)) return true;
+        if (older_ == 0) return erase_first([](const entry& e) { return e.serial == 0; });
         --older_;
         return true;
+    }
+
+    /// Effects: that thread gave up what it had lost: one bare unlock() of its own is not to come any more.
+    /// Returns: whether one was.
+    bool forget(std::thread::id owner) noexcept {
+        return erase_first([&](const entry& e) { return e.serial == 0 && e.owner == owner; });
     }
 
     /// Effects: the guard of that acquisition ended.

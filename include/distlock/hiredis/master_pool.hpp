@@ -98,13 +98,14 @@ class master_pool final : public connection_pool, upkeep, channel_source {
             return;
         }
         there->pool.pipeline(commands, replies);
+        std::vector<std::size_t> sent;
         for (int hops = 0; hops < max_hops; ++hops) {
-            const auto again = to_send_again(commands, replies, there);
-            if (again.empty()) return;
+            sent = to_send_again(sent, commands, replies, there);
+            if (sent.empty()) return;
             const master next = find(last, nullptr);
             if (!next || next == there) return;
             there = next;
-            send_again(again, commands, replies, *there);
+            send_again(sent, commands, replies, *there);
         }
     }
 
@@ -196,11 +197,15 @@ class master_pool final : public connection_pool, upkeep, channel_source {
         return said.suspect && !said.executed;
     }
 
-    std::vector<std::size_t> to_send_again(std::span<const command> commands, std::span<const reply> replies,
+    // `sent`: what `from` answered; empty: all.
+    std::vector<std::size_t> to_send_again(const std::vector<std::size_t>& sent,
+                                           std::span<const command> commands, std::span<const reply> replies,
                                            const master& from) {
         std::vector<std::size_t> again;
         const auto now = clock::now();
-        for (std::size_t i = 0; i < replies.size(); ++i) {
+        const std::size_t count = sent.empty() ? replies.size() : sent.size();
+        for (std::size_t k = 0; k < count; ++k) {
+            const std::size_t i = sent.empty() ? k : sent[k];
             const bool elsewhere = may_go_elsewhere(replies[i], from);
             const bool goes = commands[i].bound_to_previous() ? !again.empty() && again.back() + 1 == i
                                                               : elsewhere && now < commands[i].deadline();

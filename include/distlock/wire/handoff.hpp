@@ -41,7 +41,6 @@
 #include <distlock/wire/plain_inspector.hpp>
 #include <distlock/wire/queue_keys.hpp>
 #include <distlock/wire/reply.hpp>
-#include <distlock/wire/server_error.hpp>
 
 namespace distlock {
 
@@ -135,12 +134,7 @@ class handoff {
     release_verdict read_release(const reply& r) const {
         if (hands_over() && r.is_integer(2)) return {release_outcome::released};
         release_verdict verdict = plain_.read_release(r);
-        // What needs several keys may be refused where release_minimal() is not.
-        if (r.is(reply_kind::error) && hands_over()) {
-            verdict.again = true;
-            verdict.minimal = refused_for_its_size(r.text());
-            verdict.passing = verdict.minimal && classify_error(r.text()).transient;
-        }
+        if (hands_over()) verdict.note_refusal(r);
         return verdict;
     }
 

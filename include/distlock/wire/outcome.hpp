@@ -94,6 +94,9 @@ struct release_verdict {
     bool passing = false;  ///< of minimal: and a little later perhaps as it was
 
     static release_verdict failure(const reply& r);
+
+    /// Effects: where `r` refuses a release that needs several keys, notes what is worth trying then.
+    void note_refusal(const reply& r);
 };
 
 }  // namespace distlock

@@ -40,4 +40,11 @@ DISTLOCK_INLINE release_verdict release_verdict::failure(const reply& r) {
     }
 }
 
+[[gnu::cold]] DISTLOCK_INLINE void release_verdict::note_refusal(const reply& r) {
+    if (!r.is(reply_kind::error)) return;
+    again = true;
+    minimal = refused_for_its_size(r.text());
+    passing = minimal && classify_error(r.text()).transient;
+}
+
 }  // namespace distlock

@@ -95,13 +95,12 @@ inline bool read_queue(const reply& now, const reply& size, const reply& first, 
     if (with_queue && !detail::read_queue(parts[4], parts[5], parts[6], report)) return std::nullopt;
     if (const auto fence = detail::read_number(parts[2].text()); fence != 0) report.fence = fence;
     if (parts[1].number() == -2) return report;
+    if (parts[1].number() >= 0) report.remaining = std::chrono::milliseconds(parts[1].number());
     if (with_readers) {
         report.shares = static_cast<std::uint64_t>(std::max<std::int64_t>(parts[7].number(), 0));
-        report.remaining = std::chrono::milliseconds(parts[1].number());
-        return report;
+    } else {
+        report.holder = detail::holder_of(parts[0].text(), parts[3].text());
     }
-    report.holder = detail::holder_of(parts[0].text(), parts[3].text());
-    if (parts[1].number() >= 0) report.remaining = std::chrono::milliseconds(parts[1].number());
     return report;
 }
 

@@ -14,7 +14,6 @@
 #include <distlock/wire/prefixed.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/script.hpp>
-#include <distlock/wire/server_error.hpp>
 
 namespace distlock {
 
@@ -99,11 +98,7 @@ class python_redis_lock : public prefixed<"lock:"> {
 
     release_verdict read_release(const reply& r) const {
         release_verdict verdict = prefixed::read_release(r);
-        // Who may not use the list may still free the lock.
-        if (r.is(reply_kind::error)) {
-            verdict.again = true;
-            verdict.minimal = refused_for_its_size(r.text());
-        }
+        verdict.note_refusal(r);  // who may not use the list may still free the lock
         return verdict;
     }
 

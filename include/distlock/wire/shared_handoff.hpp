@@ -23,7 +23,6 @@
 #include <distlock/wire/plain.hpp>
 #include <distlock/wire/queue_keys.hpp>
 #include <distlock/wire/reply.hpp>
-#include <distlock/wire/server_error.hpp>
 #include <distlock/wire/shared_inspector.hpp>
 #include <distlock/wire/shared_scripts.hpp>
 
@@ -74,11 +73,7 @@ class shared_queue {
     renew_outcome read_renew(const reply& r) const { return read_renewed(r); }
     release_verdict read_release(const reply& r) const {
         release_verdict verdict = read_released(r);
-        if (r.is(reply_kind::error)) {
-            verdict.again = true;
-            verdict.minimal = refused_for_its_size(r.text());
-            verdict.passing = verdict.minimal && classify_error(r.text()).transient;
-        }
+        verdict.note_refusal(r);
         return verdict;
     }
 

@@ -13,6 +13,7 @@
 
 #include "support/catch.hpp"
 #include "support/hiredis_test.hpp"
+#include "support/sleepers.hpp"
 #include "support/stoppable.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
@@ -73,6 +74,26 @@ TEST_CASE("a name server that does not answer keeps nobody beyond its deadline, 
     }
     CHECK(looked_up == 1);
     names_are_slow = false;
+}
+
+TEST_CASE("what a slow name server says is heard when it says it") {
+    names_are_slow = true;
+    hiredis_connection redis("redis://slow.example:6379?connect_timeout=20s");
+    const int before = looked_up;
+    distlock::reply answer;
+    clock::time_point ended;
+    sleeper caller([&] {
+        answer = redis.execute({"PING"});
+        ended = clock::now();
+    });
+    const bool looks_up = eventually([&] { return looked_up > before; });
+    CHECK(caller.sleeps());
+    const auto said = clock::now();
+    names_are_slow = false;
+    caller.join();
+    CHECK(looks_up);
+    CHECK(answer.cause() == errc::unreachable);
+    CHECK(ended - said <= timing_tolerance);
 }
 
 TEST_CASE("a name server that does not answer keeps no waiter that is told to stop") {

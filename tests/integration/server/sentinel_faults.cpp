@@ -233,6 +233,42 @@ TEST_CASE(
     CHECK(a_server().command({"GET", "sentinel"}) == "by pipeline");
 }
 
+// It was judged by them, too, and the Sentinels were asked once more.
+TEST_CASE("what an older master answered to a pipeline does not make the new one suspect") {
+    std::atomic<bool> demoted{false};
+    const fake_server old([&](fake_server::peer& p) {
+        while (const auto cmd = p.next_command()) {
+            if (demoted && !p.nap(50ms)) return;
+            const bool is_role = cmd->at(0) == "ROLE";
+            if (!p.send(is_role   ? "-NOPERM this user has no permissions to run the 'role' command\r\n"
+                        : demoted ? "-READONLY You can't write against a read only replica.\r\n"
+                                  : "+OK\r\n"))
+                return;
+        }
+    });
+    fake_sentinel one(old.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}, "", "?command_timeout=2s"));
+    REQUIRE(ping(c).answered());
+    // The Sentinels are asked ten times a second at most.
+    const auto may_be_asked = [from = distlock::clock::now()] {
+        return distlock::clock::now() - from > 300ms;
+    };
+    REQUIRE(eventually(may_be_asked));
+    one.name(a_server().port(), 2);
+    demoted = true;
+    command all[] = {{"SET", "sentinel", "too late"}, {"SET", "sentinel", "in time"}};
+    all[0].until(distlock::clock::now() + 20ms);
+    reply answers[2];
+    c.pipeline(all, answers);
+    CHECK(answers[0].is(reply_kind::error));
+    CHECK(answers[1].is_status("OK"));
+    const auto asked = one.server().commands("SENTINEL");
+    const auto since = distlock::clock::now();
+    REQUIRE(eventually([&] { return distlock::clock::now() - since > 300ms; }));
+    CHECK(ping(c).is_status("PONG"));
+    CHECK(one.server().commands("SENTINEL") == asked);
+}
+
 TEST_CASE("Sentinels are found through others, and those of the URI are kept") {
     redis_server master(redis_server_options{.tcp = true});
     fake_sentinel found(master.port(), 1);
@@ -280,6 +316,16 @@ TEST_CASE(
     stopped.until(token);
     std::jthread stopper([&] { source.request_stop(); });
     CHECK(time_of([&] { CHECK(c.execute(stopped).cause() == errc::cancelled); }) < timing_tolerance);
+}
+
+TEST_CASE("a thread that waits for another one's question to the Sentinels goes on when that is answered") {
+    const std::atomic<std::uint16_t> master = a_server().port();
+    const fake_server one(slowly(master, 100ms));
+    sentinel_connection c(sentinel_uri_of({one.port()}, "", "?command_timeout=2s"));
+    std::jthread asker([&] { static_cast<void>(ping(c)); });
+    REQUIRE(eventually([&] { return one.accepted() == 1; }));
+    CHECK(time_of([&] { CHECK(ping(c).is_status("PONG")); }) < 100ms + timing_tolerance);
+    CHECK(one.accepted() == 1);
 }
 
 TEST_CASE("who has no time for the Sentinels' answers does not keep others from having them") {

@@ -108,6 +108,11 @@ std::string write(const std::string& file, const std::string& text) {
 
 }  // namespace
 
+TEST_CASE("where OpenSSL gives no reason, none is made up") {
+    const distlock::detail::openssl_errors none;
+    CHECK(none.first() == "no reason given");
+}
+
 TEST_CASE("a certificate is accepted for the name it holds, and for no other") {
     CHECK(refusal(all().good, "localhost").empty());
     CHECK(refusal(all().good, "LOCALHOST").empty());
