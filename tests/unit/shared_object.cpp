@@ -194,6 +194,42 @@ TEST_CASE("a try comes after what its object has released, be it for reading or 
     }
 }
 
+TEST_CASE("a renewal that is refused while its writer becomes a reader is no loss") {
+    manual_clock::reset();
+    struct exchanging_server {
+        reply execute(const command& cmd) {
+            if (cmd.argv()[0] == "SET") return reply::status("OK");
+            if (cmd.argv()[1] == distlock::detail::plain_renew.sha1()) {
+                ++refused;
+                return reply::integer(-1);
+            }
+            if (cmd.argv()[1] != distlock::detail::shared_exchange.sha1()) return reply::integer(1);
+            // That it is tried again shows what was made of it.
+            CHECK(eventually([&] {
+                manual_clock::advance(10ms);
+                return refused >= 2 || losses > 0;
+            }));
+            return granted("", 30'000);
+        }
+        std::atomic<int> refused{0};
+        std::atomic<int> losses{0};
+    };
+    struct observing final : distlock::lease_observer {
+        explicit observing(exchanging_server& at) : server(at) {}
+        void lost(const std::string&, distlock::loss_reason) override { ++server.losses; }
+        exchanging_server& server;
+    };
+    exchanging_server server;
+    distlock::shared_mutex<exchanging_server, manual_clock> m{server,
+                                                              "orders",
+                                                              {.lease = 30s, .release = distlock::confirmed},
+                                                              std::make_shared<observing>(server)};
+    m.lock();
+    m.downgrade();
+    CHECK(server.losses == 0);
+    CHECK(m.unlock_shared() == release_outcome::released);
+}
+
 // Its thread did not see the lock that another one handed to it, nor could it unlock that.
 TEST_CASE("a writer that loses its lock while it becomes a reader owes no unlock") {
     manual_clock::reset();
@@ -334,6 +370,27 @@ TEST_CASE(
     CHECK_FALSE(ec);
     CHECK(server.asked > 1);
     CHECK(server.written == 0);
+    server.answers = true;
+}
+
+TEST_CASE("readers whose time is up while another of their object asks leave no memory behind") {
+    slow_for_the_first server{.writes = false};
+    distlock::shared_mutex m{server, "orders", {.renew = false}};
+    sleeper first([&] {
+        m.lock_shared();
+        m.unlock_shared();
+    });
+    CHECK(eventually([&] { return server.asked == 1; }));
+    const auto memory_for = [&](int readers) {
+        const auto before = allocations();
+        for (int i = 0; i < readers; ++i) static_cast<void>(m.try_lock_shared_for(1us));
+        return allocations() - before;
+    };
+    memory_for(16);
+    const auto usual = memory_for(16);
+    CHECK(memory_for(16) == usual);
+    CHECK(memory_for(16) == usual);
+    CHECK(memory_for(128) == 8 * usual);
     server.answers = true;
 }
 
