@@ -32,7 +32,8 @@ namespace distlock::engine {
 
 class joint_asker;
 
-/// Returns: `options` as they count beside one another.
+/// Returns: `options` as they count beside one another: with hold_at_least, a thread that was passed the lock would be another owner,
+/// too early as any other.
 inline lock_options in_effect(lock_options options) noexcept {
     if (options.hold_at_least.get().count() > 0) options.local_budget = std::chrono::milliseconds{0};
     return options;

@@ -196,7 +196,6 @@ class lock_object final : public lock_core, background_task, deadline {
         std::uint64_t granted_serial = 0;  // 0: none, or its acquisition was released
     };
 
-    // A thread that is passed the lock is another owner, and comes too early as any other.
     reacquire_backoff::contenders contenders() const noexcept {
         using how = reacquire_backoff::contenders;
         if (dialect_->channel()) return how::are_told;

@@ -654,6 +654,9 @@ TEST_CASE("who only waits for messages waits at the new master when a Sentinel s
     one.name(next.port(), 2);
     one.announce();
     CHECK(eventually([&] { return next.commands("SUBSCRIBE") > 0 && news->in_force(); }));
+    const auto subscribed = distlock::clock::now();
+    REQUIRE(eventually([&] { return distlock::clock::now() - subscribed > 100ms; }));
+    CHECK(next.commands("SUBSCRIBE") == 1);
 }
 
 TEST_CASE("a master goes on at its own speed though all Sentinels have fallen silent") {

@@ -462,11 +462,14 @@ TEST_CASE("a new socket is subscribed before the old one is closed, when that is
     const auto news = redis.subscribe("news");
     REQUIRE(in_force(news));
     const waiter one(news, "");
+    const auto told = clk::now();
     if (role_changed) {
         CHECK(redis.execute({"SET", "a", "1"}).is(distlock::reply_kind::error));
     } else {
         news->reconnect();
     }
+    REQUIRE(eventually([&] { return server.commands("SUBSCRIBE") == 2; }));
+    CHECK(clk::now() - told <= timing_tolerance);
     REQUIRE(eventually([&] { return server.has("0 ended"); }));
     CHECK(eventually([&] { return news->confirmations() == 2; }));
     CHECK_FALSE(early);
