@@ -36,6 +36,7 @@
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/hiredis/cluster_node.hpp>
+#include <distlock/hiredis/master_listeners.hpp>
 #include <distlock/hiredis/node_pool.hpp>
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/net/hash_slot.hpp>
@@ -135,11 +136,7 @@ class cluster_nodes {
     }
 
     /// Effects: `who` is told which slots have another master once theirs has left the map: a replica took its place.
-    void on_master_change(std::weak_ptr<master_listener> who) {
-        const annotated_lock guard(lock_);
-        std::erase_if(listeners_, [](const auto& one) { return one.expired(); });
-        listeners_.push_back(std::move(who));
-    }
+    void on_master_change(std::weak_ptr<master_listener> who) { listeners_.add(std::move(who)); }
 
     /// Effects: asks for a new map if one is due, no longer than `until`, nor once `stop` was requested. Where another caller asks,
     /// waits as long for that one; with go_on, only if there is no map yet. A map that cannot be had changes nothing: a node
@@ -201,16 +198,12 @@ class cluster_nodes {
         std::optional<slot_map> fresh;
         std::vector<node> left;  // closed without the mutex
         std::vector<std::uint16_t> changed_hands;
-        std::vector<std::shared_ptr<master_listener>> told;
         std::string why;  // there is no map
         try {
             fresh =
                 ask(std::min(until, clock::now() + like_.connect_timeout + like_.command_timeout), stop, why);
             left.resize(fresh ? fresh->nodes().size() : 0);
-            if (fresh) {
-                told = listeners();
-                changed_hands = changes_to(*fresh);
-            }
+            if (fresh) changed_hands = changes_to(*fresh);
         } catch (...) {
             fresh.reset();  // without memory the old map is used on
         }
@@ -229,16 +222,7 @@ class cluster_nodes {
             if (one && one->silent) one->superseded.request_stop();
         }
         if (changed_hands.empty()) return;
-        for (const auto& one : told) one->master_changed_of(changed_hands);
-    }
-
-    std::vector<std::shared_ptr<master_listener>> listeners() {
-        const annotated_lock guard(lock_);
-        std::vector<std::shared_ptr<master_listener>> all;
-        for (const auto& one : listeners_) {
-            if (auto who = one.lock()) all.push_back(std::move(who));
-        }
-        return all;
+        listeners_.tell([&](master_listener& who) { who.master_changed_of(changed_hands); });
     }
 
     // Called by the one who asks. Returns: the slots whose masters are none any more, by the last map that was asked for: what
@@ -372,7 +356,7 @@ class cluster_nodes {
     slot_map learned_;                                // whoever asks uses it
     clock::time_point next_doubt_ DISTLOCK_GUARDED_BY(lock_){};
     clock::duration doubt_pause_ DISTLOCK_GUARDED_BY(lock_){refresh_schedule::pause};
-    std::vector<std::weak_ptr<master_listener>> listeners_ DISTLOCK_GUARDED_BY(lock_);
+    master_listeners listeners_;
     refresh_schedule schedule_ DISTLOCK_GUARDED_BY(lock_);
     message_reader* reader_ DISTLOCK_GUARDED_BY(lock_) = nullptr;
     leaked_in_child<std::condition_variable> refreshed_;

@@ -28,6 +28,7 @@
 #include <distlock/hiredis/channel.hpp>
 #include <distlock/hiredis/connection_pool.hpp>
 #include <distlock/hiredis/handshake.hpp>
+#include <distlock/hiredis/master_listeners.hpp>
 #include <distlock/hiredis/node_pool.hpp>
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/hiredis/sentinel_inquiry.hpp>
@@ -133,14 +134,7 @@ class master_pool final : public connection_pool, upkeep, channel_source {
         return one->subscribe(name);
     }
 
-    void on_master_change(std::weak_ptr<master_listener> who) override {
-        const annotated_lock guard(lock_);
-        // Those that are told just now keep their places.
-        const auto free =
-            std::find_if(listeners_.begin(), listeners_.end(), [](const auto& one) { return one.expired(); });
-        if (free == listeners_.end()) return listeners_.push_back(std::move(who));
-        *free = std::move(who);
-    }
+    void on_master_change(std::weak_ptr<master_listener> who) override { listeners_.add(std::move(who)); }
 
     void follow() override {
         if (current_process() != process_) return;
@@ -389,16 +383,7 @@ class master_pool final : public connection_pool, upkeep, channel_source {
 
     // Effects: all that is held is renewed.
     void tell() {
-        // One by one: without memory they are told, too.
-        for (std::size_t i = 0;; ++i) {
-            std::shared_ptr<master_listener> who;
-            {
-                const annotated_lock guard(lock_);
-                if (i >= listeners_.size()) return;
-                who = listeners_[i].lock();
-            }
-            if (who) who->master_changed();
-        }
+        listeners_.tell([](master_listener& who) { who.master_changed(); });
     }
 
     reply failure() {
@@ -459,7 +444,7 @@ class master_pool final : public connection_pool, upkeep, channel_source {
     master current_ DISTLOCK_GUARDED_BY(lock_);  // null: none was found yet
     reply why_ DISTLOCK_GUARDED_BY(lock_) = reply::not_sent(errc::unreachable,
                                                             shown_);  // none was found the last time
-    std::vector<std::weak_ptr<master_listener>> listeners_ DISTLOCK_GUARDED_BY(lock_);
+    master_listeners listeners_;
     leaked_in_child<std::condition_variable> found_;
     // None before the first subscribe().
     leaked_in_child<std::unique_ptr<subscriber>> subscriber_ DISTLOCK_GUARDED_BY(lock_);

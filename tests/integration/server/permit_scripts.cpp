@@ -289,6 +289,32 @@ TEST_CASE("a limit ends though others ask with another one again and again") {
     }
 }
 
+TEST_CASE("a renewal shortens nothing of what others have, nor of what is known of the semaphore") {
+    const pool_keys it;
+    asker for_long(it, 4, 1, {.lease = 60s});
+    asker one(it, 4, 1, {.lease = 3s});
+    REQUIRE(for_long.granted());
+    REQUIRE(one.granted());
+    CHECK(one.renew() == 1);
+    for (const auto& key : {it.K, it.beside}) CHECK(it.ttl(key) > 50'000);
+}
+
+TEST_CASE("a semaphore that shrinks counts whose time is over, and gives no more than there are now") {
+    const pool_keys it;
+    asker dead(it, 2);
+    asker living(it, 2);
+    asker waits(it, 2);
+    REQUIRE(dead.granted());
+    REQUIRE(living.granted());
+    REQUIRE(waits.waits());
+    dead.lapse();
+    CHECK(waits.dialect.read_resize(waits.ask(waits.dialect.resize("1"))) == 1);
+    CHECK_FALSE(waits.has());
+    CHECK(it.of("limit") == "1");
+    CHECK(living.leave() == 1);
+    CHECK(waits.has());
+}
+
 TEST_CASE(
     "a semaphore that grows serves those that wait, one that shrinks gives nothing until enough came back") {
     const pool_keys it;
@@ -506,8 +532,10 @@ TEST_CASE("permits that are past their end are not out, whoever asks") {
 
 TEST_CASE("an operator takes all permits at once, and those that wait have them") {
     const pool_keys it;
-    asker one(it, 2, 2);
+    asker one(it, 2);
+    asker two(it, 2);
     REQUIRE(one.granted());
+    REQUIRE(two.granted());
     asker next(it, 2);
     REQUIRE(next.waits());
     const distlock::permit_inspector about(it.K);
@@ -518,6 +546,7 @@ TEST_CASE("an operator takes all permits at once, and those that wait have them"
     CHECK(about.read_force_release(common().link.ask(about.force_release())) == true);
     CHECK(one.renew() == 0);
     CHECK(about.was_forced(common().link.ask(about.forced()), one.me));
+    CHECK(about.was_forced(common().link.ask(about.forced()), two.me));
     CHECK_FALSE(about.was_forced(common().link.ask(about.forced()), next.me));
     CHECK(next.has());
     CHECK(it.of("used") == "1");

@@ -813,6 +813,20 @@ TEST_CASE("the release that needs least removes one reader, and frees the lock a
     CHECK(w.has());
 }
 
+TEST_CASE("readers that are past their end do not read, whoever asks") {
+    const lock_keys it(common());
+    reader one(it);
+    reader two(it);
+    REQUIRE(one.granted());
+    REQUIRE(two.granted());
+    lapse(one);
+    const distlock::shared_inspector about(it.K);
+    const auto seen = about.read_inspect(common().link.ask(about.inspect()));
+    REQUIRE(seen);
+    CHECK(seen->shares == 1U);
+    CHECK(it.reading() == 2);
+}
+
 TEST_CASE("an operator takes the lock from all readers at once, and it is handed on") {
     const lock_keys it(common());
     reader one(it);
