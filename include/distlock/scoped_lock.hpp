@@ -199,6 +199,7 @@ class scoped_lock {
         if constexpr (count == 1) {
             return lost_of(*std::get<0>(mutexes_), serials_[0]);
         } else {
+            const std::lock_guard alone(watching_);
             if (!any_lost_) any_lost_ = watch();
             return any_lost_->source.get_token();
         }
@@ -323,6 +324,7 @@ class scoped_lock {
     std::tuple<Mutexes*...> mutexes_;
     mutable std::array<std::uint64_t, count> serials_{};  // of the acquisitions; 0: none
     std::array<std::uint64_t, count> fences_{};
+    mutable std::mutex watching_;                    // of lost(), which several threads may call
     mutable std::shared_ptr<any_of_them> any_lost_;  // once somebody asked
 };
 

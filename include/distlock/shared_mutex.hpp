@@ -155,7 +155,7 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
 
     /// Effects: this thread reads no more. The last reader of a grant gives it back, and a waiter is handed the lock.
     /// Returns: `released`, or what mutex::unlock() says, of the last reader; `expired` after a loss; `not_held` when the
-    /// thread does not read: nothing was sent.
+    /// thread does not read, or a shared_scoped_lock is to end that: nothing was sent.
     release_outcome unlock_shared() noexcept { return readers_.unlock_shared(); }
 
     /// Effects: the calling thread, which has the lock for writing, reads from now on: no other writer is let in between. Readers

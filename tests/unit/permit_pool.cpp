@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <latch>
+#include <malloc.h>
 #include <memory>
 #include <optional>
 #include <set>
@@ -23,6 +24,7 @@
 
 namespace permit_pool_tests {
 
+using namespace std::chrono_literals;
 using distlock::errc;
 using distlock::reply;
 using distlock::testing::scripted_connection;
@@ -99,6 +101,27 @@ TEST_CASE("a thread that gets no permit while the semaphore is being resized is 
     CHECK_FALSE(got);
     CHECK_FALSE(ec);
     CHECK(redis.commands().size() == 2);
+}
+
+// Each limit that there ever was left a lock object behind, and every try asked all of them.
+TEST_CASE("a semaphore that is resized again and again keeps nothing of the limits that are over") {
+    struct granting_server {
+        reply execute(const distlock::command& cmd) {
+            return cmd.argv()[1] == distlock::detail::permit_enter.sha1() ? granted("", 30'000)
+                                                                          : reply::integer(1);
+        }
+    };
+    granting_server server;
+    distlock::counting_semaphore pool{server, "pool", 2, {.renew = false, .release = distlock::confirmed}};
+    const auto use = [&](int from, int to) {
+        for (int limit = from; limit < to; ++limit) {
+            pool.resize(limit);
+            CHECK(pool.try_acquire_for(1s));
+        }
+        return ::mallinfo2().uordblks;
+    };
+    const auto before = use(3, 8);
+    CHECK(use(8, 108) < before + 32'768);
 }
 
 TEST_CASE("who says another limit than all others is told so once") {

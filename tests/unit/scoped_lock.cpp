@@ -1,10 +1,14 @@
 // Guards that are moved, and the one token of several locks.
+#include <array>
+#include <barrier>
 #include <chrono>
 #include <cstddef>
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include <distlock/base/options.hpp>
 #include <distlock/mutex.hpp>
@@ -127,6 +131,29 @@ TEST_CASE("a guard of several that is assigned releases all of its own and has a
     for (const char* name : {"a", "b", "c", "d"}) {
         CHECK(server.owner(name).empty());
         CHECK(server.count("release", name) == 1);
+    }
+}
+
+// Each made one, and all but the last were never stopped.
+TEST_CASE("threads that ask a guard of several locks for its token get the same one") {
+    manual_clock::reset();
+    locks_in_memory server;
+    lock a{server, "a", long_lease};
+    lock b{server, "b", long_lease};
+    for (int round = 0; round < 200; ++round) {
+        const guard_of_two both{a, b};
+        std::barrier together(4);
+        std::array<std::stop_token, 4> told;
+        {
+            std::vector<std::jthread> threads;
+            for (auto& one : told) {
+                threads.emplace_back([&] {
+                    together.arrive_and_wait();
+                    one = both.lost();
+                });
+            }
+        }
+        for (const auto& one : told) REQUIRE(one == told[0]);
     }
 }
 

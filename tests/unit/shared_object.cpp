@@ -160,6 +160,19 @@ TEST_CASE("a writer that has no memory to become a reader is neither, and keeps 
     }
 }
 
+// It ended the read of another thread's guard: that thread was over, and the next had its id.
+TEST_CASE("unlock_shared() does not end what a guard is to end") {
+    scripted_connection redis{granted("", 30'000), reply::integer(1)};
+    distlock::shared_mutex m{redis, "orders", {.renew = false}};
+    {
+        const distlock::shared_scoped_lock reads(m);
+        CHECK(m.unlock_shared() == release_outcome::not_held);
+        CHECK(reads.owns_lock());
+        CHECK(redis.left() == 1);
+    }
+    CHECK(redis.left() == 0);
+}
+
 // It took the lock from the thread that wrote, which went on writing.
 TEST_CASE("a thread does not downgrade what another one has locked") {
     scripted_connection redis{reply::status("OK"), reply::integer(1)};

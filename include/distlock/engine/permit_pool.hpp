@@ -65,11 +65,12 @@ class permit_pool final : public permit_core {
         for (bool by_next = false;; by_next = !by_next) {
             slot* mine = nullptr;
             std::uint64_t changes = 0;
+            std::vector<std::unique_ptr<slot>> over;  // ends without the mutex
             {
                 const guard here(mutex_);
                 if (n < 1 || n > limit_) return {wrong_number(n, limit_), nullptr};
                 changes = changes_;
-                mine = &idle_slot(n, by_next && n <= next_limit_ ? next_limit_ : limit_.load());
+                mine = &idle_slot(n, by_next && n <= next_limit_ ? next_limit_ : limit_.load(), over);
                 mine->busy = true;
             }
             result got;
@@ -134,7 +135,7 @@ class permit_pool final : public permit_core {
 
   private:
     struct slot {
-        std::unique_ptr<lock_core> core;
+        std::shared_ptr<lock_core> core;
         std::int64_t n;
         std::int64_t limit;  // that it tells the server
         bool busy;
@@ -183,18 +184,28 @@ class permit_pool final : public permit_core {
                           const std::stop_token& stop) DISTLOCK_EXCLUDES(mutex_) {
         const auto asks = [&] { return mine.core->acquire(until, how, stop); };
         if (!how.once && until == clock::time_point::max()) return asks();
-        const auto all = [this](std::size_t i) -> lock_core* {
+        const auto all = [this, seen = std::shared_ptr<lock_core>()](std::size_t i) mutable -> lock_core* {
             const guard here(mutex_);
-            return i < slots_.size() ? slots_[i]->core.get() : nullptr;
+            seen = i < slots_.size() ? slots_[i]->core : nullptr;
+            return seen.get();
         };
         return ask_after_releases(all, mine.core.get(), how, stop, asks);
     }
 
+    // Effects: a slot that is made takes those along to `over` that told the server a limit which it has no more.
     // Throws: std::bad_alloc.
-    slot& idle_slot(std::int64_t n, std::int64_t limit) DISTLOCK_REQUIRES(mutex_) {
+    slot& idle_slot(std::int64_t n, std::int64_t limit, std::vector<std::unique_ptr<slot>>& over)
+        DISTLOCK_REQUIRES(mutex_) {
         for (const auto& one : slots_) {
             if (!one->busy && one->n == n && one->limit == limit) return *one;
         }
+        over.reserve(slots_.size());
+        std::erase_if(slots_, [&](std::unique_ptr<slot>& one) DISTLOCK_REQUIRES(mutex_) {
+            const bool useful = one->busy || one->limit == limit_ || one->limit == next_limit_ ||
+                                one->core->residual() > clock::duration::zero();
+            if (!useful) over.push_back(std::move(one));
+            return !useful;
+        });
         auto dialect = std::make_shared<const any_dialect_of<permits>>(name_, options_, channel_.name,
                                                                        channel_.kind, limit, n);
         slots_.reserve(slots_.size() + 1);

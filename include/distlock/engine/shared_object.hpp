@@ -217,7 +217,8 @@ class shared_object final : public shared_core {
         {
             const guard here(mutex_);
             const auto* const mine = holds_.find(serial);
-            if (mine == nullptr) return release_outcome::not_held;
+            // A thread that ended may have left its guard to another, and its id to this one.
+            if (mine == nullptr || (serial == 0 && mine->guarded)) return release_outcome::not_held;
             batch& in = *mine->in;
             holds_.remove(*mine);
             used = in.used = in.used || has_read;
