@@ -225,13 +225,6 @@ TEST_CASE("posting needs no memory where a thread is reserved") {
     }
 }
 
-TEST_CASE("one thread is reserved, however often it is asked for") {
-    real_fixture of;
-    const auto before = thread_count();
-    for (int i = 0; i < 10; ++i) of.pool.reserve_thread();
-    CHECK(thread_count() == before + 2);  // that one, and the timer's
-}
-
 TEST_CASE("a callback may end the pool, and the callbacks behind it are run") {
     for (int round = 0; round < 20; ++round) {
         auto* const of = new real_fixture;

@@ -90,6 +90,8 @@ TEST_CASE("each is told what its own script has said; that it is taken when anot
     CHECK(orders.read_look(joint_try::answer_to(0, reply::integer(2))).what == kind::busy);
     CHECK(prices.read_look(joint_try::answer_to(1, reply::integer(2))).what == kind::busy);
     CHECK(workers.read_look(joint_try::taken()).what == kind::busy);
+    CHECK(workers.read_look(joint_try::taken()).ttl ==
+          std::chrono::milliseconds(0));  // nobody knows how long
 
     for (const auto& trouble :
          {reply::error("OOM command not allowed"), reply::nil(), reply::array({}),

@@ -18,6 +18,7 @@
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
+#include "support/gate.hpp"
 #include "support/io_over.hpp"
 #include "support/locks_in_memory.hpp"
 #include "support/sleepers.hpp"
@@ -169,6 +170,24 @@ TEST_CASE("a thread that waits for the same object is not passed the lock before
     }));
     second.join();
     CHECK(all.redis.owner() != owner);
+}
+
+TEST_CASE("a renewal that is answered after unlock() does not end the lock before its time") {
+    fleet all;
+    locker m{all.redis, "orders", short_lease};
+    m.lock();
+    const auto owner = all.redis.owner();
+    gate answers;
+    all.redis.wait_at("renew", answers);
+    manual_clock::advance(4s);
+    REQUIRE(eventually([&] { return all.redis.count("renew") == 1; }));
+    CHECK(m.unlock() == release_outcome::posted);
+    all.redis.as_usual();
+    answers.open();
+    all.renewals = 1;
+    all.pass(20s, 9s);
+    CHECK(all.redis.owner() == owner);
+    CHECK(all.redis.count("release") == 0);
 }
 
 TEST_CASE("a mutex that ends, locked or not, leaves the lock its time") {

@@ -218,6 +218,33 @@ TEST_CASE("a try comes after the permits that its semaphore has given back, howe
     CHECK_FALSE(pool.try_acquire());
 }
 
+TEST_CASE("a try for several permits comes after all that were given back one by one") {
+    struct two_permits {
+        reply execute(const distlock::command& cmd) {
+            if (cmd.argv()[1] == distlock::detail::permit_leave.sha1() ||
+                cmd.argv()[1] == distlock::detail::permit_leave.text())
+                return --out, reply::integer(1);
+            if (out + wanted > 2) return taken();
+            out += wanted;
+            return granted("", 30'000);
+        }
+        bool post(const distlock::command&, const std::shared_ptr<distlock::receipt>& = nullptr) {
+            return true;
+        }
+        void collect() {}
+        int out = 0;
+        int wanted = 1;
+    };
+    two_permits server;
+    distlock::counting_semaphore pool{server, "pool", 2, {.renew = false}};
+    auto one = pool.try_acquire(), two = pool.try_acquire();
+    REQUIRE((one && two));
+    CHECK(one->release() == distlock::release_outcome::posted);
+    CHECK(two->release() == distlock::release_outcome::posted);
+    server.wanted = 2;
+    CHECK(pool.try_acquire(2));
+}
+
 TEST_CASE("a try asks a server that falls silent about one release of another permit, not about each") {
     struct falling_silent {
         reply execute(const distlock::command& cmd) {

@@ -163,6 +163,11 @@ TEST_CASE("a child after fork() ends no hold of a recursive mutex, the inner one
     m.lock();
     m.lock();
     CHECK(in_child([&] { return m.unlock() == release_outcome::wrong_process; }));
+    CHECK(in_child([&] {
+        std::error_code locked, tried;
+        return !m.lock(locked) && !m.try_lock(tried) && locked == distlock::errc::wrong_process &&
+               tried == distlock::errc::wrong_process;
+    }));
     CHECK(m.unlock() == release_outcome::nested);
     CHECK(m.unlock() == release_outcome::released);
 }

@@ -386,6 +386,35 @@ TEST_CASE(
     server.answers = true;
 }
 
+TEST_CASE("readers that share a grant have its fencing token, whichever of them asked for it") {
+    struct fencing_server {
+        reply execute(const command&) {
+            if (asked.fetch_add(1) > 0) return reply::integer(1);
+            while (!answers) std::this_thread::yield();
+            return granted("7", 30'000);
+        }
+        std::atomic<int> asked{0};
+        std::atomic<bool> answers{false};
+    };
+    fencing_server server;
+    distlock::shared_mutex m{server, "orders", {.renew = false, .fencing = true}};
+    std::atomic<std::uint64_t> sum{0};
+    const auto read = [&] {
+        const distlock::shared_scoped_lock mine(m);
+        sum += mine.fencing_token();
+    };
+    sleeper first(read);
+    REQUIRE(eventually([&] { return server.asked == 1; }));
+    sleeper second(read), third(read);
+    CHECK(second.sleeps());
+    CHECK(third.sleeps());
+    server.answers = true;
+    first.join();
+    second.join();
+    third.join();
+    CHECK(sum == 3 * 7);
+}
+
 TEST_CASE("readers whose time is up while another of their object asks leave no memory behind") {
     slow_for_the_first server{.writes = false};
     distlock::shared_mutex m{server, "orders", {.renew = false}};
@@ -529,14 +558,20 @@ TEST_CASE("readers go on joining a batch while one of them asks for the next") {
 
 TEST_CASE("a reader that several locks at once gave back has not read: hold_at_least keeps nobody out") {
     const bool reads = GENERATE(false, true);
+    const bool has_read = GENERATE(false, true);
     scripted_connection readers;
     if (reads) readers.then(granted("", 40'000));
+    if (has_read) readers.then(granted("", 40'000));
     readers.then(granted("", 40'000));
     readers.then(reply::integer(1));
     scripted_connection others{reply::nil(), taken(), taken(), taken()};
     distlock::shared_mutex a{readers, "a", {.lease = 40s, .renew = false, .hold_at_least = 40s}};
     distlock::mutex b{others, "b"};
     if (reads) a.lock_shared();  // this one has read
+    if (has_read) {
+        a.lock_shared();
+        CHECK(a.unlock_shared() == release_outcome::posted);
+    }
     std::shared_lock first(a, std::defer_lock);
     std::unique_lock second(b, std::defer_lock);
     CHECK_FALSE(distlock::try_lock_for(0ms, first, second));

@@ -482,6 +482,42 @@ TEST_CASE("a node that left the map is closed") {
     CHECK(leaving.accepted() == ended);
 }
 
+TEST_CASE("a node that left the map and still answers ends no command that is under way to it") {
+    std::atomic<bool> left{false};
+    std::atomic<bool> under_way{false};
+    std::atomic<int> maps{0};
+    std::atomic<std::uint16_t> heir{0};
+    fake_server leaving([&](fake_server::peer& p) {
+        while (const auto said = p.next_command()) {
+            if (said->at(1) == "late{foo}") {
+                under_way = true;
+                eventually([&] { return maps >= 2; });
+                if (!p.nap(50ms) || !p.send(found)) return;
+            } else {
+                p.send(left ? "-MOVED 12182 127.0.0.1:" + std::to_string(heir) + "\r\n" : found);
+            }
+        }
+    });
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] != "CLUSTER") return found;
+        if (left) ++maps;
+        std::string map = of.slots({0, 0});
+        const auto last = map.rfind(':');
+        return left ? map : map.substr(0, last) + ":" + std::to_string(leaving.port()) + "\r\n";
+    });
+    heir = all.node(0).port();
+    cluster_connection redis{all.uri(0, "?command_timeout=20s")};
+    REQUIRE(redis.execute(get("foo")).is_string("found"));
+    maps = 1;
+    reply answer;
+    std::jthread caller([&] { answer = redis.execute(get("late{foo}")); });
+    REQUIRE(eventually([&] { return under_way.load(); }));
+    left = true;
+    CHECK(eventually([&] { return redis.execute(get("foo")).is_string("found") && maps >= 2; }));
+    caller.join();
+    CHECK(answer.is_string("found"));
+}
+
 TEST_CASE("a map in which each slot is a range of its own is read, and no command is redirected") {
     std::vector<std::size_t> owners(distlock::slot_count);
     for (std::size_t slot = 0; slot < owners.size(); ++slot) owners[slot] = slot % 3;
@@ -499,6 +535,26 @@ TEST_CASE("a map in which each slot is a range of its own is read, and no comman
         CHECK(redis.execute(get(key)).is_string("found"));
     }
     CHECK(all.commands("GET") == 100);
+    CHECK(all.commands("CLUSTER") == 1);
+}
+
+TEST_CASE("a map with a host name beside each address is read, and no command is redirected") {
+    const auto honest = honest_but_for_the_map({0, 1});
+    const fake_cluster all(2, [&](const fake_cluster& of, std::size_t node, const words& said) {
+        std::string answer = honest(of, node, said);
+        if (said[0] != "CLUSTER") return answer;
+        const std::string plain = "*2\r\n$9\r\n127.0.0.1\r\n";
+        for (auto at = answer.find(plain); at != std::string::npos;
+             at = answer.find(plain, at + plain.size())) {
+            const auto end = answer.find("\r\n", at + plain.size()) + 2;
+            answer.insert(end, "$2\r\nid\r\n*2\r\n$8\r\nhostname\r\n$4\r\nhost\r\n");
+            answer[at + 1] = '4';
+        }
+        return answer;
+    });
+    cluster_connection redis{all.uri()};
+    for (const char* const key : {"foo", "hello", "bar"}) CHECK(redis.execute(get(key)).is_string("found"));
+    CHECK(all.commands("GET") == 3);
     CHECK(all.commands("CLUSTER") == 1);
 }
 

@@ -305,6 +305,35 @@ TEST_CASE("a new socket is asked for at once where messages are not trusted any 
     CHECK(took < 2s);
 }
 
+TEST_CASE("a subscription that a node refuses for a while is asked for again on the same socket") {
+    std::atomic<int> asked{0};
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {
+        if (said[0] == "CLUSTER") return of.slots({0, 0});
+        if (said[0] == "SSUBSCRIBE" && ++asked <= 3) return "-CLUSTERDOWN The cluster is down\r\n";
+        return to_a_subscriber(said);
+    });
+    cluster_connection redis{all.uri()};
+    CHECK(in_force(redis.subscribe(low)));
+    CHECK(asked == 4);
+}
+
+TEST_CASE("a silent node that answers when it is asked whether it lives keeps its socket") {
+    const fake_cluster all(1, [](const fake_cluster& of, std::size_t, const words& said) {
+        return said[0] == "CLUSTER" ? of.slots({0, 0}) : to_a_subscriber(said);
+    });
+    cluster_connection redis{all.uri()};
+    const auto mine = redis.subscribe(low);
+    const std::jthread reading([&](const std::stop_token& stop) {
+        listener none(mine, "no message");
+        while (!stop.stop_requested()) none.wait(clk::now() + 20s, stop);
+    });
+    REQUIRE(eventually([&] { return all.node(0).commands("PING") == 1; }));
+    const auto asked = clk::now();
+    REQUIRE(eventually([&] { return clk::now() - asked > 100ms; }));
+    CHECK(all.node(0).commands("SSUBSCRIBE") == 1);
+    CHECK(mine->in_force());
+}
+
 TEST_CASE("what nobody wants any more is given up") {
     const fake_cluster all(2, [](const fake_cluster& of, std::size_t, const words& said) {
         return said[0] == "CLUSTER" ? of.slots({0, 1}) : to_a_subscriber(said);

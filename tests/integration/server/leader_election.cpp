@@ -137,6 +137,25 @@ TEST_CASE("two threads may run one election: one leads at a time, and term() is 
     CHECK(mine.term() == second_term);
 }
 
+TEST_CASE("threads of one election lead in terms that all know, also one right after the other") {
+    hiredis_connection redis(common().uri());
+    election mine(redis, fresh_name());
+    std::stop_source stop;
+    std::atomic<int> led{0}, unknown{0};
+    {
+        const auto lead = [&] {
+            mine.run(stop.get_token(), [&](const leadership& now) {
+                const auto seen = mine.leader();
+                unknown += !seen || seen->term != now.term();
+                if (++led == 20) stop.request_stop();
+            });
+        };
+        std::jthread one(lead), two(lead);
+    }
+    CHECK(led >= 20);
+    CHECK(unknown == 0);
+}
+
 TEST_CASE("an identity that is too long is called that") {
     hiredis_connection redis(common().uri());
     CHECK_THROWS_WITH(election(redis, fresh_name(), {.identity = std::string(300, 'x')}),

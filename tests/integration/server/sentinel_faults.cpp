@@ -15,6 +15,7 @@
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
+#include <distlock/wire/acknowledgement.hpp>
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
@@ -231,6 +232,24 @@ TEST_CASE(
     REQUIRE(eventually([&] { return distlock::clock::now() - asked > 300ms; }));
     CHECK(set("by pipeline").is_status("OK"));
     CHECK(a_server().command({"GET", "sentinel"}) == "by pipeline");
+}
+
+TEST_CASE("what waits for the replicas of a write goes with it to the next master") {
+    std::atomic<bool> demoted{false};
+    const fake_server service(without_role(demoted));
+    fake_sentinel one(service.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    REQUIRE(ping(c).answered());
+    const auto asked = distlock::clock::now();
+    REQUIRE(eventually([&] { return distlock::clock::now() - asked > 300ms; }));
+    one.name(a_server().port(), 2);
+    demoted = true;
+    command all[] = {{"SET", "sentinel", "in pairs"}, command{distlock::argument("PING")}};
+    all[1] = distlock::replica_wait(1, 10ms).behind(all[0]);
+    reply answers[2];
+    c.pipeline(all, answers);
+    CHECK(answers[0].is_status("OK"));
+    CHECK(answers[1].is_integer(0));
 }
 
 // It was judged by them, too, and the Sentinels were asked once more.

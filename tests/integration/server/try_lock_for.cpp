@@ -23,6 +23,8 @@
 #include "support/fresh_name.hpp"
 #include "support/in_child.hpp"
 #include "support/lock_on_server.hpp"
+#include "support/sleepers.hpp"
+#include "support/stoppable.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -600,6 +602,42 @@ TEST_CASE("names of different slots are taken by a command each, those of one sl
     again.unlock();
     a.unlock();
     c.unlock();
+}
+
+TEST_CASE("that one of several is held under a key without a TTL is told") {
+    const auto name = fresh_name();
+    account mine(name);
+    common().command({"SET", name + ".a", "somebody"});
+    std::error_code ec;
+    CHECK_FALSE(distlock::try_lock_for(20ms, ec, mine.a, mine.b));
+    CHECK(ec == errc::holder_without_ttl);
+    common().command({"DEL", name + ".a"});
+    CHECK(nothing_left(name));
+}
+
+TEST_CASE("a stop request ends a try for several while the server stands still") {
+    redis_server server;
+    hiredis_connection redis(server.uri() + "?command_timeout=20s");
+    mutex first(redis, "first", confirmed), second(redis, "second", confirmed);
+    REQUIRE(distlock::try_lock_for(1s, first, second));
+    first.unlock();
+    second.unlock();
+    const standstill still(server);
+    std::stop_source stop;
+    std::error_code ec;
+    bool got = true;
+    clk::time_point ended;
+    sleeper call([&] {
+        got = distlock::try_lock_for(20s, stop.get_token(), ec, first, second);
+        ended = clk::now();
+    });
+    CHECK(call.sleeps());
+    const auto asked = clk::now();
+    stop.request_stop();
+    call.join();
+    CHECK(ended - asked < timing_tolerance);
+    CHECK_FALSE(got);
+    CHECK(ec == errc::cancelled);
 }
 
 }  // namespace try_lock_for_tests
