@@ -253,6 +253,17 @@ TEST_CASE("a release that is confirmed is not asked for") {
     CHECK(r.asked_by_now().empty());
 }
 
+TEST_CASE("a release is pending until it is answered, though the one before it was") {
+    posted r;
+    REQUIRE(r.post(first));
+    r.redis.receipts.back()->settle(done);
+    CHECK_FALSE(r.pends());
+    REQUIRE(r.post(second));
+    CHECK(r.it->pending() == second);
+    r.redis.receipts.back()->settle(done);
+    CHECK_FALSE(r.pends());
+}
+
 TEST_CASE("an answer to one release is not taken for that of the next") {
     posted r;
     REQUIRE(r.post(first));
