@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <malloc.h>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
@@ -52,6 +53,32 @@ TEST_CASE("a reader does not read on beside an exchange that was not answered an
     CHECK(ec == errc::no_reply);
     CHECK(m.shared_until() == distlock::clock::time_point{});
     CHECK(m.unlock_shared() == release_outcome::not_held);
+}
+
+TEST_CASE("readers that were neither refused nor let in as writers leave nothing behind") {
+    struct unsure_server {
+        reply execute(const command& cmd) {
+            if (cmd.argv()[0] == "SET") return granted("", 30'000);
+            if (cmd.argv()[1] == distlock::detail::shared_exchange.sha1()) return reply::error("NOPERM x");
+            return cmd.argv()[1] == distlock::detail::shared_enter.sha1() ? granted("", 30'000)
+                                                                          : reply::integer(1);
+        }
+    };
+    unsure_server server;
+    distlock::shared_mutex m{server, "orders", {.renew = false, .release = distlock::confirmed}};
+    const auto after = [&](int upgrades) {
+        for (int i = 0; i < upgrades; ++i) {
+            m.lock_shared();
+            std::error_code ec;
+            CHECK_FALSE(m.try_upgrade(ec));
+            CHECK(ec == errc::permission_denied);
+            CHECK(m.unlock_shared() == release_outcome::not_held);
+            CHECK(eventually([&] { return m.residual() == 0s; }));
+        }
+        return ::mallinfo2().uordblks;
+    };
+    const auto before = after(5);
+    CHECK(after(100) < before + 32'768);
 }
 
 TEST_CASE("a reader that is refused as a writer reads on") {
