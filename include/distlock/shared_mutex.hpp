@@ -178,7 +178,8 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// in between, not even one that waits already. Waits for nobody: two readers that wait for each other's end would do so for
     /// ever.
     /// Returns: whether it has; if not, it reads still. False also where it does not read, or has lost that, and while another
-    /// thread of this object waits to write.
+    /// thread of this object waits to write. The read of a shared_scoped_lock is its thread's: that one must not end before the
+    /// guard, since the next may be known by the same std::thread::id.
     /// Postconditions: where it throws, the thread has neither.
     /// Throws: error.
     /// Round trips: one; none where another thread of this object reads.
