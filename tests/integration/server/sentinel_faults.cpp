@@ -234,6 +234,21 @@ TEST_CASE(
     CHECK(a_server().command({"GET", "sentinel"}) == "by pipeline");
 }
 
+TEST_CASE("a post that finds no master is a reason to ask the Sentinels") {
+    redis_server old(redis_server_options{.tcp = true});
+    fake_sentinel one(old.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    REQUIRE(ping(c).is_status("PONG"));
+    const auto asked = distlock::clock::now();
+    REQUIRE(eventually([&] { return distlock::clock::now() - asked > 300ms; }));
+    one.name(a_server().port(), 2);
+    old.kill();
+    CHECK_FALSE(c.post({"SET", "sentinel", "posted"}));
+    c.follow();
+    CHECK(c.post({"SET", "sentinel", "posted"}));
+    CHECK(eventually([&] { return a_server().command({"GET", "sentinel"}) == "posted"; }));
+}
+
 TEST_CASE("what waits for the replicas of a write goes with it to the next master") {
     std::atomic<bool> demoted{false};
     const fake_server service(without_role(demoted));
