@@ -90,8 +90,8 @@ struct leader_report {
     std::string identity;
     std::string host;
     std::int64_t pid = 0;
-    std::uint64_t term =
-        0;  ///< the last one that began: a mutex without fencing that has the name begins none
+    /// The last one that began: a mutex without fencing that has the name begins none.
+    std::uint64_t term = 0;
     std::chrono::sys_time<std::chrono::microseconds> since{};  ///< by the server's clock
     std::chrono::milliseconds remaining{};                     ///< of the lease that was begun last
 };
