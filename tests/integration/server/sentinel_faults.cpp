@@ -259,8 +259,9 @@ TEST_CASE("what waits for the replicas of a write goes with it to the next maste
     REQUIRE(eventually([&] { return distlock::clock::now() - asked > 300ms; }));
     one.name(a_server().port(), 2);
     demoted = true;
-    command all[] = {{"SET", "sentinel", "in pairs"}, command{distlock::argument("PING")}};
-    all[1] = distlock::replica_wait(1, 10ms).behind(all[0]);
+    const distlock::replica_wait wait(1, 10ms);
+    const command write{"SET", "sentinel", "in pairs"};
+    const command all[] = {write, wait.behind(write)};
     reply answers[2];
     c.pipeline(all, answers);
     CHECK(answers[0].is_status("OK"));
