@@ -54,8 +54,7 @@ enum class stop_reason {
 };
 
 /// What a candidate is told, on the thread that runs it, in order: never `stopped` without `started` before it. term() of the
-/// election has changed by then. An exception that leaves it ends the
-/// program.
+/// election has changed by then. An exception that leaves it ends the program.
 class election_observer {
   public:
     virtual ~election_observer() = default;

@@ -370,6 +370,14 @@ struct slow_for_the_first {
     std::atomic<bool> answers{false};
 };
 
+template <class Mutex>
+auto reads_once(Mutex& m) {
+    return [&m] {
+        m.lock_shared();
+        m.unlock_shared();
+    };
+}
+
 }  // namespace
 
 // The server alone knows who comes first: the writer's request may be there before theirs.
@@ -400,10 +408,7 @@ TEST_CASE(
     "a reader whose time is up while another of its object asks is refused by the server, as a reader") {
     slow_for_the_first server{.writes = false};
     distlock::shared_mutex m{server, "orders", {.renew = false}};
-    sleeper first([&] {
-        m.lock_shared();
-        m.unlock_shared();
-    });
+    sleeper first(reads_once(m));
     CHECK(eventually([&] { return server.asked == 1; }));
     std::error_code ec;
     CHECK_FALSE(m.try_lock_shared_for(20ms, ec));
@@ -445,10 +450,7 @@ TEST_CASE("readers that share a grant have its fencing token, whichever of them 
 TEST_CASE("readers whose time is up while another of their object asks leave no memory behind") {
     slow_for_the_first server{.writes = false};
     distlock::shared_mutex m{server, "orders", {.renew = false}};
-    sleeper first([&] {
-        m.lock_shared();
-        m.unlock_shared();
-    });
+    sleeper first(reads_once(m));
     CHECK(eventually([&] { return server.asked == 1; }));
     const auto memory_for = [&](int readers) {
         const auto before = allocations();

@@ -76,6 +76,18 @@ std::string next_message(const channel& c) {
     }
 }
 
+std::string as_the_only_node(const fake_cluster& of, std::size_t, const words& said) {
+    return said[0] == "CLUSTER" ? of.slots({0, 0}) : to_a_subscriber(said);
+}
+
+/// Returns: a thread that waits for messages that never come, and so reads all others, until it is destroyed.
+std::jthread keep_reading(const channel& c) {
+    return std::jthread([c](const std::stop_token& stop) {
+        listener none(c, "no message");
+        while (!stop.stop_requested()) none.wait(clk::now() + 20s, stop);
+    });
+}
+
 const std::string low = "hello";  // slot 866, the first node's of two
 const std::string high = "foo";   // slot 12182, the second's
 
@@ -286,15 +298,10 @@ TEST_CASE("a subscription that a node does not answer is made on another socket"
 
 // By itself it looks once a second.
 TEST_CASE("a new socket is asked for at once where messages are not trusted any more while somebody reads") {
-    const fake_cluster all(1, [](const fake_cluster& of, std::size_t, const words& said) {
-        return said[0] == "CLUSTER" ? of.slots({0, 0}) : to_a_subscriber(said);
-    });
+    const fake_cluster all(1, as_the_only_node);
     cluster_connection redis{all.uri()};
     const auto mine = redis.subscribe(low);
-    const std::jthread reading([&](const std::stop_token& stop) {
-        listener none(mine, "no message");
-        while (!stop.stop_requested()) none.wait(clk::now() + 20s, stop);
-    });
+    const auto reading = keep_reading(mine);
     CHECK(eventually([&] { return mine->confirmations() == 1; }));
     const auto took = time_of([&] {
         for (std::uint64_t times = 2; times <= 6; ++times) {
@@ -318,15 +325,10 @@ TEST_CASE("a subscription that a node refuses for a while is asked for again on 
 }
 
 TEST_CASE("a silent node that answers when it is asked whether it lives keeps its socket") {
-    const fake_cluster all(1, [](const fake_cluster& of, std::size_t, const words& said) {
-        return said[0] == "CLUSTER" ? of.slots({0, 0}) : to_a_subscriber(said);
-    });
+    const fake_cluster all(1, as_the_only_node);
     cluster_connection redis{all.uri()};
     const auto mine = redis.subscribe(low);
-    const std::jthread reading([&](const std::stop_token& stop) {
-        listener none(mine, "no message");
-        while (!stop.stop_requested()) none.wait(clk::now() + 20s, stop);
-    });
+    const auto reading = keep_reading(mine);
     REQUIRE(eventually([&] { return all.node(0).commands("PING") == 1; }));
     const auto asked = clk::now();
     REQUIRE(eventually([&] { return clk::now() - asked > 100ms; }));

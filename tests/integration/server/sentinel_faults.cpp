@@ -78,6 +78,12 @@ fake_server::script without_role(const std::atomic<bool>& demoted) {
     };
 }
 
+/// The Sentinels are asked ten times a second at most.
+void let_them_be_asked_again() {
+    const auto from = distlock::clock::now();
+    REQUIRE(eventually([&] { return distlock::clock::now() - from > 300ms; }));
+}
+
 /// A Sentinel of few words: of the four questions it answers the first, which suffices for a name, and that after a while.
 fake_server::script slowly(const std::atomic<std::uint16_t>& master, std::chrono::milliseconds pause) {
     return [&master, pause](fake_server::peer& p) {
@@ -239,8 +245,7 @@ TEST_CASE("a post that finds no master is a reason to ask the Sentinels") {
     fake_sentinel one(old.port(), 1);
     sentinel_connection c(sentinel_uri_of({one.port()}));
     REQUIRE(ping(c).is_status("PONG"));
-    const auto asked = distlock::clock::now();
-    REQUIRE(eventually([&] { return distlock::clock::now() - asked > 300ms; }));
+    let_them_be_asked_again();
     one.name(a_server().port(), 2);
     old.kill();
     CHECK_FALSE(c.post({"SET", "sentinel", "posted"}));
@@ -255,8 +260,7 @@ TEST_CASE("what waits for the replicas of a write goes with it to the next maste
     fake_sentinel one(service.port(), 1);
     sentinel_connection c(sentinel_uri_of({one.port()}));
     REQUIRE(ping(c).answered());
-    const auto asked = distlock::clock::now();
-    REQUIRE(eventually([&] { return distlock::clock::now() - asked > 300ms; }));
+    let_them_be_asked_again();
     one.name(a_server().port(), 2);
     demoted = true;
     const distlock::replica_wait wait(1, 10ms);
@@ -284,11 +288,7 @@ TEST_CASE("what an older master answered to a pipeline does not make the new one
     fake_sentinel one(old.port(), 1);
     sentinel_connection c(sentinel_uri_of({one.port()}, "", "?command_timeout=2s"));
     REQUIRE(ping(c).answered());
-    // The Sentinels are asked ten times a second at most.
-    const auto may_be_asked = [from = distlock::clock::now()] {
-        return distlock::clock::now() - from > 300ms;
-    };
-    REQUIRE(eventually(may_be_asked));
+    let_them_be_asked_again();
     one.name(a_server().port(), 2);
     demoted = true;
     command all[] = {{"SET", "sentinel", "too late"}, {"SET", "sentinel", "in time"}};
@@ -298,8 +298,7 @@ TEST_CASE("what an older master answered to a pipeline does not make the new one
     CHECK(answers[0].is(reply_kind::error));
     CHECK(answers[1].is_status("OK"));
     const auto asked = one.server().commands("SENTINEL");
-    const auto since = distlock::clock::now();
-    REQUIRE(eventually([&] { return distlock::clock::now() - since > 300ms; }));
+    let_them_be_asked_again();
     CHECK(ping(c).is_status("PONG"));
     CHECK(one.server().commands("SENTINEL") == asked);
 }
