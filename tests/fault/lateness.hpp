@@ -19,17 +19,22 @@ class lateness_probe {
   public:
     /// Effects: begins anew.
     void reset() { worst_ = clk::duration::zero(); }
-    /// Returns: the most since then.
-    clk::duration worst() const { return worst_; }
+    /// Returns: the most since then, a wait that is not over included.
+    clk::duration worst() const { return std::max(worst_.load(), late(clk::now())); }
 
   private:
+    clk::duration late(clk::time_point now) const {
+        return now - begun_.load() - std::chrono::milliseconds{1};
+    }
+
     std::atomic<clk::duration> worst_{clk::duration::zero()};
+    std::atomic<clk::time_point> begun_{clk::now()};
     std::jthread waiter_{[this](std::stop_token stop) {
-        for (auto before = clk::now(); !stop.stop_requested();) {
+        while (!stop.stop_requested()) {
             ::poll(nullptr, 0, 1);
             const auto now = clk::now();
-            worst_ = std::max(worst_.load(), now - before - std::chrono::milliseconds{1});
-            before = now;
+            worst_ = std::max(worst_.load(), late(now));
+            begun_ = now;
         }
     }};
 };
