@@ -34,9 +34,9 @@
 #include <distlock/base/error.hpp>
 #include <distlock/base/observer.hpp>
 #include <distlock/base/options.hpp>
-#include <distlock/detail/saturate.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/without_throwing.hpp>
+#include <distlock/engine/call_forms.hpp>
 #include <distlock/engine/permit_core.hpp>
 #ifndef DISTLOCK_SEPARATE_COMPILATION
 #include <distlock/engine/permit_pool.hpp>
@@ -127,8 +127,8 @@ class permit {
                                       const std::stop_token& stop) {
         auto got = from_->acquire(wants_, until, how, stop);
         of_ = got.of;
-        serial_ = got.told.serial;
-        return std::move(got.told);
+        serial_ = got.serial;
+        return got;
     }
     void undo() noexcept { from_->undo(*std::exchange(of_, nullptr), std::exchange(serial_, 0)); }
 
@@ -182,14 +182,14 @@ class counting_semaphore {
     /// Round trips: one if they are there; two in the queue, or one if they were not there the last time.
     [[nodiscard("a permit that is dropped is given back at once")]] permit acquire(
         std::int64_t n = 1, std::stop_token stop = {}) {
-        return *must(n, core_->acquire(n, time_point::max(), {}, stop));
+        return *given_or_throw(n, core_->acquire(n, time_point::max(), {}, stop));
     }
     [[nodiscard("a permit that is dropped is given back at once")]] permit acquire(std::stop_token stop) {
         return acquire(1, std::move(stop));
     }
     [[nodiscard("a permit that is dropped is given back at once")]] permit acquire(
         std::int64_t n, std::stop_token stop, std::error_code& ec) noexcept {
-        return as_error_code(n, ec, [&] { return core_->acquire(n, time_point::max(), {}, stop); })
+        return given_or_error(n, ec, [&] { return core_->acquire(n, time_point::max(), {}, stop); })
             .value_or(permit());
     }
     [[nodiscard("a permit that is dropped is given back at once")]] permit acquire(
@@ -210,7 +210,7 @@ class counting_semaphore {
     /// Throws: error, as acquire().
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire(
         std::int64_t n = 1, std::stop_token stop = {}) {
-        return must(n, core_->acquire(n, time_point::max(), {.once = true}, stop));
+        return given_or_throw(n, core_->acquire(n, time_point::max(), {.once = true}, stop));
     }
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire(
         std::stop_token stop) {
@@ -218,8 +218,8 @@ class counting_semaphore {
     }
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire(
         std::int64_t n, std::stop_token stop, std::error_code& ec) noexcept {
-        return as_error_code(n, ec,
-                             [&] { return core_->acquire(n, time_point::max(), {.once = true}, stop); });
+        return given_or_error(n, ec,
+                              [&] { return core_->acquire(n, time_point::max(), {.once = true}, stop); });
     }
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire(
         std::int64_t n, std::error_code& ec) noexcept {
@@ -240,7 +240,7 @@ class counting_semaphore {
     template <class Rep, class Period>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_for(
         std::chrono::duration<Rep, Period> timeout, std::int64_t n = 1, std::stop_token stop = {}) {
-        return must(n, core_->acquire(n, after(timeout), {}, stop));
+        return given_or_throw(n, core_->acquire(n, engine::after<Clock>(timeout), {}, stop));
     }
     template <class Rep, class Period>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_for(
@@ -251,7 +251,8 @@ class counting_semaphore {
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_for(
         std::chrono::duration<Rep, Period> timeout, std::int64_t n, std::stop_token stop,
         std::error_code& ec) noexcept {
-        return as_error_code(n, ec, [&] { return core_->acquire(n, after(timeout), {}, stop); });
+        return given_or_error(n, ec,
+                              [&] { return core_->acquire(n, engine::after<Clock>(timeout), {}, stop); });
     }
     template <class Rep, class Period>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_for(
@@ -273,7 +274,7 @@ class counting_semaphore {
     template <detail::any_clock Other, class Duration>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_until(
         std::chrono::time_point<Other, Duration> deadline, std::int64_t n = 1, std::stop_token stop = {}) {
-        return must(n, acquire_until(deadline, n, stop));
+        return given_or_throw(n, acquire_until(deadline, n, stop));
     }
     template <detail::any_clock Other, class Duration>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_until(
@@ -284,7 +285,7 @@ class counting_semaphore {
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_until(
         std::chrono::time_point<Other, Duration> deadline, std::int64_t n, std::stop_token stop,
         std::error_code& ec) noexcept {
-        return as_error_code(n, ec, [&] { return acquire_until(deadline, n, stop); });
+        return given_or_error(n, ec, [&] { return acquire_until(deadline, n, stop); });
     }
     template <detail::any_clock Other, class Duration>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_until(
@@ -325,39 +326,23 @@ class counting_semaphore {
   private:
     friend permit;
 
-    template <class Rep, class Period>
-    static time_point after(std::chrono::duration<Rep, Period> timeout) {
-        return detail::saturating_add(Clock::now(),
-                                      detail::saturating_cast<duration, detail::rounding::up>(timeout));
-    }
-    // In long double, which neither the ends of a clock's range nor a coarser unit can overflow.
-    template <detail::any_clock Other, class Duration>
-    static auto time_left(std::chrono::time_point<Other, Duration> deadline) {
-        using wide = std::chrono::duration<long double, std::nano>;
-        return wide(deadline.time_since_epoch()) - wide(Other::now().time_since_epoch());
-    }
     template <detail::any_clock Other, class Duration>
     result acquire_until(std::chrono::time_point<Other, Duration> deadline, std::int64_t n,
                          const std::stop_token& stop) {
-        for (;;) {
-            result got = core_->acquire(n, after(time_left(deadline)), {}, stop);
-            if (got.of != nullptr || got.told.cause != errc{} || time_left(deadline).count() <= 0) return got;
-        }
+        return engine::try_until(
+            deadline, [&](auto left) { return core_->acquire(n, engine::after<Clock>(left), {}, stop); });
     }
 
     std::optional<permit> given(std::int64_t n, const result& got) noexcept {
         if (got.of == nullptr) return std::nullopt;
-        return permit(*core_, *got.of, got.told.serial, n);
+        return permit(*core_, *got.of, got.serial, n);
     }
-    std::optional<permit> must(std::int64_t n, const result& got) {
-        if (got.told.cause != errc{}) throw error(got.told.cause, got.told.detail);
-        return given(n, got);
+    std::optional<permit> given_or_throw(std::int64_t n, result got) {
+        return given(n, engine::throw_on_error(std::move(got)));
     }
     template <class Attempt>
-    std::optional<permit> as_error_code(std::int64_t n, std::error_code& ec, Attempt attempt) noexcept {
-        const result got = detail::without_throwing(ec, attempt);
-        if (got.told.cause != errc{}) ec = got.told.cause;
-        return given(n, got);
+    std::optional<permit> given_or_error(std::int64_t n, std::error_code& ec, Attempt attempt) noexcept {
+        return given(n, engine::result_or_error(ec, attempt));
     }
 
     const std::unique_ptr<engine::permit_core> core_;

@@ -26,7 +26,6 @@
 #include <concepts>
 #include <cstdint>
 #include <memory>
-#include <ratio>
 #include <stop_token>
 #include <string>
 #include <system_error>
@@ -36,8 +35,7 @@
 #include <distlock/base/error.hpp>
 #include <distlock/base/observer.hpp>
 #include <distlock/base/options.hpp>
-#include <distlock/detail/saturate.hpp>
-#include <distlock/detail/without_throwing.hpp>
+#include <distlock/engine/call_forms.hpp>
 #include <distlock/engine/lock_core.hpp>
 #ifndef DISTLOCK_SEPARATE_COMPILATION
 #include <distlock/engine/lock_core_impl.hpp>
@@ -122,10 +120,12 @@ class mutex {
     /// Round trips: one if the lock is free. In the queue, two, or one if the lock was taken the last time,
     /// and those of re-checks. None if another thread of this object passes it on.
     void lock() { lock(std::stop_token{}); }
-    void lock(std::stop_token stop) { throw_on_error(core_->acquire(clock::time_point::max(), {}, stop)); }
+    void lock(std::stop_token stop) {
+        engine::throw_on_error(core_->acquire(clock::time_point::max(), {}, stop));
+    }
     bool lock(std::error_code& ec) noexcept { return lock(std::stop_token{}, ec); }
     bool lock(std::stop_token stop, std::error_code& ec) noexcept {
-        return as_error_code(ec, [&] { return core_->acquire(clock::time_point::max(), {}, stop); });
+        return engine::taken_or_error(ec, [&] { return core_->acquire(clock::time_point::max(), {}, stop); });
     }
 
     /// Effects: tries once, without waiting for another owner. While another thread of this object has asked
@@ -138,7 +138,7 @@ class mutex {
         return try_lock(std::stop_token{});
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(std::stop_token stop) {
-        return try_result(core_->acquire(clock::time_point::max(), {.once = true}, stop));
+        return engine::taken_or_throw(core_->acquire(clock::time_point::max(), {.once = true}, stop));
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(
         std::error_code& ec) noexcept {
@@ -146,8 +146,8 @@ class mutex {
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(
         std::stop_token stop, std::error_code& ec) noexcept {
-        return as_error_code(ec,
-                             [&] { return core_->acquire(clock::time_point::max(), {.once = true}, stop); });
+        return engine::taken_or_error(
+            ec, [&] { return core_->acquire(clock::time_point::max(), {.once = true}, stop); });
     }
 
     /// Effects: as lock(), for at most `timeout`; zero or less tries once.
@@ -156,7 +156,7 @@ class mutex {
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
         std::chrono::duration<Rep, Period> timeout, std::stop_token stop = {}) {
-        return try_result(core_->acquire(after(timeout), {}, stop));
+        return engine::taken_or_throw(core_->acquire(engine::after<Clock>(timeout), {}, stop));
     }
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
@@ -166,7 +166,8 @@ class mutex {
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
         std::chrono::duration<Rep, Period> timeout, std::stop_token stop, std::error_code& ec) noexcept {
-        return as_error_code(ec, [&] { return core_->acquire(after(timeout), {}, stop); });
+        return engine::taken_or_error(
+            ec, [&] { return core_->acquire(engine::after<Clock>(timeout), {}, stop); });
     }
 
     /// Effects: as try_lock_for, until `Other`, any clock, reaches `deadline`. A clock that is set back
@@ -174,7 +175,7 @@ class mutex {
     template <detail::any_clock Other, class Duration>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
         std::chrono::time_point<Other, Duration> deadline, std::stop_token stop = {}) {
-        return try_result(acquire_until(deadline, stop));
+        return engine::taken_or_throw(acquire_until(deadline, stop));
     }
     template <detail::any_clock Other, class Duration>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
@@ -185,7 +186,7 @@ class mutex {
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
         std::chrono::time_point<Other, Duration> deadline, std::stop_token stop,
         std::error_code& ec) noexcept {
-        return as_error_code(ec, [&] { return acquire_until(deadline, stop); });
+        return engine::taken_or_error(ec, [&] { return acquire_until(deadline, stop); });
     }
 
     /// Effects: if the lock is still ours, hands it to the next waiter, or frees it. Another owner's lock is
@@ -242,33 +243,6 @@ class mutex {
     mutex(Conn& connection, std::unique_ptr<engine::lock_core> core)
         : connection_(connection), core_(std::move(core)) {}
 
-    template <class Rep, class Period>
-    static time_point after(std::chrono::duration<Rep, Period> timeout) {
-        return detail::saturating_add(Clock::now(),
-                                      detail::saturating_cast<duration, detail::rounding::up>(timeout));
-    }
-
-    // In long double, which neither the ends of a clock's range nor a coarser unit can overflow.
-    template <detail::any_clock Other, class Duration>
-    static auto time_left(std::chrono::time_point<Other, Duration> deadline) {
-        using wide = std::chrono::duration<long double, std::nano>;
-        return wide(deadline.time_since_epoch()) - wide(Other::now().time_since_epoch());
-    }
-
-    static result throw_on_error(result o) {
-        if (o.cause != errc{}) throw error(o.cause, o.detail);
-        return o;
-    }
-    static bool try_result(result o) { return throw_on_error(std::move(o)).serial != 0; }
-
-    template <class Attempt>
-    static bool as_error_code(std::error_code& ec, Attempt attempt) noexcept {
-        const result o = detail::without_throwing(ec, attempt);
-        if (o.cause != errc{}) ec = o.cause;
-        if (o.without_ttl) ec = errc::holder_without_ttl;
-        return o.serial != 0;
-    }
-
   private:
     friend detail::guard_access;
     friend detail::joint_access;
@@ -278,7 +252,7 @@ class mutex {
     engine::lock_core& core() noexcept { return *core_; }
     const Conn& connection() const noexcept { return connection_; }
     result acquire_guarded(const std::stop_token& stop) {
-        return throw_on_error(core_->acquire(clock::time_point::max(), {.guarded = true}, stop));
+        return engine::throw_on_error(core_->acquire(clock::time_point::max(), {.guarded = true}, stop));
     }
     result adopt() noexcept { return core_->adopt(); }
     void end_guarded(std::uint64_t serial) noexcept { core_->unlock(serial); }
@@ -290,10 +264,8 @@ class mutex {
     template <detail::any_clock Other, class Duration>
     result acquire_until(std::chrono::time_point<Other, Duration> deadline, const std::stop_token& stop,
                          manner how = {}) {
-        for (;;) {
-            result o = core_->acquire(after(time_left(deadline)), how, stop);
-            if (o.serial != 0 || o.cause != errc{} || time_left(deadline).count() <= 0) return o;
-        }
+        return engine::try_until(
+            deadline, [&](auto left) { return core_->acquire(engine::after<Clock>(left), how, stop); });
     }
 
     Conn& connection_;

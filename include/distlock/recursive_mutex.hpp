@@ -29,6 +29,7 @@
 #include <distlock/base/observer.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/detail/printable.hpp>
+#include <distlock/engine/call_forms.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/net/connection.hpp>
 #include <distlock/wire/dialect.hpp>
@@ -65,10 +66,10 @@ class recursive_mutex {
     /// it.
     /// Round trips: as mutex::lock(); none for a further hold.
     void lock() { lock(std::stop_token{}); }
-    void lock(std::stop_token stop) { base::throw_on_error(acquire(time_point::max(), {}, stop)); }
+    void lock(std::stop_token stop) { engine::throw_on_error(acquire(time_point::max(), {}, stop)); }
     bool lock(std::error_code& ec) noexcept { return lock(std::stop_token{}, ec); }
     bool lock(std::stop_token stop, std::error_code& ec) noexcept {
-        return base::as_error_code(ec, [&] { return acquire(time_point::max(), {}, stop); });
+        return engine::taken_or_error(ec, [&] { return acquire(time_point::max(), {}, stop); });
     }
 
     /// Effects: as mutex::try_lock(); when this thread has the lock, adds a hold.
@@ -77,7 +78,7 @@ class recursive_mutex {
         return try_lock(std::stop_token{});
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(std::stop_token stop) {
-        return base::try_result(acquire(time_point::max(), {.once = true}, stop));
+        return engine::taken_or_throw(acquire(time_point::max(), {.once = true}, stop));
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(
         std::error_code& ec) noexcept {
@@ -85,14 +86,14 @@ class recursive_mutex {
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock(
         std::stop_token stop, std::error_code& ec) noexcept {
-        return base::as_error_code(ec, [&] { return acquire(time_point::max(), {.once = true}, stop); });
+        return engine::taken_or_error(ec, [&] { return acquire(time_point::max(), {.once = true}, stop); });
     }
 
     /// As mutex::try_lock_for() and mutex::try_lock_until(), likewise.
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
         std::chrono::duration<Rep, Period> timeout, std::stop_token stop = {}) {
-        return base::try_result(acquire(base::after(timeout), {}, stop));
+        return engine::taken_or_throw(acquire(engine::after<Clock>(timeout), {}, stop));
     }
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
@@ -102,12 +103,12 @@ class recursive_mutex {
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
         std::chrono::duration<Rep, Period> timeout, std::stop_token stop, std::error_code& ec) noexcept {
-        return base::as_error_code(ec, [&] { return acquire(base::after(timeout), {}, stop); });
+        return engine::taken_or_error(ec, [&] { return acquire(engine::after<Clock>(timeout), {}, stop); });
     }
     template <detail::any_clock Other, class Duration>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
         std::chrono::time_point<Other, Duration> deadline, std::stop_token stop = {}) {
-        return base::try_result(acquire_until(deadline, stop));
+        return engine::taken_or_throw(acquire_until(deadline, stop));
     }
     template <detail::any_clock Other, class Duration>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
@@ -118,7 +119,7 @@ class recursive_mutex {
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
         std::chrono::time_point<Other, Duration> deadline, std::stop_token stop,
         std::error_code& ec) noexcept {
-        return base::as_error_code(ec, [&] { return acquire_until(deadline, stop); });
+        return engine::taken_or_error(ec, [&] { return acquire_until(deadline, stop); });
     }
 
     /// Effects: takes one hold of this thread away; with the last, as mutex::unlock().
@@ -154,7 +155,7 @@ class recursive_mutex {
     engine::lock_core& core() noexcept { return mutex_.core(); }
     const Conn& connection() const noexcept { return mutex_.connection(); }
     result acquire_guarded(const std::stop_token& stop) {
-        return base::throw_on_error(acquire(time_point::max(), {}, stop));
+        return engine::throw_on_error(acquire(time_point::max(), {}, stop));
     }
     result adopt() noexcept {
         if (mutex_.core_->in_forked_child()) return {};

@@ -32,6 +32,7 @@
 #include <distlock/base/observer.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/detail/printable.hpp>
+#include <distlock/engine/call_forms.hpp>
 #include <distlock/engine/shared_core.hpp>
 #ifndef DISTLOCK_SEPARATE_COMPILATION
 #include <distlock/engine/shared_core_impl.hpp>
@@ -87,11 +88,12 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// Round trips: one if it may enter; two in the queue. None where other readers of this object have just entered.
     void lock_shared() { lock_shared(std::stop_token{}); }
     void lock_shared(std::stop_token stop) {
-        base::throw_on_error(readers_.acquire_shared(time_point::max(), {}, stop));
+        engine::throw_on_error(readers_.acquire_shared(time_point::max(), {}, stop));
     }
     bool lock_shared(std::error_code& ec) noexcept { return lock_shared(std::stop_token{}, ec); }
     bool lock_shared(std::stop_token stop, std::error_code& ec) noexcept {
-        return base::as_error_code(ec, [&] { return readers_.acquire_shared(time_point::max(), {}, stop); });
+        return engine::taken_or_error(ec,
+                                      [&] { return readers_.acquire_shared(time_point::max(), {}, stop); });
     }
 
     /// Effects: tries once, without waiting for another owner.
@@ -103,7 +105,7 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_shared(
         std::stop_token stop) {
-        return base::try_result(readers_.acquire_shared(time_point::max(), {.once = true}, stop));
+        return engine::taken_or_throw(readers_.acquire_shared(time_point::max(), {.once = true}, stop));
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_shared(
         std::error_code& ec) noexcept {
@@ -111,7 +113,7 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     }
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_shared(
         std::stop_token stop, std::error_code& ec) noexcept {
-        return base::as_error_code(
+        return engine::taken_or_error(
             ec, [&] { return readers_.acquire_shared(time_point::max(), {.once = true}, stop); });
     }
 
@@ -121,7 +123,7 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_shared_for(
         std::chrono::duration<Rep, Period> timeout, std::stop_token stop = {}) {
-        return base::try_result(readers_.acquire_shared(base::after(timeout), {}, stop));
+        return engine::taken_or_throw(readers_.acquire_shared(engine::after<Clock>(timeout), {}, stop));
     }
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_shared_for(
@@ -131,15 +133,15 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_shared_for(
         std::chrono::duration<Rep, Period> timeout, std::stop_token stop, std::error_code& ec) noexcept {
-        return base::as_error_code(ec,
-                                   [&] { return readers_.acquire_shared(base::after(timeout), {}, stop); });
+        return engine::taken_or_error(
+            ec, [&] { return readers_.acquire_shared(engine::after<Clock>(timeout), {}, stop); });
     }
 
     /// Effects: as try_lock_shared_for, until `Other`, any clock, reaches `deadline`.
     template <detail::any_clock Other, class Duration>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_shared_until(
         std::chrono::time_point<Other, Duration> deadline, std::stop_token stop = {}) {
-        return base::try_result(acquire_until(deadline, stop));
+        return engine::taken_or_throw(acquire_until(deadline, stop));
     }
     template <detail::any_clock Other, class Duration>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_shared_until(
@@ -150,7 +152,7 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_shared_until(
         std::chrono::time_point<Other, Duration> deadline, std::stop_token stop,
         std::error_code& ec) noexcept {
-        return base::as_error_code(ec, [&] { return acquire_until(deadline, stop); });
+        return engine::taken_or_error(ec, [&] { return acquire_until(deadline, stop); });
     }
 
     /// Effects: this thread reads no more. The last reader of a grant gives it back, and a waiter is handed the lock.
@@ -165,11 +167,11 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// Throws: error; errc::not_held when the thread has not locked it for writing, or has lost it.
     /// Round trips: one.
     void downgrade() {
-        if (base::try_result(readers_.downgrade({}))) return;
+        if (engine::taken_or_throw(readers_.downgrade({}))) return;
         throw error(errc::not_held, "lock " + detail::printable(this->name(), 100));
     }
     bool downgrade(std::error_code& ec) noexcept {
-        const bool done = base::as_error_code(ec, [&] { return readers_.downgrade({}); });
+        const bool done = engine::taken_or_error(ec, [&] { return readers_.downgrade({}); });
         if (!done && !ec) ec = errc::not_held;
         return done;
     }
@@ -184,11 +186,11 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// Throws: error.
     /// Round trips: one; none where another thread of this object reads.
     [[nodiscard("unless the result is true, the lock is only read under")]] bool try_upgrade() {
-        return base::try_result(readers_.try_upgrade({}));
+        return engine::taken_or_throw(readers_.try_upgrade({}));
     }
     [[nodiscard("unless the result is true, the lock is only read under")]] bool try_upgrade(
         std::error_code& ec) noexcept {
-        return base::as_error_code(ec, [&] { return readers_.try_upgrade({}); });
+        return engine::taken_or_error(ec, [&] { return readers_.try_upgrade({}); });
     }
 
     /// Returns: until when the calling thread may believe that it reads; time_point{} if it does not.
@@ -214,14 +216,13 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
 
     template <detail::any_clock Other, class Duration>
     result acquire_until(std::chrono::time_point<Other, Duration> deadline, const std::stop_token& stop) {
-        for (;;) {
-            result o = readers_.acquire_shared(base::after(base::time_left(deadline)), {}, stop);
-            if (o.serial != 0 || o.cause != errc{} || base::time_left(deadline).count() <= 0) return o;
-        }
+        return engine::try_until(deadline, [&](auto left) {
+            return readers_.acquire_shared(engine::after<Clock>(left), {}, stop);
+        });
     }
 
     result acquire_shared_guarded(const std::stop_token& stop) {
-        return base::throw_on_error(
+        return engine::throw_on_error(
             readers_.acquire_shared(time_point::max(), manner{.guarded = true}, stop));
     }
     result adopt_shared() noexcept { return readers_.adopt_shared(); }

@@ -17,7 +17,6 @@
 #include <chrono>
 #include <cstddef>
 #include <mutex>
-#include <ratio>
 #include <shared_mutex>
 #include <stop_token>
 #include <string>
@@ -26,10 +25,9 @@
 #include <utility>
 
 #include <distlock/base/clock.hpp>
-#include <distlock/base/error.hpp>
 #include <distlock/counting_semaphore.hpp>
 #include <distlock/detail/saturate.hpp>
-#include <distlock/detail/without_throwing.hpp>
+#include <distlock/engine/call_forms.hpp>
 #include <distlock/engine/joint_acquire.hpp>
 #ifndef DISTLOCK_SEPARATE_COMPILATION
 #include <distlock/engine/joint_acquire_impl.hpp>
@@ -203,31 +201,10 @@ engine::lock_core::result acquire_jointly_for(std::chrono::duration<Rep, Period>
     return acquire_jointly(saturating_cast<clock::duration, rounding::up>(timeout), stop, locks...);
 }
 
-// In long double, which neither the ends of a clock's range nor a coarser unit can overflow.
 template <class Clock, class Duration, class... Locks>
 engine::lock_core::result acquire_jointly_until(std::chrono::time_point<Clock, Duration> deadline,
                                                 const std::stop_token& stop, Locks&... locks) {
-    using wide = std::chrono::duration<long double, std::nano>;
-    const auto time_left = [&] {
-        return wide(deadline.time_since_epoch()) - wide(Clock::now().time_since_epoch());
-    };
-    for (;;) {
-        auto got = acquire_jointly_for(time_left(), stop, locks...);
-        if (got.serial != 0 || got.cause != errc{} || time_left().count() <= 0) return got;
-    }
-}
-
-inline bool taken_or_throw(const engine::lock_core::result& got) {
-    if (got.cause != errc{}) throw error(got.cause, got.detail);
-    return got.serial != 0;
-}
-
-template <class Attempt>
-bool taken_or_error(std::error_code& ec, Attempt attempt) noexcept {
-    const auto got = without_throwing(ec, attempt);
-    if (got.cause != errc{}) ec = got.cause;
-    if (got.without_ttl) ec = errc::holder_without_ttl;
-    return got.serial != 0;
+    return engine::try_until(deadline, [&](auto left) { return acquire_jointly_for(left, stop, locks...); });
 }
 
 }  // namespace detail
@@ -246,7 +223,7 @@ template <class Rep, class Period, detail::jointly_lockable... Locks>
     requires(sizeof...(Locks) > 0)
 [[nodiscard("unless the result is true, no lock was taken")]] bool try_lock_for(
     std::chrono::duration<Rep, Period> timeout, std::stop_token stop, Locks&... locks) {
-    return detail::taken_or_throw(detail::acquire_jointly_for(timeout, stop, locks...));
+    return engine::taken_or_throw(detail::acquire_jointly_for(timeout, stop, locks...));
 }
 template <class Rep, class Period, detail::jointly_lockable... Locks>
     requires(sizeof...(Locks) > 0)
@@ -259,7 +236,7 @@ template <class Rep, class Period, detail::jointly_lockable... Locks>
 [[nodiscard("unless the result is true, no lock was taken")]] bool try_lock_for(
     std::chrono::duration<Rep, Period> timeout, std::stop_token stop, std::error_code& ec,
     Locks&... locks) noexcept {
-    return detail::taken_or_error(ec, [&] { return detail::acquire_jointly_for(timeout, stop, locks...); });
+    return engine::taken_or_error(ec, [&] { return detail::acquire_jointly_for(timeout, stop, locks...); });
 }
 template <class Rep, class Period, detail::jointly_lockable... Locks>
     requires(sizeof...(Locks) > 0)
@@ -273,7 +250,7 @@ template <detail::any_clock Clock, class Duration, detail::jointly_lockable... L
     requires(sizeof...(Locks) > 0)
 [[nodiscard("unless the result is true, no lock was taken")]] bool try_lock_until(
     std::chrono::time_point<Clock, Duration> deadline, std::stop_token stop, Locks&... locks) {
-    return detail::taken_or_throw(detail::acquire_jointly_until(deadline, stop, locks...));
+    return engine::taken_or_throw(detail::acquire_jointly_until(deadline, stop, locks...));
 }
 template <detail::any_clock Clock, class Duration, detail::jointly_lockable... Locks>
     requires(sizeof...(Locks) > 0)
@@ -286,7 +263,7 @@ template <detail::any_clock Clock, class Duration, detail::jointly_lockable... L
 [[nodiscard("unless the result is true, no lock was taken")]] bool try_lock_until(
     std::chrono::time_point<Clock, Duration> deadline, std::stop_token stop, std::error_code& ec,
     Locks&... locks) noexcept {
-    return detail::taken_or_error(ec,
+    return engine::taken_or_error(ec,
                                   [&] { return detail::acquire_jointly_until(deadline, stop, locks...); });
 }
 template <detail::any_clock Clock, class Duration, detail::jointly_lockable... Locks>

@@ -21,8 +21,7 @@ namespace distlock::engine {
 
 class permit_core {
   public:
-    struct result {
-        lock_core::result told = {};
+    struct result : lock_core::result {
         lock_core* of = nullptr;  // that has the permits
     };
 

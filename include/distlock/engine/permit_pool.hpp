@@ -75,17 +75,17 @@ class permit_pool final : public permit_core {
             }
             result got;
             try {
-                got.told = ask(*mine, until, how, stop);
+                static_cast<lock_core::result&>(got) = ask(*mine, until, how, stop);
             } catch (...) {
                 free(*mine);
                 throw;
             }
-            if (got.told.serial != 0) {
+            if (got.serial != 0) {
                 got.of = mine->core.get();
                 return got;
             }
             free(*mine);
-            if (got.told.cause != errc::limit_mismatch || how.together != nullptr) return got;
+            if (got.cause != errc::limit_mismatch || how.together != nullptr) return got;
             // While this object is resized, nobody knows which limit the server has.
             const guard here(mutex_);
             if (changes == changes_ && next_limit_ == 0) return got;
