@@ -1,5 +1,6 @@
 // Which Sentinels are asked: those of the URI, and those that trusted ones name.
 #include <cstddef>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -7,6 +8,7 @@
 #include <distlock/net/sentinel_answer.hpp>
 #include <distlock/net/sentinel_directory.hpp>
 
+#include "support/allocations.hpp"
 #include "support/catch.hpp"
 
 namespace sentinel_directory_tests {
@@ -78,6 +80,28 @@ TEST_CASE("there are never too many Sentinels to ask") {
     all.learn(std::vector{from(0, "a0", many)}, master);
     CHECK(all.all().size() == sentinel_directory::most);
     CHECK(all.all()[1] == s2);
+}
+
+// One Sentinel more was known by its address than by its id: the next answer was noted beyond the end.
+TEST_CASE("without memory nothing is learned of Sentinels, and all is learned the next time") {
+    if (!allocations_can_fail()) return;
+    const std::vector<known_sentinel> others{{{"10.0.1.3", 26379}, std::string(40, 'c')},
+                                             {{"10.0.1.4", 26379}, std::string(40, 'd')}};
+    const std::vector heard{from(0, "a0", others)};
+    bool failed = true;
+    for (long nth = 1; failed; ++nth) {
+        sentinel_directory all({s1, s2});
+        fail_allocation(nth);
+        try {
+            all.learn(heard, master);
+        } catch (const std::bad_alloc&) {}
+        failed = allocation_failed();
+        fail_allocation(0);
+        INFO("the allocation that failed: " << nth);
+        CHECK(all.all().size() == (failed ? 2 : 4));
+        all.learn(std::vector{from(all.all().size() - 1, std::string(40, 'e'), others)}, master);
+        CHECK(all.all() == addresses{s1, s2, others[0].at, others[1].at});
+    }
 }
 
 }  // namespace sentinel_directory_tests

@@ -20,6 +20,7 @@
 #include <distlock/testing/manual_clock.hpp>
 #include <distlock/testing/scripted_connection.hpp>
 #include <distlock/try_lock_for.hpp>
+#include <distlock/wire/plain.hpp>
 #include <distlock/wire/shared_scripts.hpp>
 
 #include "support/allocations.hpp"

@@ -139,8 +139,8 @@ class cluster_nodes {
     void on_master_change(std::weak_ptr<master_listener> who) { listeners_.add(std::move(who)); }
 
     /// Effects: asks for a new map if one is due, no longer than `until`, nor once `stop` was requested. Where another caller asks,
-    /// waits as long for that one; with go_on, only if there is no map yet. A map that cannot be had changes nothing: a node
-    /// redirects what it has not got.
+    /// waits as long for that one, and asks itself where that one had no time for it; with go_on, only if there is no map yet. A map
+    /// that cannot be had changes nothing: a node redirects what it has not got.
     void refresh(when_running what, clock::time_point until, const std::stop_token* stop) {
         const auto wake = [this]() noexcept {
             const annotated_lock guard(lock_);
@@ -152,15 +152,25 @@ class cluster_nodes {
                 guard.unlock();
                 return learn(until, stop);
             }
-            if (!schedule_.running() || (what == when_running::go_on && !map_.nodes().empty())) return;
+            if (what == when_running::go_on && !map_.nodes().empty()) return;
+            if (!schedule_.running() && !cut_short_) return;
         }
         const std::stop_callback on_stop(stop != nullptr ? *stop : std::stop_token(), wake);
         annotated_lock guard(lock_);
-        // It is called with the mutex.
-        const auto over = [&]() DISTLOCK_UNCHECKED {
-            return !schedule_.running() || (stop != nullptr && stop->stop_requested());
-        };
-        wait_until(refreshed_.get(), guard.native(), until, over);
+        // They are called with the mutex.
+        const auto stopped = [&] { return stop != nullptr && stop->stop_requested(); };
+        const auto over = [&]() DISTLOCK_UNCHECKED { return !schedule_.running() || stopped(); };
+        for (;;) {
+            wait_until(refreshed_.get(), guard.native(), until, over);
+            const auto now = clock::now();
+            if (!cut_short_ || stopped() || now >= until) return;
+            if (schedule_.begin(now)) {
+                guard.unlock();
+                return learn(until, stop);
+            }
+            const auto begun = [&]() DISTLOCK_UNCHECKED { return schedule_.running() || stopped(); };
+            wait_until(refreshed_.get(), guard.native(), std::min(until, schedule_.next()), begun);
+        }
     }
 
     std::vector<node> used() {
@@ -199,9 +209,11 @@ class cluster_nodes {
         std::vector<node> left;  // closed without the mutex
         std::vector<std::uint16_t> changed_hands;
         std::string why;  // there is no map
+        const auto longest = clock::now() + like_.connect_timeout + like_.command_timeout;
+        bool asked = false;
         try {
-            fresh =
-                ask(std::min(until, clock::now() + like_.connect_timeout + like_.command_timeout), stop, why);
+            fresh = ask(std::min(until, longest), stop, why);
+            asked = until >= longest && !(stop != nullptr && stop->stop_requested());
             left.resize(fresh ? fresh->nodes().size() : 0);
             if (fresh) changed_hands = changes_to(*fresh);
         } catch (...) {
@@ -214,6 +226,8 @@ class cluster_nodes {
             } else {
                 schedule_.end_refused(some_jitter());
             }
+            // What its caller had no time for, or no memory, says nothing about the nodes.
+            cut_short_ = !fresh && why.empty() && !asked;
             refusal_.swap(why);
             if (fresh) replace_by(*std::move(fresh), left);
             refreshed_.get().notify_all();
@@ -358,6 +372,8 @@ class cluster_nodes {
     clock::duration doubt_pause_ DISTLOCK_GUARDED_BY(lock_){refresh_schedule::pause};
     master_listeners listeners_;
     refresh_schedule schedule_ DISTLOCK_GUARDED_BY(lock_);
+    bool cut_short_ DISTLOCK_GUARDED_BY(lock_) =
+        false;  // whoever asked last had no time for it, or no memory
     message_reader* reader_ DISTLOCK_GUARDED_BY(lock_) = nullptr;
     leaked_in_child<std::condition_variable> refreshed_;
 };

@@ -145,7 +145,13 @@ class kept_sockets {
     /// Effects: closes the sockets that the server has ended. Returns: whether there was one.
     [[gnu::cold]] bool close_ended() {
         const annotated_lock guard(mutex_);
-        const auto over = [](const pooled& one) { return one.on->look() == channel::state::over; };
+        const auto over = [](const pooled& one) noexcept {
+            try {
+                return one.on->look() == channel::state::over;
+            } catch (...) {
+                return true;  // without memory it is broken
+            }
+        };
         bool ended = std::erase_if(idle_, over) > 0;
         if (reserve_ == reserve::here && over(kept_reserve_)) {
             forget_reserve();

@@ -139,11 +139,12 @@ class master_pool final : public connection_pool, upkeep, channel_source {
     void follow() override {
         if (current_process() != process_) return;
         look_for_signs();
+        const auto until = clock::now() + like_.command_timeout;
         {
             const annotated_lock guard(lock_);
-            if (!current_ || !begin_to_ask(clock::now())) return;
+            if (!current_ || !begin_to_ask(until)) return;
         }
-        ask(clock::now() + like_.command_timeout, -1);
+        ask(until, -1);
     }
 
     std::string_view identity() const noexcept override { return shown_; }
@@ -163,7 +164,8 @@ class master_pool final : public connection_pool, upkeep, channel_source {
 
     static constexpr int max_hops = 5;
     static constexpr std::chrono::milliseconds look_every{100};
-    static constexpr std::chrono::seconds in_vain_pause{1};
+    static constexpr clock::duration in_vain_pause = std::chrono::seconds{1};
+    static constexpr clock::duration least_pause = refresh_schedule::pause;
 
     // `execute(node_pool&)`: the reply to `cmd` there.
     template <class Execute>
@@ -237,14 +239,21 @@ class master_pool final : public connection_pool, upkeep, channel_source {
         guard.unlock();
         look_at(there);
     }
-    // While the Sentinels are silent a suspect master is used on: it may well be the right one.
-    bool may_ask(clock::time_point now) const noexcept DISTLOCK_REQUIRES(lock_) {
-        return (!current_ || now >= ask_again_) && schedule_.may_begin(now);
+    // Returns: whether the time until `until` may not do for an answer.
+    bool hurries(clock::time_point until) const noexcept {
+        return until < clock::now() + like_.connect_timeout + like_.command_timeout;
     }
-    bool begin_to_ask(clock::time_point now) noexcept DISTLOCK_REQUIRES(lock_) {
-        if (!may_ask(now)) return false;
+    // While the Sentinels are silent a suspect master is used on: it may well be the right one. That others had too little time for
+    // their answer says nothing to a caller who has it.
+    bool may_ask(clock::time_point until) const noexcept DISTLOCK_REQUIRES(lock_) {
+        const auto now = clock::now();
+        const auto again = hurries(until) ? hurried_again_ : ask_again_;
+        return (!current_ || now >= again) && schedule_.may_begin(now);
+    }
+    bool begin_to_ask(clock::time_point until) noexcept DISTLOCK_REQUIRES(lock_) {
+        if (!may_ask(until)) return false;
         unheeded_ = false;
-        return schedule_.begin(now);
+        return schedule_.begin(clock::now());
     }
     bool begin_look(clock::time_point now) noexcept DISTLOCK_REQUIRES(lock_) {
         if (!current_ || now < next_look_) return false;
@@ -268,13 +277,15 @@ class master_pool final : public connection_pool, upkeep, channel_source {
         {
             annotated_lock guard(lock_);
             const auto now = clock::now();
+            // Of little time half is for the master that is known.
+            if (current_ && hurries(until)) until = now + std::max(until - now, clock::duration::zero()) / 2;
             if (begin_look(now)) {
                 const master there = current_;
                 guard.unlock();
                 look_at(there);
                 guard.lock();
             }
-            if (begin_to_ask(now)) {
+            if (begin_to_ask(until)) {
                 guard.unlock();
                 return ask(until, stop);
             }
@@ -291,9 +302,8 @@ class master_pool final : public connection_pool, upkeep, channel_source {
         const auto over = [&]() DISTLOCK_UNCHECKED { return !schedule_.running() || stopped(); };
         for (;;) {
             wait_until(found_.get(), guard.native(), until, over);
-            const auto now = clock::now();
-            if (current_ || !cut_short_ || stopped() || now >= until) return current_;
-            if (begin_to_ask(now)) {
+            if (current_ || !cut_short_ || stopped() || clock::now() >= until) return current_;
+            if (begin_to_ask(until)) {
                 guard.unlock();
                 return ask(until, stop);
             }
@@ -350,7 +360,11 @@ class master_pool final : public connection_pool, upkeep, channel_source {
             // What its caller had no time for, or no memory, says nothing about the Sentinels.
             cut_short_ = !learned && !asked;
             if (cut_short_) unheeded_ = true;
-            if (!learned && asked) ask_again_ = clock::now() + in_vain_pause;
+            const auto now = clock::now();
+            if (!learned && asked) ask_again_ = now + in_vain_pause;
+            hurried_pause_ = learned ? clock::duration::zero()
+                                     : std::clamp(2 * hurried_pause_, least_pause, in_vain_pause);
+            hurried_again_ = now + hurried_pause_;
             why_ = std::move(why);
             found_.get().notify_all();
         }
@@ -401,7 +415,7 @@ class master_pool final : public connection_pool, upkeep, channel_source {
         collect();
         look_for_signs();
         const annotated_lock guard(lock_);
-        if (unheeded_ && may_ask(clock::now())) subscriber_.get()->reconnect();
+        if (unheeded_ && may_ask(clock::now() + like_.connect_timeout)) subscriber_.get()->reconnect();
     }
     // The thread that reads messages does not wait for another one that asks: it may be interrupted.
     std::unique_ptr<channel> connect(clock::time_point deadline, int stop_fd) override {
@@ -410,7 +424,7 @@ class master_pool final : public connection_pool, upkeep, channel_source {
             annotated_lock guard(lock_);
             if (schedule_.running()) return nullptr;
             there = current_;
-            if (begin_to_ask(clock::now())) {
+            if (begin_to_ask(deadline)) {
                 guard.unlock();
                 there = ask(deadline, stop_fd);
             }
@@ -436,7 +450,9 @@ class master_pool final : public connection_pool, upkeep, channel_source {
     switch_watch<Lazy> watch_;
     annotated_mutex lock_;
     refresh_schedule schedule_ DISTLOCK_GUARDED_BY(lock_);
-    clock::time_point ask_again_ DISTLOCK_GUARDED_BY(lock_){};  // after they were asked in vain
+    clock::time_point ask_again_ DISTLOCK_GUARDED_BY(lock_){};      // after they were asked in vain
+    clock::time_point hurried_again_ DISTLOCK_GUARDED_BY(lock_){};  // the same, by a caller with little time
+    clock::duration hurried_pause_ DISTLOCK_GUARDED_BY(lock_){};    // before that
     bool cut_short_ DISTLOCK_GUARDED_BY(lock_) =
         false;                                          // whoever asked last had no time for it, or no memory
     bool unheeded_ DISTLOCK_GUARDED_BY(lock_) = false;  // a sign was seen, and nobody has asked since

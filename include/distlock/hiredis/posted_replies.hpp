@@ -30,7 +30,8 @@ class posted_replies {
     /// Effects: those that did not come never will. In a child after fork() none: a thread of its parent may have had a receipt.
     ~posted_replies() {
         if (in_forked_child()) return;
-        while (count() > 0) settle(reply::no_answer(errc::no_reply, "the connection broke"));
+        while (count() > 0)
+            settle(reply::no_answer(errc::no_reply, "it broke off"));  // short: it takes no memory
     }
 
     void expect(std::shared_ptr<receipt> who) {

@@ -14,6 +14,7 @@
 #include <distlock/detail/function_ref.hpp>
 #include <distlock/detail/printable.hpp>
 #include <distlock/hiredis/api.hpp>
+#include <distlock/net/redirection.hpp>
 #include <distlock/wire/reply.hpp>
 
 namespace distlock::detail {
@@ -75,7 +76,8 @@ class reply_reader {
     void allow(const limits& most) noexcept { most_ = most; }
 
     /// Effects: from now on no error shows this text, if a server repeats it. The first word stays as it is, by which
-    /// errors are told apart; so does what is shorter than four bytes, which nobody can keep secret.
+    /// errors are told apart; so does a redirection, whose place may look like it; and what is shorter than four bytes, which nobody can
+    /// keep secret.
     void hide(std::string_view secret) { secret_ = secret.size() < 4 ? std::string_view() : secret; }
 
     /// Returns: what broke the stream; errc{} when nothing did.
@@ -88,7 +90,7 @@ class reply_reader {
 
     [[gnu::cold]] std::string shown(std::string_view text) const {
         std::string out(text);
-        if (!secret_.empty()) {
+        if (!secret_.empty() && !read_redirection(text, {})) {
             constexpr std::string_view instead = "***";
             for (auto at = out.find(' '); (at = out.find(secret_, at)) != std::string::npos;
                  at += instead.size())

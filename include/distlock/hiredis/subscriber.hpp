@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -124,6 +125,7 @@ class subscriber final : public message_reader {
         std::weak_ptr<subscription> whose;  // expired: given up, and the server is to be told
         std::string channel;
         stage at = stage::unsaid;
+        std::uint64_t answer = 0;  // of this number confirms it
     };
     struct request {
         bool begins;
@@ -193,26 +195,28 @@ class subscriber final : public message_reader {
                 !say({one.begins ? "SUBSCRIBE" : "UNSUBSCRIBE", one.channel}))
                 return;
         }
-        if (owed_ == 0 && now >= last_ + silence && !say({"PING", ""})) return;
+        if (owed() == 0 && now >= last_ + silence && !say({"PING", ""})) return;
 
-        const auto end = last_ + (owed_ > 0 ? clock::duration(command_timeout_) : silence);
+        const auto end = last_ + (owed() > 0 ? clock::duration(command_timeout_) : silence);
         const auto said = current_->listen(std::min(by, end), wake_.fd());
         const auto then = clock::now();
         if (!said) {
             wake_.reset();
-            if (owed_ > 0 && then >= end) lose();
+            if (owed() > 0 && then >= end) lose();
         } else if (!said->answered()) {
             lose();
         } else {
             last_ = then;
             tell(*said);
-            if (owed_ == 0) previous_.reset();
+            if (owed() == 0) previous_.reset();
         }
     }
 
+    std::uint64_t owed() const noexcept { return said_ - answered_; }
+
     bool say(const command& cmd) {
         last_ = clock::now();
-        ++owed_;
+        ++said_;
         if (current_->say(cmd, last_ + command_timeout_)) return true;
         lose();
         return false;
@@ -253,7 +257,9 @@ class subscriber final : public message_reader {
             return true;
         });
         for (interest& one : interests_) {
-            if (one.at == stage::unsaid) all.push_back({true, one.channel});
+            if (one.at != stage::unsaid) continue;
+            all.push_back({true, one.channel});
+            one.answer = said_ + 2 * all.size();
         }
         for (interest& one : interests_) {
             if (one.at == stage::unsaid) one.at = stage::said;
@@ -268,7 +274,7 @@ class subscriber final : public message_reader {
         const auto& parts = said.elements();
         const auto what = parts.size() == 3 ? std::string_view(parts[0].text()) : std::string_view();
         const bool message = what == "message" || what == "smessage";
-        if (!message && owed_ > 0) --owed_;
+        if (!message && owed() > 0) ++answered_;
         if (said.is(reply_kind::error) && classify_error(said.text()).transient) return ask_again();
         if (!message && what != "subscribe") return;
         std::shared_ptr<subscription> whose;
@@ -276,6 +282,8 @@ class subscriber final : public message_reader {
             const annotated_lock guard(lock_);
             for (interest& one : interests_) {
                 if (one.channel != parts[1].text()) continue;
+                // What was given up and is asked for again is not confirmed by the answer to the first time.
+                if (!message && (one.at != stage::said || answered_ < one.answer)) return;
                 whose = one.whose.lock();
                 if (!message) one.at = stage::in_force;
                 break;
@@ -306,7 +314,7 @@ class subscriber final : public message_reader {
             if (const auto whose = one.whose.lock()) whose->lapse();
         }
         to_say_ = true;
-        owed_ = 0;
+        said_ = answered_ = 0;
         last_ = clock::now();
         previous_ = fresh ? std::move(current_) : nullptr;
         current_ = std::move(fresh);
@@ -330,7 +338,8 @@ class subscriber final : public message_reader {
     std::unique_ptr<channel> current_;
     std::unique_ptr<channel> previous_;
     clock::time_point last_{};  // when something was said or heard
-    int owed_ = 0;              // answers
+    std::uint64_t said_ = 0;    // requests on the present socket
+    std::uint64_t answered_ = 0;
     clock::time_point last_attempt_{};
     clock::time_point next_attempt_{};
     clock::duration pause_{};

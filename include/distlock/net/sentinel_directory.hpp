@@ -32,7 +32,15 @@ class sentinel_directory {
     const std::vector<node_address>& all() const noexcept { return all_; }
 
     /// `answers`: of all() or some of them, each with its place. `master`: the one that is believed in.
+    /// Throws: std::bad_alloc; nothing was learned then.
     void learn(std::span<const sentinel_answer> answers, const node_address& master) {
+        sentinel_directory next = *this;
+        next.take_in(answers, master);
+        *this = std::move(next);
+    }
+
+  private:
+    void take_in(std::span<const sentinel_answer> answers, const node_address& master) {
         const auto trusted = [&](const sentinel_answer& one) {
             return one.what == sentinel_answer::kind::names_master && one.master == master;
         };
@@ -51,7 +59,6 @@ class sentinel_directory {
         }
     }
 
-  private:
     bool knows(const known_sentinel& one) const {
         const bool by_id = !one.id.empty() && std::find(ids_.begin(), ids_.end(), one.id) != ids_.end();
         return by_id || std::find(all_.begin(), all_.end(), one.at) != all_.end();

@@ -439,6 +439,44 @@ TEST_CASE(
     CHECK(maps == 2);
 }
 
+// The next one took "no map" for the answer of all nodes.
+TEST_CASE("who has no time for the answer does not keep others from the next map") {
+    const auto nobody = std::to_string(distlock::testing::impl::unused_port());
+    std::atomic<int> maps{0};
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] != "CLUSTER") return found;
+        const std::string map = of.slots({0, 0});
+        if (++maps == 1) return map.substr(0, map.rfind(':')) + ":" + nobody + "\r\n";
+        ::poll(nullptr, 0, 150);
+        return map;
+    });
+    cluster_connection redis{all.uri(0, "?connect_timeout=20s&command_timeout=20s")};
+    const std::string here = "hello";  // 866
+    const std::string there = "foo";   // 12182
+    CHECK(redis.execute(get(here)).is_string("found"));
+    const auto learned = clk::now();
+    REQUIRE(eventually([&] { return clk::now() - learned > 200ms; }));
+    std::jthread hasty([&] {
+        auto late = get(there);
+        late.until(clk::now() + 50ms);
+        static_cast<void>(redis.execute(late));
+    });
+    REQUIRE(eventually([&] { return maps == 2; }));
+    CHECK(redis.execute(get(there)).is_string("found"));
+}
+
+// A place that looked like the password was shown, and followed, as "***".
+TEST_CASE("a redirection is followed whatever the password is") {
+    const fake_cluster all(2, [](const fake_cluster& of, std::size_t node, const words& said) -> std::string {
+        if (said[0] == "AUTH") return "+OK\r\n";
+        if (said[0] == "CLUSTER") return "-NOPERM this user has no permissions\r\n";
+        return node == 1 ? found : of.moved(hash_slot(said[1]), 1);
+    });
+    cluster_connection redis{"redis+cluster://:" + std::to_string(all.node(1).port()) +
+                             "@127.0.0.1:" + std::to_string(all.node(0).port())};
+    CHECK(redis.execute(get("orders")).is_string("found"));
+}
+
 TEST_CASE("the map is not asked for again as long as the nodes answer") {
     const fake_cluster all(2, honest_but_for_the_map({0, 1}));
     cluster_connection redis{all.uri(0, "?connect_timeout=20s&command_timeout=20s")};

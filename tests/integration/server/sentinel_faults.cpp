@@ -65,6 +65,21 @@ fake_server::script in_role(std::string role) {
     };
 }
 
+/// A Sentinel that names the master at that port; while `silent`, it says nothing to anybody.
+fake_server::script falls_silent(std::uint16_t master, const std::atomic<bool>& silent) {
+    return [master, &silent](fake_server::peer& p) {
+        while (p.next_command()) {
+            if (silent) return static_cast<void>(p.wait_for_end());
+            // Of the four questions only the first is answered, which suffices for a name.
+            const auto port = std::to_string(master);
+            if (!p.send("*2\r\n$9\r\n127.0.0.1\r\n$" + std::to_string(port.size()) + "\r\n" + port +
+                        "\r\n-ERR x\r\n-ERR x\r\n-ERR x\r\n"))
+                return;
+            for (int i = 0; i < 3; ++i) static_cast<void>(p.next_command());
+        }
+    };
+}
+
 /// A service that refuses ROLE, and writes once it is demoted.
 fake_server::script without_role(const std::atomic<bool>& demoted) {
     return [&demoted](fake_server::peer& p) {
@@ -696,16 +711,7 @@ TEST_CASE("who only waits for messages waits at the new master when a Sentinel s
 TEST_CASE("a master goes on at its own speed though all Sentinels have fallen silent") {
     redis_server master(redis_server_options{.tcp = true});
     std::atomic<bool> silent{false};
-    const fake_server relay([&](fake_server::peer& p) {
-        while (p.next_command()) {
-            if (silent) return static_cast<void>(p.wait_for_end());
-            // Of the four questions only the first is answered, which suffices for a name.
-            if (!p.send("*2\r\n$9\r\n127.0.0.1\r\n$" + std::to_string(std::to_string(master.port()).size()) +
-                        "\r\n" + std::to_string(master.port()) + "\r\n-ERR x\r\n-ERR x\r\n-ERR x\r\n"))
-                return;
-            for (int i = 0; i < 3; ++i) static_cast<void>(p.next_command());
-        }
-    });
+    const fake_server relay(falls_silent(master.port(), silent));
     sentinel_connection c(sentinel_uri_of({relay.port()}));
     REQUIRE(ping(c).is_status("PONG"));
     silent = true;
@@ -718,6 +724,32 @@ TEST_CASE("a master goes on at its own speed though all Sentinels have fallen si
               for (int i = 0; i < 1000; ++i) REQUIRE(ping(c).is_status("PONG"));
           }) < 2s);
     CHECK(relay.accepted() <= asked + 2);
+}
+
+// Each asked until its time was over, and the master was sent what nobody waited for.
+TEST_CASE("a call with little time is answered by the master though all Sentinels have fallen silent") {
+    redis_server master(redis_server_options{.tcp = true});
+    std::atomic<bool> silent{false};
+    const fake_server relay(falls_silent(master.port(), silent));
+    sentinel_connection c(sentinel_uri_of({relay.port()}, "", "?command_timeout=2s"));
+    REQUIRE(ping(c).is_status("PONG"));
+    const auto ping_soon = [&] {
+        command soon{distlock::argument("PING")};
+        soon.until(distlock::clock::now() + 2 * timing_tolerance);
+        return c.execute(soon);
+    };
+    silent = true;
+    master.kill();
+    CHECK_FALSE(ping_soon().answered());
+    master.start();
+    const auto asked = relay.accepted();
+    const auto begun = distlock::clock::now();
+    for (int i = 0; i < 20; ++i) {
+        CHECK(ping_soon().is_status("PONG"));
+        ::poll(nullptr, 0, 50);
+    }
+    // After 100 ms, 200 ms, 400 ms, and then once a second.
+    CHECK(relay.accepted() - asked <= 5 + (distlock::clock::now() - begun) / 1s);
 }
 
 TEST_CASE(

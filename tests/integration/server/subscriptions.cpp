@@ -446,6 +446,38 @@ TEST_CASE(
     CHECK(server.accepted() == 1);
 }
 
+// It was believed to be in force from then on, and was not.
+TEST_CASE("who gives a channel up and asks for it again is not taken for confirmed by the first answer") {
+    std::atomic<bool> again{false};
+    std::atomic<int> asked_for{0};
+    listed_server server([&](int, const auto& asked) -> std::string {
+        const bool first = asked.size() > 1 && asked.at(1) == "first";
+        if (asked.at(0) == "SUBSCRIBE" && first) return ++asked_for, "";
+        // The thread that reads is to go.
+        if (asked.at(0) == "SUNSUBSCRIBE") return "*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$2\r\ngo\r\n";
+        if (asked.at(0) != "UNSUBSCRIBE") return as_a_server(asked);
+        again.wait(false);
+        return confirmation("first") + "-ERR unknown command 'SUNSUBSCRIBE'\r\n" +
+               "*3\r\n$11\r\nunsubscribe\r\n$5\r\nfirst\r\n:1\r\n";
+    });
+    hiredis_connection redis(server.uri());
+    const auto news = redis.subscribe("news");
+    auto first = redis.subscribe("first");
+    {
+        waiter reads(news, "go");
+        REQUIRE(eventually([&] { return asked_for == 1; }));
+        first.reset();
+        REQUIRE(reads.returned());
+    }
+    first = redis.subscribe("first");
+    again = true;
+    again.notify_all();
+    listener mine(first, "");
+    CHECK(mine.wait(clk::now() + 200ms, {}) == woken::by_time);
+    CHECK(asked_for == 2);
+    CHECK(first->confirmations() == 0);
+}
+
 TEST_CASE("a new socket is subscribed before the old one is closed, when that is not trusted any more") {
     const bool role_changed = GENERATE(false, true);
     std::atomic<bool> early{false};
