@@ -37,7 +37,7 @@ class fault_plan {
     using words = std::vector<std::string>;
 
     /// Which commands are meant: whatever can be called with the words of one and says so; none: all. It is called on the
-    /// proxy's thread.
+    /// proxy's thread, with the plan's mutex: it calls nothing of the proxy.
     class which {
       public:
         which() = default;

@@ -334,7 +334,7 @@ class fault_proxy final : public fault_plan {
             l.unanswered.clear();
         }
         if (l.cut && l.unanswered.empty()) l.reply.clear();
-        if (l.opaque || l.unanswered.empty() || l.server_ended)
+        if (l.opaque || (l.unanswered.empty() && !l.subscribed) || l.server_ended)
             pass_later(l.to_client, std::exchange(l.reply, {}), later);
     }
 

@@ -334,6 +334,30 @@ TEST_CASE("a message is lost, and the conversation goes on") {
     CHECK(proxy.cuts().empty());
 }
 
+// The rest of it was taken for no reply, and from then on the connection passed whatever came.
+TEST_CASE("a message that comes in two pieces is cut as one, and counted") {
+    const auto news = wire({"message", "a", "news"});
+    std::atomic<bool> first_half{false};
+    const fake_server halves([&](fake_server::peer& p) {
+        while (p.next_command()) {
+            if (!p.send(wire({"subscribe", "a", "1"}) + news.substr(0, 20))) return;
+            first_half.wait(false);
+            if (!p.send(news.substr(20) + news)) return;
+        }
+    });
+    fault_proxy proxy(halves.port());
+    byte_client client(proxy.port());
+    client.send(wire({"SUBSCRIBE", "a"}));
+    const auto confirmed = wire({"subscribe", "a", "1"});
+    REQUIRE(client.receive(confirmed.size()) == confirmed);
+    proxy.cut({.of = part::message, .after = 3, .how = ending::close, .first = 2});
+    first_half = true;
+    first_half.notify_all();
+    CHECK(client.receive(news.size() + 3) == news + news.substr(0, 3));
+    REQUIRE(proxy.cuts().size() == 1);
+    CHECK(proxy.cuts().front().command == words{"message", "a", "news"});
+}
+
 TEST_CASE("an end is held, too: the server does not hear of a client that is gone until it is let go") {
     const redis_server real;
     fault_proxy proxy(real.socket_path());
