@@ -193,7 +193,7 @@ class mutex {
     /// never touched. With release_mode::posted, over a posting_connection and while the lease lasts, it does
     /// not wait for the answer, which is read later; the release is repeated in the background if need be.
     /// The object's next request follows it. An unlock() before lock_options::hold_at_least is over leaves the
-    /// release to the background, which sends it then, even after the mutex was destroyed. It ends the calling
+    /// release to the background, which sends it then, even after the mutex was destroyed: see there. It ends the calling
     /// thread's acquisition; if that has none, one that was lost and not unlocked yet; else the present one, of
     /// another thread.
     /// Postconditions: that acquisition is over for this object, whatever the outcome.

@@ -175,7 +175,7 @@ class scoped_lock {
     /// cheap.
     bool owns_lock() const noexcept { return remaining() > duration::zero(); }
 
-    /// Returns: the earliest end of validity among the locks; time_point{} after a move or a loss.
+    /// Returns: the earliest end of validity among the locks; not after now once one is lost, time_point{} after a move.
     time_point valid_until() const noexcept {
         auto earliest = time_point::max();
         each([&](const auto& m, std::uint64_t serial) { earliest = std::min(earliest, end_of(m, serial)); });
@@ -248,7 +248,7 @@ class scoped_lock {
     }
 
     template <class F>
-    void each(F f) const noexcept {
+    void each(F f) const {
         [&]<std::size_t... I>(std::index_sequence<I...>) { (f(*std::get<I>(mutexes_), serials_[I]), ...); }
         (std::make_index_sequence<count>{});
     }

@@ -1,5 +1,6 @@
 // A dialect whose type the engine does not know says what it says itself.
 #include <chrono>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,6 +9,8 @@
 #include <distlock/wire/any_dialect.hpp>
 #include <distlock/wire/handoff.hpp>
 #include <distlock/wire/plain.hpp>
+#include <distlock/wire/plain_inspector.hpp>
+#include <distlock/wire/reply.hpp>
 
 #include "support/catch.hpp"
 
@@ -17,6 +20,7 @@ using namespace std::chrono_literals;
 using distlock::any_dialect_of;
 using distlock::enter_mode;
 using distlock::lock_options;
+using distlock::reply;
 using distlock::token;
 
 namespace {
@@ -30,6 +34,15 @@ struct telling : distlock::plain {
 struct told_by_the_server : distlock::plain {
     using plain::plain;
     static constexpr bool allows_local_fences() { return false; }
+};
+
+// Cannot read any mark.
+struct short_of_memory : distlock::plain {
+    using plain::plain;
+    struct inspector : distlock::plain_inspector {
+        using plain_inspector::plain_inspector;
+        [[noreturn]] static bool was_forced(const reply&, const token&) { throw std::bad_alloc(); }
+    };
 };
 
 }  // namespace
@@ -80,6 +93,12 @@ TEST_CASE("a message is about the lock that it names, in the same dialect") {
     CHECK(given->owner == owner);
     CHECK(given->ticket == 7);
     CHECK(about.about(text)->name() == "parcels");
+}
+
+// The program ended: the answer is read where nothing may be thrown.
+TEST_CASE("an owner that cannot read who took its lock away is told without it") {
+    const any_dialect_of<short_of_memory> about("orders", lock_options{});
+    CHECK_FALSE(about.forced("orders")->was_forced(reply::string("mark"), token::generate()));
 }
 
 }  // namespace any_dialect_tests

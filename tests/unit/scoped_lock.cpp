@@ -3,9 +3,11 @@
 #include <barrier>
 #include <chrono>
 #include <cstddef>
+#include <new>
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -225,6 +227,22 @@ TEST_CASE("the token of several locks is stopped when any of them is lost, also 
     CHECK_FALSE(held.owns_lock());
     CHECK(held.valid_until() < manual_clock::now());
     CHECK(int{a.owns_lock()} + int{b.owns_lock()} + int{c.owns_lock()} == 2);
+}
+
+// The program ended.
+TEST_CASE("a guard of several locks that cannot ask which servers they are on throws, and holds none") {
+    struct nameless : locks_in_memory {
+        [[noreturn]] static std::string_view identity() { throw std::bad_alloc(); }
+    };
+    using nameless_lock = distlock::mutex<nameless, distlock::plain, manual_clock>;
+    manual_clock::reset();
+    nameless server;
+    nameless_lock a{server, "a", long_lease};
+    nameless_lock b{server, "b", long_lease};
+    using guard_of_nameless = distlock::scoped_lock<nameless_lock, nameless_lock>;
+    CHECK_THROWS_AS(guard_of_nameless(a, b), std::bad_alloc);
+    CHECK_FALSE(a.owns_lock());
+    CHECK(server.count("take", "a") == 0);
 }
 
 TEST_CASE("the token of several locks stays as it is when the guard ends in time") {

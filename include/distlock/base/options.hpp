@@ -38,8 +38,9 @@ struct lock_options {
     /// handed over, when it is over. unlock() does not wait for that, and answers release_outcome::posted; it is over for its
     /// owner, and the next lock() of the same object waits like everybody's. So a job that each process of a fleet tries once a
     /// minute is done once a minute: try_lock() with 40 s here. For so long the background renews the lease, also when the mutex
-    /// is gone. When the process or the connection ends earlier, the key is left to its lease: `lease` is how long others are
-    /// kept out then, so let it be as long as this. A lock that scoped_lock or try_lock_for gives back, because another of the
+    /// is gone. When the process or the connection ends earlier, or the last mutex of a connection that is no
+    /// service_hosting_connection, which has no background without one, the key is left to its lease: `lease` is how long others
+    /// are kept out then, so let it be as long as this. A lock that scoped_lock or try_lock_for gives back, because another of the
     /// set could not be taken, is released at once. At most `max_hold`, where that is given, and at most `lease`, where it is not
     /// renewed. In whole milliseconds, rounded down. Zero: none.
     time_span hold_at_least = {};

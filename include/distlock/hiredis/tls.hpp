@@ -35,12 +35,12 @@
 
 namespace distlock {
 
-/// An aggregate for designated initialisers. Files are PEM and read once, by tls().
+/// An aggregate for designated initialisers. Files are PEM and read once, by tls(), but for those of folders.
 struct tls_options {
     /// The certificates of the authorities that are trusted, and of no others. With neither this nor
     /// ca_directory: those the system trusts.
     std::string ca_file{};
-    /// The same as a folder of certificates named by hash, as `openssl rehash` makes it.
+    /// The same as a folder of certificates named by hash, as `openssl rehash` makes it. OpenSSL looks there at each handshake.
     std::string ca_directory{};
 
     /// What this client shows when the server asks who it is: its certificate, intermediates behind it, and
@@ -58,7 +58,7 @@ struct tls_options {
 
 /// TLS 1.2 or newer, by OpenSSL. The server must prove by its certificate that it is the host that was asked
 /// for (chain, dates, and name or address), before the first byte of a command or password is sent. There is
-/// no way back to plain text. Certificates that change on disk are seen by what calls tls() after that.
+/// no way back to plain text. Files that change on disk are seen by what calls tls() after that.
 ///
 /// Returns: what the connections take; thread-safe, for any number of connections.
 /// Throws: error(errc::invalid_option), naming the option and the file, when one cannot be used;

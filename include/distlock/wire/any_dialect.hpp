@@ -27,7 +27,7 @@ class any_forced_question {
     virtual ~any_forced_question() = default;
     /// The question must outlive the command.
     virtual command forced() const = 0;
-    virtual bool was_forced(const reply& answer, const token& owner) const = 0;
+    virtual bool was_forced(const reply& answer, const token& owner) const noexcept = 0;
 };
 
 /// See the concepts dialect, queueing_dialect and telling_dialect. The engine is compiled once for all of them.
@@ -162,8 +162,12 @@ class any_dialect_of final : public any_dialect {
     struct question final : any_forced_question {
         explicit question(inspector i) : about(std::move(i)) {}
         [[gnu::cold]] command forced() const override { return about.forced(); }
-        [[gnu::cold]] bool was_forced(const reply& answer, const token& owner) const override {
-            return about.was_forced(answer, owner);
+        [[gnu::cold]] bool was_forced(const reply& answer, const token& owner) const noexcept override {
+            try {
+                return about.was_forced(answer, owner);
+            } catch (...) {
+                return false;  // without memory for the answer the observer is told without it
+            }
         }
         const inspector about;
     };

@@ -53,7 +53,7 @@ inline constexpr std::string_view permit_force_release_body =
     R"(count()
 local had = used
 local life = math.min(math.max(redis.call('pttl', KEYS[1]), 1000), 86400000)
-local tokens = redis.call('zrange', KEYS[1], '0', '9999')
+local tokens = redis.call('zrange', KEYS[1], '0', '1899') -- in an answer of less than 64 KiB
 redis.call('del', KEYS[1]) -- first: needs no memory
 if tokens[1] then redis.call('set', KEYS[4], table.concat(tokens, ' '), 'PX', life) end
 if limit then redis.call('del', KEYS[3]) end
@@ -87,7 +87,7 @@ class permit_inspector {
     command force_release() const {
         return {{"EVAL", detail::permit_force_release(), "4", name(), queue_, beside_, mark_}, name()};
     }
-    /// The owners that permits were last taken from by force, the first ten thousand.
+    /// The owners that permits were last taken from by force: the first 1,900, whose tokens are a reply that connections take.
     command forced() const { return {{"GET", mark_}, mark_}; }
     static bool was_forced(const reply& r, const token& owner) noexcept {
         return r.is(reply_kind::string) && r.text().find(owner.view()) != std::string_view::npos;

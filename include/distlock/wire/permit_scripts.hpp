@@ -173,12 +173,15 @@ settle(life)
 written = changed
 )"sv;
 inline constexpr std::string_view permit_enter_taken =
-    R"(if mode == 'last' then
+    R"(if mode == 'join' and redis.call('pttl', KEYS[3]) < tonumber(ARGV[4]) then -- as long as the queue
+  redis.call('pexpire', KEYS[3], ARGV[4])
+end
+if mode == 'last' then
   pass(head())
   settle(life)
 end
 return {0, soonest and math.max(soonest - now(), 0) or 0, tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "d26dafd2c6ab77c7f1cdc1d672b7fdd28c8c9d6a"sv;
+inline constexpr std::string_view permit_enter_sha1 = "d3c056ad6b9495f5acb6fdcb6669085d22191a2e"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, permit_refuse_other_sets, permit_functions,
            permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued, permit_enter_taken>,

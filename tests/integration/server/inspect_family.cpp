@@ -1,6 +1,7 @@
 // inspect() and force_release() that are not told which kind of lock it is.
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <shared_mutex>
 #include <string>
@@ -16,6 +17,7 @@
 
 #include "support/catch.hpp"
 #include "support/fresh_name.hpp"
+#include "support/lease_observers.hpp"
 #include "support/waiting.hpp"
 
 namespace inspect_family_tests {
@@ -101,6 +103,24 @@ TEST_CASE("a shared mutex tells who writes, or how many read, and readers that w
     writer.join();
     CHECK(a.unlock() != distlock::release_outcome::released);
     CHECK(eventually([&] { return common().command({"EXISTS", name}) == "0"; }));
+}
+
+// The mark was longer than the replies that connections take: owners were told "expired", and their sockets ended.
+TEST_CASE("an owner of one of very many permits that are taken away by force is told so") {
+    hiredis_connection redis(common().uri());
+    const auto name = fresh_name();
+    const auto seen = std::make_shared<recording_observer>();
+    semaphore pool(redis, name, 10'000, {.lease = 300ms}, seen);
+    const distlock::permit mine = pool.acquire();
+    REQUIRE(redis
+                .execute({"EVAL",
+                          "for i = 1, 3000 do redis.call('zadd', KEYS[1], 4000000000000 + i, "
+                          "string.format('%032d', i)) end "
+                          "return 1",
+                          "1", name})
+                .is_integer(1));
+    CHECK(force_release(redis, name));
+    CHECK(seen->hears({"forced: " + name}));
 }
 
 TEST_CASE("a semaphore tells how many have permits, and all are taken away") {

@@ -516,6 +516,22 @@ TEST_CASE("a waiter keeps its place while the limit changes, unless it wants mor
     CHECK(later.has());
 }
 
+// A process with another limit let others in beside those who had waited by the old one.
+TEST_CASE("a limit lasts as long as somebody waits by it") {
+    const pool_keys it;
+    asker owner(it, 1);
+    REQUIRE(owner.granted());
+    asker waiter(it, 1);
+    REQUIRE(waiter.waits());
+    it.ask({"PEXPIRE", it.beside, "1000"});  // the owner has renewed its permit since
+    CHECK(waiter.waits());
+    CHECK(it.ttl(it.beside) > 80'000);
+    CHECK(it.ttl(it.beside) >= it.ttl(it.Q));
+    it.ask({"PEXPIRE", it.beside, "500000"});
+    CHECK(waiter.waits());
+    CHECK(it.ttl(it.beside) > 400'000);
+}
+
 TEST_CASE("permits that are past their end are not out, whoever asks") {
     const pool_keys it;
     asker one(it, 4, 2), two(it, 4);
