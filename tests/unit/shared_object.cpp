@@ -235,32 +235,37 @@ TEST_CASE("a try comes after what its object has released, be it for reading or 
     }
 }
 
-TEST_CASE("a renewal that is refused while its writer becomes a reader is no loss") {
+// An observer was told of a risk by each renewal that came between, were it refused or not.
+TEST_CASE("a renewal while its writer becomes a reader is no loss, and no risk") {
+    const auto answer = GENERATE(-1, 1);
     manual_clock::reset();
     struct exchanging_server {
         reply execute(const command& cmd) {
             if (cmd.argv()[0] == "SET") return reply::status("OK");
             if (cmd.argv()[1] == distlock::detail::plain_renew.sha1()) {
-                ++refused;
-                return reply::integer(-1);
+                ++renewals;
+                return reply::integer(answer);
             }
             if (cmd.argv()[1] != distlock::detail::shared_exchange.sha1()) return reply::integer(1);
             // That it is tried again shows what was made of it.
             CHECK(eventually([&] {
                 manual_clock::advance(10ms);
-                return refused >= 2 || losses > 0;
+                return renewals >= 2 || losses > 0;
             }));
             return granted("", 30'000);
         }
-        std::atomic<int> refused{0};
+        const int answer;
+        std::atomic<int> renewals{0};
         std::atomic<int> losses{0};
+        std::atomic<int> risks{0};
     };
     struct observing final : distlock::lease_observer {
         explicit observing(exchanging_server& at) : server(at) {}
         void lost(const std::string&, distlock::loss_reason) override { ++server.losses; }
+        void at_risk(const std::string&, distlock::clock::duration) override { ++server.risks; }
         exchanging_server& server;
     };
-    exchanging_server server;
+    exchanging_server server{answer};
     distlock::shared_mutex<exchanging_server, manual_clock> m{server,
                                                               "orders",
                                                               {.lease = 30s, .release = distlock::confirmed},
@@ -268,6 +273,7 @@ TEST_CASE("a renewal that is refused while its writer becomes a reader is no los
     m.lock();
     m.downgrade();
     CHECK(server.losses == 0);
+    CHECK(server.risks == 0);
     CHECK(m.unlock_shared() == release_outcome::released);
 }
 

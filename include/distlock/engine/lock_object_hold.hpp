@@ -149,7 +149,7 @@ inline void lock_object::schedule_renewal(const renewal& lease) {
     auto* const held = threads_.held();
     if (held != nullptr && held->granted_serial() == of) {
         follow_master(*held);  // its answer may be the new one's
-        on_renewal(*held, exchanging_ ? renew_outcome{kind::later} : outcome, sent, now);
+        on_renewal(*held, outcome, sent, now);
     } else if (of != 0 && (outcome.what == kind::kept || outcome.what == kind::later)) {
         // Its lease ran out, and another followed, while the answer was on its way: it may stand in that one's way.
         releaser_.repeat(renewing_.owner, certainty::granted, now + options_.lease.get());
@@ -159,11 +159,14 @@ inline void lock_object::schedule_renewal(const renewal& lease) {
 
 [[gnu::cold]] inline void lock_object::on_renewal(acquisition& held, const renew_outcome& outcome,
                                                   time_point sent, time_point now) noexcept {
-    switch (held.on_renewal(outcome, sent, now)) {
+    using kind = renew_outcome::kind;
+    // That the server does not know a token is no news while it may have taken another in exchange.
+    const bool exchanged = exchanging_ && (outcome.what == kind::gone || outcome.what == kind::taken);
+    switch (held.on_renewal(exchanged ? renew_outcome{kind::later} : outcome, sent, now)) {
         case renewal::news::none:
             break;
         case renewal::news::at_risk:
-            if (observer_) held.warn(observer_, name(), io_->callbacks(), now);
+            if (observer_ && !exchanged) held.warn(observer_, name(), io_->callbacks(), now);
             break;
         case renewal::news::lost:
             held.ask_why(*io_, *dialect_, now);
