@@ -175,8 +175,10 @@ struct silent_server {
         return answer;
     }
     std::chrono::milliseconds command_timeout() const { return timeout; }
+    std::chrono::milliseconds connect_timeout() const { return connecting; }
 
     std::chrono::milliseconds timeout{10'000};
+    std::chrono::milliseconds connecting{0};
     reply answer = reply::no_answer(errc::no_reply, "no reply in time");
     std::latch asked{1};
     std::latch answered{1};
@@ -217,6 +219,29 @@ TEST_CASE("a try beside a thread that was not answered yet waits for that answer
     const auto refused = both(reply::error("LOADING the dataset"));
     CHECK(refused.first == errc::unavailable);
     CHECK(refused.second == errc::unavailable);
+}
+
+// It was told after a command time-out that the server does not answer, though nothing had been sent yet.
+TEST_CASE("a try beside a thread that may still connect waits for that, too") {
+    silent_server server;
+    server.timeout = 10ms;
+    server.connecting = 10s;
+    server.answer = reply::error("LOADING the dataset");
+    distlock::mutex m{server, "orders", {.patience = 0ms}};
+    std::atomic<bool> had = false;
+    std::error_code cause;
+    sleeper first([&] {
+        std::error_code ignored;
+        had = m.try_lock(ignored) || had;
+    });
+    server.asked.wait();
+    sleeper second([&] { had = m.try_lock(cause) || had; });
+    CHECK_FALSE(eventually([&] { return second.done(); }, 1s));
+    server.answered.count_down();
+    first.join();
+    second.join();
+    CHECK_FALSE(had);
+    CHECK(cause == errc::unavailable);
 }
 
 TEST_CASE(

@@ -87,7 +87,8 @@ class lock_object final : public lock_core, background_task, deadline {
     result acquire(time_point until, manner how, const std::stop_token& stop) override {
         if (in_forked_child()) return failed(errc::wrong_process);
         if (stop.stop_requested()) return failed(errc::cancelled);
-        const auto turn_comes_by = how.together != nullptr ? duration::zero() : answer_time();
+        const auto longest_command = answer_time() + io_->connection().connect_timeout();
+        const auto turn_comes_by = how.together != nullptr ? duration::zero() : longest_command;
         auto done = how.once ? try_turn(turn_comes_by, stop) : queue_up(until, how.guarded, stop);
         if (done) return *std::move(done);
         auto bounds = limits(until, how.once);

@@ -133,6 +133,8 @@ class cluster_connection {
 
     /// Returns: how long execute() waits for a node's reply at most.
     std::chrono::milliseconds command_timeout() const noexcept { return pool_->command_timeout(); }
+    /// Returns: how long execute() takes at most until a command is sent.
+    std::chrono::milliseconds connect_timeout() const noexcept { return pool_->connect_timeout(); }
 
   private:
     const std::unique_ptr<detail::connection_pool> pool_;

@@ -140,6 +140,10 @@ class cluster_pool final : public connection_pool {
 
     std::string_view identity() const noexcept override { return shown_; }
     std::chrono::milliseconds command_timeout() const noexcept override { return nodes_.command_timeout(); }
+    // The map is asked for first.
+    std::chrono::milliseconds connect_timeout() const noexcept override {
+        return 2 * nodes_.connect_timeout() + nodes_.command_timeout();
+    }
 
   private:
     using node = std::shared_ptr<cluster_node>;

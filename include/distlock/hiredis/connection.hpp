@@ -10,7 +10,7 @@
 //     void collect();
 //     std::shared_ptr<subscription> subscribe(std::string_view channel);
 //     service_registry& services() noexcept;
-//     std::chrono::milliseconds command_timeout() const noexcept;
+//     std::chrono::milliseconds command_timeout() const noexcept, connect_timeout() const noexcept;
 //     std::string_view identity() const noexcept;
 //   };
 #pragma once
@@ -116,6 +116,8 @@ class hiredis_connection {
 
     /// Returns: how long execute() waits for a reply at most.
     std::chrono::milliseconds command_timeout() const noexcept;
+    /// Returns: how long execute() takes at most until a command is sent.
+    std::chrono::milliseconds connect_timeout() const noexcept;
 
   private:
     const std::unique_ptr<detail::node_pool> pool_;

@@ -57,5 +57,8 @@ DISTLOCK_INLINE std::string_view hiredis_connection::identity() const noexcept {
 DISTLOCK_INLINE std::chrono::milliseconds hiredis_connection::command_timeout() const noexcept {
     return pool_->command_timeout();
 }
+DISTLOCK_INLINE std::chrono::milliseconds hiredis_connection::connect_timeout() const noexcept {
+    return pool_->connect_timeout();
+}
 
 }  // namespace distlock

@@ -33,6 +33,7 @@ class connection_pool {
     virtual void follow() = 0;
     virtual std::string_view identity() const noexcept = 0;
     virtual std::chrono::milliseconds command_timeout() const noexcept = 0;
+    virtual std::chrono::milliseconds connect_timeout() const noexcept = 0;
 };
 
 }  // namespace distlock::detail

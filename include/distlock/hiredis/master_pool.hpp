@@ -149,6 +149,10 @@ class master_pool final : public connection_pool, upkeep, channel_source {
 
     std::string_view identity() const noexcept override { return shown_; }
     std::chrono::milliseconds command_timeout() const noexcept override { return like_.command_timeout; }
+    // The Sentinels are asked first.
+    std::chrono::milliseconds connect_timeout() const noexcept override {
+        return 2 * like_.connect_timeout + like_.command_timeout;
+    }
 
   private:
     // Another one may have taken its place: its sockets are over then.

@@ -133,6 +133,7 @@ class node_pool {
     std::string_view identity() const noexcept { return shown_; }
 
     std::chrono::milliseconds command_timeout() const noexcept { return where_.command_timeout; }
+    std::chrono::milliseconds connect_timeout() const noexcept { return where_.connect_timeout; }
 
   private:
     using purpose = kept_sockets::purpose;

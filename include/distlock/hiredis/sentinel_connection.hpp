@@ -132,6 +132,8 @@ class sentinel_connection {
 
     /// Returns: how long execute() waits for the master's reply at most.
     std::chrono::milliseconds command_timeout() const noexcept { return pool_->command_timeout(); }
+    /// Returns: how long execute() takes at most until a command is sent.
+    std::chrono::milliseconds connect_timeout() const noexcept { return pool_->connect_timeout(); }
 
   private:
     std::unique_ptr<detail::connection_pool> pool_;

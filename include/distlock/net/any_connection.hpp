@@ -7,7 +7,7 @@
 //     std::shared_ptr<subscription> subscribe(std::string_view channel);            // where it can
 //     void on_master_change(listener);  void follow();                              // where it can
 //     std::string identity() const;
-//     std::optional<milliseconds> command_timeout() const;
+//     std::optional<milliseconds> command_timeout() const;  milliseconds connect_timeout() const;
 //     const abilities can;
 //   };
 //   template <connection C> class any_connection_of : public any_connection   { explicit any_connection_of(C&); };
@@ -81,6 +81,8 @@ class any_connection {
 
     /// Returns: how long it waits for an answer at most; none: it does not say.
     virtual std::optional<std::chrono::milliseconds> command_timeout() const = 0;
+    /// Returns: how long it takes at most until a command is sent; zero: it does not say.
+    virtual std::chrono::milliseconds connect_timeout() const = 0;
 
   protected:
     explicit any_connection(const abilities& what) noexcept : can(what) {}
@@ -154,6 +156,11 @@ class any_connection_of final : public any_connection {
     std::optional<std::chrono::milliseconds> command_timeout() const override {
         if constexpr (timed_connection<C>) return std::as_const(it_).command_timeout();
         return std::nullopt;
+    }
+    std::chrono::milliseconds connect_timeout() const override {
+        if constexpr (requires { std::as_const(it_).connect_timeout(); })
+            return std::as_const(it_).connect_timeout();
+        return {};
     }
 
   private:

@@ -9,7 +9,7 @@
 //   concept sharded_connection       and C::channels == channel_kind::sharded
 //   concept following_connection     and c.on_master_change(listener), c.follow()
 //   concept service_hosting_connection       and c.services() -> service_registry&
-//   concept timed_connection         and c.command_timeout() -> milliseconds
+//   concept timed_connection         and c.command_timeout() -> milliseconds; perhaps c.connect_timeout(), likewise
 //   concept identified_connection    and c.identity() -> string_view
 //   check_connection<C>()            says in a sentence what a type lacks
 //   reply execute(C&, const command&)  one command, with a script's body sent when the server lacks it
@@ -128,7 +128,8 @@ concept service_hosting_connection = connection<C> && requires(C& c) {
     { c.services() } -> std::same_as<service_registry&>;
 };
 
-/// Says how long it waits for an answer at most. A lease must be longer.
+/// Says how long it waits for an answer at most. A lease must be longer. Where it has connect_timeout(), that is how long it takes at
+/// most until a command is sent.
 template <class C>
 concept timed_connection = connection<C> && requires(const C& c) {
     { c.command_timeout() } -> std::convertible_to<std::chrono::milliseconds>;
@@ -203,6 +204,12 @@ consteval bool check_connection() {
     static_assert(
         !requires(C & c) { c.command_timeout(); } || timed_connection<C>,
         "command_timeout must be const, and return something that converts to std::chrono::milliseconds");
+    static_assert(
+        !requires(C & c) { c.connect_timeout(); } ||
+            requires(const C& c) {
+                { c.connect_timeout() } -> std::convertible_to<std::chrono::milliseconds>;
+            },
+        "connect_timeout must be const, and return something that converts to std::chrono::milliseconds");
     static_assert(
         !requires(C & c) { c.identity(); } || identified_connection<C>,
         "identity must be const, and return something that converts to std::string_view");
