@@ -40,6 +40,7 @@
 #include <distlock/net/receipt.hpp>
 #include <distlock/net/refresh_schedule.hpp>
 #include <distlock/net/sentinel_election.hpp>
+#include <distlock/net/sentinel_schedule.hpp>
 #include <distlock/net/sentinel_uri.hpp>
 #include <distlock/net/subscription.hpp>
 #include <distlock/net/uri.hpp>
@@ -167,9 +168,6 @@ class master_pool final : public connection_pool, upkeep, channel_source {
     using master = std::shared_ptr<master_node>;
 
     static constexpr int max_hops = 5;
-    static constexpr std::chrono::milliseconds look_every{100};
-    static constexpr clock::duration in_vain_pause = std::chrono::seconds{1};
-    static constexpr clock::duration least_pause = refresh_schedule::pause;
 
     // `execute(node_pool&)`: the reply to `cmd` there.
     template <class Execute>
@@ -231,7 +229,7 @@ class master_pool final : public connection_pool, upkeep, channel_source {
     // What happened on the sockets of an older master says nothing about the present one.
     void suspect(const master& which) noexcept {
         const annotated_lock guard(lock_);
-        if (which == current_) schedule_.invalidate();
+        if (which == current_) schedule_.doubt();
     }
 
     // Effects: the master is suspect if it has ended a socket, or a Sentinel said +switch-master. During a fail-over that is asked for
@@ -243,26 +241,20 @@ class master_pool final : public connection_pool, upkeep, channel_source {
         guard.unlock();
         look_at(there);
     }
-    // Returns: whether the time until `until` may not do for an answer.
     bool hurries(clock::time_point until) const noexcept {
         return until < clock::now() + like_.connect_timeout + like_.command_timeout;
     }
-    // While the Sentinels are silent a suspect master is used on: it may well be the right one. That others had too little time for
-    // their answer says nothing to a caller who has it.
+    sentinel_schedule::caller who_has(clock::time_point until) const noexcept {
+        return hurries(until) ? sentinel_schedule::caller::hurried : sentinel_schedule::caller::patient;
+    }
     bool may_ask(clock::time_point until) const noexcept DISTLOCK_REQUIRES(lock_) {
-        const auto now = clock::now();
-        const auto again = hurries(until) ? hurried_again_ : ask_again_;
-        return (!current_ || now >= again) && schedule_.may_begin(now);
+        return schedule_.may_begin(clock::now(), who_has(until), current_ != nullptr);
     }
     bool begin_to_ask(clock::time_point until) noexcept DISTLOCK_REQUIRES(lock_) {
-        if (!may_ask(until)) return false;
-        unheeded_ = false;
-        return schedule_.begin(clock::now());
+        return schedule_.begin(clock::now(), who_has(until), current_ != nullptr);
     }
     bool begin_look(clock::time_point now) noexcept DISTLOCK_REQUIRES(lock_) {
-        if (!current_ || now < next_look_) return false;
-        next_look_ = now + look_every;
-        return true;
+        return current_ && schedule_.begin_look(now);
     }
     void look_at(const master& there) {
         const bool told = watch_.heard();
@@ -270,8 +262,7 @@ class master_pool final : public connection_pool, upkeep, channel_source {
         const annotated_lock guard(lock_);
         // A Sentinel speaks of the master of now: `there` may have been replaced since, and that one, too.
         if (!told && !(ended && there == current_)) return;
-        schedule_.invalidate();
-        unheeded_ = true;
+        schedule_.see_sign();
     }
 
     /// Effects: asks the Sentinels if that is due, no longer than `until`, nor once `stop` was requested. Where another caller asks,
@@ -293,7 +284,7 @@ class master_pool final : public connection_pool, upkeep, channel_source {
                 guard.unlock();
                 return ask(until, stop);
             }
-            if (!schedule_.running() && (current_ || !cut_short_)) return current_;
+            if (!schedule_.running() && (current_ || !schedule_.cut_short())) return current_;
         }
         const auto wake = [this]() noexcept {
             const annotated_lock guard(lock_);
@@ -306,7 +297,7 @@ class master_pool final : public connection_pool, upkeep, channel_source {
         const auto over = [&]() DISTLOCK_UNCHECKED { return !schedule_.running() || stopped(); };
         for (;;) {
             wait_until(found_.get(), guard.native(), until, over);
-            if (current_ || !cut_short_ || stopped() || clock::now() >= until) return current_;
+            if (current_ || !schedule_.cut_short() || stopped() || clock::now() >= until) return current_;
             if (begin_to_ask(until)) {
                 guard.unlock();
                 return ask(until, stop);
@@ -333,6 +324,7 @@ class master_pool final : public connection_pool, upkeep, channel_source {
         master fresh;
         reply why = reply::not_sent(errc::unreachable, "no memory");  // short: it takes none
         bool learned = false;
+        using ending = sentinel_schedule::ending;
         bool asked = false;
         bool again = false;
         try {
@@ -360,15 +352,10 @@ class master_pool final : public connection_pool, upkeep, channel_source {
         {
             const annotated_lock guard(lock_);
             if (fresh) current_ = fresh;
-            schedule_.end(learned, some_jitter());
-            // What its caller had no time for, or no memory, says nothing about the Sentinels.
-            cut_short_ = !learned && !asked;
-            if (cut_short_) unheeded_ = true;
-            const auto now = clock::now();
-            if (!learned && asked) ask_again_ = now + in_vain_pause;
-            hurried_pause_ = learned ? clock::duration::zero()
-                                     : std::clamp(2 * hurried_pause_, least_pause, in_vain_pause);
-            hurried_again_ = now + hurried_pause_;
+            schedule_.end(learned ? ending::learned
+                          : asked ? ending::in_vain
+                                  : ending::cut_short,
+                          clock::now(), some_jitter());
             why_ = std::move(why);
             found_.get().notify_all();
         }
@@ -413,13 +400,16 @@ class master_pool final : public connection_pool, upkeep, channel_source {
         return failure();
     }
 
-    std::chrono::milliseconds keep_up_every() const noexcept override { return look_every; }
+    std::chrono::milliseconds keep_up_every() const noexcept override {
+        return sentinel_schedule::look_every;
+    }
     // By the thread that reads messages. It asks when it connects, and can be interrupted there.
     void keep_up() override {
         collect();
         look_for_signs();
         const annotated_lock guard(lock_);
-        if (unheeded_ && may_ask(clock::now() + like_.connect_timeout)) subscriber_.get()->reconnect();
+        if (schedule_.unheeded() && may_ask(clock::now() + like_.connect_timeout))
+            subscriber_.get()->reconnect();
     }
     // The thread that reads messages does not wait for another one that asks: it may be interrupted.
     std::unique_ptr<channel> connect(clock::time_point deadline, int stop_fd) override {
@@ -453,14 +443,7 @@ class master_pool final : public connection_pool, upkeep, channel_source {
     sentinel_inquiry<Lazy> inquiry_;  // whoever asks uses it
     switch_watch<Lazy> watch_;
     annotated_mutex lock_;
-    refresh_schedule schedule_ DISTLOCK_GUARDED_BY(lock_);
-    clock::time_point ask_again_ DISTLOCK_GUARDED_BY(lock_){};      // after they were asked in vain
-    clock::time_point hurried_again_ DISTLOCK_GUARDED_BY(lock_){};  // the same, by a caller with little time
-    clock::duration hurried_pause_ DISTLOCK_GUARDED_BY(lock_){};    // before that
-    bool cut_short_ DISTLOCK_GUARDED_BY(lock_) =
-        false;                                          // whoever asked last had no time for it, or no memory
-    bool unheeded_ DISTLOCK_GUARDED_BY(lock_) = false;  // a sign was seen, and nobody has asked since
-    clock::time_point next_look_ DISTLOCK_GUARDED_BY(lock_){};
+    sentinel_schedule schedule_ DISTLOCK_GUARDED_BY(lock_);
     master current_ DISTLOCK_GUARDED_BY(lock_);  // null: none was found yet
     reply why_ DISTLOCK_GUARDED_BY(lock_) = reply::not_sent(errc::unreachable,
                                                             shown_);  // none was found the last time
