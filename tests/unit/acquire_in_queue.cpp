@@ -286,6 +286,9 @@ TEST_CASE("the next waiters look a little later when the TTL is over, should the
         a.answer(queued({.ticket = 7, .position = position}, 100ms));
         CHECK(a.pause() == 101ms + 20ms * position);
     }
+    attempt fifth;
+    fifth.answer(queued({.ticket = 7, .position = 4}, 100ms));
+    CHECK(fifth.pause() > 500ms);
 }
 
 TEST_CASE("without messages the waiter looks often") {

@@ -94,6 +94,37 @@ TEST_CASE("fencing tokens of a process grow more slowly than the clock, and the 
                                                first + 2 * step, first + 3 * step});
 }
 
+// The server's next fence is so far beyond the last one where its clock was set back: with a million it ran away from the clock.
+TEST_CASE("threads of a process use 249 fencing tokens of a grant, however long they have it") {
+    manual_clock::reset();
+    locks_in_memory server;
+    shared m{server, "orders", {.lease = 60s, .renew = false, .fencing = true, .local_budget = 10s}};
+    m.lock();
+    const auto first = m.fencing_token();
+    std::mutex guard;
+    std::vector<std::uint64_t> fences;
+    std::vector<std::unique_ptr<sleeper>> threads;
+    bool queued = true;
+    for (int i = 0; i < 250; ++i) {
+        threads.push_back(std::make_unique<sleeper>([&] {
+            m.lock();
+            {
+                const std::lock_guard one_at_a_time(guard);
+                fences.push_back(m.fencing_token());
+            }
+            m.unlock();
+        }));
+        queued = threads.back()->sleeps() && queued;
+    }
+    manual_clock::advance(1s);
+    m.unlock();
+    for (const auto& thread : threads) thread->join();
+    CHECK(queued);
+    REQUIRE(fences.size() == 250);
+    CHECK(fences[248] == first + 249);
+    CHECK(fences[249] == first + locks_in_memory::fence_step);
+}
+
 // The late unlock() of a thread that lost the lock is waited for; the end of a guard says by itself which acquisition it means.
 TEST_CASE("a lock that a guard passed on, and that was lost, is not released by the thread that had it") {
     manual_clock::reset();

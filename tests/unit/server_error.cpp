@@ -117,6 +117,10 @@ const std::vector<sample> script_texts{
     {errc::server_error, final,
      "ERR user_script:1: Script attempted to access nonexistent global variable 'x' script: "
      "03c387736bb5cc009ff35151572cee04677aa374, on @user_script:1."},
+    {errc::read_only, passing,  // 6.2, of what a script has caught and answers
+     "@user_script: 191: -READONLY You can't write against a read only replica."},
+    {errc::out_of_memory, final,
+     "@user_script: 191: -OOM command not allowed when used memory > 'maxmemory'."},
 };
 
 // 6.2 wraps it. What the server itself refuses comes with a second place and the '-' of the protocol, what a

@@ -405,7 +405,7 @@ class examination_report {
                 add(severity::unknown, subject, unknown + " could not be tried");
             }
         }
-        if (sound && asked > 0) add(severity::ok, subject, user + " may do all that locks need");
+        if (sound && asked > 0) add(severity::ok, subject, user + " may do all that a mutex needs");
     }
 
     void messages() {

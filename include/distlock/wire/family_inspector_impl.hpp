@@ -34,6 +34,10 @@ inline constexpr std::string_view family_is_pool =
     R"(
 local function is_pool()
   local kind = redis.pcall('type', KEYS[1]).ok
+  if not kind then -- the user may not ask; a key of another type is no lock's
+    local held = redis.pcall('get', KEYS[1])
+    kind = not held and 'none' or held.err and string.find(held.err, 'WRONGTYPE', 1, true) and 'zset'
+  end
   return kind == 'zset' or kind == 'none' and redis.pcall('exists', KEYS[7]) == 1
 end
 )"sv;

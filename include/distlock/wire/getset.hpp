@@ -61,7 +61,7 @@ if ARGV[3] ~= '0' then
   local last = fence and string.match(fence, '^[1-9]%d*$')
   if not ours or not last then
     if last and tonumber(last) >= now then
-      redis.call('incrby', KEYS[3], 1000000)
+      redis.call('incrby', KEYS[3], 250)
       redis.call('pexpire', KEYS[3], ARGV[3])
     else
       redis.call('set', KEYS[3], string.format('%.0f', now), 'PX', ARGV[3])
@@ -74,7 +74,7 @@ redis.call('set', KEYS[2], ARGV[1] .. ':' .. stamp, 'PX', ARGV[2])
 redis.call('set', KEYS[1], stamp)
 if ARGV[4] ~= '' then redis.call('set', KEYS[4], ARGV[1] .. '\n' .. ARGV[4], 'PX', ARGV[2]) end
 return {1, fence})",
-    "6ddc7c15ed8d26e832b8758572585dd170806801"};
+    "43d175368c95ae45786d9a2e83d3184381b9fc84"};
 
 inline constexpr script getset_renew{
     R"(-- KEYS: lock, mine, fence, owner. ARGV: token, lease in ms, life of the fence in ms or 0.
@@ -103,11 +103,13 @@ local stamp = redis.call('get', KEYS[1])
 if stamp and redis.call('get', KEYS[2]) ~= ARGV[1] .. ':' .. stamp then
   local no = redis.pcall('set', KEYS[1], '', 'NX')
   if no and string.find(no.err, 'READONLY', 1, true) then return redis.error_reply('READONLY replica') end
-  return -1
+  local time = redis.call('time')
+  local ends = tonumber(stamp)
+  return ends and ends < time[1] * 1000 + time[2] / 1000 and 0 or -1 -- past, it is nobody's
 end
 redis.call('del', KEYS[2], KEYS[3])
 return redis.call('del', KEYS[1]))",
-    "7ea4e65d3e0a8e424bf0ac0b7bf9d4b14413ac49"};
+    "ad6694fe5b1220a8458f7e56f2b0b6c05295648d"};
 
 }  // namespace detail
 

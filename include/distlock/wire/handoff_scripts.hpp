@@ -77,7 +77,7 @@ local function new_fence(call, life)
   if not fence then return nil, made end
   local behind = last and tonumber(last) >= tonumber(fence)
   if behind then
-    made = call('incrby', KEYS[3], 1000000)
+    made = call('incrby', KEYS[3], 250)
     if type(made) == 'number' then made = call('pexpire', KEYS[3], life) end
   else
     made = call('set', KEYS[3], fence, 'PX', life)
@@ -203,7 +203,7 @@ if refused then return refused end
 )"sv;
 inline constexpr std::string_view handoff_enter_taken =
     R"(return {0, redis.call('pttl', KEYS[1]), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view handoff_enter_sha1 = "e7b472150c2ebebcc1f034c9f9412e7ab18bc221"sv;
+inline constexpr std::string_view handoff_enter_sha1 = "9fba0cb690a805a68f3097e42ad2e1f0f1f58802"sv;
 inline constexpr script handoff_enter{
     joined<handoff_enter_contract, handoff_functions, handoff_pass, handoff_enter_granted,
            handoff_refuse_as_replica, handoff_enter_queued, handoff_enter_taken>,
@@ -243,6 +243,6 @@ return redis.call('del', KEYS[1]))"sv;
 inline constexpr script handoff_leave{
     joined<handoff_leave_alone, handoff_functions, handoff_pass, handoff_refuse_as_replica,
            handoff_leave_body, handoff_keep_fence, handoff_leave_rest>,
-    "eb7c47ce63fbb34d421af253b445e763cd1e65bf"sv};
+    "aec1a3c7bb4eeaaadbc6d2804b93018a4e8852cd"sv};
 
 }  // namespace distlock::detail

@@ -64,9 +64,9 @@ local function count(removed)
   end
   local late = find_soonest() and soonest <= now() and redis.call('zrangebyscore', KEYS[1], '-inf', whole(now())) or {}
   for _, token in ipairs(late) do
-    redis.call('zrem', KEYS[1], token)
     if used then used = used - weight_of(token) end
     redis.call('hdel', KEYS[3], token)
+    redis.call('zrem', KEYS[1], token)
   end
   if late[1] then
     changed = true
@@ -86,17 +86,22 @@ local function count(removed)
     known_used = used
   end
 end
+local function count_out()
+  redis.call('hset', KEYS[3], 'limit', limit, 'used', used)
+  known_limit, known_used = limit, used
+end
 local function give(who, ttl)
   local ends = now() + ttl
-  redis.call('zadd', KEYS[1], whole(ends), who.token)
-  if who.n > 1 then redis.call('hset', KEYS[3], who.token, who.n) end
   used, changed = used + who.n, true
+  count_out() -- first: whose user may not do that has none
+  if who.n > 1 then redis.call('hset', KEYS[3], who.token, who.n) end
+  redis.call('zadd', KEYS[1], whole(ends), who.token)
   soonest, latest = math.min(soonest or ends, ends), math.max(latest or ends, ends)
 end
 -- What was counted is kept as long as anybody has a permit, or so many ms.
 local function settle(life)
   if not changed then return end
-  if limit and (limit ~= known_limit or used ~= known_used) then redis.call('hset', KEYS[3], 'limit', limit, 'used', used) end
+  if limit and (limit ~= known_limit or used ~= known_used) then count_out() end
   local left = redis.call('pttl', KEYS[1])
   if latest and left < latest - now() then
     left = latest - now()
@@ -181,7 +186,7 @@ if mode == 'last' then
   settle(life)
 end
 return {0, soonest and math.max(soonest - now(), 0) or 0, tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "d3c056ad6b9495f5acb6fdcb6669085d22191a2e"sv;
+inline constexpr std::string_view permit_enter_sha1 = "d96bdee81b3e73a46ffc25243427b72a94cd2177"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, permit_refuse_other_sets, permit_functions,
            permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued, permit_enter_taken>,
@@ -203,7 +208,7 @@ settle(tonumber(ARGV[3]))
 return had)"sv;
 inline constexpr script permit_leave{joined<permit_leave_contract, handoff_functions,
                                             permit_refuse_other_sets, permit_functions, permit_leave_body>,
-                                     "125c4a82900d0c351d80a7c0d247a526512a0a32"sv};
+                                     "91155e50c01df50e689c9b307ab1fd6f21c35820"sv};
 
 // The end only moves on.
 inline constexpr script permit_renew{
@@ -236,6 +241,6 @@ settle(tonumber(ARGV[2]))
 return used)"sv;
 inline constexpr script permit_resize{joined<permit_resize_contract, handoff_functions,
                                              permit_refuse_other_sets, permit_functions, permit_resize_body>,
-                                      "8b8e9e6de54b1740935099c3919c109dd1693aa1"sv};
+                                      "cc81f18bf13ae60f1eb75c3d9ea68c8110047888"sv};
 
 }  // namespace distlock::detail

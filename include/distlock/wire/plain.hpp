@@ -79,7 +79,7 @@ if ARGV[3] ~= '0' then
     local time = redis.call('time')
     fence = time[1] .. string.sub('00000' .. time[2], -6)
     if last and tonumber(last) >= tonumber(fence) then
-      redis.call('incrby', KEYS[2], 1000000)
+      redis.call('incrby', KEYS[2], 250)
       redis.call('pexpire', KEYS[2], ARGV[3])
       fence = redis.call('get', KEYS[2])
     else
@@ -94,7 +94,7 @@ else
 end
 if ARGV[4] ~= '' then redis.call('set', KEYS[3], ARGV[1] .. '\n' .. ARGV[4], 'PX', ARGV[2]) end
 return {1, fence})"sv,
-    "96778c012bf28b45fc8864df0f8791d1b132d6e0"sv};
+    "3501caca90011c4e7fb0bd60fb93112a37231ed5"sv};
 
 // A process that passes its lock on among its threads gives them fences of its own, which the server hears of with the next
 // renewal or release: as far as it can keep them, for a lock is freed all the same.

@@ -22,12 +22,12 @@ constexpr std::string_view first_word(std::string_view text) noexcept {
     return text.substr(0, text.find(' '));
 }
 
-// Before 7.0 an error inside a script came wrapped: "ERR Error running script (call to f_<sha>):
-// @user_script:1: OOM ...". 7.0 sends the inner error itself.
+// Before 7.0 an error inside a script came wrapped: "ERR Error running script (call to f_<sha>): @user_script:1: OOM ..."; what a script
+// caught and answers, without the first words. 7.0 sends the inner error itself.
 [[gnu::cold]] constexpr std::string_view unwrap_script_error(std::string_view text) noexcept {
     constexpr std::string_view wrapper = "ERR Error running script";
     constexpr std::string_view mark = "@user_script:";
-    if (!text.starts_with(wrapper)) return text;
+    if (!text.starts_with(wrapper) && !text.starts_with(mark)) return text;
     const auto at = text.rfind(mark);
     if (at == std::string_view::npos) return text;
     const auto colon = text.find(": ", at + mark.size());

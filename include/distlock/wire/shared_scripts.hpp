@@ -73,7 +73,8 @@ local function last_fence(call, life)
 end
 local function let_in(reader, ttl, holder)
   if lone or holder ~= mark then
-    redis.call('set', KEYS[1], mark, 'PX', ttl)
+    -- Should what follows be refused, a reader that was alone is one as long as it may be.
+    redis.call('set', KEYS[1], mark, 'PX', lone and whole(math.max(ttl, soonest - now())) or ttl)
     redis.call('del', KEYS[4], KEYS[5])
     latest = 0
   end
@@ -212,7 +213,7 @@ inline constexpr std::string_view shared_enter_taken =
 end
 local left = holder == mark and math.max(soonest - now(), 0) or redis.call('pttl', KEYS[1])
 return {0, left, tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view shared_enter_sha1 = "0af0926b222e39a24a1f1082a1783944e83a7dd5"sv;
+inline constexpr std::string_view shared_enter_sha1 = "2dc3172dd0e89e837efe008f46cbf13729dc5c5f"sv;
 inline constexpr script shared_enter{
     joined<shared_enter_contract, shared_enter_unqueued, handoff_functions, shared_functions,
            shared_enter_granted, handoff_refuse_as_replica, handoff_enter_queued, shared_enter_taken>,
@@ -259,7 +260,7 @@ return left and 1 or holder and -1 or 0)"sv;
 inline constexpr script shared_leave{
     joined<shared_leave_unqueued, handoff_functions, shared_functions, handoff_refuse_as_replica,
            handoff_leave_body, handoff_keep_fence, shared_leave_rest>,
-    "9c1adf03f000b0da76320f2847aaac1331986408"sv};
+    "0512053a584ec8cf82851b512e67f20fce12313c"sv};
 
 // Those who read under the lock or wait for it see one step: nobody is let in between. A reader that becomes the writer goes before
 // writers that wait: it could not let them in first without reading what they wrote.
@@ -293,7 +294,7 @@ return {1, fence, me.lease})"sv;
 inline constexpr script shared_exchange{
     joined<shared_exchange_contract, handoff_functions, shared_functions, handoff_refuse_as_replica,
            shared_exchange_body, handoff_keep_fence, shared_exchange_rest>,
-    "3cd2dc9aec8604f4815855cc838d1facfc121c8a"sv};
+    "2a3b0ce7c6b6e394fbeca749b8677b833ee1a8a7"sv};
 
 // Of a reader. The end only moves on.
 inline constexpr script shared_renew{

@@ -202,6 +202,7 @@ def prepare():
         raise Wrong(f"install what is missing of: {PACKAGES}")
     shutil.rmtree(BUILD, ignore_errors=True)
     shutil.copytree(ROOT / "include", BUILD / "include")
+    shutil.copytree(ROOT / ".github", BUILD / ".github")  # which says what users may do
     shutil.copytree(ROOT / "tests", BUILD / "tests", ignore=shutil.ignore_patterns("corpus", "interop", "build"))
     (BUILD / "plain").mkdir()
     ask = ["pkg-config", "hiredis", "openssl", "lua5.1"]

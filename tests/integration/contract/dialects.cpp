@@ -232,6 +232,17 @@ TEMPLATE_LIST_TEST_CASE("a lock that is deleted under its owner is lost", "", al
     CHECK(m.unlock() == release_outcome::expired);
 }
 
+// With a stamp that nobody had replaced it said that somebody else has it.
+TEMPLATE_LIST_TEST_CASE("a lock whose lease ran out, and that nobody took, is expired", "", all) {
+    setting<TestType> s;
+    typename setting<TestType>::lock m{
+        s.redis, s.name, {.lease = 300ms, .renew = false, .release = distlock::confirmed}};
+    m.lock();
+    const auto until = m.valid_until() + 50ms;
+    REQUIRE(eventually([&] { return distlock::clock::now() > until; }));
+    CHECK(m.unlock() == release_outcome::expired);
+}
+
 TEMPLATE_LIST_TEST_CASE("an operator takes a lock away, and the owner is told who did", "", all) {
     setting<TestType> s;
     const auto heard = std::make_shared<recording_observer>();

@@ -117,7 +117,7 @@ TEST_CASE("settings that lose locks are found on a server that has them") {
     }
 }
 
-TEST_CASE("what a user of SECURITY.md may do is all that locks need; each thing taken away is named") {
+TEST_CASE("what a user of SECURITY.md may do is all that a mutex needs; each thing taken away is named") {
     const redis_server server;
     const words user = user_in(".github/SECURITY.md");
     for (const bool may_dry_run : {false, true}) {

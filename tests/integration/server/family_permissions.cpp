@@ -87,11 +87,14 @@ void take_permits(const std::string& uri) {
     std::jthread waits([&] { const distlock::permit mine = b.acquire(); });
     REQUIRE(
         eventually([&] { return distlock::inspect<distlock::permits>(first, "orders:2").waiters == 1U; }));
+    CHECK(distlock::inspect(first, "orders:2").shares == 2U);
     const auto until = one.valid_until();
     CHECK(eventually([&] { return one.valid_until() > until; }));
     CHECK(one.release() == distlock::release_outcome::released);
     waits.join();
     CHECK(a.resize(3) == 0);
+    one = a.acquire();
+    CHECK(distlock::force_release(first, "orders:2"));
     one = a.acquire();
     CHECK(distlock::force_release<distlock::permits>(first, "orders:2"));
 }
@@ -123,6 +126,45 @@ TEST_CASE("who may not do all that a shared lock or a semaphore needs is told so
         CHECK(ec == distlock::errc::permission_denied);
         CHECK(here.server.command({"KEYS", "*"}).empty());
     }
+}
+
+// The set had a token more than was counted: others got permits that were out, or none ever.
+TEST_CASE("who may not write all of a semaphore takes nothing from those who may") {
+    place here(added_for("counting_semaphore"));
+    here.server.command({"ACL", "SETUSER", "worker", "-hset"});
+    hiredis_connection bad(here.uri());
+    hiredis_connection good(here.server.uri());
+    std::error_code ec;
+    distlock::counting_semaphore pool{bad, "orders:2", 2, {.lease = 300ms, .renew = false}};
+    CHECK_FALSE(pool.try_acquire(ec));
+    CHECK(ec == distlock::errc::permission_denied);
+    CHECK(here.server.command({"KEYS", "*"}).empty());
+
+    distlock::counting_semaphore same{good, "orders:2", 2, {.release = distlock::confirmed}};
+    const auto one = same.acquire();
+    CHECK_FALSE(pool.try_acquire(ec));
+    CHECK(ec == distlock::errc::permission_denied);
+    const auto tried = distlock::clock::now();
+    REQUIRE(eventually([&] { return distlock::clock::now() - tried > 350ms; }));
+    const auto two = same.try_acquire();
+    CHECK(two);
+    CHECK_FALSE(same.try_acquire());
+}
+
+// Its lock ended with the lease of the one that was refused, and a writer came in beside it.
+TEST_CASE("who may not write all of a shared lock ends no other reader's lock") {
+    place here(added_for("shared_mutex"));
+    here.server.command({"ACL", "SETUSER", "worker", "-pexpireat"});
+    hiredis_connection bad(here.uri());
+    hiredis_connection good(here.server.uri());
+    distlock::shared_mutex reads{good, "orders:1"};
+    distlock::shared_mutex refused{bad, "orders:1", {.lease = 300ms, .fencing = true}};
+    reads.lock_shared();
+    std::error_code ec;
+    CHECK_FALSE(refused.try_lock_shared(ec));
+    CHECK(ec == distlock::errc::permission_denied);
+    CHECK(std::stol(here.server.command({"PTTL", "orders:1"})) > 20'000);
+    CHECK(reads.unlock_shared() == distlock::release_outcome::posted);
 }
 
 }  // namespace family_permissions_tests

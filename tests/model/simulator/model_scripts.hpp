@@ -67,7 +67,7 @@ inline reply plain_look_beside(lua_run& redis) {
         if (!holder || !last) {
             const double now = redis.now();
             if (last && not_before(fence, now)) {
-                redis.call(18, {"incrby", F, "1000000"});
+                redis.call(18, {"incrby", F, "250"});
                 redis.call(19, {"pexpire", F, redis.argv(3)});
                 fence = redis.text(20, {"get", F});
             } else {
@@ -223,7 +223,7 @@ class handoff_twin {
         reply made;
         const bool behind = is_fence(last) && not_before(last, now);
         if (behind) {
-            made = call(23, {"incrby", F, "1000000"});
+            made = call(23, {"incrby", F, "250"});
             if (made.is(distlock::reply_kind::integer)) made = call(24, {"pexpire", F, life});
         } else {
             made = call(26, {"set", F, whole_text(now), "PX", life});
