@@ -383,6 +383,17 @@ TEST_CASE("a late request is looked for no longer than a minute and the answer t
     CHECK(it.late_until(time_point{1h}) == time_point{1h} + 1min + answer_time);
 }
 
+// After an outage of more than a minute the lock was nobody's for the rest of a long lease.
+TEST_CASE("a token that was granted and is left is released for a whole lease, however long") {
+    const auto patient = std::make_shared<const distlock::any_dialect_of<distlock::handoff>>(
+        "orders", distlock::lock_options{.lease = 1h});
+    releasing<executing> r(release_mode::posted, patient);
+    r.then({gone, gone});
+    r.leave(certainty::granted);
+    CHECK(r.residual() >= 1h);
+    CHECK(r.residual() <= 1h + 2 * answer_time);
+}
+
 TEST_CASE(
     "a token that is left and could not be posted is released by execution, with the body, for a short "
     "while") {

@@ -472,6 +472,123 @@ TEST_CASE("readers whose time is up while another of their object asks leave no 
     server.answers = true;
 }
 
+namespace {
+
+// In the hand of a writer, or in trouble, as a test says.
+struct moody {
+    reply execute(const command&) {
+        ++asked;
+        return troubled ? reply::no_answer(errc::no_reply, "no reply in time") : taken();
+    }
+    std::atomic<bool> troubled{false};
+    std::atomic<int> asked{0};
+};
+
+// Returns: whether it is over by and by, while time goes on.
+bool ends(const sleeper& one) {
+    return eventually([&] {
+        if (!one.done()) manual_clock::advance(10ms);
+        return one.done();
+    });
+}
+
+}  // namespace
+
+// It failed at once, by the time that the other one had waited for a writer.
+TEST_CASE("a reader's patience is spent by the server's trouble, not by the writer that others waited for") {
+    manual_clock::reset();
+    moody server;
+    distlock::shared_mutex<moody, manual_clock> m{server, "orders", {.renew = false, .patience = 2s}};
+    std::error_code of_first;
+    bool had = false;
+    sleeper first([&] { had = m.try_lock_shared_for(3s, of_first); });
+    REQUIRE(first.sleeps());
+    std::stop_source stop;
+    std::error_code of_second;
+    sleeper second([&] { had = m.lock_shared(stop.get_token(), of_second) || had; });
+    REQUIRE(second.sleeps());
+    manual_clock::advance(2900ms);
+    server.troubled = true;
+    CHECK(ends(first));
+    CHECK(of_first == errc::no_reply);
+    const int asked = server.asked;
+    CHECK(eventually([&] {
+        manual_clock::advance(1ms);
+        return server.asked > asked || second.done();
+    }));
+    CHECK_FALSE(second.done());
+    stop.request_stop();
+    second.join();
+    CHECK_FALSE(had);
+    CHECK(of_second == errc::cancelled);
+}
+
+// It was told of a trouble that had ended long before.
+TEST_CASE("a reader hears of no trouble that ended while another of its object asked") {
+    manual_clock::reset();
+    moody server;
+    server.troubled = true;
+    distlock::shared_mutex<moody, manual_clock> m{server, "orders", {.renew = false, .patience = 2s}};
+    std::error_code of_first;
+    std::error_code of_second;
+    std::error_code of_third;
+    bool had = false;
+    std::stop_source stop;
+    sleeper first([&] { had = m.lock_shared(of_first); });
+    REQUIRE(first.sleeps());
+    manual_clock::advance(500ms);
+    sleeper second([&] { had = m.try_lock_shared_for(6s, of_second) || had; });
+    REQUIRE(second.sleeps());
+    sleeper third([&] { had = m.lock_shared(stop.get_token(), of_third) || had; });
+    REQUIRE(third.sleeps());
+    CHECK(ends(first));
+    CHECK(of_first == errc::no_reply);
+    server.troubled = false;
+    CHECK(ends(second));
+    CHECK_FALSE(of_second);
+    CHECK(third.sleeps());
+    CHECK_FALSE(third.done());
+    stop.request_stop();
+    third.join();
+    CHECK_FALSE(had);
+    CHECK(of_third == errc::cancelled);
+}
+
+// The request that was late made it an owner again, whom nobody knew.
+TEST_CASE("what a writer asked for in doubt is looked for also after it has become a reader") {
+    manual_clock::reset();
+    const auto lost = reply::no_answer(errc::no_reply, "the answer was lost");
+    struct tokens_left {
+        reply execute(const command& cmd) { return inner.execute(cmd); }
+        scripted_connection inner;
+    };
+    tokens_left redis;
+    redis.inner.then(lost);
+    redis.inner.then(granted("", 30'000));
+    redis.inner.then(granted("", 30'000));
+    distlock::shared_mutex<tokens_left, manual_clock> m{
+        redis, "orders", {.lease = 30s, .renew = false, .release = distlock::confirmed}};
+    m.lock();
+    const auto first = redis.inner.commands().at(0).argv.at(2);
+    redis.inner.then(reply::integer(-1));
+    m.downgrade();
+    const auto left = [&] {
+        const auto all = redis.inner.commands();
+        return std::count_if(all.begin(), all.end(), [&](const auto& one) {
+            return one.argv[0] == "EVALSHA" && one.argv[1] == distlock::detail::shared_leave.sha1() &&
+                   std::find(one.argv.begin(), one.argv.end(), first) != one.argv.end();
+        });
+    };
+    REQUIRE(eventually([&] { return left() == 1; }));
+    CHECK(m.residual() > 0ms);
+    redis.inner.then(reply::integer(1));
+    CHECK(eventually([&] {
+        manual_clock::advance(10ms);
+        return left() >= 2;
+    }));
+    CHECK(m.unlock_shared() != release_outcome::not_held);
+}
+
 TEST_CASE(
     "a reader that has no patience shares the trouble of another of its object, and asks nobody itself") {
     manual_clock::reset();

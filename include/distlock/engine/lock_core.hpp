@@ -55,6 +55,8 @@ class lock_core {
         errc cause = {};           ///< {}: somebody else has the lock
         bool without_ttl = false;  ///< of a lock somebody else has
         std::string detail = {};
+        clock::time_point trouble_since =
+            clock::time_point::max();  ///< with the server, where that is the cause
     };
 
     lock_core() = default;

@@ -130,8 +130,9 @@ class lock_object final : public lock_core, background_task, deadline {
         const distlock::detail::annotated_lock guard(mutex_);
         exchanging_ = false;
         if (!has(serial)) return threads_.gave_up(std::this_thread::get_id(), serial);
+        const auto late_until = threads_.held()->late_until();
         const auto mine = ended(threads_.release(), time_.now());
-        releaser_.repeat(mine.owner, certainty::granted, mine.latest_expiry);
+        releaser_.repeat(mine.owner, mine.sure, std::max(mine.latest_expiry, late_until));
         messages_.forget();
         end_remote();
     }

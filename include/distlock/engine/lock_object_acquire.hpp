@@ -259,6 +259,7 @@ inline lock_object::result lock_object::not_granted(const grant& got) {
     const auto cause = got.what == grant::kind::failed ? got.cause : errc{};
     // Made while this thread is the remote one: where there is no memory for it, the next one's turn comes once.
     result told = cause != errc{} ? failed(cause, got.trouble) : result{.without_ttl = got.without_ttl};
+    told.trouble_since = status_.trouble_since();
     {
         const distlock::detail::annotated_lock guard(mutex_);
         backoff_.on_attempt(got.contended, got.came);

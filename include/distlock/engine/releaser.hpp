@@ -87,7 +87,10 @@ class releaser {
         const bool stopped = stop.stop_requested();
         const auto send_by = stopped ? now : now + shortly;
         const std::stop_token* const waited_for = stopped ? nullptr : &stop;
-        const engine::release how(sure, late_until(now));
+        // What the server has granted stands for a lease; what may still arrive is looked for.
+        const auto until =
+            sure == certainty::granted ? now + answer_time_ + dialect_->lease() : late_until(now);
+        const engine::release how(sure, until);
         try {
             auto mine = in_background();
             if (!background_release::post(mine, *io_, {owner, how, answer_time_, send_by, waited_for},

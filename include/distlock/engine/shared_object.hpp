@@ -336,7 +336,7 @@ class shared_object final : public shared_core {
     // Preconditions: this thread set the batch's phase to asking, or was told to go on.
     result ask(batch& mine, time_point until, manner how, const std::stop_token& stop)
         DISTLOCK_EXCLUDES(mutex_);
-    void end_in_vain(batch& mine, errc cause, time_point began) noexcept DISTLOCK_REQUIRES(mutex_);
+    void end_in_vain(batch& mine, const result& got) noexcept DISTLOCK_REQUIRES(mutex_);
     // Effects: the calling thread reads, and so do the members, which are left in `to_wake`.
     result open(batch& mine, const result& got, bool guarded, waiter_queue& to_wake) noexcept
         DISTLOCK_REQUIRES(mutex_);

@@ -81,7 +81,6 @@ typename shared_object<Lazy>::turn shared_object<Lazy>::wait_for_turn(waiter_que
 template <class Lazy>
 typename shared_object<Lazy>::result shared_object<Lazy>::ask(batch& mine, time_point until, manner how,
                                                               const std::stop_token& stop) {
-    const auto began = time_.now();
     result got;
     try {
         // Whichever thread comes last ends it.
@@ -97,7 +96,7 @@ typename shared_object<Lazy>::result shared_object<Lazy>::ask(batch& mine, time_
         if (got.serial != 0) {
             got = open(mine, got, how.guarded, let_in_too);
         } else {
-            end_in_vain(mine, got.cause, began);
+            end_in_vain(mine, got);
         }
     }
     while (!let_in_too.empty()) let_in_too.dequeue(wake::granted).wake_up();
@@ -105,10 +104,11 @@ typename shared_object<Lazy>::result shared_object<Lazy>::ask(batch& mine, time_
 }
 
 template <class Lazy>
-void shared_object<Lazy>::end_in_vain(batch& mine, errc cause, time_point began) noexcept {
-    if (cause != errc{} && cause != errc::cancelled) {
-        if (mine.trouble == errc{}) mine.trouble_since = began;
-        mine.trouble = cause;
+void shared_object<Lazy>::end_in_vain(batch& mine, const result& got) noexcept {
+    // That the time of one was up, or that it was stopped, says nothing of the server.
+    if (got.cause != errc::cancelled) {
+        mine.trouble = got.cause;
+        mine.trouble_since = std::min(got.trouble_since, time_.now());
     }
     end_asking(mine);
 }

@@ -579,7 +579,7 @@ TEST_CASE("a time-out of one that waits for another's answer says what the serve
 
 TEST_CASE("a reader that is cancelled while it asks for others ends no wait but its own") {
     const auto name = fresh_name();
-    party a(name, {.patience = 50ms});
+    party a(name, {.patience = 0ms});
     party b(name);
     b.m.lock();
     std::stop_source stop;
@@ -593,8 +593,6 @@ TEST_CASE("a reader that is cancelled while it asks for others ends no wait but 
         if (got) a.m.unlock_shared();
     });
     REQUIRE(joins.sleeps());
-    const auto long_enough = clk::now() + 150ms;  // for the patience of both to be over
-    REQUIRE(eventually([&] { return clk::now() > long_enough; }));
     stop.request_stop();
     asks.join();
     CHECK(first == errc::cancelled);
