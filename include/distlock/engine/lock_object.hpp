@@ -87,8 +87,7 @@ class lock_object final : public lock_core, background_task, deadline {
     result acquire(time_point until, manner how, const std::stop_token& stop) override {
         if (in_forked_child()) return failed(errc::wrong_process);
         if (stop.stop_requested()) return failed(errc::cancelled);
-        const auto longest_command = answer_time() + io_->connection().connect_timeout();
-        const auto turn_comes_by = how.together != nullptr ? duration::zero() : longest_command;
+        const auto turn_comes_by = how.together != nullptr ? duration::zero() : longest_command();
         auto done = how.once ? try_turn(turn_comes_by, stop) : queue_up(until, how.guarded, stop);
         if (done) return *std::move(done);
         auto bounds = limits(until, how.once);
@@ -207,6 +206,11 @@ class lock_object final : public lock_core, background_task, deadline {
     // How long an answer may be on its way.
     std::chrono::milliseconds answer_time() const {
         return io_->connection().command_timeout().value_or(std::chrono::milliseconds{200});
+    }
+
+    duration longest_command() const {
+        constexpr std::chrono::milliseconds most = std::chrono::hours{24};
+        return answer_time() + std::min(io_->connection().connect_timeout(), most);
     }
 
     [[gnu::cold]] std::chrono::milliseconds replica_timeout() const {

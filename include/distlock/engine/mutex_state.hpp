@@ -109,8 +109,8 @@ class mutex_state {
         auto& next = *waiters_.first();
         next.fence = held_->held_by().fence;
         if (next.fence != 0) {
-            // The server makes fences of its clock, in microseconds, or so far beyond the last one: those in between are ours. Where
-            // its clock was set back, it catches up by and by: less than 4,000 owners a second use what it gains.
+            // The server makes fences of its clock, in microseconds, or so far beyond the last one: those in between are ours. A clock
+            // that was set back catches up with them, unless 4,000 owners a second take so many each.
             constexpr std::uint64_t room = 250;
             const auto used = ++next.fence - held_->granted_fence();
             const auto microseconds = static_cast<std::uint64_t>(since / std::chrono::microseconds{1});

@@ -99,8 +99,9 @@ concept confirming_connection = posting_connection<C> &&
 
 /// Hears what is published on any number of channels, and tells the subscription, which it has confirmed when the server has. A
 /// connection that broke is made again by itself, as long as somebody has the subscription, and confirmed again; equal
-/// channels may share one, and do where they are channels of shards: a message is told to one subscription. Does not wait for the server. Messages are read on a thread of the connection's own, or by the
-/// threads that wait (message_reader); in the latter case the connection must outlive every wait.
+/// channels may share one, and do where they are channels of shards: a message is told to one subscription. Does not wait
+/// for the server. Messages are read on a thread of the connection's own, or by the threads that wait (message_reader); in
+/// the latter case the connection must outlive every wait.
 template <class C>
 concept subscribing_connection = connection<C> && requires(C& c, std::string_view channel) {
     { c.subscribe(channel) } -> std::same_as<std::shared_ptr<subscription>>;
