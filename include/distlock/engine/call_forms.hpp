@@ -30,7 +30,7 @@ inline bool taken_or_throw(const lock_core::result& got) {
 /// Returns: what `attempt` came to. `ec` says why nothing was acquired, and is clear where somebody else has the lock.
 template <class Attempt>
 auto result_or_error(std::error_code& ec, Attempt attempt) noexcept {
-    const auto got = distlock::detail::without_throwing(ec, attempt);
+    auto got = distlock::detail::without_throwing(ec, attempt);  // moved: it may have no memory for a copy
     if (got.cause != errc{}) ec = got.cause;
     if (got.without_ttl) ec = errc::holder_without_ttl;
     return got;
