@@ -63,18 +63,15 @@ TEST_CASE("a lock is passed on while half of its lease is left, and no longer") 
     }
 }
 
-// The server makes fences of its clock: the next process's could have been smaller than one that was used.
-TEST_CASE("fencing tokens of a process grow more slowly than the clock, and the server is asked for more") {
-    manual_clock::reset();
-    locks_in_memory server;
-    shared m{server, "orders", fenced};
-    m.lock();
-    const auto first = m.fencing_token();
+namespace {
+
+// Returns: the fencing tokens of so many threads that wait for the lock, which is unlocked after `held`.
+std::vector<std::uint64_t> fences_of_waiters(shared& m, int count, distlock::clock::duration held) {
     std::mutex guard;
     std::vector<std::uint64_t> fences;
     std::vector<std::unique_ptr<sleeper>> threads;
     bool queued = true;
-    for (int i = 0; i < 6; ++i) {
+    for (int i = 0; i < count; ++i) {
         threads.push_back(std::make_unique<sleeper>([&] {
             m.lock();
             {
@@ -85,10 +82,24 @@ TEST_CASE("fencing tokens of a process grow more slowly than the clock, and the 
         }));
         queued = threads.back()->sleeps() && queued;
     }
-    manual_clock::advance(4us);  // and it stands still again: of so many microseconds three may be used
+    manual_clock::advance(held);
     m.unlock();
     for (const auto& thread : threads) thread->join();
     CHECK(queued);
+    return fences;
+}
+
+}  // namespace
+
+// The server makes fences of its clock: the next process's could have been smaller than one that was used.
+TEST_CASE("fencing tokens of a process grow more slowly than the clock, and the server is asked for more") {
+    manual_clock::reset();
+    locks_in_memory server;
+    shared m{server, "orders", fenced};
+    m.lock();
+    const auto first = m.fencing_token();
+    // The clock stands still again: of so many microseconds three may be used.
+    const auto fences = fences_of_waiters(m, 6, 4us);
     constexpr auto step = locks_in_memory::fence_step;
     CHECK(fences == std::vector<std::uint64_t>{first + 1, first + 2, first + 3, first + step,
                                                first + 2 * step, first + 3 * step});
@@ -101,25 +112,7 @@ TEST_CASE("threads of a process use 249 fencing tokens of a grant, however long 
     shared m{server, "orders", {.lease = 60s, .renew = false, .fencing = true, .local_budget = 10s}};
     m.lock();
     const auto first = m.fencing_token();
-    std::mutex guard;
-    std::vector<std::uint64_t> fences;
-    std::vector<std::unique_ptr<sleeper>> threads;
-    bool queued = true;
-    for (int i = 0; i < 250; ++i) {
-        threads.push_back(std::make_unique<sleeper>([&] {
-            m.lock();
-            {
-                const std::lock_guard one_at_a_time(guard);
-                fences.push_back(m.fencing_token());
-            }
-            m.unlock();
-        }));
-        queued = threads.back()->sleeps() && queued;
-    }
-    manual_clock::advance(1s);
-    m.unlock();
-    for (const auto& thread : threads) thread->join();
-    CHECK(queued);
+    const auto fences = fences_of_waiters(m, 250, 1s);
     REQUIRE(fences.size() == 250);
     CHECK(fences[248] == first + 249);
     CHECK(fences[249] == first + locks_in_memory::fence_step);

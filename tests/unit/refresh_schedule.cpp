@@ -95,4 +95,15 @@ TEST_CASE("callers that find every map wrong get two of them in 200 ms") {
     CHECK(maps == 2);
 }
 
+TEST_CASE("a question that its caller had no time for is said to be so until the next one ends") {
+    refresh_schedule s;
+    CHECK(s.begin(start));
+    s.end_cut_short(20ms);
+    CHECK(s.cut_short());
+    CHECK_FALSE(s.begin(start + 119ms));
+    CHECK(s.begin(start + 120ms));
+    s.end_refused(0ms);
+    CHECK_FALSE(s.cut_short());
+}
+
 }  // namespace refresh_schedule_tests

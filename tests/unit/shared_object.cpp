@@ -558,22 +558,15 @@ TEST_CASE("a reader hears of no trouble that ended while another of its object a
 TEST_CASE("what a writer asked for in doubt is looked for also after it has become a reader") {
     manual_clock::reset();
     const auto lost = reply::no_answer(errc::no_reply, "the answer was lost");
-    struct tokens_left {
-        reply execute(const command& cmd) { return inner.execute(cmd); }
-        scripted_connection inner;
-    };
-    tokens_left redis;
-    redis.inner.then(lost);
-    redis.inner.then(granted("", 30'000));
-    redis.inner.then(granted("", 30'000));
-    distlock::shared_mutex<tokens_left, manual_clock> m{
+    scripted_connection redis{lost, granted("", 30'000), granted("", 30'000)};
+    distlock::shared_mutex<scripted_connection, manual_clock> m{
         redis, "orders", {.lease = 30s, .renew = false, .release = distlock::confirmed}};
     m.lock();
-    const auto first = redis.inner.commands().at(0).argv.at(2);
-    redis.inner.then(reply::integer(-1));
+    const auto first = redis.commands().at(0).argv.at(2);
+    redis.then(reply::integer(-1));
     m.downgrade();
     const auto left = [&] {
-        const auto all = redis.inner.commands();
+        const auto all = redis.commands();
         return std::count_if(all.begin(), all.end(), [&](const auto& one) {
             return one.argv[0] == "EVALSHA" && one.argv[1] == distlock::detail::shared_leave.sha1() &&
                    std::find(one.argv.begin(), one.argv.end(), first) != one.argv.end();
@@ -581,7 +574,7 @@ TEST_CASE("what a writer asked for in doubt is looked for also after it has beco
     };
     REQUIRE(eventually([&] { return left() == 1; }));
     CHECK(m.residual() > 0ms);
-    redis.inner.then(reply::integer(1));
+    redis.then(reply::integer(1));
     CHECK(eventually([&] {
         manual_clock::advance(10ms);
         return left() >= 2;

@@ -87,7 +87,7 @@ class releaser {
         const bool stopped = stop.stop_requested();
         const auto send_by = stopped ? now : now + shortly;
         const std::stop_token* const waited_for = stopped ? nullptr : &stop;
-        // What the server has granted stands for a lease; what may still arrive is looked for.
+        // A grant stands for a lease; a request that may still arrive is looked for.
         const auto until =
             sure == certainty::granted ? now + answer_time_ + dialect_->lease() : late_until(now);
         const engine::release how(sure, until);

@@ -153,7 +153,7 @@ class cluster_nodes {
                 return learn(until, stop);
             }
             if (what == when_running::go_on && !map_.nodes().empty()) return;
-            if (!schedule_.running() && !cut_short_) return;
+            if (!schedule_.running() && !schedule_.cut_short()) return;
         }
         const std::stop_callback on_stop(stop != nullptr ? *stop : std::stop_token(), wake);
         annotated_lock guard(lock_);
@@ -163,7 +163,7 @@ class cluster_nodes {
         for (;;) {
             wait_until(refreshed_.get(), guard.native(), until, over);
             const auto now = clock::now();
-            if (!cut_short_ || stopped() || now >= until) return;
+            if (!schedule_.cut_short() || stopped() || now >= until) return;
             if (schedule_.begin(now)) {
                 guard.unlock();
                 return learn(until, stop);
@@ -221,13 +221,13 @@ class cluster_nodes {
         }
         {
             const annotated_lock guard(lock_);
-            if (why.empty()) {
-                schedule_.end(fresh.has_value(), some_jitter());
-            } else {
+            if (!why.empty()) {
                 schedule_.end_refused(some_jitter());
+            } else if (!fresh && !asked) {
+                schedule_.end_cut_short(some_jitter());
+            } else {
+                schedule_.end(fresh.has_value(), some_jitter());
             }
-            // What its caller had no time for, or no memory, says nothing about the nodes.
-            cut_short_ = !fresh && why.empty() && !asked;
             refusal_.swap(why);
             if (fresh) replace_by(*std::move(fresh), left);
             refreshed_.get().notify_all();
@@ -372,8 +372,6 @@ class cluster_nodes {
     clock::duration doubt_pause_ DISTLOCK_GUARDED_BY(lock_){refresh_schedule::pause};
     master_listeners listeners_;
     refresh_schedule schedule_ DISTLOCK_GUARDED_BY(lock_);
-    bool cut_short_ DISTLOCK_GUARDED_BY(lock_) =
-        false;  // whoever asked last had no time for it, or no memory
     message_reader* reader_ DISTLOCK_GUARDED_BY(lock_) = nullptr;
     leaked_in_child<std::condition_variable> refreshed_;
 };

@@ -241,9 +241,11 @@ class master_pool final : public connection_pool, upkeep, channel_source {
         guard.unlock();
         look_at(there);
     }
-    bool hurries(clock::time_point until) const noexcept {
-        return until < clock::now() + like_.connect_timeout + like_.command_timeout;
+    // Returns: when Sentinels that are asked now have answered at the latest.
+    clock::time_point answered_by() const noexcept {
+        return clock::now() + like_.connect_timeout + like_.command_timeout;
     }
+    bool hurries(clock::time_point until) const noexcept { return until < answered_by(); }
     sentinel_schedule::caller who_has(clock::time_point until) const noexcept {
         return hurries(until) ? sentinel_schedule::caller::hurried : sentinel_schedule::caller::patient;
     }
@@ -319,7 +321,7 @@ class master_pool final : public connection_pool, upkeep, channel_source {
     }
 
     master ask(clock::time_point until, int stop_fd) {
-        const auto longest = clock::now() + like_.connect_timeout + like_.command_timeout;
+        const auto longest = answered_by();
         const master old = present();
         master fresh;
         reply why = reply::not_sent(errc::unreachable, "no memory");  // short: it takes none

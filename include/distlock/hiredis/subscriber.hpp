@@ -282,7 +282,7 @@ class subscriber final : public message_reader {
             const annotated_lock guard(lock_);
             for (interest& one : interests_) {
                 if (one.channel != parts[1].text()) continue;
-                // What was given up and is asked for again is not confirmed by the answer to the first time.
+                // The answer to the first time does not confirm a channel that was given up and is asked for again.
                 if (!message && (one.at != stage::said || answered_ < one.answer)) return;
                 whose = one.whose.lock();
                 if (!message) one.at = stage::in_force;

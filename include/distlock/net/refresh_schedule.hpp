@@ -5,6 +5,8 @@
 //     bool begin(time_point now) noexcept;                 // whether the caller is to ask
 //     void end(bool learned, duration jitter) noexcept;
 //     void end_refused(duration jitter) noexcept;          // asking again will hardly help
+//     void end_cut_short(duration jitter) noexcept;        // another caller is to ask
+//     bool cut_short() const noexcept;                     // whether it ended so the last time
 //     bool may_begin(time_point now) const noexcept;
 //     bool running() const noexcept;
 //     time_point next() const noexcept;                    // of begin(), at the earliest
@@ -43,6 +45,7 @@ class refresh_schedule {
     void end(bool learned, clock::duration jitter) noexcept {
         phase_ = learned && phase_ == phase::running ? phase::current : phase::due;
         next_ += jitter;
+        cut_short_ = false;
         if (learned) refused_pause_ = pause;
     }
     /// The same, where whoever was asked refuses to answer: the pause doubles, up to ten seconds, until there is a map.
@@ -51,6 +54,12 @@ class refresh_schedule {
         refused_pause_ = std::min<clock::duration>(2 * refused_pause_, longest_pause);
         next_ += refused_pause_ - pause;
     }
+    /// The same, where the caller had no time for the answer, or no memory: that says nothing about the servers.
+    void end_cut_short(clock::duration jitter) noexcept {
+        end(false, jitter);
+        cut_short_ = true;
+    }
+    bool cut_short() const noexcept { return cut_short_; }
 
     bool may_begin(clock::time_point now) const noexcept { return phase_ == phase::due && now >= next_; }
     bool running() const noexcept { return phase_ == phase::running || phase_ == phase::running_and_due; }
@@ -64,6 +73,7 @@ class refresh_schedule {
     phase phase_ = phase::due;
     clock::time_point next_ = clock::time_point::min();
     clock::duration refused_pause_ = pause;
+    bool cut_short_ = false;
 };
 
 }  // namespace distlock::detail

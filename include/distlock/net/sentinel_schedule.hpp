@@ -32,7 +32,7 @@ class sentinel_schedule {
     enum class ending {
         learned,
         in_vain,
-        cut_short,  ///< what its caller had no time for, or no memory, says nothing about the Sentinels
+        cut_short,  ///< as refresh_schedule::end_cut_short()
     };
     static constexpr std::chrono::milliseconds look_every{100};
     static constexpr clock::duration in_vain_pause = std::chrono::seconds{1};
@@ -63,9 +63,12 @@ class sentinel_schedule {
 
     /// Preconditions: begin() returned true, and 0 <= `jitter` <= refresh_schedule::longest_jitter.
     void end(ending how, clock::time_point now, clock::duration jitter) noexcept {
-        questions_.end(how == ending::learned, jitter);
-        cut_short_ = how == ending::cut_short;
-        if (cut_short_) unheeded_ = true;
+        if (how == ending::cut_short) {
+            questions_.end_cut_short(jitter);
+            unheeded_ = true;
+        } else {
+            questions_.end(how == ending::learned, jitter);
+        }
         if (how == ending::in_vain) again_ = now + in_vain_pause;
         constexpr clock::duration first_pause = refresh_schedule::pause;
         hurried_pause_ = how == ending::learned ? clock::duration::zero()
@@ -75,8 +78,7 @@ class sentinel_schedule {
 
     bool running() const noexcept { return questions_.running(); }
     clock::time_point next() const noexcept { return questions_.next(); }
-    /// Returns: whether whoever asked last had no time for it.
-    bool cut_short() const noexcept { return cut_short_; }
+    bool cut_short() const noexcept { return questions_.cut_short(); }
     /// Returns: whether a sign was seen, and nobody has asked since.
     bool unheeded() const noexcept { return unheeded_; }
 
@@ -86,7 +88,6 @@ class sentinel_schedule {
     clock::time_point hurried_again_{};  // the same, by a caller with little time
     clock::duration hurried_pause_{};    // before that
     clock::time_point next_look_{};
-    bool cut_short_ = false;
     bool unheeded_ = false;
 };
 
