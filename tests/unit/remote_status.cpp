@@ -112,4 +112,21 @@ TEST_CASE("an answer is heard by a thread that waits for it, although another ha
     }
 }
 
+// By itself it looks once a second.
+TEST_CASE("the thread that asks goes on from its pause as soon as another one waits for an answer") {
+    const auto took = time_of([] {
+        for (int i = 0; i < 5; ++i) {
+            remote_status status;
+            status.begin();
+            sleeper asks([&] { status.pause(never, {}); });
+            CHECK(asks.sleeps());
+            sleeper waiter([&] { status.wait(never, {}); });
+            asks.join();
+            status.answered(errc{}, {});
+            waiter.join();
+        }
+    });
+    CHECK(took < 2s);
+}
+
 }  // namespace remote_status_tests

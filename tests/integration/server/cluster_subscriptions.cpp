@@ -282,6 +282,32 @@ TEST_CASE(
     CHECK(eventually([&] { return open == 1; }));
 }
 
+// By itself it looks once a second.
+TEST_CASE("where a node ends the new socket at once, its channels are confirmed anew on the old one") {
+    std::atomic<int> open{0};
+    fake_server full([&](fake_server::peer& p) {
+        if (++open > 1) return;
+        while (const auto said = p.next_command()) p.send(to_a_subscriber(*said));
+    });
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {
+        if (said[0] != "CLUSTER") return to_a_subscriber(said);
+        const std::string map = of.slots({0, 0});
+        return map.substr(0, map.rfind(':')) + ":" + std::to_string(full.port()) + "\r\n";
+    });
+    cluster_connection redis{all.uri()};
+    static_cast<void>(redis.execute(command({"PING", std::string_view(low)})));
+    const auto mine = redis.subscribe(high);
+    const auto reading = keep_reading(mine);
+    CHECK(eventually([&] { return mine->confirmations() == 1; }));
+    const auto took = time_of([&] {
+        for (std::uint64_t times = 2; times <= 6; ++times) {
+            mine->reconnect();
+            CHECK(eventually([&] { return mine->confirmations() >= times; }));
+        }
+    });
+    CHECK(took < 2s);
+}
+
 TEST_CASE("a subscription that a node does not answer is made on another socket") {
     std::atomic<int> asked{0};
     const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {

@@ -255,6 +255,23 @@ TEST_CASE(
     CHECK(a_server().command({"GET", "sentinel"}) == "by pipeline");
 }
 
+TEST_CASE("a pipeline that a server refuses is not sent to it again when the Sentinels still name it") {
+    std::atomic<bool> demoted{false};
+    const fake_server service(without_role(demoted));
+    const fake_sentinel one(service.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    REQUIRE(ping(c).answered());
+    let_them_be_asked_again();
+    demoted = true;
+    const auto asked = one.server().commands("SENTINEL");
+    const command renewal{"SET", "sentinel", "refused"};
+    reply answer;
+    c.pipeline({&renewal, 1}, {&answer, 1});
+    CHECK(answer.is(reply_kind::error));
+    CHECK(one.server().commands("SENTINEL") > asked);
+    CHECK(service.commands("SET") == 1);
+}
+
 TEST_CASE("a post that finds no master is a reason to ask the Sentinels") {
     redis_server old(redis_server_options{.tcp = true});
     fake_sentinel one(old.port(), 1);
