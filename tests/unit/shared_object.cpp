@@ -2,10 +2,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <malloc.h>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
+#include <stop_token>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -15,6 +18,7 @@
 #include <distlock/counting_semaphore.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/net/receipt.hpp>
+#include <distlock/scoped_lock.hpp>
 #include <distlock/shared_mutex.hpp>
 #include <distlock/shared_scoped_lock.hpp>
 #include <distlock/testing/manual_clock.hpp>
@@ -295,6 +299,89 @@ TEST_CASE("a writer that loses its lock while it becomes a reader owes no unlock
     CHECK_THROWS_AS(m.downgrade(), distlock::error);
     CHECK(m.owns_lock());
     CHECK(m.unlock() == release_outcome::released);
+}
+
+namespace {
+
+// While a lock is exchanged another thread does something first.
+struct interrupted_server {
+    reply execute(const command& cmd) {
+        if (cmd.argv()[0] == "SET") return free.exchange(false) ? reply::status("OK") : reply::nil();
+        const auto script = cmd.argv()[1];
+        if (script == distlock::detail::shared_exchange.sha1()) {
+            std::jthread(during).join();
+            return exchanged;
+        }
+        if (script == distlock::detail::shared_enter.sha1())
+            return reads.exchange(false) ? granted("", 30'000) : taken();
+        if (script == distlock::detail::shared_leave.sha1()) ++releases;
+        return reply::integer(1);
+    }
+    std::function<void()> during;
+    reply exchanged = granted("", 30'000);
+    std::atomic<bool> free{true};
+    std::atomic<bool> reads{true};
+    std::atomic<int> releases{0};
+};
+
+}  // namespace
+
+// It was passed on, and downgrade() took it from the next thread: two wrote, and nobody was told.
+TEST_CASE("a write that ends on another thread while it becomes a read passes the lock to no thread") {
+    const bool guarded = GENERATE(true, false);
+    interrupted_server server;
+    distlock::shared_mutex m{
+        server, "orders", {.renew = false, .release = distlock::confirmed, .local_budget = 1h}};
+    std::optional<distlock::scoped_lock<decltype(m)>> guard;
+    if (guarded) {
+        guard.emplace(m);
+    } else {
+        m.lock();
+    }
+    std::stop_source stop;
+    bool wrote = false;
+    sleeper writes([&] {
+        std::error_code ec;
+        wrote = m.lock(stop.get_token(), ec);
+    });
+    REQUIRE(writes.sleeps());
+    server.during = [&] {
+        if (guarded) {
+            guard.reset();
+        } else {
+            m.unlock();
+        }
+    };
+    m.downgrade();
+    CHECK(m.shared_until() > distlock::clock::now());
+    CHECK_FALSE(m.owns_lock());
+    stop.request_stop();
+    writes.join();
+    CHECK_FALSE(wrote);
+    CHECK(m.unlock_shared() == release_outcome::released);
+}
+
+// The program crashed.
+TEST_CASE(
+    "a read that ends on another thread while it asks to become a write is over, whatever comes of that") {
+    interrupted_server server;
+    const auto answer = GENERATE(0, 1, 2);
+    server.exchanged = answer == 0   ? taken()
+                       : answer == 1 ? granted("", 30'000)
+                                     : reply::no_answer(errc::no_reply, "the answer was lost");
+    distlock::shared_mutex m{server, "orders", {.renew = false, .release = distlock::confirmed}};
+    std::optional<distlock::shared_scoped_lock<decltype(m)>> guard(std::in_place, m);
+    server.during = [&] { guard.reset(); };
+    std::error_code ec;
+    CHECK(m.try_upgrade(ec) == (answer == 1));
+    CHECK((ec == errc::no_reply) == (answer == 2));
+    CHECK(m.owns_lock() == (answer == 1));
+    CHECK(m.shared_until() == distlock::clock::time_point{});
+    CHECK(m.unlock_shared() == release_outcome::not_held);
+    CHECK(eventually([&] { return server.releases == 1; }));
+    server.reads = true;
+    CHECK(m.try_lock_shared());
+    CHECK(m.unlock_shared() == release_outcome::released);
 }
 
 TEST_CASE("a reader becomes the writer after another one of its object has ended") {

@@ -59,6 +59,13 @@ class lock_core {
             clock::time_point::max();  ///< with the server, where that is the cause
     };
 
+    /// An acquisition in whose place another lock is asked for.
+    struct exchange {
+        token from = {};           ///< empty: there is none
+        std::uint64_t serial = 0;  ///< of the acquisition
+        bool guarded = false;      ///< a guard ends it
+    };
+
     lock_core() = default;
     lock_core(const lock_core&) = delete;
     lock_core& operator=(const lock_core&) = delete;
@@ -82,13 +89,13 @@ class lock_core {
     /// lock_options::hold_at_least does not count.
     virtual void undo(std::uint64_t serial = 0) noexcept = 0;
 
-    /// Returns: the token of that acquisition, or of the calling thread's; empty where it is lost, or over. What the server says of
-    /// it from now on is no loss, until surrender() or end_exchange().
-    virtual token exchanged(std::uint64_t serial = 0) noexcept = 0;
-    /// Effects: ends exchanged(): it is an acquisition as before.
-    virtual void end_exchange() noexcept = 0;
-    /// Effects: ends the acquisition, which no other thread of the object is passed. Its token is released in the background.
-    virtual void surrender(std::uint64_t serial = 0) noexcept = 0;
+    /// Returns: that acquisition, or the calling thread's; none where it is lost, or over. Until surrender() or end_exchange() what
+    /// the server says of it is no loss, and a thread that ends it passes it on to no other.
+    virtual exchange begin_exchange(std::uint64_t serial = 0) noexcept = 0;
+    /// Effects: it is an acquisition as before.
+    virtual void end_exchange(const exchange&) noexcept = 0;
+    /// Effects: ends that acquisition and no other. Its token is released in the background.
+    virtual void surrender(const exchange&) noexcept = 0;
 
     /// Of the present acquisition, where none is named by its serial.
     virtual clock::time_point valid_until(std::uint64_t serial = 0) const noexcept = 0;

@@ -112,23 +112,24 @@ class lock_object final : public lock_core, background_task, deadline {
         serial == 0 ? end_mine(usage::unused) : end_of(serial, usage::unused);
     }
 
-    [[gnu::cold]] token exchanged(std::uint64_t serial) noexcept override {
+    [[gnu::cold]] exchange begin_exchange(std::uint64_t serial) noexcept override {
         if (in_forked_child()) return {};
         const distlock::detail::annotated_lock guard(mutex_);
         if (!has(serial) || time_.now() >= threads_.held()->lease().until()) return {};
+        const holder& by = threads_.held()->held_by();
         // An acquisition may be released by any thread, but goes on as another one's for its own thread alone.
-        if (serial == 0 && threads_.held()->held_by().thread != std::this_thread::get_id()) return {};
-        exchanging_ = true;
-        return threads_.held()->owner();
+        if (serial == 0 && by.thread != std::this_thread::get_id()) return {};
+        exchanging_ = by.serial;
+        return {threads_.held()->owner(), by.serial, by.guarded};
     }
-    [[gnu::cold]] void end_exchange() noexcept override {
+    [[gnu::cold]] void end_exchange(const exchange& of) noexcept override {
         const distlock::detail::annotated_lock guard(mutex_);
-        exchanging_ = false;
+        if (exchanging_ == of.serial) exchanging_ = 0;
     }
-    [[gnu::cold]] void surrender(std::uint64_t serial) noexcept override {
+    [[gnu::cold]] void surrender(const exchange& of) noexcept override {
         const distlock::detail::annotated_lock guard(mutex_);
-        exchanging_ = false;
-        if (!has(serial)) return threads_.gave_up(std::this_thread::get_id(), serial);
+        if (exchanging_ == of.serial) exchanging_ = 0;
+        if (!has(of.serial)) return threads_.gave_up(std::this_thread::get_id(), of.guarded ? of.serial : 0);
         const auto late_until = threads_.held()->late_until();
         const auto mine = ended(threads_.release(), time_.now());
         releaser_.repeat(mine.owner, mine.sure, std::max(mine.latest_expiry, late_until));
@@ -231,6 +232,10 @@ class lock_object final : public lock_core, background_task, deadline {
         return {errc::no_thread,
                 distlock::detail::concat(
                     {dialect_->noun(), " ", distlock::detail::printable(name(), 100), ": ", why.what()})};
+    }
+
+    bool is_exchanged(const acquisition& one) const noexcept DISTLOCK_REQUIRES(mutex_) {
+        return exchanging_ != 0 && one.held_by().serial == exchanging_;
     }
 
     [[gnu::noinline]] bool has(std::uint64_t serial) const noexcept DISTLOCK_REQUIRES(mutex_) {
@@ -383,8 +388,8 @@ class lock_object final : public lock_core, background_task, deadline {
     bool unwatched_ DISTLOCK_GUARDED_BY(mutex_) = false;  // no thread could be had to tell of the lease's end
     // The background looks no later than that.
     time_point renewal_at_ DISTLOCK_GUARDED_BY(mutex_) = time_point::max();
-    // Another lock is asked for in the place of the one held.
-    bool exchanging_ DISTLOCK_GUARDED_BY(mutex_) = false;
+    // The acquisition in whose place another lock is asked for, by its serial; 0: none.
+    std::uint64_t exchanging_ DISTLOCK_GUARDED_BY(mutex_) = 0;
     renewing renewing_ DISTLOCK_GUARDED_BY(mutex_);                // but for its token while it is on its way
     std::shared_ptr<kept_hold> kept_ DISTLOCK_GUARDED_BY(mutex_);  // the last one
 

@@ -56,8 +56,12 @@ inline lock_object::parting lock_object::part(usage how) noexcept {
     const auto now = time_.now();
     // It is called with the mutex.
     const auto schedule = [this](const renewal& lease) DISTLOCK_UNCHECKED { schedule_renewal(lease); };
-    if (auto* const next =
-            threads_.pass_on(now, options_.local_budget.get(), dialect_->allows_local_fences(), schedule)) {
+    // Whom the server takes it from must not pass it on.
+    const bool exchanged = is_exchanged(*threads_.held());
+    auto* const next = exchanged ? nullptr
+                                 : threads_.pass_on(now, options_.local_budget.get(),
+                                                    dialect_->allows_local_fences(), schedule);
+    if (next != nullptr) {
         if (unwatched_) threads_.waiters().recheck_first();
         return {next};
     }
@@ -161,7 +165,7 @@ inline void lock_object::schedule_renewal(const renewal& lease) {
                                                   time_point sent, time_point now) noexcept {
     using kind = renew_outcome::kind;
     // That the server does not know a token is no news while it may have taken another in exchange.
-    const bool exchanged = exchanging_ && (outcome.what == kind::gone || outcome.what == kind::taken);
+    const bool exchanged = is_exchanged(held) && (outcome.what == kind::gone || outcome.what == kind::taken);
     switch (held.on_renewal(exchanged ? renew_outcome{kind::later} : outcome, sent, now)) {
         case renewal::news::none:
             break;

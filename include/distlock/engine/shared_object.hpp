@@ -107,24 +107,26 @@ class shared_object final : public shared_core {
     }
     void undo_shared(std::uint64_t serial) noexcept override { leave_batch(serial, false); }
 
-    token exchanged(std::uint64_t serial) noexcept override { return writers_->exchanged(serial); }
-    void end_exchange() noexcept override { writers_->end_exchange(); }
-    void surrender(std::uint64_t serial) noexcept override { writers_->surrender(serial); }
+    exchange begin_exchange(std::uint64_t serial) noexcept override {
+        return writers_->begin_exchange(serial);
+    }
+    void end_exchange(const exchange& of) noexcept override { writers_->end_exchange(of); }
+    void surrender(const exchange& of) noexcept override { writers_->surrender(of); }
 
     result downgrade(const std::stop_token& stop) override {
         if (in_forked_child() || stop.stop_requested()) return writers_->acquire(time_point::max(), {}, stop);
-        const token from = writers_->exchanged();
+        const exchange of = writers_->begin_exchange();
         result got;
-        if (from.empty()) return got;
+        if (of.from.empty()) return got;
         try {
-            batch& mine = begin_exchange();
-            got = ask(mine, time_point::max(), {.once = true, .in_exchange_for = &from}, stop);
+            batch& mine = begin_asking_alone();
+            got = ask(mine, time_point::max(), {.once = true, .in_exchange_for = &of.from}, stop);
         } catch (...) {
-            writers_->surrender();
+            writers_->surrender(of);
             throw;
         }
         // The token is released even so: an answer may have been lost.
-        writers_->surrender();
+        writers_->surrender(of);
         return got;
     }
     // Where nobody knows what the server did, the reader may have become the writer, and is neither.
@@ -132,7 +134,7 @@ class shared_object final : public shared_core {
         if (in_forked_child() || stop.stop_requested()) return writers_->acquire(time_point::max(), {}, stop);
         batch* mine = nullptr;
         std::uint64_t serial = 0;
-        token from;
+        exchange of;
         {
             const guard here(mutex_);
             const auto* const me = holds_.find(0);
@@ -140,24 +142,21 @@ class shared_object final : public shared_core {
             mine = me->in;
             serial = me->serial;
             if (mine->readers > 1 || mine->now != phase::open) return {};
-            from = mine->core->exchanged(mine->serial);
-            if (from.empty()) return {};
+            of = mine->core->begin_exchange(mine->serial);
+            if (of.from.empty()) return {};
+            mine->now = phase::exchanging;
             if (joined_ == mine) joined_ = nullptr;
         }
         result got;
         bool known = false;
         try {
-            got = ask_after_readers(time_point::max(), {.once = true, .in_exchange_for = &from}, stop);
+            got = ask_after_readers(time_point::max(), {.once = true, .in_exchange_for = &of.from}, stop);
             known = got.serial == 0 && got.cause == errc{};
         } catch (...) {
-            end_reader(*mine, serial);
+            end_upgrade(*mine, serial, of, false);
             throw;
         }
-        if (known) {
-            mine->core->end_exchange();
-        } else {
-            end_reader(*mine, serial);
-        }
+        end_upgrade(*mine, serial, of, known);
         return got;
     }
 
@@ -185,8 +184,9 @@ class shared_object final : public shared_core {
   private:
     enum class phase {
         idle,
-        asking,  ///< a thread asks the server for it, or waits in the queue
-        open,    ///< it has the lock, until its last reader goes
+        asking,      ///< a thread asks the server for it, or waits in the queue
+        open,        ///< it has the lock, until its last reader goes
+        exchanging,  ///< the same, and its one reader asks to become the writer
         releasing,
     };
     // Readers that have the lock by one grant, and those that wait for it.
@@ -224,18 +224,24 @@ class shared_object final : public shared_core {
             used = in.used = in.used || has_read;
             if (--in.readers > 0)
                 return time_.now() < in.until() ? release_outcome::released : release_outcome::expired;
+            if (in.now == phase::exchanging) return release_outcome::posted;  // try_upgrade() ends it
             in.now = phase::releasing;
             if (joined_ == &in) joined_ = std::exchange(successor_, nullptr);
             last = &in;
         }
+        return release(*last, used);
+    }
+
+    // Preconditions: phase::releasing, set by this thread.
+    release_outcome release(batch& last, bool used) noexcept DISTLOCK_EXCLUDES(mutex_) {
         auto done = release_outcome::released;
         if (used) {
-            done = last->core->unlock(last->serial);
+            done = last.core->unlock(last.serial);
         } else {
-            last->core->undo(last->serial);
+            last.core->undo(last.serial);
         }
         const guard here(mutex_);
-        last->now = phase::idle;
+        last.now = phase::idle;
         return done;
     }
 
@@ -316,7 +322,7 @@ class shared_object final : public shared_core {
         return mine;
     }
 
-    batch& begin_exchange() {
+    batch& begin_asking_alone() {
         const guard here(mutex_);
         make_room();
         return begin_asking();
@@ -341,13 +347,27 @@ class shared_object final : public shared_core {
     result open(batch& mine, const result& got, bool guarded, waiter_queue& to_wake) noexcept
         DISTLOCK_REQUIRES(mutex_);
 
-    // Preconditions: the calling thread is its only reader.
-    void end_reader(batch& mine, std::uint64_t serial) noexcept DISTLOCK_EXCLUDES(mutex_) {
-        mine.core->surrender(mine.serial);
-        const guard here(mutex_);
-        holds_.remove(*holds_.find(serial));
-        mine.readers = 0;
-        mine.now = phase::idle;
+    // Preconditions: phase::exchanging, set by this thread for the reader `serial`.
+    // Effects: that one `reads_on`, unless a guard has ended it meanwhile; or it is the writer, or neither.
+    void end_upgrade(batch& mine, std::uint64_t serial, const exchange& of, bool reads_on) noexcept
+        DISTLOCK_EXCLUDES(mutex_) {
+        if (reads_on) {
+            mine.core->end_exchange(of);
+        } else {
+            mine.core->surrender(of);
+        }
+        {
+            const guard here(mutex_);
+            const auto* const reader = holds_.find(serial);
+            if (reads_on && reader != nullptr) {
+                mine.now = phase::open;
+                return;
+            }
+            if (reader != nullptr) holds_.remove(*reader);
+            mine.readers = 0;
+            mine.now = reads_on ? phase::releasing : phase::idle;
+        }
+        if (reads_on) release(mine, mine.used);
     }
 
     // Effects: the next thread that waits in this batch asks, if there is one.

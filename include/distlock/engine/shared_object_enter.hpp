@@ -99,7 +99,11 @@ typename shared_object<Lazy>::result shared_object<Lazy>::ask(batch& mine, time_
             end_in_vain(mine, got);
         }
     }
-    while (!let_in_too.empty()) let_in_too.dequeue(wake::granted).wake_up();
+    while (!let_in_too.empty()) {
+        auto& next = *let_in_too.first();
+        let_in_too.leave(next);
+        next.wake_up();
+    }
     return got;
 }
 
