@@ -142,7 +142,11 @@ class leader_election {
     }
 
     /// Returns: the term in which this object leads; 0 when it does not, or has lost it.
-    std::uint64_t term() const noexcept { return mutex_.owns_lock() ? term_.load() : 0; }
+    std::uint64_t term() const noexcept {
+        // Of several threads that run, one may have lost its term before the next one's is known.
+        const std::uint64_t mine = term_;
+        return mine == mutex_.fencing_token() && mutex_.owns_lock() ? mine : 0;
+    }
 
     /// Returns: who leads; none: nobody, or with `ec` that it failed.
     /// Throws: error. Round trips: one.

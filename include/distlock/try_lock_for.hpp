@@ -16,6 +16,7 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <shared_mutex>
 #include <stop_token>
@@ -65,8 +66,12 @@ struct joint_access {
         l.undo();
     }
     template <class M>
-    static void undo_shared(M& m) noexcept {
-        m.readers().undo_shared();
+    static void undo_shared(M& m, std::uint64_t serial) noexcept {
+        m.readers().undo_shared(serial);
+    }
+    template <class M>
+    static clock::time_point shared_until(M& m, std::uint64_t serial) noexcept {
+        return m.readers().shared_until(serial);
     }
     static engine::permit_core* semaphore(const permit& p) noexcept { return p.from_; }
     static result acquire(permit& p, clock::time_point until, const manner& how,
@@ -109,10 +114,17 @@ class joint_reader : public joint_mutex<Mutex> {
 
     engine::lock_core::result acquire(clock::time_point until, const engine::lock_core::manner& how,
                                       const std::stop_token& stop) override {
-        return joint_access::acquire_shared(mutex_, until, how, stop);
+        auto got = joint_access::acquire_shared(mutex_, until, how, stop);
+        serial_ = got.serial;
+        return got;
     }
-    clock::time_point valid_until() const noexcept override { return mutex_.shared_until(); }
-    void undo() noexcept override { joint_access::undo_shared(mutex_); }
+    clock::time_point valid_until() const noexcept override {
+        return joint_access::shared_until(mutex_, serial_);
+    }
+    void undo() noexcept override { joint_access::undo_shared(mutex_, serial_); }
+
+  private:
+    std::uint64_t serial_ = 0;  // the thread may have lost another read, and not unlocked it yet
 };
 
 // Throws: std::system_error, as the members of a std::unique_lock that lock.

@@ -38,7 +38,8 @@ struct background {
 
     static release until(time_point expiry, certainty sure = certainty::granted) { return {sure, expiry}; }
     bool post(const token& owner = first, std::size_t most = background_io::most_adopted) {
-        return tested::post(it, *io, {owner, until(manual_clock::now() + lease), answer_time}, most);
+        return tested::post(it, *io, {owner, until(manual_clock::now() + lease), answer_time}, most) ==
+               tested::posting::sent;
     }
     void repeat(const token& owner = first, certainty sure = certainty::granted,
                 distlock::clock::duration expiry = lease) {

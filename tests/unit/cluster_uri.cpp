@@ -102,7 +102,7 @@ TEST_CASE("what is said of a URI that names no Cluster is which part is wrong") 
     CHECK_THAT(said("redis+cluster://n1,:7000"), contains_text("no host"));
     CHECK_THAT(said("redis+cluster://redis+cluster://n1"), contains_text("two schemes"));
     CHECK_THAT(said("redis+cluster://n1,redis+cluster://n2"), contains_text("two schemes"));
-    CHECK_THAT(said("redis+sentinel+cluster://n1"), contains_text("scheme is unknown"));
+    CHECK_THAT(said("redis+sentinel+cluster://n1"), contains_text("is for a distlock::sentinel_connection"));
     CHECK_THAT(said("redis+sentinel://n1/m"), contains_text("not of a cluster"));
     CHECK_THAT(said("redis+cluster://n1/2"), contains_text("no databases"));
     CHECK_THAT(said("redis+cluster://n1?db=2"), contains_text("no databases"));

@@ -1,6 +1,7 @@
 // What distlock::mutex sends and believes, with a scripted connection and a clock that stands still.
 #include <chrono>
 #include <cstddef>
+#include <limits>
 #include <mutex>
 #include <stop_token>
 #include <string>
@@ -298,6 +299,20 @@ TEST_CASE("a wait until an instant of another clock lasts until that clock reach
     CHECK(slowly::now() < later + 50ms);
     somebody.unlock();
     CHECK(m.try_lock_until(slowly::now()));
+}
+
+// It asked the server again and again, for ever.
+TEST_CASE("a wait until an instant that is no number tries once") {
+    locks_in_memory server;
+    distlock::mutex<locks_in_memory, distlock::plain> somebody(server, "orders", {.renew = false});
+    somebody.lock();
+    distlock::mutex<locks_in_memory, distlock::plain> m{server, "orders"};
+    using seconds = std::chrono::duration<double>;
+    const std::chrono::time_point<std::chrono::steady_clock, seconds> never(
+        seconds(std::numeric_limits<double>::quiet_NaN()));
+    CHECK_FALSE(m.try_lock_until(never));
+    somebody.unlock();
+    CHECK(m.try_lock_until(never));
 }
 
 }  // namespace mutex_tests

@@ -38,6 +38,9 @@ using distlock::engine::ended_acquisition;
 
 const token owner = token::generate();
 const token another = token::generate();
+const std::shared_ptr<const distlock::any_dialect> readers =
+    std::make_shared<const distlock::any_dialect_of<distlock::shared_handoff>>(
+        "orders", distlock::lock_options{.lease = lease});
 const reply gone = reply::not_sent(errc::unreachable, "nobody listens");
 const reply loading = reply::error("LOADING x");
 
@@ -47,14 +50,14 @@ struct releasing {
 
     explicit releasing(release_mode mode = release_mode::posted,
                        const std::shared_ptr<const distlock::any_dialect>& of = dialect)
-        : it(std::make_unique<tested>((manual_clock::reset(), io), of, mode, answer_time)) {}
+        : how(mode), it(std::make_unique<tested>((manual_clock::reset(), io), of, answer_time)) {}
 
     void then(std::initializer_list<reply> answers) {
         for (const auto& one : answers) redis.inner.then(one);
     }
     release_outcome release(certainty sure = certainty::granted, bool valid = true) {
         const auto now = manual_clock::now();
-        return it->release({owner, valid ? now + 10s : now, now + 20s, sure});
+        return it->release({owner, valid ? now + 10s : now, now + 20s, sure}, how);
     }
     release_outcome confirm(std::initializer_list<reply> answers, bool valid = true) {
         then(answers);
@@ -80,6 +83,7 @@ struct releasing {
     }
     distlock::clock::duration residual() { return it->latest_expiry() - manual_clock::now(); }
 
+    release_mode how;
     Conn redis;
     std::shared_ptr<background_io> io = std::make_shared<io_over<Conn, manual_clock>>(redis);
     std::unique_ptr<tested> it;
@@ -127,9 +131,7 @@ TEST_CASE("a grant confirms what was posted before it") {
 
 // Readers and permits that were not released stayed until the end of their lease, and nobody was told.
 TEST_CASE("where others are granted beside it, a grant confirms nothing, and each posted release is kept") {
-    const auto shared = std::make_shared<const distlock::any_dialect_of<distlock::shared_handoff>>(
-        "orders", distlock::lock_options{.lease = lease});
-    releasing<posting> r(release_mode::posted, shared);
+    releasing<posting> r(release_mode::posted, readers);
     for (std::size_t i = 0; i < 3; ++i) {
         CHECK(r.release() == release_outcome::posted);
         r.it->on_grant();
@@ -154,7 +156,8 @@ TEST_CASE("where others are granted beside it, a grant confirms nothing, and eac
 }
 
 TEST_CASE(
-    "where releases are to be confirmed, or it is too late to post, or nothing can be, the thread waits") {
+    "where releases are to be confirmed, or it is too late to post, or the connection cannot, the thread "
+    "waits") {
     releasing<posting> confirmed(release_mode::confirmed);
     confirmed.then({done});
     CHECK(confirmed.release() == release_outcome::released);
@@ -165,16 +168,30 @@ TEST_CASE(
     CHECK(too_late.release(certainty::granted, false) == release_outcome::expired);
     CHECK(too_late.redis.posted.empty());
 
-    releasing<posting> without;
-    without.redis.takes = false;
-    without.then({done});
-    CHECK(without.release() == release_outcome::released);
-    CHECK_FALSE(without.it->unconfirmed());
-    CHECK(without.it->latest_expiry() == time_point{});
-
     releasing<executing> never;
     never.then({done});
     CHECK(never.release() == release_outcome::released);
+}
+
+// The thread connected, or waited for room in a socket's buffer, and then asked twice: 1.5 s beside a server that hung.
+TEST_CASE("a release that cannot be sent at once is the background's, and no thread waits for it") {
+    for (const bool shares : {false, true}) {
+        releasing<posting> r(release_mode::posted, shares ? readers : dialect);
+        r.redis.takes = false;
+        CHECK(r.release() == release_outcome::unreachable);
+        CHECK(r.it->unconfirmed());
+        CHECK(r.residual() == 20s);
+        r.then({done});
+        REQUIRE(r.asks(1));
+        CHECK(r.nothing_left());
+        CHECK_FALSE(r.it->unconfirmed());
+    }
+}
+
+TEST_CASE("a release is sent at once or not at all by the thread that posts it") {
+    releasing<posting> r;
+    CHECK(r.release() == release_outcome::posted);
+    CHECK(r.redis.how.at(0).deadline == manual_clock::now() + 30ms);
 }
 
 // The acquire that was not answered came after the release of its token, and brought back a lock that nobody held.
@@ -266,7 +283,7 @@ TEST_CASE("a release that the server refuses for good is sent once") {
     distlock::engine::releaser it(
         io,
         std::make_shared<const distlock::any_dialect_of<distlock::plain>>("orders", distlock::lock_options{}),
-        release_mode::posted, answer_time);
+        answer_time);
     const auto now = manual_clock::now();
     CHECK(it.confirm(owner, now + 1s, now) ==
           release_outcome::refused);  // and the background has no time for it
@@ -379,7 +396,7 @@ TEST_CASE("a late request is looked for no longer than a minute and the answer t
         "orders", distlock::lock_options{.lease = 1h});
     executing redis;
     const auto io = std::make_shared<io_over<executing, manual_clock>>(redis);
-    const distlock::engine::releaser it(io, patient, release_mode::posted, answer_time);
+    const distlock::engine::releaser it(io, patient, answer_time);
     CHECK(it.late_until(time_point{1h}) == time_point{1h} + 1min + answer_time);
 }
 

@@ -142,7 +142,7 @@ TEST_CASE("a URI of Sentinels that is wrong is refused with a message that names
         {"sentinel://canary/m", "not of Sentinels"},
         {"redis+cluster://canary/m", "not of Sentinels"},
         {"http+sentinel://canary/m", "scheme is unknown"},
-        {"redis+cluster+sentinel://canary/m", "scheme is unknown"},
+        {"redis+cluster+sentinel://canary/m", "is for a distlock::cluster_connection"},
         {"unix+sentinel:///canary/m", "no host"},
         {"unix+sentinel://canary/m", "no host"},
         {"redis+sentinel://redis+sentinel://canary/m", "two schemes"},

@@ -330,6 +330,7 @@ struct interrupted_server {
 TEST_CASE("a write that ends on another thread while it becomes a read passes the lock to no thread") {
     const bool guarded = GENERATE(true, false);
     interrupted_server server;
+    server.reads = false;
     distlock::shared_mutex m{
         server, "orders", {.renew = false, .release = distlock::confirmed, .local_budget = 1h}};
     std::optional<distlock::scoped_lock<decltype(m)>> guard;

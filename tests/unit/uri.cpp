@@ -159,6 +159,8 @@ TEST_CASE("a URI that is wrong is refused with a message that names the part") {
         {"http://h", "scheme"},
         {"://h", "scheme"},
         {"redis+unix:///r", "scheme"},
+        {"redis+sentinel://h/m", "distlock::sentinel_connection"},
+        {"rediss+Cluster://h", "distlock::cluster_connection"},
         {"redis ://h", "space"},
         // Credentials.
         {"redis://word@h", "redis://:password@host"},

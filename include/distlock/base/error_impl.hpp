@@ -24,8 +24,7 @@ namespace detail {
         case errc::invalid_option:
             return "an option cannot be used; give a value that can be, or leave it out";
         case errc::invalid_uri:
-            return "the URI cannot be used; write redis:// or rediss://, with +sentinel or +cluster for "
-                   "those, or unix://";
+            return "the URI cannot be used; write it like redis://user:password@host:6379/0";
         case errc::wrong_process:
             return "this lock belongs to the parent process; after fork() make connections and locks "
                    "anew";

@@ -37,6 +37,8 @@ namespace distlock {
     const std::chrono::milliseconds recheck = options.recheck;
     if (options.recheck.given() &&
         (recheck < std::chrono::milliseconds{1} || recheck > std::chrono::hours{1})) {
+        if (recheck == std::chrono::milliseconds{0})
+            throw_error(errc::invalid_option, {"recheck is less than 1 ms, give one from 1 ms to 1 h"});
         throw_error(errc::invalid_option, {"recheck is ", recheck.count(), " ms, give one from 1 ms to 1 h"});
     }
     if (options.owner_info.size() > owner_label::max_size) {

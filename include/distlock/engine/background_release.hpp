@@ -55,24 +55,29 @@ class background_release final : public background_task {
                        std::shared_ptr<const any_dialect> dialect)
         : connection_(connection), time_(time), dialect_(std::move(dialect)) {}
 
+    enum class posting {
+        sent,      ///< it was handed to the system
+        not_sent,  ///< it was not, and may be repeated
+        impossible,  ///< the connection cannot post, or the background has no memory or no thread for it, or has `most`
+    };
     /// Preconditions: no other thread posts.
-    /// Effects: sends the release; it is repeated unless it is confirmed in time.
-    /// Returns: whether it was handed to the system; if not, nothing was, and nothing is pending: where the background has no
-    /// memory or no thread for it, or has `most`, nothing is sent.
-    static bool post(const std::shared_ptr<background_release>& mine, background_io& io, const sending& what,
-                     std::size_t most = background_io::most_adopted) noexcept {
-        if (!mine->connection_.can.post) return false;
+    /// Effects: sends the release; it is repeated unless it is confirmed in time. Where it is not sent, nothing is pending.
+    static posting post(const std::shared_ptr<background_release>& mine, background_io& io,
+                        const sending& what, std::size_t most = background_io::most_adopted) noexcept {
+        if (!mine->connection_.can.post) return posting::impossible;
+        auto done = posting::impossible;
         try {
             command cmd = mine->dialect_->release(what.owner);
             if (!mine->expect_answer(mine, io, what, most)) cmd = cmd.with_body();
             cmd.until(what.send_by);
             if (what.stop != nullptr) cmd.until(*what.stop);
-            if (mine->connection_.post(cmd, mine->receipt_)) return true;
+            done = posting::not_sent;
+            if (mine->connection_.post(cmd, mine->receipt_)) return posting::sent;
         } catch (...) {
             // Then the caller must know another way.
         }
         mine->confirm();
-        return false;
+        return done;
     }
 
     /// Effects: releases by `owner` in the background from `at` on. Where there is no memory or no thread for it, or `most` of the

@@ -82,6 +82,7 @@ inline grant run_blocking(any_connection& connection, time_source time, operatio
                           const std::stop_token& stop, remote_status& status, inbox& messages,
                           distlock::detail::function_ref<void(const token&, bool in_doubt)> leave,
                           joint_asker* together = nullptr) {
+    const bool alone = together == nullptr;    // or an answer may speak of another lock
     std::optional<acknowledged_reply> answer;  // until the operation has seen it
     const auto perform = [&](action& what) {
         if (stop.stop_requested()) return event::stopped();
@@ -114,7 +115,7 @@ inline grant run_blocking(any_connection& connection, time_source time, operatio
     for (event last = stop.stop_requested() ? event::stopped() : event::started(time.now());;) {
         action next = op.resume(last);
         answer.reset();  // its memory serves the next one
-        if (next.heard) status.answered(*next.heard, last.now);
+        if (next.heard && alone) status.answered(*next.heard, last.now);
         if (next.leave) {
             leave(next.leave->token, next.leave->in_doubt);
             messages.forget();

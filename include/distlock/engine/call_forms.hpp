@@ -58,7 +58,8 @@ auto try_until(std::chrono::time_point<Other, Duration> deadline, Attempt attemp
     };
     for (;;) {
         auto got = attempt(time_left());
-        if (got.serial != 0 || got.cause != errc{} || time_left().count() <= 0) return got;
+        const bool later = time_left().count() > 0;  // not of what is no number either
+        if (got.serial != 0 || got.cause != errc{} || !later) return got;
     }
 }
 

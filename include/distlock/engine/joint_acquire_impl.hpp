@@ -170,9 +170,11 @@ class taken_members {
     void undo() noexcept {
         while (count_ > 0) all_[--count_]->undo();
     }
-    bool still_valid() const noexcept {
-        return std::all_of(all_.begin(), all_.end(),
-                           [](const auto* one) { return one->now() < one->valid_until(); });
+    /// Returns: null: all are valid still.
+    const joint_member* first_ended() const noexcept {
+        const auto found = std::find_if(all_.begin(), all_.end(),
+                                        [](const auto* one) { return one->now() >= one->valid_until(); });
+        return found == all_.end() ? nullptr : *found;
     }
 
   private:
@@ -203,11 +205,12 @@ lock_core::result acquire_all(std::span<joint_member*> members, clock::time_poin
             taken.add(1);
         }
         // While the last one was waited for, the lease of the first may have run out.
-        if (taken.still_valid()) return last;
+        const auto* const ended = taken.first_ended();
+        if (ended == nullptr) return last;
         taken.undo();
         if (members.front()->now() >= until)
             return {.cause = errc::lease_expired,
-                    .detail = "lock " + distlock::detail::printable(members.front()->name(), 100) +
+                    .detail = "lock " + distlock::detail::printable(ended->name(), 100) +
                               ": its lease ran out while others were waited for, and none is held"};
     }
 }

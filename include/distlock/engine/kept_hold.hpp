@@ -8,6 +8,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -59,7 +61,8 @@ class kept_hold final : public background_task {
 
     /// Returns: whether the background has it; if not, the lease ends it.
     [[gnu::cold]] static bool start(const std::shared_ptr<kept_hold>& mine, background_io& io) noexcept {
-        return io.adopt(mine, mine->next());
+        // Each was an owner's: none must end early for want of a place.
+        return io.adopt(mine, mine->next(), std::numeric_limits<std::size_t>::max());
     }
 
     time_point latest_expiry() noexcept {

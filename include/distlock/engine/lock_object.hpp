@@ -62,7 +62,7 @@ class lock_object final : public lock_core, background_task, deadline {
           observer_(std::move(observer)),
           waits_(manner_of_waiting(io_->connection(), *dialect_)),
           backoff_(contenders()),
-          releaser_(io_, dialect_, options_.release, answer_time()),
+          releaser_(io_, dialect_, answer_time()),
           messages_(io_, dialect_) {
         // A renewal is tried again, and holds up those of other locks.
         if (options_.replicas > 0)
@@ -182,7 +182,7 @@ class lock_object final : public lock_core, background_task, deadline {
         errc cause = {};  // of failed
     };
 
-    // Whether an acquisition was of use to its owner.
+    // Whether an acquisition was of use to its owner. Whoever gives back one that was not waits for no answer.
     enum class usage { used, unused };
 
     // The end of an acquisition for one thread.
@@ -190,6 +190,7 @@ class lock_object final : public lock_core, background_task, deadline {
         waiter_queue::waiter* next = nullptr;        // that it was passed on to
         std::optional<ended_acquisition> last = {};  // to be released
         std::optional<release_outcome> kept = {};    // until hold_at_least is over
+        usage how = usage::used;                     // of `last`
     };
 
     // A renewal that is on its way.
@@ -288,7 +289,7 @@ class lock_object final : public lock_core, background_task, deadline {
 
     [[gnu::cold]] void give_back(const grant& got, const std::stop_token& stop) noexcept;
 
-    result not_granted(const grant& got) DISTLOCK_EXCLUDES(mutex_);
+    result not_granted(const grant& got, const manner& how) DISTLOCK_EXCLUDES(mutex_);
 
     release_outcome end_mine(usage how) noexcept DISTLOCK_EXCLUDES(mutex_);
     release_outcome end_of(std::uint64_t serial, usage how) noexcept DISTLOCK_EXCLUDES(mutex_);

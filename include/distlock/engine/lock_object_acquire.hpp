@@ -187,7 +187,7 @@ inline lock_object::result lock_object::acquire_remotely(const acquire_limits& l
             got = ask(limits, stop);
         }
         if (got.what == kind::granted) return hold(got, how.guarded, stop);
-        return not_granted(got);
+        return not_granted(got, how);
     } catch (...) {
         const distlock::detail::annotated_lock guard(mutex_);
         end_remote();
@@ -255,7 +255,7 @@ inline lock_object::result lock_object::begin_hold(const grant& got, bool guarde
     messages_.forget();
 }
 
-inline lock_object::result lock_object::not_granted(const grant& got) {
+inline lock_object::result lock_object::not_granted(const grant& got, const manner& how) {
     const auto cause = got.what == grant::kind::failed ? got.cause : errc{};
     // Made while this thread is the remote one: where there is no memory for it, the next one's turn comes once.
     result told = cause != errc{} ? failed(cause, got.trouble) : result{.without_ttl = got.without_ttl};
@@ -263,7 +263,8 @@ inline lock_object::result lock_object::not_granted(const grant& got) {
     {
         const distlock::detail::annotated_lock guard(mutex_);
         backoff_.on_attempt(got.contended, got.came);
-        if (cause != errc{} && cause != errc::cancelled) {
+        // What several locks at once are told may be of another one, or of their time.
+        if (cause != errc{} && cause != errc::cancelled && how.together == nullptr) {
             ++failures_;
             last_failure_ = cause;
         }

@@ -70,7 +70,7 @@ inline lock_object::parting lock_object::part(usage how) noexcept {
         mine.notify_loss(io_->callbacks(), now);
         return {nullptr, {}, keep(mine, now)};
     }
-    return {nullptr, ended(threads_.release(), now)};
+    return {nullptr, ended(threads_.release(), now), {}, how};
 }
 
 [[gnu::cold]] inline release_outcome lock_object::keep(const acquisition& one, time_point now) noexcept {
@@ -106,7 +106,8 @@ inline release_outcome lock_object::complete(const parting& p) noexcept {
         return release_outcome::released;
     }
     if (!p.last && !p.kept) return release_outcome::not_held;
-    const auto done = p.last ? releaser_.release(*p.last) : *p.kept;
+    const auto mode = p.how == usage::used ? options_.release : release_mode::posted;
+    const auto done = p.last ? releaser_.release(*p.last, mode) : *p.kept;
     messages_.forget();
     const auto now = time_.now();
     if (p.last) status_.answered(done == release_outcome::unreachable ? errc::no_reply : errc{}, now);

@@ -1,7 +1,7 @@
 // What one lock object has released: posted or confirmed, and in the background where it must be.
 //
 //   class releaser {
-//     release_outcome release(const ended_acquisition&) noexcept;                 // what a thread held
+//     release_outcome release(const ended_acquisition&, release_mode) noexcept;   // what a thread held
 //     release_outcome confirm(token, valid_until, latest_expiry, stop) noexcept;   // by the calling thread
 //     void leave(const token&, certainty, stop) noexcept;              // of an attempt that gave up
 //     void repeat(const token&, certainty, latest_expiry) noexcept;    // in the background
@@ -50,19 +50,23 @@ class releaser {
   public:
     /// `answer_time`: how long an answer may be on its way.
     [[gnu::cold]] releaser(std::shared_ptr<background_io> io, std::shared_ptr<const any_dialect> dialect,
-                           release_mode mode, std::chrono::milliseconds answer_time)
+                           std::chrono::milliseconds answer_time)
         : io_(std::move(io)),
           dialect_(std::move(dialect)),
           answer_time_(answer_time),
-          mode_(mode),
           posted_(in_background()) {}
 
-    release_outcome release(const ended_acquisition& last) noexcept {
-        const bool posts = mode_ == release_mode::posted && io_->time().now() < last.valid_until;
+    /// Effects: posted, while the acquisition is valid, it waits for next to nothing: what cannot be sent at once the background
+    /// repeats.
+    release_outcome release(const ended_acquisition& last, release_mode mode) noexcept {
+        using posting = background_release::posting;
+        const auto now = io_->time().now();
         const engine::release how(certainty::granted, last.latest_expiry);
-        const bool posted = posts && post({last.owner, how, answer_time_});
-        const auto done =
-            posted ? release_outcome::posted : confirm(last.owner, last.valid_until, last.latest_expiry);
+        const auto posted = mode == release_mode::posted && now < last.valid_until
+                                ? post({last.owner, how, answer_time_, now + shortly})
+                                : posting::impossible;
+        auto done = posted == posting::sent ? release_outcome::posted : release_outcome::unreachable;
+        if (posted == posting::impossible) done = confirm(last.owner, last.valid_until, last.latest_expiry);
         if (last.sure == certainty::in_doubt)
             repeat(last.owner, certainty::in_doubt, late_until(io_->time().now()), answer_time_);
         return done;
@@ -82,7 +86,6 @@ class releaser {
     /// Effects: what the server has under a token that nobody uses any more, or may still get, is released. Waits for next to
     /// nothing, and for nothing at all once `stop` was requested.
     [[gnu::cold]] void leave(const token& owner, certainty sure, const std::stop_token& stop) noexcept {
-        constexpr std::chrono::milliseconds shortly{30};
         const auto now = io_->time().now();
         const bool stopped = stop.stop_requested();
         const auto send_by = stopped ? now : now + shortly;
@@ -93,8 +96,8 @@ class releaser {
         const engine::release how(sure, until);
         try {
             auto mine = in_background();
-            if (!background_release::post(mine, *io_, {owner, how, answer_time_, send_by, waited_for},
-                                          most_left)) {
+            if (background_release::post(mine, *io_, {owner, how, answer_time_, send_by, waited_for},
+                                         most_left) != background_release::posting::sent) {
                 // A key that was found and deleted says that nothing of ours is left. But of two requests in doubt the other one
                 // may still be on its way.
                 const bool gone = !stopped && release_by(owner, send_by, stop) == release_outcome::released;
@@ -162,21 +165,27 @@ class releaser {
         std::shared_ptr<background_release> what;
     };
 
+    static constexpr std::chrono::milliseconds shortly{30};
+
     // Tokens in doubt must not take the places of keys that are known to be there.
     static constexpr std::size_t most_left = background_io::most_adopted / 4;
 
-    // Returns: whether it was handed to the system.
-    bool post(const background_release::sending& what) noexcept {
-        if (!shares_ || posted_->pending().empty()) return background_release::post(posted_, *io_, what);
-        std::shared_ptr<background_release> another;
-        try {
-            another = in_background();
-        } catch (...) {
-            return false;  // no memory
+    // Effects: what is not sent is repeated in the background.
+    background_release::posting post(const background_release::sending& what) noexcept {
+        using posting = background_release::posting;
+        auto mine = posted_;
+        if (shares_ && !posted_->pending().empty()) {
+            try {
+                mine = in_background();
+            } catch (...) {
+                return posting::impossible;  // no memory
+            }
         }
-        if (!background_release::post(another, *io_, what)) return false;
-        keep(kind::posted, std::move(another));
-        return true;
+        const auto done = background_release::post(mine, *io_, what);
+        if (done == posting::not_sent)
+            background_release::repeat(mine, *io_, what.owner, what.how, io_->time().now());
+        if (done != posting::impossible && mine != posted_) keep(kind::posted, std::move(mine));
+        return done;
     }
 
     // Returns: one that is pending, beside posted_; null: there is none.
@@ -234,7 +243,6 @@ class releaser {
     const std::shared_ptr<background_io> io_;
     const std::shared_ptr<const any_dialect> dialect_;
     const std::chrono::milliseconds answer_time_;
-    const release_mode mode_;
     const bool shares_ = dialect_->is_shared();
     const std::shared_ptr<background_release> posted_;  // a posted release
     distlock::detail::annotated_mutex lock_;

@@ -85,7 +85,11 @@ class handshake {
         if (!answer.answered()) return reply::not_sent(answer.cause(), concat({step, ": ", answer.text()}));
         if (!answer.is(reply_kind::error)) return reply::not_sent(errc::protocol_error, step);
         // Without the server's text: what it refuses it repeats, and this may be the answer to an AUTH.
-        return reply::not_sent(classify_error(answer.text()).cause, concat({step, " was refused"}));
+        return reply::not_sent(
+            classify_error(answer.text()).cause,
+            concat(
+                {step, " was refused",
+                 std::string_view(step) == "SELECT" ? "; has the server a database of that number?" : ""}));
     }
 
     // ["master", ...], or another role. A service that hides it refuses the command.

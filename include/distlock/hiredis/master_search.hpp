@@ -127,14 +127,15 @@ class master_search {
 
     /// Effects: as find(), for the thread that reads messages, which must stay interruptible: it does not wait for another caller
     /// who asks.
-    /// Returns: null where another caller asks, too.
+    /// Returns: null where another caller asks, or `stop_fd` can be read, too.
     master find_alone(clock::time_point until, int stop_fd) {
         {
             const annotated_lock guard(lock_);
             if (schedule_.running()) return nullptr;
             if (!begin_to_ask(until)) return current_;
         }
-        return ask(until, stop_fd);
+        const master there = ask(until, stop_fd);
+        return stopped(stop_fd) ? nullptr : there;
     }
 
     /// Effects: looks for signs, and asks the Sentinels whether the master that is known is still the one, if that is due.

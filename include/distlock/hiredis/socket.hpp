@@ -72,6 +72,11 @@ class stream_socket {
             // An address that swallows packets must leave the next one its share of the time.
             const auto now = clock::now();
             stream_socket made = connect_to(address, now + time_left(deadline) / left--, stop_fd, failure);
+            if (made && made.is_its_own_peer()) {
+                made.abort();
+                made = {};
+                failure = describe(ECONNREFUSED);
+            }
             if (made) {
                 made.tune_tcp();
                 return made;
@@ -206,6 +211,15 @@ class stream_socket {
         }
         failure = "connecting took too long";
         return {};
+    }
+
+    // Where nobody listens on a port that the system gives to clients, a client may be given it, and reach itself.
+    bool is_its_own_peer() const noexcept {
+        sockaddr_storage mine{}, theirs{};
+        socklen_t mine_size = sizeof mine, theirs_size = sizeof theirs;
+        return ::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&mine), &mine_size) == 0 &&
+               ::getpeername(fd_.get(), reinterpret_cast<sockaddr*>(&theirs), &theirs_size) == 0 &&
+               mine_size == theirs_size && std::memcmp(&mine, &theirs, mine_size) == 0;
     }
 
     static std::string describe(int error) {

@@ -93,6 +93,7 @@ class subscriber final : public message_reader {
             if (connected(until)) converse(until);
             if (const auto now = clock::now(); now >= upkeep_at_) {
                 upkeep_at_ = now + connection_.keep_up_every();
+                stop_listening();  // what that asks of this thread must not interrupt its next connect
                 connection_.keep_up();
             }
         } catch (...) {
@@ -169,6 +170,11 @@ class subscriber final : public message_reader {
         wake_.reset();
         if (current_) reconnect();
         return false;
+    }
+
+    void stop_listening() noexcept {
+        const annotated_lock guard(lock_);
+        listening_ = false;
     }
 
     [[gnu::cold]] bool begins_anew() {

@@ -57,11 +57,13 @@ class switch_watch {
         bool changed = false;
         const auto over = [&](const sentinel_line& one) noexcept {
             try {
-                while (const auto said = one.on->listen(clock::time_point{}, -1)) {
+                for (int heard = 0; heard < most_at_once; ++heard) {
+                    const auto said = one.on->listen(clock::time_point{}, -1);
+                    if (!said) return false;
                     if (!said->answered()) return true;
                     if (is_about_ours(*said)) changed = true;
                 }
-                return false;
+                return changed = true;  // one that never stops is not heard any more
             } catch (const std::exception&) {
                 return changed = true;
             }
@@ -72,6 +74,7 @@ class switch_watch {
 
   private:
     static constexpr std::string_view event = "+switch-master";
+    static constexpr int most_at_once = 256;
 
     // ["message", "+switch-master", "name 10.0.0.1 6379 10.0.0.2 6379"]
     bool is_about_ours(const reply& said) const noexcept {

@@ -29,6 +29,11 @@ namespace detail {
         if (equals_ignoring_case(name, known)) return uri_scheme::tls;
     }
     if (equals_ignoring_case(name, "unix")) return uri_scheme::unix_socket;
+    for (const std::string_view known : {"+sentinel", "+cluster"}) {
+        if (name.size() > known.size() &&
+            equals_ignoring_case(name.substr(name.size() - known.size()), known))
+            refuse_uri({"a URI with ", known, ":// is for a distlock::", known.substr(1), "_connection"});
+    }
     refuse_uri(
         "the scheme is unknown; take redis://, rediss:// (TLS), valkey://, valkeys:// (TLS) or unix://");
 }

@@ -69,7 +69,7 @@ inline std::string_view joint_text() noexcept {
                             permit_leave.text(), joint_body});
     return all;
 }
-inline constexpr script joint_enter{joint_text, "4db88228f51f9eb3b72fb0fe8d31ef420c698dcf"sv};
+inline constexpr script joint_enter{joint_text, "cedbdf56108e72de4f440f1fe5dcf9087465a563"sv};
 
 /// A view of the commands' arguments, which outlive it.
 class joint_try {

@@ -19,7 +19,7 @@ enum class release_outcome {
     posted,         ///< on its way to the server, or kept for hold_at_least; the background sees to it
     expired,        ///< the lease had run out: nothing was there to release
     taken,          ///< the lease had run out and somebody else holds the lock: left alone
-    unreachable,    ///< no server answered
+    unreachable,    ///< no server answered, or could be sent to at once; the background goes on
     refused,        ///< the server answered that it will not
     not_held,       ///< unlock() without owning: nothing was sent
     wrong_process,  ///< unlock() in a child after fork(): nothing was sent

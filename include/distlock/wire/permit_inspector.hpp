@@ -50,16 +50,17 @@ inline constexpr std::string_view permit_force_release_contract =
 -- Returns 1: taken from all that had one. 0: nobody had one.
 )"sv;
 inline constexpr std::string_view permit_force_release_body =
-    R"(count()
+    R"(life = 90000
+count()
 local had = used
-local life = math.min(math.max(redis.call('pttl', KEYS[1]), 1000), 86400000)
+local told_for = math.min(math.max(redis.call('pttl', KEYS[1]), 1000), 86400000)
 local tokens = redis.call('zrange', KEYS[1], '0', '1899') -- in an answer of less than 64 KiB
 redis.call('del', KEYS[1]) -- first: needs no memory
-if tokens[1] then redis.call('set', KEYS[4], table.concat(tokens, ' '), 'PX', life) end
+if tokens[1] then redis.call('set', KEYS[4], table.concat(tokens, ' '), 'PX', told_for) end
 if limit then redis.call('del', KEYS[3]) end
 used, changed, known_limit = 0, true, nil
 if limit then pass(head()) end
-settle(90000)
+settle()
 return had > 0 and 1 or 0)"sv;
 inline std::string_view permit_force_release() noexcept {
     return joined<permit_force_release_contract, handoff_functions, permit_refuse_other_sets,

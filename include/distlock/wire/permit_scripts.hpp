@@ -31,6 +31,7 @@ end
 )"sv;
 inline constexpr std::string_view permit_functions =
     R"(local limit, used, time, changed, soonest, latest
+local life -- of what was counted, in ms
 local known_limit, known_used
 local function whole(number) return string.format('%.0f', number) end
 local function now()
@@ -88,6 +89,7 @@ local function count(removed)
 end
 local function count_out()
   redis.call('hset', KEYS[3], 'limit', limit, 'used', used)
+  if not known_limit then redis.call('pexpire', KEYS[3], whole(life)) end
   known_limit, known_used = limit, used
 end
 local function give(who, ttl)
@@ -98,14 +100,14 @@ local function give(who, ttl)
   redis.call('zadd', KEYS[1], whole(ends), who.token)
   soonest, latest = math.min(soonest or ends, ends), math.max(latest or ends, ends)
 end
--- What was counted is kept as long as anybody has a permit, or so many ms.
-local function settle(life)
+-- What was counted is kept as long as anybody has a permit.
+local function settle()
   if not changed then return end
   if limit and (limit ~= known_limit or used ~= known_used) then count_out() end
   local left = redis.call('pttl', KEYS[1])
   if latest and left < latest - now() then
     left = latest - now()
-    redis.call('pexpireat', KEYS[1], whole(latest))
+    redis.call('pexpire', KEYS[1], whole(left))
   end
   redis.call('pexpire', KEYS[3], whole(math.max(life, left)))
 end
@@ -135,7 +137,8 @@ inline constexpr std::string_view permit_enter_contract =
 -- there are more permits, or fewer, than the asker says.
 )"sv;
 inline constexpr std::string_view permit_enter_granted =
-    R"(local ticket, mode, life = ARGV[1] .. ARGV[2], ARGV[3], tonumber(ARGV[4])
+    R"(local ticket, mode = ARGV[1] .. ARGV[2], ARGV[3]
+life = tonumber(ARGV[4])
 local written = false
 count()
 -- Waiters and owners have their tickets and permits by the limit there was.
@@ -145,7 +148,8 @@ if mismatch and (redis.call('zscore', KEYS[2], ticket) or redis.call('zscore', K
 end
 if mismatch then
   local left = redis.call('pttl', KEYS[3]) -- by asking again and again nobody keeps it
-  settle(left > 0 and left or life)
+  if left > 0 then life = left end
+  settle()
   return redis.error_reply('LIMITMISMATCH it has ' .. whole(limit) .. ' permits, not ' .. ARGV[5])
 end
 local fresh = not limit
@@ -159,7 +163,7 @@ if ends or used < limit then
     local left = math.max(ends - now(), ttl)
     latest, changed = now() + left, true
     redis.call('zadd', KEYS[1], whole(latest), me.token)
-    settle(life)
+    settle()
     return {1, '', left}
   end
   local first = pass(head(), ticket)
@@ -169,12 +173,12 @@ if ends or used < limit then
       redis.call('zrem', KEYS[2], ticket)
       pass(head())
     end
-    settle(life)
+    settle()
     return {1, '', ttl}
   end
 end
 changed = changed or fresh
-settle(life)
+settle()
 written = changed
 )"sv;
 inline constexpr std::string_view permit_enter_taken =
@@ -183,10 +187,10 @@ inline constexpr std::string_view permit_enter_taken =
 end
 if mode == 'last' then
   pass(head())
-  settle(life)
+  settle()
 end
 return {0, soonest and math.max(soonest - now(), 0) or 0, tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "d96bdee81b3e73a46ffc25243427b72a94cd2177"sv;
+inline constexpr std::string_view permit_enter_sha1 = "fb095121687f5ebef8078377aead9735c8e5f1ce"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, permit_refuse_other_sets, permit_functions,
            permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued, permit_enter_taken>,
@@ -201,14 +205,15 @@ inline constexpr std::string_view permit_leave_body =
 local had = redis.call('zrem', KEYS[1], ARGV[1])
 -- An owner of permits has no ticket any more.
 if had == 0 and first[1] and redis.call('zrem', KEYS[2], ARGV[1] .. ARGV[2]) == 1 then first = head() end
+life = tonumber(ARGV[3])
 count(had == 1 and ARGV[1])
 changed = changed or had == 1
 if limit and not first.err then pass(first) end
-settle(tonumber(ARGV[3]))
+settle()
 return had)"sv;
 inline constexpr script permit_leave{joined<permit_leave_contract, handoff_functions,
                                             permit_refuse_other_sets, permit_functions, permit_leave_body>,
-                                     "91155e50c01df50e689c9b307ab1fd6f21c35820"sv};
+                                     "cc99c2356b522cd29878394a394961ee5b5d6c75"sv};
 
 // The end only moves on.
 inline constexpr script permit_renew{
@@ -222,10 +227,10 @@ redis.call('pexpire', KEYS[1], math.max(redis.call('pttl', KEYS[1]), ARGV[2])) -
 if tonumber(ends) <= now then return 0 end
 redis.call('zadd', KEYS[1], 'XX', string.format('%.0f', math.max(ends, now + ARGV[2])), ARGV[1])
 local last = redis.call('zrange', KEYS[1], '-1', '-1', 'withscores')[2]
-redis.call('pexpireat', KEYS[1], last)
+redis.call('pexpire', KEYS[1], string.format('%.0f', last - now))
 redis.call('pexpire', KEYS[2], math.max(redis.call('pttl', KEYS[2]), ARGV[2]))
 return 1)"sv,
-    "df2f58b7f0aa45763eef0053f935c1fdafa6c4a3"sv};
+    "03563f3335d6d4b3851abf5b5ef02d94df206794"sv};
 
 // For operators. Who waits for more than there are now is told so when it looks.
 inline constexpr std::string_view permit_resize_contract =
@@ -233,14 +238,15 @@ inline constexpr std::string_view permit_resize_contract =
 -- Returns how many permits are out.
 )"sv;
 inline constexpr std::string_view permit_resize_body =
-    R"(count()
+    R"(life = tonumber(ARGV[2])
+count()
 limit, changed = tonumber(ARGV[1]), true
 redis.call('hset', KEYS[3], 'limit', ARGV[1])
 pass(head())
-settle(tonumber(ARGV[2]))
+settle()
 return used)"sv;
 inline constexpr script permit_resize{joined<permit_resize_contract, handoff_functions,
                                              permit_refuse_other_sets, permit_functions, permit_resize_body>,
-                                      "cc81f18bf13ae60f1eb75c3d9ea68c8110047888"sv};
+                                      "6e2d9b5b8486e0a5fa626617fbd00353eb4b30ee"sv};
 
 }  // namespace distlock::detail

@@ -42,6 +42,9 @@ class shared_queue {
     // A name that can have no keys beside it is refused.
     static constexpr bool hands_over() noexcept { return true; }
 
+    /// Readers are told the last writer's, also where its process has died and told nobody.
+    static constexpr bool allows_local_fences() noexcept { return false; }
+
     command look(const token& owner) const { return enter(owner, enter_mode::try_once); }
     command enter(const token& owner, enter_mode mode) const {
         const argument_list keys{name(), keys_.queue, keys_.fence, keys_.owner, readers_};
@@ -50,20 +53,16 @@ class shared_queue {
         return {shared_enter, keys.all(), arguments.all()};
     }
     command release(const token& owner) const {
-        if (keys_.fence_life.empty() || owner.fence().empty())
-            return {shared_leave,
-                    {name(), keys_.queue, keys_.fence, keys_.owner, readers_},
-                    {owner.view(), keys_.needs}};
         return {shared_leave,
                 {name(), keys_.queue, keys_.fence, keys_.owner, readers_},
-                {owner.view(), keys_.needs, owner.fence(), keys_.fence_life}};
+                {owner.view(), keys_.needs}};
     }
 
     /// A writer becomes a reader, or the only reader the writer.
     command exchange(const token& owner, const token& from) const {
         return {shared_exchange,
                 {name(), keys_.queue, keys_.fence, keys_.owner, readers_},
-                {owner.view(), keys_.needs, from.fence(), keys_.fence_life, from.view()}};
+                {owner.view(), keys_.needs, from.view()}};
     }
 
     acquire_outcome read_look(const reply& r) const { return read_enter(r); }
@@ -148,8 +147,6 @@ class shared_handoff final : public detail::shared_queue {
     }
 
     static constexpr bool acquire_is_script() noexcept { return true; }
-    /// The fence that readers are told is the last writer's.
-    static constexpr bool allows_local_fences() noexcept { return false; }
     static constexpr bool is_shared() noexcept { return true; }
 
     command acquire(const token& owner) const { return look(owner); }

@@ -72,15 +72,17 @@ local function last_fence(call, life)
   return new_fence(call, life)
 end
 local function let_in(reader, ttl, holder)
-  if lone or holder ~= mark then
-    -- Should what follows be refused, a reader that was alone is one as long as it may be.
-    redis.call('set', KEYS[1], mark, 'PX', lone and whole(math.max(ttl, soonest - now())) or ttl)
+  if lone then
+    if redis.call('exists', KEYS[5]) == 1 then redis.call('del', KEYS[5]) end
+    -- First: where that is refused, the reader that was alone reads on.
+    redis.call('zadd', KEYS[5], whole(soonest), lone)
+    redis.call('set', KEYS[1], mark, 'PX', whole(math.max(ttl, soonest - now())))
+    redis.call('del', KEYS[4])
+    lone, latest = nil, soonest
+  elseif holder ~= mark then
+    redis.call('set', KEYS[1], mark, 'PX', ttl)
     redis.call('del', KEYS[4], KEYS[5])
     latest = 0
-  end
-  if lone then
-    redis.call('zadd', KEYS[5], whole(soonest), lone)
-    lone, latest = nil, soonest
   end
   local ends = now() + ttl
   redis.call('zadd', KEYS[5], whole(ends), reader.token)
@@ -91,9 +93,9 @@ local function settle(holder)
   if not holder then
     redis.call('del', KEYS[1], KEYS[4], KEYS[5])
   elseif holder == mark and changed then
-    local last = latest and whole(latest) or redis.call('zrange', KEYS[5], '-1', '-1', 'withscores')[2]
-    redis.call('pexpireat', KEYS[1], last)
-    redis.call('pexpireat', KEYS[5], last)
+    local left = (latest or redis.call('zrange', KEYS[5], '-1', '-1', 'withscores')[2]) - now()
+    redis.call('pexpire', KEYS[1], whole(left))
+    redis.call('pexpire', KEYS[5], whole(left))
   end
 end
 -- Hands the lock to who is first and hears of it, from the head on and before the asker: to one writer where nobody has the lock,
@@ -213,7 +215,7 @@ inline constexpr std::string_view shared_enter_taken =
 end
 local left = holder == mark and math.max(soonest - now(), 0) or redis.call('pttl', KEYS[1])
 return {0, left, tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view shared_enter_sha1 = "2dc3172dd0e89e837efe008f46cbf13729dc5c5f"sv;
+inline constexpr std::string_view shared_enter_sha1 = "4e08c06ccbe43a180de8a495ad91645eed25333c"sv;
 inline constexpr script shared_enter{
     joined<shared_enter_contract, shared_enter_unqueued, handoff_functions, shared_functions,
            shared_enter_granted, handoff_refuse_as_replica, handoff_enter_queued, shared_enter_taken>,
@@ -221,8 +223,7 @@ inline constexpr script shared_enter{
 
 // The usual releases, before the functions that they do not need.
 inline constexpr std::string_view shared_leave_unqueued =
-    R"(-- KEYS: lock, queue, fence, owner, readers. ARGV: token, what it needs (a ticket without its token), the largest fence that was
--- used since, its life in ms.
+    R"(-- KEYS: lock, queue, fence, owner, readers. ARGV: token, what it needs (a ticket without its token).
 -- The ticket is removed in any case. Returns 1: free, or handed over. 0: nothing there. -1: somebody else's, left alone.
 local holder = redis.pcall('get', KEYS[1])
 local left = holder == 'distlock:readers ' .. ARGV[1]
@@ -234,8 +235,10 @@ elseif holder == 'distlock:readers' and redis.call('zrem', KEYS[5], ARGV[1]) == 
   if redis.call('exists', KEYS[2]) == 0 then
     local last = redis.call('zrange', KEYS[5], '-1', '-1', 'withscores')[2]
     if last then
-      redis.call('pexpireat', KEYS[1], last)
-      redis.call('pexpireat', KEYS[5], last)
+      local time = redis.call('time')
+      last = string.format('%.0f', last - time[1] * 1000 - math.floor(time[2] / 1000))
+      redis.call('pexpire', KEYS[1], last)
+      redis.call('pexpire', KEYS[5], last)
     else
       redis.call('del', KEYS[1])
     end
@@ -243,7 +246,7 @@ elseif holder == 'distlock:readers' and redis.call('zrem', KEYS[5], ARGV[1]) == 
   end
 end
 local first = redis.pcall('zrange', KEYS[2], '0', '0', 'withscores')
-if not first[1] and holder == ARGV[1] and not ARGV[3] then -- what is of another type is no queue
+if not first[1] and holder == ARGV[1] then -- what is of another type is no queue
   redis.call('del', KEYS[1], KEYS[4])
   return 1
 end
@@ -259,21 +262,21 @@ settle((pass(first, nil, holder)))
 return left and 1 or holder and -1 or 0)"sv;
 inline constexpr script shared_leave{
     joined<shared_leave_unqueued, handoff_functions, shared_functions, handoff_refuse_as_replica,
-           handoff_leave_body, handoff_keep_fence, shared_leave_rest>,
-    "0512053a584ec8cf82851b512e67f20fce12313c"sv};
+           handoff_leave_body, shared_leave_rest>,
+    "3c9d6766cf0204c5cb0025321725d5e97420d6a8"sv};
 
 // Those who read under the lock or wait for it see one step: nobody is let in between. A reader that becomes the writer goes before
 // writers that wait: it could not let them in first without reading what they wrote.
 inline constexpr std::string_view shared_exchange_contract =
-    R"(-- KEYS: lock, queue, fence, owner, readers. ARGV: token, what it needs (a ticket without its token), the largest fence that was
--- used since or '', its life in ms, the token that has the lock now.
+    R"(-- KEYS: lock, queue, fence, owner, readers. ARGV: token, what it needs (a ticket without its token), the token that has the lock
+-- now.
 -- Answers as enter. Nothing changes when that token has not the lock, or is not the only reader.
 )"sv;
 inline constexpr std::string_view shared_exchange_body =
     R"(local me, holder = read_any(ARGV[1] .. ARGV[2]), still_held(redis.call('get', KEYS[1]))
 local has = me.reads and holder == mark and end_of(me.token) or holder == me.token
-local alone = holder == mark and end_of(ARGV[5]) and (lone or redis.call('zcard', KEYS[5]) == 1)
-if not has and holder ~= ARGV[5] and (me.reads or not alone) then
+local alone = holder == mark and end_of(ARGV[3]) and (lone or redis.call('zcard', KEYS[5]) == 1)
+if not has and holder ~= ARGV[3] and (me.reads or not alone) then
   if not holder then redis.call('del', KEYS[1]) end -- no replica does
   return holder and refuse_as_replica() or {0, redis.call('pttl', KEYS[1]), 0, 0, 0}
 end
@@ -293,8 +296,8 @@ end
 return {1, fence, me.lease})"sv;
 inline constexpr script shared_exchange{
     joined<shared_exchange_contract, handoff_functions, shared_functions, handoff_refuse_as_replica,
-           shared_exchange_body, handoff_keep_fence, shared_exchange_rest>,
-    "2a3b0ce7c6b6e394fbeca749b8677b833ee1a8a7"sv};
+           shared_exchange_body, shared_exchange_rest>,
+    "395cc3ec58babe3f3ea2c5eb3a02b2e76ad49bd2"sv};
 
 // Of a reader. The end only moves on.
 inline constexpr script shared_renew{
@@ -319,11 +322,11 @@ if not ends or tonumber(ends) <= now then
 end
 redis.call('pexpire', KEYS[1], math.max(redis.call('pttl', KEYS[1]), ARGV[2])) -- first: needs no memory
 redis.call('zadd', KEYS[2], 'XX', string.format('%.0f', math.max(ends, now + ARGV[2])), ARGV[1])
-local last = redis.call('zrange', KEYS[2], '-1', '-1', 'withscores')
-redis.call('pexpireat', KEYS[1], last[2])
-redis.call('pexpireat', KEYS[2], last[2])
+local left = string.format('%.0f', redis.call('zrange', KEYS[2], '-1', '-1', 'withscores')[2] - now)
+redis.call('pexpire', KEYS[1], left)
+redis.call('pexpire', KEYS[2], left)
 return 1)"sv,
-    "cac148bad744544e9e65494692325ed62f2c3c23"sv};
+    "6dba6089a6f3a75dee93a4e36f3d4ec00ae09c6b"sv};
 
 // Needs neither memory nor the queue: waiters find the lock by looking.
 inline constexpr script shared_leave_minimal{

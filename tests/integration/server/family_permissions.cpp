@@ -29,9 +29,10 @@ namespace {
 words added_for(const std::string& kind) {
     std::ifstream text(std::filesystem::path(__FILE__).parent_path() / "../../../.github/SECURITY.md");
     std::string line;
-    while (std::getline(text, line) && !line.starts_with("| `" + kind + "` | the same and `")) {}
+    while (std::getline(text, line) &&
+           !line.starts_with("| `" + kind + "` | those of the line above and `")) {}
     REQUIRE_FALSE(line.empty());
-    const auto from = line.find("the same and `") + 14;
+    const auto from = line.find("and `") + 5;
     std::istringstream parts(line.substr(from, line.find('`', from) - from));
     words all;
     for (std::string one; parts >> one;) all.push_back("+" + one);
@@ -154,7 +155,7 @@ TEST_CASE("who may not write all of a semaphore takes nothing from those who may
 // Its lock ended with the lease of the one that was refused, and a writer came in beside it.
 TEST_CASE("who may not write all of a shared lock ends no other reader's lock") {
     place here(added_for("shared_mutex"));
-    here.server.command({"ACL", "SETUSER", "worker", "-pexpireat"});
+    here.server.command({"ACL", "SETUSER", "worker", "-zadd"});
     hiredis_connection bad(here.uri());
     hiredis_connection good(here.server.uri());
     distlock::shared_mutex reads{good, "orders:1"};

@@ -690,7 +690,34 @@ TEST_CASE("the Sentinels are asked when the master ends the one socket there is,
     CHECK(master.accepted() == 1);
 }
 
-// It subscribed at the old one once more, since it had asked a moment ago, and stayed there.
+// Every call waited for the thread that listened to it.
+TEST_CASE("a Sentinel that talks without end keeps no call from its master") {
+    const fake_server endless([](fake_server::peer& p) {
+        while (const auto cmd = p.next_command()) {
+            if (cmd->at(0) != "SUBSCRIBE") {
+                const auto port = std::to_string(a_server().port());
+                const std::string named =
+                    "*2\r\n$9\r\n127.0.0.1\r\n$" + std::to_string(port.size()) + "\r\n" + port + "\r\n";
+                const bool names = cmd->size() > 1 && cmd->at(1) == "GET-MASTER-ADDR-BY-NAME";
+                if (!p.send(names ? named : "-ERR x\r\n")) return;
+                continue;
+            }
+            std::string much;
+            for (int i = 0; i < 1000; ++i)
+                much += "*3\r\n$7\r\nmessage\r\n$14\r\n+switch-master\r\n$1\r\nx\r\n";
+            while (p.send(much)) continue;
+        }
+    });
+    sentinel_connection c(sentinel_uri_of({endless.port()}));
+    REQUIRE(ping(c).is_status("PONG"));
+    for (int i = 0; i < 5; ++i) {
+        let_them_be_asked_again();
+        CHECK(time_of([&] { CHECK(ping(c).is_status("PONG")); }) < 2s);
+    }
+}
+
+// It subscribed at the old one once more, since it had asked a moment ago, and stayed there; or again and again, since what it asked
+// of itself interrupted it.
 TEST_CASE("who only waits for messages waits at the new master when a Sentinel says that it changed") {
     const auto publishes = [](fake_server::peer& p) {
         while (const auto cmd = p.next_command()) {
@@ -723,6 +750,7 @@ TEST_CASE("who only waits for messages waits at the new master when a Sentinel s
     const auto subscribed = distlock::clock::now();
     REQUIRE(eventually([&] { return distlock::clock::now() - subscribed > 100ms; }));
     CHECK(next.commands("SUBSCRIBE") == 1);
+    CHECK(old.commands("SUBSCRIBE") == 1);
 }
 
 TEST_CASE("a master goes on at its own speed though all Sentinels have fallen silent") {
