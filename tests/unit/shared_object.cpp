@@ -281,6 +281,33 @@ TEST_CASE("a renewal while its writer becomes a reader is no loss, and no risk")
     CHECK(m.unlock_shared() == release_outcome::released);
 }
 
+TEST_CASE("a reader that was refused as the writer is told of a loss as before") {
+    manual_clock::reset();
+    struct losing_server {
+        reply execute(const command& cmd) {
+            if (cmd.argv()[1] == distlock::detail::shared_exchange.sha1()) return taken();
+            if (cmd.argv()[1] == distlock::detail::shared_renew.sha1()) return reply::integer(0);
+            return granted("", 30'000);
+        }
+    };
+    struct observing final : distlock::lease_observer {
+        void lost(const std::string&, distlock::loss_reason) override { ++losses; }
+        std::atomic<int> losses{0};
+    };
+    losing_server server;
+    const auto seen = std::make_shared<observing>();
+    distlock::shared_mutex<losing_server, manual_clock> m{server, "orders", {.lease = 30s}, seen};
+    const auto began = manual_clock::now();
+    m.lock_shared();
+    CHECK_FALSE(m.try_upgrade());
+    CHECK(eventually([&] {
+        manual_clock::advance(10ms);
+        return seen->losses == 1;
+    }));
+    CHECK(manual_clock::now() < began + 30s);
+    m.unlock_shared();
+}
+
 // Its thread did not see the lock that another one handed to it, nor could it unlock that.
 TEST_CASE("a writer that loses its lock while it becomes a reader owes no unlock") {
     manual_clock::reset();

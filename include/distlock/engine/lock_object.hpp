@@ -128,7 +128,6 @@ class lock_object final : public lock_core, background_task, deadline {
     }
     [[gnu::cold]] void surrender(const exchange& of) noexcept override {
         const distlock::detail::annotated_lock guard(mutex_);
-        if (exchanging_ == of.serial) exchanging_ = 0;
         if (!has(of.serial)) return threads_.gave_up(std::this_thread::get_id(), of.guarded ? of.serial : 0);
         const auto late_until = threads_.held()->late_until();
         const auto mine = ended(threads_.release(), time_.now());
