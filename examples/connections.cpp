@@ -1,5 +1,6 @@
 // The ways to connect, and how other clients come in. Usage: connections [URI]
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <span>
 #include <string>
@@ -14,8 +15,13 @@ namespace {
 
 // Stands for the Redis client a service already has.
 struct legacy_client {
+    struct answer {
+        char type;  // as the protocol marks it, and '_' for a nil
+        std::string text;
+        std::int64_t number;
+    };
     bool connected = false;
-    std::string run(std::span<const std::string_view> words) { return std::string(words[0]); }
+    static answer run(std::span<const std::string_view> words) { return {'+', std::string(words[0]), 0}; }
 };
 
 struct my_connection {
@@ -24,7 +30,20 @@ struct my_connection {
     distlock::reply execute(const distlock::command& cmd) {
         using distlock::reply;
         if (!client.connected) return reply::not_sent(distlock::errc::unreachable, "legacy client");
-        return reply::status(client.run(cmd.argv()));  // any byte may stand in an argument
+        const auto answer = client.run(cmd.argv());  // any byte may stand in an argument
+        switch (answer.type) {
+            case '$':
+                return reply::string(answer.text);
+            case ':':
+                return reply::integer(answer.number);
+            case '+':
+                return reply::status(answer.text);
+            case '-':
+                return reply::error(answer.text);
+            case '_':
+                return reply::nil();
+        }
+        return reply::no_answer(distlock::errc::no_reply, "legacy client");  // arrays: see below
     }
 };
 static_assert(distlock::check_connection<my_connection>());  // says in a sentence what is missing

@@ -191,7 +191,8 @@ class mutex {
 
     /// Effects: if the lock is still ours, hands it to the next waiter, or frees it. Another owner's lock is
     /// never touched. With release_mode::posted, over a posting_connection and while the lease lasts, it does
-    /// not wait for the answer, which is read later; the release is repeated in the background if need be.
+    /// not wait for the answer, which is read later; nor for longer than 30 ms to connect, or for room to send.
+    /// The release is repeated in the background if need be.
     /// The object's next request follows it. An unlock() before lock_options::hold_at_least is over leaves the
     /// release to the background, which sends it then, even after the mutex was destroyed: see there. It ends the calling
     /// thread's acquisition; if that has none, one that was lost and not unlocked yet; else the present one, of

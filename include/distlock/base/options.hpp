@@ -71,9 +71,10 @@ struct lock_options {
     /// trip then, and unlock() answers release_outcome::posted.
     release_mode release = release_mode::posted;
 
-    /// How long the threads that share a mutex object may pass the lock on among themselves before it is handed to the next
-    /// process. Zero: never, and never with `hold_at_least`. 0 ms to 1 h. A dialect that polls hands it to nobody: it is free for a
-    /// moment then, and a waiter elsewhere gets it at its next poll.
+    /// How long the threads that share a mutex object may pass the lock on among themselves before it is handed to
+    /// the next process. Zero: never, and never with `hold_at_least`, nor a writer of a shared_mutex with
+    /// `fencing`. 0 ms to 1 h. A dialect that polls hands it to nobody: it is free for a moment then, and a waiter
+    /// elsewhere gets it at its next poll.
     time_span local_budget = std::chrono::milliseconds{5};
 
     /// How many replicas must have a grant, a hand-over or a renewal before it counts: WAIT goes behind the write. Where fewer

@@ -91,7 +91,7 @@ class background_runner final : public timer_runner {
         return std::chrono::milliseconds{connection_.can.follow ? 100 : 1000};
     }
 
-    // Who holds a lock, and sends nothing until it is to be renewed, is to hear of another master all the same.
+    // An owner that sends nothing until its lease is to be renewed hears of another master all the same.
     void idle() noexcept override {
         if (connection_.can.follow) connection_.follow();
     }

@@ -232,7 +232,7 @@ redis.call('pexpire', KEYS[2], math.max(redis.call('pttl', KEYS[2]), ARGV[2]))
 return 1)"sv,
     "03563f3335d6d4b3851abf5b5ef02d94df206794"sv};
 
-// For operators. Who waits for more than there are now is told so when it looks.
+// For operators. A waiter that wants more than there are now is told so when it re-checks.
 inline constexpr std::string_view permit_resize_contract =
     R"(-- KEYS: permits, queue, limit. ARGV: limit, life of the queue in ms.
 -- Returns how many permits are out.

@@ -260,10 +260,9 @@ if holder and holder ~= mark then return -1 end
 changed = left
 settle((pass(first, nil, holder)))
 return left and 1 or holder and -1 or 0)"sv;
-inline constexpr script shared_leave{
-    joined<shared_leave_unqueued, handoff_functions, shared_functions, handoff_refuse_as_replica,
-           handoff_leave_body, shared_leave_rest>,
-    "3c9d6766cf0204c5cb0025321725d5e97420d6a8"sv};
+inline constexpr script shared_leave{joined<shared_leave_unqueued, handoff_functions, shared_functions,
+                                            handoff_refuse_as_replica, handoff_leave_body, shared_leave_rest>,
+                                     "3c9d6766cf0204c5cb0025321725d5e97420d6a8"sv};
 
 // Those who read under the lock or wait for it see one step: nobody is let in between. A reader that becomes the writer goes before
 // writers that wait: it could not let them in first without reading what they wrote.
