@@ -1,8 +1,16 @@
-// Several locks at once where there is no memory, with a connection that tells what it was asked.
+// Several locks at once where there is no memory, or no time, with a connection that tells what it was asked.
 #include <chrono>
 #include <exception>
+#include <stop_token>
+#include <string>
+#include <utility>
 
+#include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
+#include <distlock/engine/joint_acquire.hpp>
+#include <distlock/engine/lock_core.hpp>
 #include <distlock/mutex.hpp>
+#include <distlock/net/any_connection.hpp>
 #include <distlock/try_lock_for.hpp>
 #include <distlock/wire/handoff_scripts.hpp>
 #include <distlock/wire/joint_try.hpp>
@@ -60,6 +68,49 @@ TEST_CASE("two locks are asked for together only while there is memory to ask fo
         CHECK(taken);
         CHECK(server.asked_together == 1);
     }
+}
+
+namespace {
+
+// Whoever asks has it, until then.
+struct lock_of_old final : distlock::engine::joint_member {
+    lock_of_old(std::string called, distlock::any_connection& over, distlock::clock::time_point ends)
+        : name_(std::move(called)), connection_(over), ends_(ends) {}
+    const std::string& name() const noexcept override { return name_; }
+    distlock::any_connection& connection() const noexcept override { return connection_; }
+    bool may_join() const override { return false; }
+    distlock::clock::time_point now() const noexcept override { return distlock::clock::time_point{1h}; }
+    distlock::engine::lock_core::result acquire(distlock::clock::time_point,
+                                                const distlock::engine::lock_core::manner&,
+                                                const std::stop_token&) override {
+        held = true;
+        return {.serial = 1};
+    }
+    distlock::clock::time_point valid_until() const noexcept override { return ends_; }
+    void undo() noexcept override { held = false; }
+    bool held = false;
+
+  private:
+    const std::string name_;
+    distlock::any_connection& connection_;
+    const distlock::clock::time_point ends_;
+};
+
+}  // namespace
+
+// It named the first of them, whose lease was sound.
+TEST_CASE(
+    "where a lease ran out while others were waited for, and no time is left, the error names that one") {
+    server_for_two server;
+    distlock::any_connection_of<server_for_two> redis(server);
+    const distlock::clock::time_point now{1h};
+    lock_of_old sound("a", redis, now + 10s), over("b", redis, now), last("c", redis, now + 10s);
+    distlock::engine::joint_member* all[] = {&last, &over, &sound};
+    const auto got = distlock::engine::acquire_all(all, now, {});
+    CHECK(got.serial == 0);
+    CHECK(got.cause == distlock::errc::lease_expired);
+    CHECK(got.detail.starts_with("lock b: "));
+    CHECK_FALSE((sound.held || over.held || last.held));
 }
 
 }  // namespace joint_acquire_tests

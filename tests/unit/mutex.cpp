@@ -308,8 +308,8 @@ TEST_CASE("a wait until an instant that is no number tries once") {
     somebody.lock();
     distlock::mutex<locks_in_memory, distlock::plain> m{server, "orders"};
     using seconds = std::chrono::duration<double>;
-    const std::chrono::time_point<std::chrono::steady_clock, seconds> never(
-        seconds(std::numeric_limits<double>::quiet_NaN()));
+    const std::chrono::time_point<std::chrono::steady_clock, seconds> never{
+        seconds{std::numeric_limits<double>::quiet_NaN()}};
     CHECK_FALSE(m.try_lock_until(never));
     somebody.unlock();
     CHECK(m.try_lock_until(never));

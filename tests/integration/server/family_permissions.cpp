@@ -165,6 +165,8 @@ TEST_CASE("who may not write all of a shared lock ends no other reader's lock") 
     CHECK_FALSE(refused.try_lock_shared(ec));
     CHECK(ec == distlock::errc::permission_denied);
     CHECK(std::stol(here.server.command({"PTTL", "orders:1"})) > 20'000);
+    distlock::shared_mutex writes{good, "orders:1"};
+    CHECK_FALSE(writes.try_lock());
     CHECK(reads.unlock_shared() == distlock::release_outcome::posted);
 }
 

@@ -556,34 +556,6 @@ TEST_CASE("all of them are valid at the end, also where one's lease ran out mean
     second.unlock();
 }
 
-// It named the first of them, whose lease was sound.
-TEST_CASE("where one's lease ran out meanwhile, and no time is left, the error names that one") {
-    const auto name = fresh_name();
-    hiredis_connection redis(common().uri());
-    mutex first(redis, name + ".1");
-    mutex second(redis, name + ".2", {.lease = 300ms, .renew = false});
-    mutex third(redis, name + ".3");
-    REQUIRE(common().command({"SET", name + ".3", "stranger", "NX", "PX", "600"}) == "OK");
-    std::error_code ec;
-    bool had = distlock::try_lock_for(700ms, ec, first, second, third);
-    if (ec == errc::lease_expired) {
-        CHECK_FALSE(had);
-        REQUIRE(common().command({"SET", name + ".3", "stranger", "NX", "PX", "600"}) == "OK");
-        try {
-            had = distlock::try_lock_for(650ms, first, second, third);
-        } catch (const distlock::error& e) {
-            CHECK(e.code() == errc::lease_expired);
-            CHECK(std::string(e.what()).find(name + ".2") != std::string::npos);
-        }
-    }
-    if (had) {
-        first.unlock();
-        second.unlock();
-        third.unlock();
-    }
-    CHECK(nothing_left(name));
-}
-
 // What the thread had lost before was looked at, and given back, in the place of what it had now.
 TEST_CASE("a reader that has lost what it read before takes all, or none") {
     const auto name = fresh_name();
