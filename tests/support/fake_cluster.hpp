@@ -61,6 +61,10 @@ class fake_cluster {
         }
         return text;
     }
+    /// Returns: that answer, but with the last node at another port.
+    static std::string with_last_at(const std::string& map, const std::string& port) {
+        return map.substr(0, map.rfind(':')) + ":" + port + "\r\n";
+    }
     std::string moved(std::uint16_t slot, std::size_t to) const { return redirect("MOVED", slot, to); }
     std::string ask(std::uint16_t slot, std::size_t to) const { return redirect("ASK", slot, to); }
 

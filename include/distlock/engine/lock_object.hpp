@@ -112,29 +112,9 @@ class lock_object final : public lock_core, background_task, deadline {
         serial == 0 ? end_mine(usage::unused) : end_of(serial, usage::unused);
     }
 
-    [[gnu::cold]] exchange begin_exchange(std::uint64_t serial) noexcept override {
-        if (in_forked_child()) return {};
-        const distlock::detail::annotated_lock guard(mutex_);
-        if (!has(serial) || time_.now() >= threads_.held()->lease().until()) return {};
-        const holder& by = threads_.held()->held_by();
-        // An acquisition may be released by any thread, but goes on as another one's for its own thread alone.
-        if (serial == 0 && by.thread != std::this_thread::get_id()) return {};
-        exchanging_ = by.serial;
-        return {threads_.held()->owner(), by.serial, by.guarded};
-    }
-    [[gnu::cold]] void end_exchange(const exchange& of) noexcept override {
-        const distlock::detail::annotated_lock guard(mutex_);
-        if (exchanging_ == of.serial) exchanging_ = 0;
-    }
-    [[gnu::cold]] void surrender(const exchange& of) noexcept override {
-        const distlock::detail::annotated_lock guard(mutex_);
-        if (!has(of.serial)) return threads_.gave_up(std::this_thread::get_id(), of.guarded ? of.serial : 0);
-        const auto late_until = threads_.held()->late_until();
-        const auto mine = ended(threads_.release(), time_.now());
-        releaser_.repeat(mine.owner, mine.sure, std::max(mine.latest_expiry, late_until));
-        messages_.forget();
-        end_remote();
-    }
+    exchange begin_exchange(std::uint64_t serial) noexcept override;
+    void end_exchange(const exchange& of) noexcept override;
+    void surrender(const exchange& of) noexcept override;
 
     time_point valid_until(std::uint64_t serial) const noexcept override {
         if (in_forked_child()) return {};

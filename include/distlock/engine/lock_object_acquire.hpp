@@ -263,7 +263,7 @@ inline lock_object::result lock_object::not_granted(const grant& got, const mann
     {
         const distlock::detail::annotated_lock guard(mutex_);
         backoff_.on_attempt(got.contended, got.came);
-        // What several locks at once are told may be of another one, or of their time.
+        // The cause may be that of another one of several locks at once, or of their time.
         if (cause != errc{} && cause != errc::cancelled && how.together == nullptr) {
             ++failures_;
             last_failure_ = cause;

@@ -52,6 +52,32 @@ inline release_outcome lock_object::end_of(std::uint64_t serial, usage how) noex
     return complete(last);
 }
 
+[[gnu::cold]] inline lock_object::exchange lock_object::begin_exchange(std::uint64_t serial) noexcept {
+    if (in_forked_child()) return {};
+    const distlock::detail::annotated_lock guard(mutex_);
+    if (!has(serial) || time_.now() >= threads_.held()->lease().until()) return {};
+    const holder& by = threads_.held()->held_by();
+    // An acquisition may be released by any thread, but goes on as another one's for its own thread alone.
+    if (serial == 0 && by.thread != std::this_thread::get_id()) return {};
+    exchanging_ = by.serial;
+    return {threads_.held()->owner(), by.serial, by.guarded};
+}
+
+[[gnu::cold]] inline void lock_object::end_exchange(const exchange& of) noexcept {
+    const distlock::detail::annotated_lock guard(mutex_);
+    if (exchanging_ == of.serial) exchanging_ = 0;
+}
+
+[[gnu::cold]] inline void lock_object::surrender(const exchange& of) noexcept {
+    const distlock::detail::annotated_lock guard(mutex_);
+    if (!has(of.serial)) return threads_.gave_up(std::this_thread::get_id(), of.guarded ? of.serial : 0);
+    const auto late_until = threads_.held()->late_until();
+    const auto mine = ended(threads_.release(), time_.now());
+    releaser_.repeat(mine.owner, mine.sure, std::max(mine.latest_expiry, late_until));
+    messages_.forget();
+    end_remote();
+}
+
 inline lock_object::parting lock_object::part(usage how) noexcept {
     const auto now = time_.now();
     // It is called with the mutex.

@@ -173,18 +173,19 @@ class releaser {
     // Effects: what is not sent is repeated in the background.
     background_release::posting post(const background_release::sending& what) noexcept {
         using posting = background_release::posting;
-        auto mine = posted_;
+        std::shared_ptr<background_release> another;  // most need none
         if (shares_ && !posted_->pending().empty()) {
             try {
-                mine = in_background();
+                another = in_background();
             } catch (...) {
                 return posting::impossible;  // no memory
             }
         }
+        const auto& mine = another ? another : posted_;
         const auto done = background_release::post(mine, *io_, what);
         if (done == posting::not_sent)
             background_release::repeat(mine, *io_, what.owner, what.how, io_->time().now());
-        if (done != posting::impossible && mine != posted_) keep(kind::posted, std::move(mine));
+        if (done != posting::impossible && another) keep(kind::posted, std::move(another));
         return done;
     }
 

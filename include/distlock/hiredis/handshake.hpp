@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include <distlock/base/clock.hpp>
@@ -66,7 +65,9 @@ class handshake {
         }
         if (server.database != 0) {
             const reply answer = made->run({"SELECT", concat({server.database})}, deadline, stop_fd);
-            if (!answer.is_status("OK")) return {nullptr, handshake_failure(answer, "SELECT")};
+            if (!answer.is_status("OK"))
+                return {nullptr,
+                        handshake_failure(answer, "SELECT", "; has the server a database of that number?")};
             if (auto surplus = not_alone(*made, "SELECT")) return {nullptr, *std::move(surplus)};
         }
         if (needed == role::master) {
@@ -82,15 +83,12 @@ class handshake {
     }
 
   private:
-    [[gnu::cold]] static reply handshake_failure(const reply& answer, const char* step) {
+    [[gnu::cold]] static reply handshake_failure(const reply& answer, const char* step,
+                                                 const char* hint = "") {
         if (!answer.answered()) return reply::not_sent(answer.cause(), concat({step, ": ", answer.text()}));
         if (!answer.is(reply_kind::error)) return reply::not_sent(errc::protocol_error, step);
         // Without the server's text: what it refuses it repeats, and this may be the answer to an AUTH.
-        return reply::not_sent(
-            classify_error(answer.text()).cause,
-            concat(
-                {step, " was refused",
-                 std::string_view(step) == "SELECT" ? "; has the server a database of that number?" : ""}));
+        return reply::not_sent(classify_error(answer.text()).cause, concat({step, " was refused", hint}));
     }
 
     // ["master", ...], or another role. A service that hides it refuses the command.

@@ -148,7 +148,7 @@ class master_search {
         ask(until, -1);
     }
 
-    /// Effects: it may be the master no more. What happened on the sockets of an older one says nothing about the present one.
+    /// Effects: it may be the master no more. The sockets of an older one tell nothing about the present one.
     void suspect(const master& which) noexcept {
         const annotated_lock guard(lock_);
         if (which == current_) schedule_.doubt();

@@ -234,8 +234,7 @@ TEST_CASE("a node that does not answer delays no command for others, in a pipeli
     const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
         if (said[0] == "CLUSTER") {
             std::string map = of.slots({0, 0});
-            const auto last = map.rfind(':');
-            return map.substr(0, last) + ":" + std::to_string(silent.port()) + "\r\n";
+            return fake_cluster::with_last_at(map, std::to_string(silent.port()));
         }
         ++answered;
         return found;
@@ -269,7 +268,7 @@ TEST_CASE("a node that did not answer a pipeline is not waited for by the next, 
     const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
         if (said[0] != "CLUSTER") return found;
         const std::string map = of.slots({0, 0});
-        return map.substr(0, map.rfind(':')) + ":" + std::to_string(silent.port()) + "\r\n";
+        return fake_cluster::with_last_at(map, std::to_string(silent.port()));
     });
     cluster_connection redis{all.uri(0, "?command_timeout=1s")};
     const std::string there = "foo";   // 12182
@@ -408,7 +407,7 @@ TEST_CASE("a node that cannot be reached is replaced by the one that the next ma
     const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
         if (said[0] != "CLUSTER") return found;
         const std::string map = of.slots({0});
-        return ++maps == 1 ? map.substr(0, map.rfind(':')) + ":" + nobody + "\r\n" : map;
+        return ++maps == 1 ? fake_cluster::with_last_at(map, nobody) : map;
     });
     cluster_connection redis{all.uri()};
     const std::string key = "orders";
@@ -426,7 +425,7 @@ TEST_CASE(
     const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
         if (said[0] != "CLUSTER") return found;
         const std::string map = of.slots({0, 0});
-        return ++maps == 1 ? map.substr(0, map.rfind(':')) + ":" + nobody + "\r\n" : map;
+        return ++maps == 1 ? fake_cluster::with_last_at(map, nobody) : map;
     });
     cluster_connection redis{all.uri()};
     const std::string here = "hello";  // 866
@@ -446,7 +445,7 @@ TEST_CASE("who has no time for the answer does not keep others from the next map
     const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
         if (said[0] != "CLUSTER") return found;
         const std::string map = of.slots({0, 0});
-        if (++maps == 1) return map.substr(0, map.rfind(':')) + ":" + nobody + "\r\n";
+        if (++maps == 1) return fake_cluster::with_last_at(map, nobody);
         ::poll(nullptr, 0, 150);
         return map;
     });
@@ -504,8 +503,7 @@ TEST_CASE("a node that left the map is closed") {
     const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
         if (said[0] != "CLUSTER") return found;
         std::string map = of.slots({0, 0});
-        const auto last = map.rfind(':');
-        return left ? map : map.substr(0, last) + ":" + std::to_string(leaving.port()) + "\r\n";
+        return left ? map : fake_cluster::with_last_at(map, std::to_string(leaving.port()));
     });
     heir = all.node(0).port();
     cluster_connection redis{all.uri()};
@@ -540,8 +538,7 @@ TEST_CASE("a node that left the map and still answers ends no command that is un
         if (said[0] != "CLUSTER") return found;
         if (left) ++maps;
         std::string map = of.slots({0, 0});
-        const auto last = map.rfind(':');
-        return left ? map : map.substr(0, last) + ":" + std::to_string(leaving.port()) + "\r\n";
+        return left ? map : fake_cluster::with_last_at(map, std::to_string(leaving.port()));
     });
     heir = all.node(0).port();
     cluster_connection redis{all.uri(0, "?command_timeout=20s")};
@@ -730,7 +727,7 @@ TEST_CASE("a command that a node did not answer is not sent to another") {
     const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
         if (said[0] != "CLUSTER") return found;
         std::string map = of.slots({0});
-        return map.substr(0, map.rfind(':')) + ":" + std::to_string(silent.port()) + "\r\n";
+        return fake_cluster::with_last_at(map, std::to_string(silent.port()));
     });
     cluster_connection redis{all.uri()};
     const std::string key = "orders";
@@ -821,7 +818,7 @@ TEST_CASE("who only holds a lock is told of a new master once the old one has en
         const std::string map = of.slots({0});
         // For a while nobody has taken its place.
         if (failed_over && ++maps > 2) return map;
-        return map.substr(0, map.rfind(':')) + ":" + std::to_string(dying.port()) + "\r\n";
+        return fake_cluster::with_last_at(map, std::to_string(dying.port()));
     });
     cluster_connection redis{all.uri()};
     const auto seen = std::make_shared<counting_observer>();

@@ -209,7 +209,7 @@ TEST_CASE("a node that cannot be reached delays no message of another") {
         if (said[0] == "AUTH") return "+OK\r\n";
         if (said[0] == "CLUSTER") {
             const std::string map = of.slots({0, 0});
-            return map.substr(0, map.rfind(':')) + ":" + std::to_string(silent.port()) + "\r\n";
+            return fake_cluster::with_last_at(map, std::to_string(silent.port()));
         }
         if (said[0] == "GET") return "$-1\r\n";
         return to_a_subscriber(said) + message(said[1], "hello");
@@ -238,7 +238,7 @@ TEST_CASE("a socket that breaks is replaced, and its channels alone are heard an
     const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {
         if (said[0] != "CLUSTER") return to_a_subscriber(said);
         const std::string map = of.slots({0, 0});
-        return map.substr(0, map.rfind(':')) + ":" + std::to_string(breaking.port()) + "\r\n";
+        return fake_cluster::with_last_at(map, std::to_string(breaking.port()));
     });
     cluster_connection redis{all.uri()};
     static_cast<void>(redis.execute(command({"PING", std::string_view(low)})));
@@ -265,7 +265,7 @@ TEST_CASE(
     const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {
         if (said[0] != "CLUSTER") return to_a_subscriber(said);
         const std::string map = of.slots({0, 0});
-        return map.substr(0, map.rfind(':')) + ":" + std::to_string(trusted_once.port()) + "\r\n";
+        return fake_cluster::with_last_at(map, std::to_string(trusted_once.port()));
     });
     cluster_connection redis{all.uri()};
     static_cast<void>(redis.execute(command({"PING", std::string_view(low)})));
@@ -292,7 +292,7 @@ TEST_CASE("where a node ends the new socket at once, its channels are confirmed 
     const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {
         if (said[0] != "CLUSTER") return to_a_subscriber(said);
         const std::string map = of.slots({0, 0});
-        return map.substr(0, map.rfind(':')) + ":" + std::to_string(full.port()) + "\r\n";
+        return fake_cluster::with_last_at(map, std::to_string(full.port()));
     });
     cluster_connection redis{all.uri()};
     static_cast<void>(redis.execute(command({"PING", std::string_view(low)})));

@@ -65,16 +65,20 @@ fake_server::script in_role(std::string role) {
     };
 }
 
+/// What a Sentinel answers that is asked for the master's address.
+std::string address(std::uint16_t master) {
+    const auto port = std::to_string(master);
+    return "*2\r\n$9\r\n127.0.0.1\r\n$" + std::to_string(port.size()) + "\r\n" + port + "\r\n";
+}
+/// Of the four questions of one the first is answered, which suffices for a name.
+std::string address_alone(std::uint16_t master) { return address(master) + "-ERR x\r\n-ERR x\r\n-ERR x\r\n"; }
+
 /// A Sentinel that names the master at that port; while `silent`, it says nothing to anybody.
 fake_server::script falls_silent(std::uint16_t master, const std::atomic<bool>& silent) {
     return [master, &silent](fake_server::peer& p) {
         while (p.next_command()) {
             if (silent) return static_cast<void>(p.wait_for_end());
-            // Of the four questions only the first is answered, which suffices for a name.
-            const auto port = std::to_string(master);
-            if (!p.send("*2\r\n$9\r\n127.0.0.1\r\n$" + std::to_string(port.size()) + "\r\n" + port +
-                        "\r\n-ERR x\r\n-ERR x\r\n-ERR x\r\n"))
-                return;
+            if (!p.send(address_alone(master))) return;
             for (int i = 0; i < 3; ++i) static_cast<void>(p.next_command());
         }
     };
@@ -99,15 +103,12 @@ void let_them_be_asked_again() {
     REQUIRE(eventually([&] { return distlock::clock::now() - from > 300ms; }));
 }
 
-/// A Sentinel of few words: of the four questions it answers the first, which suffices for a name, and that after a while.
+/// A Sentinel of few words, and those after a while.
 fake_server::script slowly(const std::atomic<std::uint16_t>& master, std::chrono::milliseconds pause) {
     return [&master, pause](fake_server::peer& p) {
         while (p.next_command()) {
             for (int i = 0; i < 3; ++i) static_cast<void>(p.next_command());
-            const auto port = std::to_string(master);
-            if (!p.nap(pause) || !p.send("*2\r\n$9\r\n127.0.0.1\r\n$" + std::to_string(port.size()) + "\r\n" +
-                                         port + "\r\n-ERR x\r\n-ERR x\r\n-ERR x\r\n"))
-                return;
+            if (!p.nap(pause) || !p.send(address_alone(master))) return;
         }
     };
 }
@@ -695,11 +696,8 @@ TEST_CASE("a Sentinel that talks without end keeps no call from its master") {
     const fake_server endless([](fake_server::peer& p) {
         while (const auto cmd = p.next_command()) {
             if (cmd->at(0) != "SUBSCRIBE") {
-                const auto port = std::to_string(a_server().port());
-                const std::string named =
-                    "*2\r\n$9\r\n127.0.0.1\r\n$" + std::to_string(port.size()) + "\r\n" + port + "\r\n";
                 const bool names = cmd->size() > 1 && cmd->at(1) == "GET-MASTER-ADDR-BY-NAME";
-                if (!p.send(names ? named : "-ERR x\r\n")) return;
+                if (!p.send(names ? address(a_server().port()) : "-ERR x\r\n")) return;
                 continue;
             }
             std::string much;
