@@ -38,12 +38,12 @@ struct background {
 
     static release until(time_point expiry, certainty sure = certainty::granted) { return {sure, expiry}; }
     bool post(const token& owner = first, std::size_t most = background_io::most_adopted) {
-        return tested::post(it, *io, {owner, until(manual_clock::now() + lease), answer_time}, most) ==
+        return tested::post(it, {owner, until(manual_clock::now() + lease), answer_time}, most) ==
                tested::posting::sent;
     }
     void repeat(const token& owner = first, certainty sure = certainty::granted,
                 distlock::clock::duration expiry = lease) {
-        tested::repeat(it, *io, owner, until(manual_clock::now() + expiry, sure), manual_clock::now());
+        tested::repeat(it, owner, until(manual_clock::now() + expiry, sure), manual_clock::now());
     }
     bool pends() { return !it->pending().empty(); }
     /// Returns: whether it is confirmed by and by, while time goes on.
@@ -72,8 +72,8 @@ struct background {
     words asked_by_now() {
         // What is repeated from now on is due after all that was before.
         script().then(done);
-        const auto last = std::make_shared<tested>(io->connection(), io->time(), dialect);
-        tested::repeat(last, *io, token::generate(), until(manual_clock::now() + lease), manual_clock::now());
+        const auto last = std::make_shared<tested>(*io, dialect);
+        tested::repeat(last, token::generate(), until(manual_clock::now() + lease), manual_clock::now());
         const bool over = eventually([&] { return last->pending().empty(); });
         REQUIRE(over);
         words all = asked(1);
@@ -89,7 +89,7 @@ struct background {
 
     Conn redis;
     std::shared_ptr<background_io> io = std::make_shared<io_over<Conn, manual_clock>>(redis);
-    std::shared_ptr<tested> it = std::make_shared<tested>(io->connection(), io->time(), dialect);
+    std::shared_ptr<tested> it = std::make_shared<tested>(*io, dialect);
 };
 using posted = background<posting>;
 
@@ -156,6 +156,27 @@ TEST_CASE("a posted release carries the script until the server is known to have
     CHECK(post(lost, false) == "EVALSHA");
     CHECK(post(reply::integer(0), true) == "EVAL");
     CHECK(post(reply::integer(1), true) == "EVALSHA");
+}
+
+// Each object had to be told: a mutex made for each use sent the script with every unlock().
+TEST_CASE(
+    "the script that a server is known to have is known to all of a connection, until its master changes") {
+    posted r;
+    const auto other = std::make_shared<posted::tested>(*r.io, dialect);
+    const auto post = [&](const std::shared_ptr<posted::tested>& by, const reply& answer) {
+        const posted::tested::sending what{first, posted::until(manual_clock::now() + lease), answer_time};
+        REQUIRE(posted::tested::post(by, what) == posted::tested::posting::sent);
+        r.redis.receipts.back()->settle(answer);
+        by->confirm();
+        return r.redis.posted.back().at(0);
+    };
+    CHECK(post(r.it, done) == "EVAL");
+    CHECK(post(other, done) == "EVALSHA");
+    CHECK(post(other, reply::error("NOSCRIPT No matching script")) == "EVALSHA");
+    CHECK(post(r.it, done) == "EVAL");
+    CHECK(post(other, done) == "EVALSHA");
+    r.io->scripts().forget();
+    CHECK(post(r.it, done) == "EVAL");
 }
 
 // A user may run minimal releases only: the next post was a digest that the server did not know.
@@ -422,6 +443,21 @@ TEST_CASE("a posted release that is pending when the background ends is sent onc
     CHECK(r.script().commands()[0].argv[0] == "EVAL");
 }
 
+// Each brought its script: a server that stood still was told of a few hundred, and the rest kept their keys for a lease.
+TEST_CASE("of the posted releases that are pending when the background ends the first brings the script") {
+    posted r;
+    const auto other = std::make_shared<posted::tested>(*r.io, dialect);
+    REQUIRE(r.post());
+    const posted::tested::sending what{second, posted::until(manual_clock::now() + lease), answer_time};
+    REQUIRE(posted::tested::post(other, what) == posted::tested::posting::sent);
+    r.script().then(done);
+    r.script().then(done);
+    r.io.reset();
+    REQUIRE(r.asked(2).size() == 2);
+    CHECK(r.script().commands()[0].argv[0] == "EVAL");
+    CHECK(r.script().commands()[1].argv[0] == "EVALSHA");
+}
+
 TEST_CASE("a release that is answered when the background ends is not sent once more") {
     posted r;
     REQUIRE(r.post());
@@ -485,8 +521,7 @@ TEST_CASE("where the background has as many as it may, nothing is posted and not
     CHECK_FALSE(r.post(first, 0));
     CHECK_FALSE(r.pends());
     CHECK(r.redis.posted.empty());
-    posted::tested::repeat(r.it, *r.io, first, posted::until(manual_clock::now() + lease),
-                           manual_clock::now(), 0);
+    posted::tested::repeat(r.it, first, posted::until(manual_clock::now() + lease), manual_clock::now(), 0);
     CHECK_FALSE(r.pends());
     CHECK(r.post(first, 1));
     CHECK(r.post(second, 0));  // which has its place already
@@ -554,8 +589,7 @@ TEST_CASE("a repeated release is done in the background, and outlives its object
 TEST_CASE("a repeated release begins when it is told to") {
     posted r;
     r.script().then(done);
-    posted::tested::repeat(r.it, *r.io, first, posted::until(manual_clock::now() + lease),
-                           manual_clock::now() + 1s);
+    posted::tested::repeat(r.it, first, posted::until(manual_clock::now() + lease), manual_clock::now() + 1s);
     manual_clock::advance(1s - 1ms);
     CHECK(r.asked_by_now().empty());
     CHECK(r.pends());

@@ -59,8 +59,8 @@ namespace detail {
         case errc::writes_refused:
             return "the server refuses writes; look at its disk (MISCONF) or its replicas (NOREPLICAS)";
         case errc::wrong_type:
-            return "the key, or one beside it, is of another type than a lock's; use another name or remove "
-                   "the key";
+            return "the key, or one beside it, is no lock of this kind; use another name, or remove the key "
+                   "if nobody needs it";
         case errc::wrong_node:
             return "this cluster node does not own the keys; use a cluster_connection, and for CROSSSLOT a "
                    "{hash tag}";

@@ -8,6 +8,7 @@
 //     void cancel(task&) noexcept;
 //     void adopt(std::shared_ptr<task>, time_point at) noexcept;
 //     time_point master_since(lock) const noexcept;  // the server that is the master now
+//     known_scripts& scripts() noexcept;
 //     deadline_timer& deadlines() noexcept;
 //     callback_pool& callbacks() noexcept;
 //     std::string channel_of(lock) const;            // where the server finds this connection's waiters
@@ -38,6 +39,7 @@
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/engine/callback_pool.hpp>
 #include <distlock/engine/deadline_timer.hpp>
+#include <distlock/engine/known_scripts.hpp>
 #include <distlock/engine/timer_thread.hpp>
 #include <distlock/net/any_connection.hpp>
 #include <distlock/net/hash_slot.hpp>
@@ -63,7 +65,7 @@ class background_task : public timer_item {
         std::optional<command> behind = {};  ///< goes right behind it, on the same socket
     };
     virtual step begin(clock::time_point now) noexcept = 0;
-    /// The same where it is not to begin again: the background I/O ends.
+    /// The same where it is not to begin again: the background I/O ends. A script is sent with its body where the server may lack it.
     virtual step begin_last(clock::time_point now) noexcept { return begin(now); }
 
     /// `sent` is before the first byte of the pipeline that the command went with.
@@ -113,8 +115,9 @@ class background_runner final : public timer_runner {
             if (step.send) steps_.push_back({&one, &next[i], std::move(step)});
         }
         // Replicas may be slow: nobody waits for them who does not need them.
-        send(false);
-        send(true);
+        known_scripts brought;
+        send(false, last ? &brought : nullptr);
+        send(true, last ? &brought : nullptr);
         return nullptr;
     }
 
@@ -125,12 +128,17 @@ class background_runner final : public timer_runner {
         background_task::step what;
     };
 
-    // Effects: those with a command behind, or those without.
-    [[gnu::cold]] void send(bool with_behind) noexcept {
+    // Effects: those with a command behind, or those without. `brought`: nobody will hear that the server lacks a script: the first
+    // of each brings its body.
+    [[gnu::cold]] void send(bool with_behind, known_scripts* brought) noexcept {
         commands_.clear();
         for (const asking& one : steps_) {
             if (one.what.behind.has_value() != with_behind) continue;
-            commands_.push_back(*one.what.send);
+            const command& what = *one.what.send;
+            const bool with_body = brought != nullptr && !brought->has(what);
+            commands_.push_back(with_body ? what.with_body() : what);
+            // In a Cluster each may be for another server.
+            if (with_body && !connection_.can.shard) brought->note(what, true);
             if (with_behind) commands_.push_back(*one.what.behind);
         }
         if (commands_.empty()) return;
@@ -208,6 +216,9 @@ class background_io {
         return master_since_[follows_slots() ? hash_slot(lock) : 0].load();
     }
 
+    /// Of the server; in a Cluster, of none.
+    known_scripts& scripts() noexcept { return scripts_; }
+
     deadline_timer& deadlines() noexcept { return deadlines_; }
     callback_pool& callbacks() noexcept { return callbacks_; }
 
@@ -244,6 +255,7 @@ class background_io {
         [[gnu::cold]] void master_changed() noexcept override {
             use([this] {
                 const auto now = io_.time_.now();
+                io_.scripts_.forget();
                 for (auto& since : io_.master_since_) since = now;
                 io_.tasks_.advance_all(now);
             });
@@ -298,6 +310,7 @@ class background_io {
     std::vector<std::atomic<time_point>> master_since_;  // of each slot; else one for all locks
     distlock::detail::annotated_mutex lock_;
     std::shared_ptr<subscription> messages_ DISTLOCK_GUARDED_BY(lock_);  // of all locks
+    known_scripts scripts_;
     deadline_timer deadlines_{time_};
     callback_pool callbacks_{deadlines_, time_};
     timer_thread tasks_;

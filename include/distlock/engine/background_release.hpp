@@ -2,9 +2,9 @@
 // or the key has expired.
 //
 //   class background_release : public background_task {
-//     background_release(any_connection&, time_source, std::shared_ptr<const any_dialect>);
-//     static bool post(shared_ptr<background_release>, io, const sending&, most) noexcept;   // and repeat it if need be
-//     static void repeat(shared_ptr<background_release>, io, token, release, at, most) noexcept;
+//     background_release(background_io&, std::shared_ptr<const any_dialect>);
+//     static posting post(shared_ptr<background_release>, const sending&, most) noexcept;   // and repeat it if need be
+//     static void repeat(shared_ptr<background_release>, token, release, at, most) noexcept;
 //     token pending() noexcept;                       // empty: none
 //     clock::time_point latest_expiry() noexcept;     // time_point{}: nothing is pending
 //     void confirm() noexcept;                        // something that followed it shows that it is done
@@ -50,10 +50,9 @@ class background_release final : public background_task {
         const std::stop_token* stop = nullptr;   ///< nor once this stop was requested
     };
 
-    /// `connection` outlives the background.
-    background_release(any_connection& connection, time_source time,
-                       std::shared_ptr<const any_dialect> dialect)
-        : connection_(connection), time_(time), dialect_(std::move(dialect)) {}
+    /// `io` outlives it, or its use.
+    background_release(background_io& io, std::shared_ptr<const any_dialect> dialect)
+        : io_(io), dialect_(std::move(dialect)) {}
 
     enum class posting {
         sent,      ///< it was handed to the system
@@ -62,17 +61,18 @@ class background_release final : public background_task {
     };
     /// Preconditions: no other thread posts.
     /// Effects: sends the release; it is repeated unless it is confirmed in time. Where it is not sent, nothing is pending.
-    static posting post(const std::shared_ptr<background_release>& mine, background_io& io,
-                        const sending& what, std::size_t most = background_io::most_adopted) noexcept {
-        if (!mine->connection_.can.post) return posting::impossible;
+    static posting post(const std::shared_ptr<background_release>& mine, const sending& what,
+                        std::size_t most = background_io::most_adopted) noexcept {
+        any_connection& connection = mine->io_.connection();
+        if (!connection.can.post) return posting::impossible;
         auto done = posting::impossible;
         try {
             command cmd = mine->dialect_->release(what.owner);
-            if (!mine->expect_answer(mine, io, what, most)) cmd = cmd.with_body();
+            if (!mine->expect_answer(mine, cmd, what, most)) cmd = cmd.with_body();
             cmd.until(what.send_by);
             if (what.stop != nullptr) cmd.until(*what.stop);
             done = posting::not_sent;
-            if (mine->connection_.post(cmd, mine->receipt_)) return posting::sent;
+            if (connection.post(cmd, mine->receipt_)) return posting::sent;
         } catch (...) {
             // Then the caller must know another way.
         }
@@ -82,14 +82,14 @@ class background_release final : public background_task {
 
     /// Effects: releases by `owner` in the background from `at` on. Where there is no memory or no thread for it, or `most` of the
     /// kind, the lease ends it.
-    [[gnu::cold]] static void repeat(const std::shared_ptr<background_release>& mine, background_io& io,
-                                     const token& owner, const release& how, time_point at,
+    [[gnu::cold]] static void repeat(const std::shared_ptr<background_release>& mine, const token& owner,
+                                     const release& how, time_point at,
                                      std::size_t most = background_io::most_adopted) noexcept {
         const distlock::detail::annotated_lock guard(mine->lock_);
         mine->owner_ = owner;
         mine->machine_ = how;
         mine->has_script_ = true;  // or it says so, and gets it at once
-        mine->phase_ = io.adopt(mine, at, most) ? phase::repeated : phase::unlisted;
+        mine->phase_ = mine->io_.adopt(mine, at, most) ? phase::repeated : phase::unlisted;
     }
 
     token pending() noexcept {
@@ -124,27 +124,31 @@ class background_release final : public background_task {
 
     // Throws: when the background cannot have it.
     // Returns: whether the server has the script.
-    bool expect_answer(const std::shared_ptr<background_release>& mine, background_io& io,
+    bool expect_answer(const std::shared_ptr<background_release>& mine, const command& whole,
                        const sending& what, std::size_t most) {
         const distlock::detail::annotated_lock guard(lock_);
         hear();
         // One whose answer may still come must not be taken for the next one's.
         if (!receipt_ || awaits_answer_) receipt_ = std::make_shared<receipt>();
         receipt_->expect();
-        const auto now = time_.now();
-        if (phase_ == phase::unlisted && !io.adopt(mine, now + shortly, most)) throw std::bad_alloc();
+        const auto now = io_.time().now();
+        if (phase_ == phase::unlisted && !io_.adopt(mine, now + shortly, most)) throw std::bad_alloc();
         owner_ = what.owner;
         machine_ = what.how;
         answer_by_ = now + what.answer_time;
-        awaits_answer_ = connection_.can.confirm;
+        awaits_answer_ = io_.connection().can.confirm;
         phase_ = phase::posted;
+        if (one_server()) has_script_ = io_.scripts().has(whole);
         return has_script_;
     }
+
+    // In a Cluster each lock may be another server's.
+    bool one_server() const noexcept { return !io_.connection().can.shard; }
 
     bool is_pending() noexcept DISTLOCK_REQUIRES(lock_) {
         hear();
         return (phase_ == phase::posted || phase_ == phase::repeated) &&
-               time_.now() < machine_.latest_expiry();
+               io_.time().now() < machine_.latest_expiry();
     }
 
     // Effects: notes the answer to what was posted, if it has come.
@@ -153,30 +157,33 @@ class background_release final : public background_task {
         const auto answer = receipt_->answer();
         if (!answer) return;
         awaits_answer_ = false;
-        if (phase_ == phase::posted) judge(*answer, time_.now());
+        if (phase_ == phase::posted) judge(*answer, io_.time().now());
     }
 
     // Returns: when to send again.
     [[gnu::cold]] time_point judge(const reply& answer, time_point now) noexcept DISTLOCK_REQUIRES(lock_) {
         const auto verdict = dialect_->read_release(answer);
         // What got lost may have been that the server lacks the script.
-        if (machine_.next() == release::form::whole)
-            has_script_ =
-                verdict.what != release_outcome::refused && verdict.what != release_outcome::unreachable;
+        const bool has_script =
+            verdict.what != release_outcome::refused && verdict.what != release_outcome::unreachable;
+        if (machine_.next() == release::form::whole && has_script != has_script_) {
+            has_script_ = has_script;
+            if (one_server()) io_.scripts().note(dialect_->release(owner_), has_script);
+        }
         const auto next = machine_.on_verdict(verdict, now);
         phase_ = next == time_point::max() ? phase::over : phase::repeated;
         return next;
     }
 
     [[gnu::cold]] step begin(time_point now) noexcept override {
-        if (connection_.can.confirm && !pending().empty()) connection_.collect();
+        any_connection& connection = io_.connection();
+        if (connection.can.confirm && !pending().empty()) connection.collect();
         const distlock::detail::annotated_lock guard(lock_);
         if (!is_pending()) {
             phase_ = phase::unlisted;
             return {{}, time_point::max()};
         }
-        if (connection_.can.confirm && phase_ == phase::posted && now < answer_by_)
-            return {{}, now + shortly};
+        if (connection.can.confirm && phase_ == phase::posted && now < answer_by_) return {{}, now + shortly};
         asked_ = owner_;
         phase_ = phase::repeated;
         if (machine_.next() == release::form::minimal) return {dialect_->release_minimal(asked_), {}};
@@ -184,12 +191,12 @@ class background_release final : public background_task {
         return {has_script_ ? whole : whole.with_body(), {}};
     }
 
-    // Nobody waits for the answer to a posted release then, nor would hear that the server lacks the script.
+    // Nobody waits for the answer to a posted release then. The background I/O sees to the script.
     [[gnu::cold]] step begin_last(time_point now) noexcept override {
         {
             const distlock::detail::annotated_lock guard(lock_);
             answer_by_ = now;
-            has_script_ = false;
+            has_script_ = true;
         }
         return begin(now);
     }
@@ -203,8 +210,7 @@ class background_release final : public background_task {
         return next;
     }
 
-    any_connection& connection_;
-    const time_source time_;
+    background_io& io_;
     const std::shared_ptr<const any_dialect> dialect_;
     distlock::detail::annotated_mutex lock_;
     std::shared_ptr<receipt> receipt_;  // of the thread that posts

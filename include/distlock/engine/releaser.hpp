@@ -96,15 +96,14 @@ class releaser {
         const engine::release how(sure, until);
         try {
             auto mine = in_background();
-            if (background_release::post(mine, *io_, {owner, how, answer_time_, send_by, waited_for},
-                                         most_left) != background_release::posting::sent) {
+            if (background_release::post(mine, {owner, how, answer_time_, send_by, waited_for}, most_left) !=
+                background_release::posting::sent) {
                 // A key that was found and deleted says that nothing of ours is left. But of two requests in doubt the other one
                 // may still be on its way.
                 const bool gone = !stopped && release_by(owner, send_by, stop) == release_outcome::released;
                 if (gone && sure == certainty::granted) return;
                 const bool sent = !stopped && sure == certainty::in_doubt;
-                background_release::repeat(mine, *io_, owner, how, sent ? now + answer_time_ : now,
-                                           most_left);
+                background_release::repeat(mine, owner, how, sent ? now + answer_time_ : now, most_left);
             }
             keep(sure == certainty::granted ? kind::left : kind::in_doubt, std::move(mine));
         } catch (...) {
@@ -119,7 +118,7 @@ class releaser {
         try {
             auto mine = in_background();
             const bool granted = sure == certainty::granted;
-            background_release::repeat(mine, *io_, owner, engine::release(sure, latest_expiry),
+            background_release::repeat(mine, owner, engine::release(sure, latest_expiry),
                                        io_->time().now() + delay,
                                        granted ? background_io::most_adopted : most_left);
             keep(granted ? kind::owed : kind::in_doubt, std::move(mine));
@@ -182,9 +181,9 @@ class releaser {
             }
         }
         const auto& mine = another ? another : posted_;
-        const auto done = background_release::post(mine, *io_, what);
+        const auto done = background_release::post(mine, what);
         if (done == posting::not_sent)
-            background_release::repeat(mine, *io_, what.owner, what.how, io_->time().now());
+            background_release::repeat(mine, what.owner, what.how, io_->time().now());
         if (done != posting::impossible && another) keep(kind::posted, std::move(another));
         return done;
     }
@@ -199,7 +198,7 @@ class releaser {
     }
 
     std::shared_ptr<background_release> in_background() const {
-        return std::make_shared<background_release>(io_->connection(), io_->time(), dialect_);
+        return std::make_shared<background_release>(*io_, dialect_);
     }
 
     engine::release ask_twice(const token& owner, time_point latest_expiry,

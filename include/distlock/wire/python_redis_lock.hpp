@@ -19,8 +19,8 @@ namespace distlock {
 
 namespace detail {
 
-// Its waiters block on the list without looking again: a release that leaves nothing there leaves them asleep. The signal is
-// made anew and ends after a second, as theirs does.
+// Its waiters block on the list without looking again: a release that leaves nothing there leaves them asleep, also where the
+// lease has run out. The signal is made anew and ends after a second, as theirs does.
 inline constexpr script python_redis_lock_release{
     R"(-- KEYS: lock, signal, then what goes with the lock. ARGV: token.
 -- Returns 1: released. 0: nothing there. -1: somebody else's, left alone.
@@ -30,10 +30,10 @@ if holder and holder ~= ARGV[1] then
   if no and string.find(no.err, 'READONLY', 1, true) then return redis.error_reply('READONLY replica') end
   return -1
 end
-if not holder then return redis.call('del', KEYS[1]) end
 redis.call('del', KEYS[2])
 redis.call('rpush', KEYS[2], '1')
 redis.call('pexpire', KEYS[2], 1000)
+if not holder then return 0 end
 for i = 3, #KEYS do redis.call('del', KEYS[i]) end
 return redis.call('del', KEYS[1]))",
     "df4b45bdbe7705a891ecf01db88b30ecf85c5484"};

@@ -27,6 +27,7 @@
 #include <distlock/wire/beside.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/dialect.hpp>
+#include <distlock/wire/handoff_scripts.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/redisson_inspector.hpp>
 #include <distlock/wire/reply.hpp>
@@ -39,18 +40,17 @@ namespace detail {
 // That somebody else has a lock is only said by a master, as in plain.hpp; here a write that changes nothing is HSETNX of a
 // field that is there.
 //
-// A hash with the field `mode` is Redisson's read-write lock, which looks at nothing else: it is granted on top of a lock
-// of ours. Ours is lost then: its field goes, so that the read-write lock ends with its own owners.
-inline constexpr script redisson_enter{
+// Redisson's read-write lock looks at nothing but its own field `mode`: it is granted on top of a lock of ours. Ours is lost
+// then: its field goes, so that the read-write lock ends with its own owners.
+inline constexpr std::string_view redisson_enter_contract =
     R"(-- KEYS: lock, and the counter of fences where it is kept. ARGV: field, lease in ms, channel.
 -- Returns {1, fence or '', connections that listen}: ours. {0, TTL left in ms}: somebody else's, -1 when it has none.
-local held = redis.call('hlen', KEYS[1]) > 0
-if held and redis.call('hexists', KEYS[1], 'mode') == 1 then
-  return redis.error_reply('WRONGTYPE a read-write lock of Redisson holds this name')
-end
-local ours = held and redis.call('hexists', KEYS[1], ARGV[1]) == 1
-if held and not ours then
-  local field = redis.call('hkeys', KEYS[1])[1]
+)"sv;
+inline constexpr std::string_view redisson_enter_body =
+    R"(local field, wrong = lock_in(KEYS[1])
+if wrong then return wrong end
+local ours = field == ARGV[1]
+if field and not ours then
   local no = redis.pcall('hsetnx', KEYS[1], field, 1)
   if type(no) == 'table' and string.find(no.err, 'READONLY', 1, true) then
     return redis.error_reply('READONLY replica')
@@ -67,12 +67,13 @@ if KEYS[2] then
 end
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
-local function listen(how)
-  local said = redis.pcall('pubsub', how, ARGV[3])
-  return type(said[2]) == 'number' and said[2] or 0
-end
-return {1, fence, listen('numsub') + listen('shardnumsub')})",
-    "91d0365dc26b129ce5f1745009737d247d97f075"};
+local function listen(how) return redis.pcall('pubsub', how, ARGV[3])[2] end
+local all, shard = listen('numsub'), listen('shardnumsub')
+-- Who may not ask takes it that somebody listens.
+return {1, fence, (all or shard) and (all or 0) + (shard or 0) or 1})"sv;
+inline constexpr std::string_view redisson_enter_sha1 = "91d0365dc26b129ce5f1745009737d247d97f075"sv;
+inline constexpr script redisson_enter{joined<redisson_enter_contract, redisson_lock_in, redisson_enter_body>,
+                                       redisson_enter_sha1};
 
 inline constexpr script redisson_renew{
     R"(-- KEYS: lock. ARGV: field, lease in ms.

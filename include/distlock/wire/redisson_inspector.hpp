@@ -20,6 +20,7 @@
 #include <distlock/base/token.hpp>
 #include <distlock/wire/beside.hpp>
 #include <distlock/wire/command.hpp>
+#include <distlock/wire/handoff_scripts.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/report.hpp>
 
@@ -35,28 +36,52 @@ inline std::string redisson_key(std::string_view kind, std::string_view name) {
     return made.append("{").append(name).append("}");
 }
 
-inline constexpr std::string_view redisson_inspect =
+// A lock is a hash of one field, and counts in it.
+inline constexpr std::string_view redisson_lock_in =
+    R"(-- The field of the lock, nil where there is none, its value; or nil and an error.
+local function lock_in(key)
+  local fields = redis.call('hlen', key)
+  if fields == 0 then return end
+  if redis.call('hexists', key, 'mode') == 1 then
+    return nil, redis.error_reply('WRONGTYPE a read-write lock of Redisson holds this name')
+  end
+  local all = fields == 1 and redis.call('hgetall', key)
+  if not all or not string.match(all[2], '^[1-9]%d*$') then
+    return nil, redis.error_reply('WRONGTYPE a hash that is no lock of Redisson holds this name')
+  end
+  return all[1], nil, all[2]
+end
+)"sv;
+
+inline constexpr std::string_view redisson_inspect_contract =
     R"(-- KEYS: lock, and the counter of fences where it is in the same slot.
 -- Returns {holder, holds, TTL left in ms, fence}, with '' for what is not there.
-local held = redis.call('hgetall', KEYS[1])
-if redis.call('hexists', KEYS[1], 'mode') == 1 then
-  return redis.error_reply('WRONGTYPE a read-write lock of Redisson holds this name')
-end
+)"sv;
+inline constexpr std::string_view redisson_inspect_body =
+    R"(local field, wrong, holds = lock_in(KEYS[1])
+if wrong then return wrong end
 local fence = KEYS[2] and redis.call('get', KEYS[2]) or ''
-return {held[1] or '', held[2] or '', redis.call('pttl', KEYS[1]), fence})";
+return {field or '', holds or '', redis.call('pttl', KEYS[1]), fence})"sv;
+inline std::string_view redisson_inspect() noexcept {
+    return joined<redisson_inspect_contract, redisson_lock_in, redisson_inspect_body>();
+}
 
-inline constexpr std::string_view redisson_force_release =
+inline constexpr std::string_view redisson_force_release_contract =
     R"(-- KEYS: lock. ARGV: channel.
 -- Returns 1: taken from its owner. 0: nobody had it.
-if redis.call('hexists', KEYS[1], 'mode') == 1 then
-  return redis.error_reply('WRONGTYPE a read-write lock of Redisson holds this name')
-end
+)"sv;
+inline constexpr std::string_view redisson_force_release_body =
+    R"(local _, wrong = lock_in(KEYS[1])
+if wrong then return wrong end
 local freed = redis.call('del', KEYS[1])
 if freed == 1 then
   redis.pcall('publish', ARGV[1], '0')
   redis.pcall('spublish', ARGV[1], '0')
 end
-return freed)";
+return freed)"sv;
+inline std::string_view redisson_force_release() noexcept {
+    return joined<redisson_force_release_contract, redisson_lock_in, redisson_force_release_body>();
+}
 
 }  // namespace detail
 
@@ -74,12 +99,12 @@ class redisson_inspector {
     /// Changes nothing; any replica may answer it.
     command inspect() const {
         if (hash_tag(counter_) != hash_tag(key_.name()))
-            return {{"EVAL", detail::redisson_inspect, "1", key_.name()}, key_.name()};
-        return {{"EVAL", detail::redisson_inspect, "2", key_.name(), counter_}, key_.name()};
+            return {{"EVAL", detail::redisson_inspect(), "1", key_.name()}, key_.name()};
+        return {{"EVAL", detail::redisson_inspect(), "2", key_.name(), counter_}, key_.name()};
     }
     /// Deletes the lock, whoever holds it, and wakes who waits, as RLock.forceUnlock().
     command force_release() const {
-        return {{"EVAL", detail::redisson_force_release, "1", key_.name(), channel_}, key_.name()};
+        return {{"EVAL", detail::redisson_force_release(), "1", key_.name(), channel_}, key_.name()};
     }
     /// Nobody notes whom a lock of Redisson's was taken from: it asks for nothing of use.
     command forced() const { return {{"EXISTS", key_.name()}, key_.name()}; }

@@ -41,8 +41,10 @@ distlock::testing::redis_server& server() { return connection_fixtures::unix_ser
 // A time-out bounds the whole call: in less than its round trips nobody learns who has the lock.
 const std::chrono::milliseconds a_moment = 20ms + 4 * round_trip();
 
-std::string ask(const std::vector<std::string>& words) {
-    return server().command(std::vector<std::string_view>(words.begin(), words.end()));
+using words = std::vector<std::string>;
+
+std::string ask(const words& command) {
+    return server().command(std::vector<std::string_view>(command.begin(), command.end()));
 }
 
 constexpr const char* delete_mine =
@@ -286,6 +288,50 @@ TEST_CASE("a read-write lock of Redisson that nobody has is none of ours, and st
     CHECK(ask({"HGET", s.key, "mode"}) == "read");
 }
 
+// Any hash of an application was waited for, shown as held and deleted.
+TEST_CASE("a hash that Redisson's locks do not make is an error, not a lock, and stays") {
+    setting<with_redisson> s;
+    const auto fields = GENERATE(words{"name", "Anna"}, words{"count", "0"}, words{"count", "-1"},
+                                 words{"a", "1", "b", "2"}, words{"a", ""});
+    words make{"HSET", s.key};
+    make.insert(make.end(), fields.begin(), fields.end());
+    ask(make);
+    const auto before = ask({"HGETALL", s.key});
+    std::error_code ec;
+    setting<with_redisson>::lock m{s.redis, s.name};
+    CHECK_FALSE(m.try_lock(ec));
+    CHECK(ec == errc::wrong_type);
+    CHECK_FALSE(distlock::inspect<distlock::redisson>(s.redis, s.name, ec).holder);
+    CHECK(ec == errc::wrong_type);
+    CHECK_FALSE(distlock::force_release<distlock::redisson>(s.redis, s.name, ec));
+    CHECK(ec == errc::wrong_type);
+    CHECK(ask({"HGETALL", s.key}) == before);
+}
+
+// Who may not ask for listeners took it that there are none: waiters in Java starved behind threads of one process.
+TEST_CASE("whoever may not ask who listens takes it that somebody does") {
+    const distlock::testing::redis_server own;
+    const distlock::redisson dialect("a", {});
+    distlock::hiredis_connection redis{uri_of(own)};
+    const auto awaited = [&] {
+        const auto owner = distlock::token::generate();
+        const auto outcome = dialect.read_acquire(distlock::execute(redis, dialect.acquire(owner)));
+        REQUIRE(outcome.what == distlock::acquire_outcome::kind::granted);
+        CHECK(dialect.read_release(distlock::execute(redis, dialect.release(owner))).what ==
+              release_outcome::released);
+        return outcome.awaited;
+    };
+    CHECK_FALSE(awaited());
+    own.command({"ACL", "SETUSER", "default", "-pubsub|shardnumsub"});
+    CHECK_FALSE(awaited());
+    own.command({"ACL", "SETUSER", "default", "+pubsub|shardnumsub", "-pubsub|numsub"});
+    const bool has_shards =
+        own.command({"COMMAND", "INFO", "spublish"}).find("spublish") != std::string::npos;
+    CHECK(awaited() == !has_shards);
+    own.command({"ACL", "SETUSER", "default", "-pubsub"});
+    CHECK(awaited());
+}
+
 // What python-redis-lock sets has none unless it is asked for one.
 TEMPLATE_LIST_TEST_CASE("an operator takes away a lock without a TTL, too", "", all) {
     setting<TestType> s;
@@ -433,6 +479,15 @@ TEST_CASE("a release wakes who waits in Python, and a signal nobody took is gone
     CHECK(ttl > 0);
     CHECK(ttl <= 1000);
     CHECK(ask({"EXISTS", s.key, "{" + s.key + "}:distlock:owner"}) == "0");
+}
+
+TEST_CASE("a release wakes who waits in Python also where the lease had run out") {
+    setting<with_python_redis_lock> s;
+    setting<with_python_redis_lock>::lock m{s.redis, s.name, {.release = distlock::confirmed}};
+    m.lock();
+    ask({"DEL", s.key});
+    CHECK(m.unlock() == release_outcome::expired);
+    CHECK(ask({"LRANGE", "lock-signal:" + s.name, "0", "-1"}) == "1");
 }
 
 TEST_CASE("a stamp is the time now, the lease and one, in Unix milliseconds, on a key without a TTL") {
