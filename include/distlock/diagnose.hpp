@@ -74,7 +74,7 @@ void try_to_subscribe(C& c, examination& asked) {
 /// nothing, on a key and a channel of its own; what is refused then stands in the server's ACL LOG. A connection that can subscribe
 /// does so, on its socket for messages, until it ends at the latest. Of a Cluster one node is asked, the one that has the slot of a
 /// key that begins with `options.prefix`.
-/// Returns: the findings. What the server refuses to say is severity::unknown; that it cannot be reached, does not answer, or refuses
+/// Returns: the findings. An answer that the server refuses is severity::unknown; that it cannot be reached, does not answer, or refuses
 /// the password is one finding, severity::problem.
 /// Throws: std::bad_alloc; error(errc::invalid_name) for a prefix longer than 4055 bytes, or one with a '}' but no `{hash tag}`;
 /// error(errc::no_entropy).

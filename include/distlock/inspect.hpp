@@ -27,7 +27,7 @@ namespace distlock {
 namespace detail {
 
 template <class T>
-T must_say(std::optional<T> said, const reply& answer, const char* doing, const std::string& name) {
+T read_or_throw(std::optional<T> said, const reply& answer, const char* doing, const std::string& name) {
     if (said) return *std::move(said);
     std::string what = doing + printable(name, 100);
     if (!answer.text().empty()) what += ": " + printable(answer.text());
@@ -37,12 +37,12 @@ T must_say(std::optional<T> said, const reply& answer, const char* doing, const 
 template <class Inspector, connection Conn>
 lock_report inspect(Conn& c, const Inspector& about) {
     const reply answer = distlock::execute(c, about.inspect());
-    return must_say(about.read_inspect(answer), answer, "inspect ", about.name());
+    return read_or_throw(about.read_inspect(answer), answer, "inspect ", about.name());
 }
 template <class Inspector, connection Conn>
 bool force_release(Conn& c, const Inspector& about) {
     const reply answer = distlock::execute(c, about.force_release());
-    return must_say(about.read_force_release(answer), answer, "force_release ", about.name());
+    return read_or_throw(about.read_force_release(answer), answer, "force_release ", about.name());
 }
 
 }  // namespace detail

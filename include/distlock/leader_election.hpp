@@ -232,9 +232,9 @@ class leader_election {
     }
 
     static void pause(const std::stop_token& stop) {
-        detail::parker bell;
-        const std::stop_callback on_stop(stop, [&] { bell.nudge(1); });
-        bell.sleep(std::chrono::milliseconds{100});
+        detail::parker wake;
+        const std::stop_callback on_stop(stop, [&] { wake.nudge(1); });
+        wake.sleep(std::chrono::milliseconds{100});
     }
 
     Conn& connection_;

@@ -66,7 +66,7 @@ class recursive_mutex;
 ///
 /// One object may be shared by the threads of a process, like a std::mutex; an acquisition may be released by
 /// another thread than the one that took it. It meets the standard's TimedLockable requirements, so
-/// std::lock_guard, std::unique_lock, std::scoped_lock and std::lock work. What it adds is the lease: a grant
+/// std::lock_guard, std::unique_lock, std::scoped_lock and std::lock work. It adds the lease: a grant
 /// is believed until valid_until() and no longer. It is renewed in the background for as long as the lock is
 /// held, and lost() tells when that did not succeed. When the lease of one thread is lost, another may take
 /// the lock through the same object; the late unlock() of the first releases nothing and says `expired`.
@@ -78,7 +78,7 @@ class recursive_mutex;
 ///
 /// The overloads with a `std::stop_token` fail with errc::cancelled when a stop is requested: at once,
 /// whatever the server does, over a connection that honours the stop request of a command (hiredis_connection
-/// does). What a request already sent may still get is released in the background.
+/// does). A lock that a request already sent may still get is released in the background.
 ///
 /// A call with a time-out ends by it, or with the server's last answers: those asked for just before the
 /// time-out, or at it, may take 50 to 200 ms each.

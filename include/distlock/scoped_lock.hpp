@@ -225,7 +225,7 @@ class scoped_lock {
     }
 
     // One token for several locks.
-    // What it calls may end the guard, or wait for the end of it: a guard's end waits for nobody.
+    // The callback may end the guard, or wait for the end of it: a guard's end waits for nobody.
     struct any_of_them;
     struct passing_on {
         std::weak_ptr<any_of_them> to;

@@ -71,7 +71,7 @@ TEST_CASE("a free lock costs one SET") {
     CHECK(got.what == kind::granted);
     CHECK(got.until == validity_end(manual_clock::now(), 30s));
     CHECK_FALSE(got.contended);
-    CHECK(got.trouble.empty());
+    CHECK(got.detail.empty());
     const auto sent = c.commands();
     REQUIRE(sent.size() == 1);
     CHECK(sent[0].argv == words{"SET", "orders", std::string(got.token.view()), "NX", "PX", "30000"});
@@ -113,7 +113,7 @@ TEST_CASE("a try of a taken lock costs SET and one look, by the same token, and 
     const auto got = take(c, one_try());
     CHECK(got.what == kind::gave_up);
     CHECK(got.contended);
-    CHECK(got.trouble.empty());
+    CHECK(got.detail.empty());
     CHECK(what_was_sent(c) == words{"SET", "look"});
     const auto tokens = tokens_of(c);
     CHECK(tokens[0] == tokens[1]);
@@ -174,7 +174,7 @@ TEST_CASE(
     const auto [got, left, after] = attempt::run(c, one_try());
     CHECK(got.what == kind::failed);
     CHECK(got.cause == errc::no_reply);
-    CHECK(got.trouble == "the answer was lost");
+    CHECK(got.detail == "the answer was lost");
     CHECK_FALSE(got.contended);
     CHECK(what_was_sent(c) == words{"SET", "look"});
     const auto tokens = tokens_of(c);
@@ -219,7 +219,7 @@ TEST_CASE("a refusal ends an attempt with its cause and what the server said") {
     const auto got = take(c, limits());
     CHECK(got.what == kind::failed);
     CHECK(got.cause == errc::permission_denied);
-    CHECK(got.trouble == "NOPERM this user has no permissions");
+    CHECK(got.detail == "NOPERM this user has no permissions");
     CHECK(what_was_sent(c) == words{"SET"});
 }
 
@@ -228,7 +228,7 @@ TEST_CASE("a key of another type is told from a lock by the look, and both types
     const auto got = take(c, one_try());
     CHECK(got.what == kind::failed);
     CHECK(got.cause == errc::wrong_type);
-    CHECK(got.trouble ==
+    CHECK(got.detail ==
           "the key holds a hash where this lock needs a string (WRONGTYPE Operation against a key)");
     CHECK(what_was_sent(c) == words{"SET", "look", "something else"});
 }
@@ -249,7 +249,7 @@ TEST_CASE("an unreachable server fails a try at once, with nothing to clean up")
     scripted_connection c{gone};
     const auto got = take(c, one_try());
     CHECK(got.cause == errc::unreachable);
-    CHECK(got.trouble == "nobody listens");
+    CHECK(got.detail == "nobody listens");
     CHECK(c.commands().size() == 1);
 }
 
@@ -398,7 +398,7 @@ TEST_CASE(
         [&](const token& owner, bool in_doubt) noexcept { left.add(owner, in_doubt); });
     CHECK(got.what == kind::failed);
     CHECK(got.cause == errc::cancelled);
-    CHECK(got.trouble.empty());
+    CHECK(got.detail.empty());
     CHECK_FALSE(status.known());
     CHECK(what_was_sent(c) == words{"SET"});
     const bool may_be_applied = !stopped.is(distlock::reply_kind::not_sent);
@@ -413,7 +413,7 @@ TEST_CASE("while an attempt goes on it says what the trouble is, and that there 
     std::vector<std::optional<errc>> seen;  // none: nothing was heard yet
     scripted_connection c;
     const auto look_at_it = [&] {
-        seen.push_back(status.known() ? std::optional(status.trouble()) : std::nullopt);
+        seen.push_back(status.known() ? std::optional(status.last_error()) : std::nullopt);
     };
     c.then(look_at_it, reply::error("LOADING x"));
     c.then(look_at_it, reply::integer(20'000));
@@ -425,7 +425,7 @@ TEST_CASE("while an attempt goes on it says what the trouble is, and that there 
     CHECK(got.what == kind::granted);
     CHECK(seen ==
           std::vector<std::optional<errc>>{std::nullopt, errc::unavailable, errc{}, errc::unreachable});
-    CHECK(status.trouble() == errc{});
+    CHECK(status.last_error() == errc{});
     CHECK(status.known());
 }
 

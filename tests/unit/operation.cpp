@@ -132,7 +132,7 @@ TEST_CASE("a key of another type costs one more question, asked for a short whil
     CHECK(s.next.what == kind::done);
     CHECK_FALSE(s.next.heard);
     CHECK(s.result().cause == errc::wrong_type);
-    CHECK(s.result().trouble == "the key holds a hash where this lock needs a string (WRONGTYPE x)");
+    CHECK(s.result().detail == "the key holds a hash where this lock needs a string (WRONGTYPE x)");
 }
 
 // ---- stops -----------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ TEST_CASE("a stop instead of the question for a type leaves the cause as it is")
     s.stop();
     CHECK(s.next.what == kind::done);
     CHECK(s.result().cause == errc::wrong_type);
-    CHECK(s.result().trouble == "WRONGTYPE x");
+    CHECK(s.result().detail == "WRONGTYPE x");
 }
 
 // ---- what replicas have to acknowledge ---------------------------------------------------------------------
@@ -252,7 +252,7 @@ TEST_CASE("too few replicas are counted in the error text, and the lock is left 
     CHECK(leaves(s.next, token, false));
     CHECK(s.result().what == ended::failed);
     CHECK(s.result().cause == errc::not_replicated);
-    CHECK(s.result().trouble == "1 of 2 replicas have it");
+    CHECK(s.result().detail == "1 of 2 replicas have it");
 }
 
 TEST_CASE("too few replicas that acknowledge a claim are counted in the error text, too") {
@@ -265,7 +265,7 @@ TEST_CASE("too few replicas that acknowledge a claim are counted in the error te
     CHECK(s.next.what == kind::done);
     CHECK(leaves(s.next, token, false));
     CHECK(s.result().cause == errc::not_replicated);
-    CHECK(s.result().trouble == "1 of 2 replicas have it");
+    CHECK(s.result().detail == "1 of 2 replicas have it");
 }
 
 }  // namespace operation_tests

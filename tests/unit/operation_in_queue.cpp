@@ -289,7 +289,7 @@ TEST_CASE("what the server says to a claim is in the error, with its cause") {
     CHECK(leaves(w.next, token, false));
     CHECK(w.result().what == ended::failed);
     CHECK(w.result().cause == errc::writes_refused);
-    CHECK_THAT(w.result().trouble, contains_text("NOREPLICAS"));
+    CHECK_THAT(w.result().detail, contains_text("NOREPLICAS"));
 }
 
 }  // namespace operation_in_queue_tests

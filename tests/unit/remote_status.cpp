@@ -26,34 +26,34 @@ constexpr auto never = distlock::clock::time_point::max();
 TEST_CASE("the last answer is known until a thread begins to ask, and again with its first answer") {
     remote_status status;
     CHECK(status.known());
-    CHECK(status.trouble() == errc{});
+    CHECK(status.last_error() == errc{});
     status.begin();
     CHECK_FALSE(status.known());
     status.answered(errc::unavailable, {});
     CHECK(status.known());
-    CHECK(status.trouble() == errc::unavailable);
+    CHECK(status.last_error() == errc::unavailable);
     status.end();
-    CHECK(status.trouble() == errc::unavailable);
+    CHECK(status.last_error() == errc::unavailable);
     status.begin();
     status.end();
     CHECK(status.known());
-    CHECK(status.trouble() == errc::cancelled);
+    CHECK(status.last_error() == errc::cancelled);
 }
 
 TEST_CASE("trouble counts from the first answer that told of it, whoever asked, until one without") {
     remote_status status;
     const distlock::clock::time_point start{1h};
-    CHECK(status.trouble_since() == never);
+    CHECK(status.failing_since() == never);
     status.answered(errc::unreachable, start);
     status.begin();
     status.answered(errc::no_reply, start + 1s);
     status.answered(errc::cancelled, start + 2s);
-    CHECK(status.trouble_since() == start);
-    CHECK(status.trouble() == errc::no_reply);
+    CHECK(status.failing_since() == start);
+    CHECK(status.last_error() == errc::no_reply);
     status.answered(errc{}, start + 3s);
-    CHECK(status.trouble_since() == never);
+    CHECK(status.failing_since() == never);
     status.answered(errc::no_reply, start + 4s);
-    CHECK(status.trouble_since() == start + 4s);
+    CHECK(status.failing_since() == start + 4s);
 }
 
 TEST_CASE("a stop of the thread that asks is no answer") {

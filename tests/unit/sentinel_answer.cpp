@@ -93,7 +93,7 @@ TEST_CASE("a Sentinel that does not know the name is told from one that refuses 
         said[0] = reply::error(text);
         CHECK(read_sentinel_answer(said).what == kind::refused);
         CHECK(read_sentinel_answer(said).cause == cause);
-        CHECK(read_sentinel_answer(said).trouble == text);
+        CHECK(read_sentinel_answer(said).detail == text);
     }
 }
 
@@ -104,7 +104,7 @@ TEST_CASE("a Sentinel that stops half-way is silent: without the epoch its addre
             said[i] = reply::no_answer(errc::no_reply, "no reply in time");
         CHECK(read_sentinel_answer(said).what == kind::silent);
         CHECK(read_sentinel_answer(said).cause == errc::no_reply);
-        CHECK(read_sentinel_answer(said).trouble == "no reply in time");
+        CHECK(read_sentinel_answer(said).detail == "no reply in time");
     }
 }
 

@@ -40,7 +40,7 @@ sentinel_answer naming(const node_address& master, std::uint64_t epoch) {
 }
 sentinel_answer without(sentinel_answer::kind what, errc cause = errc::no_reply,
                         const std::string& why = "") {
-    return {.what = what, .cause = cause, .trouble = why};
+    return {.what = what, .cause = cause, .detail = why};
 }
 const auto silent = without(sentinel_answer::kind::silent, errc::unreachable, "refused");
 const auto ignorant = without(sentinel_answer::kind::unknown_name);

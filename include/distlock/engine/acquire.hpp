@@ -40,7 +40,7 @@ namespace distlock::engine {
 /// - an answer that is missing leaves the outcome open: it asks again with the SAME token, through the script that finds an
 ///   earlier success; when it has to give up instead, it leaves by that token;
 /// - a token by which a release was sent is dead: the next sending takes a new one, else the late release would free it;
-/// - validity counts from before the sending that was answered. What a message brings counts from the last sending whose
+/// - validity counts from before the sending that was answered. A hand-over by message counts from the last sending whose
 ///   answer spoke of the same ticket, else from the first with this token; when less than half is left by that count, the waiter
 ///   asks before it believes. No clock but ours has a part in it. A grant that arrives after its validity is given back;
 /// - where replicas are to have the lock, a grant counts that is a write of ours with their acknowledgement. The first sending
@@ -79,7 +79,7 @@ class acquire {
                 slowest_ = std::max(slowest_, now - sent);
                 return on_busy(outcome, sent);
             case acquire_outcome::kind::later:
-                return on_trouble(outcome.cause);
+                return on_failure(outcome.cause);
             case acquire_outcome::kind::refused:
                 // An error nobody knows may come from something between us and the server, which did apply it.
                 if (outcome.cause == errc::server_error) left_ = leftover::in_doubt;
@@ -91,10 +91,10 @@ class acquire {
         left_ = leftover::in_doubt;
         if (outcome.cause == errc::cancelled) return on_stop();
         if (first_time && limits_.deadline > now_) {
-            note_trouble(outcome.cause);
+            note_failure(outcome.cause);
             return again();
         }
-        return on_trouble(outcome.cause);
+        return on_failure(outcome.cause);
     }
 
     /// `sent`: of the claim.
@@ -113,9 +113,9 @@ class acquire {
         now_ = now;
         if (claims()) return now_ < claimed_until_ ? send(kind::send_claim) : lost_again(errc::no_reply);
         // At the deadline comes one last look: "taken" must not be said of a lock that became free meanwhile.
-        if (now_ >= limits_.deadline && in_trouble()) return fail(trouble_.cause);
-        // What needs one key may be granted where the server refuses what needs several.
-        if (in_trouble() && queues() && !in_doubt() && ticket_ == ticket_state::none)
+        if (now_ >= limits_.deadline && failing()) return fail(last_failure_.cause);
+        // The server may grant a command of one key where it refuses one of several.
+        if (failing() && queues() && !in_doubt() && ticket_ == ticket_state::none)
             return send(kind::send_acquire);
         return again();
     }
@@ -159,7 +159,7 @@ class acquire {
     /// Returns: whether a sending with the present token was not answered: it may still be on its way.
     bool in_doubt() const noexcept { return left_ == leftover::in_doubt; }
     /// Returns: whether the last thing known is trouble.
-    bool in_trouble() const noexcept { return trouble_.cause != errc{}; }
+    bool failing() const noexcept { return last_failure_.cause != errc{}; }
     /// Returns: whether it has a ticket, as far as is known.
     bool in_queue() const noexcept { return ticket_ != ticket_state::none; }
 
@@ -167,14 +167,14 @@ class acquire {
     // Of the present token, as far as we know.
     enum class ticket_state { none, queued, leaving };
 
-    // What the server may have under the present token, besides a ticket.
+    // Keys that the server may have under the present token, besides a ticket.
     enum class leftover {
         none,
         unconfirmed,  // the lock: a message or a grant that is not believed, or not yet
         in_doubt,     // a sending was not answered: the lock or a ticket, now or later
     };
 
-    struct trouble {
+    struct failure {
         clock::time_point since{};
         errc cause{};  // errc{}: none
     };
@@ -187,7 +187,7 @@ class acquire {
         const auto until = validity_end(since, ttl);
         if (now_ >= until) return lost_again(errc::lease_expired);
         fence_ = fence;
-        trouble_ = {};
+        last_failure_ = {};
         const bool too_short = limits_.claims_lease && ttl < limits_.lease;
         const bool unasked = limits_.replicas > 0 && !replicated;
         if (!too_short && !unasked) return counts(since, ttl, until, replicated);
@@ -211,7 +211,7 @@ class acquire {
     }
 
     acquire_step claim_later(errc cause) noexcept {
-        note_trouble(cause);
+        note_failure(cause);
         if (limits_.once || worn_out() || now_ >= std::min(claimed_until_, limits_.deadline))
             return lost_again(cause);
         acquire_step next = pause({});
@@ -224,10 +224,10 @@ class acquire {
         return {.what = kind::granted, .at = until, .ttl = ttl, .since = since, .fence = fence_};
     }
 
-    // What was granted is over before it could be used.
+    // The grant is over before its owner could use it.
     acquire_step lost_again(errc cause) noexcept {
         note_unconfirmed();
-        acquire_step next = on_trouble(cause);
+        acquire_step next = on_failure(cause);
         if (next.what != kind::pause) return next;
         next.leave_first = next.fresh_token = true;
         next.in_doubt = in_doubt();
@@ -244,7 +244,7 @@ class acquire {
     }
 
     acquire_step on_busy(const acquire_outcome& outcome, clock::time_point sent) noexcept {
-        trouble_ = {};
+        last_failure_ = {};
         without_ttl_ = outcome.ttl && outcome.ttl->count() == -1;
         const bool over = now_ >= limits_.deadline;
         if (ticket_ == ticket_state::leaving) {
@@ -300,15 +300,17 @@ class acquire {
         return pause_for(span, unheard);
     }
 
-    acquire_step on_trouble(errc cause) noexcept {
-        note_trouble(cause);
+    acquire_step on_failure(errc cause) noexcept {
+        note_failure(cause);
         if (limits_.once || worn_out() || now_ >= limits_.deadline) return fail(cause);
         return pause({});
     }
 
-    bool worn_out() const noexcept { return now_ - trouble_.since >= patience_; }
+    bool worn_out() const noexcept { return now_ - last_failure_.since >= patience_; }
 
-    void note_trouble(errc cause) noexcept { trouble_ = {in_trouble() ? trouble_.since : now_, cause}; }
+    void note_failure(errc cause) noexcept {
+        last_failure_ = {failing() ? last_failure_.since : now_, cause};
+    }
 
     void note_unconfirmed() noexcept { left_ = std::max(left_, leftover::unconfirmed); }
 
@@ -337,7 +339,7 @@ class acquire {
 
     acquire_step pause(std::optional<std::chrono::milliseconds> ttl) noexcept {
         using namespace std::chrono_literals;
-        const bool sleeps_well = limits_.waits == waiting_manner::woken && !in_trouble();
+        const bool sleeps_well = limits_.waits == waiting_manner::woken && !failing();
         // A waiter that hears of what it waits for looks seldom, but hears nothing of the end of trouble.
         const auto longest = limits_.waits == waiting_manner::polls || sleeps_well
                                  ? limits_.recheck
@@ -392,10 +394,10 @@ class acquire {
     std::uint64_t fence_ = 0;
     ticket_state ticket_ = ticket_state::none;
     leftover left_ = leftover::none;
-    trouble trouble_;      // of the last answers
-    bool heard_ = false;   // messages arrive, as far as is known
-    bool deaf_ = false;    // a ticket was gone without a message
-    bool looked_ = false;  // the script was sent, which tells a lock from a key of another type
+    failure last_failure_;  // of the last answers
+    bool heard_ = false;    // messages arrive, as far as is known
+    bool deaf_ = false;     // a ticket was gone without a message
+    bool looked_ = false;   // the script was sent, which tells a lock from a key of another type
     bool without_ttl_ = false;
 };
 

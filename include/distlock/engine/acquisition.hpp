@@ -94,7 +94,7 @@ class acquisition {
     /// Returns: a token that is stopped by the loss; the same for every call by one holder.
     /// Throws: std::system_error, std::bad_alloc.
     std::stop_token lost(callback_pool& callbacks, time_point now) {
-        // What is said now must be true now, and not when a thread got round to it.
+        // The answer must be true now, and not when a thread got round to it.
         if (notify_loss(callbacks, now))
             return stop_.stop_requested() ? stop_.get_token() : distlock::detail::stopped_token();
         if (!stop_.stop_possible()) {

@@ -34,7 +34,7 @@ struct grant {
     bool contended = false;
     bool without_ttl = false;     ///< of gave_up: the owner's key never expires
     errc cause = errc::no_reply;  ///< of failed
-    std::string trouble;          ///< of failed: what the connection or the server said last
+    std::string detail;           ///< of failed: what the connection or the server said last
 };
 
 /// Something that happened. It refers to what the caller keeps until resume() returns.

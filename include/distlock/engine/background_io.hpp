@@ -316,7 +316,7 @@ class background_io {
     timer_thread tasks_;
 };
 
-// What connections have that have no place for it: each lives as long as a lock of its connection.
+// The background I/O of connections that have no member for it: each lives as long as a lock of its connection.
 class background_io_register {
     using io = background_io;
 

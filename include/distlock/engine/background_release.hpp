@@ -163,7 +163,7 @@ class background_release final : public background_task {
     // Returns: when to send again.
     [[gnu::cold]] time_point judge(const reply& answer, time_point now) noexcept DISTLOCK_REQUIRES(lock_) {
         const auto verdict = dialect_->read_release(answer);
-        // What got lost may have been that the server lacks the script.
+        // The answer that got lost may have been NOSCRIPT.
         const bool has_script =
             verdict.what != release_outcome::refused && verdict.what != release_outcome::unreachable;
         if (machine_.next() == release::form::whole && has_script != has_script_) {

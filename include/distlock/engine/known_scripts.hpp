@@ -14,7 +14,7 @@
 
 namespace distlock::engine {
 
-/// Thread-safe. What it does not know costs the text of a script; what it knows wrongly, a round trip.
+/// Thread-safe. A script that it does not know is sent as text; one that it knows wrongly costs a round trip.
 class known_scripts {
   public:
     /// Preconditions: the command is no script, or was not given its body.

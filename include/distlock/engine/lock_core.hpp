@@ -55,7 +55,7 @@ class lock_core {
         errc cause = {};           ///< {}: somebody else has the lock
         bool without_ttl = false;  ///< of a lock somebody else has
         std::string detail = {};
-        clock::time_point trouble_since =
+        clock::time_point failing_since =
             clock::time_point::max();  ///< with the server, where that is the cause
     };
 

@@ -161,7 +161,7 @@ class lock_object final : public lock_core, background_task, deadline {
         errc cause = {};  // of failed
     };
 
-    // Whether an acquisition was of use to its owner. Whoever gives back one that was not waits for no answer.
+    // Whether an acquisition was of use to its owner. A thread that gives back an unused one waits for no answer.
     enum class usage { used, unused };
 
     // The end of an acquisition for one thread.
@@ -201,11 +201,11 @@ class lock_object final : public lock_core, background_task, deadline {
 
     acquire_limits limits(time_point until, bool once) const;
 
-    [[gnu::noinline, gnu::cold]] result failed(errc cause, std::string_view trouble = {}) const {
+    [[gnu::noinline, gnu::cold]] result failed(errc cause, std::string_view detail = {}) const {
         return {.cause = cause,
                 .detail = distlock::detail::concat(
                     {dialect_->noun(), " ", distlock::detail::printable(name(), 100),
-                     trouble.empty() ? "" : ": ", distlock::detail::printable(trouble)})};
+                     detail.empty() ? "" : ": ", distlock::detail::printable(detail)})};
     }
 
     [[gnu::noinline, gnu::cold]] error no_thread(const std::system_error& why) const {
@@ -338,7 +338,7 @@ class lock_object final : public lock_core, background_task, deadline {
     [[gnu::cold]] time_point end(const reply& answer, time_point sent, time_point came) noexcept override {
         return renewed(dialect_->read_renew(answer), sent, came);
     }
-    // What too few replicas have does not count; it is not undone either.
+    // A renewal that too few replicas have does not count; it is not undone either.
     [[gnu::cold]] time_point end_both(const reply& answer, const reply& replicated, time_point sent,
                                       time_point came) noexcept override {
         auto outcome = dialect_->read_renew(answer);

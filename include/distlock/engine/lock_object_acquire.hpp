@@ -77,13 +77,13 @@ inline std::optional<lock_object::result> lock_object::try_turn(duration longest
                 return std::nullopt;
             }
             if (threads_.current_phase() == phase::held) return result{};
-            if (status_.known()) heard = status_.trouble();
+            if (status_.known()) heard = status_.last_error();
         }
         if (heard && *heard != errc::cancelled) return *heard == errc{} ? result{} : failed(*heard);
         const bool answered = status_.wait(until, stop, time_);
         if (stop.stop_requested()) return failed(errc::cancelled);
         if (!answered) return failed(errc::no_reply, "the server has not answered another thread yet");
-        heard = status_.trouble();
+        heard = status_.last_error();
     }
 }
 
@@ -157,7 +157,7 @@ inline lock_object::turn_end lock_object::wait_for_turn(waiter_queue::waiter& mi
 
 [[gnu::cold]] inline bool lock_object::out_of_patience(time_point came) const {
     using distlock::detail::rounding;
-    const auto since = std::max(came, status_.trouble_since());
+    const auto since = std::max(came, status_.failing_since());
     const auto longest = distlock::detail::saturating_cast<duration, rounding::up>(options_.patience.get());
     const auto now = time_.now();
     return since < now && now - since >= longest;
@@ -258,8 +258,8 @@ inline lock_object::result lock_object::begin_hold(const grant& got, bool guarde
 inline lock_object::result lock_object::not_granted(const grant& got, const manner& how) {
     const auto cause = got.what == grant::kind::failed ? got.cause : errc{};
     // Made while this thread is the remote one: where there is no memory for it, the next one's turn comes once.
-    result told = cause != errc{} ? failed(cause, got.trouble) : result{.without_ttl = got.without_ttl};
-    told.trouble_since = status_.trouble_since();
+    result told = cause != errc{} ? failed(cause, got.detail) : result{.without_ttl = got.without_ttl};
+    told.failing_since = status_.failing_since();
     {
         const distlock::detail::annotated_lock guard(mutex_);
         backoff_.on_attempt(got.contended, got.came);

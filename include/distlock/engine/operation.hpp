@@ -204,7 +204,7 @@ class operation {
         live_token();
         phase_ = phase::subscribing;
         next.what = action::kind::subscribe;
-        next.until = machine_.in_trouble() || machine_.in_queue()
+        next.until = machine_.failing() || machine_.in_queue()
                          ? now
                          : now + std::min<clock::duration>(longest_subscribing, (deadline_ - now) / 2);
     }
@@ -251,14 +251,14 @@ class operation {
         using kind = acknowledgement::kind;
         if (!replicated || replicated->what == kind::enough) return;
         if (replicated->what != kind::too_few) return note_trouble(*what.replicated);
-        result_.trouble =
+        result_.detail =
             distlock::detail::concat({replicated->replicas, " of ", replicas_, " replicas have it"});
     }
 
     // Other replies carry no error text.
     [[gnu::cold]] void note_trouble(const reply& answer) {
         const bool says_why = answer.is(reply_kind::error) || !answer.answered();
-        result_.trouble = says_why ? answer.text() : "the reply makes no sense";
+        result_.detail = says_why ? answer.text() : "the reply makes no sense";
     }
 
     [[gnu::noinline]] void wait(clock::time_point now, action& next) {
@@ -272,7 +272,7 @@ class operation {
         next.until = now;
     }
 
-    // What was told before the subscription was in force is found by asking.
+    // A hand-over from before the subscription was in force is found by asking.
     void on_listening(const event& what, action& next) {
         if (listens(what)) return follow(machine_.on_wake(what.now), what, next);
         phase_ = phase::waiting;
@@ -338,15 +338,15 @@ class operation {
     [[gnu::cold]] void on_type(const reply& type) {
         if (!type.is(reply_kind::status)) return;
         if (type.text() == dialect_.stored_as() || type.text() == "none") {
-            result_.trouble =
+            result_.detail =
                 distlock::detail::concat({"the key's type is right, so what it holds is no lock's, or a key "
                                           "beside it, {name}:distlock:*, is not ours (",
-                                          result_.trouble, ")"});
+                                          result_.detail, ")"});
             return;
         }
-        result_.trouble =
+        result_.detail =
             distlock::detail::concat({"the key holds a ", type.text(), " where this lock needs a ",
-                                      dialect_.stored_as(), " (", result_.trouble, ")"});
+                                      dialect_.stored_as(), " (", result_.detail, ")"});
     }
 
     const any_dialect& dialect_;

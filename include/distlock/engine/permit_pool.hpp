@@ -32,7 +32,7 @@
 
 namespace distlock::engine {
 
-/// Thread-safe. What was given back is kept for the next that wants as many: a warm cycle makes nothing.
+/// Thread-safe. A set that was given back is kept for the next that wants as many: a warm cycle makes nothing.
 template <class Lazy>
 class permit_pool final : public permit_core {
     using guard = distlock::detail::annotated_lock;

@@ -121,7 +121,7 @@ class releaser {
             background_release::repeat(mine, owner, engine::release(sure, latest_expiry),
                                        io_->time().now() + delay,
                                        granted ? background_io::most_adopted : most_left);
-            keep(granted ? kind::owed : kind::in_doubt, std::move(mine));
+            keep(granted ? kind::pending : kind::in_doubt, std::move(mine));
         } catch (...) {}
     }
 
@@ -158,7 +158,7 @@ class releaser {
   private:
     // Releases in the background. Where one token excludes the next, a later one of a kind says that an earlier one does not matter,
     // but in_doubt: there the one that may last longest matters.
-    enum class kind { owed, left, in_doubt, posted };
+    enum class kind { pending, left, in_doubt, posted };
     struct kept {
         kind of;
         std::shared_ptr<background_release> what;

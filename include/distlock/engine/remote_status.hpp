@@ -2,11 +2,11 @@
 //
 //   class remote_status {
 //     void begin() noexcept;                       // a thread begins to ask: it has heard nothing yet
-//     void answered(errc trouble, now) noexcept;   // errc{}: the server answers
+//     void answered(errc cause, now) noexcept;   // errc{}: the server answers
 //     void end() noexcept;                         // that thread will hear nothing more
 //     bool known() const noexcept;                 // whether it has heard something
-//     errc trouble() const noexcept;               // what was heard last, by that thread or one before
-//     time_point trouble_since() const noexcept;   // no answer without trouble came from then on, whoever asked
+//     errc last_error() const noexcept;               // what was heard last, by that thread or one before
+//     time_point failing_since() const noexcept;   // no answer without trouble came from then on, whoever asked
 //     bool wait(until, stop, time);               // until it is known, or was
 //     void pause(until, stop, time);              // by that thread, unless another one waits
 //   };
@@ -32,23 +32,23 @@ class remote_status {
     void begin() noexcept { known_ = false; }
 
     /// errc::cancelled is no answer: that thread's own stop says nothing of the server.
-    void answered(errc trouble, clock::time_point now) noexcept {
-        if (trouble == errc::cancelled) return;
-        if (trouble == errc{}) {
-            trouble_since_ = clock::time_point::max();
-        } else if (trouble_since() == clock::time_point::max()) {
-            trouble_since_ = now;
+    void answered(errc cause, clock::time_point now) noexcept {
+        if (cause == errc::cancelled) return;
+        if (cause == errc{}) {
+            failing_since_ = clock::time_point::max();
+        } else if (failing_since() == clock::time_point::max()) {
+            failing_since_ = now;
         }
-        say(trouble);
+        record(cause);
     }
     void end() noexcept {
-        if (!known_) say(errc::cancelled);
+        if (!known_) record(errc::cancelled);
     }
 
     bool known() const noexcept { return known_; }
-    errc trouble() const noexcept { return trouble_; }
+    errc last_error() const noexcept { return last_error_; }
     /// Returns: time_point::max() where the last answer was without trouble.
-    clock::time_point trouble_since() const noexcept { return trouble_since_; }
+    clock::time_point failing_since() const noexcept { return failing_since_; }
 
     /// Effects: waits for the first answer that comes from now on, until `until` or a request of `stop`; for
     /// nothing where one is known.
@@ -69,8 +69,8 @@ class remote_status {
     }
 
   private:
-    void say(errc trouble) noexcept {
-        trouble_ = trouble;
+    void record(errc cause) noexcept {
+        last_error_ = cause;
         ++answers_;
         if (!known_.exchange(true) && waiting_ > 0) wake();
     }
@@ -89,8 +89,8 @@ class remote_status {
         }
     }
 
-    std::atomic<errc> trouble_ = errc{};
-    std::atomic<clock::time_point> trouble_since_ = clock::time_point::max();
+    std::atomic<errc> last_error_ = errc{};
+    std::atomic<clock::time_point> failing_since_ = clock::time_point::max();
     std::atomic<bool> known_ = true;
     std::atomic<std::uint64_t> answers_ = 0;
     std::atomic<int> waiting_ = 0;

@@ -202,8 +202,8 @@ class shared_object final : public shared_core {
         bool used = false;  // by one of them that has ended
         time_point joins_until{};
         waiter_queue members;  // of asking: threads that wait for the one that asks
-        errc trouble{};        // of asking: how the last attempt failed
-        time_point trouble_since{};
+        errc last_error{};     // of asking: how the last attempt failed
+        time_point failing_since{};
     };
     struct turn {
         batch* asks = nullptr;  // by this thread, next
@@ -317,7 +317,7 @@ class shared_object final : public shared_core {
     batch& begin_asking() DISTLOCK_REQUIRES(mutex_) {
         batch& mine = idle_batch();
         mine.now = phase::asking;
-        mine.trouble = {};
+        mine.last_error = {};
         ++expected_;
         return mine;
     }

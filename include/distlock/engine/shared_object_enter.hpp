@@ -71,8 +71,9 @@ typename shared_object<Lazy>::turn shared_object<Lazy>::wait_for_turn(waiter_que
         if (why == wake::granted) return {.told = {.serial = me.serial, .fence = me.fence}};
         here.lock();
         if (why != wake::go_remote) continue;
-        if (in.trouble == errc{} || !out_of_patience(std::max(came, in.trouble_since))) return {.asks = &in};
-        const errc cause = in.trouble;
+        if (in.last_error == errc{} || !out_of_patience(std::max(came, in.failing_since)))
+            return {.asks = &in};
+        const errc cause = in.last_error;
         end_asking(in);
         return {.told = failed(cause)};
     }
@@ -111,8 +112,8 @@ template <class Lazy>
 void shared_object<Lazy>::end_in_vain(batch& mine, const result& got) noexcept {
     // That the time of one was up, or that it was stopped, says nothing of the server.
     if (got.cause != errc::cancelled) {
-        mine.trouble = got.cause;
-        mine.trouble_since = std::min(got.trouble_since, time_.now());
+        mine.last_error = got.cause;
+        mine.failing_since = std::min(got.failing_since, time_.now());
     }
     end_asking(mine);
 }

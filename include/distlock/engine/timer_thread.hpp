@@ -264,7 +264,7 @@ class timer_thread {
 
         [[gnu::cold]] void collect(batch& b, time_point at, bool last) DISTLOCK_REQUIRES(lock) {
             b.due.clear();
-            // What runs stays listed, at the end of time: to enter it again could need memory.
+            // A running item stays listed, at the end of time: to enter it again could need memory.
             for (item* i = items.first(); i != nullptr && b.due.size() < runner->most(); i = items.first()) {
                 if (i->at() == time_point::max()) break;
                 if (!last && i->at() > (b.due.empty() ? at : at + i->early)) break;

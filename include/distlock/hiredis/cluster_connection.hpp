@@ -92,7 +92,7 @@ class cluster_connection {
     }
 
     /// Effects: sends each command to the node of its key, to all nodes at once, one pipeline for each; as
-    /// hiredis_connection::pipeline() there. What was redirected is sent again in the same way. Returns when the last node has
+    /// hiredis_connection::pipeline() there. Redirected commands are sent again in the same way. Returns when the last node has
     /// answered, or its time is over. A node that did not answer a pipeline is sent no other, and is not waited for, until it has
     /// answered a PING, or nobody wanted anything of it for two seconds.
     /// Preconditions: as many replies as commands.

@@ -73,7 +73,7 @@ class cluster_pool final : public connection_pool {
         return {std::move(answer), std::move(replicated)};
     }
 
-    /// What goes to other nodes than the first one's is sent by threads that end with the call: to connect takes as long as it
+    /// Commands for other nodes than the first one's are sent by threads that end with the call: to connect takes as long as it
     /// takes, and a node that is dead must not keep the others from being sent theirs. The call waits for the slowest, once: what
     /// goes to a node that did not answer the last one is not sent until the node has answered a PING.
     void pipeline(std::span<const command> commands, std::span<reply> replies) override {
@@ -341,7 +341,7 @@ class cluster_pool final : public connection_pool {
         }
     }
 
-    // Effects: those go to the node that the newest map names. What is too late, or would go to the same node, is over.
+    // Effects: those go to the node that the newest map names. A command that is too late, or would go to the same node, is over.
     void reroute(std::vector<journey>& all, std::span<const command> commands, std::span<reply> replies,
                  clock::time_point last) {
         const bool some = std::any_of(

@@ -23,10 +23,10 @@
 #include <distlock/base/clock.hpp>
 #include <distlock/detail/system_io.hpp>
 #include <distlock/detail/thread_safety.hpp>
-#include <distlock/hiredis/channel.hpp>
 #include <distlock/hiredis/cluster_nodes.hpp>
 #include <distlock/hiredis/socket.hpp>
 #include <distlock/hiredis/socket_opener.hpp>
+#include <distlock/hiredis/stream.hpp>
 #include <distlock/hiredis/subscriber.hpp>
 #include <distlock/net/hash_slot.hpp>
 #include <distlock/net/redirection.hpp>
@@ -39,7 +39,7 @@ namespace distlock::detail {
 
 /// A socket for each node on whose slots somebody listens. A channel belongs to the slot of its name, and is asked for by
 /// SSUBSCRIBE on the node that has the slot; again where the server ends it (sunsubscribe), redirects it (MOVED), or the map says
-/// that the slot has moved. What is refused is not asked again on the same socket. A socket that was silent for three seconds is
+/// that the slot has moved. A refused request is not sent again on the same socket. A socket that was silent for three seconds is
 /// asked whether it lives, and replaced when it does not answer within the command time-out. Sockets that fail are replaced after
 /// a pause, of 10 ms at first and of half a second at last.
 template <class Lazy>
@@ -100,32 +100,32 @@ class cluster_subscriber final : public message_reader {
         std::string channel;  // empty: a PING
     };
     // One node's socket. Only the thread that reads uses it.
-    struct stream {
-        explicit stream(std::shared_ptr<cluster_node> to) : node(std::move(to)) {}
+    struct node_stream {
+        explicit node_stream(std::shared_ptr<cluster_node> to) : node(std::move(to)) {}
         const std::shared_ptr<cluster_node> node;
         std::unique_ptr<socket_opener<Lazy>> opener;
-        std::unique_ptr<channel> current;
-        std::unique_ptr<channel> previous;  // until the current one has answered everything
-        std::deque<request> asked;          // and not answered
-        bool to_renew = false;              // the current one is not trusted any more
-        clock::time_point last{};           // when something was said or heard
+        std::unique_ptr<stream> current;
+        std::unique_ptr<stream> previous;  // until the current one has answered everything
+        std::deque<request> asked;         // and not answered
+        bool to_renew = false;             // the current one is not trusted any more
+        clock::time_point last{};          // when something was sent or received
         clock::time_point last_attempt{};
         clock::time_point next_attempt{};
         clock::duration pause{};
     };
     // What the node was told on its present socket.
-    enum class stage { unsaid, said, in_force };
+    enum class stage { unsent, sent, in_force };
     struct interest {
         std::weak_ptr<subscription> whose;  // expired: given up, and the server is to be told
         std::string channel;
         std::uint16_t slot;
-        stream* on = nullptr;
-        stage at = stage::unsaid;
+        node_stream* on = nullptr;
+        stage at = stage::unsent;
         clock::duration pause{};  // after it was redirected, or ended by the server
         clock::time_point next_time{};
     };
     struct saying {
-        stream* to;
+        node_stream* to;
         request what;
     };
 
@@ -144,7 +144,7 @@ class cluster_subscriber final : public message_reader {
         }
         if (to_arrange_.exchange(false) || now >= next_sweep_) {
             next_sweep_ = now + slice;
-            for (saying& one : place(now)) say(*one.to, std::move(one.what), now);
+            for (saying& one : place(now)) send(*one.to, std::move(one.what), now);
         }
         by = std::min(by, next_sweep_);
         for (const auto& one : streams_) {
@@ -164,25 +164,25 @@ class cluster_subscriber final : public message_reader {
         const annotated_lock guard(lock_);
         std::erase_if(interests_, [&](interest& one) {
             if (!one.whose.expired()) return false;
-            if (one.at != stage::unsaid) all.push_back({one.on, {false, std::move(one.channel)}});
+            if (one.at != stage::unsent) all.push_back({one.on, {false, std::move(one.channel)}});
             return true;
         });
         for (interest& one : interests_) {
-            stream& home = stream_to(nodes_.of(one.slot));
+            node_stream& home = stream_to(nodes_.of(one.slot));
             if (one.on != &home) {
-                if (one.at != stage::unsaid) all.push_back({one.on, {false, one.channel}});
+                if (one.at != stage::unsent) all.push_back({one.on, {false, one.channel}});
                 unsay(one);
                 one.on = &home;
             }
-            if (one.at != stage::unsaid || !home.current) continue;
+            if (one.at != stage::unsent || !home.current) continue;
             if (now < one.next_time) {
                 next_sweep_ = std::min(next_sweep_, one.next_time);
                 continue;
             }
             all.push_back({&home, {true, one.channel}});
-            one.at = stage::said;
+            one.at = stage::sent;
         }
-        std::erase_if(streams_, [&](const std::unique_ptr<stream>& one) DISTLOCK_REQUIRES(lock_) {
+        std::erase_if(streams_, [&](const std::unique_ptr<node_stream>& one) DISTLOCK_REQUIRES(lock_) {
             const auto uses = [&](const interest& i) { return i.on == one.get(); };
             const auto says = [&](const saying& s) { return s.to == one.get(); };
             return !one->opener && std::none_of(interests_.begin(), interests_.end(), uses) &&
@@ -191,14 +191,14 @@ class cluster_subscriber final : public message_reader {
         return all;
     }
 
-    stream& stream_to(const std::shared_ptr<cluster_node>& node) {
+    node_stream& stream_to(const std::shared_ptr<cluster_node>& node) {
         const auto found = std::find_if(streams_.begin(), streams_.end(),
                                         [&](const auto& one) { return one->node == node; });
         if (found != streams_.end()) return **found;
-        return *streams_.emplace_back(std::make_unique<stream>(node));
+        return *streams_.emplace_back(std::make_unique<node_stream>(node));
     }
 
-    void open(stream& mine, clock::time_point now) {
+    void open(node_stream& mine, clock::time_point now) {
         mine.pause = now - mine.last_attempt < slice
                          ? std::min<clock::duration>(2 * mine.pause, longest_pause)
                          : first_pause;
@@ -211,7 +211,7 @@ class cluster_subscriber final : public message_reader {
         }
     }
 
-    void take_over(stream& mine, clock::time_point now) {
+    void take_over(node_stream& mine, clock::time_point now) {
         if (!mine.opener || !mine.opener->over()) return;
         auto fresh = mine.opener->take();
         mine.opener.reset();
@@ -219,7 +219,7 @@ class cluster_subscriber final : public message_reader {
     }
 
     // Effects: `fresh` is the present socket; null: the node was not reached.
-    void adopt(stream& mine, std::unique_ptr<channel> fresh, clock::time_point now) {
+    void adopt(node_stream& mine, std::unique_ptr<stream> fresh, clock::time_point now) {
         interrupt();
         if (!fresh) return nodes_.suspect(*mine.node);
         mine.to_renew = false;
@@ -230,7 +230,7 @@ class cluster_subscriber final : public message_reader {
 
     // Effects: the present socket is over. One that it was to replace is the present one again, until there is another: a full
     // server turned the new one away.
-    void lose(stream& mine, clock::time_point now) noexcept {
+    void lose(node_stream& mine, clock::time_point now) noexcept {
         mine.to_renew = mine.previous != nullptr;
         replace_by(mine, std::move(mine.previous), now);
         try {
@@ -240,7 +240,7 @@ class cluster_subscriber final : public message_reader {
         }
     }
 
-    void replace_by(stream& mine, std::unique_ptr<channel> next, clock::time_point now) noexcept {
+    void replace_by(node_stream& mine, std::unique_ptr<stream> next, clock::time_point now) noexcept {
         const annotated_lock guard(lock_);
         for (interest& one : interests_) {
             if (one.on == &mine) unsay(one);
@@ -253,29 +253,29 @@ class cluster_subscriber final : public message_reader {
 
     // The waiter that reads may have to look: its read() returns.
     void unsay(interest& one) noexcept {
-        if (std::exchange(one.at, stage::unsaid) != stage::unsaid) wake_.set();
+        if (std::exchange(one.at, stage::unsent) != stage::unsent) wake_.set();
         if (const auto whose = one.whose.lock()) whose->lapse();
     }
 
-    void say(stream& to, request what, clock::time_point now) {
+    void send(node_stream& to, request what, clock::time_point now) {
         if (!to.current) return;
         const bool ping = what.channel.empty();
         const std::string_view word = ping ? "PING" : what.begins ? "SSUBSCRIBE" : "SUNSUBSCRIBE";
         const command cmd{word, what.channel};
         to.last = now;
-        const bool said = to.current->say(cmd, now + nodes_.command_timeout());
+        const bool said = to.current->send_only(cmd, now + nodes_.command_timeout());
         to.asked.push_back(std::move(what));
         if (!said) lose(to, now);
     }
 
     // Effects: hears what the nodes say, until `by` or until it heard something.
     void converse(clock::time_point now, clock::time_point by) {
-        std::vector<stream*> open;
+        std::vector<node_stream*> open;
         std::vector<pollfd> polled{{wake_.fd(), POLLIN, 0}};
         bool heard = false;
         for (const auto& one : streams_) {
             if (!one->current) continue;
-            if (one->asked.empty() && now >= one->last + silence) say(*one, {true, ""}, now);
+            if (one->asked.empty() && now >= one->last + silence) send(*one, {true, ""}, now);
             if (!one->current) continue;
             if (hear(*one)) heard = true;
             if (!one->current) continue;
@@ -289,7 +289,7 @@ class cluster_subscriber final : public message_reader {
         if (polled[0].revents != 0) wake_.reset();
         const auto then = clock::now();
         for (std::size_t i = 0; i < open.size(); ++i) {
-            stream& one = *open[i];
+            node_stream& one = *open[i];
             if (polled[i + 1].revents != 0) {
                 hear(one);
             } else if (!one.asked.empty() && then >= end_of(one)) {
@@ -298,12 +298,12 @@ class cluster_subscriber final : public message_reader {
         }
     }
 
-    clock::time_point end_of(const stream& one) const noexcept {
+    clock::time_point end_of(const node_stream& one) const noexcept {
         return one.last + (one.asked.empty() ? clock::duration(silence) : nodes_.command_timeout());
     }
 
     // Effects: hears what has come by now. Returns: whether there was something.
-    bool hear(stream& from) {
+    bool hear(node_stream& from) {
         bool heard = false;
         while (from.current) {
             const auto said = from.current->listen(clock::time_point{}, -1);
@@ -321,7 +321,7 @@ class cluster_subscriber final : public message_reader {
 
     // ["smessage", channel, text]; ["ssubscribe", channel, count], and the same of the end, which the server may say by itself; or
     // an error. All but messages, and an end that was not asked for, answer the first request that was not answered yet.
-    void tell(stream& from, const reply& said) {
+    void tell(node_stream& from, const reply& said) {
         const auto& parts = said.elements();
         const auto what = parts.size() == 3 ? std::string_view(parts[0].text()) : std::string_view();
         if (what == "smessage") {
@@ -347,7 +347,7 @@ class cluster_subscriber final : public message_reader {
         }
     }
 
-    void refused(stream& by, const std::string& channel, std::string_view why) {
+    void refused(node_stream& by, const std::string& channel, std::string_view why) {
         if (const auto there = read_redirection(why, by.node->at)) {
             if (there->to) nodes_.assign(there->slot, *there->to);
             nodes_.invalidate();
@@ -365,7 +365,7 @@ class cluster_subscriber final : public message_reader {
         return nullptr;
     }
 
-    void confirm(stream& from, std::string_view channel) {
+    void confirm(node_stream& from, std::string_view channel) {
         std::shared_ptr<subscription> whose;
         {
             const annotated_lock guard(lock_);
@@ -380,7 +380,7 @@ class cluster_subscriber final : public message_reader {
     }
 
     // At once, the first time; then in pauses: two nodes may each say that it is the other's.
-    void ask_again(const stream& from, std::string_view channel) {
+    void ask_again(const node_stream& from, std::string_view channel) {
         const annotated_lock guard(lock_);
         for (interest& one : interests_) {
             if (one.channel != channel || one.on != &from) continue;
@@ -402,7 +402,7 @@ class cluster_subscriber final : public message_reader {
     std::vector<interest> interests_ DISTLOCK_GUARDED_BY(lock_);
 
     // Only the thread that reads uses the following.
-    std::vector<std::unique_ptr<stream>> streams_;
+    std::vector<std::unique_ptr<node_stream>> streams_;
     clock::time_point next_sweep_{};
     clock::time_point upkeep_at_{};
 };

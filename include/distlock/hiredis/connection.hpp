@@ -86,7 +86,7 @@ class hiredis_connection {
 
     /// Effects: executes all of `commands` in one pipeline on one socket, and waits for the replies until the
     /// last of the commands' deadlines, and no longer than the command time-out. They are read when all is sent:
-    /// the server holds what the system's buffers do not. What goes wrong ends the pipeline, but what was
+    /// the server holds what the system's buffers do not. A failure ends the pipeline, but what was
     /// answered before stays answered; the others are not_sent, if no byte of the command was, or no_answer. So
     /// is a reply that may belong to another command, since there were more replies than commands. After the first one
     /// pipelines have a socket of their own: what was posted before need not arrive before them.

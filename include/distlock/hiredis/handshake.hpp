@@ -9,9 +9,9 @@
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
 #include <distlock/detail/concat.hpp>
-#include <distlock/hiredis/channel.hpp>
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/hiredis/socket.hpp>
+#include <distlock/hiredis/stream.hpp>
 #include <distlock/net/uri.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
@@ -22,8 +22,8 @@ namespace distlock::detail {
 class handshake {
   public:
     struct opened {
-        std::unique_ptr<channel> made;  ///< ready for commands, or null
-        reply failure;                  ///< of null: not_sent, with the reason
+        std::unique_ptr<stream> made;  ///< ready for commands, or null
+        reply failure;                 ///< of null: not_sent, with the reason
     };
 
     /// What the server must be. One that does not say is taken for what it should be: its answers to commands will tell.
@@ -36,9 +36,9 @@ class handshake {
         std::string failure;
         auto socket = stream_socket::connect(server, names, deadline, stop_fd, failure);
         if (!socket) return {nullptr, reply::not_sent(errc::unreachable, concat({"connect: ", failure}))};
-        std::unique_ptr<channel> made(new channel(std::move(socket)));
+        std::unique_ptr<stream> made(new stream(std::move(socket)));
         if (secure != nullptr) {
-            if (auto refused = made->stream_.start_tls(server, *secure, deadline, stop_fd))
+            if (auto refused = made->bytes_.start_tls(server, *secure, deadline, stop_fd))
                 return {nullptr, *std::move(refused)};
             // A TLS 1.3 server judges our certificate when the handshake is over for us: until it has
             // answered once, it may still refuse.
@@ -78,7 +78,7 @@ class handshake {
             return {nullptr, reply::not_sent(errc::protocol_error, "more replies than questions")};
         if (made->broken_)
             return {nullptr, reply::not_sent(errc::unreachable, "the server closed the connection")};
-        made->stream_.socket().expect_timeout(server.command_timeout);
+        made->bytes_.socket().expect_timeout(server.command_timeout);
         return {std::move(made), {}};
     }
 
@@ -104,9 +104,9 @@ class handshake {
     }
 
     // Returns: what is wrong when more than one reply to a step came, or the server hung up after it.
-    [[gnu::cold]] static std::optional<reply> not_alone(const channel& made, const char* step) {
-        const io next = made.stream_.socket().peek();
-        if (made.reader_.has_leftover() || (next == io::done && !made.stream_.over()))
+    [[gnu::cold]] static std::optional<reply> not_alone(const stream& made, const char* step) {
+        const io next = made.bytes_.socket().peek();
+        if (made.reader_.has_leftover() || (next == io::done && !made.bytes_.over()))
             return reply::not_sent(errc::protocol_error, concat({step, " was answered twice"}));
         if (next == io::timed_out && !made.broken_) return std::nullopt;
         return reply::not_sent(errc::unreachable, concat({step, ": the server closed the connection"}));

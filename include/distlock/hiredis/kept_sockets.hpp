@@ -23,7 +23,7 @@
 #include <distlock/base/time_source.hpp>
 #include <distlock/detail/leaked_in_child.hpp>
 #include <distlock/detail/thread_safety.hpp>
-#include <distlock/hiredis/channel.hpp>
+#include <distlock/hiredis/stream.hpp>
 
 namespace distlock::detail {
 
@@ -51,7 +51,7 @@ class kept_sockets {
     /// A socket, and what was the number of the last event when something happened to it.
     struct pooled {
         std::unique_ptr<kept_sockets, lift> reserved;  // lent: it is the reserve
-        std::unique_ptr<channel> on;                   // ends first
+        std::unique_ptr<stream> on;                    // ends first
         std::uint64_t opened = 0;                      // before it was
         std::uint64_t taken = 0;
         std::uint64_t heard = 0;  // the server answered on it
@@ -111,7 +111,7 @@ class kept_sockets {
     /// them is kept.
     [[nodiscard, gnu::noinline]] bool take_back(pooled mine) {
         const annotated_lock guard(mutex_);
-        channel& c = *mine.on;
+        stream& c = *mine.on;
         // Old news are none: what is connected since may lead to the new master.
         bool demoted = c.demoted() && mine.opened >= role_changed_;
         if (demoted) forget_all();
@@ -147,7 +147,7 @@ class kept_sockets {
         const annotated_lock guard(mutex_);
         const auto over = [](const pooled& one) noexcept {
             try {
-                return one.on->look() == channel::state::over;
+                return one.on->look() == stream::state::over;
             } catch (...) {
                 return true;  // without memory it is broken
             }

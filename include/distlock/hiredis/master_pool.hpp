@@ -16,11 +16,11 @@
 #include <distlock/detail/leaked_in_child.hpp>
 #include <distlock/detail/system.hpp>
 #include <distlock/detail/thread_safety.hpp>
-#include <distlock/hiredis/channel.hpp>
 #include <distlock/hiredis/connection_pool.hpp>
 #include <distlock/hiredis/master_search.hpp>
 #include <distlock/hiredis/node_pool.hpp>
 #include <distlock/hiredis/secure.hpp>
+#include <distlock/hiredis/stream.hpp>
 #include <distlock/hiredis/subscriber.hpp>
 #include <distlock/net/master_answer.hpp>
 #include <distlock/net/master_listener.hpp>
@@ -208,7 +208,7 @@ class master_pool final : public connection_pool, upkeep, channel_source {
         const annotated_lock guard(lock_);
         subscriber_.get()->reconnect();
     }
-    std::unique_ptr<channel> connect(clock::time_point deadline, int stop_fd) override {
+    std::unique_ptr<stream> connect(clock::time_point deadline, int stop_fd) override {
         const master there = search_.find_alone(deadline, stop_fd);
         if (!there) return nullptr;
         auto made = there->pool.connect(deadline, stop_fd);

@@ -21,11 +21,11 @@
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/system.hpp>
 #include <distlock/detail/thread_safety.hpp>
-#include <distlock/hiredis/channel.hpp>
 #include <distlock/hiredis/handshake.hpp>
 #include <distlock/hiredis/kept_sockets.hpp>
 #include <distlock/hiredis/resolve.hpp>
 #include <distlock/hiredis/secure.hpp>
+#include <distlock/hiredis/stream.hpp>
 #include <distlock/hiredis/subscriber.hpp>
 #include <distlock/net/connection.hpp>
 #include <distlock/net/receipt.hpp>
@@ -60,7 +60,7 @@ class node_pool {
 
     /// `asking`: behind ASKING, on the same socket and in the same round trip.
     reply execute(const command& cmd, bool asking = false) {
-        return on_a_channel(purpose::command, cmd.deadline(), cmd.stop(), [&](channel& c, bool lent) {
+        return on_a_stream(purpose::command, cmd.deadline(), cmd.stop(), [&](stream& c, bool lent) {
             const auto by = answer_by(cmd.deadline());
             if (asking && !c.post(command({argument("ASKING")}), by, std::make_shared<receipt>()))
                 return reply::not_sent(errc::unreachable, "the connection broke");
@@ -70,7 +70,7 @@ class node_pool {
 
     /// As execute(); the answer may be as long as the map of a Cluster.
     reply ask_for_map(const command& cmd) {
-        return on_a_channel(purpose::command, cmd.deadline(), cmd.stop(), [&](channel& c, bool lent) {
+        return on_a_stream(purpose::command, cmd.deadline(), cmd.stop(), [&](stream& c, bool lent) {
             c.expect_a_map();
             return run(c, cmd, answer_by(cmd.deadline()), lent);
         });
@@ -100,7 +100,7 @@ class node_pool {
 
     bool post(const command& cmd, std::shared_ptr<receipt> wanted) {
         bool posted = false;
-        on_a_channel(purpose::post, cmd.deadline(), cmd.stop(), [&](channel& c, bool) {
+        on_a_stream(purpose::post, cmd.deadline(), cmd.stop(), [&](stream& c, bool) {
             posted = c.post(cmd, answer_by(cmd.deadline()), std::move(wanted));
             return reply::nil();
         });
@@ -126,7 +126,7 @@ class node_pool {
     [[gnu::cold]] bool lost_idle() { return sockets_.close_ended(); }
 
     /// Returns: a new socket that nobody else uses; none where it cannot be had before `deadline`, or `stop_fd` can be read.
-    std::unique_ptr<channel> connect(clock::time_point deadline, int stop_fd) {
+    std::unique_ptr<stream> connect(clock::time_point deadline, int stop_fd) {
         return open_channel(deadline, stop_fd).made;
     }
 
@@ -143,7 +143,7 @@ class node_pool {
     struct home final : upkeep, channel_source {
         explicit home(node_pool& of) noexcept : pool(of) {}
         void keep_up() override { pool.collect(); }
-        std::unique_ptr<channel> connect(clock::time_point deadline, int stop_fd) override {
+        std::unique_ptr<stream> connect(clock::time_point deadline, int stop_fd) override {
             return pool.connect(deadline, stop_fd);
         }
         node_pool& pool;
@@ -159,7 +159,7 @@ class node_pool {
         for (const command& one : commands) longest += one.takes();
         return std::min(deadline, clock::now() + longest);
     }
-    static reply run(channel& c, const command& cmd, clock::time_point by, bool lent) {
+    static reply run(stream& c, const command& cmd, clock::time_point by, bool lent) {
         return lent ? c.run_or_leave(cmd, by) : c.run(cmd, by);
     }
 
@@ -183,8 +183,8 @@ class node_pool {
 
     [[gnu::noinline]] void run_all(purpose why, clock::time_point deadline, const std::stop_token* stop,
                                    std::span<const command> commands, std::span<reply> replies) {
-        channel::extent done;
-        const reply failure = on_a_channel(why, deadline, stop, [&](channel& c, bool) {
+        stream::extent done;
+        const reply failure = on_a_stream(why, deadline, stop, [&](stream& c, bool) {
             done = {};
             return c.run_all(commands, replies, answer_by(deadline, commands), stop, done);
         });
@@ -196,9 +196,9 @@ class node_pool {
         }
     }
 
-    using use_of_channel = function_ref<reply(channel&, bool lent)>;
-    reply on_a_channel(purpose why, clock::time_point deadline, const std::stop_token* stop,
-                       use_of_channel use) {
+    using use_of_stream = function_ref<reply(stream&, bool lent)>;
+    reply on_a_stream(purpose why, clock::time_point deadline, const std::stop_token* stop,
+                      use_of_stream use) {
         if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
         for (bool spare = why == purpose::pipeline;;) {
             pooled mine = take(why, deadline, spare);
@@ -235,7 +235,7 @@ class node_pool {
     // Effects: executes what no other socket could be had for on the one for pipelines, if nobody uses that, and in such a way
     // that giving up does not end it: the locks that are held may be lost with it.
     // Returns: the answer; without one, `otherwise`.
-    [[gnu::cold]] reply on_the_reserve(use_of_channel use, reply otherwise) {
+    [[gnu::cold]] reply on_the_reserve(use_of_stream use, reply otherwise) {
         pooled mine = take_reserve();
         if (!mine.on) return otherwise;
         reply answer = use(*mine.on, true);
@@ -290,8 +290,8 @@ class node_pool {
         pooled found = sockets_.lend(why, until, spare);
         while (found.on) {
             const auto state = found.on->look();
-            if (state == channel::state::ready) break;
-            if (state == channel::state::owing) {
+            if (state == stream::state::ready) break;
+            if (state == stream::state::owing) {
                 owing.push_back(std::move(found));
             } else if (found.on->demoted()) {
                 give_back(std::move(found));
@@ -307,8 +307,8 @@ class node_pool {
         pooled found = sockets_.lend_reserve();
         if (!found.on) return {};
         const auto state = found.on->look();
-        if (state == channel::state::ready) return found;
-        if (state == channel::state::owing || found.on->demoted()) give_back(std::move(found));
+        if (state == stream::state::ready) return found;
+        if (state == stream::state::owing || found.on->demoted()) give_back(std::move(found));
         return {};
     }
 

@@ -47,7 +47,7 @@ class posted_replies {
         } else {
             --unconfirmed_;
         }
-        // What came is forgotten when nothing is left, or when it is the larger part.
+        // Answered entries are dropped when nothing is left, or when they are the larger part.
         constexpr std::size_t few = 64;
         if (first_ < to_come_.size() && (first_ < few || 2 * first_ < to_come_.size())) return;
         to_come_.erase(to_come_.begin(), to_come_.begin() + static_cast<std::ptrdiff_t>(first_));

@@ -93,8 +93,8 @@ class sentinel_connection {
         return pool_->execute_acknowledged(write, wait);
     }
 
-    /// Effects: executes all of `commands` in one pipeline on the master, as hiredis_connection::pipeline() there. What was not
-    /// executed since the master changed is sent again to the new one.
+    /// Effects: executes all of `commands` in one pipeline on the master, as hiredis_connection::pipeline() there. Commands that were not
+    /// executed since the master changed are sent again to the new one.
     /// Preconditions: as many replies as commands.
     /// Throws: std::bad_alloc; no reply counts then.
     void pipeline(std::span<const command> commands, std::span<reply> replies) {

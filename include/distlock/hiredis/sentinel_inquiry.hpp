@@ -3,7 +3,7 @@
 //   class sentinel_inquiry {
 //     sentinel_inquiry(const sentinel_uri&, std::shared_ptr<const secure_layer>);
 //     sentinel_election ask(std::optional<believed_master> last, time_point deadline, int stop_fd);
-//     std::vector<sentinel_line> learn(const sentinel_election&, const node_address& master);
+//     std::vector<sentinel_stream> learn(const sentinel_election&, const node_address& master);
 //   };
 #pragma once
 
@@ -28,11 +28,11 @@
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/system_io.hpp>
 #include <distlock/detail/thread_safety.hpp>
-#include <distlock/hiredis/channel.hpp>
 #include <distlock/hiredis/handshake.hpp>
 #include <distlock/hiredis/resolve.hpp>
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/hiredis/socket.hpp>
+#include <distlock/hiredis/stream.hpp>
 #include <distlock/hiredis/switch_watch.hpp>
 #include <distlock/net/node_address.hpp>
 #include <distlock/net/sentinel_answer.hpp>
@@ -87,9 +87,9 @@ class sentinel_inquiry {
 
     /// Preconditions: ask() returned `heard`.
     /// Effects: asks those others next time that were named with `master`. Returns: the sockets to the Sentinels that named it.
-    std::vector<sentinel_line> learn(const sentinel_election& heard, const node_address& master) {
+    std::vector<sentinel_stream> learn(const sentinel_election& heard, const node_address& master) {
         directory_.learn(heard.answers(), master);
-        std::vector<sentinel_line> lines;
+        std::vector<sentinel_stream> lines;
         for (const sentinel_answer& one : heard.answers()) {
             sentinel& who = *sentinels_[one.place];
             if (who.open && one.master == master)
@@ -104,7 +104,7 @@ class sentinel_inquiry {
         explicit sentinel(uri at) : where(std::move(at)), names(where.host, where.port) {}
         const uri where;
         resolver names;
-        std::unique_ptr<channel> open;  // the socket on which it named a master
+        std::unique_ptr<stream> open;  // the socket on which it named a master
     };
 
     struct stop_at_end {
@@ -185,10 +185,10 @@ class sentinel_inquiry {
             said = ask_one(one, deadline, stop);
             // Its socket was ended by us.
             if (said.what == sentinel_answer::kind::silent && stop.stop_requested())
-                said = {.cause = errc::no_reply, .trouble = "no reply in time"};
-            if (!said.trouble.empty())
-                said.trouble =
-                    one.where.host + ":" + std::to_string(one.where.port) + ": " + printable(said.trouble);
+                said = {.cause = errc::no_reply, .detail = "no reply in time"};
+            if (!said.detail.empty())
+                said.detail =
+                    one.where.host + ":" + std::to_string(one.where.port) + ": " + printable(said.detail);
         } catch (...) {
             // Without memory or descriptors it is as silent as one that does not answer.
         }
@@ -205,13 +205,13 @@ class sentinel_inquiry {
             const bool refused = cause == errc::authentication_failed || cause == errc::permission_denied;
             return {.what = refused ? sentinel_answer::kind::refused : sentinel_answer::kind::silent,
                     .cause = cause,
-                    .trouble = opened.failure.text()};
+                    .detail = opened.failure.text()};
         }
         opened.made->end_with(stop);
         std::array<reply, sentinel_questions> replies;
         std::vector<command> questions;
         for (std::size_t n = 0; n < sentinel_questions; ++n) questions.push_back(sentinel_question(n, name_));
-        channel::extent done;
+        stream::extent done;
         const auto answer_by = std::min(deadline, clock::now() + like_.command_timeout);
         const reply failure = opened.made->run_all(questions, replies, answer_by, nullptr, done);
         for (std::size_t n = done.answered; n < replies.size(); ++n) replies[n] = failure;

@@ -111,7 +111,7 @@ class stream_socket {
     io receive(std::array<char, 16384>& into, std::string_view& got, clock::time_point deadline,
                int stop_fd) noexcept {
         // A call that may take the whole usual time-out needs no poll(): the system ends the read then. That is
-        // one system call less on the way of every reply. What follows, be it a part of a reply or a signal, is
+        // one system call less on the way of every reply. Anything that follows, be it a part of a reply or a signal, is
         // polled to the deadline.
         const auto left = time_left(deadline);
         bool block = stop_fd < 0 && usual_timeout_ > clock::duration::zero() &&

@@ -10,11 +10,11 @@
 #include <distlock/base/clock.hpp>
 #include <distlock/detail/system.hpp>
 #include <distlock/detail/system_io.hpp>
-#include <distlock/hiredis/channel.hpp>
 #include <distlock/hiredis/cluster_node.hpp>
 #include <distlock/hiredis/cluster_nodes.hpp>
 #include <distlock/hiredis/node_pool.hpp>
 #include <distlock/hiredis/socket.hpp>
+#include <distlock/hiredis/stream.hpp>
 
 namespace distlock::detail {
 
@@ -36,7 +36,7 @@ class socket_opener {
 
     bool over() const noexcept { return over_; }
     /// Preconditions: over(). Returns: the socket; null: the node was not reached.
-    std::unique_ptr<channel> take() noexcept { return std::move(made_); }
+    std::unique_ptr<stream> take() noexcept { return std::move(made_); }
 
   private:
     void open(cluster_nodes<Lazy>& nodes, node_pool& pool, const std::stop_token& stop) noexcept {
@@ -50,7 +50,7 @@ class socket_opener {
         }
     }
 
-    std::unique_ptr<channel> made_;
+    std::unique_ptr<stream> made_;
     std::atomic<bool> over_ = false;
     std::jthread thread_;  // last: it uses the others, and is joined first
 };

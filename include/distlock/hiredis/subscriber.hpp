@@ -1,7 +1,7 @@
 // The socket of a connection on which its messages come, read by the threads that wait for them.
 //
 //   struct upkeep { virtual void keep_up() = 0;  virtual milliseconds keep_up_every() const; };
-//   struct channel_source { virtual std::unique_ptr<channel> connect(deadline, stop_fd) = 0; };
+//   struct channel_source { virtual std::unique_ptr<stream> connect(deadline, stop_fd) = 0; };
 //   class subscriber : public message_reader {
 //     subscriber(channel_source&, connect_timeout, command_timeout, upkeep&);
 //     std::shared_ptr<subscription> subscribe(std::string_view channel);
@@ -20,8 +20,8 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/detail/thread_safety.hpp>
-#include <distlock/hiredis/channel.hpp>
 #include <distlock/hiredis/socket.hpp>
+#include <distlock/hiredis/stream.hpp>
 #include <distlock/net/subscription.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
@@ -42,14 +42,14 @@ struct upkeep {
 /// Where a connection's sockets come from.
 struct channel_source {
     /// Returns: a new socket that nobody else uses; none when it is not to be had before `deadline`, or `stop_fd` can be read.
-    virtual std::unique_ptr<channel> connect(clock::time_point deadline, int stop_fd) = 0;
+    virtual std::unique_ptr<stream> connect(clock::time_point deadline, int stop_fd) = 0;
 
   protected:
     ~channel_source() = default;
 };
 
 /// One socket for all subscriptions, opened by the first read(). It asks for messages by SUBSCRIBE and by SSUBSCRIBE, which
-/// servers since 7.0 keep apart; one that knows no SSUBSCRIBE says so, and is not believed to be broken. What is refused is
+/// servers since 7.0 keep apart; one that knows no SSUBSCRIBE says so, and is not believed to be broken. A refused request is
 /// not asked again on the same socket, unless the server is busy. A socket that was silent for three seconds is asked
 /// whether it lives, and replaced when it does not answer within the command time-out. Sockets that fail are replaced
 /// after a pause, of 10 ms at first and of half a second at last; an attempt may last as long as the pause after it.
@@ -78,7 +78,7 @@ class subscriber final : public message_reader {
         auto made = std::make_shared<subscription>(std::string(channel), hub_);
         if (place == interests_.end()) {
             interests_.push_back({made, made->channel()});
-            to_say_ = true;
+            to_send_ = true;
             // While the reader connects it is not disturbed: it sees this before it listens.
             if (listening_) wake_.set();
         } else {
@@ -121,11 +121,11 @@ class subscriber final : public message_reader {
 
   private:
     // What the server was told on the present socket.
-    enum class stage { unsaid, said, in_force };
+    enum class stage { unsent, sent, in_force };
     struct interest {
         std::weak_ptr<subscription> whose;  // expired: given up, and the server is to be told
         std::string channel;
-        stage at = stage::unsaid;
+        stage at = stage::unsent;
         std::uint64_t answer = 0;  // of this number confirms it
     };
     struct request {
@@ -197,33 +197,33 @@ class subscriber final : public message_reader {
         const auto requests = to_be_said(now, by);
         for (const request& one : requests) {
             // The answer to the second is the one that counts: the first is known by then.
-            if (!say({one.begins ? "SSUBSCRIBE" : "SUNSUBSCRIBE", one.channel}) ||
-                !say({one.begins ? "SUBSCRIBE" : "UNSUBSCRIBE", one.channel}))
+            if (!send({one.begins ? "SSUBSCRIBE" : "SUNSUBSCRIBE", one.channel}) ||
+                !send({one.begins ? "SUBSCRIBE" : "UNSUBSCRIBE", one.channel}))
                 return;
         }
-        if (owed() == 0 && now >= last_ + silence && !say({"PING", ""})) return;
+        if (unanswered() == 0 && now >= last_ + silence && !send({"PING", ""})) return;
 
-        const auto end = last_ + (owed() > 0 ? clock::duration(command_timeout_) : silence);
+        const auto end = last_ + (unanswered() > 0 ? clock::duration(command_timeout_) : silence);
         const auto said = current_->listen(std::min(by, end), wake_.fd());
         const auto then = clock::now();
         if (!said) {
             wake_.reset();
-            if (owed() > 0 && then >= end) lose();
+            if (unanswered() > 0 && then >= end) lose();
         } else if (!said->answered()) {
             lose();
         } else {
             last_ = then;
             tell(*said);
-            if (owed() == 0) previous_.reset();
+            if (unanswered() == 0) previous_.reset();
         }
     }
 
-    std::uint64_t owed() const noexcept { return said_ - answered_; }
+    std::uint64_t unanswered() const noexcept { return sent_ - answered_; }
 
-    bool say(const command& cmd) {
+    bool send(const command& cmd) {
         last_ = clock::now();
-        ++said_;
-        if (current_->say(cmd, last_ + command_timeout_)) return true;
+        ++sent_;
+        if (current_->send_only(cmd, last_ + command_timeout_)) return true;
         lose();
         return false;
     }
@@ -244,33 +244,33 @@ class subscriber final : public message_reader {
         const annotated_lock guard(lock_);
         listening_ = true;
         if (to_renew_) by = std::min(by, next_attempt_);
-        if (!to_say_ && now < next_sweep_) {
+        if (!to_send_ && now < next_sweep_) {
             by = std::min(by, next_sweep_);
             return all;
         }
         next_sweep_ = now + slice;
         const bool nothing = std::all_of(interests_.begin(), interests_.end(), [](const interest& one) {
-            return one.at != stage::unsaid && !one.whose.expired();
+            return one.at != stage::unsent && !one.whose.expired();
         });
         if (nothing) {
-            to_say_ = false;
+            to_send_ = false;
             return all;
         }
         all.reserve(interests_.size());
         std::erase_if(interests_, [&](interest& one) {
             if (!one.whose.expired()) return false;
-            if (one.at != stage::unsaid) all.push_back({false, std::move(one.channel)});
+            if (one.at != stage::unsent) all.push_back({false, std::move(one.channel)});
             return true;
         });
         for (interest& one : interests_) {
-            if (one.at != stage::unsaid) continue;
+            if (one.at != stage::unsent) continue;
             all.push_back({true, one.channel});
-            one.answer = said_ + 2 * all.size();
+            one.answer = sent_ + 2 * all.size();
         }
         for (interest& one : interests_) {
-            if (one.at == stage::unsaid) one.at = stage::said;
+            if (one.at == stage::unsent) one.at = stage::sent;
         }
-        to_say_ = false;
+        to_send_ = false;
         return all;
     }
 
@@ -280,7 +280,7 @@ class subscriber final : public message_reader {
         const auto& parts = said.elements();
         const auto what = parts.size() == 3 ? std::string_view(parts[0].text()) : std::string_view();
         const bool message = what == "message" || what == "smessage";
-        if (!message && owed() > 0) ++answered_;
+        if (!message && unanswered() > 0) ++answered_;
         if (said.is(reply_kind::error) && classify_error(said.text()).transient) return ask_again();
         if (!message && what != "subscribe") return;
         std::shared_ptr<subscription> whose;
@@ -289,7 +289,7 @@ class subscriber final : public message_reader {
             for (interest& one : interests_) {
                 if (one.channel != parts[1].text()) continue;
                 // The answer to the first time does not confirm a channel that was given up and is asked for again.
-                if (!message && (one.at != stage::said || answered_ < one.answer)) return;
+                if (!message && (one.at != stage::sent || answered_ < one.answer)) return;
                 whose = one.whose.lock();
                 if (!message) one.at = stage::in_force;
                 break;
@@ -307,20 +307,20 @@ class subscriber final : public message_reader {
     void ask_again() {
         const annotated_lock guard(lock_);
         for (interest& one : interests_) {
-            if (one.at == stage::said) one.at = stage::unsaid;
+            if (one.at == stage::sent) one.at = stage::unsent;
         }
         next_sweep_ = clock::now() + busy_pause;
     }
 
     // Effects: `fresh`, or none, is the present socket. The last one stays open until that has answered everything.
-    [[gnu::cold]] void replace_by(std::unique_ptr<channel> fresh) noexcept {
+    [[gnu::cold]] void replace_by(std::unique_ptr<stream> fresh) noexcept {
         const annotated_lock guard(lock_);
         for (interest& one : interests_) {
-            one.at = stage::unsaid;
+            one.at = stage::unsent;
             if (const auto whose = one.whose.lock()) whose->lapse();
         }
-        to_say_ = true;
-        said_ = answered_ = 0;
+        to_send_ = true;
+        sent_ = answered_ = 0;
         last_ = clock::now();
         previous_ = fresh ? std::move(current_) : nullptr;
         current_ = std::move(fresh);
@@ -335,16 +335,16 @@ class subscriber final : public message_reader {
 
     annotated_mutex lock_;
     std::vector<interest> interests_ DISTLOCK_GUARDED_BY(lock_);
-    bool to_say_ DISTLOCK_GUARDED_BY(lock_) = false;      // some of them are new
+    bool to_send_ DISTLOCK_GUARDED_BY(lock_) = false;     // some of them are new
     bool to_renew_ DISTLOCK_GUARDED_BY(lock_) = false;    // the present socket is not trusted any more
     bool to_restart_ DISTLOCK_GUARDED_BY(lock_) = false;  // nor is what it says
     bool listening_ DISTLOCK_GUARDED_BY(lock_) = false;  // the reader is to be woken when one of these is set
 
     // Only who reads uses the following. Another one may end the present socket, under the lock.
-    std::unique_ptr<channel> current_;
-    std::unique_ptr<channel> previous_;
-    clock::time_point last_{};  // when something was said or heard
-    std::uint64_t said_ = 0;    // requests on the present socket
+    std::unique_ptr<stream> current_;
+    std::unique_ptr<stream> previous_;
+    clock::time_point last_{};  // when something was sent or received
+    std::uint64_t sent_ = 0;    // requests on the present socket
     std::uint64_t answered_ = 0;
     clock::time_point last_attempt_{};
     clock::time_point next_attempt_{};

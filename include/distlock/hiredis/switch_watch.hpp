@@ -1,9 +1,9 @@
 // Sockets on which Sentinels say by themselves that another server is the master.
 //
-//   struct sentinel_line { node_address at; std::unique_ptr<channel> on; };
+//   struct sentinel_stream { node_address at; std::unique_ptr<stream> on; };
 //   class switch_watch {
 //     explicit switch_watch(std::string master_name);
-//     void listen_on(std::vector<sentinel_line> more);
+//     void listen_on(std::vector<sentinel_stream> more);
 //     bool heard();                                           // since the last call
 //   };
 #pragma once
@@ -18,7 +18,7 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/detail/thread_safety.hpp>
-#include <distlock/hiredis/channel.hpp>
+#include <distlock/hiredis/stream.hpp>
 #include <distlock/net/node_address.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
@@ -26,12 +26,12 @@
 namespace distlock::detail {
 
 /// A socket to a Sentinel, and where that one is.
-struct sentinel_line {
+struct sentinel_stream {
     node_address at;
-    std::unique_ptr<channel> on;
+    std::unique_ptr<stream> on;
 };
 
-/// What it hears is a reason to ask, and nothing more. The Sentinel that leads a fail-over says it last, a second after the others.
+/// A message is a reason to ask, and nothing more. The Sentinel that leads a fail-over says it last, a second after the others.
 /// Thread-safe; waits for nothing.
 template <class Lazy>
 class switch_watch {
@@ -40,13 +40,13 @@ class switch_watch {
 
     /// Effects: hears those Sentinels, too. One that is heard already goes on with the socket it has: what it said between an answer
     /// and a new SUBSCRIBE would be lost.
-    void listen_on(std::vector<sentinel_line> more) {
+    void listen_on(std::vector<sentinel_stream> more) {
         const annotated_lock guard(lock_);
-        for (sentinel_line& one : more) {
-            const bool known = std::any_of(lines_.begin(), lines_.end(),
-                                           [&](const sentinel_line& other) { return other.at == one.at; });
-            if (known || !one.on->say({"SUBSCRIBE", event}, clock::now())) continue;
-            lines_.push_back(std::move(one));
+        for (sentinel_stream& one : more) {
+            const bool known = std::any_of(streams_.begin(), streams_.end(),
+                                           [&](const sentinel_stream& other) { return other.at == one.at; });
+            if (known || !one.on->send_only({"SUBSCRIBE", event}, clock::now())) continue;
+            streams_.push_back(std::move(one));
         }
     }
 
@@ -55,7 +55,7 @@ class switch_watch {
     bool heard() {
         const annotated_lock guard(lock_);
         bool changed = false;
-        const auto over = [&](const sentinel_line& one) noexcept {
+        const auto over = [&](const sentinel_stream& one) noexcept {
             try {
                 for (int heard = 0; heard < most_at_once; ++heard) {
                     const auto said = one.on->listen(clock::time_point{}, -1);
@@ -68,8 +68,8 @@ class switch_watch {
                 return changed = true;
             }
         };
-        const bool some_ended = std::erase_if(lines_, over) > 0;
-        return changed || (some_ended && lines_.empty());
+        const bool some_ended = std::erase_if(streams_, over) > 0;
+        return changed || (some_ended && streams_.empty());
     }
 
   private:
@@ -85,7 +85,7 @@ class switch_watch {
 
     const std::string begin_;
     annotated_mutex lock_;
-    std::vector<sentinel_line> lines_ DISTLOCK_GUARDED_BY(lock_);
+    std::vector<sentinel_stream> streams_ DISTLOCK_GUARDED_BY(lock_);
 };
 
 }  // namespace distlock::detail

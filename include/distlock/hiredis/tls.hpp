@@ -52,7 +52,7 @@ struct tls_options {
     /// reached through a tunnel or by an address that their certificate does not hold.
     std::string server_name{};
 
-    /// Whoever answers is trusted: no protection against anybody on the way. For experiments.
+    /// Any server that answers is trusted: no protection against anybody on the way. For experiments.
     bool insecure_skip_verification = false;
 };
 
@@ -102,7 +102,7 @@ struct tls_peer_name {
     std::array<unsigned char, 16> address{};
     std::size_t address_size = 0;  ///< 0: a name
 
-    /// Returns: whether `host` can be verified. What OpenSSL would take for "any name" (nothing), "any name
+    /// Returns: whether `host` can be verified. A name that OpenSSL would take for "any name" (nothing), "any name
     /// below" (a leading dot), or for another one (a zero byte) cannot.
     bool parse(std::string_view host) {
         text = host.substr(0, host.find('%'));  // the zone of an IPv6 address is our own affair

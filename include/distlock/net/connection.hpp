@@ -55,14 +55,14 @@ concept is_called_with_a_command = requires(C& c, const command& cmd) {
 /// there is no answer it returns reply::not_sent or reply::no_answer and keeps the two apart with care:
 /// not_sent is a promise. An exception out of it counts as no answer.
 ///
-/// It may give up at the command's deadline and at its stop request. What it gave up for a stop request is
+/// It may give up at the command's deadline and at its stop request. A command given up for a stop request is
 /// reply::no_answer(errc::cancelled), or not_sent with that cause; errc::cancelled is said for no other reason. Where stop
 /// requests are not honoured, lock(stop) returns when the command in flight is answered or given up.
 template <class C>
 concept connection = executes_a_command<C> || is_called_with_a_command<C>;
 
 /// Executes many commands in one go: sends all of them on one socket, in order, without waiting for replies
-/// in between, and fills the replies in that order; there are as many replies as commands. What got no answer
+/// in between, and fills the replies in that order; there are as many replies as commands. A command without an answer
 /// is reply::not_sent or reply::no_answer, each command for itself: not_sent promises that no byte of this
 /// one was sent. An exception out of it counts as no answer to any.
 template <class C>

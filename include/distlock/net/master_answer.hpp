@@ -28,7 +28,7 @@ constexpr master_answer judge_master_error(std::string_view text) noexcept {
 inline master_answer judge_master(const reply& answer) noexcept {
     if (answer.is(reply_kind::error)) return judge_master_error(answer.text());
     if (answer.answered()) return {};
-    // What the caller ended, or may not do, says nothing of the server.
+    // A call that the caller ended, or may not make, says nothing of the server.
     const bool own_doing = answer.cause() == errc::cancelled || answer.cause() == errc::wrong_process;
     return {.suspect = !own_doing, .executed = own_doing || answer.is(reply_kind::no_answer)};
 }

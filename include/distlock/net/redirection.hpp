@@ -55,7 +55,7 @@ inline std::optional<redirection> read_redirection(std::string_view text, const 
     const auto digits = detail::first_word(rest);
     const auto slot = detail::parse_number(digits, 0, slot_count - 1);
     if (!slot || rest.size() == digits.size()) return std::nullopt;
-    // Of an IPv6 address only the last colon ends it. What stands behind the address, if anything, is for others.
+    // Of an IPv6 address only the last colon ends it. Text behind the address, if any, is for other clients.
     const auto place = detail::first_word(rest.substr(digits.size() + 1));
     const auto colon = place.rfind(':');
     if (colon == std::string_view::npos) return std::nullopt;

@@ -44,7 +44,7 @@ struct sentinel_answer {
     kind what = kind::silent;
     std::size_t place = 0;  ///< of the Sentinel among those that were asked
     errc cause = errc::no_reply;
-    std::string trouble = {};  ///< of silent and refused: why, fit for a message
+    std::string detail = {};   ///< of silent and refused: why, fit for a message
     node_address master = {};  ///< of names_master
     std::uint64_t epoch = 0;   ///< of names_master: of the configuration it has seen last; 0: it does not say
     std::string id = {};       ///< of the Sentinel itself; empty: it does not say
@@ -90,17 +90,17 @@ inline std::string_view field_of(const reply& fields, std::string_view name) noe
 
 }  // namespace detail
 
-/// What it says beside the address is worth having, and not needed: a user may be allowed less.
+/// Its other answers are worth having, and not needed: a user may be allowed less.
 inline sentinel_answer read_sentinel_answer(std::span<const reply, sentinel_questions> replies) {
     using kind = sentinel_answer::kind;
     const reply& address = replies[0];
     const reply& master = replies[1];
     if (!address.answered())
-        return {.what = kind::silent, .cause = address.cause(), .trouble = address.text()};
-    if (!master.answered()) return {.what = kind::silent, .cause = master.cause(), .trouble = master.text()};
+        return {.what = kind::silent, .cause = address.cause(), .detail = address.text()};
+    if (!master.answered()) return {.what = kind::silent, .cause = master.cause(), .detail = master.text()};
     if (address.is(reply_kind::error))
         return {
-            .what = kind::refused, .cause = classify_error(address.text()).cause, .trouble = address.text()};
+            .what = kind::refused, .cause = classify_error(address.text()).cause, .detail = address.text()};
 
     sentinel_answer out{.what = kind::unknown_name};
     if (replies[3].is(reply_kind::string) && replies[3].text().size() <= 64) out.id = replies[3].text();
@@ -108,7 +108,7 @@ inline sentinel_answer read_sentinel_answer(std::span<const reply, sentinel_ques
     const auto& parts = address.elements();
     auto named = parts.size() == 2 ? detail::read_address(parts[0].text(), parts[1].text()) : std::nullopt;
     if (!named)
-        return {.what = kind::refused, .cause = errc::protocol_error, .trouble = "its answer makes no sense"};
+        return {.what = kind::refused, .cause = errc::protocol_error, .detail = "its answer makes no sense"};
     out.what = kind::names_master;
     out.master = *std::move(named);
     out.epoch = detail::parse_number(detail::field_of(master, "config-epoch"), 0,

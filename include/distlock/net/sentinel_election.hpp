@@ -162,7 +162,7 @@ inline reply explain(const sentinel_election::verdict& said, const std::string& 
                      const std::string& name) {
     using kind = sentinel_election::kind;
     const std::string why =
-        said.why != nullptr && !said.why->trouble.empty() ? " (" + said.why->trouble + ")" : "";
+        said.why != nullptr && !said.why->detail.empty() ? " (" + said.why->detail + ")" : "";
     switch (said.what) {
         case kind::unknown_name:
             return reply::not_sent(errc::unreachable, shown +

@@ -216,7 +216,7 @@ class fault_plan {
         int times = 0;
     };
 
-    // What is called with the mutex is not checked.
+    // The analysis does not follow calls with the mutex held.
     template <class F>
     void change(F f) {
         {

@@ -71,7 +71,7 @@ class fault_proxy final : public fault_plan {
   private:
     using time_point = clock::time_point;
 
-    void heed() noexcept override { bell_.set(); }
+    void heed() noexcept override { wake_.set(); }
 
     // What goes in one direction.
     struct stream {
@@ -132,14 +132,14 @@ class fault_proxy final : public fault_plan {
     void run() {
         std::vector<pollfd> polled;
         for (;;) {
-            polled.assign({{bell_.fd(), POLLIN, 0}, {listener_, POLLIN, 0}});
+            polled.assign({{wake_.fd(), POLLIN, 0}, {listener_, POLLIN, 0}});
             const auto now = clock::now();
             const pace now_at = present();
             time_point next = time_point::max();
-            for (line& l : lines_) {
+            for (line& l : links_) {
                 const bool to_client = passable(l.to_client, now, now_at.replies.held, next);
                 const bool to_server = passable(l.to_server, now, now_at.requests.held, next);
-                // What has ended reports that again and again.
+                // An ended descriptor reports that again and again.
                 const bool client_over = l.client_ended && !to_client;
                 polled.push_back({client_over ? -1 : l.client, wanted(!l.client_ended, to_client), 0});
                 const bool server_over = (l.server_ended || l.dead) && !to_server;
@@ -150,14 +150,14 @@ class fault_proxy final : public fault_plan {
                 continue;  // EINTR
             if (polled[0].revents != 0 && !answer_bell()) break;
             std::size_t at = 2;
-            for (auto l = lines_.begin(); l != lines_.end(); at += 2) {
+            for (auto l = links_.begin(); l != links_.end(); at += 2) {
                 const bool goes_on = step(*l, polled[at].revents != 0, polled[at + 1].revents != 0);
                 if (!goes_on) hang_up(*l, false);
-                l = goes_on ? std::next(l) : lines_.erase(l);
+                l = goes_on ? std::next(l) : links_.erase(l);
             }
             if (polled[1].revents != 0) accept_one();
         }
-        for (line& l : lines_) hang_up(l, false);
+        for (line& l : links_) hang_up(l, false);
     }
 
     // Effects: makes ready what is due. Returns: whether something can be sent now; else `next` says when at the latest to ask again.
@@ -181,9 +181,9 @@ class fault_proxy final : public fault_plan {
 
     // Returns: false when the end has come.
     bool answer_bell() {
-        bell_.reset();
+        wake_.reset();
         if (delivering_.exchange(false)) {
-            for (line& l : lines_) l.to_server.ready += std::exchange(l.late, {});
+            for (line& l : links_) l.to_server.ready += std::exchange(l.late, {});
         }
         return !ending_;
     }
@@ -200,7 +200,7 @@ class fault_proxy final : public fault_plan {
         l.server = connect_to_server();
         l.number = count_connection();
         if (l.server < 0) return hang_up(l, true);
-        lines_.push_back(std::move(l));
+        links_.push_back(std::move(l));
     }
 
     int connect_to_server() const {
@@ -237,7 +237,7 @@ class fault_proxy final : public fault_plan {
         if (server_ready && !l.server_ended) l.server_ended = !receive(l.server, from_server);
         take_requests(l, from_client, now_at.requests.delay);
         take_replies(l, from_server, now_at.replies.delay);
-        // What the server said before it went still passes.
+        // Bytes that the server sent before it went still pass.
         if (!pass_on(l.server, l.to_server, now_at.requests)) l.to_server.clear();
         if (!pass_on(l.client, l.to_client, now_at.replies)) return false;
         const bool delivered = l.to_server.empty() && l.to_client.empty();
@@ -367,10 +367,10 @@ class fault_proxy final : public fault_plan {
     const std::string socket_path_;
     const std::uint16_t server_port_ = 0;
     int listener_ = -1;
-    detail::wake_event bell_;
+    detail::wake_event wake_;
     std::uint16_t port_ = 0;
 
-    std::list<line> lines_;  // the thread's alone
+    std::list<line> links_;  // the thread's alone
     std::atomic<bool> delivering_{false};
     std::atomic<bool> ending_{false};
     std::thread thread_;

@@ -64,7 +64,7 @@ struct history_event {
 };
 
 /// A list of events in memory that processes share: with children after fork(), or, in a file, with anybody who opens the
-/// same file. What was written is there whatever becomes of who wrote it. Thread-safe, and neither waits nor allocates.
+/// same file. An entry stays, whatever becomes of the process that wrote it. Thread-safe, and neither waits nor allocates.
 /// Times are of distlock::clock, which is one for all processes of a machine.
 class recorder {
     using kind = history_event::kind;
@@ -89,7 +89,7 @@ class recorder {
     recorder& operator=(const recorder&) = delete;
     ~recorder() { ::munmap(book_, size_of(capacity_)); }
 
-    /// Effects: notes a grant, asked for since `called`, that is valid until `until`. Who may be stopped between the grant
+    /// Effects: notes a grant, asked for since `called`, that is valid until `until`. An owner that may be stopped between the grant
     /// and this call says when it `came`.
     /// Returns: the number of the hold, never 0.
     std::uint64_t granted(std::string_view lock, time_point called, time_point until, std::uint64_t fence = 0,

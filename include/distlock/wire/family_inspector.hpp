@@ -44,7 +44,7 @@ class family_inspector {
     command ask(std::string_view script) const;
 
     const std::shared_ptr<const plain_inspector> lock_;
-    std::optional<siblings> beside_;
+    std::optional<siblings> siblings_;
 };
 
 }  // namespace distlock

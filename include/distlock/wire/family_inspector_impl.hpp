@@ -78,8 +78,8 @@ inline std::string_view family_force_release() noexcept {
     : lock_(std::make_shared<const plain_inspector>(std::move(name))) {
     try {
         const key k(lock_->name());
-        beside_.emplace(siblings{k.sibling("queue"), k.sibling("fence"), k.sibling("owner"),
-                                 k.sibling("forced"), k.sibling("readers"), k.sibling("limit")});
+        siblings_.emplace(siblings{k.sibling("queue"), k.sibling("fence"), k.sibling("owner"),
+                                   k.sibling("forced"), k.sibling("readers"), k.sibling("limit")});
     } catch (const error&) {
         // A name that can have no keys beside it is a mutex's.
     }
@@ -88,10 +88,10 @@ inline std::string_view family_force_release() noexcept {
 DISTLOCK_INLINE const std::string& family_inspector::name() const noexcept { return lock_->name(); }
 
 [[gnu::cold]] DISTLOCK_INLINE command family_inspector::inspect() const {
-    return beside_ ? ask(detail::family_inspect()) : lock_->inspect();
+    return siblings_ ? ask(detail::family_inspect()) : lock_->inspect();
 }
 [[gnu::cold]] DISTLOCK_INLINE command family_inspector::force_release() const {
-    return beside_ ? ask(detail::family_force_release()) : lock_->force_release();
+    return siblings_ ? ask(detail::family_force_release()) : lock_->force_release();
 }
 
 [[gnu::cold]] DISTLOCK_INLINE std::optional<lock_report> family_inspector::read_inspect(
@@ -104,7 +104,7 @@ DISTLOCK_INLINE const std::string& family_inspector::name() const noexcept { ret
 }
 
 [[gnu::cold]] DISTLOCK_INLINE command family_inspector::ask(std::string_view script) const {
-    const auto& [queue, fence, owner, mark, readers, limit] = *beside_;
+    const auto& [queue, fence, owner, mark, readers, limit] = *siblings_;
     return {{"EVAL", script, "7", name(), queue, fence, owner, mark, readers, limit}, name()};
 }
 

@@ -21,7 +21,6 @@
 #include <distlock/base/key.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
-#include <distlock/wire/beside.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/dialect.hpp>
 #include <distlock/wire/getset_inspector.hpp>
@@ -29,6 +28,7 @@
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/script.hpp>
 #include <distlock/wire/server_error.hpp>
+#include <distlock/wire/sibling_keys.hpp>
 
 namespace distlock {
 
@@ -114,12 +114,12 @@ return redis.call('del', KEYS[1]))",
 }  // namespace detail
 
 /// Interoperates with clients that take a lock by `SETNX name stamp`, or by GETSET when the stamp is past, and free it by DEL;
-/// the stamp is Unix milliseconds: now, the lease and 1. What they do in several commands our scripts do in one, with the
+/// the stamp is Unix milliseconds: now, the lease and 1. Our scripts do in one step what they do in several commands, with the
 /// same values. Beside the lock, in its cluster slot, `...:distlock:mine` says which acquisition of ours made the stamp; fence and
 /// owner as in `plain`.
 ///
 /// The protocol has weaknesses that one side alone cannot mend:
-/// - clocks: they compare stamps to their own clock, we make and compare them by the server's. Who is fast by more than the
+/// - clocks: they compare stamps to their own clock, we make and compare them by the server's. A client whose clock is fast by more than the
 ///   rest of a lease takes over what is still held; valid_until() counts on clocks that agree.
 /// - a loser's GETSET shifts the winner's stamp. When that is ours, we hear at the next renewal that the lock is lost, and it is
 ///   free when the shifted stamp is past. It takes two who find the same stamp past at the same moment.
@@ -143,7 +143,7 @@ class getset {
           lease_(options.lease),
           lease_text_(std::to_string(options.lease.get().count())),
           mine_(key_.sibling("mine")),
-          beside_(key_, options) {}
+          siblings_(key_, options) {}
 
     const std::string& name() const noexcept { return key_.name(); }
     std::chrono::milliseconds lease() const noexcept { return lease_; }
@@ -154,21 +154,21 @@ class getset {
     command acquire(const token& owner) const { return look(owner); }
     command look(const token& owner) const {
         return {detail::getset_enter,
-                {key_.name(), mine_, beside_.fence, beside_.owner},
-                {owner.view(), lease_text_, beside_.fence_life, beside_.who}};
+                {key_.name(), mine_, siblings_.fence, siblings_.owner},
+                {owner.view(), lease_text_, siblings_.fence_life, siblings_.who}};
     }
     command renew(const token& owner) const {
         return {detail::getset_renew,
-                {key_.name(), mine_, beside_.fence, beside_.owner},
-                {owner.view(), lease_text_, beside_.fence_life}};
+                {key_.name(), mine_, siblings_.fence, siblings_.owner},
+                {owner.view(), lease_text_, siblings_.fence_life}};
     }
     command release(const token& owner) const {
-        return {detail::getset_release, {key_.name(), mine_, beside_.owner}, {owner.view()}};
+        return {detail::getset_release, {key_.name(), mine_, siblings_.owner}, {owner.view()}};
     }
     command release_minimal(const token& owner) const { return release(owner); }
 
     acquire_outcome read_acquire(const reply& r) const { return read_look(r); }
-    acquire_outcome read_look(const reply& r) const { return detail::read_taken(r, beside_.fences); }
+    acquire_outcome read_look(const reply& r) const { return detail::read_taken(r, siblings_.fences); }
     renew_outcome read_renew(const reply& r) const { return detail::read_renewed(r); }
     release_verdict read_release(const reply& r) const { return detail::read_released(r); }
 
@@ -177,7 +177,7 @@ class getset {
     std::chrono::milliseconds lease_;
     std::string lease_text_;
     std::string mine_;
-    detail::beside beside_;
+    detail::sibling_keys siblings_;
 };
 
 }  // namespace distlock

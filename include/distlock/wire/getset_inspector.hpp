@@ -15,7 +15,7 @@ namespace distlock {
 
 namespace detail {
 
-// Who made the stamp is known of ours only; of others the stamp is all there is.
+// Only our stamps name their owner; of other clients' the stamp is all there is.
 inline constexpr std::string_view getset_inspect =
     R"(-- KEYS: lock, mine, fence, owner.
 -- Returns {token or stamp, ms until it may be taken over, fence, owner}, with '' for what is not there; -2 ms: it is free.

@@ -30,7 +30,6 @@
 #include <distlock/base/options.hpp>
 #include <distlock/base/owner.hpp>
 #include <distlock/base/token.hpp>
-#include <distlock/wire/beside.hpp>
 #include <distlock/wire/channel_kind.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/dialect.hpp>
@@ -41,6 +40,7 @@
 #include <distlock/wire/plain_inspector.hpp>
 #include <distlock/wire/queue_keys.hpp>
 #include <distlock/wire/reply.hpp>
+#include <distlock/wire/sibling_keys.hpp>
 
 namespace distlock {
 

@@ -48,7 +48,7 @@ std::string_view joined() noexcept {
 // An owner that asks is told the last fence: the lock is never a waiter's without a fence of its own, so that is made before
 // ZREM, which may be refused.
 //
-// A message says "you have the lock", so none is sent to a waiter that is passed over. What PUBLISH counts comes too late for
+// A message says "you have the lock", so none is sent to a waiter that is passed over. The count of PUBLISH comes too late for
 // that: a subscriber on a replica, or on another node of a Cluster, is not counted and hears it all the same. A server that
 // refuses to count, or to publish, says nothing about the waiter, which finds the lock by looking.
 //

@@ -76,17 +76,17 @@ class permit_inspector {
     explicit permit_inspector(std::string name)
         : key_(std::move(name)),
           queue_(key_.sibling("queue")),
-          beside_(key_.sibling("limit")),
+          limit_key_(key_.sibling("limit")),
           mark_(key_.sibling("forced")) {}
 
     const std::string& name() const noexcept { return key_.name(); }
 
     command inspect() const {
-        return {{"EVAL", detail::permit_inspect(), "4", name(), beside_, mark_, queue_}, name()};
+        return {{"EVAL", detail::permit_inspect(), "4", name(), limit_key_, mark_, queue_}, name()};
     }
     /// Takes the permits from all that have some, and hands them to those that wait.
     command force_release() const {
-        return {{"EVAL", detail::permit_force_release(), "4", name(), queue_, beside_, mark_}, name()};
+        return {{"EVAL", detail::permit_force_release(), "4", name(), queue_, limit_key_, mark_}, name()};
     }
     /// The owners that permits were last taken from by force: the first 1,900, whose tokens are a reply that connections take.
     command forced() const { return {{"GET", mark_}, mark_}; }
@@ -106,7 +106,7 @@ class permit_inspector {
   private:
     key key_;
     std::string queue_;
-    std::string beside_;
+    std::string limit_key_;
     std::string mark_;
 };
 

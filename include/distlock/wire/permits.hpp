@@ -19,7 +19,6 @@
 #include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/detail/concat.hpp>
-#include <distlock/wire/beside.hpp>
 #include <distlock/wire/channel_kind.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/enter_mode.hpp>
@@ -29,6 +28,7 @@
 #include <distlock/wire/permit_scripts.hpp>
 #include <distlock/wire/queue_keys.hpp>
 #include <distlock/wire/reply.hpp>
+#include <distlock/wire/sibling_keys.hpp>
 #include <distlock/wire/ticket.hpp>
 
 namespace distlock {
@@ -50,7 +50,7 @@ class permits {
           lease_(options.lease),
           lease_text_(detail::concat({lease_.count()})),
           queue_(key_.sibling("queue")),
-          beside_(key_.sibling("limit")),
+          limit_key_(key_.sibling("limit")),
           limit_(detail::concat({limit})),
           life_(detail::concat({handoff::queue_life(options).count()})) {
         const detail::ticket mine{.lease = lease_, .kind = kind, .channel = channel, .permits = n};
@@ -68,20 +68,20 @@ class permits {
     command look(const token& owner) const { return enter(owner, enter_mode::try_once); }
     command enter(const token& owner, enter_mode mode) const {
         return {detail::permit_enter,
-                {name(), queue_, beside_},
+                {name(), queue_, limit_key_},
                 {owner.view(), needs_, detail::word(mode), life_, limit_}};
     }
     command renew(const token& owner) const {
-        return {detail::permit_renew, {name(), beside_}, {owner.view(), lease_text_}};
+        return {detail::permit_renew, {name(), limit_key_}, {owner.view(), lease_text_}};
     }
     command release(const token& owner) const {
-        return {detail::permit_leave, {name(), queue_, beside_}, {owner.view(), needs_, life_}};
+        return {detail::permit_leave, {name(), queue_, limit_key_}, {owner.view(), needs_, life_}};
     }
     /// There is none that needs less: what is out must be counted.
     command release_minimal(const token& owner) const { return release(owner); }
     /// `limit`: decimal digits, which outlive the command.
     command resize(std::string_view limit) const {
-        return {detail::permit_resize, {name(), queue_, beside_}, {limit, life_}};
+        return {detail::permit_resize, {name(), queue_, limit_key_}, {limit, life_}};
     }
 
     acquire_outcome read_acquire(const reply& r) const { return read_enter(r); }
@@ -105,7 +105,7 @@ class permits {
     std::chrono::milliseconds lease_;
     std::string lease_text_;
     std::string queue_;
-    std::string beside_;
+    std::string limit_key_;
     std::string limit_;
     std::string life_;
     std::string needs_;  // a ticket without its token

@@ -1,4 +1,4 @@
-// The plain dialect: one string key, SET NX PX and a compare-and-delete. What most lock clients in any language speak.
+// The plain dialect: one string key, SET NX PX and a compare-and-delete. Most lock clients in any language speak it.
 //
 //   class plain {
 //     plain(std::string name, const lock_options&);
@@ -26,7 +26,6 @@
 #include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/detail/concat.hpp>
-#include <distlock/wire/beside.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/dialect.hpp>
 #include <distlock/wire/outcome.hpp>
@@ -34,6 +33,7 @@
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/script.hpp>
 #include <distlock/wire/server_error.hpp>
+#include <distlock/wire/sibling_keys.hpp>
 
 namespace distlock {
 
@@ -169,17 +169,17 @@ class plain {
     std::chrono::milliseconds lease() const noexcept { return lease_; }
 
     /// Returns: whether acquire() is a look() anyway.
-    bool acquire_is_script() const noexcept { return beside_.has_value(); }
+    bool acquire_is_script() const noexcept { return siblings_.has_value(); }
 
     command acquire(const token& owner) const {
-        if (beside_) return look(owner);
+        if (siblings_) return look(owner);
         return {{"SET", key_.name(), owner.view(), "NX", "PX", lease_text_}, key_.name()};
     }
     command look(const token& owner) const {
-        if (!beside_) return {detail::plain_look, {key_.name()}, {owner.view(), lease_text_}};
+        if (!siblings_) return {detail::plain_look, {key_.name()}, {owner.view(), lease_text_}};
         return {detail::plain_look_beside,
-                {key_.name(), beside_->fence, beside_->owner},
-                {owner.view(), lease_text_, beside_->fence_life, beside_->who}};
+                {key_.name(), siblings_->fence, siblings_->owner},
+                {owner.view(), lease_text_, siblings_->fence_life, siblings_->who}};
     }
     command renew(const token& owner) const {
         detail::argument_list keys{key_.name()};
@@ -188,9 +188,9 @@ class plain {
             keys.add(*who);
             arguments.add(lease_text_);
         }
-        if (beside_ && beside_->fences) {
-            keys.add(beside_->fence);
-            arguments.add(beside_->fence_life);
+        if (siblings_ && siblings_->fences) {
+            keys.add(siblings_->fence);
+            arguments.add(siblings_->fence_life);
             if (!owner.fence().empty()) arguments.add(owner.fence());
         }
         return {detail::plain_renew, keys.all(), arguments.all()};
@@ -201,23 +201,23 @@ class plain {
         detail::argument_list keys{key_.name()};
         detail::argument_list arguments{owner.view()};
         if (const std::string* who = owner_key()) keys.add(*who);
-        if (beside_ && beside_->fences && !owner.fence().empty()) {
-            keys.add(beside_->fence);
+        if (siblings_ && siblings_->fences && !owner.fence().empty()) {
+            keys.add(siblings_->fence);
             arguments.add(owner.fence());
-            arguments.add(beside_->fence_life);
+            arguments.add(siblings_->fence_life);
         }
         return {detail::plain_release, keys.all(), arguments.all()};
     }
 
     acquire_outcome read_acquire(const reply& r) const {
-        if (beside_) return read_look(r);
+        if (siblings_) return read_look(r);
         if (r.is_status("OK")) return acquire_outcome::granted();
         if (r.is(reply_kind::nil)) return acquire_outcome::busy();
         return acquire_outcome::failure(r);
     }
 
     acquire_outcome read_look(const reply& r) const {
-        if (beside_) return detail::read_taken(r, beside_->fences);
+        if (siblings_) return detail::read_taken(r, siblings_->fences);
         if (r.is_status("OK")) return acquire_outcome::granted();
         if (r.is(reply_kind::integer) && r.number() >= -2) return acquire_outcome::busy(r.number());
         return acquire_outcome::failure(r);
@@ -230,18 +230,18 @@ class plain {
     /// `ttl`: of the key, as long as the lease or longer.
     [[gnu::cold]] plain(std::string name, const lock_options& options, std::chrono::milliseconds ttl)
         : key_(std::move(name)), lease_(options.lease), lease_text_(detail::concat({ttl.count()})) {
-        if (detail::beside::wanted(options)) beside_.emplace(key_, options);
+        if (detail::sibling_keys::wanted(options)) siblings_.emplace(key_, options);
     }
     /// Returns: the key that says who the owner is; null when there is none.
     const std::string* owner_key() const noexcept {
-        return beside_ && !beside_->who.empty() ? &beside_->owner : nullptr;
+        return siblings_ && !siblings_->who.empty() ? &siblings_->owner : nullptr;
     }
 
   private:
     key key_;
     std::chrono::milliseconds lease_;
     std::string lease_text_;  // of the key
-    std::optional<detail::beside> beside_;
+    std::optional<detail::sibling_keys> siblings_;
 };
 
 }  // namespace distlock

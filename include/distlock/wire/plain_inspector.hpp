@@ -54,7 +54,7 @@ inline std::string_view plain_inspect() noexcept {
 // is a DEL: it frees locks of a server that is out of memory, too, and a replica refuses it even where there is
 // nothing to delete.
 //
-// A waiter is handed the lock as by handoff_leave. What the operator may not use, or is of another type, only costs the
+// A waiter is handed the lock as by handoff_leave. A key that the operator may not use, or of another type, only costs the
 // hand-over: the lock is freed. No message was sent then, since that is the last step.
 inline constexpr std::string_view plain_force_release_contract =
     R"(-- KEYS: lock, queue, fence, owner, mark; or the lock alone.

@@ -12,10 +12,10 @@
 
 #include <distlock/base/error.hpp>
 #include <distlock/detail/separate.hpp>
-#include <distlock/wire/beside.hpp>
 #include <distlock/wire/plain_inspector.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/report.hpp>
+#include <distlock/wire/sibling_keys.hpp>
 #include <distlock/wire/ticket.hpp>
 
 namespace distlock {
@@ -37,12 +37,12 @@ void read_description(Described& who, std::string_view text) {
 }
 
 // The key beside the lock may be about an earlier owner, when somebody else's client deleted the key.
-inline lock_holder holder_of(const std::string& token, std::string_view beside) {
+inline lock_holder holder_of(const std::string& token, std::string_view described) {
     lock_holder holder;
     holder.token = token;
-    const auto end = std::min(beside.find('\n'), beside.size());
-    if (beside.substr(0, end) == token)
-        read_description(holder, beside.substr(std::min(end + 1, beside.size())));
+    const auto end = std::min(described.find('\n'), described.size());
+    if (described.substr(0, end) == token)
+        read_description(holder, described.substr(std::min(end + 1, described.size())));
     return holder;
 }
 

@@ -14,11 +14,11 @@
 #include <distlock/base/owner.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/detail/concat.hpp>
-#include <distlock/wire/beside.hpp>
 #include <distlock/wire/channel_kind.hpp>
 #include <distlock/wire/enter_mode.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/reply.hpp>
+#include <distlock/wire/sibling_keys.hpp>
 #include <distlock/wire/ticket.hpp>
 
 namespace distlock::detail {
@@ -37,7 +37,7 @@ struct queue_keys {
         ticket mine{
             .lease = options.lease, .kind = kind, .channel = channel, .owner_info = info, .reads = reads};
         if (options.fencing) {
-            mine.fence_life = beside::life_of_fence(options.lease);
+            mine.fence_life = sibling_keys::life_of_fence(options.lease);
             fence_life = concat({mine.fence_life.count()});
         }
         needs = mine.needs();

@@ -24,7 +24,6 @@
 #include <distlock/base/key.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
-#include <distlock/wire/beside.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/dialect.hpp>
 #include <distlock/wire/handoff_scripts.hpp>
@@ -32,6 +31,7 @@
 #include <distlock/wire/redisson_inspector.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/script.hpp>
+#include <distlock/wire/sibling_keys.hpp>
 
 namespace distlock {
 
@@ -175,7 +175,7 @@ class redisson {
     acquire_outcome read_look(const reply& r) const {
         const auto& parts = r.elements();
         if (parts.size() != 3 || !parts[2].is(reply_kind::integer)) {
-            // What is granted comes with a third part.
+            // A grant comes with a third part.
             const bool taken = parts.size() == 2 && parts[0].is_integer(0);
             return taken ? detail::read_taken(r, false) : acquire_outcome::failure(r);
         }

@@ -18,11 +18,11 @@
 
 #include <distlock/base/key.hpp>
 #include <distlock/base/token.hpp>
-#include <distlock/wire/beside.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/handoff_scripts.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/report.hpp>
+#include <distlock/wire/sibling_keys.hpp>
 
 namespace distlock {
 

@@ -84,7 +84,7 @@ constexpr bool says_too_many_clients(std::string_view text) noexcept {
     for (const row& r : table) {
         if (word == r.word) return {r.cause, r.transient};
     }
-    // What is long is refused before the server knows what it says.
+    // The server refuses a long command before it has read it.
     if (inner.starts_with("ERR Protocol error: unauthenticated")) return {errc::authentication_failed, false};
     // A permission missing inside a script is a plain ERR.
     if (inner.find("can't run this command") != std::string_view::npos ||

@@ -14,7 +14,6 @@
 #include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/detail/concat.hpp>
-#include <distlock/wire/beside.hpp>
 #include <distlock/wire/channel_kind.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/enter_mode.hpp>
@@ -25,6 +24,7 @@
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/shared_inspector.hpp>
 #include <distlock/wire/shared_scripts.hpp>
+#include <distlock/wire/sibling_keys.hpp>
 
 namespace distlock {
 

@@ -16,7 +16,7 @@ namespace distlock::detail {
 // A reader that is alone may have the key for itself: the mark, a space, its token, and the key's TTL is its end. That costs it
 // what a lock costs. The next reader that is let in beside it makes the set of both.
 //
-// Who is first in the queue and may have the lock is given it before the asker is looked at. A ticket that leaves may be what kept
+// The first in the queue, if it may have the lock, is given it before the asker. A ticket that leaves may be what kept
 // others waiting, so whatever removes one hands on (tests/model/shared.pml).
 //
 // A reader is told the fence of the last writer: what it reads is not older than that.

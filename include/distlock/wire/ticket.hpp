@@ -10,8 +10,8 @@
 
 #include <distlock/base/token.hpp>
 #include <distlock/detail/concat.hpp>
-#include <distlock/wire/beside.hpp>
 #include <distlock/wire/channel_kind.hpp>
+#include <distlock/wire/sibling_keys.hpp>
 
 namespace distlock {
 

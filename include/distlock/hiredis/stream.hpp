@@ -32,26 +32,26 @@ namespace distlock::detail {
 
 /// Not thread-safe: one caller at a time. After any failure it is broken for good: what follows on the stream
 /// would be the answer to an earlier question.
-class channel {
+class stream {
   public:
-    channel(const channel&) = delete;
-    channel& operator=(const channel&) = delete;
+    stream(const stream&) = delete;
+    stream& operator=(const stream&) = delete;
     /// Effects: closes the socket. A broken one is aborted, so that what was sent is not applied later. So is what was posted
     /// with a receipt and not answered: its sender is told, and repeats it. A socket that carries what was posted without
     /// one is closed in good order: nobody would repeat that. A child after fork() aborts nothing: it would do so for its parent.
-    [[gnu::cold]] ~channel() {
+    [[gnu::cold]] ~stream() {
         if (on_end_.here()) on_end_.get().reset();  // it uses the socket
         const bool drops = (broken_ || left_) && !posted_.in_forked_child();
-        if (drops && posted_.unconfirmed() == 0) stream_.socket().abort();
+        if (drops && posted_.unconfirmed() == 0) bytes_.socket().abort();
     }
 
     /// Effects: from when `ended` is requested on the stream is over, whoever uses it.
     [[gnu::cold]] void end_with(const std::stop_token& ended) {
-        on_end_.get().emplace(ended, shutter{stream_.socket()});
+        on_end_.get().emplace(ended, shutter{bytes_.socket()});
     }
 
     /// Effects: ends the waits of the thread that uses it: the stream is over. From any thread.
-    void shut_down() noexcept { stream_.socket().shut_down(); }
+    void shut_down() noexcept { bytes_.socket().shut_down(); }
 
     /// Effects: sends `cmd` and waits for its reply until `deadline`, or until its stop request.
     reply run(const command& cmd, clock::time_point deadline) {
@@ -122,7 +122,7 @@ class channel {
 
     /// Effects: sends `cmd`, whose answer is one of those that listen() gives.
     /// Returns: whether it was handed to the system.
-    bool say(const command& cmd, clock::time_point deadline) {
+    bool send_only(const command& cmd, clock::time_point deadline) {
         if (send(cmd, deadline)) return false;
         broken_ = false;
         return true;
@@ -135,9 +135,9 @@ class channel {
         std::string_view bytes;
         for (;;) {
             if (auto said = reader_.next()) return said;
-            if (stream_.over()) return session_lost();
+            if (bytes_.over()) return session_lost();
             if (reader_.failure() == errc{}) {
-                ended_ = stream_.receive(buffer, bytes, deadline, stop_fd);
+                ended_ = bytes_.receive(buffer, bytes, deadline, stop_fd);
                 if (ended_ == io::timed_out || ended_ == io::stopped) return std::nullopt;
             }
             auto failure = take_received(bytes, deadline);
@@ -148,7 +148,7 @@ class channel {
     }
 
     /// Returns: what poll() can wait for before listen().
-    int fd() const noexcept { return stream_.socket().fd(); }
+    int fd() const noexcept { return bytes_.socket().fd(); }
 
     enum class state { ready, owing, over };
 
@@ -191,7 +191,7 @@ class channel {
         256;                                   // unread replies that pile up stop the server's writing
     static constexpr int max_late_reads = 64;  // a megabyte
 
-    explicit channel(stream_socket socket) : stream_(std::move(socket)) {}
+    explicit stream(stream_socket socket) : bytes_(std::move(socket)) {}
 
     reply until_stopped(const std::stop_token* stop, function_ref<reply()> run) {
         if (stop == nullptr) return run();
@@ -202,7 +202,7 @@ class channel {
         {
             const std::stop_callback on_stop(*stop, [&]() noexcept {
                 stopped = true;
-                stream_.socket().shut_down();
+                bytes_.socket().shut_down();
             });
             answer = run();
         }
@@ -244,8 +244,7 @@ class channel {
     }
 
     state read_posted() {
-        if (posted_.count() == 0)
-            return stream_.socket().peek() == io::timed_out ? state::ready : state::over;
+        if (posted_.count() == 0) return bytes_.socket().peek() == io::timed_out ? state::ready : state::over;
         // A command that was posted a moment ago has no answer yet.
         const auto now = clock::now();
         if (now - posted_at_ < std::chrono::milliseconds{1} && posted_.count() < max_unanswered)
@@ -253,14 +252,14 @@ class channel {
         std::array<char, 16384> buffer;
         std::string_view bytes;
         for (;;) {
-            const io came = stream_.receive(buffer, bytes, clock::time_point{}, -1);
+            const io came = bytes_.receive(buffer, bytes, clock::time_point{}, -1);
             if (came == io::timed_out) break;
             if (came != io::done || !take_in(bytes, now)) return state::over;
             while (auto answer = reader_.next()) {
                 if (posted_.count() == 0) return state::over;
                 settle(*std::move(answer));
             }
-            if (reader_.failure() != errc{} || stream_.over()) return state::over;
+            if (reader_.failure() != errc{} || bytes_.over()) return state::over;
         }
         if (demoted_ || turned_away_ || (posted_.count() == 0 && reader_.has_leftover())) return state::over;
         return posted_.count() < max_unanswered ? state::ready : state::owing;
@@ -280,7 +279,7 @@ class channel {
                 const bool too_many = reader_.has_leftover();
                 // The surplus may have come before it, and this be the answer to what was posted.
                 if (too_many && after_posted) return lost(errc::protocol_error, "more replies than commands");
-                broken_ = too_many || stream_.over() || turned_away_;
+                broken_ = too_many || bytes_.over() || turned_away_;
                 return *std::move(answer);
             }
             if (auto failure = hear(buffer, bytes, deadline, stop_fd)) return *std::move(failure);
@@ -291,14 +290,14 @@ class channel {
     // Returns: done, or why not; closed when the TLS session is.
     [[gnu::noinline]] io hand_over(clock::time_point deadline, std::size_t& sent) {
         broken_ = true;  // until the exchange is complete
-        return ended_ = stream_.send(plain_, deadline, sent);
+        return ended_ = bytes_.send(plain_, deadline, sent);
     }
 
     [[gnu::cold]] reply sending_failed(io outcome, std::size_t sent) {
         if (outcome == io::closed) return reply::not_sent(errc::unreachable, "the TLS session is over");
-        if (outcome == io::failed && stream_.heard_why()) {
+        if (outcome == io::failed && bytes_.heard_why()) {
             if (sent > 0) return session_lost();
-            return reply::not_sent(errc::tls_failed, concat({"TLS: ", stream_.failure()}));
+            return reply::not_sent(errc::tls_failed, concat({"TLS: ", bytes_.failure()}));
         }
         if (sent == 0) return reply::not_sent(errc::unreachable, "the connection broke");
         return lost(errc::no_reply,
@@ -308,7 +307,7 @@ class channel {
     // Effects: counts in `done` the commands that `sent` bytes reach into; under TLS, where only the session
     // knows, all. Returns: how many can be answered: those that went out whole.
     [[gnu::cold]] std::size_t count_sent(std::span<const command> commands, std::size_t sent, extent& done) {
-        if (stream_.encrypted()) return done.begun = commands.size();
+        if (bytes_.encrypted()) return done.begun = commands.size();
         std::size_t whole = 0;
         plain_.clear();
         for (; done.begun < commands.size() && plain_.size() < sent; ++done.begun) {
@@ -337,14 +336,14 @@ class channel {
                 }
             }
             if (answered == replies.size()) break;
-            if (stream_.over()) return session_lost();
-            // What came in time is read, but a server that goes on sending must not hold us.
+            if (bytes_.over()) return session_lost();
+            // Replies that came in time are read, but a server that goes on sending must not hold us.
             if (clock::now() >= deadline && ++late > max_late_reads)
                 return lost(errc::no_reply, "no reply in time");
             if (auto failure = hear(buffer, bytes, deadline, -1)) return failure;
         }
         const bool too_many = reader_.has_leftover();
-        broken_ = too_many || stream_.over() || turned_away_;
+        broken_ = too_many || bytes_.over() || turned_away_;
         if (!too_many || answered <= certain) return std::nullopt;
         // The surplus may have come anywhere: all behind it answer the question before theirs.
         answered = certain;
@@ -355,7 +354,7 @@ class channel {
     // Returns: why there are none, if so.
     [[gnu::noinline]] std::optional<reply> hear(std::array<char, 16384>& buffer, std::string_view& bytes,
                                                 clock::time_point deadline, int stop_fd) {
-        if (reader_.failure() == errc{}) ended_ = stream_.receive(buffer, bytes, deadline, stop_fd);
+        if (reader_.failure() == errc{}) ended_ = bytes_.receive(buffer, bytes, deadline, stop_fd);
         return take_received(bytes, deadline);
     }
     // Returns: why nothing was received, if so.
@@ -391,19 +390,19 @@ class channel {
 
     // Effects: gives the reader what was received. Returns: false when that was the end of the TLS session.
     bool take_in(std::string_view received, clock::time_point deadline) {
-        const auto said = stream_.open(received, deadline);
+        const auto said = bytes_.open(received, deadline);
         if (said) reader_.feed(*said);
         return said.has_value();
     }
 
     [[gnu::cold]] reply session_lost() const {
-        if (stream_.failure().empty()) return reply::no_answer(errc::no_reply, "the TLS session ended");
-        return reply::no_answer(errc::tls_failed, concat({"TLS: ", stream_.failure()}));
+        if (bytes_.failure().empty()) return reply::no_answer(errc::no_reply, "the TLS session ended");
+        return reply::no_answer(errc::tls_failed, concat({"TLS: ", bytes_.failure()}));
     }
 
     [[gnu::cold]] static reply lost(errc cause, const char* why) { return reply::no_answer(cause, why); }
 
-    byte_stream stream_;
+    byte_stream bytes_;
     reply_reader reader_;
     std::string plain_;  // kept for its capacity
     posted_replies posted_;

@@ -26,9 +26,9 @@
 namespace distlock::detail {
 
 /// The keys, and what the scripts are told about them.
-struct beside {
+struct sibling_keys {
     /// Throws: error(errc::invalid_name) for a name that cannot have keys beside it.
-    [[gnu::cold]] beside(const key& lock, const lock_options& options)
+    [[gnu::cold]] sibling_keys(const key& lock, const lock_options& options)
         : fence(lock.sibling("fence")),
           owner(lock.sibling("owner")),
           fences(options.fencing),
