@@ -36,7 +36,7 @@ redis.call('pexpire', KEYS[2], 1000)
 if not holder then return 0 end
 for i = 3, #KEYS do redis.call('del', KEYS[i]) end
 return redis.call('del', KEYS[1]))",
-    "df4b45bdbe7705a891ecf01db88b30ecf85c5484"};
+    "02de6c547211c8ed504b37ab614845a05d90b0bf"};
 
 inline constexpr std::string_view python_redis_lock_force =
     R"(-- KEYS: lock, signal; and mark, owner where there may be such.

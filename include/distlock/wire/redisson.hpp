@@ -71,7 +71,7 @@ local function listen(how) return redis.pcall('pubsub', how, ARGV[3])[2] end
 local all, shard = listen('numsub'), listen('shardnumsub')
 -- Who may not ask takes it that somebody listens.
 return {1, fence, (all or shard) and (all or 0) + (shard or 0) or 1})"sv;
-inline constexpr std::string_view redisson_enter_sha1 = "91d0365dc26b129ce5f1745009737d247d97f075"sv;
+inline constexpr std::string_view redisson_enter_sha1 = "5abd77d11ec8b06056c0907aa45ce8556c3b6e78"sv;
 inline constexpr script redisson_enter{joined<redisson_enter_contract, redisson_lock_in, redisson_enter_body>,
                                        redisson_enter_sha1};
 
