@@ -510,6 +510,20 @@ TEST_CASE("what ACL DRYRUN refuses is named with what it costs") {
     CHECK(without("PTTL").find("SECURITY.md") != std::string::npos);
 }
 
+// It named the command, which the user had: "lacks +zadd", where the pattern of the keys was missing.
+TEST_CASE("a key or a channel that the user may not use is named as an ACL has it, once") {
+    const auto text = [](const std::string& prefix, const std::string& words, const std::string& what) {
+        auto it = sound();
+        it.with("ACL DRYRUN worker " + words,
+                reply::string("User worker has no permissions to access the 'x' " + what));
+        return lines(diagnose(it, {.prefix = prefix}), "permissions");
+    };
+    CHECK(text("orders:", "GET", "key").starts_with("problem: user worker lacks ~orders:* (User"));
+    CHECK(text("orders:", "Z", "key").find("worker lacks ~{orders:*}:distlock:* (User") != std::string::npos);
+    CHECK(text("{orders}:", "Z", "key").find("worker lacks ~{orders}:* (User") != std::string::npos);
+    CHECK(text("orders:", "PUBLISH", "channel").starts_with("warning: user worker lacks &distlock:* (User"));
+}
+
 TEST_CASE("where ACL DRYRUN is refused, permissions are tried by commands that do nothing") {
     const auto with = [](const std::string& beginning, const std::string& error, const std::string& prefix) {
         auto it = sound().refusing({"ACL DRYRUN worker"});

@@ -12,6 +12,7 @@
 #include <distlock/base/error.hpp>
 #include <distlock/detail/printable.hpp>
 #include <distlock/wire/diagnosis.hpp>
+#include <distlock/wire/examination_permissions.hpp>
 #include <distlock/wire/examination_questions.hpp>
 #include <distlock/wire/examined.hpp>
 #include <distlock/wire/known_bugs.hpp>
@@ -38,7 +39,11 @@ class examination_report {
         clock();
         cluster();
         writes();
-        permissions();
+        if (is_replica() && of_.user.empty()) {
+            add(severity::unknown, "permissions", "not tried on a replica");
+        } else {
+            add_permissions(of_, findings_);
+        }
         messages();
         return diagnosis(std::move(findings_));
     }
@@ -46,8 +51,6 @@ class examination_report {
   private:
     using text = std::string_view;
     using role_of = examined::role;
-    using verdict = examined::verdict;
-    using tried = examined::tried;
 
     void add(severity how, text subject, std::string what) {
         findings_.push_back({how, std::string(subject), std::move(what)});
@@ -359,55 +362,6 @@ class examination_report {
         }
     }
 
-    void permissions() {
-        using asked_for::needs;
-        constexpr text subject = "permissions";
-        const auto user = of_.user.empty() ? std::string("this user") : "user " + printable(of_.user, 60);
-        if (is_replica() && of_.user.empty())
-            return add(severity::unknown, subject, "not tried on a replica");
-        const auto first = of_.needs.front();
-        if (of_.options.prefix.empty() && first.what == verdict::refused && speaks_of_key(first.said)) {
-            return add(severity::unknown, subject,
-                       user +
-                           " may not use keys of any name: say what the names of your locks begin with "
-                           "(diagnose_options::prefix)");
-        }
-        std::size_t asked = 0;
-        bool sound = true;
-        std::string lacks;
-        for (const auto& group : asked_for::consequences) {
-            std::string refused;
-            std::string unknown;
-            std::string said;
-            for (std::size_t i = 0; i < needs.size(); ++i) {
-                if (needs[i].what != group.of || !of_.applies(i)) continue;
-                const tried& one = of_.needs[i];
-                asked += one.what == verdict::permitted;
-                if (one.what == verdict::refused || one.what == verdict::unsupported) {
-                    const auto name = " +" + std::string(needs[i].name);
-                    if (lacks.find(name + " ") != std::string::npos) continue;
-                    lacks += name + " ";
-                    refused += name;
-                    if (said.empty()) said = printable(one.said, 120);
-                } else if (one.what == verdict::unanswered ||
-                           (one.what == verdict::unasked && !needs[i].only_dry)) {
-                    unknown += (unknown.empty() ? "" : " ") + std::string(needs[i].name);
-                }
-            }
-            if (!refused.empty()) {
-                sound = false;
-                add(group.how, subject,
-                    user + " lacks" + refused + " (" + said + "): " + std::string(group.text) +
-                        "; allow what .github/SECURITY.md lists");
-            }
-            if (!unknown.empty()) {
-                sound = false;
-                add(severity::unknown, subject, unknown + " could not be tried");
-            }
-        }
-        if (sound && asked > 0) add(severity::ok, subject, user + " may do all that a mutex needs");
-    }
-
     void messages() {
         constexpr text polls = "waiters poll, in any order";
         if (!of_.can.subscribe)
@@ -422,11 +376,6 @@ class examination_report {
                 (of_.why_not.empty() ? "" : " (" + printable(of_.why_not, 120) + ")") + ": " +
                 std::string(polls) +
                 "; allow SUBSCRIBE, on a Cluster SSUBSCRIBE, and the channels in .github/SECURITY.md");
-    }
-
-    // The server names a key by that word, unless it is a command that is refused.
-    static bool speaks_of_key(text said) {
-        return said.find("to run the") == text::npos && said.find("key") != text::npos;
     }
 
     const examined& of_;

@@ -1,0 +1,83 @@
+// The findings of an examination on what the user may do, and the cost of what it may not.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <distlock/detail/printable.hpp>
+#include <distlock/wire/diagnosis.hpp>
+#include <distlock/wire/examination_questions.hpp>
+#include <distlock/wire/examined.hpp>
+
+namespace distlock::detail {
+
+// Servers say "to run the 'get' command", or "to access" a key or a channel.
+inline bool refuses_name(std::string_view said) { return said.find("to access") != std::string_view::npos; }
+
+/// Returns: what an ACL must allow: the command, or its key or channel where the server refuses that.
+inline std::string missing_permission(const asked_for::need& of, std::string_view said,
+                                      const std::string& prefix) {
+    if (!refuses_name(said)) return "+" + std::string(of.name);
+    const auto uses = [&](std::string_view name) { return of.words.find(name) != std::string_view::npos; };
+    if (uses("$C"))
+        return of.at == asked_for::need::where::sharded ? "&{" + prefix + "*}:distlock:*" : "&distlock:*";
+    // A name with a hash tag gives it to the keys beside it.
+    if (uses("$K") || prefix.find('{') != std::string::npos) return "~" + prefix + "*";
+    return "~{" + prefix + "*}:distlock:*";
+}
+
+/// Effects: adds a finding for each thing that locks cannot do for want of permissions.
+inline void add_permissions(const examined& of, std::vector<finding>& findings) {
+    using asked_for::needs;
+    using verdict = examined::verdict;
+    const auto add = [&](severity how, std::string text) {
+        findings.push_back({how, "permissions", std::move(text)});
+    };
+    const auto& prefix = of.options.prefix;
+    const auto user = of.user.empty() ? std::string("this user") : "user " + printable(of.user, 60);
+    const auto& first = of.needs.front();
+    if (prefix.empty() && first.what == verdict::refused && refuses_name(first.said)) {
+        return add(severity::unknown,
+                   user +
+                       " may not use keys of any name: say what the names of your locks begin with "
+                       "(diagnose_options::prefix)");
+    }
+    std::size_t asked = 0;
+    bool sound = true;
+    std::string lacks;
+    for (const auto& group : asked_for::consequences) {
+        std::string refused;
+        std::string unknown;
+        std::string said;
+        for (std::size_t i = 0; i < needs.size(); ++i) {
+            if (needs[i].what != group.of || !of.applies(i)) continue;
+            const examined::tried& one = of.needs[i];
+            asked += one.what == verdict::permitted;
+            if (one.what == verdict::refused || one.what == verdict::unsupported) {
+                const auto name = " " + printable(missing_permission(needs[i], one.said, prefix), 120);
+                if (lacks.find(name + " ") != std::string::npos) continue;
+                lacks += name + " ";
+                refused += name;
+                if (said.empty()) said = printable(one.said, 120);
+            } else if (one.what == verdict::unanswered ||
+                       (one.what == verdict::unasked && !needs[i].only_dry)) {
+                unknown += (unknown.empty() ? "" : " ") + std::string(needs[i].name);
+            }
+        }
+        if (!refused.empty()) {
+            sound = false;
+            add(group.how, user + " lacks" + refused + " (" + said + "): " + std::string(group.text) +
+                               "; allow what .github/SECURITY.md lists");
+        }
+        if (!unknown.empty()) {
+            sound = false;
+            add(severity::unknown, unknown + " could not be tried");
+        }
+    }
+    if (sound && asked > 0) add(severity::ok, user + " may do all that a mutex needs");
+}
+
+}  // namespace distlock::detail
