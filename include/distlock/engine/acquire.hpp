@@ -3,15 +3,13 @@
 //   class acquire {
 //     acquire(acquire_limits, std::uint64_t jitter_seed);
 //     acquire_step begin(clock::time_point now, bool contended, bool acquire_is_script);
-//     acquire_step on_outcome(const acquire_outcome&, clock::time_point sent, clock::time_point now);
-//     acquire_step on_claim(const renew_outcome&, clock::time_point sent, clock::time_point now);
-//     // the last two with what replicas acknowledged, if they were asked
+//     acquire_step on_outcome(const acquire_outcome&, clock::time_point sent, clock::time_point now, acknowledged);
+//     acquire_step on_claim(const renew_outcome&, clock::time_point sent, clock::time_point now, acknowledged);
 //     acquire_step on_wake(clock::time_point now);                       // the pause is over
 //     acquire_step on_message(const handover&, clock::time_point now);   // the lock was handed over to us
 //     acquire_step on_subscribed(clock::time_point now);                 // messages arrive from now on, some may have been lost
 //     acquire_step on_stop();                                            // the caller's stop_token fired
-//     void subscribed();                                                 // messages arrive, of what is sent next
-//     void unheard();                                                    // they do not arrive any more
+//     void subscribed(); void unheard();      // messages arrive, of what is sent next; do not arrive any more
 //   };
 #pragma once
 
@@ -113,7 +111,7 @@ class acquire {
         now_ = now;
         if (claims()) return now_ < claimed_until_ ? send(kind::send_claim) : lost_again(errc::no_reply);
         // At the deadline comes one last look: "taken" must not be said of a lock that became free meanwhile.
-        if (now_ >= limits_.deadline && failing()) return fail(last_failure_.cause);
+        if (now_ >= limits_.deadline && failing()) return fail(failure_.cause);
         // The server may grant a command of one key where it refuses one of several.
         if (failing() && queues() && !in_doubt() && ticket_ == ticket_state::none)
             return send(kind::send_acquire);
@@ -159,7 +157,7 @@ class acquire {
     /// Returns: whether a sending with the present token was not answered: it may still be on its way.
     bool in_doubt() const noexcept { return left_ == leftover::in_doubt; }
     /// Returns: whether the last thing known is trouble.
-    bool failing() const noexcept { return last_failure_.cause != errc{}; }
+    bool failing() const noexcept { return failure_.cause != errc{}; }
     /// Returns: whether it has a ticket, as far as is known.
     bool in_queue() const noexcept { return ticket_ != ticket_state::none; }
 
@@ -187,7 +185,7 @@ class acquire {
         const auto until = validity_end(since, ttl);
         if (now_ >= until) return lost_again(errc::lease_expired);
         fence_ = fence;
-        last_failure_ = {};
+        failure_ = {};
         const bool too_short = limits_.claims_lease && ttl < limits_.lease;
         const bool unasked = limits_.replicas > 0 && !replicated;
         if (!too_short && !unasked) return counts(since, ttl, until, replicated);
@@ -244,7 +242,7 @@ class acquire {
     }
 
     acquire_step on_busy(const acquire_outcome& outcome, clock::time_point sent) noexcept {
-        last_failure_ = {};
+        failure_ = {};
         without_ttl_ = outcome.ttl && outcome.ttl->count() == -1;
         const bool over = now_ >= limits_.deadline;
         if (ticket_ == ticket_state::leaving) {
@@ -306,11 +304,9 @@ class acquire {
         return pause({});
     }
 
-    bool worn_out() const noexcept { return now_ - last_failure_.since >= patience_; }
+    bool worn_out() const noexcept { return now_ - failure_.since >= patience_; }
 
-    void note_failure(errc cause) noexcept {
-        last_failure_ = {failing() ? last_failure_.since : now_, cause};
-    }
+    void note_failure(errc cause) noexcept { failure_ = {failing() ? failure_.since : now_, cause}; }
 
     void note_unconfirmed() noexcept { left_ = std::max(left_, leftover::unconfirmed); }
 
@@ -394,10 +390,10 @@ class acquire {
     std::uint64_t fence_ = 0;
     ticket_state ticket_ = ticket_state::none;
     leftover left_ = leftover::none;
-    failure last_failure_;  // of the last answers
-    bool heard_ = false;    // messages arrive, as far as is known
-    bool deaf_ = false;     // a ticket was gone without a message
-    bool looked_ = false;   // the script was sent, which tells a lock from a key of another type
+    failure failure_;      // of the last answers
+    bool heard_ = false;   // messages arrive, as far as is known
+    bool deaf_ = false;    // a ticket was gone without a message
+    bool looked_ = false;  // the script was sent, which tells a lock from a key of another type
     bool without_ttl_ = false;
 };
 
