@@ -28,6 +28,7 @@
 #include <distlock/hiredis/socket_opener.hpp>
 #include <distlock/hiredis/stream.hpp>
 #include <distlock/hiredis/subscriber.hpp>
+#include <distlock/net/connect_schedule.hpp>
 #include <distlock/net/hash_slot.hpp>
 #include <distlock/net/redirection.hpp>
 #include <distlock/net/subscription.hpp>
@@ -109,9 +110,7 @@ class cluster_subscriber final : public message_reader {
         std::deque<request> asked;         // and not answered
         bool to_renew = false;             // the current one is not trusted any more
         clock::time_point last{};          // when something was sent or received
-        clock::time_point last_attempt{};
-        clock::time_point next_attempt{};
-        clock::duration pause{};
+        connect_schedule attempts;
     };
     // What the node was told on its present socket.
     enum class stage { unsent, sent, in_force };
@@ -131,8 +130,6 @@ class cluster_subscriber final : public message_reader {
 
     static constexpr std::chrono::seconds silence{3};  // before the server is asked whether it lives
     static constexpr std::chrono::seconds slice{1};    // the system's timers do not run while it is suspended
-    static constexpr std::chrono::milliseconds first_pause{10};
-    static constexpr std::chrono::milliseconds longest_pause{500};
 
     // Effects: opens the sockets that are needed, closes others, says what is to be said. `by` becomes the time when it is to be
     // called again, if that is sooner.
@@ -149,10 +146,10 @@ class cluster_subscriber final : public message_reader {
         by = std::min(by, next_sweep_);
         for (const auto& one : streams_) {
             if (one->opener || (one->current && !one->to_renew)) continue;
-            if (now < one->next_attempt) {
-                by = std::min(by, one->next_attempt);
-            } else {
+            if (one->attempts.due(now)) {
                 open(*one, now);
+            } else {
+                by = std::min(by, one->attempts.next());
             }
         }
     }
@@ -199,11 +196,7 @@ class cluster_subscriber final : public message_reader {
     }
 
     void open(node_stream& mine, clock::time_point now) {
-        mine.pause = now - mine.last_attempt < slice
-                         ? std::min<clock::duration>(2 * mine.pause, longest_pause)
-                         : first_pause;
-        mine.last_attempt = now;
-        mine.next_attempt = now + mine.pause;
+        mine.attempts.begin(now);
         try {
             mine.opener = std::make_unique<socket_opener<Lazy>>(nodes_, mine.node, wake_);
         } catch (const std::system_error&) {  // no thread: the others wait, but it goes on
@@ -386,7 +379,8 @@ class cluster_subscriber final : public message_reader {
             if (one.channel != channel || one.on != &from) continue;
             unsay(one);
             one.next_time = clock::now() + one.pause;
-            one.pause = std::clamp<clock::duration>(2 * one.pause, first_pause, longest_pause);
+            one.pause = std::clamp<clock::duration>(2 * one.pause, connect_schedule::first_pause,
+                                                    connect_schedule::longest_pause);
         }
         to_arrange_ = true;
     }
@@ -397,10 +391,8 @@ class cluster_subscriber final : public message_reader {
     wake_event wake_;
     std::atomic<bool> to_arrange_ = false;
     std::atomic<bool> to_renew_ = false;  // no present socket is trusted any more
-
     annotated_mutex lock_;
     std::vector<interest> interests_ DISTLOCK_GUARDED_BY(lock_);
-
     // Only the thread that reads uses the following.
     std::vector<std::unique_ptr<node_stream>> streams_;
     clock::time_point next_sweep_{};

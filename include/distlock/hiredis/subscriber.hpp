@@ -22,6 +22,7 @@
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/hiredis/socket.hpp>
 #include <distlock/hiredis/stream.hpp>
+#include <distlock/net/connect_schedule.hpp>
 #include <distlock/net/subscription.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
@@ -135,8 +136,6 @@ class subscriber final : public message_reader {
 
     static constexpr std::chrono::seconds silence{3};  // before the server is asked whether it lives
     static constexpr std::chrono::seconds slice{1};    // the system's timers do not run while it is suspended
-    static constexpr std::chrono::milliseconds first_pause{10};
-    static constexpr std::chrono::milliseconds longest_pause{500};
     static constexpr std::chrono::milliseconds busy_pause{50};  // before a busy server is asked again
 
     // Effects: opens a socket where there is none, or not the right one; without, waits until it may try again.
@@ -147,21 +146,18 @@ class subscriber final : public message_reader {
         const auto now = clock::now();
         {
             const annotated_lock guard(lock_);
-            if (current_ && (!to_renew_ || now < next_attempt_)) return true;
+            if (current_ && (!to_renew_ || !attempts_.due(now))) return true;
             listening_ = false;
-            if (now >= next_attempt_) to_renew_ = false;
+            if (attempts_.due(now)) to_renew_ = false;
         }
-        if (now < next_attempt_) {
-            wait_for(wake_, std::min(until, next_attempt_));
+        if (!attempts_.due(now)) {
+            wait_for(wake_, std::min(until, attempts_.next()));
             wake_.reset();
             return false;
         }
-        pause_ =
-            now - last_attempt_ < slice ? std::min<clock::duration>(2 * pause_, longest_pause) : first_pause;
-        last_attempt_ = now;
-        next_attempt_ = now + pause_;
+        attempts_.begin(now);
         // A connect that is broken off begins anew: behind a slow link one of the next attempts lasts long enough.
-        const auto patient = std::max(until, std::min(hub_->reading_until(), now + pause_));
+        const auto patient = std::max(until, std::min(hub_->reading_until(), attempts_.next()));
         auto fresh = sockets_.connect(std::min(patient, now + connect_timeout_), wake_.fd());
         if (fresh) {
             replace_by(std::move(fresh));
@@ -185,7 +181,7 @@ class subscriber final : public message_reader {
         }
         replace_by(nullptr);
         previous_.reset();
-        last_attempt_ = next_attempt_ = {};
+        attempts_ = {};
         wake_.reset();
         return true;
     }
@@ -243,7 +239,7 @@ class subscriber final : public message_reader {
         std::vector<request> all;
         const annotated_lock guard(lock_);
         listening_ = true;
-        if (to_renew_) by = std::min(by, next_attempt_);
+        if (to_renew_) by = std::min(by, attempts_.next());
         if (!to_send_ && now < next_sweep_) {
             by = std::min(by, next_sweep_);
             return all;
@@ -346,9 +342,7 @@ class subscriber final : public message_reader {
     clock::time_point last_{};  // when something was sent or received
     std::uint64_t sent_ = 0;    // requests on the present socket
     std::uint64_t answered_ = 0;
-    clock::time_point last_attempt_{};
-    clock::time_point next_attempt_{};
-    clock::duration pause_{};
+    connect_schedule attempts_;
     clock::time_point next_sweep_{};
     clock::time_point upkeep_at_{};
 };
