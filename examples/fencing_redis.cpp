@@ -1,4 +1,5 @@
-// Fencing tokens, the consumer's side, in Redis: a key that refuses the late write of an owner that lost its lock.
+// Fencing tokens, the consumer's side, in Redis: a key that refuses the late write of an
+// owner that lost its lock.
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -14,8 +15,8 @@
 
 namespace {
 
-// One hash holds the value and the fence, so that one key is enough, in a cluster, too. Lua's numbers are exact up to
-// 2^53; tokens grow by the microsecond and get there in the year 2255.
+// One hash holds the value and the fence, so that one key is enough, in a cluster, too. Lua's numbers are
+// exact up to 2^53; tokens grow by the microsecond and get there in the year 2255.
 constexpr distlock::script fenced{R"(-- KEYS: account. ARGV: fence, the new balance or ''.
 -- Returns the balance. Nil: there was a larger fence.
 local last = redis.call('hget', KEYS[1], 'fence')

@@ -1,4 +1,5 @@
-// Fencing tokens, the consumer's side, in SQL: a row that refuses the late write of an owner that lost its lock.
+// Fencing tokens, the consumer's side, in SQL: a row that refuses the late write of an
+// owner that lost its lock.
 #include <cstdint>
 #include <cstdio>
 #include <exception>

@@ -1,4 +1,5 @@
-// One of a fleet leads: three candidates, each with a connection of its own; the leader gives up twice, then all stop.
+// One of a fleet leads: three candidates, each with a connection of its own; the leader gives up
+// twice, then all stop.
 // Usage: leader [URI]
 #include <atomic>
 #include <chrono>

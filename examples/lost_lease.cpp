@@ -1,4 +1,5 @@
-// A lease is renewed while the lock is held, and can be lost all the same: how the owner learns of it, and stops.
+// A lease is renewed while the lock is held, and can be lost all the same: how the owner
+// learns of it, and stops.
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -73,7 +74,8 @@ class watcher : public distlock::lease_observer {
         bool warned;
         std::optional<distlock::loss_reason> reason;
     };
-    // Returns: what was told since the last call, once a loss was: that may be a moment after lost() of the guard.
+    // Returns: what was told since the last call, once a loss was: that may be a moment after
+    // lost() of the guard.
     news next_loss() {
         std::unique_lock lock{changing_};
         changed_.wait_for(lock, 2s, [&] { return reason_.has_value(); });

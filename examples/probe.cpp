@@ -1,6 +1,8 @@
 // Takes a lock and says how it went, for trying a server by hand, beside services that use it.
-// Usage: probe [key requestor expiry_ms wait_ms], which it asks for otherwise; the server is $DISTLOCK_SERVER, a URI.
-//        probe --diagnose [prefix]: what the server is like for locks whose names begin so; 1 when it has a problem.
+// Usage: probe [key requestor expiry_ms wait_ms], which it asks for otherwise; the server is
+// $DISTLOCK_SERVER, a URI.
+//        probe --diagnose [prefix]: what the server is like for locks whose names begin so; 1 when it has a
+//            problem.
 #include <charconv>
 #include <chrono>
 #include <cstdio>

@@ -1,6 +1,8 @@
-// Readers together or one writer: four threads read and two write, and a line is drawn for each. Usage: readers_and_writers [URI]
+// Readers together or one writer: four threads read and two write, and a line is drawn for each. Usage:
+// readers_and_writers [URI]
 //
-// R: it reads, beside others. W: it writes, alone. A dot: it waits. A reader that comes after a waiting writer waits, too.
+// R: it reads, beside others. W: it writes, alone. A dot: it waits. A reader that comes after a
+// waiting writer waits, too.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>

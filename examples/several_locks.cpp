@@ -1,4 +1,5 @@
-// Several locks at once, all or none: a sale needs the account to itself, prices that nobody changes, and one of the tills.
+// Several locks at once, all or none: a sale needs the account to itself, prices that nobody changes,
+// and one of the tills.
 // Usage: several_locks [URI]
 #include <chrono>
 #include <cstdio>

@@ -1,4 +1,5 @@
-// Waiting: with a time limit, until stopped, for several locks; and telling contention from failure. Usage: waiting [URI]
+// Waiting: with a time limit, until stopped, for several locks; and telling contention from failure.
+// Usage: waiting [URI]
 #include <chrono>
 #include <cstdio>
 #include <stop_token>

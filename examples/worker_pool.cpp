@@ -1,4 +1,5 @@
-// At most so many at once: workers of several processes that share a service which takes two requests at a time.
+// At most so many at once: workers of several processes that share a service which takes
+// two requests at a time.
 // Usage: worker_pool [URI]
 #include <algorithm>
 #include <atomic>

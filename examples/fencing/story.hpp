@@ -1,4 +1,5 @@
-// The story both examples play: an owner that was stopped for longer than its lease writes after the next one.
+// The story both examples play: an owner that was stopped for longer than its lease
+// writes after the next one.
 #pragma once
 
 #include <chrono>

@@ -2,20 +2,21 @@
 //
 //   template <connection Conn, class Clock = clock>
 //   class counting_semaphore {
-//     counting_semaphore(Conn&, std::string name, std::int64_t limit, lock_options = {}, std::shared_ptr<lease_observer> = {});
+//     counting_semaphore(Conn&, std::string name, std::int64_t limit, lock_options = {},
+//         std::shared_ptr<lease_observer> = {});
 //     permit acquire(n = 1);
 //     std::optional<permit> try_acquire(n = 1);
 //     std::optional<permit> try_acquire_for(duration, n = 1);
 //     std::optional<permit> try_acquire_until(time_point, n = 1);    // of any clock
-//     std::int64_t resize(std::int64_t limit);                       // for operators; or with a std::error_code&
+//     std::int64_t resize(std::int64_t limit);  // for operators; or with a std::error_code&
 //     std::int64_t limit() const noexcept;
 //     duration residual() const noexcept;
 //     const std::string& name() const noexcept;
 //   };
 //   class permit { permit(semaphore, std::defer_lock, n = 1); valid_until, remaining, lost, n, release };
 //
-// The four that take permits also accept, as last arguments, a std::stop_token, a std::error_code&, or both in this order. With an
-// error_code they do not throw, and return what is empty.
+// The four that take permits also accept, as last arguments, a std::stop_token, a std::error_code&, or both
+// in this order. With an error_code they do not throw, and return what is empty.
 #pragma once
 
 #include <algorithm>
@@ -53,8 +54,8 @@ namespace detail {
 struct joint_access;
 }
 
-/// One or several permits of a semaphore, given back by the end of this object. It may move to another thread. The semaphore must
-/// outlive it.
+/// One or several permits of a semaphore, given back by the end of this object. It may move to another
+/// thread. The semaphore must outlive it.
 class permit {
   public:
     using time_point = clock::time_point;
@@ -103,8 +104,8 @@ class permit {
         return std::max(valid_until() - from_->now(), duration::zero());
     }
 
-    /// Returns: a token that is stopped once they are lost: at valid_until() at the latest, whatever the server does; see
-    /// mutex::lost(). When it has none: a stopped one.
+    /// Returns: a token that is stopped once they are lost: at valid_until() at the latest, whatever the
+    /// server does; see mutex::lost(). When it has none: a stopped one.
     /// Throws: error(errc::no_thread), std::bad_alloc, on the first call.
     std::stop_token lost() const { return of_ == nullptr ? detail::stopped_token() : of_->lost(serial_); }
 
@@ -138,17 +139,18 @@ class permit {
     std::int64_t wants_ = 0;
 };
 
-/// At most `limit` permits are out, in all processes that use the same server and name. Those of a process that dies come back when
-/// its lease ends.
+/// At most `limit` permits are out, in all processes that use the same server and name. Those of a process
+/// that dies come back when its lease ends.
 ///
-/// First come, first served: a request for three is not overtaken by requests for one. Waiters over a subscribing_connection are
-/// queued, and a release hands the permits over; all others poll.
+/// First come, first served: a request for three is not overtaken by requests for one. Waiters over a
+/// subscribing_connection are queued, and a release hands the permits over; all others poll.
 ///
 /// There is no release() of the semaphore: it could give back somebody else's.
 ///
-/// lock_options as for a mutex; each acquisition has a lease of its own. Without effect: `fencing`, `owner_info`, `local_budget`.
-/// Every process gives the same limit. The server keeps it as long as permits are out or waited for, and three re-checks beyond (90 s
-/// or more); a process that gives another one meanwhile is told errc::limit_mismatch, with both.
+/// lock_options as for a mutex; each acquisition has a lease of its own. Without effect: `fencing`,
+/// `owner_info`, `local_budget`. Every process gives the same limit. The server keeps it as long as permits
+/// are out or waited for, and three re-checks beyond (90 s or more); a process that gives another one
+/// meanwhile is told errc::limit_mismatch, with both.
 ///
 /// All members may be called from several threads. `Conn` must outlive the semaphore.
 template <connection Conn, class Clock = clock>
@@ -165,7 +167,8 @@ class counting_semaphore {
 
     /// `observer` is told when a permit's lease is at risk, and when it is lost.
     /// Effects: none on the server.
-    /// Throws: error with errc::invalid_name, errc::invalid_lease or errc::invalid_option: a limit is from 1 to 2^31.
+    /// Throws: error with errc::invalid_name, errc::invalid_lease or errc::invalid_option: a
+    /// limit is from 1 to 2^31.
     counting_semaphore(Conn& connection, std::string name, std::int64_t limit,
                        const lock_options& options = {}, std::shared_ptr<lease_observer> observer = {})
         : core_(engine::permit_core_of<Clock>(connection, std::move(name), limit, options,
@@ -176,9 +179,10 @@ class counting_semaphore {
     /// Preconditions: no thread is in a member function, and no permit is out.
     ~counting_semaphore() = default;
 
-    /// Effects: waits until there are `n` permits for this caller, however long. Retries a server that is unreachable, loading or
-    /// silent for lock_options::patience.
-    /// Throws: error, as mutex::lock(); errc::invalid_option for n below 1 or above the limit, errc::limit_mismatch.
+    /// Effects: waits until there are `n` permits for this caller, however long. Retries a server that is
+    /// unreachable, loading or silent for lock_options::patience.
+    /// Throws: error, as mutex::lock(); errc::invalid_option for n below 1 or above the limit,
+    /// errc::limit_mismatch.
     /// Round trips: one if they are there; two in the queue, or one if they were not there the last time.
     [[nodiscard("a permit that is dropped is given back at once")]] permit acquire(
         std::int64_t n = 1, std::stop_token stop = {}) {
@@ -270,7 +274,8 @@ class counting_semaphore {
         return try_acquire_for(timeout, 1, std::stop_token{}, ec);
     }
 
-    /// Effects: as try_acquire_for, until `Other`, any clock, reaches `deadline`. A clock that is set back meanwhile prolongs the wait.
+    /// Effects: as try_acquire_for, until `Other`, any clock, reaches `deadline`. A clock that is set back
+    /// meanwhile prolongs the wait.
     template <detail::any_clock Other, class Duration>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_until(
         std::chrono::time_point<Other, Duration> deadline, std::int64_t n = 1, std::stop_token stop = {}) {
@@ -304,9 +309,10 @@ class counting_semaphore {
         return try_acquire_until(deadline, 1, std::stop_token{}, ec);
     }
 
-    /// Effects: there are `limit` permits from now on, here and on the server. Where more are out, none is given until enough have
-    /// come back. Semaphore objects elsewhere that were given another limit are told errc::limit_mismatch when they next ask. A
-    /// waiter keeps its position in the queue, unless it waits for more than there are now.
+    /// Effects: there are `limit` permits from now on, here and on the server. Where more are out, none is
+    /// given until enough have come back. Semaphore objects elsewhere that were given another limit are told
+    /// errc::limit_mismatch when they next ask. A waiter keeps its position in the queue, unless it waits for
+    /// more than there are now.
     /// Returns: how many are out.
     /// Throws: error.
     /// Round trips: one.
@@ -318,7 +324,8 @@ class counting_semaphore {
 
     std::int64_t limit() const noexcept { return core_->limit(); }
 
-    /// Returns: how long unconfirmed releases, or abandoned requests that may still arrive, can keep others from permits.
+    /// Returns: how long unconfirmed releases, or abandoned requests that may still arrive, can keep
+    /// others from permits.
     duration residual() const noexcept { return core_->residual(); }
 
     const std::string& name() const noexcept { return core_->name(); }

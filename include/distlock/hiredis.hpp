@@ -1,5 +1,5 @@
-// Only the connections, distlock::hiredis_connection, sentinel_connection and cluster_connection: add <distlock/distlock.hpp>. Link
-// distlock::hiredis.
+// Only the connections, distlock::hiredis_connection, sentinel_connection and cluster_connection: add
+// <distlock/distlock.hpp>. Link distlock::hiredis.
 #pragma once
 
 #include <memory>

@@ -3,8 +3,9 @@
 //   lock_report inspect(connection, name);      // changes nothing
 //   bool force_release(connection, name);       // takes it from whoever holds it
 //
-// Both also accept a std::error_code& as the last argument, and do not throw then. Mutexes of handoff and plain, shared mutexes and
-// semaphores need no template argument; locks of another dialect name it, with interop.hpp: inspect<redisson>(connection, name).
+// Both also accept a std::error_code& as the last argument, and do not throw then. Mutexes of handoff and
+// plain, shared mutexes and semaphores need no template argument; locks of another dialect name it, with
+// interop.hpp: inspect<redisson>(connection, name).
 #pragma once
 
 #include <optional>
@@ -72,14 +73,15 @@ lock_report inspect(Conn& connection, std::string name, std::error_code& ec) noe
                                     [&] { return distlock::inspect<Dialect>(connection, std::move(name)); });
 }
 
-/// Effects: takes the lock from whoever holds it, be it all readers, or all permits, and hands it to the first waiter of the queue at once; frees
-/// it if nobody is queued. If that waiter is dead, the others wait two seconds at most. The owner is not
-/// stopped: it learns of it at its next renewal, as loss_reason::forced, or when it releases,
-/// as release_outcome::expired or release_outcome::taken, and works on until then. So stop the owner first, or be sure that it is
-/// dead. Over Redisson it learns of it as loss_reason::expired; so do all but the first 1,900 of those that had permits, and the owner
-/// of a lock whose name can have no keys beside it, as "a}b". Fencing tokens go on growing.
-/// Where only writers wait for a shared_mutex, force_release<shared_handoff>, of interop.hpp, tells the first of them, and
-/// this lets it find out.
+/// Effects: takes the lock from whoever holds it, be it all readers, or all permits, and hands it to the
+/// first waiter of the queue at once; frees it if nobody is queued. If that waiter is dead, the others wait
+/// two seconds at most. The owner is not stopped: it learns of it at its next renewal, as
+/// loss_reason::forced, or when it releases, as release_outcome::expired or release_outcome::taken, and works
+/// on until then. So stop the owner first, or be sure that it is dead. Over Redisson it learns of it as
+/// loss_reason::expired; so do all but the first 1,900 of those that had permits, and the owner of a lock
+/// whose name can have no keys beside it, as "a}b". Fencing tokens go on growing.
+/// Where only writers wait for a shared_mutex, force_release<shared_handoff>, of interop.hpp, tells the first
+/// of them, and this lets it find out.
 /// Returns: whether somebody had it.
 /// Throws: error; errc::no_reply if the answer was lost: the lock may have been freed. It is not sent again:
 /// that could free the next owner's lock. errc::wrong_type for a key that is no lock, which stays.

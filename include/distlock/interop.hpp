@@ -13,8 +13,8 @@
 //   redisson               Redisson's RLock and RFencedLock (Java), 3.2 and later, 2.7 to 2.15; not its
 //                          RReadWriteLock
 //
-// And for inspect<> and force_release<>, the dialects of `mutex`, `shared_mutex` and `counting_semaphore`: handoff,
-// shared_handoff, permits.
+// And for inspect<> and force_release<>, the dialects of `mutex`, `shared_mutex` and `counting_semaphore`:
+// handoff, shared_handoff, permits.
 #pragma once
 
 #include <distlock/wire/getset.hpp>

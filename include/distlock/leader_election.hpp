@@ -2,7 +2,8 @@
 //
 //   template <connection Conn, class Clock = clock>
 //   class leader_election {
-//     leader_election(Conn&, std::string name, election_options = {}, std::shared_ptr<election_observer> = {});
+//     leader_election(Conn&, std::string name, election_options = {},
+//         std::shared_ptr<election_observer> = {});
 //     void run(std::stop_token, work);                 // work(const leadership&), again and again
 //     std::uint64_t term() const noexcept;             // of this object's leadership; 0: it does not lead
 //     std::optional<leader_report> leader() const;     // whoever leads; or with a std::error_code&
@@ -39,8 +40,8 @@ namespace distlock {
 
 /// An aggregate for designated initialisers: `election_options{.identity = "worker 7"}`.
 struct election_options {
-    /// What leader() says of this candidate, beside host and process id: any text of up to 256 bytes. Empty: leader()
-    /// returns an empty identity and host, and process id 0.
+    /// What leader() says of this candidate, beside host and process id: any text of up to 256 bytes. Empty:
+    /// leader() returns an empty identity and host, and process id 0.
     owner_label identity = "candidate";
 
     /// How long nobody leads after a leader died, at most. As lock_options::lease.
@@ -53,26 +54,26 @@ enum class stop_reason {
     lost,  ///< somebody else may lead
 };
 
-/// What a candidate is told, on the thread that runs it, in order: never `stopped` without `started` before it. term() of the
-/// election has changed by then. An exception that leaves it ends the program.
+/// What a candidate is told, on the thread that runs it, in order: never `stopped` without `started` before
+/// it. term() of the election has changed by then. An exception that leaves it ends the program.
 class election_observer {
   public:
     virtual ~election_observer() = default;
     virtual void started(std::uint64_t /*term*/) noexcept {}
     virtual void stopped(std::uint64_t /*term*/, stop_reason) noexcept {}
-    /// An attempt failed: after 2 s where the server is unreachable, loading or silent, at once where it refuses. The candidate
-    /// stands again, 100 ms later.
+    /// An attempt failed: after 2 s where the server is unreachable, loading or silent, at once where it
+    /// refuses. The candidate stands again, 100 ms later.
     virtual void failed(std::error_code) noexcept {}
 };
 
 /// The leadership that work() was called for. Good until it returns.
 class leadership {
   public:
-    /// Returns: a token that is stopped when the leadership is lost: before anybody else leads, whatever the server does. Give up
-    /// then.
+    /// Returns: a token that is stopped when the leadership is lost: before anybody else leads, whatever the
+    /// server does. Give up then.
     std::stop_token lost() const noexcept { return lost_; }
-    /// Returns: a number larger than that of every leader before: the fencing token. A resource that compares it refuses a leader
-    /// that was paused for too long.
+    /// Returns: a number larger than that of every leader before: the fencing token. A resource that compares
+    /// it refuses a leader that was paused for too long.
     std::uint64_t term() const noexcept { return term_; }
 
   private:
@@ -95,7 +96,8 @@ struct leader_report {
     std::chrono::milliseconds remaining{};                     ///< of the lease that was begun last
 };
 
-/// A mutex with fencing: whoever has it leads, and the candidates that wait for it are its queue. Nothing else is on the server.
+/// A mutex with fencing: whoever has it leads, and the candidates that wait for it are its queue. Nothing
+/// else is on the server.
 ///
 /// `Conn` must outlive the election.
 template <connection Conn, class Clock = clock>
@@ -116,13 +118,14 @@ class leader_election {
     /// Preconditions: no thread is in a member function.
     ~leader_election() = default;
 
-    /// Effects: until `stop` is requested: waits to lead, in order; calls `work(const leadership&)` on this thread; gives the leadership
-    /// up when that returns, also after a loss; and waits again, behind all others where waiters are queued (subscribing_connection).
-    /// `work` should return soon after lost(), or a stop request, which it must look for itself. Told to the observer and ridden
-    /// out, however long, are errc::unreachable, no_reply, unavailable, read_only, out_of_memory, writes_refused, protocol_error,
+    /// Effects: until `stop` is requested: waits to lead, in order; calls `work(const leadership&)` on this
+    /// thread; gives the leadership up when that returns, also after a loss; and waits again, behind all
+    /// others where waiters are queued (subscribing_connection). `work` should return soon after lost(), or a
+    /// stop request, which it must look for itself. Told to the observer and ridden out, however long, are
+    /// errc::unreachable, no_reply, unavailable, read_only, out_of_memory, writes_refused, protocol_error,
     /// lease_expired, no_thread, no_entropy and tls_failed.
-    /// Throws: what `work` throws; every other error, as a wrong key, a refused password or permission, or a call from a child after
-    /// fork(); std::bad_alloc.
+    /// Throws: what `work` throws; every other error, as a wrong key, a refused password or permission, or a
+    /// call from a child after fork(); std::bad_alloc.
     template <std::invocable<const leadership&> Work>
     void run(std::stop_token stop, Work work) {
         while (!stop.stop_requested()) {

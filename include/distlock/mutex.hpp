@@ -132,8 +132,8 @@ class mutex {
     /// the server and was not answered yet, waits for that answer, for as long as a command may take.
     /// Returns: whether the lock was taken; false only when somebody else has it.
     /// Throws: error.
-    /// Round trips: one; two when the lock was found taken. While a posted release of this object is not confirmed, up to two more
-    /// for that and two to try again.
+    /// Round trips: one; two when the lock was found taken. While a posted release of this object is not
+    /// confirmed, up to two more for that and two to try again.
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock() {
         return try_lock(std::stop_token{});
     }
@@ -191,12 +191,12 @@ class mutex {
 
     /// Effects: if the lock is still ours, hands it to the next waiter, or frees it. Another owner's lock is
     /// never touched. With release_mode::posted, over a posting_connection and while the lease lasts, it does
-    /// not wait for the answer, which is read later; nor for longer than 30 ms to connect, or for room to send.
-    /// The release is repeated in the background if need be.
-    /// The object's next request follows it. An unlock() before lock_options::hold_at_least is over leaves the
-    /// release to the background, which sends it then, even after the mutex was destroyed: see there. It ends the calling
-    /// thread's acquisition; if that has none, one that was lost and not unlocked yet; else the present one, of
-    /// another thread.
+    /// not wait for the answer, which is read later; nor for longer than 30 ms to connect, or for room to
+    /// send. The release is repeated in the background if need be.
+    /// The object's next request follows it. An unlock() before lock_options::hold_at_least is over leaves
+    /// the release to the background, which sends it then, even after the mutex was destroyed: see there. It
+    /// ends the calling thread's acquisition; if that has none, one that was lost and not unlocked yet; else
+    /// the present one, of another thread.
     /// Postconditions: that acquisition is over for this object, whatever the outcome.
     /// Returns: what happened; may be ignored. After `unreachable` and `refused` the release is retried in
     /// the background until the lease is over; see residual(). Retrying ends, after one last try, with the

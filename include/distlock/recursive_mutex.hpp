@@ -61,7 +61,8 @@ class recursive_mutex {
     recursive_mutex& operator=(const recursive_mutex&) = delete;
     ~recursive_mutex() = default;
 
-    /// Effects: as mutex::lock(); when this thread has the lock, adds a hold instead, also after a stop request.
+    /// Effects: as mutex::lock(); when this thread has the lock, adds a hold instead, also
+    /// after a stop request.
     /// Throws: error: what mutex::lock() throws; errc::lease_expired when this thread had the lock and lost
     /// it.
     /// Round trips: as mutex::lock(); none for a further hold.

@@ -3,7 +3,7 @@
 //   template <class... Mutexes>
 //   class scoped_lock {
 //     explicit scoped_lock(Mutexes&...);                     // waits
-//     scoped_lock(Mutexes&..., std::stop_token);             // until stopped; the types of up to four are deduced
+//     scoped_lock(Mutexes&..., std::stop_token);  // until stopped; the types of up to four are deduced
 //     scoped_lock(std::adopt_lock_t, Mutexes&...) noexcept;  // the calling thread has them
 //     scoped_lock(scoped_lock&&) noexcept;  scoped_lock& operator=(scoped_lock&&) noexcept;
 //     ~scoped_lock();                                        // releases; never throws
@@ -137,7 +137,8 @@ class scoped_lock {
         lock(stop);
     }
 
-    /// Preconditions: the mutexes outlive the guard; the calling thread has locked them, and no guard has them.
+    /// Preconditions: the mutexes outlive the guard; the calling thread has locked them,
+    /// and no guard has them.
     /// Effects: the guard releases them. One that was lost before is not held: see owns_lock().
     [[nodiscard("an unnamed guard releases the lock at once")]] scoped_lock(std::adopt_lock_t,
                                                                             Mutexes&... mutexes) noexcept
@@ -175,7 +176,8 @@ class scoped_lock {
     /// cheap.
     bool owns_lock() const noexcept { return remaining() > duration::zero(); }
 
-    /// Returns: the earliest end of validity among the locks; not after now once one is lost, time_point{} after a move.
+    /// Returns: the earliest end of validity among the locks; not after now once one is lost,
+    /// time_point{} after a move.
     time_point valid_until() const noexcept {
         auto earliest = time_point::max();
         each([&](const auto& m, std::uint64_t serial) { earliest = std::min(earliest, end_of(m, serial)); });

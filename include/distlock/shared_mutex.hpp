@@ -1,7 +1,8 @@
 // distlock::shared_mutex: a std::shared_timed_mutex for a fleet of processes.
 //
 //   template <connection Conn, class Clock = clock>
-//   class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {   // a writer's side: lock(), unlock() and the rest
+//   class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
+//       // a writer's side: lock(), unlock() and the rest
 //     shared_mutex(Conn&, std::string name, lock_options = {}, std::shared_ptr<lease_observer> = {});
 //     void lock_shared();
 //     bool try_lock_shared();
@@ -44,24 +45,27 @@
 
 namespace distlock {
 
-/// A lock on a name that one writer has alone, or readers together. The writer's side is a mutex, with all that a mutex promises:
-/// every client that takes a lock by SET NX PX on this name excludes writers and readers, and is excluded by both. Whoever shares
-/// the name with it through distlock uses shared_mutex, too.
+/// A lock on a name that one writer has alone, or readers together. The writer's side is a mutex, with all
+/// that a mutex promises: every client that takes a lock by SET NX PX on this name excludes writers and
+/// readers, and is excluded by both. Whoever shares the name with it through distlock uses shared_mutex, too.
 ///
-/// Waiters over a subscribing_connection are served in the order they came: a writer that waits is not overtaken by readers that come
-/// later, and readers that stand together at the front enter together. All others poll, and a writer that polls finds no moment where
-/// readers keep coming. Each reader has a lease of its own, renewed for as long as it reads: one that dies
-/// keeps writers out until its own lease ends, however many others read.
+/// Waiters over a subscribing_connection are served in the order they came: a writer that waits is not
+/// overtaken by readers that come later, and readers that stand together at the front enter together. All
+/// others poll, and a writer that polls finds no moment where readers keep coming. Each reader has a lease of
+/// its own, renewed for as long as it reads: one that dies keeps writers out until its own lease ends,
+/// however many others read.
 ///
-/// The readers of one object that come together have one grant for all: a thousand threads cost the server what one costs. They
-/// share it for lock_options::local_budget, or until a writer of this object waits; a reader that comes then asks the server anew.
+/// The readers of one object that come together have one grant for all: a thousand threads cost the server
+/// what one costs. They share it for lock_options::local_budget, or until a writer of this object waits; a
+/// reader that comes then asks the server anew.
 ///
-/// It meets the standard's SharedTimedLockable requirements: std::shared_lock, std::unique_lock, std::scoped_lock work, and so do
-/// distlock::scoped_lock, which locks it for writing, and distlock::shared_scoped_lock. As with std::shared_mutex, a thread that has
-/// it must not ask for it again, and a reader calls unlock_shared() on the thread that locked.
+/// It meets the standard's SharedTimedLockable requirements: std::shared_lock, std::unique_lock,
+/// std::scoped_lock work, and so do distlock::scoped_lock, which locks it for writing, and
+/// distlock::shared_scoped_lock. As with std::shared_mutex, a thread that has it must not ask for it again,
+/// and a reader calls unlock_shared() on the thread that locked.
 ///
-/// A reader's fencing token is that of the last writer; its owner_info is not kept. A name with a `}` but no `{hash tag}` is
-/// refused with errc::invalid_name.
+/// A reader's fencing token is that of the last writer; its owner_info is not kept. A name with a `}` but no
+/// `{hash tag}` is refused with errc::invalid_name.
 ///
 /// `Conn` must outlive the shared_mutex.
 template <connection Conn, class Clock = clock>
@@ -74,7 +78,8 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     using typename base::duration;
     using typename base::time_point;
 
-    /// `observer` is told when a lease is at risk, and when it is lost: a writer's, or that of readers together.
+    /// `observer` is told when a lease is at risk, and when it is lost: a writer's, or that
+    /// of readers together.
     /// Effects: none on the server.
     /// Throws: error with errc::invalid_name, errc::invalid_lease or errc::invalid_option.
     shared_mutex(Conn& connection, const std::string& name, const lock_options& options = {},
@@ -82,10 +87,11 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
         : shared_mutex(connection,
                        engine::shared_core_of<Clock>(connection, name, options, std::move(observer))) {}
 
-    /// Effects: waits until no writer has the lock and none stands before this reader, however long. Retries a server that is
-    /// unreachable, loading or silent for lock_options::patience.
+    /// Effects: waits until no writer has the lock and none stands before this reader, however long. Retries
+    /// a server that is unreachable, loading or silent for lock_options::patience.
     /// Throws: error, as mutex::lock().
-    /// Round trips: one if it may enter; two in the queue. None where other readers of this object have just entered.
+    /// Round trips: one if it may enter; two in the queue. None where other readers of this
+    /// object have just entered.
     void lock_shared() { lock_shared(std::stop_token{}); }
     void lock_shared(std::stop_token stop) {
         engine::throw_on_error(readers_.acquire_shared(time_point::max(), {}, stop));
@@ -118,7 +124,8 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     }
 
     /// Effects: as lock_shared(), for at most `timeout`; zero or less tries once.
-    /// Returns: whether the lock was taken; false only when a writer has it, or waits for it, and the time is up.
+    /// Returns: whether the lock was taken; false only when a writer has it, or waits for
+    /// it, and the time is up.
     /// Throws: error.
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_shared_for(
@@ -155,14 +162,16 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
         return engine::taken_or_error(ec, [&] { return acquire_until(deadline, stop); });
     }
 
-    /// Effects: this thread reads no more. The last reader of a grant gives it back, and a waiter is handed the lock.
-    /// Returns: `released`, or what mutex::unlock() says, of the last reader; `expired` after a loss; `not_held` when the
-    /// thread does not read, or a shared_scoped_lock is to end that: nothing was sent.
+    /// Effects: this thread reads no more. The last reader of a grant gives it back, and a
+    /// waiter is handed the lock.
+    /// Returns: `released`, or what mutex::unlock() says, of the last reader; `expired` after a loss;
+    /// `not_held` when the thread does not read, or a shared_scoped_lock is to end that: nothing was sent.
     release_outcome unlock_shared() noexcept { return readers_.unlock_shared(); }
 
-    /// Effects: the calling thread, which has the lock for writing, reads from now on: no other writer is let in between. Readers
-    /// that wait at the front of the queue enter with it. It is a new acquisition, as try_upgrade() is: lock_options::max_hold and
-    /// lock_options::hold_at_least count anew, and what was written under is not kept any longer.
+    /// Effects: the calling thread, which has the lock for writing, reads from now on: no other writer is let
+    /// in between. Readers that wait at the front of the queue enter with it. It is a new acquisition, as
+    /// try_upgrade() is: lock_options::max_hold and lock_options::hold_at_least count anew, and what was
+    /// written under is not kept any longer.
     /// Postconditions: where it throws, the thread has neither.
     /// Throws: error; errc::not_held when the thread has not locked it for writing, or has lost it.
     /// Round trips: one.
@@ -176,12 +185,13 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
         return done;
     }
 
-    /// Effects: the calling thread, which reads, has the lock for writing from now on, if nobody else reads: no other writer is let
-    /// in between, not even one that waits already. Waits for nobody: two readers that wait for each other's end would do so for
-    /// ever.
-    /// Returns: whether it has; if not, it reads still. False also where it does not read, or has lost that, and while another
-    /// thread of this object waits to write. The read of a shared_scoped_lock is its thread's: that one must not end before the
-    /// guard, since the next may be known by the same std::thread::id.
+    /// Effects: the calling thread, which reads, has the lock for writing from now on, if nobody else reads:
+    /// no other writer is let in between, not even one that waits already. Waits for nobody: two readers that
+    /// wait for each other's end would do so for ever.
+    /// Returns: whether it has; if not, it reads still. False also where it does not read, or has lost
+    /// that, and while another thread of this object waits to write. The read of a shared_scoped_lock
+    /// is its thread's: that one must not end before the guard, since the next may be known by the
+    /// same std::thread::id.
     /// Postconditions: where it throws, the thread has neither.
     /// Throws: error.
     /// Round trips: one; none where another thread of this object reads.
@@ -196,13 +206,14 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// Returns: until when the calling thread may believe that it reads; time_point{} if it does not.
     time_point shared_until() const noexcept { return readers_.shared_until(); }
 
-    /// Returns: a token that is stopped once what the calling thread reads under is lost; see mutex::lost(). If it does not read:
-    /// a stopped one. Readers that have one grant together have one token: it may be stopped later than this one read.
+    /// Returns: a token that is stopped once what the calling thread reads under is lost; see mutex::lost().
+    /// If it does not read: a stopped one. Readers that have one grant together have one token: it may be
+    /// stopped later than this one read.
     /// Throws: error(errc::no_thread), std::bad_alloc, on the first call for a grant.
     std::stop_token shared_lost() const { return readers_.shared_lost(); }
 
-    /// Returns: the fencing token of the last writer before the calling thread began to read, also after a loss; 0 if it does not
-    /// read, or without lock_options::fencing.
+    /// Returns: the fencing token of the last writer before the calling thread began to read, also after a
+    /// loss; 0 if it does not read, or without lock_options::fencing.
     std::uint64_t shared_fencing_token() const noexcept { return readers_.shared_fence(); }
 
   private:

@@ -5,7 +5,8 @@
 //     explicit shared_scoped_lock(Mutex&);                        // waits
 //     shared_scoped_lock(Mutex&, std::stop_token);                // until stopped
 //     shared_scoped_lock(std::adopt_lock_t, Mutex&) noexcept;     // the calling thread reads
-//     shared_scoped_lock(shared_scoped_lock&&) noexcept;  shared_scoped_lock& operator=(shared_scoped_lock&&) noexcept;
+//     shared_scoped_lock(shared_scoped_lock&&) noexcept;  shared_scoped_lock&
+//         operator=(shared_scoped_lock&&) noexcept;
 //     ~shared_scoped_lock();                                      // reads no more; never throws
 //     bool owns_lock() const noexcept;
 //     time_point valid_until() const noexcept;
@@ -29,7 +30,8 @@
 
 namespace distlock {
 
-/// A guard releases only the read it acquired, on whatever thread it ends: if that lease was lost, its destructor releases nothing.
+/// A guard releases only the read it acquired, on whatever thread it ends: if that lease was lost, its
+/// destructor releases nothing.
 template <class Mutex>
 class shared_scoped_lock {
   public:
@@ -82,7 +84,8 @@ class shared_scoped_lock {
     /// Returns: whether it reads, and its lease has not run out. Local and cheap.
     bool owns_lock() const noexcept { return remaining() > duration::zero(); }
 
-    /// Returns: the end of validity, as far as it is renewed; not after now once it is lost, time_point{} after a move.
+    /// Returns: the end of validity, as far as it is renewed; not after now once it is lost,
+    /// time_point{} after a move.
     time_point valid_until() const noexcept {
         return serial_ == 0 ? time_point{} : detail::guard_access::shared_until(*mutex_, serial_);
     }

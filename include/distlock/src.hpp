@@ -1,6 +1,6 @@
-// A program with DISTLOCK_SEPARATE_COMPILATION compiles this once: include it in one source file. If hiredis is
-// installed, that file includes it, unless it also defines DISTLOCK_WITHOUT_HIREDIS. In such a program a source file
-// that names a dialect includes interop.hpp, too: distlock.hpp does not define them there.
+// A program with DISTLOCK_SEPARATE_COMPILATION compiles this once: include it in one source file. If hiredis
+// is installed, that file includes it, unless it also defines DISTLOCK_WITHOUT_HIREDIS. In such a program a
+// source file that names a dialect includes interop.hpp, too: distlock.hpp does not define them there.
 #pragma once
 
 #ifndef DISTLOCK_SEPARATE_COMPILATION

@@ -1,5 +1,5 @@
-// The part of src.hpp that needs hiredis: the connections, and what the engine needs of their types. A program that
-// compiles it in a file of its own includes src.hpp in another, with DISTLOCK_WITHOUT_HIREDIS.
+// The part of src.hpp that needs hiredis: the connections, and what the engine needs of their types. A
+// program that compiles it in a file of its own includes src.hpp in another, with DISTLOCK_WITHOUT_HIREDIS.
 #pragma once
 
 #ifndef DISTLOCK_SEPARATE_COMPILATION

@@ -3,14 +3,15 @@
 //   bool try_lock_for(duration timeout, Locks&... locks);
 //   bool try_lock_until(time_point deadline, Locks&... locks);      // of any clock
 //
-// Each lock is a mutex, a shared_mutex (for writing) or a recursive_mutex; a std::unique_lock of one of them or a std::shared_lock of a
-// shared_mutex, made with std::defer_lock; or a permit made with std::defer_lock:
+// Each lock is a mutex, a shared_mutex (for writing) or a recursive_mutex; a std::unique_lock of one of them
+// or a std::shared_lock of a shared_mutex, made with std::defer_lock; or a permit made with std::defer_lock:
 //
 //   std::shared_lock prices(price_list, std::defer_lock);
 //   distlock::permit slot(workers, std::defer_lock);
 //   if (distlock::try_lock_for(1s, account, prices, slot)) ...
 //
-// Both also accept, before the locks, a std::stop_token, a std::error_code&, or both in this order. With an error_code they do not throw.
+// Both also accept, before the locks, a std::stop_token, a std::error_code&, or both in this order. With an
+// error_code they do not throw.
 #pragma once
 
 #include <array>
@@ -221,16 +222,18 @@ engine::lock_core::result acquire_jointly_until(std::chrono::time_point<Clock, D
 
 }  // namespace detail
 
-/// Effects: takes all the locks, or none, waiting until `timeout` is over; zero or less tries once. Locks that follow one another by
-/// name, of one connection and in one slot, are taken by one command while all of them are free. Where one is not, they are waited
-/// for one after the other, in the order of their names, so that callers of the same locks never wait for each other in a circle;
-/// what was taken so far is held meanwhile.
+/// Effects: takes all the locks, or none, waiting until `timeout` is over; zero or less tries once.
+/// Locks that follow one another by name, of one connection and in one slot, are taken by one command
+/// while all of them are free. Where one is not, they are waited for one after the other, in the order
+/// of their names, so that callers of the same locks never wait for each other in a circle; what was
+/// taken so far is held meanwhile.
 /// Preconditions: the guards and permits among them have a lock each, and do not own it.
-/// Returns: whether they were taken; false only when somebody else has one and the time is up. Afterwards each is released on its own:
-/// a mutex by unlock(), a guard or a permit by its end.
-/// Throws: error, as mutex::try_lock_for(); errc::deadlock when two of them are the same lock. std::system_error for a guard or a permit
-/// that owns its lock, or has none.
-/// Round trips: one while all are free, for each run of such locks; else those that the locks take alone, and one more for each.
+/// Returns: whether they were taken; false only when somebody else has one and the time is up. Afterwards
+/// each is released on its own: a mutex by unlock(), a guard or a permit by its end.
+/// Throws: error, as mutex::try_lock_for(); errc::deadlock when two of them are the same lock.
+/// std::system_error for a guard or a permit that owns its lock, or has none.
+/// Round trips: one while all are free, for each run of such locks; else those that the locks take alone,
+/// and one more for each.
 template <class Rep, class Period, detail::jointly_lockable... Locks>
     requires(sizeof...(Locks) > 0)
 [[nodiscard("unless the result is true, no lock was taken")]] bool try_lock_for(
@@ -257,7 +260,8 @@ template <class Rep, class Period, detail::jointly_lockable... Locks>
     return distlock::try_lock_for(timeout, std::stop_token{}, ec, locks...);
 }
 
-/// Effects: as try_lock_for, until `Clock`, any clock, reaches `deadline`. A clock that is set back meanwhile prolongs the wait.
+/// Effects: as try_lock_for, until `Clock`, any clock, reaches `deadline`. A clock that is set back
+/// meanwhile prolongs the wait.
 template <detail::any_clock Clock, class Duration, detail::jointly_lockable... Locks>
     requires(sizeof...(Locks) > 0)
 [[nodiscard("unless the result is true, no lock was taken")]] bool try_lock_until(

@@ -1,4 +1,5 @@
-// What all benchmarks share: one core, time, medians, the tables of figures and bars, and the frame of a program.
+// What all benchmarks share: one core, time, medians, the tables of figures and bars, and
+// the frame of a program.
 #pragma once
 
 #include <algorithm>
@@ -40,8 +41,8 @@ inline void pause_until(nanoseconds instant) noexcept {
 }
 inline void pause(nanoseconds length) noexcept { pause_until(now() + length); }
 
-/// Effects: puts this process and all it starts on one core: across cores, wake-ups are measured instead of work. Their
-/// pauses last as long as they say, not up to 50 us longer.
+/// Effects: puts this process and all it starts on one core: across cores, wake-ups are measured instead of
+/// work. Their pauses last as long as they say, not up to 50 us longer.
 inline void pin_to_one_core() {
     ::prctl(PR_SET_TIMERSLACK, 1UL);
     cpu_set_t allowed;

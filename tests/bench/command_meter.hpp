@@ -1,9 +1,10 @@
 // How many commands clients sent to a server, by the server's own statistics.
 //
-// Both total_commands_processed and INFO commandstats count what scripts call as well (seen on 7.0.15: an EVAL with three calls
-// inside counts four). MONITOR tells them apart: it marks what a script calls with "lua". So a sample of MONITOR, taken
-// while the clients warm up, says for each command name which share of its calls clients sent, and that share of
-// commandstats is counted in the measured time, which MONITOR does not disturb. Most names are wholly one or the other.
+// Both total_commands_processed and INFO commandstats count what scripts call as well (seen on 7.0.15: an
+// EVAL with three calls inside counts four). MONITOR tells them apart: it marks what a script calls with
+// "lua". So a sample of MONITOR, taken while the clients warm up, says for each command name which share of
+// its calls clients sent, and that share of commandstats is counted in the measured time, which MONITOR does
+// not disturb. Most names are wholly one or the other.
 #pragma once
 
 #include <algorithm>

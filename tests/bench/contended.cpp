@@ -1,4 +1,5 @@
-// What waiting costs: 2, 8 and 64 client processes want one lock, over distlock and over what is used without it.
+// What waiting costs: 2, 8 and 64 client processes want one lock, over distlock and over
+// what is used without it.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -261,7 +262,8 @@ void draw(const std::vector<load>& loads, const std::vector<by_way>& found, cons
         .note = "Processes that compete for one lock; all of them and the server on one core.",
         .x_axis = "client processes",
         .y_axis = "acquisitions / s"};
-    // Not a quantile: a client that takes the lock again and again has many short waits, those it starves few long ones.
+    // Not a quantile: a client that takes the lock again and again has many short waits, those it
+    // starves few long ones.
     svg::bar_chart waits{
         .title = "Longest wait of a client, " + title,
         .note = "From the call of lock() to its return, or to the end of the run; shorter is better.",

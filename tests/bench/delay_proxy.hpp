@@ -1,4 +1,5 @@
-// A proxy process that makes the way to a server longer: what comes in goes out a fixed time later, in either direction.
+// A proxy process that makes the way to a server longer: what comes in goes out a fixed time later,
+// in either direction.
 #pragma once
 
 #include <algorithm>
@@ -110,8 +111,8 @@ class link {
     direction back_;
 };
 
-// Waiting for sockets, and for an instant without being late: it wakes up as much too early as it is late usually, and turns
-// round until then.
+// Waiting for sockets, and for an instant without being late: it wakes up as much too early as it is late
+// usually, and turns round until then.
 class punctual_poll {
   public:
     void operator()(std::vector<pollfd>& sources, nanoseconds instant) {

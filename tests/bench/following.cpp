@@ -1,5 +1,5 @@
-// What an uncontended lock costs over the connections that follow their master, beside the same over hiredis_connection; and in
-// round trips, where a replica has to acknowledge it.
+// What an uncontended lock costs over the connections that follow their master, beside the same over
+// hiredis_connection; and in round trips, where a replica has to acknowledge it.
 #include <chrono>
 #include <stdexcept>
 #include <string>

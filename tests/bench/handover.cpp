@@ -1,5 +1,5 @@
-// How long a lock is on its way from one process to the next: from the call of unlock() to the return of the waiter's lock(),
-// beside the round trip of a PING in the same run.
+// How long a lock is on its way from one process to the next: from the call of unlock() to the return of the
+// waiter's lock(), beside the round trip of a PING in the same run.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -52,8 +52,9 @@ void wait_until(Condition done) {
     while (!done()) pause(100us);
 }
 
-// Takes the lock `turns` times, in turns with the other. It releases when the other waits on the server, and asks again when
-// the other has the lock: so each release is a hand-over, whichever way the waiters are served.
+// Takes the lock `turns` times, in turns with the other. It releases when the other waits on the
+// server, and asks again when the other has the lock: so each release is a hand-over, whichever way
+// the waiters are served.
 void take_turns(const place& at, const way& how, int who, std::size_t turns, board& all) {
     const auto lock = how.make(at.uri, "handed over");
     redis_client beside(at.uri);

@@ -46,8 +46,8 @@ class shared_array {
     std::size_t count_;
 };
 
-/// Forked children. They are killed and reaped at the end of the scope; they die with this process, and by themselves when
-/// they take too long. The parent must have no threads when it starts one.
+/// Forked children. They are killed and reaped at the end of the scope; they die with this process, and by
+/// themselves when they take too long. The parent must have no threads when it starts one.
 class child_group {
   public:
     child_group() = default;

@@ -1,4 +1,5 @@
-// Bare hiredis, written the plainest way: one blocking command at a time; and the lock loop made of two of them.
+// Bare hiredis, written the plainest way: one blocking command at a time; and the lock loop
+// made of two of them.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +19,8 @@
 
 namespace bench {
 
-/// Every call throws when the server cannot be reached, does not answer within ten seconds or answers with an error.
+/// Every call throws when the server cannot be reached, does not answer within ten seconds or
+/// answers with an error.
 class redis_client {
   public:
     using reply = std::unique_ptr<redisReply, void (*)(void*)>;

@@ -1,4 +1,5 @@
-// What a shared_mutex costs readers beside its writers, and how long a writer and many readers wait for each other.
+// What a shared_mutex costs readers beside its writers, and how long a writer and many readers
+// wait for each other.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -100,8 +101,8 @@ writer_waits beside_readers(const redis_server& server, const settings& set, dou
     return found;
 }
 
-// A writer, and waiters that are let in by its release: from the unlock to the last of them, beside so many writes to a pipe for each
-// of which one process wakes up.
+// A writer, and waiters that are let in by its release: from the unlock to the last of them, beside so many
+// writes to a pipe for each of which one process wakes up.
 struct crowd {
     static constexpr int most = 50;
     std::atomic<int> ready;

@@ -1,4 +1,5 @@
-// Charts as SVG: a canvas of a few shapes, and a chart of grouped bars. Light ground of their own, so they read on dark pages.
+// Charts as SVG: a canvas of a few shapes, and a chart of grouped bars. Light ground of their own, so
+// they read on dark pages.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// What threads of a process gain by sharing a mutex object, and how soon another process gets its turn meanwhile.
+// What threads of a process gain by sharing a mutex object, and how soon another process
+// gets its turn meanwhile.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -49,8 +50,8 @@ class turns {
         since_ = time;
         owner_ = process;
     }
-    /// Returns: the length below which `share` of the turns are that ended while measured, in ms; 0 when none did. Nobody may
-    /// take turns any more.
+    /// Returns: the length below which `share` of the turns are that ended while measured, in ms; 0 when none
+    /// did. Nobody may take turns any more.
     double length(double share) const {
         const std::vector<std::int64_t> all(lengths_.begin(),
                                             lengths_.begin() + static_cast<std::ptrdiff_t>(count_));

@@ -1,7 +1,7 @@
 // What an uncontended lock costs beside the bare hiredis loop that sends SET NX PX and a compare-and-delete.
 //
-// The two sides alternate, so that a machine that changes its speed changes both; the figure is the ratio of the two in each
-// round.
+// The two sides alternate, so that a machine that changes its speed changes both; the figure is the ratio of
+// the two in each round.
 #include <cstddef>
 #include <memory>
 #include <string>

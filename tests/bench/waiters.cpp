@@ -1,5 +1,5 @@
-// What waiters cost their process and the server, and how soon they stop: many names, many objects, many processes; a server
-// that stands still.
+// What waiters cost their process and the server, and how soon they stop: many names, many objects, many
+// processes; a server that stands still.
 #include <array>
 #include <atomic>
 #include <cstddef>

@@ -68,7 +68,8 @@ struct held_turn {
     turn when;
 };
 
-// A run, cut to what is shown: the turns of all processes by the time they waited from, and the holds in their order.
+// A run, cut to what is shown: the turns of all processes by the time they waited from, and the
+// holds in their order.
 struct history {
     nanoseconds begin{};
     std::vector<held_turn> turns{};
@@ -126,8 +127,8 @@ history run_once(const way& how, const redis_server& server) {
     return h;
 }
 
-// One run drawn from `top` on: a lane for each process, pale while it waits, solid while it holds; a line from the end of
-// each hold to the begin of the next.
+// One run drawn from `top` on: a lane for each process, pale while it waits, solid while it holds; a line
+// from the end of each hold to the begin of the next.
 class panel {
   public:
     panel(svg::canvas& paper, const history& h, double top, const char* pale, const char* solid)

@@ -1,5 +1,5 @@
-// A crowd of clients that join and leave the line at random: nobody owns beside another, nobody is passed over, nobody is
-// stuck, and nothing is left.
+// A crowd of clients that join and leave the line at random: nobody owns beside another, nobody is passed
+// over, nobody is stuck, and nothing is left.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -174,10 +174,10 @@ struct result {
     int unfair = 0;
 };
 
-// How long a wait may be. The ideal queue of a visit that was served is what those before it in the queue held the lock, from
-// the moment that it called, and a hand-over, of mean length, after each of them and one more. Before it are the one
-// who held the lock then, and all who called earlier, or so little later that the machine's own lateness may have turned
-// their order round on the way to the server.
+// How long a wait may be. The ideal queue of a visit that was served is what those before it in the queue
+// held the lock, from the moment that it called, and a hand-over, of mean length, after each of them and one
+// more. Before it are the one who held the lock then, and all who called earlier, or so little later that the
+// machine's own lateness may have turned their order round on the way to the server.
 class fairness {
   public:
     fairness(const std::vector<belief>& served, clk::duration machine) : served_(served), machine_(machine) {
@@ -192,8 +192,8 @@ class fairness {
 
     clk::duration handover() const { return handover_; }
 
-    /// Returns: the wait of the visit that was served as the i-th, as a share of what it may be: 1.5 times the ideal queue,
-    /// and what the machine was late by itself.
+    /// Returns: the wait of the visit that was served as the i-th, as a share of what it may be: 1.5 times
+    /// the ideal queue, and what the machine was late by itself.
     double share(std::size_t i) const {
         const auto& mine = served_[i].granted;
         clk::duration ideal = handover_;

@@ -1,5 +1,5 @@
-// Owners that are stopped between looking at their lock and writing, for longer than a lease: the lock cannot keep them
-// from writing, a resource that looks at fencing tokens does.
+// Owners that are stopped between looking at their lock and writing, for longer than a lease: the lock cannot
+// keep them from writing, a resource that looks at fencing tokens does.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -48,7 +48,8 @@ struct experiment {
     std::atomic<bool> over{false};
 };
 
-// Is about to write for as long as `delay`, after its look at the lock, and writes whatever happened meanwhile.
+// Is about to write for as long as `delay`, after its look at the lock, and writes
+// whatever happened meanwhile.
 // Returns: what the careless store keeps of it.
 attempt* use(attempt a, experiment& all, desk& mine, std::chrono::milliseconds delay) {
     mine.was_stopped = false;

@@ -1,5 +1,5 @@
-// A process that holds renewed locks forks, at any moment: the child has none of them, says so, and says nothing to the
-// server; the parent holds and renews as before.
+// A process that holds renewed locks forks, at any moment: the child has none of them, says so, and says
+// nothing to the server; the parent holds and renews as before.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>

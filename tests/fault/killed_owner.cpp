@@ -1,5 +1,6 @@
-// The owner's process is killed (SIGKILL) while eight processes are queued: the first of them owns the lock once the lease
-// is over, the others after it in the order in which they came; whoever else is killed delays them by a lease at most.
+// The owner's process is killed (SIGKILL) while eight processes are queued: the first of them owns the lock
+// once the lease is over, the others after it in the order in which they came; whoever else is killed delays
+// them by a lease at most.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -48,8 +49,8 @@ constexpr clk::duration bound = 50ms;
 
 double in_ms(clk::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
 
-// What the processes tell the test. Nobody writes down who is killed: for as long as a dead owner's lock was valid by its own
-// last look, nobody else may have it.
+// What the processes tell the test. Nobody writes down who is killed: for as long as a dead owner's lock was
+// valid by its own last look, nobody else may have it.
 struct board {
     distlock::testing::recorder grants;
     std::atomic<bool> keeps{false};  // the first of the queue does not unlock, once it owns

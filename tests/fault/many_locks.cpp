@@ -1,4 +1,5 @@
-// Many locks held on one connection: one thread renews them all, in pipelines, and next to nothing is spent on it.
+// Many locks held on one connection: one thread renews them all, in pipelines, and next to
+// nothing is spent on it.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -175,7 +176,8 @@ TEST_CASE("thousands of locks are renewed on one connection by one thread, and n
     CHECK(threads == 1);
     CHECK(lost == 0);
     CHECK(released == count);
-    // Renewals come up to a tenth and a sixteenth of a third too early, and what was begun before may end later.
+    // Renewals come up to a tenth and a sixteenth of a third too early, and what was begun
+    // before may end later.
     CHECK(per_round > 1.0 - 1.0 / rounds);
     CHECK(per_round < 1.0 / (1.0 - 0.1 - 0.0625) + 1.0 / rounds);
     // In pipelines.

@@ -128,7 +128,8 @@ class monitor {
         const auto bracket = line.find("] ");
         if (bracket == std::string_view::npos) return found;
         if (line.substr(0, bracket).ends_with(" lua")) found.push_back("lua");
-        // Valkey 8.1 escapes nothing, neither a quote nor a line break: what stands between two words parts them.
+        // Valkey 8.1 escapes nothing, neither a quote nor a line break: what stands between
+        // two words parts them.
         const bool escaped = line.find('\n') == std::string_view::npos;
         constexpr std::string_view between = "\" \"";
         line.remove_prefix(std::min(bracket + 3, line.size()));

@@ -1,5 +1,5 @@
-// What the server hears of an acquisition ends with its release: no renewal prolongs it any more. And when all is destroyed,
-// nothing is left: no thread, descriptor, connection or key.
+// What the server hears of an acquisition ends with its release: no renewal prolongs it any more. And when
+// all is destroyed, nothing is left: no thread, descriptor, connection or key.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -56,7 +56,8 @@ const std::string& owner_in(const monitor::words& w) { return w.at(3 + std::stou
 heard replay(const std::vector<monitor::words>& commands) {
     heard sum;
     std::set<std::string> released;
-    // What a script does stands before its call or behind it, as the server's version has it; nothing comes between.
+    // What a script does stands before its call or behind it, as the server's version has it;
+    // nothing comes between.
     const auto first = std::find_if(commands.begin(), commands.end(),
                                     [](const auto& w) { return w[0] == "lua" || w[0].starts_with("EVAL"); });
     const bool inside_first = first != commands.end() && (*first)[0] == "lua";

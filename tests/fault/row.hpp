@@ -1,4 +1,5 @@
-// One line of the table of faults: which fault, how often, how many overlaps, and how long until somebody had the lock again.
+// One line of the table of faults: which fault, how often, how many overlaps, and how long until
+// somebody had the lock again.
 //
 //   void show_row(...);   // prints one, and appends it to the file that DISTLOCK_LAB_TABLE names
 //   class row;            // one that is counted together
@@ -14,8 +15,8 @@
 
 #include "support/lab_figures.hpp"
 
-/// Effects: shows a line; "0.0" for a time or bound there is none of. `wrong`: how often two owned a lock at once, or what the row's
-/// test says of it.
+/// Effects: shows a line; "0.0" for a time or bound there is none of. `wrong`: how often two owned a lock at
+/// once, or what the row's test says of it.
 inline void show_row(const char* id, long injections, std::size_t wrong, double worst_ms, double bound_ms) {
     char line[200];
     std::snprintf(line, sizeof line, "ROW %s %ld %zu %.1f %.1f", id, injections, wrong, worst_ms, bound_ms);

@@ -1,6 +1,8 @@
-// The server's own order of commands, replayed through a state machine of one lock in the default dialect: who may change its key.
+// The server's own order of commands, replayed through a state machine of one lock in the default dialect:
+// who may change its key.
 //
-//   class server_order;      // a second opinion beside testing::check_history: it does not ask what clients believed
+//   class server_order;
+//       // a second opinion beside testing::check_history: it does not ask what clients believed
 #pragma once
 
 #include <algorithm>
@@ -69,7 +71,8 @@ class server_order {
         may_give_ = takes() ? free() : call_ == call::leave && owner_ == token_;
     }
 
-    // What was there before the first command is not known: nothing is said until the key was set or deleted once.
+    // What was there before the first command is not known: nothing is said until the key was
+    // set or deleted once.
     void inside(const monitor::words& w) {
         if (call_ == call::other || w.size() < 2) return;
         const std::string& key = w[1];

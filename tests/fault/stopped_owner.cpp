@@ -1,5 +1,5 @@
-// The owner's own process is stopped (SIGSTOP) past its lease: the first statement it executes afterwards sees that the
-// lock is not its own any more, and lost() fires at once.
+// The owner's own process is stopped (SIGSTOP) past its lease: the first statement it executes afterwards
+// sees that the lock is not its own any more, and lost() fires at once.
 #include <algorithm>
 #include <atomic>
 #include <cerrno>

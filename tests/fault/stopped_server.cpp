@@ -1,5 +1,5 @@
-// The server stops (SIGSTOP) at a random moment while a lock is held: its owner is told when validity ends, before the
-// server could have let anybody else in.
+// The server stops (SIGSTOP) at a random moment while a lock is held: its owner is told when validity ends,
+// before the server could have let anybody else in.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -64,7 +64,8 @@ class watched {
         const std::chrono::milliseconds left{std::atol(server.command({"PTTL", lock_.name()}).c_str())};
         gone_at_ = clk::now() + left;
     }
-    // Returns: how long before the end of the key its owner was told; none when it was renewed after it was asked.
+    // Returns: how long before the end of the key its owner was told; none when it was
+    // renewed after it was asked.
     std::optional<clk::duration> ahead() const {
         if (lock_.valid_until() != asked_until_) return std::nullopt;
         return gone_at_ - lost_at();
@@ -175,8 +176,8 @@ TEST_CASE("when the server stops, lost() fires at the end of validity: never bef
         REQUIRE(eventually([&] { return mine.told(); }));
         seen.add(mine, probe);
 
-        // Somebody else takes it, and is not disturbed by what the first owner still says: half of the owners unlock
-        // while the server stands, so that the unlock is tried again behind their backs.
+        // Somebody else takes it, and is not disturbed by what the first owner still says: half of the owners
+        // unlock while the server stands, so that the unlock is tried again behind their backs.
         distlock::mutex next{others, name, {.lease = 10s, .release = distlock::confirmed}};
         const bool early_unlock = i % 2 == 0;
         if (early_unlock) CHECK(mine.lock().unlock() == release_outcome::unreachable);

@@ -1,10 +1,11 @@
-// Fuzzes a whole hiredis_connection: an input is its time-outs, what is asked of it, and what a server does, byte by byte,
-// in virtual time (simulated_peer.hpp).
+// Fuzzes a whole hiredis_connection: an input is its time-outs, what is asked of it, and what a server does,
+// byte by byte, in virtual time (simulated_peer.hpp).
 //
-// Checks: every call returns by its deadline, whatever comes; a command arrives byte for byte, and once; no reply is given to
-// a command that answers another; what is called not sent was not; a lock is granted by "+OK" only; every message is fit to
-// be shown, and none holds the password; a listener is given what was published for its token on its channel, and nothing
-// else; a subscription is in force after the server heard of it. Memory: -malloc_limit_mb of run.sh.
+// Checks: every call returns by its deadline, whatever comes; a command arrives byte for byte, and once; no
+// reply is given to a command that answers another; what is called not sent was not; a lock is granted by
+// "+OK" only; every message is fit to be shown, and none holds the password; a listener is given what was
+// published for its token on its channel, and nothing else; a subscription is in force after the server heard
+// of it. Memory: -malloc_limit_mb of run.sh.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>

@@ -1,4 +1,5 @@
-// What the fuzz targets share: an input read piece by piece, and claims that end the program when they do not hold.
+// What the fuzz targets share: an input read piece by piece, and claims that end the program
+// when they do not hold.
 //
 //   class input;                        // the bytes of one run: byte(), number(), text(n), rest(), empty()
 //   must(holds, claim, detail = "")     // aborts, and libFuzzer writes the input down

@@ -1,9 +1,10 @@
-// Fuzzes base/key.hpp and what every dialect makes of a name: an input is two names, the second from bytes of its own or made
-// of the first and the marks that keys beside a lock have. The first three bytes say how, and in which dialect.
+// Fuzzes base/key.hpp and what every dialect makes of a name: an input is two names, the second from bytes
+// of its own or made of the first and the marks that keys beside a lock have. The first three bytes say how,
+// and in which dialect.
 //
-// Checks: a name is refused with a message that is fit to be shown, or it has keys; those are taken from the commands
-// themselves. The lock's own key is the name, byte for byte (behind its prefix); all keys of a lock are in one cluster slot, by
-// a CRC16 of this file; no key of one name is a key of another, within a dialect.
+// Checks: a name is refused with a message that is fit to be shown, or it has keys; those are taken from the
+// commands themselves. The lock's own key is the name, byte for byte (behind its prefix); all keys of a lock
+// are in one cluster slot, by a CRC16 of this file; no key of one name is a key of another, within a dialect.
 #include <algorithm>
 #include <array>
 #include <charconv>

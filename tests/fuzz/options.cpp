@@ -1,9 +1,10 @@
-// Fuzzes what can be set on a lock and asked of it: an input is options and time-outs, in every unit and any number, and what a
-// server answers. Time passes with every look at the clock.
+// Fuzzes what can be set on a lock and asked of it: an input is options and time-outs, in every unit and any
+// number, and what a server answers. Time passes with every look at the clock.
 //
-// Checks: options are refused exactly when a rule of this file says so (counted in long double); no duration, infinite or not
-// a number included, is undefined behaviour; no command ever carries a TTL but those that follow from the options; every call
-// returns; a lock is ours only when an answer or a message says so of the very token.
+// Checks: options are refused exactly when a rule of this file says so (counted in long double); no
+// duration, infinite or not a number included, is undefined behaviour; no command ever carries a TTL but
+// those that follow from the options; every call returns; a lock is ours only when an answer or a message
+// says so of the very token.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -32,8 +33,8 @@ using distlock::errc;
 using distlock::reply;
 using fuzz::must;
 
-// Moves on whenever it is read, faster and faster until a command is sent: so every pause is soon over, and a lease is
-// still worth something when it is granted.
+// Moves on whenever it is read, faster and faster until a command is sent: so every pause is soon over, and a
+// lease is still worth something when it is granted.
 struct hasty_clock {
     using rep = distlock::clock::rep;
     using period = distlock::clock::period;
@@ -161,8 +162,8 @@ class command_check {
     long double lease_;
 };
 
-// Answers as it is told, and looks at every command. Other threads ask, too: those that renew, and that give back what nobody
-// waits for.
+// Answers as it is told, and looks at every command. Other threads ask, too: those that renew, and that give
+// back what nobody waits for.
 class server {
   public:
     server(std::string script, long double lease) : check_(lease), script_(std::move(script)) {}

@@ -1,8 +1,8 @@
 // Fuzzes what every dialect makes of a reply: an input builds one, of any kind, nested.
 //
-// Checks, by a table of this file of what the server's commands and scripts can answer: a lock is granted, kept or
-// released only for an answer that says so; that somebody else has it likewise; an inspector's report likewise. Nothing else is
-// a success. It says which lease and fence it was granted with.
+// Checks, by a table of this file of what the server's commands and scripts can answer: a lock is granted,
+// kept or released only for an answer that says so; that somebody else has it likewise; an inspector's report
+// likewise. Nothing else is a success. It says which lease and fence it was granted with.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -183,7 +183,8 @@ void check_released(const distlock::release_verdict& got, const reply& r, bool h
          "what is no answer settles nothing", dialect);
 }
 
-// "<token> <ticket> <TTL> <fence or 0> <lock's name>"; the parts of one, the name last; none for another text.
+// "<token> <ticket> <TTL> <fence or 0> <lock's name>"; the parts of one, the name last;
+// none for another text.
 std::vector<std::string> parts_of_message(const std::string& text) {
     std::vector<std::string> parts{""};
     for (const char c : text) {
@@ -268,7 +269,8 @@ void check_script(const reply& r, const distlock::lock_options& options, const m
     check_released(lock.read_release(r), r, false, dialect);
 }
 
-// {token, TTL left, fence, owner}, perhaps {..., time, size, {tickets}}; of Redisson {holder, holds, TTL left, fence}.
+// {token, TTL left, fence, owner}, perhaps {..., time, size, {tickets}}; of Redisson {holder,
+// holds, TTL left, fence}.
 template <class Dialect>
 void check_inspector(const reply& r, std::size_t ttl_at, const char* dialect) {
     const typename Dialect::inspector about("orders");

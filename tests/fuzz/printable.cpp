@@ -1,9 +1,10 @@
 // Fuzzes what becomes of a server's error text: an input is a limit, a byte that
 // says what the text does, and the text.
 //
-// Checks: it is shown printable, short, and as far as it was printable unchanged; it is told apart by its first word, by a
-// table of this file; what a lock, inspect() and force_release() throw because of it is fit for a message, and of the kind
-// the table says. The same text as a status or a string, where an error was not expected, and what a client threw.
+// Checks: it is shown printable, short, and as far as it was printable unchanged; it is told apart by its
+// first word, by a table of this file; what a lock, inspect() and force_release() throw because of it is fit
+// for a message, and of the kind the table says. The same text as a status or a string, where an error was
+// not expected, and what a client threw.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

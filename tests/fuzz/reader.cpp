@@ -1,8 +1,9 @@
-// Fuzzes hiredis/reply_reader.hpp: an input is a server's bytes, behind one that says in what pieces they come.
+// Fuzzes hiredis/reply_reader.hpp: an input is a server's bytes, behind one that says in
+// what pieces they come.
 //
-// Checks: whatever the pieces, the same replies come out, in order, up to the same failure; each is what a parser of this file
-// (RESP2) makes of the same bytes; nothing follows a failure; an error text is printable and short; the caps on a reply's
-// bytes, elements and depth hold.
+// Checks: whatever the pieces, the same replies come out, in order, up to the same failure; each is what a
+// parser of this file (RESP2) makes of the same bytes; nothing follows a failure; an error text is printable
+// and short; the caps on a reply's bytes, elements and depth hold.
 #include <algorithm>
 #include <charconv>
 #include <cstddef>

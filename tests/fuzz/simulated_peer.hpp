@@ -1,5 +1,5 @@
-// A server without sockets: the system calls by which a connection talks are answered here, from the input, in virtual time.
-// One thread, one world. To be included once in a program.
+// A server without sockets: the system calls by which a connection talks are answered here, from the input,
+// in virtual time. One thread, one world. To be included once in a program.
 //
 //   class world;                        // one run: world(input&), at most one at a time
 //     now(), pass(time)                 // virtual; distlock::clock reads it

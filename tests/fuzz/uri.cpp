@@ -1,8 +1,10 @@
-// Fuzzes net/uri.hpp: an input is a URI, as text; behind a zero byte, the fields of one that is filled in by hand.
+// Fuzzes net/uri.hpp: an input is a URI, as text; behind a zero byte, the fields of one that
+// is filled in by hand.
 //
-// Checks: parsing gives a value or error(errc::invalid_uri) and nothing else; what was parsed is within its limits and usable,
-// and printed again (by an encoder of this file) it parses to the same; a password is in no message, be it put where a
-// password belongs or anywhere else in the text; what is shown of a URI is printable and the same for every password.
+// Checks: parsing gives a value or error(errc::invalid_uri) and nothing else; what was parsed is within its
+// limits and usable, and printed again (by an encoder of this file) it parses to the same; a password is in
+// no message, be it put where a password belongs or anywhere else in the text; what is shown of a URI is
+// printable and the same for every password.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>

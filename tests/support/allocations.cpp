@@ -1,4 +1,5 @@
-// Counts calls of operator new, and fails them when it is told. In a file of its own: a compiler that sees both halves of a replaced pair warns.
+// Counts calls of operator new, and fails them when it is told. In a file of its own: a compiler that sees
+// both halves of a replaced pair warns.
 #include "allocations.hpp"
 
 #include <atomic>

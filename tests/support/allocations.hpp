@@ -1,5 +1,5 @@
-// How often operator new was called in this program, and one call of this thread's that fails. Link allocations.cpp, which
-// replaces it.
+// How often operator new was called in this program, and one call of this thread's that fails. Link
+// allocations.cpp, which replaces it.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// An attempt to take a lock that runs on the test's thread, and the words that tests of attempts have in common.
+// An attempt to take a lock that runs on the test's thread, and the words that tests of
+// attempts have in common.
 #pragma once
 
 #include <memory>
@@ -78,7 +79,8 @@ grant take(Conn& connection, const Dialect& dialect, const acquire_limits& limit
     return distlock::engine::run_blocking(link, time_source::of<Clock>(), op, stop, status, messages, leave);
 }
 
-/// Returns: what a command of the plain dialect is: "SET", "look", "look with body", "release", "release with body".
+/// Returns: what a command of the plain dialect is: "SET", "look", "look with body", "release",
+/// "release with body".
 inline std::string plain_name_of(const words& argv) {
     using namespace distlock::detail;
     if (argv.at(0) == "SET") return "SET";

@@ -1,4 +1,5 @@
-// Bytes to and from a loopback port, by a client that knows nothing of commands; and what a conversation's end is called.
+// Bytes to and from a loopback port, by a client that knows nothing of commands; and what a
+// conversation's end is called.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// The main() of every test program: Catch's own, except that running no test at all is a failure, and that servers live in memory.
+// The main() of every test program: Catch's own, except that running no test at all is a failure, and that
+// servers live in memory.
 #define CATCH_CONFIG_RUNNER
 #include <cstdint>
 #include <cstdlib>
@@ -8,8 +9,8 @@
 
 #include "support/catch.hpp"
 
-// A Sentinel writes each change to disk before it goes on. Where that takes it two seconds, since others write too, it stands still
-// for thirty (+tilt).
+// A Sentinel writes each change to disk before it goes on. Where that takes it two seconds, since others
+// write too, it stands still for thirty (+tilt).
 static void keep_folders_in_memory() {
     constexpr std::uintmax_t room = 512 * 1024 * 1024;
     std::error_code none;

@@ -6,7 +6,8 @@
 #include <atomic>
 #include <cstdint>
 
-/// One kind of clock: what it says is the true time, the offset, and what the rate made of the time since the anchor.
+/// One kind of clock: what it says is the true time, the offset, and what the rate made of the
+/// time since the anchor.
 struct clock_control {
     std::atomic<std::int64_t> offset;  // ns
     std::atomic<std::int64_t> anchor;  // ns of CLOCK_MONOTONIC, the true one
@@ -15,8 +16,8 @@ struct clock_control {
     std::atomic<std::int64_t> stands;  // ns; where it stands
 };
 
-/// All zero: nothing is shifted. The sequence is odd while the writer is at it; who reads anything else than one even number
-/// before and after reads again.
+/// All zero: nothing is shifted. The sequence is odd while the writer is at it; who reads anything else than
+/// one even number before and after reads again.
 struct clock_page {
     std::atomic<std::uint32_t> sequence;
     clock_control wall;    // CLOCK_REALTIME and its coarse twin
@@ -32,7 +33,8 @@ struct clock_setting {
     bool frozen = false;
     std::int64_t stands = 0;
 
-    /// Returns: what the clock shows whose true time is `real`; `monotonic` is the true CLOCK_MONOTONIC. All in ns.
+    /// Returns: what the clock shows whose true time is `real`; `monotonic` is the true
+    /// CLOCK_MONOTONIC. All in ns.
     std::int64_t shown(std::int64_t real, std::int64_t monotonic) const {
         return frozen ? stands : real + offset + gained(monotonic);
     }

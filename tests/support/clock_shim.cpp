@@ -1,10 +1,11 @@
-// For LD_PRELOAD: the clocks of a process as the file says that the environment variable DISTLOCK_CLOCK names. See
-// shifted_clock.hpp, which makes that file. Without the variable every clock is the true one.
+// For LD_PRELOAD: the clocks of a process as the file says that the environment variable DISTLOCK_CLOCK
+// names. See shifted_clock.hpp, which makes that file. Without the variable every clock is the true one.
 //
 //   clock_gettime, gettimeofday, time
 //
-// A server's allocator asks for the time before anything is set up: nothing here allocates, throws, or calls more of the C
-// library than syscall(). What waits in the kernel (poll with a time-out, for one) waits by the true clocks.
+// A server's allocator asks for the time before anything is set up: nothing here allocates, throws, or
+// calls more of the C library than syscall(). What waits in the kernel (poll with a time-out, for one)
+// waits by the true clocks.
 #include <cstddef>
 #include <cstdint>
 #include <fcntl.h>
@@ -29,8 +30,8 @@ std::int64_t true_time(clockid_t id) {
     return t.tv_sec * second + t.tv_nsec;
 }
 
-// The clocks are read between the two looks at the sequence, too: with a setting that is no longer in force a clock would seem
-// to jump back.
+// The clocks are read between the two looks at the sequence, too: with a setting that is no longer in force a
+// clock would seem to jump back.
 std::int64_t shown_time(clockid_t id, const clock_control& control) {
     for (;;) {
         const auto before = page->sequence.load(std::memory_order_acquire);

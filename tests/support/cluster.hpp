@@ -90,8 +90,8 @@ class cluster {
         return all + options;
     }
 
-    /// Effects: moves a slot the old way, key by key, and waits until all nodes say so: a node that hears late news of the slot would
-    /// drop its keys.
+    /// Effects: moves a slot the old way, key by key, and waits until all nodes say so: a node that hears
+    /// late news of the slot would drop its keys.
     void migrate(std::uint16_t slot, const server& from, const server& to) const {
         const auto number = std::to_string(slot);
         const auto port = std::to_string(to.port());
@@ -109,7 +109,8 @@ class cluster {
         REQUIRE(eventually([&] { return all_agree(); }, set_up));
     }
 
-    /// Effects: moves a slot in one piece, where the servers can: from Valkey 9 and Redis 8.4 on. Else as migrate().
+    /// Effects: moves a slot in one piece, where the servers can: from Valkey 9 and Redis 8.4
+    /// on. Else as migrate().
     /// Returns: by which way, for a message.
     std::string migrate_whole(std::uint16_t slot, const server& from, const server& to) const {
         const auto number = std::to_string(slot);
@@ -177,7 +178,8 @@ class cluster {
         std::vector<std::string> lines;
         std::istringstream all(node.command({"CLUSTER", "NODES"}));
         for (std::string line; std::getline(all, line);) {
-            // id, address, flags, master, ping, pong, epoch, link, slots; of these what is not the speaker's own affair.
+            // id, address, flags, master, ping, pong, epoch, link, slots; of these what is not the
+            // speaker's own affair.
             std::istringstream words(line);
             std::vector<std::string> parts{std::istream_iterator<std::string>(words), {}};
             if (parts.size() < 8) continue;

@@ -1,4 +1,5 @@
-// What an attempt to take a lock learns where the server did not answer, or refused: the same in each dialect of ours.
+// What an attempt to take a lock learns where the server did not answer, or refused: the same in
+// each dialect of ours.
 #pragma once
 
 #include <vector>

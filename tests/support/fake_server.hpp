@@ -9,7 +9,8 @@
 //     int commands(word) const;              // how many whole commands began with this word
 //   };
 //   class fake_server::peer {
-//     std::optional<words> next_command();   // a whole command; none when the client is gone or the server ends
+//     std::optional<words> next_command();
+//         // a whole command; none when the client is gone or the server ends
 //     bool send(bytes);  bool drip(bytes, pause);
 //     void close();  void reset();           // FIN, RST
 //     ending wait_for_end(), ended();        // how the client ended the connection

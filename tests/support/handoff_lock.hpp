@@ -1,4 +1,5 @@
-// One lock of the hand-off dialect on a real server, one process that wants it, and what a stranger sees of its keys.
+// One lock of the hand-off dialect on a real server, one process that wants it, and what a
+// stranger sees of its keys.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,5 @@
-// What may be asked of a lock of the hand-off dialect, one step after the other, on a private server that may refuse it.
+// What may be asked of a lock of the hand-off dialect, one step after the other, on a private
+// server that may refuse it.
 #pragma once
 
 #include <stdexcept>
@@ -20,7 +21,8 @@ using distlock::reply_kind;
 
 struct private_place {
     private_place() = default;
-    /// The scripts are asked for by a user of that name, whose password is "secret"; the test's own commands are not.
+    /// The scripts are asked for by a user of that name, whose password is "secret"; the test's
+    /// own commands are not.
     explicit private_place(const std::string& user) {
         server.command({"ACL", "SETUSER", user, "reset", "on", ">secret", "~*", "&*", "+@all"});
         if (!redis.ask({"AUTH", user, "secret"}).is_status("OK")) throw std::runtime_error("no user");

@@ -34,9 +34,9 @@ struct turns_taken : distlock::testing::history_report {
     std::size_t fenced = 0;
 };
 
-/// Effects: `threads` threads, two or more, take `turns` turns each. `turn(who, inside)` takes the lock, calls inside(m), with
-/// the lock or its guard, and releases it. The first to be inside waits until another one asks, so that a run without
-/// contention cannot be.
+/// Effects: `threads` threads, two or more, take `turns` turns each. `turn(who, inside)` takes the lock,
+/// calls inside(m), with the lock or its guard, and releases it. The first to be inside waits until another
+/// one asks, so that a run without contention cannot be.
 template <class Turn>
 turns_taken take_turns(int threads, int turns, Turn turn) {
     using distlock::clock;

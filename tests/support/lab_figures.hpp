@@ -1,5 +1,5 @@
-// How much a proof does: little, so that it takes seconds; all of it for a figure, with DISTLOCK_LAB_COUNT=200 in the
-// environment.
+// How much a proof does: little, so that it takes seconds; all of it for a figure, with
+// DISTLOCK_LAB_COUNT=200 in the environment.
 #pragma once
 
 #include <algorithm>

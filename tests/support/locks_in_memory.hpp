@@ -1,4 +1,5 @@
-// A server in memory for locks in the plain dialect and the hand-off's: who has which, until when, and what was asked of each.
+// A server in memory for locks in the plain dialect and the hand-off's: who has which, until when, and
+// what was asked of each.
 #pragma once
 
 #include <algorithm>
@@ -26,8 +27,9 @@
 #include "support/gate.hpp"
 #include "support/handoff_answers.hpp"
 
-/// A connection to itself. Keys end by manual_clock; nobody is queued; every fence, which the plain dialect has, is larger than
-/// the one before, of whatever lock. A test can put its own answers in the place of the server's, or have it wait. Thread-safe.
+/// A connection to itself. Keys end by manual_clock; nobody is queued; every fence, which the plain dialect
+/// has, is larger than the one before, of whatever lock. A test can put its own answers in the place of the
+/// server's, or have it wait. Thread-safe.
 class locks_in_memory {
   public:
     struct recorded {
@@ -65,7 +67,8 @@ class locks_in_memory {
         return reply::integer(1);
     }
 
-    /// Effects: from now on `f` is asked first, on the thread of the command: a reply is given instead of the server's.
+    /// Effects: from now on `f` is asked first, on the thread of the command: a reply is given
+    /// instead of the server's.
     void instead(answers f) {
         const std::lock_guard guard(lock_);
         instead_ = std::move(f);

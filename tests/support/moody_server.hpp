@@ -4,7 +4,7 @@
 //     std::string uri() const;                         // with time-outs that no test reaches
 //     int accepted() const, commands(word) const, answered() const;
 //     void hold(), let_go();  int holding() const;     // the answers to HOLD
-//     void change(answer);                             // to everything on the present connections; "" for none
+//     void change(answer);  // to everything on the present connections; "" for none
 //     int closed() const, reset() const;               // connections that the client ended so
 //   };
 #pragma once
@@ -16,7 +16,8 @@
 #include "support/fake_server.hpp"
 #include "support/waiting.hpp"
 
-// Answers everything, but HOLD only when it is told to; and on the connections it has by then whatever a test wants.
+// Answers everything, but HOLD only when it is told to; and on the connections it has by then
+// whatever a test wants.
 class moody_server {
   public:
     moody_server() : front_([this](fake_server::peer& p) { serve(p); }) {}

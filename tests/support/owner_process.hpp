@@ -10,7 +10,8 @@
 #include <system_error>
 #include <unistd.h>
 
-/// A child forked from here, which leaves without running anything else. It is killed with its parent, stopped or not.
+/// A child forked from here, which leaves without running anything else. It is killed with its
+/// parent, stopped or not.
 class owner_process {
   public:
     /// Preconditions: this process has one thread.

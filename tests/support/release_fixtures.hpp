@@ -1,4 +1,5 @@
-// What tests of releases have in common: a lock of the hand-off, and connections that execute by a script, or post besides.
+// What tests of releases have in common: a lock of the hand-off, and connections that execute by a
+// script, or post besides.
 #pragma once
 
 #include <atomic>

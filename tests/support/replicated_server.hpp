@@ -40,8 +40,8 @@ class replicated_server {
     server& master() const { return *master_; }
     server& replica(std::size_t i = 0) const { return *replicas_.at(i); }
 
-    /// Returns: whether all replicas acknowledge what is written, at last. One that the master calls online, and that has what was
-    /// written, may not do so for a second.
+    /// Returns: whether all replicas acknowledge what is written, at last. One that the master calls online,
+    /// and that has what was written, may not do so for a second.
     bool replicate() const {
         distlock::hiredis_connection redis(master_->uri());
         const distlock::command write{{"SET", "replicated", "yes"}, "replicated"};

@@ -32,14 +32,15 @@ inline std::chrono::milliseconds round_trip() {
 /// Returns: whether an answer comes in the time that is waited for one, whatever the caller's time-out.
 inline bool answers_come_at_once() { return round_trip() < distlock::engine::shortest_answer_time; }
 
-/// Returns: how often a test repeats what it repeats `near` times beside its server: far away each takes longer.
+/// Returns: how often a test repeats what it repeats `near` times beside its server: far
+/// away each takes longer.
 inline int repetitions(int near) { return round_trip().count() == 0 ? near : std::max(near / 100, 20); }
 
 /// The tolerance of a call that talks to one of these servers.
 inline const std::chrono::milliseconds round_trip_tolerance = timing_tolerance + 4 * round_trip();
 
-/// Returns: the URI by which a test reaches `server`: its own, or that of a proxy as far away as round_trip() says, which lasts as
-/// long as the program.
+/// Returns: the URI by which a test reaches `server`: its own, or that of a proxy as far away as round_trip()
+/// says, which lasts as long as the program.
 inline std::string uri_of(const distlock::testing::redis_server& server) {
     using namespace distlock::testing;
     const auto time = round_trip();

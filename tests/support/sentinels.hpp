@@ -86,7 +86,8 @@ class sentinels {
                port == port_by(*watchers_[2]);
     }
 
-    /// Returns: what the server says; it is asked again when a Sentinel has ended all its sockets, as they do when they change its role.
+    /// Returns: what the server says; it is asked again when a Sentinel has ended all its sockets, as they do
+    /// when they change its role.
     static std::string ask(const server& node, std::initializer_list<std::string_view> question) {
         std::string said;
         REQUIRE(eventually([&] {
@@ -114,8 +115,9 @@ class sentinels {
                              [&](const auto& one) { return port_by(*one) != port; }) >= 2;
     }
 
-    /// Effects: makes another server the master, as an operator does who does not leave it to the Sentinels, and tells them. All of them
-    /// forget the old one before any is told: it would believe another's word of an epoch that is newer than none.
+    /// Effects: makes another server the master, as an operator does who does not leave it to the Sentinels,
+    /// and tells them. All of them forget the old one before any is told: it would believe another's word of
+    /// an epoch that is newer than none.
     void replace_by_hand(const server& old) const {
         const auto next = std::find_if(nodes_.begin(), nodes_.end(),
                                        [&](const auto& one) { return one.get() != &old && one->running(); });

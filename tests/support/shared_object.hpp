@@ -45,7 +45,8 @@ class shared_mutex {
     shared_mutex& operator=(const shared_mutex&) = delete;
     ~shared_mutex() { ::pthread_mutex_destroy(&mutex_); }
     void lock() { ::pthread_mutex_lock(&mutex_); }
-    /// Effects: tries for some 20 ms. Returns: whether it is locked now; a process that was stopped or killed may keep it.
+    /// Effects: tries for some 20 ms. Returns: whether it is locked now; a process that was stopped
+    /// or killed may keep it.
     bool try_lock_a_while() {
         for (int i = 0; i < 20; ++i) {
             if (::pthread_mutex_trylock(&mutex_) == 0) return true;

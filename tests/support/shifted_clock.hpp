@@ -2,7 +2,8 @@
 //
 //   shifted_clock clock;
 //   redis_server server({.environment = clock.environment()});
-//   clock.jump_wall(-1h); clock.rate_wall(500); clock.freeze_wall(at); clock.thaw_wall();   // and each with _steady
+//   clock.jump_wall(-1h); clock.rate_wall(500); clock.freeze_wall(at); clock.thaw_wall();
+//       // and each with _steady
 #pragma once
 
 #include <atomic>
@@ -22,9 +23,10 @@
 
 #include "clock_page.hpp"
 
-/// For the processes that are started with its environment(), also for those that are started anew. "Wall" is CLOCK_REALTIME;
-/// "steady" is CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW and CLOCK_BOOTTIME. A change is seen by the next call that asks for the
-/// time. What a process waits for in the kernel is not touched. Must outlive those processes; one thread changes it at a time.
+/// For the processes that are started with its environment(), also for those that are started anew. "Wall" is
+/// CLOCK_REALTIME; "steady" is CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW and CLOCK_BOOTTIME. A change is seen by
+/// the next call that asks for the time. What a process waits for in the kernel is not touched. Must outlive
+/// those processes; one thread changes it at a time.
 class shifted_clock {
   public:
     using duration = std::chrono::nanoseconds;
@@ -67,8 +69,8 @@ class shifted_clock {
     void jump_wall(duration by) { jump(page_->wall, by); }
     void jump_steady(duration by) { jump(page_->steady, by); }
 
-    /// Effects: from now on the clock runs so many parts per million faster than the true one; negative: slower. A frozen one
-    /// does so when it is thawed.
+    /// Effects: from now on the clock runs so many parts per million faster than the true one; negative:
+    /// slower. A frozen one does so when it is thawed.
     void rate_wall(std::int64_t parts_per_million) { set_rate(page_->wall, parts_per_million); }
     void rate_steady(std::int64_t parts_per_million) { set_rate(page_->steady, parts_per_million); }
 
@@ -98,7 +100,8 @@ class shifted_clock {
         return {control.offset, control.anchor, control.rate, control.frozen != 0, control.stands};
     }
 
-    // Who asks for the time meanwhile waits; so what `change` reads of the true clocks is not old when it is in force.
+    // Who asks for the time meanwhile waits; so what `change` reads of the true clocks is not old
+    // when it is in force.
     template <class Change>
     void write(clock_control& control, Change change) {
         page_->sequence.fetch_add(1, std::memory_order_relaxed);

@@ -22,8 +22,8 @@ class sleeper {
               done_ = true;
           }) {}
 
-    /// Returns: whether it sleeps by and by, or has come to its end. Several looks, with pauses: a sanitizer's own locks let it
-    /// sleep for a moment, too.
+    /// Returns: whether it sleeps by and by, or has come to its end. Several looks, with pauses: a
+    /// sanitizer's own locks let it sleep for a moment, too.
     bool sleeps() const {
         int looks = 0;
         return eventually([this, &looks] {

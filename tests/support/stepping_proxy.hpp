@@ -3,8 +3,8 @@
 //   class stepping_proxy {
 //     explicit stepping_proxy(std::string socket_path);    // of the server
 //     std::string uri(options, login) const;  std::uint16_t port() const;
-//     void at(step, action);        // the next time this step comes, the action runs first, once; many may wait
-//     std::set<step> forget();                             // the steps that came, and the actions that did not
+//     void at(step, action);  // the next time this step comes, the action runs first, once; many may wait
+//     std::set<step> forget();  // the steps that came, and the actions that did not
 //   };
 #pragma once
 
@@ -27,9 +27,9 @@
 #include "support/handoff_names.hpp"
 #include "support/upstream.hpp"
 
-/// A step is what a command is called, and "request" or "reply": "join request" is a command to be queued that comes from
-/// the client and did not reach the server yet, "join reply" its reply that comes from the server. What a subscriber is told is
-/// the step "message".
+/// A step is what a command is called, and "request" or "reply": "join request" is a command to be queued
+/// that comes from the client and did not reach the server yet, "join reply" its reply that comes from the
+/// server. What a subscriber is told is the step "message".
 class stepping_proxy {
   public:
     using step = std::string;

@@ -1,4 +1,5 @@
-// A clock that moves a millisecond with each reading: what waits by it comes to an end without anybody who moves it.
+// A clock that moves a millisecond with each reading: what waits by it comes to an end without
+// anybody who moves it.
 #pragma once
 
 #include <chrono>

@@ -839,7 +839,8 @@ TEST_CASE("a hundred thousand random attempts keep every rule") {
     CHECK(wrong == 0);
 }
 
-// ---- what replicas have to acknowledge ---------------------------------------------------------------------
+// ---- what replicas have to acknowledge
+// ---------------------------------------------------------------------
 
 namespace {
 

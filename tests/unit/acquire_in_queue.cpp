@@ -1,4 +1,5 @@
-// The machine that takes a lock, when it may wait in the queue: how it joins, what it is told, and how it leaves.
+// The machine that takes a lock, when it may wait in the queue: how it joins, what it is
+// told, and how it leaves.
 #include <chrono>
 #include <cstdint>
 
@@ -301,7 +302,8 @@ TEST_CASE("without messages the waiter looks often") {
     CHECK(a.pause() > 500ms);
 }
 
-// It slept for its second, though messages had ceased: until the socket was there again, and a released lock was nobody's as long.
+// It slept for its second, though messages had ceased: until the socket was there again, and a released lock
+// was nobody's as long.
 TEST_CASE("a waiter that hears nothing any more looks as one that never did, until messages arrive again") {
     attempt a = in_queue();
     CHECK(a.pause() > 500ms);

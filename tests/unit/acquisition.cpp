@@ -476,8 +476,8 @@ struct watched_clock : manual_clock {
         return manual_clock::now();
     }
 
-    /// Effects: advances, and waits until the background I/O, the only thread beside the test's, has done what is due: it has looked
-    /// more often than in one round.
+    /// Effects: advances, and waits until the background I/O, the only thread beside the test's, has done
+    /// what is due: it has looked more often than in one round.
     static bool advance_for_background(duration by) {
         advance(by);
         looks = 0;
@@ -681,7 +681,8 @@ TEST_CASE(
     }
     server.wait_at("mark", hold);
     manual_clock::advance(10s);
-    // The server is being asked for the first; it will be for the second at the end, and for the third not at all.
+    // The server is being asked for the first; it will be for the second at the end, and for
+    // the third not at all.
     REQUIRE(eventually([&] { return hold.reached(); }));
     std::jthread ending([&] { locks.clear(); });
     a_while();
@@ -689,7 +690,8 @@ TEST_CASE(
     CHECK(seen->hears({"expired: orders", "expired: orders", "expired: orders"}));
 }
 
-// It was told "expired" at once: an owner that stops at the loss, and ends its mutex, never heard of the operator.
+// It was told "expired" at once: an owner that stops at the loss, and ends its mutex, never
+// heard of the operator.
 TEST_CASE("a mutex that ends while the server is asked why leaves the answer to its observer") {
     gate hold;
     setting s;
@@ -1156,7 +1158,8 @@ TEST_CASE("nothing is renewed, and nobody told, for a mutex that is gone") {
     CHECK(s.server.count("renew") == 0);
 }
 
-// ---- background releases ----------------------------------------------------------------------------------------
+// ---- background releases
+// ----------------------------------------------------------------------------------------
 
 TEST_CASE("an unlock whose release failed is tried again in the background until the lock is free") {
     setting s;
@@ -1417,7 +1420,8 @@ TEST_CASE("when no thread is to be had to renew a lock, it is given back and tha
     }));
 }
 
-// It slept until the other one unlocked: only the thread that was first in line when the lock was taken knew that nobody would wake it.
+// It slept until the other one unlocked: only the thread that was first in line when the lock was taken knew
+// that nobody would wake it.
 TEST_CASE(
     "a thread that is first behind one that was passed the lock gets it at the end of the lease, though no "
     "thread can be had to say so") {

@@ -58,7 +58,8 @@ using namespace std::chrono_literals;
 using time_point = clock::time_point;
 constexpr auto never = time_point::max();
 
-/// Answers OK to everything, in pipelines, and notes how they were made up. A test can make it slow, or throw.
+/// Answers OK to everything, in pipelines, and notes how they were made up. A test can
+/// make it slow, or throw.
 class pipelining {
   public:
     reply execute(const command& cmd) {
@@ -574,7 +575,8 @@ TEST_CASE("an adopted task lives until it is done, and no longer") {
     CHECK(eventually([&] { return destroyed.load(); }));
 }
 
-// What was to begin later was given up: a release that was to be repeated in a moment left the lock to its lease.
+// What was to begin later was given up: a release that was to be repeated in a moment left
+// the lock to its lease.
 TEST_CASE("an adopted task that waits for its time when background I/O ends begins once, and is given up") {
     manual_clock::reset();
     std::atomic<bool> destroyed{false};
@@ -867,7 +869,8 @@ TEST_CASE("when no thread is to be had, scheduling says so and nothing is listed
     }));
 }
 
-// ---- of which connection ----------------------------------------------------------------------------------------
+// ---- of which connection
+// ----------------------------------------------------------------------------------------
 
 TEST_CASE("the background I/O of a connection that has a place for it lives as long as the connection") {
     std::weak_ptr<background_io> seen;
@@ -993,7 +996,8 @@ TEST_CASE("a child gets background I/O even if a thread of its parent was just a
 }
 #endif
 
-// ---- what replicas have to acknowledge ---------------------------------------------------------------------
+// ---- what replicas have to acknowledge
+// ---------------------------------------------------------------------
 
 namespace {
 

@@ -215,7 +215,8 @@ TEST_CASE("a posted release is asked for though its connection throws when the a
     CHECK(r.confirmed());
 }
 
-// A server that had lost its scripts answered NOSCRIPT, which was taken for the end of it: the key stayed for a whole lease.
+// A server that had lost its scripts answered NOSCRIPT, which was taken for the end of it: the key
+// stayed for a whole lease.
 TEST_CASE("a posted release whose answer will not come, or makes no sense, is asked for at the next look") {
     for (const auto& answer :
          {lost, reply::not_sent(errc::unreachable, "x"), reply::string("1"), reply::error("BUSY x"),
@@ -244,7 +245,8 @@ TEST_CASE("a posted release that is refused for its size is asked for by the min
     CHECK(r.confirmed());
 }
 
-// It was asked for by the command that needs least after any refusal, which frees the lock where it should be handed on.
+// It was asked for by the command that needs least after any refusal, which frees the lock where it
+// should be handed on.
 TEST_CASE(
     "a posted release that a server refuses for a while is asked for as a whole, and waiters keep their "
     "turn") {
@@ -443,7 +445,8 @@ TEST_CASE("a posted release that is pending when the background ends is sent onc
     CHECK(r.script().commands()[0].argv[0] == "EVAL");
 }
 
-// Each brought its script: a server that stood still was told of a few hundred, and the rest kept their keys for a lease.
+// Each brought its script: a server that stood still was told of a few hundred, and the rest kept
+// their keys for a lease.
 TEST_CASE("of the posted releases that are pending when the background ends the first brings the script") {
     posted r;
     const auto other = std::make_shared<posted::tested>(*r.io, dialect);
@@ -610,7 +613,8 @@ TEST_CASE("a repeated release is asked for again and again, and is pending until
     CHECK(r.script().left() == 0);
 }
 
-// What got lost may have been that the server lacks the script; then it would be asked by its digest for ever.
+// What got lost may have been that the server lacks the script; then it would be asked by
+// its digest for ever.
 TEST_CASE("a repeated release whose answer was lost is asked again with its script") {
     posted r;
     r.script().then(lost);

@@ -1,4 +1,5 @@
-// An attempt on the caller's thread: which commands go to the server, with which tokens, and what comes of the answers.
+// An attempt on the caller's thread: which commands go to the server, with which tokens, and what
+// comes of the answers.
 #include <chrono>
 #include <cstddef>
 #include <optional>

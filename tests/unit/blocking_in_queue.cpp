@@ -1,4 +1,5 @@
-// An attempt on the caller's thread that may wait in the queue: what goes to the server, by which tokens, and what messages do.
+// An attempt on the caller's thread that may wait in the queue: what goes to the server, by which tokens,
+// and what messages do.
 #include <algorithm>
 #include <chrono>
 #include <initializer_list>
@@ -227,7 +228,8 @@ TEST_CASE("a waiter whose subscription has lapsed looks often, until it is in fo
     CHECK(a.sent() == words{"join", "join", "join", "join"});
 }
 
-// A server that came back empty had nobody in its queue for the half second until its clients subscribed again.
+// A server that came back empty had nobody in its queue for the half second until its
+// clients subscribed again.
 TEST_CASE("a waiter whose subscription lapses while it waits looks soon, and does not wait to be told") {
     attempt a;
     distlock::clock::time_point joined;

@@ -1,4 +1,5 @@
-// An attempt on the caller's thread where releases are told on a channel: a pause ends when there is something to see, and not before.
+// An attempt on the caller's thread where releases are told on a channel: a pause ends when there is
+// something to see, and not before.
 #include <chrono>
 #include <cstddef>
 #include <stop_token>
@@ -50,7 +51,8 @@ kind take(telling& c, const std::stop_token& stop = {}) {
 
 }  // namespace
 
-// It was forgotten where the count was read again before the wait: the waiter slept for its recheck although it was told.
+// It was forgotten where the count was read again before the wait: the waiter slept for its recheck
+// although it was told.
 TEST_CASE("a message that comes while the server is asked ends the pause that follows at once") {
     telling c;
     c.inner.then(busy);

@@ -87,7 +87,8 @@ thread_local slow_end at_the_end;
 
 }  // namespace
 
-// ---- callbacks ------------------------------------------------------------------------------------------------
+// ---- callbacks
+// ------------------------------------------------------------------------------------------------
 
 TEST_CASE("a callback runs on a thread that neither tells deadlines nor posted it") {
     std::atomic<std::thread::id> ran{};

@@ -483,7 +483,8 @@ TEST_CASE("without memory for a second pipeline the bodies are sent one by one")
 #endif
 }
 
-// ---- a write, and what waits for its replicas ---------------------------------------------------------------
+// ---- a write, and what waits for its replicas
+// ---------------------------------------------------------------
 
 namespace {
 

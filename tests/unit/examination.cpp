@@ -48,7 +48,8 @@ reply role_of_master(const std::vector<reply>& replicas = {}) {
     return reply::array({reply::string("master"), reply::integer(700), reply::array(replicas)});
 }
 
-// What a server answers to what begins with these words; the longest beginning counts. A connection that can do nothing but execute.
+// What a server answers to what begins with these words; the longest beginning counts. A connection that can
+// do nothing but execute.
 struct server {
     std::map<std::string, reply> says;
     std::vector<std::string> asked = {};

@@ -1,4 +1,5 @@
-// The hand-off dialect: reply to outcome, and message to hand-over. What has another shape than the scripts' is none.
+// The hand-off dialect: reply to outcome, and message to hand-over. What has another shape than
+// the scripts' is none.
 #include <chrono>
 #include <cstdint>
 #include <limits>

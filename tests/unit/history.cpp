@@ -70,8 +70,8 @@ bool says(const std::vector<history_event>& events, const std::string& what) {
     return said(events).find(what) != std::string::npos;
 }
 
-// Holds one after the other: some are released, some run out, some are renewed, some owners die; and a resource that looks at
-// fences.
+// Holds one after the other: some are released, some run out, some are renewed, some owners die; and a
+// resource that looks at fences.
 std::vector<history_event> clean(std::mt19937& random, int holds) {
     std::vector<history_event> all;
     std::int64_t now = 0;

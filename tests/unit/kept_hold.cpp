@@ -1,4 +1,5 @@
-// lock_options::hold_at_least: a lock that is unlocked earlier keeps others out until it is over, and no longer.
+// lock_options::hold_at_least: a lock that is unlocked earlier keeps others out until it is
+// over, and no longer.
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -43,7 +44,8 @@ constexpr lock_options short_lease{.lease = 9s, .hold_at_least = 40s};
 struct fleet {
     fleet() { manual_clock::reset(); }
 
-    /// Effects: moves the time by so much, a second at a time, and has each renewal that is due then answered.
+    /// Effects: moves the time by so much, a second at a time, and has each renewal that
+    /// is due then answered.
     void pass(std::chrono::seconds span, std::chrono::seconds lease) {
         for (auto left = span; left > 0s; left -= 1s) {
             manual_clock::advance(1s);

@@ -1,4 +1,5 @@
-// What a thread is told of a lock object whose lease it lost, while another thread has it: every way to hold a lock.
+// What a thread is told of a lock object whose lease it lost, while another thread has it:
+// every way to hold a lock.
 #include <chrono>
 #include <cstdint>
 #include <initializer_list>
@@ -111,7 +112,8 @@ class other_owner {
 
 }  // namespace
 
-// Under a guard, and with a recursive mutex, it was told that it owned the lock, and the other's fencing token.
+// Under a guard, and with a recursive mutex, it was told that it owned the lock, and the
+// other's fencing token.
 TEMPLATE_LIST_TEST_CASE(
     "a thread that lost the lock and has not unlocked it is told so, though another has it", "", ways) {
     manual_clock::reset();
@@ -129,7 +131,8 @@ TEMPLATE_LIST_TEST_CASE(
     CHECK(m.lost().stop_requested());
     CHECK(m.fencing_token() == 0);
     hold.reset();
-    // From then on it is a thread like any other, which asks whether somebody holds a lock through the object.
+    // From then on it is a thread like any other, which asks whether somebody holds a
+    // lock through the object.
     CHECK(m.owns_lock());
     CHECK(m.fencing_token() == 9);
     CHECK_FALSE(m.lost().stop_requested());
@@ -202,7 +205,8 @@ TEST_CASE("the guards of a recursive mutex have the same fencing token, inner an
     CHECK(inner.fencing_token() == 7);
 }
 
-// The server heard of none but its own, and gave the next process one that was used, its clock set back a little.
+// The server heard of none but its own, and gave the next process one that was used, its
+// clock set back a little.
 TEST_CASE(
     "the release of a lock that was passed on tells the server of the largest fencing token that was used") {
     manual_clock::reset();
@@ -229,7 +233,8 @@ TEST_CASE(
     CHECK(redis.commands().at(3).argv.size() == 5);
 }
 
-// It was found when the lock was to be taken again, with the object's mutex held, and closed the object for good.
+// It was found when the lock was to be taken again, with the object's mutex held, and closed
+// the object for good.
 TEST_CASE("the memory that a late unlock needs is allocated before the lock is acquired") {
     if (!allocations_can_fail()) return;
     manual_clock::reset();

@@ -1,5 +1,5 @@
-// Loss tokens in company: of the acquisition that follows a loss, of a guard of two, of a child; and waits by a clock that
-// a test moves.
+// Loss tokens in company: of the acquisition that follows a loss, of a guard of two, of a child; and waits by
+// a clock that a test moves.
 #include <atomic>
 #include <chrono>
 #include <memory>

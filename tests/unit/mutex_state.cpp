@@ -1,5 +1,5 @@
-// Threads that share a lock object: when one passes the lock on to the next, with which fence, and whose a late unlock() is; by a
-// clock that a test moves.
+// Threads that share a lock object: when one passes the lock on to the next, with which fence, and whose a
+// late unlock() is; by a clock that a test moves.
 #include <chrono>
 #include <cstdint>
 #include <latch>
@@ -105,7 +105,8 @@ TEST_CASE("fencing tokens of a process grow more slowly than the clock, and the 
                                                first + 2 * step, first + 3 * step});
 }
 
-// The server's next fence is so far beyond the last one where its clock was set back: with a million it ran away from the clock.
+// The server's next fence is so far beyond the last one where its clock was set back: with a million it ran
+// away from the clock.
 TEST_CASE("threads of a process use 249 fencing tokens of a grant, however long they have it") {
     manual_clock::reset();
     locks_in_memory server;
@@ -118,7 +119,8 @@ TEST_CASE("threads of a process use 249 fencing tokens of a grant, however long 
     CHECK(fences[249] == first + locks_in_memory::fence_step);
 }
 
-// The late unlock() of a thread that lost the lock is waited for; the end of a guard says by itself which acquisition it means.
+// The late unlock() of a thread that lost the lock is waited for; the end of a guard says by itself which
+// acquisition it means.
 TEST_CASE("a lock that a guard passed on, and that was lost, is not released by the thread that had it") {
     manual_clock::reset();
     locks_in_memory server;

@@ -1,4 +1,5 @@
-// An attempt to take a lock as a resumable object: what it asks for, by which tokens, and what a stop leaves of it.
+// An attempt to take a lock as a resumable object: what it asks for, by which tokens, and what
+// a stop leaves of it.
 #include <chrono>
 #include <string>
 #include <type_traits>
@@ -202,7 +203,8 @@ TEST_CASE("a stop instead of the question for a type leaves the cause as it is")
     CHECK(s.result().detail == "WRONGTYPE x");
 }
 
-// ---- what replicas have to acknowledge ---------------------------------------------------------------------
+// ---- what replicas have to acknowledge
+// ---------------------------------------------------------------------
 
 namespace {
 

@@ -1,5 +1,5 @@
-// An attempt to take a lock as a resumable object, where it may wait in the queue: when it subscribes, what messages do, and what
-// a stop leaves in the queue.
+// An attempt to take a lock as a resumable object, where it may wait in the queue: when it subscribes, what
+// messages do, and what a stop leaves in the queue.
 #include <chrono>
 #include <string>
 
@@ -101,8 +101,8 @@ TEST_CASE("a waiter in the queue that hears nothing any more looks without waiti
     CHECK(w.next.until - w.now >= 500ms);
 }
 
-// The listener of an earlier token brought the news; the waiter never listened for its own, and a hand-over to it was answered with
-// a release while it waited.
+// The listener of an earlier token brought the news; the waiter never listened for its own, and a hand-over
+// to it was answered with a release while it waited.
 TEST_CASE("a subscription that comes into force before a waiter listens for its token is none of its own") {
     stepped s(dialect, limits);
     s.begin();

@@ -46,7 +46,8 @@ TEST_CASE("who waits at a semaphore that is resized through the same object asks
     redis.then(reply::integer(1));
 }
 
-// The server had the new limit before the object did: with a thread that resized it and others that asked, a quarter of them failed.
+// The server had the new limit before the object did: with a thread that resized it and others that asked, a
+// quarter of them failed.
 TEST_CASE(
     "a thread that asks while the semaphore is being resized through the same object is not told of it") {
     scripted_connection redis;

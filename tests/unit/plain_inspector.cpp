@@ -1,4 +1,5 @@
-// What people ask about locks: questions to commands, replies to reports. Nothing but the exact shape is believed.
+// What people ask about locks: questions to commands, replies to reports. Nothing but the
+// exact shape is believed.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>

@@ -33,7 +33,8 @@ TEST_CASE("a reply goes to the first of those that are to come") {
     CHECK(two->answer()->is_integer(3));
 }
 
-// The reason was a text that takes memory, in a destructor: the program ended when a server hung up and there was none.
+// The reason was a text that takes memory, in a destructor: the program ended when a server hung
+// up and there was none.
 TEST_CASE("that a socket ends with replies to come takes no memory, and their senders know") {
     if (!allocations_can_fail()) return;
     const auto who = std::make_shared<receipt>();

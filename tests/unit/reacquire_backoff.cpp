@@ -28,7 +28,8 @@ namespace {
 
 constexpr distlock::clock::time_point start{1h};
 
-// Returns: the pause after a lock was held for `held`, when somebody else was found to have it so long before.
+// Returns: the pause after a lock was held for `held`, when somebody else was found to
+// have it so long before.
 std::chrono::nanoseconds pause_after(contenders how, std::chrono::nanoseconds held,
                                      std::chrono::seconds seen_before = 0s) {
     reacquire_backoff backoff(how);
@@ -143,8 +144,8 @@ TEST_CASE("without contention there is no pause") {
     CHECK_FALSE(backoff.until());
 }
 
-// Four threads that locked again at once had a lock 7,357 times in ten seconds, and four real clients of another language,
-// which asked 50 times a second each, 70 times; one of them once.
+// Four threads that locked again at once had a lock 7,357 times in ten seconds, and four real clients of
+// another language, which asked 50 times a second each, 70 times; one of them once.
 TEST_CASE("the previous owner asks again for a lock that others poll for only after they could have had it") {
     polled_lock one;
     const auto had_until = one.seen_taken_and_had_for(300ms);

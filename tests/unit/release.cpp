@@ -147,7 +147,8 @@ TEST_CASE("a minimal release that freed the lock confirms it: its owner has no t
     CHECK(r.confirmed());
 }
 
-// It was over with the first word that nothing was there; what had been given up arrived after that, and stayed for a lease.
+// It was over with the first word that nothing was there; what had been given up arrived after that,
+// and stayed for a lease.
 TEST_CASE("a token in doubt is looked for until its key has expired, whatever the server says now") {
     release r(certainty::in_doubt, expiry);
     auto now = start;

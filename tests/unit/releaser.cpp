@@ -1,4 +1,5 @@
-// What one lock object has released: by whom it is sent, what is said of it, and until when something of ours may be left.
+// What one lock object has released: by whom it is sent, what is said of it, and until when something
+// of ours may be left.
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -173,7 +174,8 @@ TEST_CASE(
     CHECK(never.release() == release_outcome::released);
 }
 
-// The thread connected, or waited for room in a socket's buffer, and then asked twice: 1.5 s beside a server that hung.
+// The thread connected, or waited for room in a socket's buffer, and then asked twice: 1.5 s
+// beside a server that hung.
 TEST_CASE("a release that cannot be sent at once is the background's, and no thread waits for it") {
     for (const bool shares : {false, true}) {
         releasing<posting> r(release_mode::posted, shares ? readers : dialect);
@@ -194,7 +196,8 @@ TEST_CASE("a release is sent at once or not at all by the thread that posts it")
     CHECK(r.redis.how.at(0).deadline == manual_clock::now() + 30ms);
 }
 
-// The acquire that was not answered came after the release of its token, and brought back a lock that nobody held.
+// The acquire that was not answered came after the release of its token, and brought back a
+// lock that nobody held.
 TEST_CASE(
     "a token that was granted in doubt is looked for after its release, until it can be there no more") {
     releasing<posting> r;
@@ -426,7 +429,8 @@ TEST_CASE(
     CHECK(r.it->latest_expiry() == time_point{});
 }
 
-// The lock was asked for twice by that token, and one of the requests came after the release: nobody had it for a lease.
+// The lock was asked for twice by that token, and one of the requests came after the release:
+// nobody had it for a lease.
 TEST_CASE(
     "a token in doubt that is left, found and deleted is looked for all the same: a request may be on its "
     "way") {
@@ -550,7 +554,8 @@ TEST_CASE("a token that a lock object left is released though the object has gon
     CHECK(r.sent() == words{whole(owner)});
 }
 
-// Tokens in doubt stay for a lease: a thousand requests that were given up kept releases out that nobody else knew of.
+// Tokens in doubt stay for a lease: a thousand requests that were given up kept releases out that
+// nobody else knew of.
 TEST_CASE("tokens in doubt, posted or not, leave room for the releases of locks") {
     for (const bool posts : {true, false}) {
         releasing<posting> r;

@@ -42,7 +42,8 @@ renewal granted(const lease_terms& terms = {.lease = 30s}, std::uint64_t seed = 
 
 }  // namespace
 
-// ---- what was granted for less than the lease --------------------------------------------------------------
+// ---- what was granted for less than the lease
+// --------------------------------------------------------------
 
 TEST_CASE(
     "an offer is valid for its own TTL, renewed at a third of that, and for the whole lease from then on") {

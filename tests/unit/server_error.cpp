@@ -23,7 +23,8 @@ struct sample {
     const char* text;
 };
 
-// Texts of the commands and scripts of this library. Those a server here can be brought to send were read off Redis 7.0.
+// Texts of the commands and scripts of this library. Those a server here can be brought to send
+// were read off Redis 7.0.
 const std::vector<sample> plain_texts{
     {errc::unavailable, passing, "LOADING Redis is loading the dataset in memory"},
     {errc::unavailable, passing, "LOADING Valkey is loading the dataset in memory"},

@@ -104,7 +104,8 @@ TEST_CASE("a reader's ticket has an upper-case letter, a writer's is that of a m
     }
 }
 
-// Readers were told the one that the process was granted, where it died before it could tell of those it made itself.
+// Readers were told the one that the process was granted, where it died before it could tell of
+// those it made itself.
 TEST_CASE("every fence of a writer is the server's: readers are told it whatever becomes of the writer") {
     const exclusive_handoff writer("orders:42", fenced);
     CHECK_FALSE(distlock::any_dialect_of<exclusive_handoff>("orders:42", fenced).allows_local_fences());

@@ -356,7 +356,8 @@ TEST_CASE("a try beside a thread that leaves the lock to others ends that, and h
     }
 }
 
-// It was told that somebody else has the lock: the lease was over, the server hung, and its late owner was giving it back.
+// It was told that somebody else has the lock: the lease was over, the server hung, and its late
+// owner was giving it back.
 TEST_CASE("a try beside a thread that gives the lock back to a silent server is told of the server") {
     manual_clock::reset();
     distlock::testing::scripted_connection redis{reply::status("OK")};
@@ -407,7 +408,8 @@ struct halting_clock : distlock::clock {
 
 }  // namespace
 
-// It threw with the object's mutex held, and waited then for its own stop callback, which waited for that mutex.
+// It threw with the object's mutex held, and waited then for its own stop callback, which
+// waited for that mutex.
 TEST_CASE("a queued thread that is cancelled and has no memory to say so leaves the lock in order") {
     if (!allocations_can_fail()) return;
     distlock::testing::scripted_connection redis{reply::status("OK"), reply::integer(1)};
@@ -437,7 +439,8 @@ TEST_CASE("a queued thread that is cancelled and has no memory to say so leaves 
     CHECK(m.unlock() == release_outcome::released);
 }
 
-// It let another thread ask twice: two asked at a time, and the lock of the first was taken from it without a word.
+// It let another thread ask twice: two asked at a time, and the lock of the first was taken
+// from it without a word.
 TEST_CASE("a thread that fails and has no memory to say so lets one other thread ask, not two") {
     if (!allocations_can_fail()) return;
     struct full_server {

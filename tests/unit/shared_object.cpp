@@ -47,7 +47,8 @@ using distlock::testing::scripted_connection;
 using handoff_answers::granted;
 using handoff_answers::taken;
 
-// It went on reading: the first request came late, made it the writer, and its release let others write meanwhile.
+// It went on reading: the first request came late, made it the writer, and its release let
+// others write meanwhile.
 TEST_CASE("a reader does not read on beside an exchange that was not answered and may still arrive") {
     const auto lost = reply::no_answer(errc::no_reply, "the answer was lost");
     scripted_connection redis{granted("", 30'000), lost, taken()};

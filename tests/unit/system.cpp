@@ -1,4 +1,5 @@
-// What the library asks of the system, in each way this one has: POSIX's, and Linux's own where it is not compiled away.
+// What the library asks of the system, in each way this one has: POSIX's, and Linux's own where it
+// is not compiled away.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -191,7 +192,8 @@ TEMPLATE_TEST_CASE("a sleep ends by its time-out", "", WAYS) {
 
 TEMPLATE_TEST_CASE("a parker may end as soon as its thread has seen the word", "", WAYS) {
     using parker = typename TestType::parker;
-    // Made in memory that is all zeros afterwards, and stays so: a call that is not over by then writes into it.
+    // Made in memory that is all zeros afterwards, and stays so: a call that is not over by
+    // then writes into it.
     alignas(parker) std::array<unsigned char, sizeof(parker)> memory{};
     std::atomic<parker*> to_call{nullptr};
     std::atomic<bool> over{false};

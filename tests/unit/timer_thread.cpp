@@ -1,5 +1,5 @@
-// A thread that is lent to work that blocks, and the one that takes its place. What both users of it have in common otherwise is
-// tested with them: background_io.cpp, deadline_timer.cpp.
+// A thread that is lent to work that blocks, and the one that takes its place. What both users of it have in
+// common otherwise is tested with them: background_io.cpp, deadline_timer.cpp.
 #include <atomic>
 #include <chrono>
 #include <cstddef>

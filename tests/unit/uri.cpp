@@ -264,7 +264,8 @@ TEST_CASE("a URI that is wrong is refused with a message that names the part") {
     CHECK_THAT(refusal(std::string_view("redis://h\0", 10)), contains_text("control"));
 }
 
-// The header of inet_pton() is no standard one, and on FreeBSD needs two more; so the umbrella does without it.
+// The header of inet_pton() is no standard one, and on FreeBSD needs two more; so the
+// umbrella does without it.
 TEST_CASE("an IPv6 address is what the operating system takes for one") {
     std::mt19937 random(1);  // NOLINT: the same ones every time
     const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random()) % n; };

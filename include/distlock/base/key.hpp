@@ -57,7 +57,8 @@ class key {
 
     const std::string& name() const noexcept { return name_; }
 
-    /// Returns: whether a key other than this one can be made to share its slot: not for a name with a '}' but no hash tag.
+    /// Returns: whether a key other than this one can be made to share its slot: not for a name with a
+    /// '}' but no hash tag.
     bool may_have_siblings() const noexcept {
         return hash_tag(name_).size() != name_.size() || name_.find('}') == std::string::npos;
     }

@@ -27,12 +27,12 @@ class time_source {
 
     clock::time_point now() const { return other_ == nullptr ? clock::now() : other_(); }
 
-    /// Returns: whether the system's timers keep this time. Another clock says nothing of how long a wait takes: it is read again
-    /// and again.
+    /// Returns: whether the system's timers keep this time. Another clock says nothing of how long a wait
+    /// takes: it is read again and again.
     constexpr bool is_real() const noexcept { return other_ == nullptr; }
 
-    /// Returns: how long to wait for `until` before the clock is read again, zero when it is over: one second at most, since the
-    /// system's timers stand still while the machine is suspended.
+    /// Returns: how long to wait for `until` before the clock is read again, zero when it is over: one second
+    /// at most, since the system's timers stand still while the machine is suspended.
     clock::duration slice(clock::time_point until) const {
         const std::chrono::milliseconds longest{is_real() ? 1000 : 1};
         const auto at = now();

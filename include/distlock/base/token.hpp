@@ -70,8 +70,8 @@ class token {
     constexpr std::string_view view() const noexcept { return {digits_.data(), size_}; }
     constexpr bool empty() const noexcept { return size_ == 0; }
 
-    /// Effects: notes the largest fencing token that was used under this token, where a process made more of the one that the
-    /// server gave: the server hears of it with the next renewal or release.
+    /// Effects: notes the largest fencing token that was used under this token, where a process made more of
+    /// the one that the server gave: the server hears of it with the next renewal or release.
     void fence(std::uint64_t used) noexcept {
         const auto end = std::to_chars(fence_.data(), fence_.data() + fence_.size(), used).ptr;
         fence_size_ = static_cast<std::size_t>(end - fence_.data());

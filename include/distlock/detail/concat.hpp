@@ -1,5 +1,5 @@
-// Texts put together from pieces, in one function: a chain of operator+ is compiled anew wherever it stands, and costs more than
-// what it is for.
+// Texts put together from pieces, in one function: a chain of operator+ is compiled anew wherever it stands,
+// and costs more than what it is for.
 #pragma once
 
 #include <array>

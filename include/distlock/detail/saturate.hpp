@@ -19,7 +19,8 @@ constexpr To saturating_cast(std::chrono::duration<Rep, Period> value) {
     if (!(wide >= static_cast<long double>(To::min().count()))) return To::min();
     if (wide >= static_cast<long double>(To::max().count())) return To::max();
     using factor = std::ratio_divide<Period, typename To::period>;
-    // A factor that is neither a whole number nor one over it makes chrono multiply first, and overflow on the way.
+    // A factor that is neither a whole number nor one over it makes chrono multiply first, and
+    // overflow on the way.
     if constexpr (std::is_floating_point_v<Rep> || (factor::num != 1 && factor::den != 1)) {
         const To truncated(static_cast<typename To::rep>(wide));
         const auto back = static_cast<long double>(truncated.count());

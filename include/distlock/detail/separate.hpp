@@ -1,5 +1,5 @@
-// Header-only, or compiled once: define DISTLOCK_SEPARATE_COMPILATION in every source file of a program, and include <distlock/src.hpp> in
-// one of them.
+// Header-only, or compiled once: define DISTLOCK_SEPARATE_COMPILATION in every source file of a program, and
+// include <distlock/src.hpp> in one of them.
 #pragma once
 
 #ifdef DISTLOCK_SEPARATE_COMPILATION
@@ -14,7 +14,8 @@ __attribute__((visibility("default"))) extern const char include_src_hpp_in_one_
 #define DISTLOCK_INLINE inline
 
 namespace distlock::detail {
-// src.hpp has one by this name that is thread-local: the linker refuses a program, or a shared library, that has both.
+// src.hpp has one by this name that is thread-local: the linker refuses a program, or a shared
+// library, that has both.
 [[gnu::used]] __attribute__((
     visibility("hidden"))) inline int a_program_is_header_only_or_compiled_separately_not_both = 0;
 }  // namespace distlock::detail

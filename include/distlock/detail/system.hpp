@@ -1,17 +1,18 @@
-// The system calls of all layers: the clock, random bits, process and host, signal masks, sleeping threads. Those
-// of the optional modules, for descriptors and sockets, stand in system_io.hpp: the umbrella includes no header of
-// sockets.
+// The system calls of all layers: the clock, random bits, process and host, signal masks, sleeping threads.
+// Those of the optional modules, for descriptors and sockets, stand in system_io.hpp: the umbrella includes
+// no header of sockets.
 //
-//   namespace on_linux, on_posix {                          // one way each; without the namespace: this system's
-//     std::chrono::nanoseconds clock_time();                // since some instant; counts suspension where the system does
-//     std::ptrdiff_t random_bytes(void* into, std::size_t size);    // as getrandom(2): perhaps fewer; -1: see errno
+//   namespace on_linux, on_posix {  // one way each; without the namespace: this system's
+//     std::chrono::nanoseconds clock_time();  // since some instant; counts suspension where the system does
+//     std::ptrdiff_t random_bytes(void* into, std::size_t size);
+//         // as getrandom(2): perhaps fewer; -1: see errno
 //     process_id current_process();
 //     class parker {
 //       std::uint32_t word() const noexcept;
 //       void rest() noexcept;                               // by the thread: the word is 0 again
 //       void call(std::uint32_t word) noexcept;             // by another: never 0
 //       void nudge(std::uint32_t word) noexcept;            // the same, unless there is a word already
-//       void sleep(longest) noexcept;                       // by the thread: until there is a word, or for no reason
+//       void sleep(longest) noexcept;  // by the thread: until there is a word, or for no reason
 //     };
 //   }
 //   std::string host_name();
@@ -28,13 +29,14 @@
 #include <optional>
 #include <string>
 
-// DISTLOCK_POSIX_ONLY is for tests: defined in every source file, it makes Linux do with what every POSIX system has.
+// DISTLOCK_POSIX_ONLY is for tests: defined in every source file, it makes Linux do with what
+// every POSIX system has.
 #if defined(__linux__) && !defined(DISTLOCK_POSIX_ONLY)
 #define DISTLOCK_ON_LINUX
 #endif
 
-// Windows has just enough here for what decides without I/O: base/, wire/, and the pure files of engine/. More of it compiles,
-// but none of it was run there.
+// Windows has just enough here for what decides without I/O: base/, wire/, and the pure files of engine/.
+// More of it compiles, but none of it was run there.
 #ifdef _WIN32
 #include <cerrno>
 #include <cstdlib>
@@ -102,8 +104,8 @@ inline process_id current_process() noexcept {
 #endif
 }
 
-/// Where one thread sleeps until another one calls it. It may end as soon as its thread has seen the word, even while call()
-/// has not returned: the word is written under the mutex, and the end waits for that.
+/// Where one thread sleeps until another one calls it. It may end as soon as its thread has seen the word,
+/// even while call() has not returned: the word is written under the mutex, and the end waits for that.
 class parker {
   public:
     parker() = default;
@@ -153,8 +155,9 @@ inline std::ptrdiff_t random_bytes(void* into, std::size_t size) noexcept {
     return ::getrandom(into, size, 0);
 }
 
-// A page the kernel empties in every child (madvise(2), MADV_WIPEONFORK), however the child was made. Null where the system
-// has no such thing. It lives as long as the process: destructors of static objects ask, too.
+// A page the kernel empties in every child (madvise(2), MADV_WIPEONFORK), however the child was
+// made. Null where the system has no such thing. It lives as long as the process: destructors of
+// static objects ask, too.
 inline std::atomic<pid_t>* process_page() noexcept {
     static std::atomic<pid_t>* const page = []() noexcept -> std::atomic<pid_t>* {
 #ifdef MADV_WIPEONFORK
@@ -182,8 +185,9 @@ inline process_id current_process() noexcept {
     return known;
 }
 
-/// The same at the price of one system call for each. Unlike a condition variable it needs no mutex, so that nobody is woken only to wait for one; and it may end as soon as its
-/// thread has seen the word, even while call() has not returned: the system does not look at an address to wake.
+/// The same at the price of one system call for each. Unlike a condition variable it needs no mutex, so that
+/// nobody is woken only to wait for one; and it may end as soon as its thread has seen the word, even while
+/// call() has not returned: the system does not look at an address to wake.
 class parker {
   public:
     parker() = default;
@@ -246,7 +250,8 @@ inline std::string host_name() {
 #endif
 }
 
-/// While it lives, the calling thread handles no signal but those of a crash. Windows has no signals for threads.
+/// While it lives, the calling thread handles no signal but those of a crash. Windows has no
+/// signals for threads.
 class blocked_signals {
   public:
     blocked_signals(const blocked_signals&) = delete;

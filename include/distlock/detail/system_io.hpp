@@ -1,8 +1,8 @@
 // The system calls of the optional modules: descriptors and sockets, all close-on-exec. No layer includes it.
 //
 //   class file_descriptor;                                    // closes it
-//   namespace on_linux, on_posix {                            // one way each; without the namespace: this system's
-//     class wake_event;                                       // set by one thread, waited for by another in its poll()
+//   namespace on_linux, on_posix {  // one way each; without the namespace: this system's
+//     class wake_event;  // set by one thread, waited for by another in its poll()
 //     pipe_ends open_pipe(when_busy);                         // both empty: see errno
 //     file_descriptor open_socket(int family, when_busy);     // a stream socket; empty: see errno
 //     file_descriptor accept_socket(int listener);            // it never blocks
@@ -75,8 +75,8 @@ inline constexpr int send_flags = MSG_NOSIGNAL | MSG_DONTWAIT;
 inline constexpr int send_flags = MSG_DONTWAIT;
 #endif
 
-/// Effects: dead peers of an idle socket are found after `idle` seconds and `count` probes, `interval` seconds apart; where the
-/// system cannot be told so, when it likes.
+/// Effects: dead peers of an idle socket are found after `idle` seconds and `count` probes, `interval`
+/// seconds apart; where the system cannot be told so, when it likes.
 inline void keep_alive(int socket, int idle, int interval, int count) noexcept {
     const auto set = [socket](int level, int option, int value) {
         ::setsockopt(socket, level, option, &value, sizeof value);
@@ -95,7 +95,8 @@ inline void keep_alive(int socket, int idle, int interval, int count) noexcept {
 
 namespace on_posix {
 
-// Between its birth and this a child of another thread may inherit it: only Linux and the BSDs can do both at once.
+// Between its birth and this a child of another thread may inherit it: only Linux and the BSDs
+// can do both at once.
 inline void prepare(const file_descriptor& fresh, when_busy what) noexcept {
     if (!fresh) return;
     ::fcntl(fresh.get(), F_SETFD, FD_CLOEXEC);

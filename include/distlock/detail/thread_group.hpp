@@ -18,8 +18,8 @@
 
 namespace distlock::detail {
 
-/// Thread-safe. Owned by a std::shared_ptr, as its threads use it to their end. A thread that comes to its end joins the one
-/// that did before it: nobody else waits for the thread_local objects of the user's code.
+/// Thread-safe. Owned by a std::shared_ptr, as its threads use it to their end. A thread that comes to its
+/// end joins the one that did before it: nobody else waits for the thread_local objects of the user's code.
 class thread_group : public std::enable_shared_from_this<thread_group> {
   public:
     /// Preconditions: join() was not called.
@@ -39,7 +39,8 @@ class thread_group : public std::enable_shared_from_this<thread_group> {
         return is_this(last_to_leave_);
     }
 
-    /// Effects: waits for the end of all threads; the calling one, if it is one of them, is detached. Called once.
+    /// Effects: waits for the end of all threads; the calling one, if it is one of them, is
+    /// detached. Called once.
     [[gnu::cold]] void join() noexcept {
         std::list<std::thread> left;
         {

@@ -1,4 +1,5 @@
-// Lock contracts that clang checks (-Wthread-safety): which mutex guards a member, and which a function wants held.
+// Lock contracts that clang checks (-Wthread-safety): which mutex guards a member, and which a
+// function wants held.
 //
 //   class annotated_mutex;                       // std::mutex
 //   class annotated_lock {                       // std::unique_lock<std::mutex>

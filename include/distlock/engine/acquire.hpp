@@ -1,15 +1,19 @@
-// How a lock is taken, decided without a socket, a clock or a thread: what to do next, given what became of the last step.
+// How a lock is taken, decided without a socket, a clock or a thread: what to do next, given what
+// became of the last step.
 //
 //   class acquire {
 //     acquire(acquire_limits, std::uint64_t jitter_seed);
 //     acquire_step begin(clock::time_point now, bool contended, bool acquire_is_script);
-//     acquire_step on_outcome(const acquire_outcome&, clock::time_point sent, clock::time_point now, acknowledged);
-//     acquire_step on_claim(const renew_outcome&, clock::time_point sent, clock::time_point now, acknowledged);
+//     acquire_step on_outcome(const acquire_outcome&, clock::time_point sent, clock::time_point now,
+//         acknowledged);
+//     acquire_step on_claim(const renew_outcome&, clock::time_point sent, clock::time_point now,
+//         acknowledged);
 //     acquire_step on_wake(clock::time_point now);                       // the pause is over
 //     acquire_step on_message(const handover&, clock::time_point now);   // the lock was handed over to us
-//     acquire_step on_subscribed(clock::time_point now);                 // messages arrive from now on, some may have been lost
+//     acquire_step on_subscribed(clock::time_point now);
+//         // messages arrive from now on, some may have been lost
 //     acquire_step on_stop();                                            // the caller's stop_token fired
-//     void subscribed(); void unheard();      // messages arrive, of what is sent next; do not arrive any more
+//     void subscribed(); void unheard();  // messages arrive, of what is sent next; do not arrive any more
 //   };
 #pragma once
 
@@ -25,6 +29,7 @@
 #include <distlock/detail/saturate.hpp>
 #include <distlock/engine/acquire_step.hpp>
 #include <distlock/engine/jitter.hpp>
+#include <distlock/engine/poll_interval.hpp>
 #include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/enter_mode.hpp>
 #include <distlock/wire/outcome.hpp>
@@ -32,17 +37,21 @@
 namespace distlock::engine {
 
 /// One attempt to take a lock. Rules:
-/// - it tries first, or joins the queue at once where the lock was taken the last time. A waiter in the queue looks when the
-///   lock's TTL ends and every `recheck`, the farther back the less often; every 50 ms, farther back later, while messages do not
-///   arrive. Without a queue it asks in jittered pauses that double from 1 ms up to `recheck`, none past the holder's TTL;
-/// - an answer that is missing leaves the outcome open: it asks again with the SAME token, through the script that finds an
-///   earlier success; when it has to give up instead, it leaves by that token;
-/// - a token by which a release was sent is dead: the next sending takes a new one, else the late release would free it;
-/// - validity counts from before the sending that was answered. A hand-over by message counts from the last sending whose
-///   answer spoke of the same ticket, else from the first with this token; when less than half is left by that count, the waiter
-///   asks before it believes. No clock but ours has a part in it. A grant that arrives after its validity is given back;
-/// - where replicas are to have the lock, a grant counts that is a write of ours with their acknowledgement. The first sending
-///   with a token is one if it is granted; an earlier success that is found, and what others hand over, are claimed first;
+/// - it tries first, or joins the queue at once where the lock was taken the last time. A waiter in the queue
+///   looks when the lock's TTL ends and every `recheck`, the farther back the less often; every 50 ms,
+///   farther back later, while messages do not arrive. Without a queue it asks in jittered pauses that double
+///   from 1 ms up to `recheck`, none past the holder's TTL;
+/// - an answer that is missing leaves the outcome open: it asks again with the SAME token, through the script
+///   that finds an earlier success; when it has to give up instead, it leaves by that token;
+/// - a token by which a release was sent is dead: the next sending takes a new one, else the late
+///   release would free it;
+/// - validity counts from before the sending that was answered. A hand-over by message counts from the last
+///   sending whose answer spoke of the same ticket, else from the first with this token; when less than half
+///   is left by that count, the waiter asks before it believes. No clock but ours has a part in it. A grant
+///   that arrives after its validity is given back;
+/// - where replicas are to have the lock, a grant counts that is a write of ours with their acknowledgement.
+///   The first sending with a token is one if it is granted; an earlier success that is found, and what
+///   others hand over, are claimed first;
 /// - contention is never reported while the last thing known is trouble.
 class acquire {
     using kind = acquire_step::kind;
@@ -54,7 +63,8 @@ class acquire {
               limits.patience)),
           jitter_(jitter_seed) {}
 
-    /// `contended`: the lock was taken the last time. The script then saves a round trip; else the plain command is cheaper.
+    /// `contended`: the lock was taken the last time. The script then saves a round trip; else the
+    /// plain command is cheaper.
     /// `acquire_is_script`: it is a look itself.
     acquire_step begin(clock::time_point now, bool contended, bool acquire_is_script = false) noexcept {
         now_ = now;
@@ -79,7 +89,8 @@ class acquire {
             case acquire_outcome::kind::later:
                 return on_failure(outcome.cause);
             case acquire_outcome::kind::refused:
-                // An error nobody knows may come from something between us and the server, which did apply it.
+                // An error nobody knows may come from something between us and the
+                // server, which did apply it.
                 if (outcome.cause == errc::server_error) left_ = leftover::in_doubt;
                 return fail(outcome.cause);
             case acquire_outcome::kind::unknown:
@@ -251,7 +262,8 @@ class acquire {
         }
         if (outcome.queued.ticket != 0) return on_queued(outcome, sent, over);
         ticket_ = ticket_state::none;
-        // SET NX says "taken" of any key. One look tells a lock from a key of another type, which is nobody's lock.
+        // SET NX says "taken" of any key. One look tells a lock from a key of another type,
+        // which is nobody's lock.
         if (queues() && !over) return enter(enter_mode::join);
         if (!looked_) return send(kind::send_look);
         if (limits_.once || over) return give_up();
@@ -259,7 +271,8 @@ class acquire {
     }
 
     acquire_step on_queued(const acquire_outcome& outcome, clock::time_point sent, bool over) noexcept {
-        // A ticket that was there is gone, and nothing was heard of it, although messages should have arrived.
+        // A ticket that was there is gone, and nothing was heard of it, although messages
+        // should have arrived.
         const bool deaf =
             outcome.queued.appended && place_.ticket != 0 && place_heard_ == sent_heard_ && sent_heard_ != 0;
         deaf_ = deaf_ || deaf;
@@ -267,35 +280,20 @@ class acquire {
         place_ = outcome.queued;
         place_sent_ = sent;
         place_heard_ = sent_heard_;
-        acquire_step next = over ? enter(enter_mode::last) : look_later(outcome.ttl);
+        acquire_step next = over ? enter(enter_mode::last) : poll_later(outcome.ttl);
         next.reconnect_first = deaf;
         return next;
     }
 
-    // The first waiter looks as soon as the lock may have expired, and every `recheck`; the others the later the farther back
-    // they stand, so that a thousand waiters cost the server less than a hundred commands a second.
-    acquire_step look_later(std::optional<std::chrono::milliseconds> ttl) noexcept {
-        constexpr std::chrono::seconds longest{30};
-        constexpr std::uint32_t sharing = 8;  // so many positions double the interval
-        constexpr std::uint32_t near = 4;     // so many look when the TTL ends, one after the other
-        constexpr std::chrono::milliseconds apart{20};
-        const auto position = std::min<std::uint32_t>(place_.position, 1'000'000);
-        const auto span_of = [&](clock::duration recheck) {
-            clock::duration span = recheck + recheck / sharing * position;
-            span = std::min(span, std::max<clock::duration>(longest, recheck));
-            // A waiter that was not told once may never be: it looks while it would be offered the lock.
-            if (deaf_) span = std::min<clock::duration>(span, std::min(longest_offer, limits_.lease) / 2);
-            return span - jitter_.up_to(span / 2);
-        };
-        clock::duration span = span_of(limits_.recheck);
-        const auto unheard = span_of(std::min(limits_.recheck, unheard_recheck));
-        if (sent_heard_ == 0) span = unheard;
-        if (ttl && ttl->count() >= 0 && position < near) {
-            constexpr std::chrono::milliseconds grid{1};  // a TTL is rounded down
-            const std::chrono::milliseconds most = std::chrono::hours{1};
-            span = std::min<clock::duration>(span, std::min(*ttl, most) + grid + apart * position);
-        }
-        return pause_for(span, unheard);
+    acquire_step poll_later(std::optional<std::chrono::milliseconds> ttl) noexcept {
+        const poll_conditions now{.recheck = limits_.recheck,
+                                  .lease = limits_.lease,
+                                  .ttl = ttl,
+                                  .position = place_.position,
+                                  .hears = sent_heard_ != 0,
+                                  .deaf = deaf_};
+        const auto interval = poll_interval_of(now, jitter_);
+        return pause_for(interval.span, interval.unheard);
     }
 
     acquire_step on_failure(errc cause) noexcept {
@@ -371,7 +369,6 @@ class acquire {
     }
 
     // Where messages do not arrive, looking is all there is.
-    static constexpr std::chrono::milliseconds unheard_recheck{50};
 
     acquire_limits limits_;
     clock::duration patience_;

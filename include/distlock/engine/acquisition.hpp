@@ -1,4 +1,5 @@
-// One grant, from the grant to its end: for how long it may be believed, who holds it, and who is told of its loss.
+// One grant, from the grant to its end: for how long it may be believed, who holds it, and who
+// is told of its loss.
 //
 //   class acquisition {
 //     struct holder { thread, serial, fence, guarded };
@@ -130,8 +131,8 @@ class acquisition {
     [[gnu::cold]] bool on_master_change(time_point at) noexcept { return lease_.on_master_change(at); }
 
     /// Preconditions: it is lost, since the server says that the lock is not ours.
-    /// Effects: unless the observer was told already, the background asks the server whether an operator took the lock, and tells
-    /// the observer then, or after longest_question.
+    /// Effects: unless the observer was told already, the background asks the server whether an operator took
+    /// the lock, and tells the observer then, or after longest_question.
     [[gnu::cold]] void ask_why(background_io& io, const any_dialect& dialect, time_point now) noexcept {
         if (!on_loss_) return;
         try {
@@ -220,8 +221,8 @@ class acquisition {
         loss_reason why;
     };
 
-    // Asks the server whether an operator took the lock. No thread waits for the answer but the one that renews, and the observer
-    // not for long: the lock object may be gone by then.
+    // Asks the server whether an operator took the lock. No thread waits for the answer but the one that
+    // renews, and the observer not for long: the lock object may be gone by then.
     class question final : public background_task, public deadline {
       public:
         [[gnu::cold]] question(const any_dialect& dialect, const std::shared_ptr<loss_notice>& notice,

@@ -50,8 +50,8 @@ struct event {
     bool unheard = false;
 
     static event started(clock::time_point now) noexcept { return {kind::started, now}; }
-    /// `sent`: read before the first byte of the command was sent. A command that nobody waits for any longer is answered, too:
-    /// by reply::no_answer.
+    /// `sent`: read before the first byte of the command was sent. A command that nobody waits for any longer
+    /// is answered, too: by reply::no_answer.
     static event answered(const reply& answer, clock::time_point sent, clock::time_point now) noexcept {
         return {kind::answered, now, sent, &answer};
     }
@@ -72,15 +72,17 @@ struct event {
     static event stopped() noexcept { return {kind::stopped}; }
 };
 
-/// The caller does this next. First of all, and also where a stop is requested: `heard`, `leave` and `reconnect`. Plain data.
+/// The caller does this next. First of all, and also where a stop is requested: `heard`, `leave` and
+/// `reconnect`. Plain data.
 struct action {
     enum class kind {
         /// `command`, whose deadline is set: until answered.
         send,
-        /// Messages for result().token are kept from now on. Where they do not arrive, that is waited for until `until`: until
-        /// subscribed or woke.
+        /// Messages for result().token are kept from now on. Where they do not arrive, that is waited for
+        /// until `until`: until subscribed or woke.
         subscribe,
-        /// Until message, subscribed, or woke: at `until`, or when messages have not arrived for `unheard_for`.
+        /// Until message, subscribed, or woke: at `until`, or when messages have not
+        /// arrived for `unheard_for`.
         wait,
         /// Until woke at `until`.
         pause,
@@ -101,7 +103,8 @@ struct action {
     std::optional<distlock::command> behind = {};
     /// The state of the server by its last answer; errc{}: it answers.
     std::optional<errc> heard = {};
-    /// A lock or a ticket of that token is released, without waiting; messages for it are not kept any longer.
+    /// A lock or a ticket of that token is released, without waiting; messages for it are
+    /// not kept any longer.
     std::optional<leaving> leave = {};
     /// Messages do not arrive: subscribe anew.
     bool reconnect = false;

@@ -51,7 +51,8 @@
 
 namespace distlock::engine {
 
-/// A task that says something to the server, again and again. All functions are called without a lock of the background I/O.
+/// A task that says something to the server, again and again. All functions are called without a lock
+/// of the background I/O.
 class background_task : public timer_item {
   public:
     background_task() = default;
@@ -65,7 +66,8 @@ class background_task : public timer_item {
         std::optional<command> behind = {};  ///< goes right behind it, on the same socket
     };
     virtual step begin(clock::time_point now) noexcept = 0;
-    /// The same where it is not to begin again: the background I/O ends. A script is sent with its body where the server may lack it.
+    /// The same where it is not to begin again: the background I/O ends. A script is sent with its body where
+    /// the server may lack it.
     virtual step begin_last(clock::time_point now) noexcept { return begin(now); }
 
     /// `sent` is before the first byte of the pipeline that the command went with.
@@ -85,8 +87,8 @@ class background_runner final : public timer_runner {
   public:
     background_runner(any_connection& connection, time_source time) : connection_(connection), time_(time) {}
 
-    // As many as go in one pipeline: enough that round trips do not count, few enough for a server's patience. Without a
-    // pipeline each goes alone: the answer of one must not wait for that of the next.
+    // As many as go in one pipeline: enough that round trips do not count, few enough for a server's
+    // patience. Without a pipeline each goes alone: the answer of one must not wait for that of the next.
     std::size_t most() const noexcept override { return connection_.can.pipeline ? 1024 : 1; }
 
     std::chrono::milliseconds longest_wait() const noexcept override {
@@ -128,8 +130,8 @@ class background_runner final : public timer_runner {
         background_task::step what;
     };
 
-    // Effects: those with a command behind, or those without. `brought`: nobody will hear that the server lacks a script: the first
-    // of each brings its body.
+    // Effects: those with a command behind, or those without. `brought`: nobody will hear that the server
+    // lacks a script: the first of each brings its body.
     [[gnu::cold]] void send(bool with_behind, known_scripts* brought) noexcept {
         commands_.clear();
         for (const asking& one : steps_) {
@@ -163,8 +165,9 @@ class background_runner final : public timer_runner {
     std::vector<reply> replies_;
 };
 
-/// Thread-safe. The thread starts with the first task that is scheduled and is joined by the destructor; no code of the user
-/// runs on it but the connection's. In a child after fork() nothing may be called, and the destructor does nothing.
+/// Thread-safe. The thread starts with the first task that is scheduled and is joined by the destructor; no
+/// code of the user runs on it but the connection's. In a child after fork() nothing may be called, and the
+/// destructor does nothing.
 class background_io {
     using time_point = clock::time_point;
 
@@ -194,7 +197,8 @@ class background_io {
     time_source time() const noexcept { return time_; }
 
     /// Effects: `t` begins at `at`, or earlier when it was to before. It stays listed until it is cancelled.
-    /// Throws: std::system_error, std::bad_alloc, and then nothing has changed; not for a task that is listed.
+    /// Throws: std::system_error, std::bad_alloc, and then nothing has changed; not for a
+    /// task that is listed.
     void schedule(task& t, time_point at) { tasks_.schedule_by(t, at); }
 
     /// Preconditions: not called by `t` itself.
@@ -210,8 +214,8 @@ class background_io {
         return tasks_.adopt(std::move(t), at, most);
     }
 
-    /// Returns: since when what is sent for that lock goes to the server that it goes to now; time_point::min(): since ever, as far as
-    /// is known. All tasks begin once more then.
+    /// Returns: since when what is sent for that lock goes to the server that it goes to now;
+    /// time_point::min(): since ever, as far as is known. All tasks begin once more then.
     time_point master_since(std::string_view lock) const noexcept {
         return master_since_[follows_slots() ? hash_slot(lock) : 0].load();
     }
@@ -228,9 +232,9 @@ class background_io {
         return distlock::detail::concat({"{", hash_tag(lock), "}:", channel_});
     }
 
-    /// Returns: the subscription to channel_of(lock), shared by all locks that have it. `unclaimed(*this, dialect, text)` is called
-    /// for every message that no waiter is there for, by each kind of dialect that had one, as long as this lives and somebody has
-    /// the subscription; it must not wait.
+    /// Returns: the subscription to channel_of(lock), shared by all locks that have it. `unclaimed(*this,
+    /// dialect, text)` is called for every message that no waiter is there for, by each kind of dialect that
+    /// had one, as long as this lives and somebody has the subscription; it must not wait.
     /// Preconditions: connection().can.subscribe.
     /// Throws: as any_connection::subscribe, std::bad_alloc.
     template <class F>
@@ -316,7 +320,8 @@ class background_io {
     timer_thread tasks_;
 };
 
-// The background I/O of connections that have no member for it: each lives as long as a lock of its connection.
+// The background I/O of connections that have no member for it: each lives as long as a
+// lock of its connection.
 class background_io_register {
     using io = background_io;
 
@@ -359,8 +364,8 @@ class background_io_register {
         here->known_.erase(found);
     }
 
-    // Never destroyed: destructors of static objects ask, too. A child begins another: what its parent has is nobody's,
-    // and a thread that is not there may have had the lock.
+    // Never destroyed: destructors of static objects ask, too. A child begins another: what its parent has is
+    // nobody's, and a thread that is not there may have had the lock.
     static background_io_register& present() {
         background_io_register* known = present_.load();
         while (known == nullptr || known->process_ != distlock::detail::current_process()) {

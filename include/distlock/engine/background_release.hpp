@@ -1,9 +1,10 @@
-// A release that no thread waits for: posted at once where the connection can, and repeated in the background until it is confirmed
-// or the key has expired.
+// A release that no thread waits for: posted at once where the connection can, and repeated in the background
+// until it is confirmed or the key has expired.
 //
 //   class background_release : public background_task {
 //     background_release(background_io&, std::shared_ptr<const any_dialect>);
-//     static posting post(shared_ptr<background_release>, const sending&, most) noexcept;   // and repeat it if need be
+//     static posting post(shared_ptr<background_release>, const sending&, most) noexcept;
+//         // and repeat it if need be
 //     static void repeat(shared_ptr<background_release>, token, release, at, most) noexcept;
 //     token pending() noexcept;                       // empty: none
 //     clock::time_point latest_expiry() noexcept;     // time_point{}: nothing is pending
@@ -33,9 +34,10 @@
 
 namespace distlock::engine {
 
-/// Thread-safe. The background has a share in it for as long as something is pending, so the lock object may be gone; an object
-/// whose release is over can post another one. The answer to a posted release is usually read with the next one on its socket;
-/// the background looks for one that was not, and asks again if need be.
+/// Thread-safe. The background has a share in it for as long as something is pending, so the lock
+/// object may be gone; an object whose release is over can post another one. The answer to a posted
+/// release is usually read with the next one on its socket; the background looks for one that was not,
+/// and asks again if need be.
 class background_release final : public background_task {
     using step = background_task::step;
     using time_point = clock::time_point;
@@ -57,10 +59,11 @@ class background_release final : public background_task {
     enum class posting {
         sent,      ///< it was handed to the system
         not_sent,  ///< it was not, and may be repeated
-        impossible,  ///< the connection cannot post, or the background has no memory or no thread for it, or has `most`
+        impossible,  ///< the connection cannot post, or the background has no memory, no thread, or `most`
     };
     /// Preconditions: no other thread posts.
-    /// Effects: sends the release; it is repeated unless it is confirmed in time. Where it is not sent, nothing is pending.
+    /// Effects: sends the release; it is repeated unless it is confirmed in time. Where it is not
+    /// sent, nothing is pending.
     static posting post(const std::shared_ptr<background_release>& mine, const sending& what,
                         std::size_t most = background_io::most_adopted) noexcept {
         any_connection& connection = mine->io_.connection();
@@ -80,8 +83,8 @@ class background_release final : public background_task {
         return done;
     }
 
-    /// Effects: releases by `owner` in the background from `at` on. Where there is no memory or no thread for it, or `most` of the
-    /// kind, the lease ends it.
+    /// Effects: releases by `owner` in the background from `at` on. Where there is no memory or no thread for
+    /// it, or `most` of the kind, the lease ends it.
     [[gnu::cold]] static void repeat(const std::shared_ptr<background_release>& mine, const token& owner,
                                      const release& how, time_point at,
                                      std::size_t most = background_io::most_adopted) noexcept {

@@ -71,13 +71,15 @@ inline event subscribe(const token& owner, clock::time_point until, const std::s
 
 }  // namespace detail
 
-/// Effects: runs `op`, which was not started, to its end or until `stop` is requested. `status` says at any time what keeps the
-/// server from answering. `leave(token, bool in_doubt)`, which does not throw, is called for every token under which the server may
-/// have, or may still get, a lock or a ticket that nobody wants. `messages` keeps what comes for the present token; after a grant it
-/// has to until a release by that token was sent. `together`: asks the server in its place, the first time.
+/// Effects: runs `op`, which was not started, to its end or until `stop` is requested. `status` says at any
+/// time what keeps the server from answering. `leave(token, bool in_doubt)`, which does not throw, is called
+/// for every token under which the server may have, or may still get, a lock or a ticket that nobody wants.
+/// `messages` keeps what comes for the present token; after a grant it has to until a release by that token
+/// was sent. `together`: asks the server in its place, the first time.
 /// Throws: as operation::resume().
-/// Round trips: one when the lock is free; two when it is taken and this is a try; in the queue two until the wait begins, one
-/// when the lock was found taken the last time, and none at its end; one more to name the type of a key that is no lock.
+/// Round trips: one when the lock is free; two when it is taken and this is a try; in the queue two until the
+/// wait begins, one when the lock was found taken the last time, and none at its end; one more to name the
+/// type of a key that is no lock.
 inline grant run_blocking(any_connection& connection, time_source time, operation& op,
                           const std::stop_token& stop, remote_status& status, inbox& messages,
                           distlock::detail::function_ref<void(const token&, bool in_doubt)> leave,

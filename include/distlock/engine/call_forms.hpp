@@ -1,5 +1,5 @@
-// The forms of a call that acquires: it throws, or an error code says why nothing was acquired; it waits for a while, or until an
-// instant of any clock.
+// The forms of a call that acquires: it throws, or an error code says why nothing was acquired; it waits for
+// a while, or until an instant of any clock.
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,8 @@ inline bool taken_or_throw(const lock_core::result& got) {
     return got.serial != 0;
 }
 
-/// Returns: what `attempt` came to. `ec` says why nothing was acquired, and is clear where somebody else has the lock.
+/// Returns: what `attempt` came to. `ec` says why nothing was acquired, and is clear where
+/// somebody else has the lock.
 template <class Attempt>
 auto result_or_error(std::error_code& ec, Attempt attempt) noexcept {
     auto got = distlock::detail::without_throwing(ec, attempt);  // moved: it may have no memory for a copy
@@ -47,7 +48,8 @@ clock::time_point after(std::chrono::duration<Rep, Period> timeout) {
     return saturating_add(Clock::now(), saturating_cast<clock::duration, rounding::up>(timeout));
 }
 
-/// Effects: calls `attempt` with the time that is left until `deadline`, again where its clock was set back meanwhile.
+/// Effects: calls `attempt` with the time that is left until `deadline`, again where its clock
+/// was set back meanwhile.
 /// Returns: what the last attempt came to.
 template <distlock::detail::any_clock Other, class Duration, class Attempt>
 auto try_until(std::chrono::time_point<Other, Duration> deadline, Attempt attempt) {

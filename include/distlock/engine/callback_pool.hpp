@@ -67,8 +67,8 @@ class callback_queue {
     callback* last_ = nullptr;  // when there is a first
 };
 
-/// Thread-safe. Threads start when they are needed, and a callback that blocks delays no other for long. In a child after fork()
-/// nothing may be called, and the destructor does nothing.
+/// Thread-safe. Threads start when they are needed, and a callback that blocks delays no other for long. In a
+/// child after fork() nothing may be called, and the destructor does nothing.
 class callback_pool {
     using time_point = clock::time_point;
 
@@ -82,8 +82,8 @@ class callback_pool {
     callback_pool(const callback_pool&) = delete;
     callback_pool& operator=(const callback_pool&) = delete;
 
-    /// Effects: waits for the callbacks that were posted. When one of them destroys it, those behind that one are run within
-    /// it: they may need what is destroyed next.
+    /// Effects: waits for the callbacks that were posted. When one of them destroys it, those behind that one
+    /// are run within it: they may need what is destroyed next.
     [[gnu::cold]] ~callback_pool() {
         if (!state_.here()) return;
         const std::shared_ptr<state> s = state_.get();
@@ -92,14 +92,16 @@ class callback_pool {
         s->end(s->threads->has_this_thread() || timer_.on_own_thread());
     }
 
-    /// Effects: from now on there is a thread for callbacks, when they come: the system may have none to give then.
+    /// Effects: from now on there is a thread for callbacks, when they come: the system may
+    /// have none to give then.
     /// Throws: std::system_error, std::bad_alloc.
     [[gnu::cold]] void reserve_thread() {
         timer_.schedule_by(*state_.get(), time_point::max());  // listed, it will need no memory
         state_.get()->reserve();
     }
 
-    /// Preconditions: reserve_thread() was called, or the callback waits for a thread as long as there is none.
+    /// Preconditions: reserve_thread() was called, or the callback waits for a thread as
+    /// long as there is none.
     /// Effects: runs `c` on a thread that holds no lock, soon, whatever other callbacks do.
     void post(std::unique_ptr<callback> c) noexcept {
         const std::shared_ptr<state> s = state_.get();  // the callback may destroy this

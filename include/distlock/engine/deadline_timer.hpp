@@ -2,7 +2,8 @@
 //
 //   class deadline { virtual time_point on_deadline(time_point now) noexcept = 0; };
 //   class deadline_timer {
-//     void schedule(deadline&, time_point at);  void schedule_by(deadline&, time_point at);  void cancel(deadline&) noexcept;
+//     void schedule(deadline&, time_point at);  void schedule_by(deadline&,
+//         time_point at);  void cancel(deadline&) noexcept;
 //     bool on_own_thread();
 //   };
 #pragma once
@@ -24,7 +25,8 @@ class deadline : public timer_item {
     /// Returns: when to be called next; time_point::max(): not until it is scheduled again.
     virtual clock::time_point on_deadline(clock::time_point now) noexcept = 0;
 
-    /// Returns: what the thread is to do afterwards though it may block, null for nothing. Asked after on_deadline().
+    /// Returns: what the thread is to do afterwards though it may block, null for nothing. Asked
+    /// after on_deadline().
     virtual std::shared_ptr<blocking_work> take_blocking_work() noexcept { return nullptr; }
 
   protected:

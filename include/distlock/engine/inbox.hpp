@@ -1,7 +1,8 @@
 // The messages that a lock object may get: its place among the listeners of its connection.
 //
 //   class inbox {
-//     listener* expect(const token& owner) noexcept;      // messages for this token from now on, and for no other
+//     listener* expect(const token& owner) noexcept;
+//         // messages for this token from now on, and for no other
 //     listener* get() noexcept;
 //     void forget() noexcept;                             // once a release by the token was sent
 //   };
@@ -36,8 +37,9 @@ inline waiting_manner manner_of_waiting(const any_connection& connection, const 
     return dialect.channel() ? waiting_manner::woken : waiting_manner::polls;
 }
 
-/// The token of the present attempt or acquisition of one lock object. A hand-over to it that comes while nobody waits is kept: a
-/// message for a token without a listener is answered with a release. Not thread-safe.
+/// The token of the present attempt or acquisition of one lock object. A hand-over to it that
+/// comes while nobody waits is kept: a message for a token without a listener is answered with a
+/// release. Not thread-safe.
 class inbox {
   public:
     inbox(std::shared_ptr<background_io> io, std::shared_ptr<const any_dialect> dialect)
@@ -56,8 +58,8 @@ class inbox {
 
     /// Returns: whether messages arrive, as far as is known.
     bool in_force() const noexcept { return subscription_ && subscription_->in_force(); }
-    /// Returns: whether they are to be waited for: they never arrived, and that was not waited for as long as it may be. Those
-    /// that have ceased may not be back for long.
+    /// Returns: whether they are to be waited for: they never arrived, and that was not waited for as long as
+    /// it may be. Those that have ceased may not be back for long.
     bool worth_waiting() const noexcept {
         return subscription_ && subscription_->confirmations() == 0 && waited_ < longest_subscribing;
     }

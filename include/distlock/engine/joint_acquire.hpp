@@ -39,10 +39,12 @@ class joint_member {
 };
 
 /// Preconditions: there is one at least.
-/// Effects: takes all of them, in the order of their names, so that two callers do not wait for each other in a circle; those that are
-/// on one server and in one slot by one command, as long as all of them are free. Puts them in that order.
+/// Effects: takes all of them, in the order of their names, so that two callers do not wait for each other in
+/// a circle; those that are on one server and in one slot by one command, as long as all of them are free.
+/// Puts them in that order.
 /// Returns: as lock_core::acquire(); unless its serial is set, none of them is held.
-/// Throws: what their acquire() throws; error(errc::deadlock) when two are one lock. None of them is held then.
+/// Throws: what their acquire() throws; error(errc::deadlock) when two are one lock. None
+/// of them is held then.
 template <class Lazy = void>
 lock_core::result acquire_all(std::span<joint_member*> members, clock::time_point until,
                               const std::stop_token& stop);

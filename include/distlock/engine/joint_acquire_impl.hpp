@@ -28,9 +28,9 @@ namespace distlock::engine {
 
 namespace joint {
 
-// Each lock object tries, and hands its command to this instead of the server; only the last one's is sent, with all others, and what
-// the server says goes back to each. So every lock object knows of its own acquisition as if it had asked alone. Until then none has
-// waited for anything.
+// Each lock object tries, and hands its command to this instead of the server; only the last one's is sent,
+// with all others, and what the server says goes back to each. So every lock object knows of its own
+// acquisition as if it had asked alone. Until then none has waited for anything.
 template <class Lazy>
 class joint_request final : public joint_asker {
   public:
@@ -110,8 +110,9 @@ class joint_request final : public joint_asker {
     bool failed_ = false;  // one could not be had
 };
 
-// Where a lock is, for an order in which every process takes its locks. Where connections do not say which server they lead to, equal
-// names are ordered by the connection objects, which is no order between processes.
+// Where a lock is, for an order in which every process takes its locks. Where connections do not
+// say which server they lead to, equal names are ordered by the connection objects, which is no
+// order between processes.
 struct lock_place {
     const std::string* name;
     std::string server;

@@ -1,4 +1,5 @@
-// A lock that its owner has unlocked before lock_options::hold_at_least was over: kept in the background until then.
+// A lock that its owner has unlocked before lock_options::hold_at_least was over: kept in the
+// background until then.
 //
 //   class kept_hold : public background_task {
 //     kept_hold(background_io&, dialect, ended_hold);
@@ -38,10 +39,11 @@ struct unlocked_early {
 };
 
 /// Thread-safe. The background has a share in it until it is over, so the lock object may be gone. Rules:
-/// - nothing is released before its time, whatever ends: where the background ends first, the key is left to its lease, which is
-///   renewed once more where it would be too short;
+/// - nothing is released before its time, whatever ends: where the background ends first, the key is left to
+///   its lease, which is renewed once more where it would be too short;
 /// - a message for its token that comes late is not answered with a release, as that of a token nobody knows;
-/// - until then the lease is renewed as it was, and what comes of that matters to nobody: the release finds out.
+/// - until then the lease is renewed as it was, and what comes of that matters to nobody:
+///   the release finds out.
 class kept_hold final : public background_task {
     using step = background_task::step;
     using time_point = clock::time_point;

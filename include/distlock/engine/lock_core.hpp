@@ -32,14 +32,15 @@ namespace distlock::engine {
 
 class joint_asker;
 
-/// Returns: `options` as they count beside one another: with hold_at_least, a thread that was passed the lock would be another owner,
-/// too early as any other.
+/// Returns: `options` as they count beside one another: with hold_at_least, a thread that was passed the lock
+/// would be another owner, too early as any other.
 inline lock_options in_effect(lock_options options) noexcept {
     if (options.hold_at_least.get().count() > 0) options.local_budget = std::chrono::milliseconds{0};
     return options;
 }
 
-/// One lock object, shared by threads. In a child after fork() every function says so, and the destructor does nothing.
+/// One lock object, shared by threads. In a child after fork() every function says so, and the
+/// destructor does nothing.
 class lock_core {
   public:
     struct manner {
@@ -85,12 +86,13 @@ class lock_core {
     virtual release_outcome unlock() noexcept = 0;
     /// Effects: ends that acquisition and no other.
     virtual release_outcome unlock(std::uint64_t serial) noexcept = 0;
-    /// Effects: as unlock(), 0: the calling thread's, of an acquisition that nobody has used, since others could not be had with it:
-    /// lock_options::hold_at_least does not count.
+    /// Effects: as unlock(), 0: the calling thread's, of an acquisition that nobody has used, since others
+    /// could not be had with it: lock_options::hold_at_least does not count.
     virtual void undo(std::uint64_t serial = 0) noexcept = 0;
 
-    /// Returns: that acquisition, or the calling thread's; none where it is lost, or over. Until surrender() or end_exchange() what
-    /// the server says of it is no loss, and a thread that ends it passes it on to no other.
+    /// Returns: that acquisition, or the calling thread's; none where it is lost, or over. Until
+    /// surrender() or end_exchange() what the server says of it is no loss, and a thread that ends it
+    /// passes it on to no other.
     virtual exchange begin_exchange(std::uint64_t serial = 0) noexcept = 0;
     /// Effects: it is an acquisition as before.
     virtual void end_exchange(const exchange&) noexcept = 0;
@@ -120,8 +122,9 @@ class background_io;
 
 DISTLOCK_INLINE std::shared_ptr<background_io> make_background_io(std::unique_ptr<any_connection> connection,
                                                                   time_source time);
-/// Returns: the one of a connection that has no place for it, which lives as long as somebody keeps it; made of `with` where there
-/// is none. `kind` tells connections apart that have one address, one within the other, and clocks.
+/// Returns: the one of a connection that has no place for it, which lives as long as somebody keeps it;
+/// made of `with` where there is none. `kind` tells connections apart that have one address, one within
+/// the other, and clocks.
 DISTLOCK_INLINE std::shared_ptr<background_io> registered_background_io(const void* connection,
                                                                         const void* kind,
                                                                         std::unique_ptr<any_connection> with,
@@ -155,7 +158,8 @@ struct background_io_key {
     static constexpr char value{};
 };
 
-/// Returns: the background I/O of `connection`: the one that lives in it, or one that lives as long as somebody keeps it.
+/// Returns: the background I/O of `connection`: the one that lives in it, or one that lives as long
+/// as somebody keeps it.
 template <class Clock, connection Conn>
 std::shared_ptr<background_io> background_io_of(Conn& connection) {
     constexpr time_source time = time_source::of<Clock>();
@@ -170,7 +174,8 @@ std::shared_ptr<background_io> background_io_of(Conn& connection) {
     }
 }
 
-/// Throws: error with errc::invalid_name, errc::invalid_lease, errc::invalid_option or errc::no_entropy; std::bad_alloc.
+/// Throws: error with errc::invalid_name, errc::invalid_lease, errc::invalid_option or
+/// errc::no_entropy; std::bad_alloc.
 template <dialect Dialect, class Clock, connection Conn>
 std::unique_ptr<lock_core> lock_core_of(Conn& connection, std::string name, const lock_options& options,
                                         std::shared_ptr<lease_observer> observer) {

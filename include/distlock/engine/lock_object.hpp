@@ -1,5 +1,5 @@
-// One lock object shared by threads: what it is to them. How one of them comes to the lock is in lock_object_acquire.hpp;
-// how it is kept, and how it ends, in lock_object_hold.hpp.
+// One lock object shared by threads: what it is to them. How one of them comes to the lock is in
+// lock_object_acquire.hpp; how it is kept, and how it ends, in lock_object_hold.hpp.
 #pragma once
 
 #include <algorithm>
@@ -44,8 +44,9 @@
 
 namespace distlock::engine {
 
-/// Thread-safe. One thread at a time asks the server, the others of the process wait for it. The lock object is the background's
-/// task of renewing the lease, and the deadline that the lease ends at. No code of the user runs under its mutex.
+/// Thread-safe. One thread at a time asks the server, the others of the process wait for it. The lock object
+/// is the background's task of renewing the lease, and the deadline that the lease ends at. No code of the
+/// user runs under its mutex.
 class lock_object final : public lock_core, background_task, deadline {
     using time_point = clock::time_point;
     using duration = clock::duration;
@@ -161,7 +162,8 @@ class lock_object final : public lock_core, background_task, deadline {
         errc cause = {};  // of failed
     };
 
-    // Whether an acquisition was of use to its owner. A thread that gives back an unused one waits for no answer.
+    // Whether an acquisition was of use to its owner. A thread that gives back an unused one
+    // waits for no answer.
     enum class usage { used, unused };
 
     // The end of an acquisition for one thread.
@@ -231,8 +233,9 @@ class lock_object final : public lock_core, background_task, deadline {
     // Preconditions: may_go_remote().
     void start_remote() noexcept DISTLOCK_REQUIRES(mutex_);
 
-    // For a thread that does not wait for another owner. While a thread of ours asks the server, that one knows whether
-    // "somebody else has it" would be true, and this one waits for its first answer, for `longest`.
+    // For a thread that does not wait for another owner. While a thread of ours asks the server, that
+    // one knows whether "somebody else has it" would be true, and this one waits for its first
+    // answer, for `longest`.
     // Returns: none when it is for this thread to ask the server.
     std::optional<result> try_turn(duration longest, const std::stop_token& stop) DISTLOCK_EXCLUDES(mutex_);
 
@@ -293,7 +296,8 @@ class lock_object final : public lock_core, background_task, deadline {
     [[gnu::cold]] release_outcome keep(const acquisition& one, time_point now) noexcept
         DISTLOCK_REQUIRES(mutex_);
 
-    // A renewal that is on its way is not waited for: what comes of it, by this token, is released next or finds nothing.
+    // A renewal that is on its way is not waited for: what comes of it, by this token, is released
+    // next or finds nothing.
     ended_acquisition ended(acquisition mine, time_point now) noexcept DISTLOCK_REQUIRES(mutex_);
 
     release_outcome complete(const parting& p) noexcept DISTLOCK_EXCLUDES(mutex_);
@@ -312,8 +316,8 @@ class lock_object final : public lock_core, background_task, deadline {
         return time_point::max();
     }
 
-    // Returns: when the background looks at it. A connection hears of another master as long as something is to be done later: where
-    // no renewal is due before the longest hold is over, that is its end.
+    // Returns: when the background looks at it. A connection hears of another master as long as something is
+    // to be done later: where no renewal is due before the longest hold is over, that is its end.
     time_point next_look(const renewal& lease) const noexcept {
         const bool due = lease.due() != time_point::max();
         return due || !options_.renew || !io_->connection().can.follow ? lease.due() : lease.until();

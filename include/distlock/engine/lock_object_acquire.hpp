@@ -1,5 +1,5 @@
-// How a thread comes to the lock of a lock object: passed on by another thread, or from the server, which one thread at a
-// time asks.
+// How a thread comes to the lock of a lock object: passed on by another thread, or from the server, which one
+// thread at a time asks.
 #pragma once
 
 #include <algorithm>
@@ -175,8 +175,8 @@ inline lock_object::result lock_object::acquire_remotely(const acquire_limits& l
     using kind = grant::kind;
     try {
         if (!limits.once) back_off(limits.deadline, stop);
-        // A release of ours that was posted on another socket may come too late for a try, even if it is heard of
-        // before the try's own answer.
+        // A release of ours that was posted on another socket may come too late for a try, even if it is
+        // heard of before the try's own answer.
         const bool short_of_time = limits.once || limits.deadline < distlock::detail::saturating_add(
                                                                         time_.now(), duration(answer_time()));
         const bool on_its_way = short_of_time && releaser_.unconfirmed();
@@ -257,7 +257,8 @@ inline lock_object::result lock_object::begin_hold(const grant& got, bool guarde
 
 inline lock_object::result lock_object::not_granted(const grant& got, const manner& how) {
     const auto cause = got.what == grant::kind::failed ? got.cause : errc{};
-    // Made while this thread is the remote one: where there is no memory for it, the next one's turn comes once.
+    // Made while this thread is the remote one: where there is no memory for it, the next
+    // one's turn comes once.
     result told = cause != errc{} ? failed(cause, got.detail) : result{.without_ttl = got.without_ttl};
     told.failing_since = status_.failing_since();
     {

@@ -1,4 +1,5 @@
-// How a lock object keeps the lock, and how it ends: released, passed on to another thread, kept for hold_at_least, or lost.
+// How a lock object keeps the lock, and how it ends: released, passed on to another thread, kept for
+// hold_at_least, or lost.
 #pragma once
 
 #include <algorithm>
@@ -182,7 +183,8 @@ inline void lock_object::schedule_renewal(const renewal& lease) {
         follow_master(*held);  // its answer may be the new one's
         on_renewal(*held, outcome, sent, now);
     } else if (of != 0 && (outcome.what == kind::kept || outcome.what == kind::later)) {
-        // Its lease ran out, and another followed, while the answer was on its way: it may stand in that one's way.
+        // Its lease ran out, and another followed, while the answer was on its way: it may
+        // stand in that one's way.
         releaser_.repeat(renewing_.owner, certainty::granted, now + options_.lease.get());
     }
     return renewal_at_ = held != nullptr ? next_look(held->lease()) : time_point::max();

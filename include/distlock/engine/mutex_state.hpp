@@ -1,10 +1,10 @@
-// The threads of one process and their lock object: who has the lock, who asks the server for it, and who waits; decided without a
-// socket or a clock.
+// The threads of one process and their lock object: who has the lock, who asks the server for it, and who
+// waits; decided without a socket or a clock.
 //
 //   class mutex_state {
 //     phase current_phase() const;  acquisition* held();  waiter_queue& waiters();
 //     bool may_go_remote(now) const;                 // one thread at a time asks the server
-//     [[gnu::noinline]] std::optional<acquisition> start_remote();     // returns what was lost, and is over now
+//     [[gnu::noinline]] std::optional<acquisition> start_remote();  // returns what was lost, and is over now
 //     waiter* end_remote();                          // returns the thread that goes remote next
 //     [[gnu::noinline]] acquisition& hold(...);                        // it was granted
 //     waiter* pass_on(...);                          // to the first waiter, without the server
@@ -63,8 +63,8 @@ class mutex_state {
     }
 
     /// Preconditions: may_go_remote().
-    /// Effects: it is the calling thread that asks the server. In one step with that, the late unlock() of an acquisition that is
-    /// over does not find it any more.
+    /// Effects: it is the calling thread that asks the server. In one step with that, the late unlock() of an
+    /// acquisition that is over does not find it any more.
     /// Returns: that acquisition.
     [[gnu::noinline]] std::optional<acquisition> start_remote() noexcept {
         remote_ = true;
@@ -96,8 +96,8 @@ class mutex_state {
     }
 
     /// Preconditions: held().
-    /// Effects: the first waiter has the lock, by the same grant, unless other processes have waited for `budget`. `schedule(lease)`
-    /// sees to it that the lease is renewed; when it throws, nothing has changed.
+    /// Effects: the first waiter has the lock, by the same grant, unless other processes have waited for
+    /// `budget`. `schedule(lease)` sees to it that the lease is renewed; when it throws, nothing has changed.
     /// Returns: the waiter, which is to be woken; null: the lock was not passed on.
     waiter_queue::waiter* pass_on(time_point now, clock::duration budget, bool allows_local_fences,
                                   distlock::detail::function_ref<void(const renewal&)> schedule) noexcept {
@@ -109,8 +109,9 @@ class mutex_state {
         auto& next = *waiters_.first();
         next.fence = held_->held_by().fence;
         if (next.fence != 0) {
-            // The server makes fences of its clock, in microseconds, or so far beyond the last one: those in between are ours. A clock
-            // that was set back catches up with them, unless 4,000 owners a second take so many each.
+            // The server makes fences of its clock, in microseconds, or so far beyond the last one: those
+            // in between are ours. A clock that was set back catches up with them, unless 4,000 owners a
+            // second take so many each.
             constexpr std::uint64_t room = 250;
             const auto used = ++next.fence - held_->granted_fence();
             const auto microseconds = static_cast<std::uint64_t>(since / std::chrono::microseconds{1});
@@ -134,14 +135,16 @@ class mutex_state {
         return *std::exchange(held_, std::nullopt);
     }
 
-    /// `serial`: 0: the present acquisition; but a thread that lost its own, and has not unlocked since, asks about that one.
+    /// `serial`: 0: the present acquisition; but a thread that lost its own, and has not unlocked since,
+    /// asks about that one.
     bool has(std::thread::id me, std::uint64_t serial) const noexcept {
         if (!held_) return false;
         if (serial != 0) return held_->held_by().serial == serial;
         return held_->held_by().thread == me || !stale_unlocks_.contains(me);
     }
 
-    /// Effects: an unlock that comes too late is not expected any longer. It must not free the lock of the present owner.
+    /// Effects: an unlock that comes too late is not expected any longer. It must not free the lock
+    /// of the present owner.
     [[gnu::noinline]] unlocking unlock_by(std::thread::id me) noexcept {
         const bool mine = held_ && held_->held_by().thread == me;
         if (!mine && (stale_unlocks_.consume(me) || stale_unlocks_.contains(me))) return unlocking::too_late;

@@ -7,7 +7,8 @@
 //   };
 //
 //   operation op(dialect, limits, contended);
-//   for (action next = op.resume(event::started(now())); next.what != action::kind::done;) next = op.resume(perform(next));
+//   for (action next = op.resume(event::started(now())); next.what != action::kind::done;) next =
+//       op.resume(perform(next));
 #pragma once
 
 #include <algorithm>
@@ -33,10 +34,11 @@
 
 namespace distlock::engine {
 
-/// Runs engine::acquire in the words of a dialect. Holds no thread and no socket, reads no clock, and never waits.
+/// Runs engine::acquire in the words of a dialect. Holds no thread and no socket, reads no
+/// clock, and never waits.
 ///
-/// Everything but `started` answers the last action; a stop may come instead of it, and there is none after `done`. A command that
-/// was sent is answered before anything else.
+/// Everything but `started` answers the last action; a stop may come instead of it, and there is none after
+/// `done`. A command that was sent is answered before anything else.
 class operation {
     using outcome_kind = acquire_outcome::kind;
 
@@ -48,8 +50,8 @@ class operation {
     operation(const operation&) = delete;
     operation& operator=(const operation&) = delete;
 
-    /// Throws: error(errc::no_entropy), std::bad_alloc; the operation is over then, and nothing is left on the server but what a
-    /// lost reply can leave.
+    /// Throws: error(errc::no_entropy), std::bad_alloc; the operation is over then, and nothing is left on
+    /// the server but what a lost reply can leave.
     action resume(const event& what) {
         action next;
         const phase before = std::exchange(phase_, phase::done);
@@ -136,8 +138,8 @@ class operation {
         return seed;
     }
 
-    // A token by which a release was sent is dead. Its successor is made when it is needed: that may fail, and must not keep the
-    // release back.
+    // A token by which a release was sent is dead. Its successor is made when it is needed: that may fail,
+    // and must not keep the release back.
     const token& live_token() {
         if (result_.token.empty()) result_.token = token::generate();
         return result_.token;
@@ -196,8 +198,9 @@ class operation {
         return wait_->read(*what.replicated);
     }
 
-    // A process subscribes before it joins, and knows the token before it is sent. Without messages it joins all the same, unless
-    // the subscription comes into force at once; half of the time is left to ask in. A waiter that has a ticket only looks.
+    // A process subscribes before it joins, and knows the token before it is sent. Without messages it joins
+    // all the same, unless the subscription comes into force at once; half of the time is left to ask in. A
+    // waiter that has a ticket only looks.
     [[gnu::noinline]] void enter(enter_mode mode, clock::time_point now, action& next) {
         if (mode != enter_mode::join || hearing_ == hearing::messages)
             return send(phase::entering, dialect_.enter(live_token(), mode), next);
@@ -304,7 +307,8 @@ class operation {
         follow(machine_.on_wake(what.now), what, next);
     }
 
-    // All waiters are told at once; a slower one, in another language or behind a longer way, is to have its turn, too.
+    // All waiters are told at once; a slower one, in another language or behind a longer way, is
+    // to have its turn, too.
     void scatter(clock::time_point now, action& next) {
         constexpr std::chrono::milliseconds longest{1};
         phase_ = phase::waiting;

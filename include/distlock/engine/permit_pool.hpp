@@ -32,7 +32,8 @@
 
 namespace distlock::engine {
 
-/// Thread-safe. A set that was given back is kept for the next that wants as many: a warm cycle makes nothing.
+/// Thread-safe. A set that was given back is kept for the next that wants as many: a warm
+/// cycle makes nothing.
 template <class Lazy>
 class permit_pool final : public permit_core {
     using guard = distlock::detail::annotated_lock;
@@ -192,7 +193,8 @@ class permit_pool final : public permit_core {
         return ask_after_releases(all, mine.core.get(), how, stop, asks);
     }
 
-    // Effects: a slot that is made takes those along to `over` that told the server a limit which it has no more.
+    // Effects: a slot that is made takes those along to `over` that told the server a limit
+    // which it has no more.
     // Throws: std::bad_alloc.
     slot& idle_slot(std::int64_t n, std::int64_t limit, std::vector<std::unique_ptr<slot>>& over)
         DISTLOCK_REQUIRES(mutex_) {

@@ -11,10 +11,10 @@
 
 namespace distlock::engine {
 
-/// Effects: asks. A release that was posted on another socket may come later: where somebody else seems to have the lock, the server's
-/// word on each is waited for, and it is asked once more. A request together with others is asked once, after that word.
-/// `at(i)`: returns the lock object at that place, null behind the last one; `own`: sees to its own releases. `ask()`: returns as
-/// lock_core::acquire().
+/// Effects: asks. A release that was posted on another socket may come later: where somebody else seems to
+/// have the lock, the server's word on each is waited for, and it is asked once more. A request together with
+/// others is asked once, after that word. `at(i)`: returns the lock object at that place, null behind the
+/// last one; `own`: sees to its own releases. `ask()`: returns as lock_core::acquire().
 template <class At, class Ask>
 lock_core::result ask_after_releases(At at, const lock_core* own, const lock_core::manner& how,
                                      const std::stop_token& stop, Ask ask) {

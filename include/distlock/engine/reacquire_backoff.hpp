@@ -17,8 +17,8 @@
 
 namespace distlock::engine {
 
-/// The previous owner can always re-acquire before a poller notices the release, so it backs off briefly if it saw contention.
-/// Not thread-safe.
+/// The previous owner can always re-acquire before a poller notices the release, so it backs off briefly if
+/// it saw contention. Not thread-safe.
 class reacquire_backoff {
     using time_point = clock::time_point;
 
@@ -32,8 +32,8 @@ class reacquire_backoff {
 
     explicit reacquire_backoff(contenders how) noexcept : contenders_(how) {}
 
-    /// Effects: an attempt to take the lock ended, whose last command was sent at `sent`, or answered then if it was not granted;
-    /// the pause is over.
+    /// Effects: an attempt to take the lock ended, whose last command was sent at `sent`, or answered then if
+    /// it was not granted; the pause is over.
     /// `contended`: somebody else was found to have it.
     void on_attempt(bool contended, time_point sent) noexcept {
         sent_ = sent;
@@ -49,8 +49,9 @@ class reacquire_backoff {
     /// Effects: the acquisition that the last attempt got was released.
     void on_release(time_point at) noexcept {
         if (!needed()) return;
-        // The server saw the lock held for as long as from the request to the release. With a tenth of that, a poller finds a lock
-        // free once in eleven looks; more gave nobody more turns beside real clients of other languages.
+        // The server saw the lock held for as long as from the request to the release. With a tenth of
+        // that, a poller finds a lock free once in eleven looks; more gave nobody more turns beside real
+        // clients of other languages.
         constexpr std::chrono::milliseconds longest{50};
         constexpr std::chrono::milliseconds way_of_a_message{2};
         until_ = at + (contenders_ == contenders::are_told

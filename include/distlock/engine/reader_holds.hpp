@@ -53,8 +53,8 @@ class reader_holds {
         ++size_;
     }
 
-    /// Returns: that hold, whichever thread it is of; `serial`: 0: of the calling thread, and of those first what no guard ends;
-    /// null: none. Until the next change.
+    /// Returns: that hold, whichever thread it is of; `serial`: 0: of the calling thread, and of those first
+    /// what no guard ends; null: none. Until the next change.
     const hold* find(std::uint64_t serial) const noexcept {
         if (size_ == 0) return nullptr;
         const auto me = std::this_thread::get_id();

@@ -1,9 +1,11 @@
-// How a lock is released, decided without a socket, a clock or a thread: what to send next, given what the server said.
+// How a lock is released, decided without a socket, a clock or a thread: what to send next, given
+// what the server said.
 //
 //   class release {
 //     release(certainty, clock::time_point latest_expiry);
 //     form next() const;                                        // what to send now
-//     clock::time_point on_verdict(const release_verdict&, clock::time_point now);   // when to send again; max(): it is over
+//     clock::time_point on_verdict(const release_verdict&, clock::time_point now);
+//         // when to send again; max(): it is over
 //     bool confirmed() const;
 //     release_outcome outcome(bool in_time) const;
 //   };
@@ -26,11 +28,14 @@ enum class certainty {
 
 /// One release by one token. Rules:
 /// - it is repeated, in pauses that double from 25 ms, until the server confirms it or the key has expired;
-/// - the server's word that the key is not ours confirms it, too; of a token in doubt only the expiry ends it;
-/// - a server that lacks what the whole release needs is asked alternately for the minimal one, which frees the lock by its key
-///   alone. Any other refusal is that of a busy server: there the whole release is repeated, or a waiter would be overtaken; once
-///   also where a slot is on its way to another node, which seldom takes longer;
-/// - the minimal release leaves a ticket where it is, so only the whole one can say that nothing of ours is left.
+/// - the server's word that the key is not ours confirms it, too; of a token in doubt
+///   only the expiry ends it;
+/// - a server that lacks what the whole release needs is asked alternately for the minimal one, which frees
+///   the lock by its key alone. Any other refusal is that of a busy server: there the whole release is
+///   repeated, or a waiter would be overtaken; once also where a slot is on its way to another node, which
+///   seldom takes longer;
+/// - the minimal release leaves a ticket where it is, so only the whole one can say that
+///   nothing of ours is left.
 class release {
   public:
     enum class form { whole, minimal };
@@ -72,7 +77,8 @@ class release {
         }
     }
 
-    /// Returns: what to tell the caller of unlock(). `in_time`: validity had not ended when the release was sent first.
+    /// Returns: what to tell the caller of unlock(). `in_time`: validity had not ended when the
+    /// release was sent first.
     release_outcome outcome(bool in_time) const noexcept {
         switch (last_) {
             case release_outcome::released:

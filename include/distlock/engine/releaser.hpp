@@ -8,8 +8,9 @@
 //     void on_grant() noexcept;
 //     bool unconfirmed() noexcept;                                     // a posted release
 //     void confirm_posted(stop) noexcept;                              // asks the server for its word
-//     time_point late_until(time_point now) const noexcept;            // what was sent by then and not answered may arrive
-//     time_point latest_expiry() noexcept;                             // until when something of ours may keep others out
+//     time_point late_until(time_point now) const noexcept;
+//         // what was sent by then and not answered may arrive
+//     time_point latest_expiry() noexcept;  // until when something of ours may keep others out
 //   };
 #pragma once
 
@@ -56,8 +57,8 @@ class releaser {
           answer_time_(answer_time),
           posted_(in_background()) {}
 
-    /// Effects: posted, while the acquisition is valid, it waits for next to nothing: what cannot be sent at once the background
-    /// repeats.
+    /// Effects: posted, while the acquisition is valid, it waits for next to nothing: what cannot be sent at
+    /// once the background repeats.
     release_outcome release(const ended_acquisition& last, release_mode mode) noexcept {
         using posting = background_release::posting;
         const auto now = io_->time().now();
@@ -72,8 +73,8 @@ class releaser {
         return done;
     }
 
-    /// Effects: releases by `owner`, and asks once more where that may help; what is not confirmed then is repeated in the
-    /// background. So is what a request of `stop` cuts short.
+    /// Effects: releases by `owner`, and asks once more where that may help; what is not confirmed then is
+    /// repeated in the background. So is what a request of `stop` cuts short.
     /// Round trips: one; two when the answer is lost, or the server refuses.
     release_outcome confirm(const token& owner, time_point valid_until, time_point latest_expiry,
                             const std::stop_token& stop = {}) noexcept {
@@ -83,8 +84,8 @@ class releaser {
         return machine.outcome(in_time);
     }
 
-    /// Effects: what the server has under a token that nobody uses any more, or may still get, is released. Waits for next to
-    /// nothing, and for nothing at all once `stop` was requested.
+    /// Effects: what the server has under a token that nobody uses any more, or may still get, is released.
+    /// Waits for next to nothing, and for nothing at all once `stop` was requested.
     [[gnu::cold]] void leave(const token& owner, certainty sure, const std::stop_token& stop) noexcept {
         const auto now = io_->time().now();
         const bool stopped = stop.stop_requested();
@@ -98,8 +99,8 @@ class releaser {
             auto mine = in_background();
             if (background_release::post(mine, {owner, how, answer_time_, send_by, waited_for}, most_left) !=
                 background_release::posting::sent) {
-                // A key that was found and deleted says that nothing of ours is left. But of two requests in doubt the other one
-                // may still be on its way.
+                // A key that was found and deleted says that nothing of ours is left. But of two requests in
+                // doubt the other one may still be on its way.
                 const bool gone = !stopped && release_by(owner, send_by, stop) == release_outcome::released;
                 if (gone && sure == certainty::granted) return;
                 const bool sent = !stopped && sure == certainty::in_doubt;
@@ -111,8 +112,8 @@ class releaser {
         }
     }
 
-    /// Effects: releases by `owner` in the background until `latest_expiry`, at first after `delay`; where there is no memory or no
-    /// thread for it, the lease ends it.
+    /// Effects: releases by `owner` in the background until `latest_expiry`, at first after `delay`; where
+    /// there is no memory or no thread for it, the lease ends it.
     [[gnu::cold]] void repeat(const token& owner, certainty sure, time_point latest_expiry,
                               clock::duration delay = {}) noexcept {
         try {
@@ -125,7 +126,8 @@ class releaser {
         } catch (...) {}
     }
 
-    /// Returns: until when what was sent by `now` and not answered may still arrive, and keep the lock; as far as it is looked for.
+    /// Returns: until when what was sent by `now` and not answered may still arrive, and keep the lock; as
+    /// far as it is looked for.
     time_point late_until(time_point now) const noexcept {
         constexpr std::chrono::minutes long_enough{1};
         return now + answer_time_ + std::min<clock::duration>(dialect_->lease(), long_enough);
@@ -156,8 +158,8 @@ class releaser {
     }
 
   private:
-    // Releases in the background. Where one token excludes the next, a later one of a kind says that an earlier one does not matter,
-    // but in_doubt: there the one that may last longest matters.
+    // Releases in the background. Where one token excludes the next, a later one of a kind says that an
+    // earlier one does not matter, but in_doubt: there the one that may last longest matters.
     enum class kind { pending, left, in_doubt, posted };
     struct kept {
         kind of;

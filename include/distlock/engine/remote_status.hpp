@@ -1,4 +1,5 @@
-// Whether the server answers the one thread of a lock object that asks it, for the threads that want to know meanwhile.
+// Whether the server answers the one thread of a lock object that asks it, for the threads that
+// want to know meanwhile.
 //
 //   class remote_status {
 //     void begin() noexcept;                       // a thread begins to ask: it has heard nothing yet
@@ -6,7 +7,8 @@
 //     void end() noexcept;                         // that thread will hear nothing more
 //     bool known() const noexcept;                 // whether it has heard something
 //     errc last_error() const noexcept;               // what was heard last, by that thread or one before
-//     time_point failing_since() const noexcept;   // no answer without trouble came from then on, whoever asked
+//     time_point failing_since() const noexcept;
+//         // no answer without trouble came from then on, whoever asked
 //     bool wait(until, stop, time);               // until it is known, or was
 //     void pause(until, stop, time);              // by that thread, unless another one waits
 //   };

@@ -1,5 +1,5 @@
-// How long an acquisition may be believed, when to renew it, and why it is lost: decided without a socket, a clock or a
-// thread.
+// How long an acquisition may be believed, when to renew it, and why it is lost: decided without a socket,
+// a clock or a thread.
 //
 //   class renewal {
 //     renewal(lease_terms, milliseconds ttl, time_point sent, time_point granted, std::uint64_t jitter_seed);
@@ -39,10 +39,10 @@ struct lease_terms {
 /// - once passed it is never revived: a renewal that succeeds late is none;
 /// - a renewal whose answer is missing changes nothing, and is tried again until validity ends;
 /// - "not yours" ends validity at once;
-/// - what one server granted or renewed another may not have: when it takes its place, a renewal is due at once, and again until
-///   one that was sent since was answered;
-/// - renewals are due a third of the TTL after the grant, or after the last one that succeeded, was sent, or up to a tenth of
-///   that earlier, so that many processes do not come at once.
+/// - what one server granted or renewed another may not have: when it takes its place, a renewal is due at
+///   once, and again until one that was sent since was answered;
+/// - renewals are due a third of the TTL after the grant, or after the last one that succeeded, was sent, or
+///   up to a tenth of that earlier, so that many processes do not come at once.
 class renewal {
     using time_point = clock::time_point;
     using duration = clock::duration;
@@ -55,8 +55,8 @@ class renewal {
         too_late  ///< renewed on the server although validity is over: to be released
     };
 
-    /// `ttl`: that the lock was granted for, at most the lease; `sent`: from when it counts, before the first byte of the granting
-    /// command; `granted`: when its answer had come.
+    /// `ttl`: that the lock was granted for, at most the lease; `sent`: from when it counts, before the first
+    /// byte of the granting command; `granted`: when its answer had come.
     renewal(const lease_terms& terms, std::chrono::milliseconds ttl, time_point sent, time_point granted,
             std::uint64_t jitter_seed) noexcept
         : lease_(terms.lease),
@@ -103,16 +103,18 @@ class renewal {
     /// Returns: when the next renewal is to be sent; time_point::max() when none is.
     time_point due() const noexcept { return due_; }
 
-    /// Returns: whether a renewal may be sent now; a little before due(), too, so that several can go together.
+    /// Returns: whether a renewal may be sent now; a little before due(), too, so that
+    /// several can go together.
     bool ready(time_point now) const noexcept {
         return due_ != time_point::max() && now < until_ && now >= due_ - duration(ttl_) / 48;
     }
 
-    /// Returns: when the server's key is gone at the latest, as far as it executed what was sent within the time
-    /// its answer was waited for.
+    /// Returns: when the server's key is gone at the latest, as far as it executed what was sent within the
+    /// time its answer was waited for.
     time_point latest_expiry() const noexcept { return latest_expiry_; }
 
-    /// `sent`: before the first byte of the renewal; `now`: when its answer had come, or was not waited for any longer.
+    /// `sent`: before the first byte of the renewal; `now`: when its answer had come, or was not
+    /// waited for any longer.
     [[gnu::cold]] news on_outcome(const renew_outcome& outcome, time_point sent, time_point now) noexcept {
         using kind = renew_outcome::kind;
         const bool late = now >= until_;

@@ -1,6 +1,7 @@
 // The engine as shared mutexes and their guards see it: that of a mutex for writers, and more for readers.
 //
-//   class shared_core : public lock_core { acquire_shared, unlock_shared, and what there is to know about a reader };
+//   class shared_core : public lock_core { acquire_shared, unlock_shared,
+//       and what there is to know about a reader };
 //   std::unique_ptr<shared_core> shared_core_of<Clock>(Conn&, name, options, observer);
 #pragma once
 
@@ -33,7 +34,8 @@ class shared_core : public lock_core {
     /// As undo(): the reader has not read.
     virtual void undo_shared(std::uint64_t serial = 0) noexcept = 0;
 
-    /// As shared_mutex::downgrade() and try_upgrade(): one without a serial or a cause is a lock that was not held, or not got.
+    /// As shared_mutex::downgrade() and try_upgrade(): one without a serial or a cause is a lock that was
+    /// not held, or not got.
     virtual result downgrade(const std::stop_token& stop) = 0;
     virtual result try_upgrade(const std::stop_token& stop) = 0;
 

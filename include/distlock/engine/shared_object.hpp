@@ -1,5 +1,5 @@
-// One shared lock object, shared by threads: its writers queue as those of a mutex do, its readers come in batches. How a thread comes
-// to read is in shared_object_enter.hpp.
+// One shared lock object, shared by threads: its writers queue as those of a mutex do, its readers come in
+// batches. How a thread comes to read is in shared_object_enter.hpp.
 #pragma once
 
 #include <algorithm>
@@ -33,9 +33,10 @@
 
 namespace distlock::engine {
 
-/// Thread-safe. Readers that come while one of them asks the server, or shortly after it was let in, have the lock by the same
-/// grant: a batch, one reader to the server. A writer of this object that waits ends the batch: who reads after it comes
-/// stands behind it on the server. So does the end of lock_options::local_budget, for writers elsewhere.
+/// Thread-safe. Readers that come while one of them asks the server, or shortly after it was let in, have the
+/// lock by the same grant: a batch, one reader to the server. A writer of this object that waits ends the
+/// batch: who reads after it comes stands behind it on the server. So does the end of
+/// lock_options::local_budget, for writers elsewhere.
 template <class Lazy>
 class shared_object final : public shared_core {
     using time_point = clock::time_point;
@@ -304,7 +305,8 @@ class shared_object final : public shared_core {
         return now < open.joins_until && now < open.until();
     }
 
-    // The next batch is asked for before, while readers go on joining this one: or all of them would have to sleep meanwhile.
+    // The next batch is asked for before, while readers go on joining this one: or all of them would
+    // have to sleep meanwhile.
     bool ends_soon(const batch& open) const noexcept {
         return open.joins_until - time_.now() < duration(options_.local_budget.get()) / 4;
     }

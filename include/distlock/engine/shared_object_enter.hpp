@@ -1,4 +1,5 @@
-// How a thread comes to read: it joins a batch that has just entered, waits in one that is asked for, or asks for the next.
+// How a thread comes to read: it joins a batch that has just entered, waits in one that is asked for,
+// or asks for the next.
 #pragma once
 
 #include <algorithm>

@@ -17,8 +17,8 @@
 
 namespace distlock::engine {
 
-/// The unlock() of a thread whose lease ran out must not free the lock of the present owner, and until then that thread must
-/// not take the present acquisition for its own. Not thread-safe.
+/// The unlock() of a thread whose lease ran out must not free the lock of the present owner, and until then
+/// that thread must not take the present acquisition for its own. Not thread-safe.
 class stale_unlocks {
   public:
     /// Effects: the next add() allocates nothing.
@@ -28,8 +28,8 @@ class stale_unlocks {
     }
 
     /// Preconditions: make_room() was called since the last add().
-    /// Effects: expects one more unlock by the thread that took an acquisition. `serial`: of the acquisition, where a guard
-    /// names it when it ends; 0: a bare unlock() is to come.
+    /// Effects: expects one more unlock by the thread that took an acquisition. `serial`: of the acquisition,
+    /// where a guard names it when it ends; 0: a bare unlock() is to come.
     void add(std::thread::id owner, std::uint64_t serial) noexcept {
         constexpr std::size_t most = 1024;  // threads that never unlock must not fill the memory
         if (expected_.size() == most) {
@@ -39,8 +39,8 @@ class stale_unlocks {
         expected_.push_back({owner, serial});
     }
 
-    /// Effects: a bare unlock() came: takes away the thread's own entry, or else anybody's, for a lock may be handed to
-    /// another thread.
+    /// Effects: a bare unlock() came: takes away the thread's own entry, or else anybody's, for a lock may be
+    /// handed to another thread.
     /// Returns: whether there was one.
     bool consume(std::thread::id caller) noexcept {
         if (forget(caller)) return true;

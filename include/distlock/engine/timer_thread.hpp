@@ -69,22 +69,23 @@ class timer_runner {
     virtual std::size_t most() const noexcept = 0;
     /// Returns: the longest of one wait; the system's timers stand still while the machine is suspended.
     virtual std::chrono::milliseconds longest_wait() const noexcept = 0;
-    /// Effects: what is to be done every longest_wait() or so while nothing is due yet, but something will be. Called by the thread,
-    /// without a lock.
+    /// Effects: what is to be done every longest_wait() or so while nothing is due yet, but something will
+    /// be. Called by the thread, without a lock.
     virtual void idle() noexcept {}
     /// Effects: gets the memory that run() needs. Called before the first thread starts.
     /// Throws: std::bad_alloc.
     virtual void reserve() = 0;
-    /// Effects: does what is `due`, in the order of the times; sets when each is `next` to run: time_point::max(): not until it is
-    /// scheduled again. Called by one thread at a time, without a lock. `last`: none of them runs again, whatever is `next`.
+    /// Effects: does what is `due`, in the order of the times; sets when each is `next` to run:
+    /// time_point::max(): not until it is scheduled again. Called by one thread at a time, without a lock.
+    /// `last`: none of them runs again, whatever is `next`.
     /// Returns: what the thread is to do afterwards though it may block; null: nothing.
     virtual std::shared_ptr<blocking_work> run(std::span<timer_item* const> due, clock::time_point now,
                                                std::span<clock::time_point> next, bool last) noexcept = 0;
 };
 
-/// Thread-safe. The thread starts with the first item and is joined by the destructor. Scheduling an item that is listed
-/// allocates nothing, and an item stays listed until it is cancelled. In a child after fork() nothing may be called, and
-/// the destructor does nothing.
+/// Thread-safe. The thread starts with the first item and is joined by the destructor. Scheduling an item
+/// that is listed allocates nothing, and an item stays listed until it is cancelled. In a child after fork()
+/// nothing may be called, and the destructor does nothing.
 class timer_thread {
     using time_point = clock::time_point;
 
@@ -98,21 +99,22 @@ class timer_thread {
     timer_thread& operator=(const timer_thread&) = delete;
 
     /// Preconditions: no item is listed, but adopted ones.
-    /// Effects: of those as many as go at once run a last time, due or not; all are given up. Waits for the thread, except when
-    /// that is the calling one.
+    /// Effects: of those as many as go at once run a last time, due or not; all are given up. Waits for the
+    /// thread, except when that is the calling one.
     [[gnu::cold]] ~timer_thread() {
         if (state_.here()) state::end(state_.get());
     }
 
     /// Effects: `i` runs at `at`, or at once where that has passed, and no longer when it was to before.
-    /// Throws: std::system_error, std::bad_alloc, and then nothing has changed; not for an item that is listed.
+    /// Throws: std::system_error, std::bad_alloc, and then nothing has changed; not for an
+    /// item that is listed.
     void schedule(item& i, time_point at) { state_.get()->schedule(i, at); }
 
     /// Effects: as schedule(); but when it was to run earlier, it still does. Throws: as schedule().
     void schedule_by(item& i, time_point at) { state_.get()->schedule_by(i, at); }
 
-    /// Effects: every item that is listed runs at `at`, also one that was to run no more; no later when it was to before. One that
-    /// is running runs again.
+    /// Effects: every item that is listed runs at `at`, also one that was to run no more; no later when it
+    /// was to before. One that is running runs again.
     [[gnu::cold]] void advance_all(time_point at) noexcept { state_.get()->advance_all(at); }
 
     /// Preconditions: not called by the run of `i`.
@@ -275,7 +277,8 @@ class timer_thread {
             b.next.assign(b.due.size(), time_point::max());
         }
 
-        // `last`: the items do not run again. Those that were running when the end came have their last run still to come.
+        // `last`: the items do not run again. Those that were running when the end came have their
+        // last run still to come.
         [[gnu::cold]] void put_back(batch& b, bool last) DISTLOCK_REQUIRES(lock) {
             for (std::size_t k = 0; k < b.due.size(); ++k) {
                 item& i = *b.due[k];
@@ -308,8 +311,8 @@ class timer_thread {
             return true;
         }
 
-        // `busy`: something ran since the last wait. Then more is likely to come soon, and finds a thread that looks by itself: to wake
-        // it costs more than the look.
+        // `busy`: something ran since the last wait. Then more is likely to come soon, and finds a thread
+        // that looks by itself: to wake it costs more than the look.
         // Returns: whether it was long, and something is due later.
         [[gnu::cold]] bool wait(time_point at, bool busy, std::unique_lock<std::mutex>& guard)
             DISTLOCK_REQUIRES(lock) {

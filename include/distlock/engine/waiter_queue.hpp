@@ -31,7 +31,8 @@ enum class wake : std::uint32_t {
     granted,    ///< a thread of the process passed the lock on to it
 };
 
-/// Intrusive: allocates nothing. Not thread-safe: used under the mutex of the lock object, but for what says otherwise.
+/// Intrusive: allocates nothing. Not thread-safe: used under the mutex of the lock object, but for
+/// what says otherwise.
 class waiter_queue {
   public:
     class waiter {
@@ -60,7 +61,8 @@ class waiter_queue {
         void wake_up() noexcept { parker_.call(static_cast<std::uint32_t>(reason_)); }
 
         /// Effects: from now on a recheck is not missed.
-        /// Returns: how long to sleep for `until`; none: no limit, since a timer costs more than the sleep itself.
+        /// Returns: how long to sleep for `until`; none: no limit, since a timer costs more
+        /// than the sleep itself.
         std::optional<std::chrono::nanoseconds> prepare_sleep(clock::time_point until,
                                                               time_source time) noexcept {
             if (dequeued()) return std::nullopt;

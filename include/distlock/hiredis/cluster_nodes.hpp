@@ -2,7 +2,8 @@
 //
 //   class cluster_nodes {
 //     cluster_nodes(const std::vector<uri>& seeds, std::shared_ptr<const secure_layer>);
-//     std::shared_ptr<cluster_node> of(std::optional<std::uint16_t> slot);  // its owner; another, where that is not known
+//     std::shared_ptr<cluster_node> of(std::optional<std::uint16_t> slot);
+//         // its owner; another, where that is not known
 //     std::shared_ptr<cluster_node> at(const node_address&);
 //     void assign(slot, const node_address&);          // the slot moved there
 //     void invalidate();                               // the map is wrong
@@ -53,8 +54,8 @@
 
 namespace distlock::detail {
 
-/// Thread-safe. Its mutex is never held while anybody waits for a server. A node that left the map is closed when the last call
-/// that uses it is over; at once, where it is silent.
+/// Thread-safe. Its mutex is never held while anybody waits for a server. A node that left the map is closed
+/// when the last call that uses it is over; at once, where it is silent.
 template <class Lazy>
 class cluster_nodes {
   public:
@@ -74,8 +75,8 @@ class cluster_nodes {
     cluster_nodes(const cluster_nodes&) = delete;
     cluster_nodes& operator=(const cluster_nodes&) = delete;
 
-    /// Returns: the owner of the slot, as far as is known; else a node that says who it is, as where the owner is silent and the map
-    /// is refused.
+    /// Returns: the owner of the slot, as far as is known; else a node that says who it is, as where the
+    /// owner is silent and the map is refused.
     node of(std::optional<std::uint16_t> slot) {
         const annotated_lock guard(lock_);
         if (const auto place = slot ? map_.owner(*slot) : std::nullopt) {
@@ -116,8 +117,8 @@ class cluster_nodes {
         which.silent = true;
     }
 
-    /// Effects: a node that has ended a socket is suspect; while it is silent, the map is to be asked for again and again, since others
-    /// have not replaced it yet.
+    /// Effects: a node that has ended a socket is suspect; while it is silent, the map is to be asked for
+    /// again and again, since others have not replaced it yet.
     void look_for_signs() {
         bool silent = false;
         for (const node& one : used()) {
@@ -135,12 +136,14 @@ class cluster_nodes {
         }
     }
 
-    /// Effects: `who` is told which slots have another master once theirs has left the map: a replica took its place.
+    /// Effects: `who` is told which slots have another master once theirs has left the map: a
+    /// replica took its place.
     void on_master_change(std::weak_ptr<master_listener> who) { listeners_.add(std::move(who)); }
 
-    /// Effects: asks for a new map if one is due, no longer than `until`, nor once `stop` was requested. Where another caller asks,
-    /// waits as long for that one, and asks itself where that one had no time for it; with go_on, only if there is no map yet. A map
-    /// that cannot be had changes nothing: a node redirects what it has not got.
+    /// Effects: asks for a new map if one is due, no longer than `until`, nor once `stop` was requested.
+    /// Where another caller asks, waits as long for that one, and asks itself where that one had no time for
+    /// it; with go_on, only if there is no map yet. A map that cannot be had changes nothing: a node
+    /// redirects what it has not got.
     void refresh(when_running what, clock::time_point until, const std::stop_token* stop) {
         const auto wake = [this]() noexcept {
             const annotated_lock guard(lock_);
@@ -239,8 +242,9 @@ class cluster_nodes {
         listeners_.tell([&](master_listener& who) { who.master_changed_of(changed_hands); });
     }
 
-    // Called by the one who asks. Returns: the slots whose masters are none any more, by the last map that was asked for: what
-    // redirections said since is no matter. A slot that moves to another master takes its locks with it.
+    // Called by the one who asks. Returns: the slots whose masters are none any more, by the last map
+    // that was asked for: what redirections said since is no matter. A slot that moves to another master
+    // takes its locks with it.
     std::vector<std::uint16_t> changes_to(const slot_map& fresh) {
         std::vector<char> gone;
         for (const node_address& one : learned_.nodes())
@@ -280,7 +284,8 @@ class cluster_nodes {
         return std::nullopt;
     }
 
-    // First the node that answered last, at the end those that may be dead; those of the URI behind those of the map.
+    // First the node that answered last, at the end those that may be dead; those of the URI
+    // behind those of the map.
     std::vector<node_address> candidates() {
         const annotated_lock guard(lock_);
         std::vector<node_address> all;

@@ -73,9 +73,10 @@ class cluster_pool final : public connection_pool {
         return {std::move(answer), std::move(replicated)};
     }
 
-    /// Commands for other nodes than the first one's are sent by threads that end with the call: to connect takes as long as it
-    /// takes, and a node that is dead must not keep the others from being sent theirs. The call waits for the slowest, once: what
-    /// goes to a node that did not answer the last one is not sent until the node has answered a PING.
+    /// Commands for other nodes than the first one's are sent by threads that end with the call: to connect
+    /// takes as long as it takes, and a node that is dead must not keep the others from being sent theirs.
+    /// The call waits for the slowest, once: what goes to a node that did not answer the last one is not sent
+    /// until the node has answered a PING.
     void pipeline(std::span<const command> commands, std::span<reply> replies) override {
         if (commands.empty()) return;
         if (current_process() != process_) {
@@ -296,7 +297,8 @@ class cluster_pool final : public connection_pool {
         one.to->passed_over_until = clock::now() + passed_over;
     }
 
-    // Effects: a thread of its own asks the node whether it answers. Where there is none to be had, the next pipeline waits for it.
+    // Effects: a thread of its own asks the node whether it answers. Where there is none to be had, the next
+    // pipeline waits for it.
     void probe(const node& silent) {
         if (silent->probed.exchange(true)) return;
         try {
@@ -341,7 +343,8 @@ class cluster_pool final : public connection_pool {
         }
     }
 
-    // Effects: those go to the node that the newest map names. A command that is too late, or would go to the same node, is over.
+    // Effects: those go to the node that the newest map names. A command that is too late, or would go to
+    // the same node, is over.
     void reroute(std::vector<journey>& all, std::span<const command> commands, std::span<reply> replies,
                  clock::time_point last) {
         const bool some = std::any_of(
@@ -363,7 +366,8 @@ class cluster_pool final : public connection_pool {
         one.at = journey::stage::over;
     }
 
-    // Returns: the answer for the caller; where the command found no way, and the nodes refuse the map, it says so.
+    // Returns: the answer for the caller; where the command found no way, and the nodes refuse
+    // the map, it says so.
     reply explained(reply from_node, const node_address& at) {
         reply answer = concluded(std::move(from_node), at);
         if (!answer.is(reply_kind::not_sent) || answer.cause() == errc::cancelled) return answer;

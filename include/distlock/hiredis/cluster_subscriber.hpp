@@ -38,11 +38,12 @@
 
 namespace distlock::detail {
 
-/// A socket for each node on whose slots somebody listens. A channel belongs to the slot of its name, and is asked for by
-/// SSUBSCRIBE on the node that has the slot; again where the server ends it (sunsubscribe), redirects it (MOVED), or the map says
-/// that the slot has moved. A refused request is not sent again on the same socket. A socket that was silent for three seconds is
-/// asked whether it lives, and replaced when it does not answer within the command time-out. Sockets that fail are replaced after
-/// a pause, of 10 ms at first and of half a second at last.
+/// A socket for each node on whose slots somebody listens. A channel belongs to the slot of its name, and is
+/// asked for by SSUBSCRIBE on the node that has the slot; again where the server ends it (sunsubscribe),
+/// redirects it (MOVED), or the map says that the slot has moved. A refused request is not sent again on the
+/// same socket. A socket that was silent for three seconds is asked whether it lives, and replaced when it
+/// does not answer within the command time-out. Sockets that fail are replaced after a pause, of 10 ms at
+/// first and of half a second at last.
 template <class Lazy>
 class cluster_subscriber final : public message_reader {
   public:
@@ -131,8 +132,8 @@ class cluster_subscriber final : public message_reader {
     static constexpr std::chrono::seconds silence{3};  // before the server is asked whether it lives
     static constexpr std::chrono::seconds slice{1};    // the system's timers do not run while it is suspended
 
-    // Effects: opens the sockets that are needed, closes others, says what is to be said. `by` becomes the time when it is to be
-    // called again, if that is sooner.
+    // Effects: opens the sockets that are needed, closes others, says what is to be said. `by` becomes the
+    // time when it is to be called again, if that is sooner.
     void arrange(clock::time_point now, clock::time_point& by) {
         for (const auto& one : streams_) take_over(*one, now);
         if (to_renew_.exchange(false)) {
@@ -221,8 +222,8 @@ class cluster_subscriber final : public message_reader {
         mine.previous = std::move(old);
     }
 
-    // Effects: the present socket is over. One that it was to replace is the present one again, until there is another: a full
-    // server turned the new one away.
+    // Effects: the present socket is over. One that it was to replace is the present one again, until there
+    // is another: a full server turned the new one away.
     void lose(node_stream& mine, clock::time_point now) noexcept {
         mine.to_renew = mine.previous != nullptr;
         replace_by(mine, std::move(mine.previous), now);
@@ -312,8 +313,9 @@ class cluster_subscriber final : public message_reader {
         return heard;
     }
 
-    // ["smessage", channel, text]; ["ssubscribe", channel, count], and the same of the end, which the server may say by itself; or
-    // an error. All but messages, and an end that was not asked for, answer the first request that was not answered yet.
+    // ["smessage", channel, text]; ["ssubscribe", channel, count], and the same of the end, which the server
+    // may say by itself; or an error. All but messages, and an end that was not asked for, answer the first
+    // request that was not answered yet.
     void tell(node_stream& from, const reply& said) {
         const auto& parts = said.elements();
         const auto what = parts.size() == 3 ? std::string_view(parts[0].text()) : std::string_view();

@@ -2,7 +2,8 @@
 //
 //   class hiredis_connection {
 //     explicit hiredis_connection(where);                    // "redis://user:password@host:6379/0" or a uri
-//     hiredis_connection(where, shared_ptr<const secure_layer>);   // rediss://, see <distlock/hiredis_tls.hpp>
+//     hiredis_connection(where, shared_ptr<const secure_layer>);
+//         // rediss://, see <distlock/hiredis_tls.hpp>
 //     reply execute(const command&);
 //     acknowledged_reply execute_acknowledged(const command& write, const command& wait);
 //     void pipeline(std::span<const command>, std::span<reply>);
@@ -41,21 +42,23 @@ class node_pool;
 /// call outlasts its deadline: the command's own, and at most the URI's connect time-out and command
 /// time-out.
 ///
-/// A socket on which anything went wrong is aborted, never used again; what had been sent on it and not delivered is dropped,
-/// except where a posted command without a receipt is among it. When the server says that it is a replica or becomes one
-/// (READONLY, MASTERDOWN, UNBLOCKED), no socket that is open then is used again: the next command resolves the name and
-/// connects anew, and so do the subscriptions. When a command is not answered in time, the idle sockets on which the server
-/// has answered nothing since it was sent are closed, too.
+/// A socket on which anything went wrong is aborted, never used again; what had been sent on it and not
+/// delivered is dropped, except where a posted command without a receipt is among it. When the server says
+/// that it is a replica or becomes one (READONLY, MASTERDOWN, UNBLOCKED), no socket that is open then is
+/// used again: the next command resolves the name and connects anew, and so do the subscriptions. When a
+/// command is not answered in time, the idle sockets on which the server has answered nothing since it was
+/// sent are closed, too.
 /// Of idle sockets that nobody needed for a second two are kept.
 ///
-/// From the first pipeline on one socket is reserved for pipelines, in which locks are renewed: commands can use up what the
-/// server or the system allows (maxclients, RLIMIT_NOFILE), but not that one. They use it when there is no other to be had,
-/// posted ones when no other is idle. No stop request and no time-out of a command ends it: the answer is dropped when it
-/// comes. A pipeline opens a new socket rather than take the last idle one, so that unlock() still finds one; also when
-/// another socket has fallen silent, since the reserved one may have, too.
+/// From the first pipeline on one socket is reserved for pipelines, in which locks are renewed: commands can
+/// use up what the server or the system allows (maxclients, RLIMIT_NOFILE), but not that one. They use it
+/// when there is no other to be had, posted ones when no other is idle. No stop request and no time-out of a
+/// command ends it: the answer is dropped when it comes. A pipeline opens a new socket rather than take the
+/// last idle one, so that unlock() still finds one; also when another socket has fallen silent, since the
+/// reserved one may have, too.
 ///
-/// One more socket, from the first wait for a message on, is for all subscriptions. The connection has no thread for it: the
-/// threads that wait read it (see message_reader).
+/// One more socket, from the first wait for a message on, is for all subscriptions. The connection has no
+/// thread for it: the threads that wait read it (see message_reader).
 ///
 /// After fork() the child can only destroy it.
 class hiredis_connection {
@@ -72,40 +75,44 @@ class hiredis_connection {
     hiredis_connection& operator=(const hiredis_connection&) = delete;
     ~hiredis_connection();
 
-    /// Effects: executes one command and waits for its reply, until its stop request, which ends connecting, too. The socket is
-    /// given up then, unless it is the one for pipelines.
+    /// Effects: executes one command and waits for its reply, until its stop request, which ends connecting,
+    /// too. The socket is given up then, unless it is the one for pipelines.
     /// Returns: the reply; not_sent or no_answer, with a reason that names the server and holds no secret,
     /// when there is none.
     /// Round trips: one; on a new socket two more at most, for AUTH (or PING, over TLS) and SELECT.
     reply execute(const command& cmd);
 
-    /// Effects: executes a write and, right behind it on the same socket, the command that waits for its replicas; otherwise as
-    /// execute().
+    /// Effects: executes a write and, right behind it on the same socket, the command that waits for its
+    /// replicas; otherwise as execute().
     /// Round trips: as execute(); the server answers when the replicas have it, or its time is up.
     acknowledged_reply execute_acknowledged(const command& write, const command& wait);
 
-    /// Effects: executes all of `commands` in one pipeline on one socket, and waits for the replies until the
-    /// last of the commands' deadlines, and no longer than the command time-out. They are read when all is sent:
-    /// the server holds what the system's buffers do not. A failure ends the pipeline, but what was
-    /// answered before stays answered; the others are not_sent, if no byte of the command was, or no_answer. So
-    /// is a reply that may belong to another command, since there were more replies than commands. After the first one
-    /// pipelines have a socket of their own: what was posted before need not arrive before them.
+    /// Effects: executes all of `commands` in one pipeline on one socket, and waits for the replies until
+    /// the last of the commands' deadlines, and no longer than the command time-out. They are read when
+    /// all is sent: the server holds what the system's buffers do not. A failure ends the pipeline, but
+    /// what was answered before stays answered; the others are not_sent, if no byte of the command was,
+    /// or no_answer. So is a reply that may belong to another command, since there were more replies than
+    /// commands. After the first one pipelines have a socket of their own: what was posted before need
+    /// not arrive before them.
     /// Preconditions: as many replies as commands.
     /// Throws: std::bad_alloc; no reply counts then.
     /// Round trips: one; on a new socket more, as execute().
     void pipeline(std::span<const command> commands, std::span<reply> replies);
 
-    /// Effects: sends one command and does not wait for its reply, which is noted in `wanted` when it is read, if there is
-    /// one.
+    /// Effects: sends one command and does not wait for its reply, which is noted in `wanted` when it is
+    /// read, if there is one.
     /// Returns: whether it was handed to the system.
     bool post(const command& cmd, std::shared_ptr<receipt> wanted = nullptr);
 
-    /// Effects: reads the replies to posted commands that have come, closes surplus sockets, and waits for nothing.
+    /// Effects: reads the replies to posted commands that have come, closes surplus sockets,
+    /// and waits for nothing.
     void collect();
 
-    /// Effects: from now on hears what is published on `channel`, and to its shard, as long as somebody has what is returned.
-    /// Waits for nothing: the first thread that waits on a listener connects. This must outlive every such wait.
-    /// Throws: error(errc::wrong_process), std::system_error when there is no descriptor to be had, std::bad_alloc.
+    /// Effects: from now on hears what is published on `channel`, and to its shard, as long as somebody has
+    /// what is returned. Waits for nothing: the first thread that waits on a listener connects. This must
+    /// outlive every such wait.
+    /// Throws: error(errc::wrong_process), std::system_error when there is no descriptor to be
+    /// had, std::bad_alloc.
     std::shared_ptr<subscription> subscribe(std::string_view channel);
 
     /// Returns: a place for what uses this connection until it ends.

@@ -1,5 +1,5 @@
-// The interface behind a connection that follows its servers. Its sockets and threads are templates: they are compiled where such a
-// connection is made, and not where its header is included.
+// The interface behind a connection that follows its servers. Its sockets and threads are templates: they are
+// compiled where such a connection is made, and not where its header is included.
 #pragma once
 
 #include <chrono>

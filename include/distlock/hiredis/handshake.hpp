@@ -26,11 +26,12 @@ class handshake {
         reply failure;                 ///< of null: not_sent, with the reason
     };
 
-    /// What the server must be. One that does not say is taken for what it should be: its answers to commands will tell.
+    /// What the server must be. One that does not say is taken for what it should be: its answers
+    /// to commands will tell.
     enum class role { any, master };
 
-    /// Effects: connects, starts TLS where `secure` is given, authenticates, selects the database, asks for the role; all before
-    /// `deadline` and until `stop_fd` can be read (none: -1).
+    /// Effects: connects, starts TLS where `secure` is given, authenticates, selects the database, asks for
+    /// the role; all before `deadline` and until `stop_fd` can be read (none: -1).
     [[gnu::cold]] static opened open(const uri& server, resolver& names, const secure_layer* secure,
                                      clock::time_point deadline, int stop_fd, role needed = role::any) {
         std::string failure;

@@ -27,8 +27,8 @@
 
 namespace distlock::detail {
 
-/// Some are idle; one is the reserve, for pipelines: renewals find a socket on which the server answered lately, where no other can
-/// be had. Thread-safe.
+/// Some are idle; one is the reserve, for pipelines: renewals find a socket on which the server answered
+/// lately, where no other can be had. Thread-safe.
 class kept_sockets {
   public:
     enum class purpose {
@@ -60,8 +60,9 @@ class kept_sockets {
 
     explicit kept_sockets(std::size_t most_idle) : most_idle_(most_idle) { idle_.reserve(most_idle); }
 
-    /// `spare`: for a pipeline a new socket is better than the last idle one, and than one on which the server may be silent; then,
-    /// whether there is such a one. `until`: so long a pipeline may wait for the reserve.
+    /// `spare`: for a pipeline a new socket is better than the last idle one, and than one on which
+    /// the server may be silent; then, whether there is such a one. `until`: so long a pipeline may
+    /// wait for the reserve.
     /// Returns: a socket that is kept; without one (on), when a new one is to be opened.
     pooled lend(purpose why, clock::time_point until, bool& spare) {
         annotated_lock guard(mutex_);
@@ -106,9 +107,10 @@ class kept_sockets {
     }
 
     /// Preconditions: `mine.on`.
-    /// Effects: keeps it, or closes it: where it broke, where the server may have become a replica since, or too many are idle.
-    /// Returns: whether the server turned out to be a replica. All sockets that were opened by now may lead to one then; none of
-    /// them is kept.
+    /// Effects: keeps it, or closes it: where it broke, where the server may have become a replica since,
+    /// or too many are idle.
+    /// Returns: whether the server turned out to be a replica. All sockets that were opened by now may lead
+    /// to one then; none of them is kept.
     [[nodiscard, gnu::noinline]] bool take_back(pooled mine) {
         const annotated_lock guard(mutex_);
         stream& c = *mine.on;
@@ -135,7 +137,8 @@ class kept_sockets {
         return demoted;
     }
 
-    /// Effects: reads what was answered to posted commands; closes surplus sockets, but for those that an answer is to come on.
+    /// Effects: reads what was answered to posted commands; closes surplus sockets, but for those that an
+    /// answer is to come on.
     /// Returns: as take_back().
     [[nodiscard, gnu::cold]] bool read_posted() {
         const annotated_lock guard(mutex_);
@@ -189,7 +192,8 @@ class kept_sockets {
         if (reserve_ == reserve::here) forget_reserve();
     }
 
-    // Returns: whether there is a socket that nobody needed for a while, beside two: the one that was not used for longest.
+    // Returns: whether there is a socket that nobody needed for a while, beside two: the one that was
+    // not used for longest.
     bool surplus(clock::time_point now) const noexcept DISTLOCK_REQUIRES(mutex_) {
         return idle_.size() > 2 && now - idle_.front().idle_since >= std::chrono::seconds{1};
     }
@@ -217,8 +221,8 @@ class kept_sockets {
         }
     }
 
-    // Effects: on the others the server may be as silent as on one that was taken then. The reserve is kept all the same: there
-    // may be no other socket to be had.
+    // Effects: on the others the server may be as silent as on one that was taken then. The reserve is kept
+    // all the same: there may be no other socket to be had.
     [[gnu::cold]] void forget_silent_since(std::uint64_t taken) noexcept DISTLOCK_REQUIRES(mutex_) {
         std::erase_if(idle_, [&](const pooled& one) { return one.heard < taken; });
         silent_since_ = std::max(silent_since_, taken);

@@ -34,8 +34,8 @@
 
 namespace distlock::detail {
 
-/// What sentinel_connection does, but for what lives as long as it. Thread-safe. Its mutex is never held while anybody waits for a
-/// server.
+/// What sentinel_connection does, but for what lives as long as it. Thread-safe. Its mutex is never held
+/// while anybody waits for a server.
 template <class Lazy>
 class master_pool final : public connection_pool, upkeep, channel_source {
   public:

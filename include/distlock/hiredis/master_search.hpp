@@ -1,14 +1,16 @@
-// The master as far as is known, and the question to the Sentinels that finds the next one: by one caller for all.
+// The master as far as is known, and the question to the Sentinels that finds the next one:
+// by one caller for all.
 //
 //   class master_search {
 //     master_search(const sentinel_uri&, std::shared_ptr<const secure_layer>);
 //     std::shared_ptr<master_node> present();
-//     std::shared_ptr<master_node> find(until, stop);          // asks, or waits for another caller who asks, if that is due
+//     std::shared_ptr<master_node> find(until, stop);
+//         // asks, or waits for another caller who asks, if that is due
 //     std::shared_ptr<master_node> find_alone(until, stop_fd); // does not wait for another one
 //     void follow(until);                                      // asks if that is due
 //     void suspect(const std::shared_ptr<master_node>&);       // it may be none any more
 //     void look_for_signs();                                   // that it is none any more
-//     bool unheeded();                                         // whether there is one, and nobody has asked since
+//     bool unheeded();  // whether there is one, and nobody has asked since
 //     reply failure();                                         // why none is known
 //     void on_master_change(std::weak_ptr<master_listener>);
 //     void on_replacement(subscriber*);                        // restarted when another server is the master
@@ -83,8 +85,9 @@ class master_search {
         return current_;
     }
 
-    /// Effects: asks the Sentinels if that is due, no longer than `until`, nor once `stop` was requested. Where another caller asks,
-    /// waits as long for that one, and asks itself where that one had no time for it.
+    /// Effects: asks the Sentinels if that is due, no longer than `until`, nor once `stop` was
+    /// requested. Where another caller asks, waits as long for that one, and asks itself where that
+    /// one had no time for it.
     /// Returns: the master, as far as is known.
     master find(clock::time_point until, const std::stop_token* stop) {
         {
@@ -125,8 +128,8 @@ class master_search {
         }
     }
 
-    /// Effects: as find(), for the thread that reads messages, which must stay interruptible: it does not wait for another caller
-    /// who asks.
+    /// Effects: as find(), for the thread that reads messages, which must stay interruptible: it does not
+    /// wait for another caller who asks.
     /// Returns: null where another caller asks, or `stop_fd` can be read, too.
     master find_alone(clock::time_point until, int stop_fd) {
         {
@@ -138,7 +141,8 @@ class master_search {
         return stopped(stop_fd) ? nullptr : there;
     }
 
-    /// Effects: looks for signs, and asks the Sentinels whether the master that is known is still the one, if that is due.
+    /// Effects: looks for signs, and asks the Sentinels whether the master that is known is still the
+    /// one, if that is due.
     void follow(clock::time_point until) {
         look_for_signs();
         {
@@ -154,8 +158,8 @@ class master_search {
         if (which == current_) schedule_.doubt();
     }
 
-    /// Effects: the master is suspect if it has ended a socket, or a Sentinel said +switch-master. During a fail-over that is asked for
-    /// the old master goes on for seconds as if it was one.
+    /// Effects: the master is suspect if it has ended a socket, or a Sentinel said +switch-master. During a
+    /// fail-over that is asked for the old master goes on for seconds as if it was one.
     void look_for_signs() {
         annotated_lock guard(lock_);
         if (!begin_look(clock::now())) return;
@@ -279,7 +283,8 @@ class master_search {
         return std::make_shared<master_node>(who, std::move(where), secure_);
     }
 
-    // Effects: nothing is heard from the old master any more; then all that it granted is renewed where the new one is.
+    // Effects: nothing is heard from the old master any more; then all that it granted is renewed
+    // where the new one is.
     void supersede(master_node& old) {
         old.superseded.request_stop();
         {

@@ -1,4 +1,5 @@
-// The sockets to one server: what is sent on which of them, when a new one is opened, and the one for subscriptions.
+// The sockets to one server: what is sent on which of them, when a new one is opened, and the
+// one for subscriptions.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +41,8 @@ namespace distlock::detail {
 /// What hiredis_connection does, but for what lives as long as it. Thread-safe.
 class node_pool {
   public:
-    /// `superseded`: when that is requested every socket ends, whoever uses it. `needed`: what the server has to be.
+    /// `superseded`: when that is requested every socket ends, whoever uses it. `needed`: what
+    /// the server has to be.
     /// Effects and Throws: as hiredis_connection.
     [[gnu::cold]] node_pool(uri where, std::shared_ptr<const secure_layer> secure,
                             std::stop_token superseded = {}, handshake::role needed = handshake::role::any)
@@ -125,7 +127,8 @@ class node_pool {
     /// Effects: closes the idle sockets that the server has ended. Returns: whether there was one.
     [[gnu::cold]] bool lost_idle() { return sockets_.close_ended(); }
 
-    /// Returns: a new socket that nobody else uses; none where it cannot be had before `deadline`, or `stop_fd` can be read.
+    /// Returns: a new socket that nobody else uses; none where it cannot be had before `deadline`, or
+    /// `stop_fd` can be read.
     std::unique_ptr<stream> connect(clock::time_point deadline, int stop_fd) {
         return open_channel(deadline, stop_fd).made;
     }
@@ -213,8 +216,8 @@ class node_pool {
                 }
             }
             reply answer = use(*mine.on, false);
-            // A socket that was kept may have ended unnoticed, or been turned away since it was posted on; nothing was sent on it
-            // then, or executed.
+            // A socket that was kept may have ended unnoticed, or been turned away since it was posted on;
+            // nothing was sent on it then, or executed.
             const bool stopped = !answer.answered() && answer.cause() == errc::cancelled;
             const bool away = mine.on->turned_away() && mine.heard == mine.opened;
             const bool again =
@@ -232,8 +235,8 @@ class node_pool {
         return why == purpose::command || why == purpose::post;
     }
 
-    // Effects: executes what no other socket could be had for on the one for pipelines, if nobody uses that, and in such a way
-    // that giving up does not end it: the locks that are held may be lost with it.
+    // Effects: executes what no other socket could be had for on the one for pipelines, if nobody uses that,
+    // and in such a way that giving up does not end it: the locks that are held may be lost with it.
     // Returns: the answer; without one, `otherwise`.
     [[gnu::cold]] reply on_the_reserve(use_of_stream use, reply otherwise) {
         pooled mine = take_reserve();
@@ -283,7 +286,8 @@ class node_pool {
         return opened;
     }
 
-    // Returns: a socket that is kept and can be used; none, when a new one is to be opened. `spare`: as of lend().
+    // Returns: a socket that is kept and can be used; none, when a new one is to be opened.
+    // `spare`: as of lend().
     [[gnu::noinline]] pooled take(purpose why, clock::time_point deadline, bool& spare) {
         std::vector<pooled> owing;
         const auto until = connect_by(deadline);

@@ -27,7 +27,8 @@ class posted_replies {
     posted_replies() = default;
     posted_replies(const posted_replies&) = delete;
     posted_replies& operator=(const posted_replies&) = delete;
-    /// Effects: those that did not come never will. In a child after fork() none: a thread of its parent may have had a receipt.
+    /// Effects: those that did not come never will. In a child after fork() none: a thread of its parent
+    /// may have had a receipt.
     ~posted_replies() {
         if (in_forked_child()) return;
         while (count() > 0)
@@ -55,7 +56,8 @@ class posted_replies {
     }
 
     std::size_t count() const noexcept { return to_come_.size() - first_; }
-    /// Returns: how many of them have no receipt: a sender that has one learns of a loss and repeats the command.
+    /// Returns: how many of them have no receipt: a sender that has one learns of a loss and
+    /// repeats the command.
     std::size_t unconfirmed() const noexcept { return unconfirmed_; }
 
     bool in_forked_child() const noexcept { return current_process() != process_; }

@@ -75,9 +75,9 @@ class reply_reader {
     /// Effects: from now on a reply may have as much; at first `usual`.
     void allow(const limits& most) noexcept { most_ = most; }
 
-    /// Effects: from now on no error shows this text, if a server repeats it. The first word stays as it is, by which
-    /// errors are told apart; so does a redirection, whose place may look like it; and what is shorter than four bytes, which nobody can
-    /// keep secret.
+    /// Effects: from now on no error shows this text, if a server repeats it. The first word stays as it is,
+    /// by which errors are told apart; so does a redirection, whose place may look like it; and what is
+    /// shorter than four bytes, which nobody can keep secret.
     void hide(std::string_view secret) { secret_ = secret.size() < 4 ? std::string_view() : secret; }
 
     /// Returns: what broke the stream; errc{} when nothing did.

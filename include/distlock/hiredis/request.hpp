@@ -11,7 +11,8 @@
 
 namespace distlock::detail {
 
-/// Effects: writes `mark`, the number and the end of the line. Returns: the end of what was written, 23 bytes at most.
+/// Effects: writes `mark`, the number and the end of the line. Returns: the end of what was
+/// written, 23 bytes at most.
 inline char* write_header(char* at, char mark, std::size_t count) noexcept {
     *at++ = mark;
     at = std::to_chars(at, at + 20, count).ptr;
@@ -20,8 +21,8 @@ inline char* write_header(char* at, char mark, std::size_t count) noexcept {
     return at;
 }
 
-/// Effects: appends an array of length-prefixed strings, so that any byte may stand in any argument. In one go: this is most of what
-/// a command costs here.
+/// Effects: appends an array of length-prefixed strings, so that any byte may stand in any argument. In one
+/// go: this is most of what a command costs here.
 [[gnu::noinline]] inline void append_request(std::string& out, const command& cmd) {
     constexpr std::size_t header_room = 1 + 20 + 2;  // mark, digits, end of line
     std::size_t room = header_room;

@@ -58,9 +58,9 @@ class resolver {
   public:
     resolver(std::string host, std::uint16_t port) : host_(std::move(host)), port_(port) {}
 
-    /// Returns: the addresses; none, with the reason, when there are none, `deadline` passes, or `stop_fd` can be read (none:
-    /// -1). A name is looked up on a thread of its own, which a stuck name server keeps, not the caller; calls that come
-    /// meanwhile wait for the same answer.
+    /// Returns: the addresses; none, with the reason, when there are none, `deadline` passes, or `stop_fd`
+    /// can be read (none: -1). A name is looked up on a thread of its own, which a stuck name server keeps,
+    /// not the caller; calls that come meanwhile wait for the same answer.
     [[gnu::cold]] resolution resolve(clock::time_point deadline, int stop_fd) {
         if (auto numeric = resolve_now(host_, port_, AI_NUMERICHOST); !numeric.addresses.empty())
             return numeric;

@@ -45,8 +45,9 @@
 
 namespace distlock::detail {
 
-/// Not thread-safe: one caller at a time. Each Sentinel is asked on a thread of its own that ends with the call, on a socket that
-/// does: to connect takes as long as it takes, and one that is dead must not keep the others from being asked.
+/// Not thread-safe: one caller at a time. Each Sentinel is asked on a thread of its own that ends with the
+/// call, on a socket that does: to connect takes as long as it takes, and one that is dead must not keep the
+/// others from being asked.
 template <class Lazy>
 class sentinel_inquiry {
   public:
@@ -58,7 +59,8 @@ class sentinel_inquiry {
     sentinel_inquiry(const sentinel_inquiry&) = delete;
     sentinel_inquiry& operator=(const sentinel_inquiry&) = delete;
 
-    /// Returns: what was answered when that decides, or else before `deadline` and until `stop_fd` can be read (none: -1).
+    /// Returns: what was answered when that decides, or else before `deadline` and until `stop_fd`
+    /// can be read (none: -1).
     /// Throws: std::system_error, std::bad_alloc.
     sentinel_election ask(std::optional<believed_master> last, clock::time_point deadline, int stop_fd) {
         find_all();
@@ -86,7 +88,8 @@ class sentinel_inquiry {
     }
 
     /// Preconditions: ask() returned `heard`.
-    /// Effects: asks those others next time that were named with `master`. Returns: the sockets to the Sentinels that named it.
+    /// Effects: asks those others next time that were named with `master`. Returns: the sockets to the
+    /// Sentinels that named it.
     std::vector<sentinel_stream> learn(const sentinel_election& heard, const node_address& master) {
         directory_.learn(heard.answers(), master);
         std::vector<sentinel_stream> lines;
@@ -157,7 +160,8 @@ class sentinel_inquiry {
         return all;
     }
 
-    // Effects: one for each in the directory, in its order. Those that were known keep what looks their names up.
+    // Effects: one for each in the directory, in its order. Those that were known keep what
+    // looks their names up.
     void find_all() {
         std::vector<std::unique_ptr<sentinel>> all;
         for (const node_address& at : directory_.all()) {

@@ -110,9 +110,9 @@ class stream_socket {
     /// Returns: done with `got` non-empty, or why not.
     io receive(std::array<char, 16384>& into, std::string_view& got, clock::time_point deadline,
                int stop_fd) noexcept {
-        // A call that may take the whole usual time-out needs no poll(): the system ends the read then. That is
-        // one system call less on the way of every reply. Anything that follows, be it a part of a reply or a signal, is
-        // polled to the deadline.
+        // A call that may take the whole usual time-out needs no poll(): the system ends the read then. That
+        // is one system call less on the way of every reply. Anything that follows, be it a part of a reply
+        // or a signal, is polled to the deadline.
         const auto left = time_left(deadline);
         bool block = stop_fd < 0 && usual_timeout_ > clock::duration::zero() &&
                      left > clock::duration::zero() && left >= usual_timeout_ - std::chrono::milliseconds{1};
@@ -151,7 +151,8 @@ class stream_socket {
         return errno == EAGAIN || errno == EWOULDBLOCK ? io::timed_out : io::failed;
     }
 
-    /// Effects: ends the waits of the thread that uses it, and those to come: the stream is over. From any thread.
+    /// Effects: ends the waits of the thread that uses it, and those to come: the stream is
+    /// over. From any thread.
     void shut_down() noexcept { ::shutdown(fd_.get(), SHUT_RDWR); }
 
     /// Effects: closes at once, dropping what still sits in the send queue, so that it is not applied later:
@@ -213,7 +214,8 @@ class stream_socket {
         return {};
     }
 
-    // Where nobody listens on a port that the system gives to clients, a client may be given it, and reach itself.
+    // Where nobody listens on a port that the system gives to clients, a client may be given
+    // it, and reach itself.
     bool is_its_own_peer() const noexcept {
         sockaddr_storage mine{}, theirs{};
         socklen_t mine_size = sizeof mine, theirs_size = sizeof theirs;

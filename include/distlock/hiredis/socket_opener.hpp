@@ -18,8 +18,8 @@
 
 namespace distlock::detail {
 
-/// A thread that connects to a node while another one goes on reading from the others. Where the map may be wrong it is asked for
-/// first.
+/// A thread that connects to a node while another one goes on reading from the others. Where the map may be
+/// wrong it is asked for first.
 template <class Lazy>
 class socket_opener {
   public:

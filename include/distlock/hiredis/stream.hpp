@@ -36,9 +36,10 @@ class stream {
   public:
     stream(const stream&) = delete;
     stream& operator=(const stream&) = delete;
-    /// Effects: closes the socket. A broken one is aborted, so that what was sent is not applied later. So is what was posted
-    /// with a receipt and not answered: its sender is told, and repeats it. A socket that carries what was posted without
-    /// one is closed in good order: nobody would repeat that. A child after fork() aborts nothing: it would do so for its parent.
+    /// Effects: closes the socket. A broken one is aborted, so that what was sent is not applied later. So is
+    /// what was posted with a receipt and not answered: its sender is told, and repeats it. A socket that
+    /// carries what was posted without one is closed in good order: nobody would repeat that. A child after
+    /// fork() aborts nothing: it would do so for its parent.
     [[gnu::cold]] ~stream() {
         if (on_end_.here()) on_end_.get().reset();  // it uses the socket
         const bool drops = (broken_ || left_) && !posted_.in_forked_child();
@@ -65,13 +66,14 @@ class stream {
         return next_answer(deadline, stop_fd, posted_.count() > 0);
     }
 
-    /// Effects: as run() until `deadline`, or a stop request; but giving up does not end the conversation: the answer is dropped
-    /// when it comes.
+    /// Effects: as run() until `deadline`, or a stop request; but giving up does not end the conversation:
+    /// the answer is dropped when it comes.
     [[gnu::cold]] reply run_or_leave(const command& cmd, clock::time_point deadline) {
         if (cmd.stop_requested()) return reply::not_sent(errc::cancelled, "stopped");
         const auto nobody = std::make_shared<receipt>();
         if (auto failure = send(cmd, deadline)) return *std::move(failure);
-        // An event that a stop request sets would need a descriptor, and this is where the system may have none.
+        // An event that a stop request sets would need a descriptor, and this is where the
+        // system may have none.
         constexpr std::chrono::milliseconds slice{5};
         const bool after_posted = posted_.count() > 0;
         for (;;) {
@@ -101,8 +103,8 @@ class stream {
         std::size_t begun = 0;     ///< of so many something was sent
     };
 
-    /// Effects: sends all of `commands`, then reads their replies into `replies`, until `deadline` or a stop request; says in
-    /// `done` for how many there is one.
+    /// Effects: sends all of `commands`, then reads their replies into `replies`, until `deadline` or a stop
+    /// request; says in `done` for how many there is one.
     /// Preconditions: as many replies as commands, and at least one.
     /// Returns: nil when there is one for each; else what became of the other commands.
     reply run_all(std::span<const command> commands, std::span<reply> replies, clock::time_point deadline,
@@ -170,7 +172,8 @@ class stream {
 
     /// Returns: whether an exchange failed, or an exception left it half-way.
     bool broken() const noexcept { return broken_; }
-    /// Returns: whether it is broken, or was left, since the server neither answered nor took in what was sent, in time.
+    /// Returns: whether it is broken, or was left, since the server neither answered nor took in
+    /// what was sent, in time.
     bool fell_silent() const noexcept { return (broken_ || left_) && ended_ == io::timed_out; }
     /// Returns: whether the server answered something since the last call. A post alone is no answer.
     bool heard() noexcept { return std::exchange(heard_, false); }
@@ -196,7 +199,8 @@ class stream {
     reply until_stopped(const std::stop_token* stop, function_ref<reply()> run) {
         if (stop == nullptr) return run();
         if (stop->stop_requested()) return reply::not_sent(errc::cancelled, "stopped");
-        // The socket's own end is what ends every wait for it: no descriptor is needed, and no system call more.
+        // The socket's own end is what ends every wait for it: no descriptor is needed, and
+        // no system call more.
         bool stopped = false;
         reply answer;
         {

@@ -42,18 +42,20 @@ struct upkeep {
 
 /// Where a connection's sockets come from.
 struct channel_source {
-    /// Returns: a new socket that nobody else uses; none when it is not to be had before `deadline`, or `stop_fd` can be read.
+    /// Returns: a new socket that nobody else uses; none when it is not to be had before `deadline`, or
+    /// `stop_fd` can be read.
     virtual std::unique_ptr<stream> connect(clock::time_point deadline, int stop_fd) = 0;
 
   protected:
     ~channel_source() = default;
 };
 
-/// One socket for all subscriptions, opened by the first read(). It asks for messages by SUBSCRIBE and by SSUBSCRIBE, which
-/// servers since 7.0 keep apart; one that knows no SSUBSCRIBE says so, and is not believed to be broken. A refused request is
-/// not asked again on the same socket, unless the server is busy. A socket that was silent for three seconds is asked
-/// whether it lives, and replaced when it does not answer within the command time-out. Sockets that fail are replaced
-/// after a pause, of 10 ms at first and of half a second at last; an attempt may last as long as the pause after it.
+/// One socket for all subscriptions, opened by the first read(). It asks for messages by SUBSCRIBE and by
+/// SSUBSCRIBE, which servers since 7.0 keep apart; one that knows no SSUBSCRIBE says so, and is not believed
+/// to be broken. A refused request is not asked again on the same socket, unless the server is busy. A socket
+/// that was silent for three seconds is asked whether it lives, and replaced when it does not answer within
+/// the command time-out. Sockets that fail are replaced after a pause, of 10 ms at first and of half a second
+/// at last; an attempt may last as long as the pause after it.
 class subscriber final : public message_reader {
   public:
     /// Both must outlive every read().
@@ -67,7 +69,8 @@ class subscriber final : public message_reader {
     subscriber(const subscriber&) = delete;
     subscriber& operator=(const subscriber&) = delete;
 
-    /// Returns: what hears messages on `channel`. A channel that was given up a moment ago may be in force at once.
+    /// Returns: what hears messages on `channel`. A channel that was given up a moment ago may
+    /// be in force at once.
     /// Throws: std::bad_alloc.
     [[gnu::cold]] std::shared_ptr<subscription> subscribe(std::string_view channel) {
         const annotated_lock guard(lock_);
@@ -108,8 +111,8 @@ class subscriber final : public message_reader {
         if (listening_) wake_.set();
     }
 
-    /// Effects: the server is not the right one any more: nothing is heard from it from now on, and the next read() subscribes on a
-    /// new socket at once. From any thread; does not wait.
+    /// Effects: the server is not the right one any more: nothing is heard from it from now on, and the next
+    /// read() subscribes on a new socket at once. From any thread; does not wait.
     [[gnu::cold]] void restart() noexcept {
         const annotated_lock guard(lock_);
         to_restart_ = true;
@@ -138,7 +141,8 @@ class subscriber final : public message_reader {
     static constexpr std::chrono::seconds slice{1};    // the system's timers do not run while it is suspended
     static constexpr std::chrono::milliseconds busy_pause{50};  // before a busy server is asked again
 
-    // Effects: opens a socket where there is none, or not the right one; without, waits until it may try again.
+    // Effects: opens a socket where there is none, or not the right one; without, waits
+    // until it may try again.
     // Returns: whether there is one that was there before.
     [[gnu::cold]] bool connected(clock::time_point until) {
         // A read() that was to return does.
@@ -156,7 +160,8 @@ class subscriber final : public message_reader {
             return false;
         }
         attempts_.begin(now);
-        // A connect that is broken off begins anew: behind a slow link one of the next attempts lasts long enough.
+        // A connect that is broken off begins anew: behind a slow link one of the next
+        // attempts lasts long enough.
         const auto patient = std::max(until, std::min(hub_->reading_until(), attempts_.next()));
         auto fresh = sockets_.connect(std::min(patient, now + connect_timeout_), wake_.fd());
         if (fresh) {
@@ -224,8 +229,8 @@ class subscriber final : public message_reader {
         return false;
     }
 
-    // Effects: the present socket is over. One that it was to replace is the present one again, until there is another: a full
-    // server turned the new one away.
+    // Effects: the present socket is over. One that it was to replace is the present one again, until there
+    // is another: a full server turned the new one away.
     [[gnu::cold]] void lose() noexcept {
         const bool kept = previous_ != nullptr;
         replace_by(std::move(previous_));
@@ -233,7 +238,8 @@ class subscriber final : public message_reader {
         if (kept) reconnect();
     }
 
-    // Effects: `by` becomes the time when another socket is to be opened, if that is sooner. From now on the reader is rung for.
+    // Effects: `by` becomes the time when another socket is to be opened, if that is sooner. From now on
+    // the reader is rung for.
     // Returns: what the server has not been told yet; nothing most of the time.
     [[gnu::cold]] std::vector<request> to_be_said(clock::time_point now, clock::time_point& by) {
         std::vector<request> all;
@@ -270,8 +276,9 @@ class subscriber final : public message_reader {
         return all;
     }
 
-    // ["message", channel, text], the like of shards, or an answer. ["subscribe", channel, count] confirms; the other answers
-    // are of no interest, and so are errors, but for those that pass: what is refused stays unconfirmed.
+    // ["message", channel, text], the like of shards, or an answer. ["subscribe", channel, count]
+    // confirms; the other answers are of no interest, and so are errors, but for those that pass: what is
+    // refused stays unconfirmed.
     void tell(const reply& said) {
         const auto& parts = said.elements();
         const auto what = parts.size() == 3 ? std::string_view(parts[0].text()) : std::string_view();
@@ -284,7 +291,8 @@ class subscriber final : public message_reader {
             const annotated_lock guard(lock_);
             for (interest& one : interests_) {
                 if (one.channel != parts[1].text()) continue;
-                // The answer to the first time does not confirm a channel that was given up and is asked for again.
+                // The answer to the first time does not confirm a channel that was given up
+                // and is asked for again.
                 if (!message && (one.at != stage::sent || answered_ < one.answer)) return;
                 whose = one.whose.lock();
                 if (!message) one.at = stage::in_force;
@@ -308,7 +316,8 @@ class subscriber final : public message_reader {
         next_sweep_ = clock::now() + busy_pause;
     }
 
-    // Effects: `fresh`, or none, is the present socket. The last one stays open until that has answered everything.
+    // Effects: `fresh`, or none, is the present socket. The last one stays open until that has
+    // answered everything.
     [[gnu::cold]] void replace_by(std::unique_ptr<stream> fresh) noexcept {
         const annotated_lock guard(lock_);
         for (interest& one : interests_) {

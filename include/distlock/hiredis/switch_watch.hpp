@@ -31,15 +31,15 @@ struct sentinel_stream {
     std::unique_ptr<stream> on;
 };
 
-/// A message is a reason to ask, and nothing more. The Sentinel that leads a fail-over says it last, a second after the others.
-/// Thread-safe; waits for nothing.
+/// A message is a reason to ask, and nothing more. The Sentinel that leads a fail-over says it last, a second
+/// after the others. Thread-safe; waits for nothing.
 template <class Lazy>
 class switch_watch {
   public:
     explicit switch_watch(std::string master_name) : begin_(std::move(master_name) + " ") {}
 
-    /// Effects: hears those Sentinels, too. One that is heard already goes on with the socket it has: what it said between an answer
-    /// and a new SUBSCRIBE would be lost.
+    /// Effects: hears those Sentinels, too. One that is heard already goes on with the socket it has: what it
+    /// said between an answer and a new SUBSCRIBE would be lost.
     void listen_on(std::vector<sentinel_stream> more) {
         const annotated_lock guard(lock_);
         for (sentinel_stream& one : more) {
@@ -50,8 +50,8 @@ class switch_watch {
         }
     }
 
-    /// Returns: whether a Sentinel said it, or may have when there was no memory to hear it, or none is heard any more, since the last
-    /// call.
+    /// Returns: whether a Sentinel said it, or may have when there was no memory to hear it, or none is heard
+    /// any more, since the last call.
     bool heard() {
         const annotated_lock guard(lock_);
         bool changed = false;

@@ -40,7 +40,8 @@ struct tls_options {
     /// The certificates of the authorities that are trusted, and of no others. With neither this nor
     /// ca_directory: those the system trusts.
     std::string ca_file{};
-    /// The same as a folder of certificates named by hash, as `openssl rehash` makes it. OpenSSL looks there at each handshake.
+    /// The same as a folder of certificates named by hash, as `openssl rehash` makes it. OpenSSL looks
+    /// there at each handshake.
     std::string ca_directory{};
 
     /// What this client shows when the server asks who it is: its certificate, intermediates behind it, and
@@ -102,8 +103,8 @@ struct tls_peer_name {
     std::array<unsigned char, 16> address{};
     std::size_t address_size = 0;  ///< 0: a name
 
-    /// Returns: whether `host` can be verified. A name that OpenSSL would take for "any name" (nothing), "any name
-    /// below" (a leading dot), or for another one (a zero byte) cannot.
+    /// Returns: whether `host` can be verified. A name that OpenSSL would take for "any name" (nothing), "any
+    /// name below" (a leading dot), or for another one (a zero byte) cannot.
     bool parse(std::string_view host) {
         text = host.substr(0, host.find('%'));  // the zone of an IPv6 address is our own affair
         if (::inet_pton(AF_INET, text.c_str(), address.data()) == 1) {

@@ -10,7 +10,8 @@
 //     std::optional<milliseconds> command_timeout() const;  milliseconds connect_timeout() const;
 //     const abilities can;
 //   };
-//   template <connection C> class any_connection_of : public any_connection   { explicit any_connection_of(C&); };
+//   template <connection C> class any_connection_of : public any_connection   { explicit
+//       any_connection_of(C&); };
 //   void execute_all(C&, commands, replies)   over a connection of any type, in one go where it can
 #pragma once
 
@@ -71,7 +72,8 @@ class any_connection {
     /// Throws: what the connection throws.
     virtual std::shared_ptr<subscription> subscribe(std::string_view channel) = 0;
 
-    /// Effects: `who` is told when another server takes the place of the master; by a connection that does not follow one, never.
+    /// Effects: `who` is told when another server takes the place of the master; by a connection that does
+    /// not follow one, never.
     /// Throws: std::bad_alloc.
     virtual void on_master_change(const std::weak_ptr<master_listener>& who) = 0;
     virtual void follow() noexcept = 0;

@@ -1,4 +1,5 @@
-// What any_connection does without a pipeline, and where the server lacks a script; compiled once where a program asks for that.
+// What any_connection does without a pipeline, and where the server lacks a script; compiled once where a
+// program asks for that.
 #pragma once
 
 #include <cstddef>

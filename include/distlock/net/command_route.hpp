@@ -27,8 +27,8 @@
 
 namespace distlock::detail {
 
-/// Holds no socket, reads no clock. A command that was redirected, or that no byte was sent of, was not executed: it may be sent to
-/// another node. One that was not answered may have been, and is not sent again.
+/// Holds no socket, reads no clock. A command that was redirected, or that no byte was sent of, was not
+/// executed: it may be sent to another node. One that was not answered may have been, and is not sent again.
 class command_route {
   public:
     /// So often a command is sent again.
@@ -98,8 +98,8 @@ class command_route {
     clock::duration pause_ = first_pause;
 };
 
-/// Returns: what the caller is told of an answer that nothing follows. A redirection that is not followed any more is none: the command
-/// was not executed.
+/// Returns: what the caller is told of an answer that nothing follows. A redirection that is not followed any
+/// more is none: the command was not executed.
 inline reply concluded(reply answer, const node_address& from) {
     if (!answer.is(reply_kind::error) || !read_redirection(answer.text(), from)) return answer;
     return reply::not_sent(errc::unavailable, "the cluster redirects again and again: " + answer.text());

@@ -15,7 +15,8 @@
 
 namespace distlock::detail {
 
-/// Not thread-safe. The first attempt is due at once. The pauses double while attempts follow each other within a second.
+/// Not thread-safe. The first attempt is due at once. The pauses double while attempts follow each
+/// other within a second.
 class connect_schedule {
   public:
     static constexpr std::chrono::milliseconds first_pause{10};

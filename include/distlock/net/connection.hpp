@@ -9,7 +9,8 @@
 //   concept sharded_connection       and C::channels == channel_kind::sharded
 //   concept following_connection     and c.on_master_change(listener), c.follow()
 //   concept service_hosting_connection       and c.services() -> service_registry&
-//   concept timed_connection         and c.command_timeout() -> milliseconds; perhaps c.connect_timeout(), likewise
+//   concept timed_connection         and c.command_timeout() -> milliseconds; perhaps c.connect_timeout(),
+//       likewise
 //   concept identified_connection    and c.identity() -> string_view
 //   check_connection<C>()            says in a sentence what a type lacks
 //   reply execute(C&, const command&)  one command, with a script's body sent when the server lacks it
@@ -55,25 +56,26 @@ concept is_called_with_a_command = requires(C& c, const command& cmd) {
 /// there is no answer it returns reply::not_sent or reply::no_answer and keeps the two apart with care:
 /// not_sent is a promise. An exception out of it counts as no answer.
 ///
-/// It may give up at the command's deadline and at its stop request. A command given up for a stop request is
-/// reply::no_answer(errc::cancelled), or not_sent with that cause; errc::cancelled is said for no other reason. Where stop
-/// requests are not honoured, lock(stop) returns when the command in flight is answered or given up.
+/// It may give up at the command's deadline and at its stop request. A command given up for a stop
+/// request is reply::no_answer(errc::cancelled), or not_sent with that cause; errc::cancelled is said for
+/// no other reason. Where stop requests are not honoured, lock(stop) returns when the command in flight
+/// is answered or given up.
 template <class C>
 concept connection = executes_a_command<C> || is_called_with_a_command<C>;
 
 /// Executes many commands in one go: sends all of them on one socket, in order, without waiting for replies
-/// in between, and fills the replies in that order; there are as many replies as commands. A command without an answer
-/// is reply::not_sent or reply::no_answer, each command for itself: not_sent promises that no byte of this
-/// one was sent. An exception out of it counts as no answer to any.
+/// in between, and fills the replies in that order; there are as many replies as commands. A command without
+/// an answer is reply::not_sent or reply::no_answer, each command for itself: not_sent promises that no byte
+/// of this one was sent. An exception out of it counts as no answer to any.
 template <class C>
 concept pipelining_connection = connection<C> &&
     requires(C& c, std::span<const command> commands, std::span<reply> replies) {
     { c.pipeline(commands, replies) } -> std::same_as<void>;
 };
 
-/// Executes a write and, right behind it on the same socket, the command that waits for its replicas; else as execute() does, so that
-/// a stop request ends it. A command that is bound to the one before it goes wherever that one goes in pipeline(), too. A connection
-/// that can only pipeline does both in a pipeline.
+/// Executes a write and, right behind it on the same socket, the command that waits for its replicas; else as
+/// execute() does, so that a stop request ends it. A command that is bound to the one before it goes wherever
+/// that one goes in pipeline(), too. A connection that can only pipeline does both in a pipeline.
 template <class C>
 concept acknowledging_connection = connection<C> &&
     requires(C& c, const command& write, const command& wait) {
@@ -88,8 +90,8 @@ concept posting_connection = connection<C> && requires(C& c, const command& cmd)
     { c.post(cmd) } -> std::same_as<bool>;
 };
 
-/// Says what became of a posted command: it notes the answer in a receipt when it reads it, or that there will be none;
-/// collect() reads what has come by now, and waits for nothing.
+/// Says what became of a posted command: it notes the answer in a receipt when it reads it, or that there
+/// will be none; collect() reads what has come by now, and waits for nothing.
 template <class C>
 concept confirming_connection = posting_connection<C> &&
     requires(C& c, const command& cmd, std::shared_ptr<receipt> wanted) {
@@ -97,26 +99,29 @@ concept confirming_connection = posting_connection<C> &&
     { c.collect() } -> std::same_as<void>;
 };
 
-/// Hears what is published on any number of channels, and tells the subscription, which it has confirmed when the server has. A
-/// connection that broke is made again by itself, as long as somebody has the subscription, and confirmed again; equal
-/// channels may share one, and do where they are channels of shards: a message is told to one subscription. Does not wait
-/// for the server. Messages are read on a thread of the connection's own, or by the threads that wait (message_reader); in
-/// the latter case the connection must outlive every wait.
+/// Hears what is published on any number of channels, and tells the subscription, which it has confirmed
+/// when the server has. A connection that broke is made again by itself, as long as somebody has the
+/// subscription, and confirmed again; equal channels may share one, and do where they are channels of
+/// shards: a message is told to one subscription. Does not wait for the server. Messages are read on a
+/// thread of the connection's own, or by the threads that wait (message_reader); in the latter case the
+/// connection must outlive every wait.
 template <class C>
 concept subscribing_connection = connection<C> && requires(C& c, std::string_view channel) {
     { c.subscribe(channel) } -> std::same_as<std::shared_ptr<subscription>>;
 };
 
-/// Leads to a Cluster: a channel is heard on the node that has the slot of its name, to whose shard SPUBLISH sends.
+/// Leads to a Cluster: a channel is heard on the node that has the slot of its name, to whose
+/// shard SPUBLISH sends.
 template <class C>
 concept sharded_connection = subscribing_connection<C> && requires {
     requires C::channels == channel_kind::sharded;
 };
 
-/// Leads to whatever server is the master, and tells its listeners when another took its place, as long as they live. All that was
-/// sent to the old one by then is answered or given up: nothing is heard from it any more. follow() looks whether there is a sign
-/// of another master, and only then finds out, for no longer than a command may take. It is called some times a second as long as
-/// something is to be done later in the background: an owner sends nothing between renewals that a new master would answer.
+/// Leads to whatever server is the master, and tells its listeners when another took its place, as long as
+/// they live. All that was sent to the old one by then is answered or given up: nothing is heard from it any
+/// more. follow() looks whether there is a sign of another master, and only then finds out, for no longer
+/// than a command may take. It is called some times a second as long as something is to be done later in the
+/// background: an owner sends nothing between renewals that a new master would answer.
 template <class C>
 concept following_connection = connection<C> && requires(C& c, std::weak_ptr<master_listener> who) {
     { c.on_master_change(who) } -> std::same_as<void>;
@@ -129,8 +134,8 @@ concept service_hosting_connection = connection<C> && requires(C& c) {
     { c.services() } -> std::same_as<service_registry&>;
 };
 
-/// Says how long it waits for an answer at most. A lease must be longer. Where it has connect_timeout(), that is how long it takes at
-/// most until a command is sent.
+/// Says how long it waits for an answer at most. A lease must be longer. Where it has connect_timeout(), that
+/// is how long it takes at most until a command is sent.
 template <class C>
 concept timed_connection = connection<C> && requires(const C& c) {
     { c.command_timeout() } -> std::convertible_to<std::chrono::milliseconds>;

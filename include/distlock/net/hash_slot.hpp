@@ -39,14 +39,15 @@ constexpr std::uint16_t crc16(std::string_view text) noexcept {
 
 }  // namespace detail
 
-/// Returns: the slot of `key` (Redis Cluster specification, "Key distribution model"): of its hash tag, where it has one.
+/// Returns: the slot of `key` (Redis Cluster specification, "Key distribution model"): of its hash
+/// tag, where it has one.
 constexpr std::uint16_t hash_slot(std::string_view key) noexcept {
     return detail::crc16(hash_tag(key)) % slot_count;
 }
 
-/// Returns: the slot of the key that `cmd` is routed by; of its first argument, or of a script's first key, where it does not say
-/// one. That may be no key: any node executes PING or CLUSTER, and says for the others where they belong. None for a command
-/// without arguments, or a script without keys.
+/// Returns: the slot of the key that `cmd` is routed by; of its first argument, or of a script's first key,
+/// where it does not say one. That may be no key: any node executes PING or CLUSTER, and says for the others
+/// where they belong. None for a command without arguments, or a script without keys.
 constexpr std::optional<std::uint16_t> hash_slot(const command& cmd) noexcept {
     if (!cmd.routing_key().empty()) return hash_slot(cmd.routing_key());
     const auto argv = cmd.argv();

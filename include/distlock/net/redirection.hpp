@@ -30,7 +30,8 @@ struct redirection {
 
 namespace detail {
 
-/// Returns: what a node calls a host: an empty one is the host of `from`, which said it. "?" is a host it does not know: none.
+/// Returns: what a node calls a host: an empty one is the host of `from`, which said it. "?" is a host it
+/// does not know: none.
 inline std::optional<node_address> read_node_address(std::string_view host, std::uint64_t port,
                                                      const node_address& from) {
     constexpr std::size_t longest_host = 300;
@@ -44,8 +45,8 @@ inline std::optional<node_address> read_node_address(std::string_view host, std:
 
 }  // namespace detail
 
-/// Returns: what the error reply `text` of the node `from` says, "MOVED 3999 10.0.0.1:6381" or "ASK ..."; none for any other text, also
-/// for one that begins like these and makes no sense.
+/// Returns: what the error reply `text` of the node `from` says, "MOVED 3999 10.0.0.1:6381" or "ASK ...";
+/// none for any other text, also for one that begins like these and makes no sense.
 inline std::optional<redirection> read_redirection(std::string_view text, const node_address& from) {
     const auto inner = detail::unwrap_script_error(text);
     const auto word = detail::first_word(inner);

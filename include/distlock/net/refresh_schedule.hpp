@@ -1,4 +1,5 @@
-// When the map of a Cluster is asked for again: by one caller at a time, and seldom, however many are redirected.
+// When the map of a Cluster is asked for again: by one caller at a time, and seldom, however
+// many are redirected.
 //
 //   class refresh_schedule {
 //     void invalidate() noexcept;                          // the map is wrong
@@ -20,7 +21,8 @@
 
 namespace distlock::detail {
 
-/// Not thread-safe. A map that was found wrong while it was asked for is asked for again: the answer may be older.
+/// Not thread-safe. A map that was found wrong while it was asked for is asked for again: the
+/// answer may be older.
 class refresh_schedule {
   public:
     static constexpr std::chrono::milliseconds pause{100};
@@ -48,13 +50,15 @@ class refresh_schedule {
         cut_short_ = false;
         if (learned) refused_pause_ = pause;
     }
-    /// The same, where whoever was asked refuses to answer: the pause doubles, up to ten seconds, until there is a map.
+    /// The same, where whoever was asked refuses to answer: the pause doubles, up to ten seconds,
+    /// until there is a map.
     void end_refused(clock::duration jitter) noexcept {
         end(false, jitter);
         refused_pause_ = std::min<clock::duration>(2 * refused_pause_, longest_pause);
         next_ += refused_pause_ - pause;
     }
-    /// The same, where the caller had no time for the answer, or no memory: that says nothing about the servers.
+    /// The same, where the caller had no time for the answer, or no memory: that says
+    /// nothing about the servers.
     void end_cut_short(clock::duration jitter) noexcept {
         end(false, jitter);
         cut_short_ = true;

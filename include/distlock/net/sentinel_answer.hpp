@@ -51,8 +51,8 @@ struct sentinel_answer {
     std::vector<known_sentinel> others = {};
 };
 
-/// In this order, in one pipeline. During a fail-over MASTER goes on naming the old address while its epoch is the new one, and
-/// GET-MASTER-ADDR-BY-NAME names the new address; only the latter has no epoch.
+/// In this order, in one pipeline. During a fail-over MASTER goes on naming the old address while its epoch
+/// is the new one, and GET-MASTER-ADDR-BY-NAME names the new address; only the latter has no epoch.
 inline constexpr std::size_t sentinel_questions = 4;
 
 /// Preconditions: n < sentinel_questions. `name` outlives the command.

@@ -19,9 +19,9 @@
 
 namespace distlock {
 
-/// Those of the URI are always asked, others beside them. A Sentinel has one vote, however it is reached: one that answers by the
-/// name in the URI is not asked by its address, too. Only a Sentinel that names the right master is believed about others: a
-/// liar could outvote them by many of its kind.
+/// Those of the URI are always asked, others beside them. A Sentinel has one vote, however it is reached: one
+/// that answers by the name in the URI is not asked by its address, too. Only a Sentinel that names the right
+/// master is believed about others: a liar could outvote them by many of its kind.
 class sentinel_directory {
   public:
     static constexpr std::size_t most = 32;

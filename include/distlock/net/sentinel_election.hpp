@@ -2,7 +2,8 @@
 //
 //   struct believed_master { node_address at; std::uint64_t epoch; };
 //   class sentinel_election {
-//     sentinel_election(std::size_t asked, std::optional<believed_master> last, time_point deadline, duration patience);
+//     sentinel_election(std::size_t asked, std::optional<believed_master> last, time_point deadline,
+//         duration patience);
 //     void add(sentinel_answer, time_point now);
 //     bool decided() const;                  // what is still to come changes nothing
 //     time_point until() const;              // longer nobody waits for the others
@@ -43,16 +44,18 @@ enum class succession {
     other,  ///< another server is the master
 };
 
-/// Of one address the newest epoch counts. Sentinels that lag behind name it by an older one, and those that may not say by 0.
+/// Of one address the newest epoch counts. Sentinels that lag behind name it by an older one, and those
+/// that may not say by 0.
 inline succession compare(const believed_master& last, const believed_master& next) noexcept {
     if (last.at != next.at) return succession::other;
     return last.epoch != 0 && next.epoch > last.epoch ? succession::again : succession::same;
 }
 
 /// The Sentinels are asked all at once, and vote by naming an address. Rules:
-/// - an address that more than half of those that were asked name is believed, whatever its epoch: Sentinels that were all set
-///   up anew begin to count anew;
-/// - else one of an older epoch than the last that was believed is not: a Sentinel that was cut off, or lies, names it;
+/// - an address that more than half of those that were asked name is believed, whatever its epoch: Sentinels
+///   that were all set up anew begin to count anew;
+/// - else one of an older epoch than the last that was believed is not: a Sentinel that was cut
+///   off, or lies, names it;
 /// - else one that more than half of those that name any agree on;
 /// - else the one of the highest epoch; of equal ones that with more votes, or that of the first Sentinel.
 class sentinel_election {
@@ -132,7 +135,8 @@ class sentinel_election {
         return {epoch_of(one.master), votes_for(one.master)};
     }
 
-    // Returns: one of the answers of more than half of so many that name the same master, of that epoch at least.
+    // Returns: one of the answers of more than half of so many that name the same master, of
+    // that epoch at least.
     const sentinel_answer* majority_of(std::size_t voters, std::uint64_t oldest) const {
         for (const sentinel_answer& one : answers_) {
             if (names(one) && 2 * votes_for(one.master) > voters && epoch_of(one.master) >= oldest)

@@ -1,4 +1,5 @@
-// When Sentinels are asked who the master is: by one caller at a time, seldom, and not to the harm of a master that is known.
+// When Sentinels are asked who the master is: by one caller at a time, seldom, and not to the harm of a
+// master that is known.
 //
 //   class sentinel_schedule {
 //     void doubt() noexcept;                    // the master that is known may be none any more
@@ -22,7 +23,8 @@
 
 namespace distlock::detail {
 
-/// Not thread-safe. While the Sentinels are silent a suspect master is used on: it may well be the right one. `known`: there is one.
+/// Not thread-safe. While the Sentinels are silent a suspect master is used on: it may well be the right one.
+/// `known`: there is one.
 class sentinel_schedule {
   public:
     enum class caller {

@@ -2,7 +2,8 @@
 // redis+sentinel://user:password@s1:26379,s2:26379/mymaster?db=2&sentinel_user=...&sentinel_password=...
 //
 //   struct sentinel_uri { std::vector<uri> sentinels; std::string master_name; uri master; };
-//   sentinel_uri parse_sentinel_uri(std::string_view text);   // throws error(errc::invalid_uri), as parse_uri()
+//   sentinel_uri parse_sentinel_uri(std::string_view text);
+//       // throws error(errc::invalid_uri), as parse_uri()
 //   void check_uri(const sentinel_uri& where);                // the same for one that was filled in by hand
 //   std::string redacted(const sentinel_uri& where);          // for messages
 #pragma once
@@ -103,9 +104,10 @@ inline std::string with_sentinel_port(std::string_view host) {
     }
 }
 
-/// Reads `redis+sentinel://[[user]:password@]host[:port][,host[:port]...]/master[?options]`, and the same with rediss+sentinel for
-/// TLS to Sentinels and masters, valkey+sentinel and valkeys+sentinel. User and password are for the masters. Options: those of
-/// parse_uri(), of which db is for the masters, and sentinel_user=, sentinel_password= for the Sentinels. Their port is 26379.
+/// Reads `redis+sentinel://[[user]:password@]host[:port][,host[:port]...]/master[?options]`, and the same
+/// with rediss+sentinel for TLS to Sentinels and masters, valkey+sentinel and valkeys+sentinel. User and
+/// password are for the masters. Options: those of parse_uri(), of which db is for the masters, and
+/// sentinel_user=, sentinel_password= for the Sentinels. Their port is 26379.
 ///
 /// Throws: error(errc::invalid_uri); `what()` names the part that is wrong and holds nothing of `text`.
 [[nodiscard("what was read is lost")]] inline sentinel_uri parse_sentinel_uri(std::string_view text) {

@@ -1,7 +1,8 @@
 // A place in a connection for what must live as long as the connection, whatever it is.
 //
 //   class service_registry {
-//     template <class T, class Key = T, class Make> std::shared_ptr<T> get(Make make);   // the T that lives here; made when there is none
+//     template <class T, class Key = T, class Make> std::shared_ptr<T> get(Make make);
+//         // the T that lives here; made when there is none
 //   };
 #pragma once
 
@@ -21,8 +22,9 @@ class service_registry {
     service_registry& operator=(const service_registry&) = delete;
     ~service_registry();
 
-    /// Returns: the one T of this connection under that key, made by `make()`, which returns a std::shared_ptr<T>, when there is none yet.
-    /// In a child after fork() there is none: what its parent had is the parent's.
+    /// Returns: the one T of this connection under that key, made by `make()`, which returns a
+    /// std::shared_ptr<T>, when there is none yet. In a child after fork() there is none: what its parent
+    /// had is the parent's.
     template <class T, class Key = T, class Make>
     std::shared_ptr<T> get(Make make) {
         return std::static_pointer_cast<T>(

@@ -31,9 +31,10 @@ class slot_map {
     /// What nobody knows yet.
     slot_map() : owners_(slot_count, unknown) {}
 
-    /// Returns: what the answer to CLUSTER SLOTS of the node `asked` says. A range that makes no sense, or whose master has no
-    /// known address, is left out: a node redirects what is sent there. Of two ranges that overlap the later one counts. None when
-    /// nothing is left: the answer is an error, or of a node that knows no other yet.
+    /// Returns: what the answer to CLUSTER SLOTS of the node `asked` says. A range that makes no sense, or
+    /// whose master has no known address, is left out: a node redirects what is sent there. Of two ranges
+    /// that overlap the later one counts. None when nothing is left: the answer is an error, or of a node
+    /// that knows no other yet.
     static std::optional<slot_map> read(const reply& answer, const node_address& asked) {
         slot_map made;
         for (const reply& range : answer.elements()) {
@@ -61,7 +62,8 @@ class slot_map {
     }
 
     /// Preconditions: slot < slot_count.
-    /// Effects: that node has the slot. A node that is new comes last; where there are as many as slots, nobody knows who has it.
+    /// Effects: that node has the slot. A node that is new comes last; where there are as many as slots,
+    /// nobody knows who has it.
     void assign(std::uint16_t slot, const node_address& to) { owners_[slot] = place_of(to); }
 
   private:
@@ -71,8 +73,8 @@ class slot_map {
         return r.is(reply_kind::integer) && r.number() >= 0 && r.number() < slot_count;
     }
 
-    // [host, port, id, ["ip", "10.0.0.1", ...]]: the host is null, or empty, for the host that was asked. Servers that are to be
-    // called by names and have none say "?", and their address behind it.
+    // [host, port, id, ["ip", "10.0.0.1", ...]]: the host is null, or empty, for the host that was asked.
+    // Servers that are to be called by names and have none say "?", and their address behind it.
     static std::optional<node_address> read_master(const std::vector<reply>& parts,
                                                    const node_address& asked) {
         if (parts.size() < 2 || !parts[1].is(reply_kind::integer) || parts[1].number() <= 0)

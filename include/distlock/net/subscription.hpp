@@ -2,8 +2,10 @@
 //
 //   class message_reader { virtual void read(until); virtual void interrupt(); virtual void reconnect(); };
 //   class message_hub    { explicit message_hub(message_reader* = nullptr); };
-//   class subscription   { subscription(std::string channel, std::shared_ptr<message_hub>); confirm(); lapse(); deliver(text); ... };
-//   class listener       { listener(subscription&, std::string_view key); woken wait(until, stop, time, unheard); ... };
+//   class subscription   { subscription(std::string channel,
+//       std::shared_ptr<message_hub>); confirm(); lapse(); deliver(text); ... };
+//   class listener       { listener(subscription&, std::string_view key); woken wait(until, stop, time,
+//       unheard); ... };
 #pragma once
 
 #include <array>
@@ -24,21 +26,21 @@
 
 namespace distlock {
 
-/// A connection whose messages are read by the threads that wait for them: one of them at a time reads for all, and nobody
-/// when nobody waits. A connection with a thread of its own that reads has none.
+/// A connection whose messages are read by the threads that wait for them: one of them at a time reads for
+/// all, and nobody when nobody waits. A connection with a thread of its own that reads has none.
 class message_reader {
   public:
-    /// Effects: reads what comes and delivers it to its subscription. Returns when something was delivered or confirmed, or has
-    /// lapsed, when `until` is reached, or after interrupt(); sooner if it likes, but it never returns again and again for a
-    /// failure that lasts. Connects and subscribes where it must. While messages do not arrive `until` is near, again and again:
-    /// see message_hub::reading_until().
+    /// Effects: reads what comes and delivers it to its subscription. Returns when something was delivered or
+    /// confirmed, or has lapsed, when `until` is reached, or after interrupt(); sooner if it likes, but it
+    /// never returns again and again for a failure that lasts. Connects and subscribes where it must. While
+    /// messages do not arrive `until` is near, again and again: see message_hub::reading_until().
     /// Preconditions: no other thread is in read().
     virtual void read(clock::time_point until) noexcept = 0;
-    /// Effects: a read() that goes on, or else the next one, returns at once. From any thread; does not wait, and calls nothing
-    /// of a hub or a subscription.
+    /// Effects: a read() that goes on, or else the next one, returns at once. From any thread; does not wait,
+    /// and calls nothing of a hub or a subscription.
     virtual void interrupt() noexcept = 0;
-    /// Effects: the present socket is not trusted any more: the next read() subscribes on a new one before it closes that. From
-    /// any thread; does not wait.
+    /// Effects: the present socket is not trusted any more: the next read() subscribes on a new one before it
+    /// closes that. From any thread; does not wait.
     virtual void reconnect() noexcept = 0;
 
   protected:
@@ -47,8 +49,8 @@ class message_reader {
 
 class subscription;
 
-/// One thread that waits for messages on a subscription: from its construction on, whatever begins with its key is kept
-/// for it. An empty key is the beginning of every message.
+/// One thread that waits for messages on a subscription: from its construction on, whatever begins with its
+/// key is kept for it. An empty key is the beginning of every message.
 class listener {
   public:
     enum class woken {
@@ -66,9 +68,9 @@ class listener {
     listener& operator=(const listener&) = delete;
     ~listener();
 
-    /// Effects: waits until there is a message or a confirmation that was not returned yet, `stop` is requested, it is `until`,
-    /// or the subscription was not in force for all of the last `unheard`, in this wait. Meanwhile it may be this thread that
-    /// reads for all others, too. Allocates nothing itself.
+    /// Effects: waits until there is a message or a confirmation that was not returned yet, `stop` is
+    /// requested, it is `until`, or the subscription was not in force for all of the last `unheard`, in this
+    /// wait. Meanwhile it may be this thread that reads for all others, too. Allocates nothing itself.
     /// Returns: the first of these that holds. Of several messages only the last is returned.
     /// Preconditions: one thread at a time.
     woken wait(clock::time_point until, const std::stop_token& stop, time_source time = {},
@@ -109,8 +111,8 @@ class message_hub {
         return first_ != nullptr;
     }
 
-    /// Returns: in read(), until when its thread waits for messages. It may return so late where it opens a socket, which would
-    /// be lost: `until` is when it has something else to do, in so far as it is sooner.
+    /// Returns: in read(), until when its thread waits for messages. It may return so late where it opens a
+    /// socket, which would be lost: `until` is when it has something else to do, in so far as it is sooner.
     clock::time_point reading_until() const noexcept {
         const detail::annotated_lock guard(lock_);
         return reading_until_;
@@ -132,8 +134,8 @@ class message_hub {
     clock::time_point reading_until_ DISTLOCK_GUARDED_BY(lock_){};
 };
 
-/// One channel, for as long as somebody has it. The connection confirms it when the server has, at first and after each socket
-/// that broke, and delivers what is published on it. Thread-safe.
+/// One channel, for as long as somebody has it. The connection confirms it when the server has, at first and
+/// after each socket that broke, and delivers what is published on it. Thread-safe.
 class subscription {
   public:
     explicit subscription(std::string channel,
@@ -153,8 +155,8 @@ class subscription {
         if (hub_->reader_ != nullptr) hub_->reader_->reconnect();
     }
 
-    /// Effects: `unclaimed(std::string_view)` is called, by whichever thread delivers it, with every message that no listener is
-    /// there for. It must not wait. Only the first one counts.
+    /// Effects: `unclaimed(std::string_view)` is called, by whichever thread delivers it, with every message
+    /// that no listener is there for. It must not wait. Only the first one counts.
     template <class F>
     [[gnu::cold]] void on_unclaimed(F unclaimed) {
         struct handler_of final : handler {
@@ -169,8 +171,9 @@ class subscription {
 
     /// By the connection.
     void confirm() noexcept;
-    /// By the connection: its socket broke, or is not trusted any more. In force again with the next confirmation. Wakes those who
-    /// are to look now, but for the one that is in read(), which has to return. No lock may be held that interrupt() takes.
+    /// By the connection: its socket broke, or is not trusted any more. In force again with the next
+    /// confirmation. Wakes those who are to look now, but for the one that is in read(), which has to return.
+    /// No lock may be held that interrupt() takes.
     void lapse() noexcept;
     /// By the connection.
     void deliver(std::string_view text) noexcept;

@@ -57,8 +57,8 @@ inline bool alike_but_for_place(uri one, const uri& other) {
 /// 127.0.0.1:6379. User, password, host and path are percent-decoded: what is not a letter, a digit or one of
 /// "-._~" is best written %40 (for an '@') and so on.
 ///
-/// A text that could be read in two ways is refused: one word before the '@' (some clients take it for the user,
-/// some for the password), a second '@', a '#', a raw '/' or '?' in the password, an empty password,
+/// A text that could be read in two ways is refused: one word before the '@' (some clients take it for the
+/// user, some for the password), a second '@', a '#', a raw '/' or '?' in the password, an empty password,
 /// credentials or a port without a host.
 ///
 /// Returns: what `text` says, and the defaults of `uri` for what it leaves out.

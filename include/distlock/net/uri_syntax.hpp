@@ -48,7 +48,8 @@ void for_each_host(std::string_view place, const char* no_host, Add add) {
     }
 }
 
-/// Throws: error(errc::invalid_uri) for what could be read in two ways, be it as a URI of one server or of several.
+/// Throws: error(errc::invalid_uri) for what could be read in two ways, be it as a URI of one
+/// server or of several.
 [[gnu::cold]] inline uri_parts split_uri(std::string_view text) {
     if (text.empty()) refuse_uri("the URI is empty (a variable that was not set?)");
     if (text.size() > 4096) refuse_uri("the URI is longer than 4096 bytes");
@@ -182,8 +183,8 @@ inline constexpr std::size_t longest_socket_path = 103;
     return true;
 }
 
-/// Returns: whether `text` is an IPv6 address (RFC 4291, section 2.2), without a zone. As inet_pton() says, whose header is
-/// the operating system's.
+/// Returns: whether `text` is an IPv6 address (RFC 4291, section 2.2), without a zone. As inet_pton() says,
+/// whose header is the operating system's.
 [[gnu::cold]] inline bool is_ipv6_address(std::string_view text) {
     int groups = 0;  // of 16 bits
     bool gap = text.starts_with("::");

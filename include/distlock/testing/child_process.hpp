@@ -120,8 +120,8 @@ class spawn_plan {
 /// killed parent, so does the program.)
 class child_process {
   public:
-    /// Effects: Runs `program` (looked up on PATH), its output appended to the file `output`, with these "NAME=value"
-    /// added to its environment.
+    /// Effects: Runs `program` (looked up on PATH), its output appended to the file `output`, with these
+    /// "NAME=value" added to its environment.
     /// Throws: std::system_error if it cannot be run.
     child_process(const std::string& program, const std::vector<std::string>& arguments,
                   const std::string& output, const std::vector<std::string>& environment = {}) {

@@ -36,8 +36,8 @@ class fault_plan {
   public:
     using words = std::vector<std::string>;
 
-    /// Which commands are meant: whatever can be called with the words of one and says so; none: all. It is called on the
-    /// proxy's thread, with the plan's mutex: it calls nothing of the proxy.
+    /// Which commands are meant: whatever can be called with the words of one and says so; none: all. It is
+    /// called on the proxy's thread, with the plan's mutex: it calls nothing of the proxy.
     class which {
       public:
         which() = default;
@@ -65,7 +65,7 @@ class fault_plan {
     enum class part {
         request,
         reply,
-        message,  ///< what is published on a channel; its words are "message", or "smessage", the channel and the text
+        message,  ///< a published message; its words are "message" or "smessage", channel and text
     };
     enum class ending {
         reset,    ///< RST to the client
@@ -93,13 +93,15 @@ class fault_plan {
         const detail::annotated_lock guard(lock_);
         rule_ = std::move(r);
     }
-    /// Effects: the next `times` replies to `these`, or messages, are `bytes`, whatever the server says; none: they are lost.
+    /// Effects: the next `times` replies to `these`, or messages, are `bytes`, whatever the server says;
+    /// none: they are lost.
     void rewrite(which these, std::string bytes, int times = 1) {
         const detail::annotated_lock guard(lock_);
         rewriting_ = {std::move(these), std::move(bytes), times};
     }
-    /// Effects: cuts one in so many requests, replies and messages, at any byte and in any way but delay. Whether and where depends on
-    /// the seed, on how many connections came before and on how many of them on this one. 0: none.
+    /// Effects: cuts one in so many requests, replies and messages, at any byte and in any way but delay.
+    /// Whether and where depends on the seed, on how many connections came before and on how many of them
+    /// on this one. 0: none.
     void storm(std::uint64_t seed, std::uint32_t one_in) {
         const detail::annotated_lock guard(lock_);
         storm_seed_ = seed;
@@ -110,7 +112,8 @@ class fault_plan {
         const detail::annotated_lock guard(lock_);
         (of == part::request ? pace_.requests : pace_.replies).delay = by;
     }
-    /// Effects: nothing is passed on in this direction until let_go() or leave_alone(), nor does an end. Connections can be made.
+    /// Effects: nothing is passed on in this direction until let_go() or leave_alone(), nor does an end.
+    /// Connections can be made.
     void hold(part of) {
         const detail::annotated_lock guard(lock_);
         (of == part::request ? pace_.requests : pace_.replies).held = true;
@@ -118,7 +121,8 @@ class fault_plan {
     void let_go() {
         change([this]() DISTLOCK_UNCHECKED { pace_.requests.held = pace_.replies.held = false; });
     }
-    /// Effects: passes no more than `bytes` at a time in this direction, with a pause in between. 0: all at once.
+    /// Effects: passes no more than `bytes` at a time in this direction, with a pause in
+    /// between. 0: all at once.
     void slice(part of, std::size_t bytes, clock::duration pause = {}) {
         change([&]() DISTLOCK_UNCHECKED {
             (of == part::request ? pace_.requests : pace_.replies).slice = {bytes, pause};
@@ -187,7 +191,8 @@ class fault_plan {
         return ++connections_;
     }
 
-    /// `nth`: of the requests, replies or messages on that connection. Returns: what is to be cut; none: nothing.
+    /// `nth`: of the requests, replies or messages on that connection. Returns: what is to
+    /// be cut; none: nothing.
     std::optional<sentence> judge(int connection, std::uint64_t nth, part of, const words& command,
                                   std::size_t size) {
         const detail::annotated_lock guard(lock_);

@@ -1,9 +1,10 @@
-// A proxy in front of a server that does to a conversation what networks do: cuts it at any byte, delays, holds, slices, rewrites.
+// A proxy in front of a server that does to a conversation what networks do: cuts it at any byte, delays,
+// holds, slices, rewrites.
 //
 //   class fault_proxy : public fault_plan {                // which says what is done
 //     explicit fault_proxy(std::string socket_path);       // of the server; or its loopback port
 //     std::string uri(options) const;  std::uint16_t port() const;
-//     void deliver();                                      // what a cut delayed: the server gets it, nobody its reply
+//     void deliver();  // what a cut delayed: the server gets it, nobody its reply
 //   };
 #pragma once
 
@@ -40,12 +41,13 @@
 
 namespace distlock::testing {
 
-/// One thread does everything. A request, and a reply, is looked at when the whole of it has come; therefore what a rule
-/// cuts, and where, does not depend on how the bytes travel. Bytes that are no array of strings make a connection pass
-/// whatever comes on it. All members may be called from several threads.
+/// One thread does everything. A request, and a reply, is looked at when the whole of it has come; therefore
+/// what a rule cuts, and where, does not depend on how the bytes travel. Bytes that are no array of strings
+/// make a connection pass whatever comes on it. All members may be called from several threads.
 class fault_proxy final : public fault_plan {
   public:
-    /// Throws: error(errc::no_server) when there is no port for it; std::system_error when there is no descriptor or no thread.
+    /// Throws: error(errc::no_server) when there is no port for it; std::system_error when there is no
+    /// descriptor or no thread.
     explicit fault_proxy(std::string socket_path) : socket_path_(std::move(socket_path)) { start(); }
     explicit fault_proxy(std::uint16_t server_port) : server_port_(server_port) { start(); }
     fault_proxy(const fault_proxy&) = delete;
@@ -160,7 +162,8 @@ class fault_proxy final : public fault_plan {
         for (line& l : links_) hang_up(l, false);
     }
 
-    // Effects: makes ready what is due. Returns: whether something can be sent now; else `next` says when at the latest to ask again.
+    // Effects: makes ready what is due. Returns: whether something can be sent now; else `next` says when at
+    // the latest to ask again.
     static bool passable(stream& s, time_point now, bool held, time_point& next) {
         if (held) return false;
         while (!s.later.empty() && s.later.front().first <= now) {

@@ -3,7 +3,8 @@
 //   struct history_event;
 //   class recorder;              // events of many threads and processes, on one clock; survives SIGKILL
 //   history_report check_history(std::vector<history_event>);
-//   std::vector<belief> beliefs_in(std::vector<history_event>);       // who believed to have it, from when to when
+//   std::vector<belief> beliefs_in(std::vector<history_event>);
+//       // who believed to have it, from when to when
 #pragma once
 
 #include <algorithm>
@@ -34,7 +35,7 @@ namespace distlock::testing {
 
 struct history_event {
     enum class kind : std::uint8_t {
-        granted,  ///< of a hold: called in `from`, ours at `at`, valid until `until`, with `fence` and `owner` where known
+        granted,  ///< of a hold: called in `from`, ours at `at`, valid until `until`; `fence`, `owner`: if known
         held,      ///< of a hold: at `at` its owner was told that it has the lock, until `until`
         not_held,  ///< of a hold: at `at` its owner was told that it has it no more: by a look, or by lost()
         released,  ///< of a hold: its owner let go in `from`
@@ -63,9 +64,9 @@ struct history_event {
     }
 };
 
-/// A list of events in memory that processes share: with children after fork(), or, in a file, with anybody who opens the
-/// same file. An entry stays, whatever becomes of the process that wrote it. Thread-safe, and neither waits nor allocates.
-/// Times are of distlock::clock, which is one for all processes of a machine.
+/// A list of events in memory that processes share: with children after fork(), or, in a file, with anybody
+/// who opens the same file. An entry stays, whatever becomes of the process that wrote it. Thread-safe, and
+/// neither waits nor allocates. Times are of distlock::clock, which is one for all processes of a machine.
 class recorder {
     using kind = history_event::kind;
 
@@ -89,8 +90,8 @@ class recorder {
     recorder& operator=(const recorder&) = delete;
     ~recorder() { ::munmap(book_, size_of(capacity_)); }
 
-    /// Effects: notes a grant, asked for since `called`, that is valid until `until`. An owner that may be stopped between the grant
-    /// and this call says when it `came`.
+    /// Effects: notes a grant, asked for since `called`, that is valid until `until`. An owner that may be
+    /// stopped between the grant and this call says when it `came`.
     /// Returns: the number of the hold, never 0.
     std::uint64_t granted(std::string_view lock, time_point called, time_point until, std::uint64_t fence = 0,
                           std::string_view owner = {}, time_point came = {}) noexcept {
@@ -126,8 +127,8 @@ class recorder {
         copy(resource, e.lock);
         write(e);
     }
-    /// Effects: notes that the server lost the lock, or all of them where no name is given, since `from`; two may believe to
-    /// have one until `until`.
+    /// Effects: notes that the server lost the lock, or all of them where no name is given, since `from`; two
+    /// may believe to have one until `until`.
     void fault(time_point from, time_point until, std::string_view lock = {}) noexcept {
         history_event e = of_hold(kind::fault, 0);
         e.from = from;
@@ -219,8 +220,8 @@ struct history_report {
     }
 };
 
-/// What the owner of a hold believed, from the grant to the first of: its own release, the end of validity as it was last told,
-/// being told that the lock is lost, the end of its process.
+/// What the owner of a hold believed, from the grant to the first of: its own release, the end of validity as
+/// it was last told, being told that the lock is lost, the end of its process.
 struct belief {
     history_event granted;
     clock::time_point to;
@@ -370,11 +371,12 @@ std::vector<belief> beliefs_in(std::vector<history_event> events) {
     return impl::history_check<Lazy>(std::move(events)).beliefs();
 }
 
-/// Checks that nobody had a lock while somebody else believed to have it, but for the time of declared faults; that no grant was
-/// over when it came, and none was believed in again after its end; that no token was used twice; that a fence is larger than
-/// those of all holds that had ended before; and that no resource accepted a write under a smaller fence than the largest before.
-/// Locks whose names begin with the same 40 bytes are one to it. It takes O(n log n): tokens are unique and there is one clock, so
-/// nothing has to be searched for.
+/// Checks that nobody had a lock while somebody else believed to have it, but for the time of declared
+/// faults; that no grant was over when it came, and none was believed in again after its end; that no token
+/// was used twice; that a fence is larger than those of all holds that had ended before; and that no
+/// resource accepted a write under a smaller fence than the largest before. Locks whose names begin with the
+/// same 40 bytes are one to it. It takes O(n log n): tokens are unique and there is one clock, so nothing
+/// has to be searched for.
 template <class Lazy = void>
 history_report check_history(std::vector<history_event> events) {
     return impl::history_check<Lazy>(std::move(events)).report();

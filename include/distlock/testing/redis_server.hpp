@@ -88,8 +88,8 @@ class redis_server {
     /// Returns: whether there is a server process; a paused one counts.
     bool running() const;
 
-    /// Effects: Starts the server if it is not running, resumes it if it is paused, and returns when it answers: same folder,
-    /// socket and port.
+    /// Effects: Starts the server if it is not running, resumes it if it is paused, and returns when it
+    /// answers: same folder, socket and port.
     /// Throws: error; errc::no_server when none can be started.
     void start();
     /// Effects: Ends the server, paused or not, in good order (SIGTERM), after five seconds by force. Returns

@@ -13,8 +13,9 @@ namespace distlock::testing::impl {
 inline constexpr std::size_t not_whole = 0;
 inline constexpr std::size_t not_ours = static_cast<std::size_t>(-1);
 
-/// Returns: the size of the reply, or request, that begins at `from`, counted from the beginning of `bytes`; not_whole or
-/// not_ours. `strings`: where to put those of an array of nothing but strings; anything else is not ours then.
+/// Returns: the size of the reply, or request, that begins at `from`, counted from the beginning of
+/// `bytes`; not_whole or not_ours. `strings`: where to put those of an array of nothing but strings;
+/// anything else is not ours then.
 inline std::size_t framed(std::string_view bytes, std::size_t from, std::vector<std::string>* strings) {
     const auto line_end = bytes.find("\r\n", from);
     if (from < bytes.size() && std::string_view("+-:$*").find(bytes[from]) == std::string_view::npos)

@@ -24,7 +24,8 @@ namespace distlock::testing {
 ///   scripted_connection redis{reply::status("OK"), reply::integer(1)};
 ///   distlock::mutex orders{redis, "orders:42"};
 ///
-/// A lock that somebody else has takes two replies: reply::nil() to SET, then taken(). Renewals take replies, too.
+/// A lock that somebody else has takes two replies: reply::nil() to SET, then taken().
+/// Renewals take replies, too.
 class scripted_connection {
   public:
     /// A command as it was given to the connection.
@@ -108,7 +109,8 @@ class scripted_connection {
 
 static_assert(check_connection<scripted_connection>());
 
-/// Returns: what a server answers to the scripts of the default dialect that ask for a lock, while somebody else has it for `ttl`.
+/// Returns: what a server answers to the scripts of the default dialect that ask for a lock, while somebody
+/// else has it for `ttl`.
 inline reply taken(std::chrono::milliseconds ttl) {
     return reply::array({reply::integer(0), reply::integer(ttl.count()), reply::integer(0), reply::integer(0),
                          reply::integer(0)});

@@ -38,20 +38,23 @@ struct acknowledgement {
     std::int64_t replicas = 0;    ///< of too_few: how many have it
 };
 
-/// WAIT counts the replicas that have what was last written on its own socket. After a command that wrote nothing there it is
-/// answered at once, and means nothing (measured on Redis 7.2, 8 and Valkey 8; before, any command counts): so it goes right behind
-/// a command that writes if it succeeds. https://redis.io/docs/latest/commands/wait/
+/// WAIT counts the replicas that have what was last written on its own socket. After a command that wrote
+/// nothing there it is answered at once, and means nothing (measured on Redis 7.2, 8 and Valkey 8; before,
+/// any command counts): so it goes right behind a command that writes if it succeeds.
+/// https://redis.io/docs/latest/commands/wait/
 class replica_wait {
   public:
-    /// Preconditions: replicas > 0. `longest`: for the server, from 1 ms, since zero were for ever, to an hour. Servers look at their
-    /// clock ten times a second, so the answer may come a tenth of a second later.
+    /// Preconditions: replicas > 0. `longest`: for the server, from 1 ms, since zero were for
+    /// ever, to an hour. Servers look at their clock ten times a second, so the answer may come a
+    /// tenth of a second later.
     replica_wait(int replicas, std::chrono::milliseconds longest) noexcept
         : replicas_(replicas), takes_(std::clamp<std::chrono::milliseconds>(longest, least, most)) {
         count_size_ = write(count_, replicas);
         longest_size_ = write(longest_, takes_.count());
     }
 
-    /// Returns: what is sent right behind `write`: a view into this, and of the same routing key, deadline and stop token.
+    /// Returns: what is sent right behind `write`: a view into this, and of the same routing key,
+    /// deadline and stop token.
     command behind(const command& write) const {
         command made({"WAIT", text(count_, count_size_), text(longest_, longest_size_)}, write.routing_key());
         made.bind_to_previous(takes_).until(write.deadline());
@@ -100,8 +103,8 @@ class replica_wait {
     std::size_t longest_size_;
 };
 
-/// Returns: of the commands of one pipeline, the place of the one whose answer serves for command i: a later WAIT for as many
-/// replicas says all that an earlier one would, in one round trip to them; else i itself.
+/// Returns: of the commands of one pipeline, the place of the one whose answer serves for command i: a later
+/// WAIT for as many replicas says all that an earlier one would, in one round trip to them; else i itself.
 inline std::size_t answered_by(std::span<const command> commands, std::size_t i) noexcept {
     if (!commands[i].bound_to_previous()) return i;
     const auto words = commands[i].argv();

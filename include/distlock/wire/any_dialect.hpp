@@ -1,7 +1,8 @@
 // A dialect of any type: what the engine speaks about one lock.
 //
-//   class any_dialect                              // the functions of concept dialect, queueing_dialect and telling_dialect
-//   template <dialect D> class any_dialect_of : public any_dialect   { explicit any_dialect_of(arguments of D...); };
+//   class any_dialect  // the functions of concept dialect, queueing_dialect and telling_dialect
+//   template <dialect D> class any_dialect_of : public any_dialect   { explicit any_dialect_of(arguments of
+//       D...); };
 #pragma once
 
 #include <chrono>
@@ -30,7 +31,8 @@ class any_forced_question {
     virtual bool was_forced(const reply& answer, const token& owner) const noexcept = 0;
 };
 
-/// See the concepts dialect, queueing_dialect and telling_dialect. The engine is compiled once for all of them.
+/// See the concepts dialect, queueing_dialect and telling_dialect. The engine is compiled
+/// once for all of them.
 class any_dialect {
   public:
     any_dialect() = default;
@@ -69,8 +71,8 @@ class any_dialect {
     /// Returns: the same dialect about the lock that a message names.
     virtual std::shared_ptr<const any_dialect> about(std::string_view message) const = 0;
 
-    /// Returns: what takes a lock for `owner` that `from`, which is ours, has in another manner; answered as look(). A dialect
-    /// without that looks.
+    /// Returns: what takes a lock for `owner` that `from`, which is ours, has in another manner; answered as
+    /// look(). A dialect without that looks.
     virtual command exchange(const token& owner, const token& from) const = 0;
 
     /// Returns: where releases are told to all who listen; none: they are not told.

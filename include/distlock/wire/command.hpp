@@ -72,8 +72,8 @@ class command {
         append(arguments.data(), arguments.size());
     }
 
-    /// The same with any number of arguments: `by_name` is all of them, EVALSHA first, and `with_text` the same with EVAL and the
-    /// text. Both outlive the command.
+    /// The same with any number of arguments: `by_name` is all of them, EVALSHA first, and `with_text` the
+    /// same with EVAL and the text. Both outlive the command.
     constexpr command(const script& source, std::string_view routing_key,
                       std::span<const std::string_view> by_name, std::span<const std::string_view> with_text)
         : long_(by_name), long_with_text_(with_text), script_(&source), key_(routing_key) {}
@@ -109,8 +109,8 @@ class command {
         return *this;
     }
 
-    /// The caller's stop token, from whose request on nobody waits for the answer; null when there will be no request. It
-    /// outlives the call of the connection. A connection that can, gives up then.
+    /// The caller's stop token, from whose request on nobody waits for the answer; null when there will be no
+    /// request. It outlives the call of the connection. A connection that can, gives up then.
     constexpr const std::stop_token* stop() const noexcept { return stop_; }
     bool stop_requested() const noexcept { return stop_ != nullptr && stop_->stop_requested(); }
     command& until(const std::stop_token& stop) noexcept {
@@ -119,10 +119,11 @@ class command {
     }
     command& until(const std::stop_token&&) = delete;
 
-    /// Whether this is about the command before it in a pipeline: it is sent right behind that one, on the same socket, and again
-    /// whenever that one is.
+    /// Whether this is about the command before it in a pipeline: it is sent right behind that one, on the
+    /// same socket, and again whenever that one is.
     constexpr bool bound_to_previous() const noexcept { return bound_; }
-    /// `takes`: how long the server may take on purpose before it answers. A connection's own time-out does not count that.
+    /// `takes`: how long the server may take on purpose before it answers. A connection's own time-out
+    /// does not count that.
     constexpr command& bind_to_previous(std::chrono::milliseconds takes) noexcept {
         bound_ = true;
         takes_ = takes;

@@ -21,7 +21,7 @@ namespace distlock {
 enum class severity {
     ok,       ///< nothing to do
     unknown,  ///< the server could not be asked, or this user may not ask it
-    warning,  ///< some fault, a restart or a fail-over, can cost locks; or something that locks can do without is missing
+    warning,  ///< a fault, restart or fail-over can cost locks; or something dispensable is missing
     problem,  ///< locks fail now, or can be lost without any fault
 };
 

@@ -1,6 +1,8 @@
-// What a dialect must be: how one lock is spoken about with the server. Its commands, and what the replies mean.
+// What a dialect must be: how one lock is spoken about with the server. Its commands, and
+// what the replies mean.
 //
-//   concept dialect                  D d(name, options); name, lease, acquire, look, renew, release, ... and D::inspector
+//   concept dialect                  D d(name, options); name, lease, acquire, look, renew, release,
+//       ... and D::inspector
 //   concept queueing_dialect         and waiters are queued on the server, which hands the lock over
 //   concept telling_dialect          and releases are told on a channel
 //   concept lock_inspector           what operators ask: inspect, force_release, forced
@@ -31,8 +33,9 @@ template <class D>
 concept dialect_of_ours = std::same_as<D, handoff> || std::same_as<D, exclusive_handoff>;
 }  // namespace detail
 
-/// The type is made of a lock's name and its options, and says what it was made of: name() is the lock's key,
-/// lease() how long a grant may be believed. `stored_as` is the type of that key, as the server's TYPE names it.
+/// The type is made of a lock's name and its options, and says what it was made of: name() is the
+/// lock's key, lease() how long a grant may be believed. `stored_as` is the type of that key, as the
+/// server's TYPE names it.
 template <class D>
 concept describes_a_lock = std::constructible_from<D, std::string, const lock_options&> &&
     requires(const D& d) {
@@ -41,8 +44,9 @@ concept describes_a_lock = std::constructible_from<D, std::string, const lock_op
     { D::stored_as } -> std::convertible_to<std::string_view>;
 };
 
-/// acquire(token) takes the lock when it is free. look(token) does, too, and may be repeated: it finds an earlier success of the
-/// same token, and says for how long another owner has the lock; acquire_is_script() says that acquire() is a look() itself.
+/// acquire(token) takes the lock when it is free. look(token) does, too, and may be repeated: it finds an
+/// earlier success of the same token, and says for how long another owner has the lock; acquire_is_script()
+/// says that acquire() is a look() itself.
 template <class D>
 concept acquires_a_lock = requires(const D& d, const token& owner, const reply& answer) {
     { d.acquire(owner) } -> std::same_as<command>;
@@ -52,9 +56,10 @@ concept acquires_a_lock = requires(const D& d, const token& owner, const reply& 
     { d.acquire_is_script() } -> std::convertible_to<bool>;
 };
 
-/// renew(token) gives the lock its whole lease again, if this token has it; release(token) frees it, or hands it over. Both leave
-/// alone what another owner has, and may be repeated. release_minimal(token) is the release that needs least of the
-/// server; it is sent where release() is refused and read_release() says `minimal`.
+/// renew(token) gives the lock its whole lease again, if this token has it; release(token) frees it, or
+/// hands it over. Both leave alone what another owner has, and may be repeated. release_minimal(token)
+/// is the release that needs least of the server; it is sent where release() is refused and
+/// read_release() says `minimal`.
 template <class D>
 concept keeps_a_lock = requires(const D& d, const token& owner, const reply& answer) {
     { d.renew(owner) } -> std::same_as<command>;
@@ -64,8 +69,9 @@ concept keeps_a_lock = requires(const D& d, const token& owner, const reply& ans
     { d.read_release(answer) } -> std::same_as<release_verdict>;
 };
 
-/// What is asked about a lock that others may have: inspect() and force_release() by operators, forced() by an owner that has lost
-/// it. Made of the lock's name, or by a static of_key() of its key, where that is not the name.
+/// What is asked about a lock that others may have: inspect() and force_release() by operators,
+/// forced() by an owner that has lost it. Made of the lock's name, or by a static of_key() of its key,
+/// where that is not the name.
 template <class I>
 concept lock_inspector = std::constructible_from<I, std::string> && std::move_constructible<I> &&
     requires(const I& about, const token& owner, const reply& answer) {
@@ -81,27 +87,27 @@ concept lock_inspector = std::constructible_from<I, std::string> && std::move_co
 template <class D>
 concept has_an_inspector = lock_inspector<typename D::inspector>;
 
-/// How one lock is spoken about with the server. All functions are pure and may be called by any thread; commands are views into
-/// the dialect and the token, which outlive them. A token that is used again must never count twice: what is sent may arrive
-/// twice, and late.
+/// How one lock is spoken about with the server. All functions are pure and may be called by any thread;
+/// commands are views into the dialect and the token, which outlive them. A token that is used again must
+/// never count twice: what is sent may arrive twice, and late.
 ///
-/// Where it has `bool allows_local_fences() const`, and that is false, the threads of a process get every fencing token from
-/// the server, instead of passing the lock on among themselves with one of their own.
+/// Where it has `bool allows_local_fences() const`, and that is false, the threads of a process get every
+/// fencing token from the server, instead of passing the lock on among themselves with one of their own.
 ///
-/// Where it has `bool is_shared() const`, and that is true, a token is granted beside others: that a second one of the same object
-/// is granted does not show that the first one was released.
+/// Where it has `bool is_shared() const`, and that is true, a token is granted beside others: that a second
+/// one of the same object is granted does not show that the first one was released.
 ///
-/// Those of `mutex` and `shared_mutex` are dialects also where they are only declared: a program that compiles the engine separately
-/// need not see them.
+/// Those of `mutex` and `shared_mutex` are dialects also where they are only declared: a program that
+/// compiles the engine separately need not see them.
 template <class D>
 concept dialect = (detail::dialect_of_ours<D> || describes_a_lock<D>)&&  // one a line: compilers
     (detail::dialect_of_ours<D> || acquires_a_lock<D>)&&                 // show that which fails
     (detail::dialect_of_ours<D> || keeps_a_lock<D>)&&                    //
     (detail::dialect_of_ours<D> || has_an_inspector<D>);
 
-/// Waiters are queued on the server, while hands_over() is true, and the lock is handed to the first of them. It is made with the
-/// channel on which the waiters of this process hear of that; messages begin with the token. enter(token, mode) is a look()
-/// about a ticket, and release() removes the ticket.
+/// Waiters are queued on the server, while hands_over() is true, and the lock is handed to the first of them.
+/// It is made with the channel on which the waiters of this process hear of that; messages begin with the
+/// token. enter(token, mode) is a look() about a ticket, and release() removes the ticket.
 template <class D>
 concept queueing_dialect = dialect<D> &&
     std::constructible_from<D, std::string, const lock_options&, std::string_view> &&

@@ -27,8 +27,9 @@ namespace distlock {
 
 namespace detail {
 
-/// Three rounds at most: what the server says of itself; what ACL DRYRUN says of the user; and where it says nothing, commands that
-/// change nothing whatever the server does with them: the server looks at permissions before all else.
+/// Three rounds at most: what the server says of itself; what ACL DRYRUN says of the user; and where it
+/// says nothing, commands that change nothing whatever the server does with them: the server looks at
+/// permissions before all else.
 class examination {
   public:
     using abilities = examined::abilities;
@@ -42,7 +43,8 @@ class examination {
     /// Returns: what to ask next, in one pipeline if possible; none: all is asked. Valid until the next call.
     DISTLOCK_INLINE std::span<const command> questions();
 
-    /// `replies`: to all questions; `before` and `after`: our wall clock around them, in microseconds since 1970.
+    /// `replies`: to all questions; `before` and `after`: our wall clock around them, in
+    /// microseconds since 1970.
     DISTLOCK_INLINE void on_answers(std::span<const reply> replies, std::int64_t before, std::int64_t after);
 
     /// Returns: a channel that the user must be permitted to subscribe to.

@@ -39,8 +39,9 @@ enum class purpose {
     asking
 };
 
-/// A permission that a user needs, as an ACL names it, and a command that shows whether it is permitted and changes nothing: it finds no key, or
-/// stumbles over an argument, which comes after permissions. $K, $Q, $F, $O: the keys of a lock; $C: a channel.
+/// A permission that a user needs, as an ACL names it, and a command that shows whether it is permitted and
+/// changes nothing: it finds no key, or stumbles over an argument, which comes after permissions. $K, $Q, $F,
+/// $O: the keys of a lock; $C: a channel.
 struct need {
     std::string_view name;
     purpose what;

@@ -14,8 +14,9 @@
 namespace distlock {
 
 struct diagnose_options {
-    /// What the names of the locks begin with, such as "orders:". The user's permissions are tried on keys that begin so, and have
-    /// random digits behind; of a Cluster, the node that has the slot of such a key is asked.
+    /// What the names of the locks begin with, such as "orders:". The user's permissions are tried on
+    /// keys that begin so, and have random digits behind; of a Cluster, the node that has the slot of
+    /// such a key is asked.
     std::string prefix{};
     /// The lease of the locks: what is late is late against it.
     std::chrono::milliseconds lease = std::chrono::seconds{30};

@@ -24,8 +24,8 @@ namespace distlock {
 
 namespace detail {
 
-// Each kind's own script, as a function whose parameter hides the server's KEYS. A key that the user may not ask
-// about is taken for a lock's.
+// Each kind's own script, as a function whose parameter hides the server's KEYS. A key that the user may not
+// ask about is taken for a lock's.
 inline constexpr std::string_view family_contract =
     R"(-- KEYS: lock, queue, fence, owner, mark, readers, limit.
 -- Answers as the script of its kind does.

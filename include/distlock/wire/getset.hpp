@@ -34,9 +34,10 @@ namespace distlock {
 
 namespace detail {
 
-// The stamp is made by the server's clock, and says nothing of who made it: that stands beside it, as "<token>:<stamp>". What is
-// ours is told by both, so that a stamp that somebody shifted, or made anew, is never taken for ours. What is ours is first
-// given its time: a write that needs no memory, after which the others are not refused.
+// The stamp is made by the server's clock, and says nothing of who made it: that stands beside it, as
+// "<token>:<stamp>". What is ours is told by both, so that a stamp that somebody shifted, or made anew, is
+// never taken for ours. What is ours is first given its time: a write that needs no memory, after which the
+// others are not refused.
 
 inline constexpr script getset_enter{
     R"(-- KEYS: lock, mine, fence, owner. ARGV: token, lease in ms, life of the fence in ms or 0, owner or ''.
@@ -113,20 +114,23 @@ return redis.call('del', KEYS[1]))",
 
 }  // namespace detail
 
-/// Interoperates with clients that take a lock by `SETNX name stamp`, or by GETSET when the stamp is past, and free it by DEL;
-/// the stamp is Unix milliseconds: now, the lease and 1. Our scripts do in one step what they do in several commands, with the
-/// same values. Beside the lock, in its cluster slot, `...:distlock:mine` says which acquisition of ours made the stamp; fence and
-/// owner as in `plain`.
+/// Interoperates with clients that take a lock by `SETNX name stamp`, or by GETSET when the stamp is past,
+/// and free it by DEL; the stamp is Unix milliseconds: now, the lease and 1. Our scripts do in one step what
+/// they do in several commands, with the same values. Beside the lock, in its cluster slot,
+/// `...:distlock:mine` says which acquisition of ours made the stamp; fence and owner as in `plain`.
 ///
 /// The protocol has weaknesses that one side alone cannot mend:
-/// - clocks: they compare stamps to their own clock, we make and compare them by the server's. A client whose clock is fast by more than the
-///   rest of a lease takes over what is still held; valid_until() counts on clocks that agree.
-/// - a loser's GETSET shifts the winner's stamp. When that is ours, we hear at the next renewal that the lock is lost, and it is
-///   free when the shifted stamp is past. It takes two who find the same stamp past at the same moment.
-/// - many of them free by DEL without a look: a client that overran its lease deletes, at its unlock, the lock that we took
-///   over and hold, and a third client may take it at once. A client that reads before it deletes does so when it is slow
-///   between the two. lost() tells us at the next renewal, up to a third of the lease later. It takes a lease on their side
-///   that is too short for the work; our own leases are renewed, and our release deletes nobody else's lock.
+/// - clocks: they compare stamps to their own clock, we make and compare them by the server's. A client
+///   whose clock is fast by more than the rest of a lease takes over what is still held; valid_until()
+///   counts on clocks that agree.
+/// - a loser's GETSET shifts the winner's stamp. When that is ours, we hear at the next renewal that the
+///   lock is lost, and it is free when the shifted stamp is past. It takes two who find the same stamp
+///   past at the same moment.
+/// - many of them free by DEL without a look: a client that overran its lease deletes, at its unlock, the
+///   lock that we took over and hold, and a third client may take it at once. A client that reads before it
+///   deletes does so when it is slow between the two. lost() tells us at the next renewal, up to a third of
+///   the lease later. It takes a lease on their side that is too short for the work; our own leases are
+///   renewed, and our release deletes nobody else's lock.
 /// - the key has no TTL: what nobody wants any more stays on the server for ever.
 /// Fencing tokens hold against all of these, where the resource checks them.
 class getset {
@@ -148,7 +152,8 @@ class getset {
     const std::string& name() const noexcept { return key_.name(); }
     std::chrono::milliseconds lease() const noexcept { return lease_; }
     bool acquire_is_script() const noexcept { return true; }
-    /// Returns: whether the fencing tokens between two of the server's are ours to give: its release tells of none.
+    /// Returns: whether the fencing tokens between two of the server's are ours to give: its
+    /// release tells of none.
     bool allows_local_fences() const noexcept { return false; }
 
     command acquire(const token& owner) const { return look(owner); }

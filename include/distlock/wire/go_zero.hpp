@@ -13,13 +13,13 @@
 
 namespace distlock {
 
-/// Interoperates with github.com/zeromicro/go-zero/core/stores/redis, RedisLock: the key is the name, its TTL the seconds that
-/// were set and 500 ms. Our lease is rounded up to that, and believed no longer than it was asked for; a lock that could not be
-/// released stays for as much longer than residual() says.
+/// Interoperates with github.com/zeromicro/go-zero/core/stores/redis, RedisLock: the key is the name, its TTL
+/// the seconds that were set and 500 ms. Our lease is rounded up to that, and believed no longer than it was
+/// asked for; a lock that could not be released stays for as much longer than residual() says.
 ///
-/// A RedisLock that acquires again what it holds refreshes its TTL and counts nothing: its first Release frees the lock.
-/// Here every acquisition has a token of its own, so none can free an outer one: a second lock() of the same thread waits, as with any
-/// mutex, and a recursive_mutex counts.
+/// A RedisLock that acquires again what it holds refreshes its TTL and counts nothing: its first Release
+/// frees the lock. Here every acquisition has a token of its own, so none can free an outer one: a second
+/// lock() of the same thread waits, as with any mutex, and a recursive_mutex counts.
 class go_zero : public plain {
   public:
     /// Preconditions: the options are checked.

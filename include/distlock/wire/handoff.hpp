@@ -1,4 +1,5 @@
-// The hand-off dialect: waiters have tickets in a queue on the server, and a lock that is released is handed to the first of them.
+// The hand-off dialect: waiters have tickets in a queue on the server, and a lock that is released is handed
+// to the first of them.
 //
 //   class handoff {
 //     handoff(std::string name, const lock_options&, std::string_view channel = {}, channel_kind = ordinary);
@@ -10,7 +11,8 @@
 //     command release(const token&) const;   // removes the ticket, and hands over or frees
 //     command leave_unknown(const token&) const;      // the same for a lock that nobody here waits for
 //     command release_minimal(const token&) const;  // compare-and-delete
-//     and what the replies mean: read_acquire, read_look, read_enter, read_renew, read_release; and the messages: read_message
+//     and what the replies mean: read_acquire, read_look, read_enter, read_renew,
+//         read_release; and the messages: read_message
 //   };
 #pragma once
 
@@ -45,9 +47,9 @@
 namespace distlock {
 
 /// The lock's own key is a plain string token with a TTL, as in `plain`: every client that takes a lock by
-/// SET NX PX and frees it by compare-and-delete excludes us, and we it. Beside it, in its cluster slot, stands
-/// `...:distlock:queue`, the tickets of the waiters in order, which ends when nobody looks for queue_life(). A name that can have
-/// no key beside it is locked as in `plain`.
+/// SET NX PX and frees it by compare-and-delete excludes us, and we it. Beside it, in its cluster slot,
+/// stands `...:distlock:queue`, the tickets of the waiters in order, which ends when nobody looks for
+/// queue_life(). A name that can have no key beside it is locked as in `plain`.
 ///
 /// All functions are pure; commands are views into this object and the token.
 class handoff {
@@ -61,8 +63,8 @@ class handoff {
     /// The longest a waiter may go without looking at the lock, unless lock_options::recheck is longer.
     static constexpr std::chrono::milliseconds longest_look = std::chrono::seconds{30};
 
-    /// `channel`: where the waiters of this process hear that a lock was handed to them, in a Cluster a channel of the lock's own
-    /// slot; empty: they hear nothing, and find it by looking.
+    /// `channel`: where the waiters of this process hear that a lock was handed to them, in a Cluster a
+    /// channel of the lock's own slot; empty: they hear nothing, and find it by looking.
     /// Preconditions: the options are checked.
     /// Throws: error(errc::invalid_name), as `plain`.
     [[gnu::cold]] handoff(std::string name, const lock_options& options, std::string_view channel = {},
@@ -89,7 +91,8 @@ class handoff {
     /// Returns: whether acquire() may be repeated, and says how long another owner has the lock, as look().
     bool acquire_is_script() const noexcept { return plain_.acquire_is_script(); }
 
-    /// A lock that is free is granted for its whole lease, also where waiters are queued: they are served at its release.
+    /// A lock that is free is granted for its whole lease, also where waiters are queued: they are
+    /// served at its release.
     command acquire(const token& owner) const { return plain_.acquire(owner); }
     command look(const token& owner) const {
         return hands_over() ? enter(owner, enter_mode::try_once) : plain_.look(owner);
@@ -103,7 +106,8 @@ class handoff {
     /// The lock has its whole lease again.
     command renew(const token& owner) const { return plain_.renew(owner); }
 
-    /// This token's ticket is removed whoever has the lock; a lock of this token is handed over, or freed when no waiter hears.
+    /// This token's ticket is removed whoever has the lock; a lock of this token is handed over, or freed
+    /// when no waiter hears.
     command release(const token& owner) const {
         if (!hands_over()) return plain_.release(owner);
         const auto& [queue, fence, owner_key, needs, life, fence_life] = *queue_;
@@ -113,12 +117,12 @@ class handoff {
                 {name(), queue, fence, owner_key},
                 {owner.view(), needs, owner.fence(), fence_life}};
     }
-    /// Of a message that no waiter claims. A ticket of that token, if it has another, was made with needs that are not known here:
-    /// it stays until it is served.
+    /// Of a message that no waiter claims. A ticket of that token, if it has another, was made with needs
+    /// that are not known here: it stays until it is served.
     command leave_unknown(const token& owner) const { return release(owner); }
 
-    /// Works where release() is refused: needs no memory and no key but the lock's own and the owner's. Waiters find the lock
-    /// by looking.
+    /// Works where release() is refused: needs no memory and no key but the lock's own and the owner's.
+    /// Waiters find the lock by looking.
     command release_minimal(const token& owner) const { return plain_.release_minimal(owner); }
 
     acquire_outcome read_acquire(const reply& r) const { return plain_.read_acquire(r); }
@@ -138,8 +142,8 @@ class handoff {
         return verdict;
     }
 
-    /// Returns: what a message on the channel says, "<token> <ticket's number> <TTL in ms> <fence or 0> <lock's name>"; none for
-    /// another text. The end of the name may be missing.
+    /// Returns: what a message on the channel says, "<token> <ticket's number> <TTL in ms> <fence or 0>
+    /// <lock's name>"; none for another text. The end of the name may be missing.
     static std::optional<handover> read_message(std::string_view text) { return detail::read_handover(text); }
     /// Returns: the name of the lock in a message, as far as the text goes; empty for another text.
     static std::string_view name_in(std::string_view text) {

@@ -32,28 +32,33 @@ std::string_view joined() noexcept {
     return all;
 }
 
-// The queue is a sorted set of tickets (ticket.hpp). The score is the ticket's number: microseconds of the server's clock when it
-// joined, or one more than the last ticket's where that clock was set back.
+// The queue is a sorted set of tickets (ticket.hpp). The score is the ticket's number: microseconds of the
+// server's clock when it joined, or one more than the last ticket's where that clock was set back.
 //
-// A hand-over, and a grant to a waiter, last two seconds, or a lease if that is shorter: a waiter that is gone keeps the others
-// out no longer. The first renewal makes a lease of it. A token that is not queued is granted its lease, as by SET NX PX.
+// A hand-over, and a grant to a waiter, last two seconds, or a lease if that is shorter: a waiter that is
+// gone keeps the others out no longer. The first renewal makes a lease of it. A token that is not queued is
+// granted its lease, as by SET NX PX.
 //
-// Fences leave room for those a process gives its own threads: see mutex_state::pass_on(). The fence grows by the server's clock,
-// so that losing it does not make it fall. It is a string on its way: Lua's numbers end at 2^53.
+// Fences leave room for those a process gives its own threads: see mutex_state::pass_on(). The fence
+// grows by the server's clock, so that losing it does not make it fall. It is a string on its way: Lua's
+// numbers end at 2^53.
 //
-// Out of memory, the server refuses a script's first write only, and only if that needs memory. So the script that takes locks
-// begins with SET, with the fence of the lock it takes, or with the ticket: refused, nothing has changed. The script that
-// releases begins with ZREM, and is not refused. PUBLISH comes last: no error follows a message.
+// Out of memory, the server refuses a script's first write only, and only if that needs memory. So the
+// script that takes locks begins with SET, with the fence of the lock it takes, or with the ticket: refused,
+// nothing has changed. The script that releases begins with ZREM, and is not refused. PUBLISH comes last: no
+// error follows a message.
 //
-// An owner that asks is told the last fence: the lock is never a waiter's without a fence of its own, so that is made before
-// ZREM, which may be refused.
+// An owner that asks is told the last fence: the lock is never a waiter's without a fence of its own, so that
+// is made before ZREM, which may be refused.
 //
-// A message says "you have the lock", so none is sent to a waiter that is passed over. The count of PUBLISH comes too late for
-// that: a subscriber on a replica, or on another node of a Cluster, is not counted and hears it all the same. A server that
-// refuses to count, or to publish, says nothing about the waiter, which finds the lock by looking.
+// A message says "you have the lock", so none is sent to a waiter that is passed over. The count of PUBLISH
+// comes too late for that: a subscriber on a replica, or on another node of a Cluster, is not counted and
+// hears it all the same. A server that refuses to count, or to publish, says nothing about the waiter, which
+// finds the lock by looking.
 //
-// Every contended acquisition runs both scripts, and most of their time is spent in calls of the server. So the usual case comes
-// first and calls little; and numbers are handed to the server as text, which it need not print first.
+// Every contended acquisition runs both scripts, and most of their time is spent in calls of the server.
+// So the usual case comes first and calls little; and numbers are handed to the server as text, which it
+// need not print first.
 inline constexpr std::string_view handoff_functions =
     R"(local function read(ticket)
   local token, lease, life, way, size, at = string.match(ticket, '^(%x+) (%d+) (%d+) ([ps])(%d+) ()')

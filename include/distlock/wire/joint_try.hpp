@@ -1,10 +1,11 @@
-// Tries of several locks, whose keys are on one server and in one slot, in one command: all are taken, or none.
+// Tries of several locks, whose keys are on one server and in one slot, in one command:
+// all are taken, or none.
 //
 //   class joint_try {
 //     static bool may_contain(const command& one);      // the look() of a dialect with a queue
 //     explicit joint_try(std::span<const command> tries);
 //     command ask() const;
-//     static reply answer_to(std::size_t at, const reply&);   // what its own command would have been answered
+//     static reply answer_to(std::size_t at, const reply&);  // what its own command would have been answered
 //   };
 #pragma once
 
@@ -26,8 +27,8 @@
 
 namespace distlock::detail {
 
-// Each lock is taken by the script that takes it alone, and given back by the one that releases it: nobody sees what is between.
-// A function's parameters hide the server's KEYS and ARGV.
+// Each lock is taken by the script that takes it alone, and given back by the one that releases it: nobody
+// sees what is between. A function's parameters hide the server's KEYS and ARGV.
 inline constexpr std::string_view joint_contract =
     R"(-- KEYS and ARGV: those of each lock's own script, one lock after the other, all with the mode 'try'. The last argument says of
 -- each lock: a letter for its kind, how many keys, how many arguments.
@@ -103,8 +104,8 @@ class joint_try {
 
     command ask() const noexcept { return {joint_enter, routing_key_, by_name_, with_text_}; }
 
-    /// Returns: what the try at that place, from 0, is to be told: that somebody else has it also where another one could not be
-    /// had.
+    /// Returns: what the try at that place, from 0, is to be told: that somebody else has it also where
+    /// another one could not be had.
     static reply answer_to(std::size_t at, const reply& all) {
         if (all.is(reply_kind::array) && at < all.elements().size()) return all.elements()[at];
         if (all.is(reply_kind::integer)) return taken();

@@ -12,8 +12,8 @@
 
 namespace distlock {
 
-/// What became of a release. After `released`, `expired` and `taken` the lock is this owner's no longer; after
-/// `posted`, `unreachable` and `refused` it may be until its lease ends.
+/// What became of a release. After `released`, `expired` and `taken` the lock is this owner's no longer;
+/// after `posted`, `unreachable` and `refused` it may be until its lease ends.
 enum class release_outcome {
     released,       ///< it was ours, and is free now, or passed on
     posted,         ///< on its way to the server, or kept for hold_at_least; the background sees to it
@@ -78,7 +78,7 @@ struct renew_outcome {
         kept,   ///< ours, with a whole lease before it
         gone,   ///< the server has no such lock
         taken,  ///< somebody else's
-        later,  ///< no answer, or one that says nothing about the owner: the lease may have been renewed or not
+        later,  ///< no answer, or one that says nothing about the owner: perhaps renewed
     };
 
     kind what = kind::later;

@@ -88,7 +88,8 @@ class permit_inspector {
     command force_release() const {
         return {{"EVAL", detail::permit_force_release(), "4", name(), queue_, limit_key_, mark_}, name()};
     }
-    /// The owners that permits were last taken from by force: the first 1,900, whose tokens are a reply that connections take.
+    /// The owners that permits were last taken from by force: the first 1,900, whose tokens are a reply
+    /// that connections take.
     command forced() const { return {{"GET", mark_}, mark_}; }
     static bool was_forced(const reply& r, const token& owner) noexcept {
         return r.is(reply_kind::string) && r.text().find(owner.view()) != std::string_view::npos;

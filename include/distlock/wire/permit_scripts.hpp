@@ -8,20 +8,22 @@
 
 namespace distlock::detail {
 
-// The key of the name is a sorted set of the tokens that have permits; the score of each is its end, in milliseconds of the
-// server's clock, and past it the token has them no more. Beside it is a hash: `limit`, how many permits there are; `used`, how many
-// are out; and for a token that has more than one, how many. Where the set is gone, none are out.
+// The key of the name is a sorted set of the tokens that have permits; the score of each is its end, in
+// milliseconds of the server's clock, and past it the token has them no more. Beside it is a hash: `limit`,
+// how many permits there are; `used`, how many are out; and for a token that has more than one, how many.
+// Where the set is gone, none are out.
 //
-// First come, first served: who is first in the queue is given its permits before the asker is looked at, and keeps all others
-// waiting until there are enough. Whatever removes a ticket or a permit passes on (tests/model/shared.pml).
+// First come, first served: who is first in the queue is given its permits before the asker is looked at, and
+// keeps all others waiting until there are enough. Whatever removes a ticket or a permit passes on
+// (tests/model/shared.pml).
 //
-// A ticket has the number of permits in the place of the fence's life, and a letter of its own: q or Q for p or s. A message has an n
-// behind the TTL.
+// A ticket has the number of permits in the place of the fence's life, and a letter of its own: q or Q for p
+// or s. A message has an n behind the TTL.
 //
 // Where many wait, all permits are out but for the moment of a release: nobody is looked at then.
 //
-// Where the hash is gone, and for a name that was never a semaphore's, the set may be anybody's: it is ours when its first member is
-// a token, and it has a TTL.
+// Where the hash is gone, and for a name that was never a semaphore's, the set may be anybody's: it is ours
+// when its first member is a token, and it has a TTL.
 inline constexpr std::string_view permit_refuse_other_sets =
     R"(local function refuse_other_sets()
   local first = redis.call('zrange', KEYS[1], '0', '0')[1]

@@ -2,7 +2,8 @@
 //
 //   class permits {
 //     permits(std::string name, const lock_options&, std::string_view channel = {}, channel_kind = ordinary,
-//             std::int64_t limit = 1, std::int64_t n = 1);   // concept queueing_dialect: for one that wants n of them
+//             std::int64_t limit = 1, std::int64_t n = 1);
+//                 // concept queueing_dialect: for one that wants n of them
 //     command resize(std::string_view limit) const;
 //     std::optional<std::int64_t> read_resize(const reply&) const;
 //   };

@@ -1,8 +1,10 @@
-// The plain dialect: one string key, SET NX PX and a compare-and-delete. Most lock clients in any language speak it.
+// The plain dialect: one string key, SET NX PX and a compare-and-delete. Most lock clients in
+// any language speak it.
 //
 //   class plain {
 //     plain(std::string name, const lock_options&);
-//     command acquire(const token&) const;   // SET NX PX: one plain command; a script with fencing or owner_info
+//     command acquire(const token&) const;
+//         // SET NX PX: one plain command; a script with fencing or owner_info
 //     command look(const token&) const;      // acquires too, and says who is in the way; may be repeated
 //     command renew(const token&) const;     // compare-and-expire
 //     command release(const token&) const;   // compare-and-delete
@@ -39,9 +41,9 @@ namespace distlock {
 
 namespace detail {
 
-// That somebody else has a lock is only said where it can be true: by a master. A write that changes nothing tells a
-// replica, whatever else a server may refuse just now. GET comes first so that a key of another type is an error,
-// not "taken".
+// That somebody else has a lock is only said where it can be true: by a master. A write that changes nothing
+// tells a replica, whatever else a server may refuse just now. GET comes first so that a key of another type
+// is an error, not "taken".
 
 // Idempotent: asked again with the same token after a lost reply, it finds its own earlier success, and
 // re-arms the TTL so that validity counts from this sending.
@@ -58,9 +60,9 @@ redis.call('pexpire', KEYS[1], ARGV[2])
 return redis.status_reply('OK'))"sv,
                                    "d1b064cf6e0c77aee29b1bb373e5f7fec82874cf"sv};
 
-// The same with what may be kept beside the lock. The fence grows by the server's clock, so that losing it does not make it
-// fall, and past the clock where that was set back. It is a string on its way: Lua's numbers end at 2^53. It comes before
-// the lock: only a script's first write can fail.
+// The same with what may be kept beside the lock. The fence grows by the server's clock, so that losing it
+// does not make it fall, and past the clock where that was set back. It is a string on its way: Lua's numbers
+// end at 2^53. It comes before the lock: only a script's first write can fail.
 inline constexpr script plain_look_beside{
     R"(-- KEYS: lock, fence, owner. ARGV: token, lease in ms, life of the fence in ms or 0, owner or ''.
 -- Returns {1, fence or ''}: ours. {0, TTL left in ms}: somebody else's, -1 when it has none.
@@ -96,8 +98,8 @@ if ARGV[4] ~= '' then redis.call('set', KEYS[3], ARGV[1] .. '\n' .. ARGV[4], 'PX
 return {1, fence})"sv,
     "3501caca90011c4e7fb0bd60fb93112a37231ed5"sv};
 
-// A process that passes its lock on among its threads gives them fences of its own, which the server hears of with the next
-// renewal or release: as far as it can keep them, for a lock is freed all the same.
+// A process that passes its lock on among its threads gives them fences of its own, which the server hears of
+// with the next renewal or release: as far as it can keep them, for a lock is freed all the same.
 inline constexpr script plain_renew{
     R"(-- KEYS: lock, then what is kept beside it. ARGV: token, then for each key its TTL in ms, and the largest fence that was
 -- used since: the last key is its own.
@@ -161,7 +163,8 @@ class plain {
     static constexpr std::string_view stored_as = "string";
 
     /// Preconditions: the options are checked.
-    /// Throws: error(errc::invalid_name), also for a name that cannot have a key beside it where one is needed.
+    /// Throws: error(errc::invalid_name), also for a name that cannot have a key beside it
+    /// where one is needed.
     plain(std::string name, const lock_options& options)
         : plain(std::move(name), options, options.lease.get()) {}
 

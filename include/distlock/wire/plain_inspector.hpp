@@ -24,8 +24,8 @@ namespace distlock {
 
 namespace detail {
 
-// Seldom sent, and therefore with their bodies, in one round trip: no server knows them by their hashes. A connection bounds what
-// it takes of a reply, so a long queue is not told to its end.
+// Seldom sent, and therefore with their bodies, in one round trip: no server knows them by their hashes. A
+// connection bounds what it takes of a reply, so a long queue is not told to its end.
 inline constexpr std::string_view plain_inspect_contract =
     R"(-- KEYS: lock, fence, owner, queue; or the lock alone.
 -- Returns {token, TTL left in ms, fence, owner, server time in microseconds, size of the queue, its first tickets, each with its
@@ -50,12 +50,12 @@ inline std::string_view plain_inspect() noexcept {
     return joined<plain_inspect_contract, plain_inspect_queue, plain_inspect_rest>();
 }
 
-// The mark tells the owner why; it need not outlast the lease by which the owner knows that all is over. The first write
-// is a DEL: it frees locks of a server that is out of memory, too, and a replica refuses it even where there is
-// nothing to delete.
+// The mark tells the owner why; it need not outlast the lease by which the owner knows that all is over. The
+// first write is a DEL: it frees locks of a server that is out of memory, too, and a replica refuses it even
+// where there is nothing to delete.
 //
-// A waiter is handed the lock as by handoff_leave. A key that the operator may not use, or of another type, only costs the
-// hand-over: the lock is freed. No message was sent then, since that is the last step.
+// A waiter is handed the lock as by handoff_leave. A key that the operator may not use, or of another type,
+// only costs the hand-over: the lock is freed. No message was sent then, since that is the last step.
 inline constexpr std::string_view plain_force_release_contract =
     R"(-- KEYS: lock, queue, fence, owner, mark; or the lock alone.
 -- Returns 1: taken from its owner. 0: nobody had it.
@@ -89,7 +89,8 @@ class plain_inspector {
         return {{"EVAL", detail::plain_inspect(), "4", key_.name(), fence_, owner_, queue_}, key_.name()};
     }
 
-    /// Takes the lock from its owner, and hands it to the first waiter that hears of it; deletes it when there is none.
+    /// Takes the lock from its owner, and hands it to the first waiter that hears of it; deletes
+    /// it when there is none.
     command force_release() const {
         if (mark_.empty()) return {{"EVAL", detail::plain_force_release(), "1", key_.name()}, key_.name()};
         return {{"EVAL", detail::plain_force_release(), "5", key_.name(), queue_, fence_, owner_, mark_},

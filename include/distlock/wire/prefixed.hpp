@@ -38,8 +38,9 @@ inline std::string with_prefix(std::string_view prefix, const std::string& name)
 
 }  // namespace detail
 
-/// As `plain`, under the key Prefix + name; name() is that key. Bytes are taken as they are: neither the prefix nor the name
-/// is escaped, as in those clients, so with the prefix "a" the name "bc" is the lock that "c" is with "ab".
+/// As `plain`, under the key Prefix + name; name() is that key. Bytes are taken as they are: neither the
+/// prefix nor the name is escaped, as in those clients, so with the prefix "a" the name "bc" is the lock
+/// that "c" is with "ab".
 template <fixed_text Prefix>
 class prefixed : public plain {
   public:

@@ -19,8 +19,8 @@ namespace distlock {
 
 namespace detail {
 
-// Its waiters block on the list without looking again: a release that leaves nothing there leaves them asleep, also where the
-// lease has run out. The signal is made anew and ends after a second, as theirs does.
+// Its waiters block on the list without looking again: a release that leaves nothing there leaves them
+// asleep, also where the lease has run out. The signal is made anew and ends after a second, as theirs does.
 inline constexpr script python_redis_lock_release{
     R"(-- KEYS: lock, signal, then what goes with the lock. ARGV: token.
 -- Returns 1: released. 0: nothing there. -1: somebody else's, left alone.
@@ -55,9 +55,10 @@ return redis.call('del', KEYS[1]))";
 
 }  // namespace detail
 
-/// Interoperates with the PyPI package python-redis-lock: the key is "lock:" + name, the list that wakes its waiters
-/// "lock-signal:" + name. We wake them, and find their releases by asking, every lock_options::recheck: to take a signal without
-/// taking the lock would leave one of them asleep. Two keys in two slots: as that package, not for a Cluster.
+/// Interoperates with the PyPI package python-redis-lock: the key is "lock:" + name, the list that wakes its
+/// waiters "lock-signal:" + name. We wake them, and find their releases by asking, every
+/// lock_options::recheck: to take a signal without taking the lock would leave one of them asleep. Two keys
+/// in two slots: as that package, not for a Cluster.
 class python_redis_lock : public prefixed<"lock:"> {
   public:
     /// As plain_inspector; a lock that is taken away wakes who waits in Python.
@@ -86,7 +87,8 @@ class python_redis_lock : public prefixed<"lock:"> {
     python_redis_lock(const std::string& name, const lock_options& options)
         : prefixed(name, options), signal_("lock-signal:" + name) {}
 
-    /// Returns: whether the fencing tokens between two of the server's are ours to give: its release tells of none.
+    /// Returns: whether the fencing tokens between two of the server's are ours to give: its
+    /// release tells of none.
     bool allows_local_fences() const noexcept { return false; }
 
     command release(const token& owner) const {

@@ -1,4 +1,5 @@
-// What the dialects with a queue of tickets share: the keys, and what the server says of a place in the queue.
+// What the dialects with a queue of tickets share: the keys, and what the server says of
+// a place in the queue.
 #pragma once
 
 #include <algorithm>
@@ -51,7 +52,8 @@ struct queue_keys {
     std::string fence_life;  // empty: without fencing
 };
 
-/// Returns: what a message says; none for another text. `mark`: behind the TTL: of one kind of lock, and no other.
+/// Returns: what a message says; none for another text. `mark`: behind the TTL: of one kind
+/// of lock, and no other.
 inline std::optional<handover> read_handover(std::string_view text, std::string_view mark = {}) {
     const auto next = [&text] { return take_word(text); };
     handover made;

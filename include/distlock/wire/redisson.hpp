@@ -37,11 +37,11 @@ namespace distlock {
 
 namespace detail {
 
-// That somebody else has a lock is only said by a master, as in plain.hpp; here a write that changes nothing is HSETNX of a
-// field that is there.
+// That somebody else has a lock is only said by a master, as in plain.hpp; here a write that changes nothing
+// is HSETNX of a field that is there.
 //
-// Redisson's read-write lock looks at nothing but its own field `mode`: it is granted on top of a lock of ours. Ours is lost
-// then: its field goes, so that the read-write lock ends with its own owners.
+// Redisson's read-write lock looks at nothing but its own field `mode`: it is granted on top of a lock of
+// ours. Ours is lost then: its field goes, so that the read-write lock ends with its own owners.
 inline constexpr std::string_view redisson_enter_contract =
     R"(-- KEYS: lock, and the counter of fences where it is kept. ARGV: field, lease in ms, channel.
 -- Returns {1, fence or '', connections that listen}: ours. {0, TTL left in ms}: somebody else's, -1 when it has none.
@@ -88,8 +88,8 @@ if ours then redis.pcall('hdel', KEYS[1], ARGV[1]) end
 return -1)",
     "5adde2515c198f1d3aff9dfa31b7dcf360e37677"};
 
-// Redisson listens with SSUBSCRIBE on a Cluster of servers that have it, else with SUBSCRIBE, and hears nothing of the other; a
-// server that has no SPUBLISH, or may not, says so to nobody.
+// Redisson listens with SSUBSCRIBE on a Cluster of servers that have it, else with SUBSCRIBE, and hears
+// nothing of the other; a server that has no SPUBLISH, or may not, says so to nobody.
 inline constexpr script redisson_release{
     R"(-- KEYS: lock. ARGV: field, channel.
 -- Returns 1: released. 0: nothing there. -1: somebody else's, left alone, also when it is ours besides.
@@ -111,22 +111,25 @@ return 1)",
 }  // namespace detail
 
 /// Interoperates with Redisson 3.2 to 4.x, and 2.7 to 2.15: `getLock(name)`, and with lock_options::fencing
-/// `getFencedLock(name)`. The key is a hash of one field, the holder, whose value counts its holds. Ours is the acquisition's
-/// token and always counts one: a recursive_mutex counts the rest by itself. A waiter is told of a release by a message,
-/// where the connection is a subscribing_connection, and looks for itself when the TTL is over.
+/// `getFencedLock(name)`. The key is a hash of one field, the holder, whose value counts its holds. Ours is
+/// the acquisition's token and always counts one: a recursive_mutex counts the rest by itself. A waiter is
+/// told of a release by a message, where the connection is a subscribing_connection, and looks for itself
+/// when the TTL is over.
 ///
-/// Redisson before 2.7.0, and 3.0 and 3.1, publish on another channel, `redisson_lock__channel__{name}`: they exclude us and we
-/// them, but a release of theirs wakes none of our waiters, nor one of ours theirs: each looks when the TTL is over.
+/// Redisson before 2.7.0, and 3.0 and 3.1, publish on another channel, `redisson_lock__channel__{name}`: they
+/// exclude us and we them, but a release of theirs wakes none of our waiters, nor one of ours theirs: each
+/// looks when the TTL is over.
 ///
-/// A `getReadWriteLock(name)` must not have the same name: Redisson grants it on top of any lock that is not of its kind.
-/// While it is held, acquiring fails with errc::wrong_type. Granted on top of a lock of ours it is a loss at the next
-/// renewal, loss_reason::taken, and our release leaves it alone.
+/// A `getReadWriteLock(name)` must not have the same name: Redisson grants it on top of any lock that is not
+/// of its kind. While it is held, acquiring fails with errc::wrong_type. Granted on top of a lock of ours it
+/// is a loss at the next renewal, loss_reason::taken, and our release leaves it alone.
 ///
-/// With fencing the token is the counter `redisson_lock_token:{name}`, which Redisson's fenced locks share; it never ends. Passing a
-/// lock on within the process would skip it: with fencing each acquisition asks the server.
+/// With fencing the token is the counter `redisson_lock_token:{name}`, which Redisson's fenced locks
+/// share; it never ends. Passing a lock on within the process would skip it: with fencing each
+/// acquisition asks the server.
 ///
-/// lock_options::owner_info is refused with errc::invalid_option: the hash has no place for it that Redisson would not take for a
-/// holder.
+/// lock_options::owner_info is refused with errc::invalid_option: the hash has no place for it that Redisson
+/// would not take for a holder.
 class redisson {
   public:
     using inspector = redisson_inspector;

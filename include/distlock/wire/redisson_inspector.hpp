@@ -28,7 +28,8 @@ namespace distlock {
 
 namespace detail {
 
-/// Returns: the key, or channel, of that kind beside a lock: the name in braces, unless it has an opening one.
+/// Returns: the key, or channel, of that kind beside a lock: the name in braces, unless
+/// it has an opening one.
 inline std::string redisson_key(std::string_view kind, std::string_view name) {
     std::string made(kind);
     made += ':';

@@ -44,8 +44,8 @@ class reply {
         return r;
     }
 
-    /// Returns: an array of so many replies, each to be replaced or to become something; in the memory that the last array of
-    /// the thread left, if that suffices.
+    /// Returns: an array of so many replies, each to be replaced or to become something; in the memory that
+    /// the last array of the thread left, if that suffices.
     static reply array_of(std::size_t count);
     /// Effects: this is a string, status or error of that text, in the memory it had if that suffices.
     void become(reply_kind kind, std::string_view text) {
@@ -62,8 +62,8 @@ class reply {
     /// failed, fit for a message: printable, without secrets. A `cause` that is none is errc::unreachable.
     static reply not_sent(errc cause, std::string_view detail);
 
-    /// Something was sent and no answer came: the command may have been applied, or may still be. A `cause` that is none is
-    /// errc::no_reply.
+    /// Something was sent and no answer came: the command may have been applied, or may still be. A `cause`
+    /// that is none is errc::no_reply.
     static reply no_answer(errc cause, std::string_view detail);
 
     reply_kind kind() const noexcept { return kind_; }
@@ -104,8 +104,8 @@ class reply {
     std::string text_;
     std::vector<reply> elements_;
 
-    // What the last array that ended on this thread was made of, so that a lock that is handed round needs no memory each
-    // time. Replies may end after it, when a thread does.
+    // What the last array that ended on this thread was made of, so that a lock that is handed round needs no
+    // memory each time. Replies may end after it, when a thread does.
     struct spare;
 };
 

@@ -13,8 +13,8 @@ namespace distlock {
 
 /// Who holds a lock.
 struct lock_holder {
-    std::string
-        token;  ///< the value of the key: for distlock 32 hexadecimal digits, else whatever that client writes
+    /// The value of the key: for distlock 32 hexadecimal digits, else whatever that client writes.
+    std::string token;
     std::string host;  ///< empty unless the holder set lock_options::owner_info
     std::int64_t pid = 0;
     std::string label;        ///< the text of lock_options::owner_info
@@ -36,15 +36,15 @@ struct lock_waiter {
 /// A moment of a lock's life; it may be over when it is read.
 struct lock_report {
     std::optional<lock_holder> holder;  ///< none: the lock is free, or readers have it
-    std::optional<std::chrono::milliseconds>
-        remaining;                       ///< of a held lock: its TTL on the server; none: it never expires
+    /// Of a held lock: its TTL on the server; none: it never expires.
+    std::optional<std::chrono::milliseconds> remaining;
     std::optional<std::uint64_t> fence;  ///< the last fencing token that was issued; none: none, or long ago
     std::optional<std::uint64_t> waiters;  ///< tickets in the queue; none: this dialect has no queue
     std::vector<lock_waiter> queue;        ///< the first of them, at most a hundred
-    std::optional<std::uint64_t> shares =
-        {};  ///< how many readers have it, those of one object may count as one; of a semaphore: how many permits are out
-    std::optional<std::uint64_t> limit =
-        {};  ///< of a semaphore: how many permits there are; none: nobody has asked for one for long
+    /// How many readers have it, those of one object may count as one; of a semaphore: how many permits are out.
+    std::optional<std::uint64_t> shares = {};
+    /// Of a semaphore: how many permits there are; none: nobody has asked for one for long.
+    std::optional<std::uint64_t> limit = {};
 };
 
 }  // namespace distlock

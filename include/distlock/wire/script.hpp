@@ -34,9 +34,9 @@ class script {
         if (text.empty()) throw "a script needs a text";
     }
 
-    /// The same with the digest at hand, for headers that everybody compiles: computing it takes a compiler a tenth of a
-    /// second for a script of a page. A test must hold it to the text; a wrong one costs a round trip, since the server does
-    /// not know it and is sent the text.
+    /// The same with the digest at hand, for headers that everybody compiles: computing it takes a compiler a
+    /// tenth of a second for a script of a page. A test must hold it to the text; a wrong one costs a round
+    /// trip, since the server does not know it and is sent the text.
     consteval script(std::string_view text, std::string_view sha1) : text_(text), sha1_{} {
         if (text.empty()) throw "a script needs a text";
         if (sha1.size() != sha1_.size()) throw "a SHA-1 has 40 digits";

@@ -22,8 +22,9 @@ constexpr std::string_view first_word(std::string_view text) noexcept {
     return text.substr(0, text.find(' '));
 }
 
-// Before 7.0 an error inside a script came wrapped: "ERR Error running script (call to f_<sha>): @user_script:1: OOM ..."; what a script
-// caught and answers, without the first words. 7.0 sends the inner error itself.
+// Before 7.0 an error inside a script came wrapped: "ERR Error running script (call to f_<sha>):
+// @user_script:1: OOM ..."; what a script caught and answers, without the first words. 7.0 sends
+// the inner error itself.
 [[gnu::cold]] constexpr std::string_view unwrap_script_error(std::string_view text) noexcept {
     constexpr std::string_view wrapper = "ERR Error running script";
     constexpr std::string_view mark = "@user_script:";
@@ -44,8 +45,8 @@ constexpr bool refuses_to_wait(std::string_view text) noexcept {
 
 }  // namespace detail
 
-/// Returns: whether the error reply `text` says that the server has its fill of clients: it says so in place of the first answer
-/// on a connection, executes nothing there, and closes it.
+/// Returns: whether the error reply `text` says that the server has its fill of clients: it says so in place
+/// of the first answer on a connection, executes nothing there, and closes it.
 constexpr bool says_too_many_clients(std::string_view text) noexcept {
     return text.starts_with("ERR max number of clients");
 }
@@ -101,15 +102,15 @@ constexpr bool says_too_many_clients(std::string_view text) noexcept {
     return {errc::server_error, false};
 }
 
-/// Returns: whether the error reply `text` says that the server is a replica, or became one: where a name led to a master, it
-/// may lead to another server by now.
+/// Returns: whether the error reply `text` says that the server is a replica, or became one: where a name led
+/// to a master, it may lead to another server by now.
 constexpr bool says_role_changed(std::string_view text) noexcept {
     const auto word = detail::first_word(detail::unwrap_script_error(text));
     return word == "READONLY" || word == "MASTERDOWN" || word == "UNBLOCKED" || detail::refuses_to_wait(text);
 }
 
-/// Returns: whether a server that refuses a script of several keys and writes may still do what one key and a delete need; else
-/// it refuses everybody everything for a while.
+/// Returns: whether a server that refuses a script of several keys and writes may still do what one key and a
+/// delete need; else it refuses everybody everything for a while.
 [[gnu::cold]] constexpr bool refused_for_its_size(std::string_view text) noexcept {
     switch (classify_error(text).cause) {
         case errc::out_of_memory:

@@ -18,8 +18,8 @@
 
 namespace distlock::detail {
 
-/// Returns: the number that `text` is; none: it is none, is negative, or is none that a server counts to. Sums and differences of such
-/// numbers do not overflow.
+/// Returns: the number that `text` is; none: it is none, is negative, or is none that a server counts to.
+/// Sums and differences of such numbers do not overflow.
 inline std::optional<std::int64_t> count_in(std::string_view text) noexcept {
     std::int64_t value = 0;
     const auto end = text.data() + text.size();

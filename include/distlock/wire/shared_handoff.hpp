@@ -104,8 +104,8 @@ class shared_queue {
 
 }  // namespace detail
 
-/// A writer of a shared_mutex: the lock's key is its token, as in `handoff`, so that every client that takes locks by SET NX PX and frees
-/// them by compare-and-delete excludes it, and is excluded by it.
+/// A writer of a shared_mutex: the lock's key is its token, as in `handoff`, so that every client that takes
+/// locks by SET NX PX and frees them by compare-and-delete excludes it, and is excluded by it.
 class exclusive_handoff final : public detail::shared_queue {
   public:
     /// Preconditions: the options are checked.

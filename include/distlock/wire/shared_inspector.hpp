@@ -54,7 +54,8 @@ inline std::string_view shared_force_release() noexcept {
 
 }  // namespace detail
 
-/// As plain_inspector, of the locks of shared_mutex. All functions are pure; commands are views into this object.
+/// As plain_inspector, of the locks of shared_mutex. All functions are pure; commands are
+/// views into this object.
 class shared_inspector : public plain_inspector {
   public:
     /// Throws: error(errc::invalid_name), also for a name that can have no keys beside it.

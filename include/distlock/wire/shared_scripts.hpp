@@ -8,20 +8,22 @@
 
 namespace distlock::detail {
 
-// The lock's key is a writer's token, as in handoff_scripts.hpp, or the readers' mark: every client that takes a lock by SET NX
-// is excluded by both, and excludes both. Beside it is a sorted set of the readers' tokens; the score of each is its end, in
-// milliseconds of the server's clock, and past it a reader has the lock no more, whoever else reads. The key lasts as long as
-// the last of them. The set means something only while the key is the mark.
+// The lock's key is a writer's token, as in handoff_scripts.hpp, or the readers' mark: every client that
+// takes a lock by SET NX is excluded by both, and excludes both. Beside it is a sorted set of the readers'
+// tokens; the score of each is its end, in milliseconds of the server's clock, and past it a reader has the
+// lock no more, whoever else reads. The key lasts as long as the last of them. The set means something only
+// while the key is the mark.
 //
-// A reader that is alone may have the key for itself: the mark, a space, its token, and the key's TTL is its end. That costs it
-// what a lock costs. The next reader that is let in beside it makes the set of both.
+// A reader that is alone may have the key for itself: the mark, a space, its token, and the key's TTL is its
+// end. That costs it what a lock costs. The next reader that is let in beside it makes the set of both.
 //
-// The first in the queue, if it may have the lock, is given it before the asker. A ticket that leaves may be what kept
-// others waiting, so whatever removes one hands on (tests/model/shared.pml).
+// The first in the queue, if it may have the lock, is given it before the asker. A ticket that leaves may be
+// what kept others waiting, so whatever removes one hands on (tests/model/shared.pml).
 //
 // A reader is told the fence of the last writer: what it reads is not older than that.
 //
-// A message says behind the TTL for whom it is: 'r' for a reader, 'w' for a writer. A reader's ticket is marked by an upper-case letter. The scripts of handoff take it for no ticket, and remove it: a name is
+// A message says behind the TTL for whom it is: 'r' for a reader, 'w' for a writer. A reader's ticket is
+// marked by an upper-case letter. The scripts of handoff take it for no ticket, and remove it: a name is
 // either a mutex's or a shared_mutex's.
 inline constexpr std::string_view shared_functions =
     R"(local mark, lone, time, changed, latest, soonest = 'distlock:readers', nil, nil, false, nil, nil
@@ -264,8 +266,8 @@ inline constexpr script shared_leave{joined<shared_leave_unqueued, handoff_funct
                                             handoff_refuse_as_replica, handoff_leave_body, shared_leave_rest>,
                                      "3c9d6766cf0204c5cb0025321725d5e97420d6a8"sv};
 
-// Those who read under the lock or wait for it see one step: nobody is let in between. A reader that becomes the writer goes before
-// writers that wait: it could not let them in first without reading what they wrote.
+// Those who read under the lock or wait for it see one step: nobody is let in between. A reader that becomes
+// the writer goes before writers that wait: it could not let them in first without reading what they wrote.
 inline constexpr std::string_view shared_exchange_contract =
     R"(-- KEYS: lock, queue, fence, owner, readers. ARGV: token, what it needs (a ticket without its token), the token that has the lock
 -- now.

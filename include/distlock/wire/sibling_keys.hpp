@@ -1,5 +1,5 @@
-// What may be kept beside a lock, in its cluster slot: the fencing token, and who the owner is. And the answers that the scripts of
-// several dialects share.
+// What may be kept beside a lock, in its cluster slot: the fencing token, and who the owner is. And the
+// answers that the scripts of several dialects share.
 #pragma once
 
 #include <array>
@@ -72,7 +72,8 @@ inline std::uint64_t read_number(std::string_view digits) noexcept {
     return problem == std::errc{} && stop == end ? fence : 0;
 }
 
-/// Returns: what `{1, fence or ''}` and `{0, TTL left in ms}` mean, of which `which` and `what` are the first two parts.
+/// Returns: what `{1, fence or ''}` and `{0, TTL left in ms}` mean, of which `which` and `what` are
+/// the first two parts.
 inline acquire_outcome read_taken(const reply& which, const reply& what, bool fences, const reply& whole) {
     if (which.is_integer(0) && what.is(reply_kind::integer) && what.number() >= -2)
         return acquire_outcome::busy(what.number());

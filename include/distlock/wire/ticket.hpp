@@ -24,9 +24,9 @@ inline std::string_view take_word(std::string_view& text) noexcept {
     return word;
 }
 
-/// "<token> <lease in ms> <life of its fence in ms, 0: none> <p or s><length of the channel> <channel><owner info>"; p: PUBLISH,
-/// s: SPUBLISH; P and S of a reader. Of one that waits for permits q and Q, and how many in the place of the fence's life. A view
-/// into the text.
+/// "<token> <lease in ms> <life of its fence in ms, 0: none> <p or s><length of the channel> <channel><owner
+/// info>"; p: PUBLISH, s: SPUBLISH; P and S of a reader. Of one that waits for permits q and Q, and how many
+/// in the place of the fence's life. A view into the text.
 struct ticket {
     token owner = {};
     std::chrono::milliseconds lease{};

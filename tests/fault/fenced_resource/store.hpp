@@ -1,4 +1,5 @@
-// What a lock guards in this experiment: two stores in memory that processes share, one of which looks at fencing tokens.
+// What a lock guards in this experiment: two stores in memory that processes share, one of which
+// looks at fencing tokens.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +23,8 @@ struct attempt {
     bool released = false;  ///< whether unlock(), afterwards, said that the lock had been its own
 };
 
-/// Two stores that are written the same. One looks at fencing tokens, and the recorder has what it accepts; a careless one
-/// accepts every write, and keeps it, in order.
+/// Two stores that are written the same. One looks at fencing tokens, and the recorder has what it accepts; a
+/// careless one accepts every write, and keeps it, in order.
 class twin_stores {
   public:
     static constexpr std::size_t most = std::size_t{1} << 17U;
@@ -53,9 +54,9 @@ class twin_stores {
     std::array<attempt, most> careless_;
 };
 
-/// What is wrong with the writes the careless store accepted. A write is stale when an owner that was granted the lock later has
-/// written before it: found once by the times at which the owners had the lock, which owes nothing to fencing tokens,
-/// and once by the tokens.
+/// What is wrong with the writes the careless store accepted. A write is stale when an owner that was granted
+/// the lock later has written before it: found once by the times at which the owners had the lock, which owes
+/// nothing to fencing tokens, and once by the tokens.
 struct verdict {
     std::size_t stale = 0;           ///< by the times
     std::size_t stale_by_fence = 0;  ///< must find the same

@@ -1,4 +1,5 @@
-// The table of faults, part C: what the server does not permit, and roles. Names begin with the row's number in faults.txt.
+// The table of faults, part C: what the server does not permit, and roles. Names begin with the row's
+// number in faults.txt.
 #include <chrono>
 #include <string>
 #include <string_view>

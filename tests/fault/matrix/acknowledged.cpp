@@ -1,4 +1,5 @@
-// The table of faults, part D: a replica that acknowledged every grant takes the place of the master, in each of the ways there are.
+// The table of faults, part D: a replica that acknowledged every grant takes the place of the master, in each
+// of the ways there are.
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -30,7 +31,8 @@ using distlock::testing::redis_server;
 
 namespace {
 
-/// Locks one lock after the other, on a thread of its own, until one is not granted any more, and keeps the last of them.
+/// Locks one lock after the other, on a thread of its own, until one is not granted any more, and
+/// keeps the last of them.
 class hoarder {
     using lock = distlock::mutex<distlock::sentinel_connection>;
 
@@ -71,11 +73,13 @@ class hoarder {
     }
     /// Preconditions: check_all_at().
     void give_back() {
-        // It may have asked for the master just before there was another, and asks ten times a second at most.
+        // It may have asked for the master just before there was another, and asks ten
+        // times a second at most.
         CHECK(eventually([&] { return redis_.execute({distlock::argument("PING")}).is_status("PONG"); }));
         for (const auto& one : held_) {
             INFO(one->name());
-            // A machine without time may not answer; the background frees it then, and what is left at the end is found.
+            // A machine without time may not answer; the background frees it then, and what is left
+            // at the end is found.
             const bool believed = one->remaining() > 1s;
             const auto what = one->unlock();
             CHECK((!believed || what == distlock::release_outcome::released ||
@@ -98,8 +102,8 @@ class hoarder {
     }
 
     static constexpr std::size_t most = 200;
-    // The lease is longer than a fail-over, and shorter than the wait for what was left at the end: a lock that was not granted may be
-    // there, and its release not.
+    // The lease is longer than a fail-over, and shorter than the wait for what was left at the end: a lock
+    // that was not granted may be there, and its release not.
     static constexpr distlock::lock_options how{
         .lease = lease, .release = distlock::confirmed, .replicas = 1};
 
@@ -129,7 +133,8 @@ class acknowledged final : public campaign_over {
         all_is_well();
     }
 
-    /// Effects: `fault(the master)` in the middle of grants; waits until the other server is the master and has a replica.
+    /// Effects: `fault(the master)` in the middle of grants; waits until the other server is the
+    /// master and has a replica.
     template <class Fault>
     fault_end fail_over(Fault fault) {
         REQUIRE(eventually([&] { return group.settled(); }, 60s));
@@ -147,7 +152,8 @@ class acknowledged final : public campaign_over {
         if (!by_all) UNSCOPED_INFO(group.logs());
         REQUIRE(by_all);
         const auto believed = keeps.check_all_at(group.master());
-        // The first of them were renewed a third of the lease ago, and the fail-over may have taken a machine that long.
+        // The first of them were renewed a third of the lease ago, and the fail-over may have taken
+        // a machine that long.
         if (clk::now() - begin < hoarder::lease / 2) CHECK(believed == keeps.count());
         believed_ += believed;
         if (!old.running()) old.start();

@@ -41,15 +41,15 @@ class campaign_over {
         clk::duration unknown{};  ///< until all of the crew knew of another master, where they follow one
     };
 
-    /// `bound`: of how long it may take after the end of the fault until every lock was granted again. `serves_on`: the fault
-    /// keeps nobody from being served: waits in it count, too.
+    /// `bound`: of how long it may take after the end of the fault until every lock was granted again.
+    /// `serves_on`: the fault keeps nobody from being served: waits in it count, too.
     campaign_over(const std::string& id, clk::duration bound, const crew_options& who, bool serves_on = false)
         : people(who), serves_on_(serves_on), line_(id, bound) {}
     campaign_over(const campaign_over&) = delete;
     campaign_over& operator=(const campaign_over&) = delete;
 
-    /// Effects: `fault(n)` twice, or as often as the environment says, each time while all is well; the fault is over
-    /// then, or when it says.
+    /// Effects: `fault(n)` twice, or as often as the environment says, each time while all is well; the fault
+    /// is over then, or when it says.
     template <class Fault>
     void repeat(Fault fault, int few = 2) {
         const int count = injections(few);
@@ -69,7 +69,8 @@ class campaign_over {
             clk::duration answered{};
             const bool granted = people.granted_since(
                 ends_.back().at, took, [&] { answered = std::max(answered, time_of_answer()); });
-            // Who was not answered in time may have got what he does not know of, and nobody has it for a lease.
+            // Who was not answered in time may have got what he does not know of, and
+            // nobody has it for a lease.
             if (answered >= time_out) answered += people.options().lease;
             ends_.back().machine = std::max<clk::duration>(machine_.worst(), answered);
             latest_machine_ = std::max(latest_machine_, ends_.back().machine);
@@ -80,7 +81,8 @@ class campaign_over {
         }
     }
 
-    /// Effects: notes that the server lost what it had, or time, since `from`: two may believe to own a lock until their leases end.
+    /// Effects: notes that the server lost what it had, or time, since `from`: two may believe to own a lock
+    /// until their leases end.
     void lost_since(clk::time_point from) { people.book().fault(from, clk::now() + people.options().lease); }
 
     /// Effects: waits until every lock was granted once more.
@@ -90,8 +92,8 @@ class campaign_over {
         REQUIRE(people.granted_since(clk::now(), took, [] {}));
     }
 
-    /// Effects: ends the crew, and checks what it did: no overlaps, no crashes, no call that returned late, nobody who waited for
-    /// long while nobody had the lock, and no key left.
+    /// Effects: ends the crew, and checks what it did: no overlaps, no crashes, no call that returned late,
+    /// nobody who waited for long while nobody had the lock, and no key left.
     void end() {
         all_is_well();
         const bool ended = people.end();
@@ -110,7 +112,8 @@ class campaign_over {
         CHECK(none);
     }
 
-    /// Effects: checks that it happened at all, where there were injections enough: else nothing was injected.
+    /// Effects: checks that it happened at all, where there were injections enough: else
+    /// nothing was injected.
     void expect_some(const char* what, int times) const {
         if (line_.injections() < 20) return;
         INFO(what);
@@ -160,7 +163,8 @@ class campaign_over {
         return longest;
     }
 
-    // How long each lock was nobody's, after a fault or all the time, although the one who then got it wanted it already.
+    // How long each lock was nobody's, after a fault or all the time, although the one who then got
+    // it wanted it already.
     void judge_waits() {
         const auto all = distlock::testing::beliefs_in(people.book().events());
         for (int n = 0; n < people.options().names; ++n) {
@@ -205,7 +209,8 @@ class campaign_over {
         CHECK(in_ms(took) <= in_ms(line_.bound() + machine));
     }
 
-    // The events of that lock from three seconds before the wait until the grant, in milliseconds before that.
+    // The events of that lock from three seconds before the wait until the grant, in
+    // milliseconds before that.
     std::string around(const distlock::testing::belief& hold, clk::duration took) {
         std::string all;
         for (const auto& e : people.book().events()) {

@@ -1,5 +1,5 @@
-// A row of the table of faults in which another server takes the place of the master, without what the old one did last: when
-// owners are told, how long two own a lock, and when the next one does.
+// A row of the table of faults in which another server takes the place of the master, without what the old
+// one did last: when owners are told, how long two own a lock, and when the next one does.
 //
 //   template <class Connection> class holder;   // of two locks, one of which gets there
 //   class changed_master;
@@ -22,7 +22,8 @@
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
-/// Two locks that are held through a change of the master, in the slot of `beside`: one that gets there, and one that does not.
+/// Two locks that are held through a change of the master, in the slot of `beside`: one that gets there,
+/// and one that does not.
 template <class Connection>
 class holder {
     using lock = distlock::mutex<Connection>;
@@ -81,7 +82,8 @@ class changed_master : public campaign_over {
     static constexpr std::chrono::seconds long_lease{30};
     /// Of an owner, after the new master is named.
     static constexpr std::chrono::milliseconds told_when_named_in{1000};
-    /// Of all connections. What only stands still is missed when something is due: a lease of the crew is renewed every second.
+    /// Of all connections. What only stands still is missed when something is due: a lease of the crew is
+    /// renewed every second.
     static constexpr std::chrono::milliseconds all_know_in{2000};
     /// After its connection knows it.
     static constexpr std::chrono::milliseconds told_when_known_in{100};
@@ -121,8 +123,8 @@ class changed_master : public campaign_over {
     const std::string time_outs =
         "?connect_timeout=100ms&command_timeout=" + std::to_string(time_out.count()) + "ms";
 
-    /// Effects: since `from` the replicas heard nothing of what the master did, and at `when` another was named. Waits until the
-    /// owner is told of the lock that did not get there, and checks when it was.
+    /// Effects: since `from` the replicas heard nothing of what the master did, and at `when` another was
+    /// named. Waits until the owner is told of the lock that did not get there, and checks when it was.
     template <class Connection>
     fault_end named(holder<Connection>& owner, clk::time_point from, clk::time_point when,
                     clk::duration told_in = told_when_named_in) {

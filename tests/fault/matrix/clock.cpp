@@ -1,4 +1,5 @@
-// The table of faults, part E: clocks that jump and drift, of the server and of clients. Names begin with the row's number in faults.txt.
+// The table of faults, part E: clocks that jump and drift, of the server and of clients. Names begin with the
+// row's number in faults.txt.
 #include <array>
 #include <chrono>
 #include <cstdio>

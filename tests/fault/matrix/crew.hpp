@@ -1,4 +1,5 @@
-// Processes that lock, work, look and unlock all the time, write down what they believe, and go on whatever happens.
+// Processes that lock, work, look and unlock all the time, write down what they believe, and go
+// on whatever happens.
 //
 //   struct crew_options;
 //   class crew;
@@ -69,8 +70,8 @@ class crew {
         board_->now = phase::working;
     }
 
-    /// Returns: whether every lock was granted to somebody after `from`, within ten seconds; `took` says how long after, the
-    /// longest of them. `meanwhile` is called again and again.
+    /// Returns: whether every lock was granted to somebody after `from`, within ten seconds; `took` says how
+    /// long after, the longest of them. `meanwhile` is called again and again.
     template <class Call>
     bool granted_since(clk::time_point from, clk::duration& took, Call meanwhile) {
         took = {};
@@ -136,7 +137,8 @@ class crew {
             return std::all_of(workers_.begin(), workers_.end(),
                                [](owner_process& w) { return w.ended_well(); });
         };
-        // A kernel that reclaims memory beside busy programs was seen to keep processes in _exit() for ten seconds.
+        // A kernel that reclaims memory beside busy programs was seen to keep processes in
+        // _exit() for ten seconds.
         return eventually(all_ended, 60s);
     }
     /// Returns: how each process ended, for a person to read.

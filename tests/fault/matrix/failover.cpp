@@ -1,4 +1,5 @@
-// The table of faults, part D: another server takes the place of the one that is lost, without what that one did last.
+// The table of faults, part D: another server takes the place of the one that is lost, without
+// what that one did last.
 #include <chrono>
 #include <string>
 #include <vector>

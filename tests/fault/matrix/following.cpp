@@ -1,4 +1,5 @@
-// The table of faults, part D: Sentinels or a Cluster put another server in the place of the master, and the crew follows.
+// The table of faults, part D: Sentinels or a Cluster put another server in the place of the master,
+// and the crew follows.
 #include <chrono>
 #include <cstddef>
 #include <string>
@@ -33,8 +34,8 @@ class over_sentinels final : public changed_master {
         all_is_well();
     }
 
-    /// Effects: `fault(the master)` when the replicas have not heard of what it did last. The owner of a lock, of that lease, that
-    /// did not get there is to be told within `told_in`.
+    /// Effects: `fault(the master)` when the replicas have not heard of what it did last. The owner of a
+    /// lock, of that lease, that did not get there is to be told within `told_in`.
     template <class Fault>
     fault_end lose(Fault fault, clk::duration unseen, std::chrono::milliseconds how_long = long_lease,
                    clk::duration told_in = told_when_named_in) {
@@ -61,8 +62,8 @@ class over_sentinels final : public changed_master {
         return named(owner, from, when, told_in);
     }
 
-    /// Effects: the Sentinels call a master that does not answer them down, in a second. A machine without time for its servers
-    /// looks like that, too.
+    /// Effects: the Sentinels call a master that does not answer them down, in a second. A machine without
+    /// time for its servers looks like that, too.
     void look_closely() const { group.set("down-after-milliseconds", "1000"); }
 
     sentinels group;
@@ -207,7 +208,8 @@ TEST_CASE(
         const auto unseen = 100ms * (n % 5);
         const auto on_demand = [&](redis_server&) { c.group.demand(); };
         const auto by_hand = [&](redis_server& one) { c.group.replace_by_hand(one); };
-        // Nobody says +switch-master of what is done by hand: the old master says what it is at the next renewal.
+        // Nobody says +switch-master of what is done by hand: the old master says what it is
+        // at the next renewal.
         const auto end = n % 2 == 0 ? c.lose(on_demand, unseen) : c.lose(by_hand, unseen, 3s, 1s);
         c.group.take_back(old);
         return end;

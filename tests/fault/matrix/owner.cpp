@@ -1,4 +1,5 @@
-// The table of faults, part F: what happens to owners and to who waits. Names begin with the row's number in faults.txt.
+// The table of faults, part F: what happens to owners and to who waits. Names begin with the row's
+// number in faults.txt.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>

@@ -26,7 +26,8 @@ namespace {
 // Work that lasts longer than leases: owners lose them in the middle.
 const crew_options at_long_work{.longest_work = 900ms, .patience = 1500ms};
 
-// Returns: the file to which a persistent server appends; servers before 7.0 have one, later ones a folder of them.
+// Returns: the file to which a persistent server appends; servers before 7.0 have one, later
+// ones a folder of them.
 std::string written_last(const std::string& folder) {
     for (const auto& file : std::filesystem::recursive_directory_iterator(folder)) {
         const std::string name = file.path().filename();

@@ -1,4 +1,5 @@
-// What every dialect promises, beside another client that speaks it: its commands, as they were recorded on the server.
+// What every dialect promises, beside another client that speaks it: its commands, as they were
+// recorded on the server.
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -308,7 +309,8 @@ TEST_CASE("a hash that Redisson's locks do not make is an error, not a lock, and
     CHECK(ask({"HGETALL", s.key}) == before);
 }
 
-// Who may not ask for listeners took it that there are none: waiters in Java starved behind threads of one process.
+// Who may not ask for listeners took it that there are none: waiters in Java starved behind
+// threads of one process.
 TEST_CASE("whoever may not ask who listens takes it that somebody does") {
     const distlock::testing::redis_server own;
     const distlock::redisson dialect("a", {});
@@ -555,7 +557,8 @@ TEST_CASE("a waiter of Redisson is woken when an operator takes the lock away") 
     CHECK(waits.message());
 }
 
-// Ours waited for it as for a lock like itself, Redisson's was granted on top of ours, and the first release freed both.
+// Ours waited for it as for a lock like itself, Redisson's was granted on top of ours, and the
+// first release freed both.
 TEST_CASE("a read-write lock of Redisson that has the name is an error that says so, and stays") {
     setting<with_redisson> s;
     setting<with_redisson>::lock m{s.redis, s.name, {.fencing = true}};

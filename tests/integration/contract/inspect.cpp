@@ -1,4 +1,5 @@
-// What inspect() and force_release() promise, over every kind of connection and a real server; and how they fail.
+// What inspect() and force_release() promise, over every kind of connection and a real
+// server; and how they fail.
 #include <chrono>
 #include <stdexcept>
 #include <string>

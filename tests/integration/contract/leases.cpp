@@ -1,5 +1,5 @@
-// What the lease of a lock promises, over every kind of connection and a real server: it is renewed, its loss is told, and
-// fencing tokens grow.
+// What the lease of a lock promises, over every kind of connection and a real server: it is renewed, its loss
+// is told, and fencing tokens grow.
 #include <atomic>
 #include <chrono>
 #include <cstdint>

@@ -1,4 +1,5 @@
-// A release that unlock() does not wait for: what it may do to whoever comes next, and to whoever goes, over a real server.
+// A release that unlock() does not wait for: what it may do to whoever comes next, and to whoever
+// goes, over a real server.
 #include <atomic>
 #include <chrono>
 #include <memory>

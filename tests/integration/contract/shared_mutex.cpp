@@ -1,4 +1,5 @@
-// distlock::shared_mutex keeps its promises over every connection: std's requirements, who excludes whom, and what is said of it.
+// distlock::shared_mutex keeps its promises over every connection: std's requirements, who excludes whom,
+// and what is said of it.
 #include <atomic>
 #include <chrono>
 #include <cstddef>

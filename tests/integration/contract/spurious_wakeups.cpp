@@ -1,5 +1,5 @@
-// Waits that are woken again and again although the lock stays taken: their time is counted from the call, not from the last
-// wake-up.
+// Waits that are woken again and again although the lock stays taken: their time is counted from the call,
+// not from the last wake-up.
 #include <atomic>
 #include <chrono>
 #include <string>

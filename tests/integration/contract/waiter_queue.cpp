@@ -1,4 +1,5 @@
-// Threads that share one mutex object, over a real server: they pass the lock on among themselves, first come, first served.
+// Threads that share one mutex object, over a real server: they pass the lock on among themselves,
+// first come, first served.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -96,7 +97,8 @@ TEMPLATE_LIST_TEST_CASE(
     for (int i = 0; i < 17; ++i) CHECK(all.order[static_cast<std::size_t>(i)] == i - 1);
     CHECK(all.tokens.size() == 1);
     CHECK(fenced(all.grants.events()) == 17);
-    // The server hears of the tokens that threads gave each other: else the next one may be smaller, should its clock go back.
+    // The server hears of the tokens that threads gave each other: else the next one may be smaller,
+    // should its clock go back.
     CHECK(eventually([&] { return distlock::inspect(fixture.connection, name).fence >= last; }));
     CHECK(all.wrong() == "");
     CHECK(eventually([&] { return seen.untouched(); }));

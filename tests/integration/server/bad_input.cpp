@@ -42,7 +42,8 @@ std::string uri_of(const redis_server& server, const std::string& login) {
     return "unix://" + login + server.socket_path() + patient;
 }
 
-// Requires that `call` throws `expected`, and that the message says on which lock, what is wrong, and what to do.
+// Requires that `call` throws `expected`, and that the message says on which lock, what is
+// wrong, and what to do.
 template <class Call>
 std::string refused(errc expected, const std::string& name, Call call) {
     try {

@@ -587,8 +587,8 @@ TEST_CASE("a command that sat unsent in a socket that is given up never reaches 
 
 namespace {
 
-// A slow link to a real server: what a client sends on its first connection is under way until that ends. What is under way is
-// lost when the client resets the connection, and arrives when it closes it.
+// A slow link to a real server: what a client sends on its first connection is under way until that ends.
+// What is under way is lost when the client resets the connection, and arrives when it closes it.
 class slow_link {
   public:
     explicit slow_link(const redis_server& server)
@@ -627,7 +627,8 @@ class slow_link {
 
 }  // namespace
 
-// A SET NX that was given up came later, and locked for a whole lease: its socket carried a posted release, too.
+// A SET NX that was given up came later, and locked for a whole lease: its socket carried a
+// posted release, too.
 TEST_CASE(
     "a command that was given up behind a posted one arrives no more, where a receipt tells of the posted "
     "one") {

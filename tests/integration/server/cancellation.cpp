@@ -257,7 +257,8 @@ TEST_CASE("a lock that is being handed to a waiter when that gives up goes to th
     CHECK(got == !by_stop);  // its last question finds the lock
     CHECK(ec == (by_stop ? errc::cancelled : std::error_code()));
     s.check(got, quitter);
-    // The message comes when the token is dead, and another waiter of the process reads it: that keeps the lock from nobody.
+    // The message comes when the token is dead, and another waiter of the process reads it: that keeps
+    // the lock from nobody.
     message_may_come.set_value();
     proxy().forget();
     scene later(false);

@@ -66,8 +66,8 @@ struct owned {
     lock_on_server seen;
 };
 
-// Returns: whether there are so many tickets by and by, and the waiters know it: what the server said before it answers a later
-// question has come.
+// Returns: whether there are so many tickets by and by, and the waiters know it: what the server said before
+// it answers a later question has come.
 bool are_queued(const owned& it, int waiters, const std::string& way) {
     if (!it.seen.gets(waiters)) return false;
     hiredis_connection redis(way);
@@ -75,7 +75,8 @@ bool are_queued(const owned& it, int waiters, const std::string& way) {
 }
 bool are_queued(const owned& it, int waiters) { return are_queued(it, waiters, it.server.uri()); }
 
-// Effects: checks that the waiter behind the one that gave up is served at once, and that nothing is left of all this.
+// Effects: checks that the waiter behind the one that gave up is served at once, and that nothing
+// is left of all this.
 void check_that_it_is_served(owned& it, waiter& next) {
     const auto released = clk::now();
     it.owner.unlock();

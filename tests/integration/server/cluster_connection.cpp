@@ -150,7 +150,8 @@ TEST_CASE("one pipeline goes to all nodes, and each command has its own answer")
 
 namespace {
 
-/// Threads that lock one name for as long as it lives, half of them over each connection, and never two at a time.
+/// Threads that lock one name for as long as it lives, half of them over each connection, and
+/// never two at a time.
 class rivals {
   public:
     rivals(cluster_connection& first, cluster_connection& second, const std::string& name, int count = 6) {

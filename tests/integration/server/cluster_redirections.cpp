@@ -832,11 +832,13 @@ TEST_CASE("who only holds a lock is told of a new master once the old one has en
     CHECK(maps <= 4);
 }
 
-// ---- a write, and what waits for its replicas ---------------------------------------------------------------
+// ---- a write, and what waits for its replicas
+// ---------------------------------------------------------------
 
 namespace {
 
-// Two nodes that have each other's slots by the first map. Whoever writes nothing is told at once that a replica has it.
+// Two nodes that have each other's slots by the first map. Whoever writes nothing is told at once
+// that a replica has it.
 std::string write_or_wait(const fake_cluster& of, std::size_t node, const words& said) {
     if (said[0] == "CLUSTER") return of.slots({1, 0});
     if (said[0] == "WAIT") return ":1\r\n";

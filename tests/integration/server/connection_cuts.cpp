@@ -1,6 +1,6 @@
-// The connection cut after every byte of every request, reply and message of acquire, wait, renew and release: nobody believes
-// to hold what they do not, no client waits for what it left behind itself, no waiter loses its position, and nothing is left
-// behind for long.
+// The connection cut after every byte of every request, reply and message of acquire, wait, renew and
+// release: nobody believes to hold what they do not, no client waits for what it left behind itself, no
+// waiter loses its position, and nothing is left behind for long.
 //
 // A run tries some of the bytes; DISTLOCK_TEST_THOROUGH=1 in the environment tries every one.
 #include <algorithm>
@@ -169,8 +169,8 @@ struct series {
     std::vector<part> parts{part::request, part::reply};
 };
 
-/// Returns: the rules for all cuts, and all ways to cut, of a request or reply of `size` bytes; unless it is to be thorough,
-/// for none, all, all but one, and some bytes between.
+/// Returns: the rules for all cuts, and all ways to cut, of a request or reply of `size` bytes; unless it is
+/// to be thorough, for none, all, all but one, and some bytes between.
 std::vector<fault_proxy::rule> cuts_of(const series& what, part of, std::size_t size) {
     const std::size_t points = of == part::request ? what.points : 2 * what.points;
     const std::size_t every = thorough() ? 1 : size / points + 1;
@@ -186,7 +186,8 @@ std::vector<fault_proxy::rule> cuts_of(const series& what, part of, std::size_t 
 
 using attempt = std::function<void(site&, const fault_proxy::rule&, verdict&)>;
 
-/// Says whether the machine does things in their time: how long a round trip through a proxy takes that cuts nothing.
+/// Says whether the machine does things in their time: how long a round trip through a proxy
+/// takes that cuts nothing.
 class pulse {
   public:
     using time_point = std::chrono::steady_clock::time_point;
@@ -373,7 +374,8 @@ const std::vector<way>& ways_to_renew() {
     return all;
 }
 
-/// A lock that was taken and released once, so that the connection is open and the scripts are known; and `w` comes next.
+/// A lock that was taken and released once, so that the connection is open and the scripts are
+/// known; and `w` comes next.
 struct client {
     client(site& s, const way& w) : client(s, w, w.options) {}
     client(site& s, const way& w, const lock_options& options,
@@ -576,7 +578,8 @@ TEST_CASE("a caller that locks again does not wait for what its own cut release 
             client c(s, w, posted ? posting(w.options) : w.options);
             s.proxy.cut(cut);
             c.m.unlock();
-            // Where the answer to the acquire is lost as well, nobody may know that we wait, and we find the lock looking.
+            // Where the answer to the acquire is lost as well, nobody may know that we wait, and we
+            // find the lock looking.
             const auto longest = soon + (posted ? distlock::detail::default_look : 0ms);
             v.expect(time_of([&] { c.m.lock(); }) <= longest, "locked again before long");
             expect_taken(s, c.m, v);

@@ -1,4 +1,5 @@
-// Shared locks and semaphores for the users that the guide makes for them: all they need, and nothing that they do not need.
+// Shared locks and semaphores for the users that the guide makes for them: all they need, and nothing
+// that they do not need.
 #include <chrono>
 #include <filesystem>
 #include <fstream>

@@ -1,4 +1,5 @@
-// What a script counts that publishes on a Cluster, or on a server with replicas: the subscribers of its own server.
+// What a script counts that publishes on a Cluster, or on a server with replicas: the
+// subscribers of its own server.
 #include <memory>
 #include <string>
 

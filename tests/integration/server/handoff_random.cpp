@@ -1,5 +1,5 @@
-// Random steps of several waiters on a real server, each perhaps repeated or late, against a queue in memory; and a server whose
-// clock was set back.
+// Random steps of several waiters on a real server, each perhaps repeated or late, against a queue in memory;
+// and a server whose clock was set back.
 #include <algorithm>
 #include <array>
 #include <cstddef>

@@ -1,4 +1,5 @@
-// The scripts of the hand-off on a real server: what they answer, and what they leave behind, whatever they find.
+// The scripts of the hand-off on a real server: what they answer, and what they leave
+// behind, whatever they find.
 #include <algorithm>
 #include <cstdint>
 #include <memory>

@@ -1,4 +1,5 @@
-// The scripts of the hand-off on a server that refuses something: it is refused clearly, and before anything is written.
+// The scripts of the hand-off on a server that refuses something: it is refused clearly, and before
+// anything is written.
 #include <string>
 #include <string_view>
 

@@ -1,4 +1,5 @@
-// hiredis_connection over real servers: what it carries, how it keeps its sockets, and where it stops waiting.
+// hiredis_connection over real servers: what it carries, how it keeps its sockets, and
+// where it stops waiting.
 #include <algorithm>
 #include <arpa/inet.h>
 #include <array>
@@ -92,7 +93,8 @@ TEST_CASE("a host name is looked up") {
     addrinfo* found = nullptr;
     const bool known = ::getaddrinfo("localhost", nullptr, nullptr, &found) == 0;
     if (known) ::freeaddrinfo(found);
-    // A machine without /etc/hosts, as a bare chroot is, does not know the name: then it is the reason that counts.
+    // A machine without /etc/hosts, as a bare chroot is, does not know the name: then it is
+    // the reason that counts.
     CHECK(answer.is_status("PONG") == known);
     CHECK((known || answer.is(reply_kind::not_sent)));
 }

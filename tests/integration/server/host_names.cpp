@@ -29,7 +29,8 @@ constexpr std::string_view slow_name = "slow.";
 std::atomic<bool> names_are_slow{true};
 std::atomic<int> looked_up{0};
 
-// Of the thread that looks up a name that begins so it is noted whether it would handle a signal of the program.
+// Of the thread that looks up a name that begins so it is noted whether it would handle a
+// signal of the program.
 constexpr std::string_view watched_name = "watched.";
 std::atomic<int> looked_up_in_quiet{0};
 

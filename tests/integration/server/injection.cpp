@@ -1,4 +1,5 @@
-// What a hostile name, label, password or server's answer could smuggle in, and how little a user has to be allowed.
+// What a hostile name, label, password or server's answer could smuggle in, and how little a
+// user has to be allowed.
 #include <algorithm>
 #include <atomic>
 #include <chrono>

@@ -105,7 +105,8 @@ TEST_CASE("a shared mutex tells who writes, or how many read, and readers that w
     CHECK(eventually([&] { return common().command({"EXISTS", name}) == "0"; }));
 }
 
-// The mark was longer than the replies that connections take: owners were told "expired", and their sockets ended.
+// The mark was longer than the replies that connections take: owners were told "expired", and
+// their sockets ended.
 TEST_CASE("an owner of one of very many permits that are taken away by force is told so") {
     hiredis_connection redis(common().uri());
     const auto name = fresh_name();
@@ -149,8 +150,8 @@ TEST_CASE("a semaphore tells how many have permits, and all are taken away") {
     CHECK(pool.acquire(3).n() == 3);
 }
 
-// Any sorted set was taken for a semaphore: an operator deleted a leaderboard by its name, and acquire() removed all of it that was in
-// the past, and gave the rest a TTL.
+// Any sorted set was taken for a semaphore: an operator deleted a leaderboard by its name, and acquire()
+// removed all of it that was in the past, and gave the rest a TTL.
 TEST_CASE("a sorted set that is no semaphore is told from one, and left as it is") {
     const auto members = GENERATE(as<std::vector<std::string>>{},
                                   std::vector<std::string>{"100", "alice", "99999999999999", "bob"},

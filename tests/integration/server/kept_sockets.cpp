@@ -1,5 +1,5 @@
-// Which sockets a hiredis_connection keeps: none that leads to a demoted master, none that may have fallen silent with another,
-// and one for pipelines that no command can take.
+// Which sockets a hiredis_connection keeps: none that leads to a demoted master, none that may have fallen
+// silent with another, and one for pipelines that no command can take.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -69,7 +69,8 @@ const std::string demoted = "-READONLY You can't write against a read only repli
 
 }  // namespace
 
-// After a fail-over behind a stable name a connection never left the demoted master: a socket that answered was kept.
+// After a fail-over behind a stable name a connection never left the demoted master: a socket
+// that answered was kept.
 TEST_CASE("no socket that led to a server is used again when that says it is no master") {
     const std::string said = GENERATE(
         as<std::string>{}, demoted,
@@ -104,7 +105,8 @@ TEST_CASE("an error that is no change of roles leaves the sockets as they are") 
     CHECK(server.accepted() == 2);
 }
 
-// It became the one for pipelines: where connections had run out, the next renewal found it closed, and no other.
+// It became the one for pipelines: where connections had run out, the next renewal found it
+// closed, and no other.
 TEST_CASE("a socket on which the server said that it has its fill of clients is not used again") {
     const bool in_a_pipeline = GENERATE(false, true);
     moody_server server;
@@ -255,7 +257,8 @@ TEST_CASE("from the first one on pipelines have a socket that no command uses wh
     CHECK(sockets_at(server) == 2);
 }
 
-// The only socket became the one for pipelines: after the first renewal unlock() connected anew, for a round trip or more.
+// The only socket became the one for pipelines: after the first renewal unlock() connected anew, for
+// a round trip or more.
 TEST_CASE("a release that is posted while the first renewal is on its way connects to nothing") {
     std::atomic<bool> held{false};
     fake_server server([&](fake_server::peer& p) {
@@ -314,8 +317,8 @@ TEST_CASE("a posted command goes on the socket for pipelines rather than wait fo
 
 namespace {
 
-// A server that has room for so many connections, answers with the number of the command on its connection, to HOLD when it is
-// told to, and hangs up on QUIT.
+// A server that has room for so many connections, answers with the number of the command on its connection,
+// to HOLD when it is told to, and hangs up on QUIT.
 class full_server {
   public:
     explicit full_server(int room)
@@ -347,7 +350,8 @@ class full_server {
 
 }  // namespace
 
-// The socket was shut down or given up with it, the full server gave it to another client, and what was held was lost.
+// The socket was shut down or given up with it, the full server gave it to another client, and
+// what was held was lost.
 TEST_CASE("neither a stop request nor a time-out of a command costs pipelines their socket") {
     const bool stops = GENERATE(false, true);
     full_server server(1);

@@ -1,4 +1,5 @@
-// Candidates over a real server: who leads, who is told, and what becomes of it when somebody dies or the server does.
+// Candidates over a real server: who leads, who is told, and what becomes of it when somebody
+// dies or the server does.
 #include <algorithm>
 #include <array>
 #include <atomic>

@@ -1,4 +1,5 @@
-// A posted release that gets lost with its socket is repeated, also where the same object is granted another hold meanwhile.
+// A posted release that gets lost with its socket is repeated, also where the same object is granted
+// another hold meanwhile.
 #include <chrono>
 
 #include <distlock/counting_semaphore.hpp>
@@ -57,8 +58,9 @@ struct having_a_permit {
 
 }  // namespace
 
-// A grant to the same object was taken for the word that its last release had come: true of a mutex only. Readers and permits stayed
-// on the server until their lease was over, and residual() said that nothing was left.
+// A grant to the same object was taken for the word that its last release had come: true of a mutex
+// only. Readers and permits stayed on the server until their lease was over, and residual() said
+// that nothing was left.
 TEMPLATE_TEST_CASE("a lost release is repeated although the object was granted another hold", "", writing,
                    reading, having_a_permit) {
     const int lost = GENERATE(1, 3);

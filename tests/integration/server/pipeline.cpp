@@ -1,4 +1,5 @@
-// Many commands in one go over hiredis_connection: real servers, and such that hang, cut and lie in the middle.
+// Many commands in one go over hiredis_connection: real servers, and such that hang, cut
+// and lie in the middle.
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -99,7 +100,8 @@ void answer_all(fake_server::peer& p) {
     }
 }
 
-// Returns: what an honest server answers to the next `count` commands, all of which have come; empty when not.
+// Returns: what an honest server answers to the next `count` commands, all of which have
+// come; empty when not.
 std::string answers_to(fake_server::peer& p, std::size_t count) {
     std::string answers;
     for (std::size_t i = 0; i < count; ++i) {
@@ -555,8 +557,8 @@ struct heavy {
     }
 };
 
-// A unix socket whose reader reads only when it is told to, and then everything that was handed to the system: what
-// TCP drops on a reset, a unix socket delivers.
+// A unix socket whose reader reads only when it is told to, and then everything that was handed to the
+// system: what TCP drops on a reset, a unix socket delivers.
 class late_reader {
   public:
     late_reader() : listener_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

@@ -1,5 +1,5 @@
-// The plain dialect's scripts on a real server: what they answer, what they leave behind, and what a server that
-// refuses something makes of them.
+// The plain dialect's scripts on a real server: what they answer, what they leave behind, and what a server
+// that refuses something makes of them.
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -384,7 +384,8 @@ TEST_CASE("a release takes the owner's text with it and leaves the fence") {
     CHECK(it.release().what == release_outcome::expired);
 }
 
-// The server knew only the fence it had given: with its clock set back a little, it gave one that was used already.
+// The server knew only the fence it had given: with its clock set back a little, it gave one
+// that was used already.
 TEST_CASE("a release and a renewal keep the largest fence that was used since, and the next one is larger") {
     hiredis_connection redis(shared().uri() + patient);
     for (const auto& options : {fenced, all}) {
@@ -790,7 +791,8 @@ TEST_CASE("a missing permission leaves no lock behind that nobody holds") {
     };
     constexpr std::uint64_t behind = 17;
     constexpr std::uint64_t ahead = past_2_53_number;
-    // The fence comes first: where the lock is refused after it, a number was skipped and nothing else happened.
+    // The fence comes first: where the lock is refused after it, a number was skipped and
+    // nothing else happened.
     const std::vector<row> rows{
         {"eval", false, false, behind},
         {"eval", true, false, ahead},

@@ -30,8 +30,8 @@ namespace {
 
 constexpr lock_options no_looks{.recheck = 1h};
 
-/// A server of its own, a way to it that can be cut, and a mutex that was released once: the server has the script, and is
-/// sent no body any more.
+/// A server of its own, a way to it that can be cut, and a mutex that was released once: the server has the
+/// script, and is sent no body any more.
 struct place {
     place() {
         m.lock();

@@ -1,4 +1,5 @@
-// Waiters of several connections in the queue on the server: their order, and what it is worth when a part of the way to them fails.
+// Waiters of several connections in the queue on the server: their order, and what it is worth when a part of
+// the way to them fails.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -59,7 +60,8 @@ struct history {
     bool rises = true;
 };
 
-/// A client with a connection of its own, which waits for the lock on a thread, has it for a moment, and releases it.
+/// A client with a connection of its own, which waits for the lock on a thread, has it for a
+/// moment, and releases it.
 class waiter {
   public:
     waiter(const std::string& uri, const lock_options& options, history& told, int who)

@@ -1,5 +1,5 @@
-// Waiters in several processes: their order, what one that is stopped or killed costs the others, and what all of them cost the
-// server while they wait.
+// Waiters in several processes: their order, what one that is stopped or killed costs the others, and what
+// all of them cost the server while they wait.
 #include <array>
 #include <atomic>
 #include <cerrno>

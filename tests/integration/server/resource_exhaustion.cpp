@@ -209,7 +209,8 @@ TEST_CASE("a pipeline without memory does not leave its socket lent for ever") {
         INFO("allocation " << n);
         redis.pipeline(std::array<distlock::command, 1>{distlock::command({"PING"})},
                        std::span(replies).first(1));
-        // Than what there is memory for, which grows to twice what is needed; and below what a reply may have.
+        // Than what there is memory for, which grows to twice what is needed; and below
+        // what a reply may have.
         const std::string larger(std::min(std::size_t{500} << 2 * n, std::size_t{60'000}), 'x');
         const std::array<distlock::command, 2> commands{distlock::command{"ECHO", larger},
                                                         distlock::command{"CLIENT", "ID"}};
@@ -267,8 +268,8 @@ TEST_CASE(
 
 namespace {
 
-// A program of its own, with what that has as static objects, destroyed by exit(): those of other tests have threads that a
-// forked child could not join.
+// A program of its own, with what that has as static objects, destroyed by exit(): those of other tests have
+// threads that a forked child could not join.
 constexpr const char* server_of_program = "DISTLOCK_TEST_EXITS_WITH_A_LOCK_OF";
 constexpr const char* from_a_thread = "DISTLOCK_TEST_EXITS_FROM_A_THREAD";
 

@@ -714,8 +714,8 @@ TEST_CASE("a Sentinel that talks without end keeps no call from its master") {
     }
 }
 
-// It subscribed at the old one once more, since it had asked a moment ago, and stayed there; or again and again, since what it asked
-// of itself interrupted it.
+// It subscribed at the old one once more, since it had asked a moment ago, and stayed there; or again and
+// again, since what it asked of itself interrupted it.
 TEST_CASE("who only waits for messages waits at the new master when a Sentinel says that it changed") {
     const auto publishes = [](fake_server::peer& p) {
         while (const auto cmd = p.next_command()) {

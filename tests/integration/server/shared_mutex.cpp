@@ -709,7 +709,8 @@ TEST_CASE("a writer becomes a reader without a gap, and a reader the writer wher
     CHECK(nothing_left(name));
 }
 
-// What the server said of the lease of a later acquisition was taken for that of the one that had been exchanged.
+// What the server said of the lease of a later acquisition was taken for that of the one
+// that had been exchanged.
 TEST_CASE("after a downgrade and an upgrade the leases of writers and readers are renewed as before") {
     const auto name = fresh_name();
     party a(name, {.lease = 300ms, .release = distlock::confirmed});

@@ -1,4 +1,5 @@
-// The scripts of shared locks on a real server: what they answer, and what they leave behind, whatever they find.
+// The scripts of shared locks on a real server: what they answer, and what they leave
+// behind, whatever they find.
 #include <chrono>
 #include <cstdint>
 #include <optional>

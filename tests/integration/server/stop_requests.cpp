@@ -1,4 +1,5 @@
-// A stop request ends the call at once, whatever the server does: here it stands still (SIGSTOP) in each phase of a lock().
+// A stop request ends the call at once, whatever the server does: here it stands still (SIGSTOP) in
+// each phase of a lock().
 #include <atomic>
 #include <chrono>
 #include <cstring>

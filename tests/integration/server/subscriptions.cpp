@@ -1,4 +1,5 @@
-// Messages over one socket of a connection, read by whoever waits: who is told, and what happens when the socket breaks.
+// Messages over one socket of a connection, read by whoever waits: who is told, and what happens
+// when the socket breaks.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -348,7 +349,8 @@ TEST_CASE("a socket on which the server makes no sense is aborted, and replaced"
     CHECK(server.accepted() == 2);
 }
 
-// Waiters that hear nothing look every 50 ms: each look broke off a connect that took longer, and nobody ever heard again.
+// Waiters that hear nothing look every 50 ms: each look broke off a connect that took longer, and
+// nobody ever heard again.
 TEST_CASE("a socket that takes longer to open than waiters sleep is replaced all the same") {
     const redis_server server;
     fault_proxy proxy(server.socket_path());
@@ -430,7 +432,8 @@ TEST_CASE("a subscription that is refused is never confirmed, and asked for once
     CHECK(redis.execute({"PING"}).is_status("PONG"));
 }
 
-// It was never confirmed: the waiters of a connection whose first one met a busy server heard nothing while its socket lived.
+// It was never confirmed: the waiters of a connection whose first one met a busy server heard nothing
+// while its socket lived.
 TEST_CASE(
     "a subscription that a busy server refuses is asked for again on the same socket, until it is in force") {
     std::atomic<int> refusals{0};

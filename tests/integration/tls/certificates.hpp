@@ -1,4 +1,5 @@
-// Certificates for the tests, made when they run: a private authority and what it signs, in a temporary folder.
+// Certificates for the tests, made when they run: a private authority and what it signs,
+// in a temporary folder.
 #pragma once
 
 #include <cstdio>

@@ -63,7 +63,8 @@ bool unanswered_from(const std::vector<reply>& replies, std::size_t from, errc c
                        [&](const reply& r) { return r.is(reply_kind::no_answer) && r.cause() == cause; });
 }
 
-// Follows a client through the handshake and its AUTH until the word `last` has come. Returns: whether it has.
+// Follows a client through the handshake and its AUTH until the word `last` has come.
+// Returns: whether it has.
 bool await(auto& peer, servers::in_memory& good, const std::string& last) {
     for (const std::string& awaited : {std::string("AUTH"), last}) {
         while (peer.open() && good.received.find(awaited) == std::string::npos)
@@ -116,7 +117,8 @@ TEST_CASE("over TLS scripts that the server has lost are applied once, and poste
     CHECK(count == replies.size());
 }
 
-// What had been decrypted was dropped, and the socket stayed: each later reply was taken for the answer to the command before.
+// What had been decrypted was dropped, and the socket stayed: each later reply was taken for the answer
+// to the command before.
 TEST_CASE("a socket whose replies there was no memory for is not used again") {
     if (skipped() || !allocations_can_fail()) return;
     servers::real server(all().address);

@@ -1,4 +1,5 @@
-// Messages over TLS: what comes in one piece is delivered as a whole, though the socket has nothing more to read.
+// Messages over TLS: what comes in one piece is delivered as a whole, though the socket has
+// nothing more to read.
 #include <algorithm>
 #include <chrono>
 #include <memory>

@@ -1,4 +1,5 @@
-// rediss:// against real servers and impostors: who is accepted, what is said of the others, and how long it takes.
+// rediss:// against real servers and impostors: who is accepted, what is said of the others,
+// and how long it takes.
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -63,7 +64,8 @@ errc construction_error(const std::string& where, std::shared_ptr<const distlock
     return {};
 }
 
-// Checks that nobody gets past the TLS handshake of the server on `port`, in time, and without a word leaking.
+// Checks that nobody gets past the TLS handshake of the server on `port`, in time, and
+// without a word leaking.
 void check_refused(const servers::scripted& server, std::string_view because, errc cause = errc::tls_failed) {
     constexpr auto canary = "canary-password";
     hiredis_connection redis(

@@ -3,7 +3,7 @@
 //   class any_lock : public lock_view {
 //     virtual bool lock(stop, ec), try_lock(ec), try_lock_for(span, stop, ec);
 //     virtual release_outcome unlock(serial);   // of a guard: ends that acquisition
-//     std::uint64_t find_serial();              // of the grant that a call brought just now; 0: it is over already
+//     std::uint64_t find_serial();  // of the grant that a call brought just now; 0: it is over already
 //   };
 //   std::unique_ptr<any_lock> make_lock(link&, name, const lock_plan&, observer);
 #pragma once

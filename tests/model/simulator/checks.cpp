@@ -44,8 +44,8 @@ void checks::look_at(state& n) {
     }
 }
 
-// A release that was not heard of is asked again, as long as its process lives. Two seconds are enough for the worst that
-// goes wrong together.
+// A release that was not heard of is asked again, as long as its process lives. Two seconds are enough for
+// the worst that goes wrong together.
 void checks::look_behind(state& n) {
     const process& who = *n.behind.who;
     const nanos now = world_.now();
@@ -103,8 +103,8 @@ void checks::judge(const state& n, const std::string& was, std::int64_t deadline
     fail(n, "it was taken from its owner by another");
 }
 
-// Whether a ticket that is gone was removed for no good reason: neither by its own token, nor for a grant, nor because nobody
-// heard of one.
+// Whether a ticket that is gone was removed for no good reason: neither by its own token, nor for a grant,
+// nor because nobody heard of one.
 bool checks::lost_its_turn(const state& n, const dataset::member& one, std::span<const std::string_view> argv,
                            const model_server& on) {
     const auto token = token_of(one);

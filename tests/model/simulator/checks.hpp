@@ -1,9 +1,10 @@
-// What must hold, looked at from where nobody in the simulated world can stand: true time, the server's keys, and what every
-// thread believes at once.
+// What must hold, looked at from where nobody in the simulated world can stand: true time, the server's keys,
+// and what every thread believes at once.
 //
 //   class lock_view;                                   // one lock object, asked without a word to the server
 //   class checks {                                     // a witness of the server
-//     hold& begin(...); let_go(hold&); end(hold&, outcome);   // a thread has the lock; before and after unlock()
+//     hold& begin(...); let_go(hold&); end(hold&, outcome);
+//         // a thread has the lock; before and after unlock()
 //     void look();                                     // after everything that happens
 //     void forget(name);                               // a declared loss of the server's data
 //     void nothing_left();                             // at the end

@@ -1,4 +1,5 @@
-// One seed of another world: readers and writers, and permits, under the same faults as the mutexes of scenario.hpp.
+// One seed of another world: readers and writers, and permits, under the same faults as the
+// mutexes of scenario.hpp.
 //
 //   class family {
 //     family(seed, trace);

@@ -1,5 +1,5 @@
-// The switching of fibers: makecontext for the first entry, _setjmp and _longjmp, which ask nothing of the system, from then
-// on. Nothing public: see fibers.hpp.
+// The switching of fibers: makecontext for the first entry, _setjmp and _longjmp, which ask nothing of the
+// system, from then on. Nothing public: see fibers.hpp.
 #include "model/simulator/fibers.hpp"
 
 #include <cxxabi.h>

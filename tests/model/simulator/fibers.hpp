@@ -119,7 +119,8 @@ class scheduler {
     static scheduler* present() { return present_; }
     fiber* running() const { return running_; }
 
-    /// While it lives the running fiber looks from outside: no lock holds it up, and it does not lose the processor.
+    /// While it lives the running fiber looks from outside: no lock holds it up, and it does
+    /// not lose the processor.
     class aside {
       public:
         explicit aside(scheduler& s) : scheduler_(s), before_(std::exchange(s.aside_, true)) {}
@@ -132,7 +133,8 @@ class scheduler {
         const bool before_;
     };
     bool looks_on() const { return aside_; }
-    /// Who looks from outside may see what nobody else could: a thread is in the middle of a change, under a lock.
+    /// Who looks from outside may see what nobody else could: a thread is in the middle of a
+    /// change, under a lock.
     bool saw_locked = false;
 
     world& where() { return world_; }

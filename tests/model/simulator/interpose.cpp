@@ -1,7 +1,7 @@
-// The program's own pthreads, futexes, clocks and random bytes. What the executable defines wins over the C library's, also for
-// libstdc++: so std::mutex, std::condition_variable, std::thread, std::stop_token and the library's parker are the ones everybody
-// uses, and run on fibers. On no fiber there is one thread and nothing to wait for: locks are free, and the rest is the system's.
-// Nothing public.
+// The program's own pthreads, futexes, clocks and random bytes. What the executable defines wins over the C
+// library's, also for libstdc++: so std::mutex, std::condition_variable, std::thread, std::stop_token and the
+// library's parker are the ones everybody uses, and run on fibers. On no fiber there is one thread and
+// nothing to wait for: locks are free, and the rest is the system's. Nothing public.
 #include <algorithm>
 #include <cerrno>
 #include <cstdarg>

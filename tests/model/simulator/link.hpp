@@ -1,5 +1,6 @@
-// A connection of the simulated world: what hiredis_connection is on sockets, on the network of this folder. It keeps the
-// promises of net/connection.hpp, and is meant to do what hiredis/connection.hpp and hiredis/stream.hpp do in every case.
+// A connection of the simulated world: what hiredis_connection is on sockets, on the network of this folder.
+// It keeps the promises of net/connection.hpp, and is meant to do what hiredis/connection.hpp and
+// hiredis/stream.hpp do in every case.
 //
 //   class link;    // execute, pipeline, post, collect, subscribe, host, command_timeout, identity
 #pragma once

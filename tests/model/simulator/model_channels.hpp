@@ -1,4 +1,5 @@
-// Who hears what at the model server: subscriptions to channels, of which those of shards have names of their own, and messages.
+// Who hears what at the model server: subscriptions to channels, of which those of shards have names of
+// their own, and messages.
 //
 //   class channels {
 //     static bool knows(command), publishes(command);

@@ -1,9 +1,11 @@
 // The same random commands to the model and to a real server, and every reply compared.
 //
 //   class standing_server;    // the real one; its wall clock stands where it is told
-//   class comparison { comparison(standing_server&, seed); std::string run(); };    // what differs; empty: nothing
+//   class comparison { comparison(standing_server&, seed); std::string run(); };
+//       // what differs; empty: nothing
 //
-// The clock is moved between batches only. A batch is what one connection sends at once; others may have subscribed meanwhile.
+// The clock is moved between batches only. A batch is what one connection sends at once; others may have
+// subscribed meanwhile.
 #pragma once
 
 #include <array>
@@ -29,12 +31,14 @@
 
 namespace sim {
 
-/// A server whose wall clock stands, and which deletes no key by itself, so that its clock may be set back, too.
+/// A server whose wall clock stands, and which deletes no key by itself, so that its clock
+/// may be set back, too.
 class standing_server {
   public:
     using wall = model_server::wall;
 
-    /// Throws: distlock::error when there is no server; std::runtime_error for one that cannot be told to delete nothing.
+    /// Throws: distlock::error when there is no server; std::runtime_error for one that cannot be
+    /// told to delete nothing.
     standing_server() {
         clock_.freeze_wall(wall{0});
         clock_.freeze_steady();  // Valkey adds what has passed by this one to a reading of the other
@@ -172,8 +176,8 @@ class comparison {
     }
     bool alike(const reply& real, const reply& model) const {
         if (real.kind() != model.kind() || real.number() != model.number()) return false;
-        // The texts are those of Redis 7.0. The first word is the same everywhere; before 7.0 it stands within what is said about
-        // a script.
+        // The texts are those of Redis 7.0. The first word is the same everywhere; before 7.0 it stands
+        // within what is said about a script.
         if (real.is(reply_kind::error) && server_.kind() != server_kind::redis_7_0)
             return real.text().find(model.text().substr(0, model.text().find(' '))) != std::string::npos;
         if (real.text() != model.text() || real.elements().size() != model.elements().size()) return false;

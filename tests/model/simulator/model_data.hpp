@@ -1,4 +1,5 @@
-// The keys of the model server, strings, sorted sets and hashes, and the commands on them that a script may call too.
+// The keys of the model server, strings, sorted sets and hashes, and the commands on them that a
+// script may call too.
 //
 //   class dataset {
 //     reply run(std::span<const std::string_view> argv, std::chrono::microseconds now);

@@ -1,6 +1,8 @@
-// Random commands for a server of locks: sensible ones, which reach the depths of the scripts, and absurd ones.
+// Random commands for a server of locks: sensible ones, which reach the depths of the
+// scripts, and absurd ones.
 //
-//   class generator { explicit generator(seed, server_kind); words next(model, now, who); wall move(model, now); };
+//   class generator { explicit generator(seed, server_kind); words next(model, now, who); wall move(model,
+//       now); };
 #pragma once
 
 #include <algorithm>
@@ -67,7 +69,8 @@ class generator : private random_words {
     }
 
   private:
-    // What takes several steps that nothing else may come between: a queue, and a script that passes the lock on.
+    // What takes several steps that nothing else may come between: a queue, and a script
+    // that passes the lock on.
     void plan() {
         constexpr std::array<std::string_view, 4> tokens{
             "00112233445566778899aabbccddeeff", "ffeeddccbbaa99887766554433221100",

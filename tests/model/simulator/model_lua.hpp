@@ -1,4 +1,5 @@
-// What the scripts of the model server run on: redis.call, KEYS, ARGV, and errors as they come out of a script.
+// What the scripts of the model server run on: redis.call, KEYS, ARGV, and errors as they
+// come out of a script.
 //
 //   class lua_run {
 //     reply call(int line, {...}), attempt({...});                      // redis.call; redis.pcall
@@ -34,8 +35,8 @@ struct script_error {
     std::string text;
 };
 
-/// A string; or false (which GET says of no key) or nil (an argument that is not there): no text. Those two are never equal to
-/// anything in what our scripts compare.
+/// A string; or false (which GET says of no key) or nil (an argument that is not there): no text. Those two
+/// are never equal to anything in what our scripts compare.
 using lua_string = std::optional<std::string>;
 using lua_view = std::optional<std::string_view>;
 
@@ -113,11 +114,13 @@ class lua_run {
     }
     static reply returned(const lua_string& text) { return text ? reply::string(*text) : reply::nil(); }
 
-    /// Effects: the write that changes nothing, `redis.pcall('set', KEYS[1], '', 'NX', 'PX', 1)`, and the line below it.
+    /// Effects: the write that changes nothing, `redis.pcall('set', KEYS[1], '', 'NX', 'PX', 1)`,
+    /// and the line below it.
     void ask_whether_readonly(int line) {
         if (!keys(1)) leave(line, "ERR Lua redis lib command arguments must be strings or integers");
         const std::string_view words[] = {"set", *keys(1), "", "NX", "PX", "1"};
-        // A key that went meanwhile, which takes keys that are one and the same, is set; that answer has no text of an error.
+        // A key that went meanwhile, which takes keys that are one and the same, is set; that answer has
+        // no text of an error.
         if (data_.run(words, now_).is_status("OK"))
             fail(line + 1, "bad argument #1 to 'find' (string expected, got nil)");
     }

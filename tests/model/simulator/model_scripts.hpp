@@ -1,5 +1,6 @@
-// The scripts of the dialects `handoff` and `plain`, in C++: line by line what wire/plain.hpp and wire/handoff_scripts.hpp say.
-// The number in each call is the line of the script, or of a part of it. Who changes a script changes its twin here; differential.cpp compares.
+// The scripts of the dialects `handoff` and `plain`, in C++: line by line what wire/plain.hpp and
+// wire/handoff_scripts.hpp say. The number in each call is the line of the script, or of a part of it. Who
+// changes a script changes its twin here; differential.cpp compares.
 //
 //   reply run_script(std::size_t which, lua_run&);
 //   known_script(which), script_count; find_text, find_digest

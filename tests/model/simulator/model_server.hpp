@@ -1,5 +1,6 @@
-// A deterministic model of one redis-server, in memory: what a command answers depends on nothing but the commands before it and
-// the times that the caller gives. tests/model/simulator/differential.cpp holds it against a real server.
+// A deterministic model of one redis-server, in memory: what a command answers depends on nothing but the
+// commands before it and the times that the caller gives. tests/model/simulator/differential.cpp holds it
+// against a real server.
 //
 //   class model_server;   // execute, expire, take_messages, disconnect, restart; and looks inside
 #pragma once
@@ -30,18 +31,19 @@ class model_server {
     using client = std::uint64_t;            // whose connection: any number that the caller likes
     using wall = std::chrono::microseconds;  // the server's wall clock, since the epoch; it may be set back
 
-    /// Effects: what the server does with one command of `who`. A key is gone once `now` is past its deadline.
+    /// Effects: what the server does with one command of `who`. A key is gone once `now`
+    /// is past its deadline.
     /// Returns: the reply; none: all that it answers is among the messages.
-    /// Preconditions: from one that has subscribed the command has as many arguments as it may have, or one of those that
-    /// it may send.
+    /// Preconditions: from one that has subscribed the command has as many arguments as it may have, or one
+    /// of those that it may send.
     std::optional<distlock::reply> execute(client who, std::span<const std::string_view> argv, wall now);
 
-    /// Effects: what the server does by itself: deletes what is past its deadline, which can then no longer come back when
-    /// the clock is set back.
+    /// Effects: what the server does by itself: deletes what is past its deadline, which can then no longer
+    /// come back when the clock is set back.
     void expire(wall now) { data_.expire(now); }
 
-    /// Effects: f(client, distlock::reply) for each message that was published to one who had subscribed, and for each
-    /// confirmation, in order.
+    /// Effects: f(client, distlock::reply) for each message that was published to one who had subscribed, and
+    /// for each confirmation, in order.
     template <class F>
     void take_messages(F f) {
         channels_.take_messages(std::move(f));

@@ -35,7 +35,8 @@ inline constexpr const char* no_channel =
     "NOPERM this user has no permissions to access one of the channels used as arguments";
 }  // namespace error_text
 
-/// Returns: the number of a text that is exactly how this number is written: no sign but '-', no blank, no leading zero.
+/// Returns: the number of a text that is exactly how this number is written: no sign but '-', no
+/// blank, no leading zero.
 inline std::optional<std::int64_t> read_integer(std::string_view text) {
     if (text.empty()) return std::nullopt;
     const std::string_view digits = text.substr(text[0] == '-' ? 1 : 0);

@@ -1,5 +1,5 @@
-// Random words for the commands to a lock's server: keys, tokens, times, fences, tickets and messages; most make
-// sense.
+// Random words for the commands to a lock's server: keys, tokens, times, fences, tickets and
+// messages; most make sense.
 //
 //   class dice;              // the same throws everywhere
 //   class random_words;      // of one lock at a time, with an eye on what the model holds

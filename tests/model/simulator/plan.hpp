@@ -58,7 +58,8 @@ struct plan {
     std::uint32_t cancels = 0;  // per million calls
     std::uint32_t long_holds = 0;
 
-    /// Every lock is handed over to who waits, all have leases of one length and keep them, and nothing goes wrong.
+    /// Every lock is handed over to who waits, all have leases of one length and keep them,
+    /// and nothing goes wrong.
     bool orderly() const { return calm && only_handoff; }
 
     static plan of(dice& d) {
@@ -67,7 +68,8 @@ struct plan {
         p.processes = 2 + d.index(5);
         p.threads = 1 + d.index(3);
         p.server_ppm = static_cast<std::int64_t>(d.below(40'001)) - 20'000;
-        // The margin is one per cent of the lease, and what the drift of 9,000 millionths leaves of it is little.
+        // The margin is one per cent of the lease, and what the drift of 9,000 millionths
+        // leaves of it is little.
         p.drift_ppm = d.chance(500'000) ? 9'000 : 100;
         p.timeout = std::chrono::milliseconds(40 + d.below(161));
         const std::size_t locks = 1 + d.index(3);

@@ -7,8 +7,8 @@ namespace sim {
 
 namespace {
 
-// How long after a loss, at the most, somebody may be told of it: the timer's thread, a thread for the callback, and both may
-// stray a few times.
+// How long after a loss, at the most, somebody may be told of it: the timer's thread, a thread for the
+// callback, and both may stray a few times.
 nanos slack_of(const scheduler::habits& h) {
     return 30ms + 20 * (h.usual + h.stray) + (h.no_thread != 0 ? nanos(2s) : nanos(0));
 }
@@ -26,7 +26,8 @@ scenario::scenario(std::uint64_t seed, bool trace)
 
 tally scenario::play() {
     peer.haunted_by(*this);
-    // Where no thread can be had, or requests come later than anybody waits for them, releases may be left to the lease.
+    // Where no thread can be had, or requests come later than anybody waits for them, releases may
+    // be left to the lease.
     check.looks_behind = how.network.late == 0 && how.habits.no_thread == 0;
     check.calm = how.calm;
     check.answers = how.habits.no_thread == 0;
@@ -189,8 +190,8 @@ void scenario::be_quiet() {
     all_is_well = std::max(peer.works_again(), where.now()) + how.network.latest + 100ms;
 }
 
-// Whoever waits without limit is served: a lock that is free, or held by nobody who lives, is somebody's soon; at once, where
-// everybody hands it over.
+// Whoever waits without limit is served: a lock that is free, or held by nobody who lives, is somebody's
+// soon; at once, where everybody hands it over.
 void scenario::watch_progress() {
     if (quiet && where.now() > quiet_since + 300s) where.fail("after five minutes somebody is still there");
     for (std::size_t i = 0; i < how.names.size(); ++i) {
@@ -209,8 +210,8 @@ void scenario::watch_progress() {
         }
         if (!quiet) continue;
         result.longest_wait = std::max(result.longest_wait, span);
-        // Where a connection is silent, a waiter finds out after three seconds. Where nobody may count who hears, a process that
-        // is gone has its turn for two.
+        // Where a connection is silent, a waiter finds out after three seconds. Where nobody may count who
+        // hears, a process that is gone has its turn for two.
         const nanos unheard =
             how.network.may_count ? nanos(0) : 2s * static_cast<int>(started_ * how.threads);
         if (span > 2 * nanos(how.leases[i]) + unheard + (healed_ ? 2s : 8s))

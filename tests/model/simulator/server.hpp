@@ -1,10 +1,12 @@
-// The server as the network sees it: a model_server with a clock of its own, that stalls, restarts, and is looked over the shoulder.
+// The server as the network sees it: a model_server with a clock of its own, that stalls, restarts, and is
+// looked over the shoulder.
 //
 //   class server {
 //     std::shared_ptr<socket> open(process&);                            // null: nobody listens
-//     void send(const std::shared_ptr<socket>&, const command&);         // with whatever goes wrong on the way
+//     void send(const std::shared_ptr<socket>&, const command&);  // with whatever goes wrong on the way
 //     void close(const std::shared_ptr<socket>&, bool purge);            // by the client
-//     void stall(span); void restart(span); void flush_scripts(); void forget(key); void cut(which); void abandon(process&);
+//     void stall(span); void restart(span); void flush_scripts(); void forget(key); void cut(which); void
+//         abandon(process&);
 //   };
 #pragma once
 
@@ -144,8 +146,8 @@ class server final : public message::sink {
         sockets_.clear();
         model_.restart();
     }
-    /// Effects: a connection breaks, every other time one that has subscribed. 0: both hear of it. 1: only the server. 2: only
-    /// the client. 3: nobody.
+    /// Effects: a connection breaks, every other time one that has subscribed. 0: both hear of it. 1: only
+    /// the server. 2: only the client. 3: nobody.
     void cut(std::uint64_t how) {
         std::vector<std::shared_ptr<socket>> all;
         const bool subscribed = world_.random().chance(500'000);

@@ -1,10 +1,13 @@
-// The simulator: the library, unmodified, on virtual threads, clocks and networks, for one seed after the other.
+// The simulator: the library, unmodified, on virtual threads, clocks and networks, for one
+// seed after the other.
 //
 //   simulate [--family] [--seed N] [--seeds COUNT] [--events N] [--trace] [--twice]
 //
-// Plays seeds from N on (1) until COUNT of them (any number) or N events (1,000,000) are done. An event is a message delivered to
-// the server or to a client, a fiber resumed by a timer, or a fault; fibers woken by each other are counted apart. --twice plays
-// each seed again, and compares the hashes of the two logs. --family: readers and writers, and permits, instead of mutexes. The exit code is 0 when all went well; a violation ends the program.
+// Plays seeds from N on (1) until COUNT of them (any number) or N events (1,000,000) are done. An event is a
+// message delivered to the server or to a client, a fiber resumed by a timer, or a fault; fibers woken by
+// each other are counted apart. --twice plays each seed again, and compares the hashes of the two logs.
+// --family: readers and writers, and permits, instead of mutexes. The exit code is 0 when all went well; a
+// violation ends the program.
 #include <chrono>
 #include <cinttypes>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Where a connection of the simulated world hears messages: a socket of its own, read by the fibers that wait. It keeps the
-// promises of net/subscription.hpp.
+// Where a connection of the simulated world hears messages: a socket of its own, read by the fibers that
+// wait. It keeps the promises of net/subscription.hpp.
 //
 //   class subscriber;    // a distlock::message_reader; std::shared_ptr<subscription> subscribe(channel);
 #pragma once

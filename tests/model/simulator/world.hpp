@@ -3,9 +3,10 @@
 //   class dice;                    // the only source of chance: below(n), chance(per million), between(a, b)
 //   class happening;               // what can happen: happen(what)
 //   class world {
-//     nanos now();  void at(nanos, happening&, what);  bool step();    // time goes from one happening to the next
+//     nanos now();  void at(nanos, happening&, what);  bool step();
+//         // time goes from one happening to the next
 //     void note(act, a, b, text);                                      // into the log, and into its hash
-//     [[noreturn]] void fail(text);                                    // prints the seed, the last 60 entries, and exits
+//     [[noreturn]] void fail(text);  // prints the seed, the last 60 entries, and exits
 //   };
 #pragma once
 

@@ -179,7 +179,8 @@ static_assert(distlock::check_connection<client>());
 static_assert(distlock::following_connection<client>);
 #endif
 
-// CASE_acknowledged_by_one_reply: execute_acknowledged must be .distlock::acknowledged_reply execute_acknowledged
+// CASE_acknowledged_by_one_reply: execute_acknowledged must be .distlock::acknowledged_reply
+// execute_acknowledged
 #if defined(CASE_acknowledged_by_one_reply)
 struct client : executes {
     distlock::reply execute_acknowledged(const distlock::command&, const distlock::command&) { return {}; }

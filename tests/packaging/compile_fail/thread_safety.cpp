@@ -1,4 +1,5 @@
-// A broken contract of a mutex, which clang finds (-Wthread-safety). With other compilers there is nothing to find.
+// A broken contract of a mutex, which clang finds (-Wthread-safety). With other compilers
+// there is nothing to find.
 #include <distlock/detail/thread_safety.hpp>
 
 using distlock::detail::annotated_lock;

@@ -1,0 +1,60 @@
+// How long a waiter in the queue waits until it polls.
+//
+//   poll_interval poll_interval_of(const poll_conditions&, jitter&);
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include <distlock/base/clock.hpp>
+#include <distlock/engine/jitter.hpp>
+#include <distlock/wire/outcome.hpp>
+
+namespace distlock::engine {
+
+/// The recheck while messages do not arrive, unless lock_options::recheck is shorter.
+inline constexpr std::chrono::milliseconds unheard_recheck{50};
+
+struct poll_conditions {
+    std::chrono::milliseconds recheck;  ///< lock_options::recheck
+    std::chrono::milliseconds lease;
+    std::optional<std::chrono::milliseconds> ttl;  ///< of the lock, as the server answered; -1: none
+    std::uint32_t position;                        ///< how many tickets stand before the waiter's
+    bool hears;                                    ///< messages arrive
+    bool deaf;                                     ///< one did not, although they should have arrived
+};
+
+struct poll_interval {
+    clock::duration span;
+    clock::duration unheard;  ///< the same from when messages do not arrive any more
+};
+
+/// The first waiters poll as soon as the lock may have expired, and every `recheck`; the others the later the
+/// farther back they stand, so that a thousand waiters cost the server less than a hundred commands a second.
+inline poll_interval poll_interval_of(const poll_conditions& of, jitter& random) noexcept {
+    constexpr std::chrono::seconds longest{30};
+    constexpr std::uint32_t sharing = 8;  // so many positions double the interval
+    constexpr std::uint32_t near = 4;     // so many poll when the TTL ends, one after the other
+    constexpr std::chrono::milliseconds apart{20};
+    const auto position = std::min<std::uint32_t>(of.position, 1'000'000);
+    const auto span_of = [&](clock::duration recheck) {
+        clock::duration span = recheck + recheck / sharing * position;
+        span = std::min(span, std::max<clock::duration>(longest, recheck));
+        // A waiter that was not told once may never be: it polls while it would be offered the lock.
+        if (of.deaf) span = std::min<clock::duration>(span, std::min(longest_offer, of.lease) / 2);
+        return span - random.up_to(span / 2);
+    };
+    clock::duration span = span_of(of.recheck);
+    const auto unheard = span_of(std::min(of.recheck, unheard_recheck));
+    if (!of.hears) span = unheard;
+    if (of.ttl && of.ttl->count() >= 0 && position < near) {
+        constexpr std::chrono::milliseconds grid{1};  // a TTL is rounded down
+        const std::chrono::milliseconds most = std::chrono::hours{1};
+        span = std::min<clock::duration>(span, std::min(*of.ttl, most) + grid + apart * position);
+    }
+    return {span, unheard};
+}
+
+}  // namespace distlock::engine
