@@ -305,8 +305,7 @@ class shared_object final : public shared_core {
         return now < open.joins_until && now < open.until();
     }
 
-    // The next batch is asked for before, while readers go on joining this one: or all of them would
-    // have to sleep meanwhile.
+    // The next batch is asked for while readers go on joining this one: else all of them would sleep.
     bool ends_soon(const batch& open) const noexcept {
         return open.joins_until - time_.now() < duration(options_.local_budget.get()) / 4;
     }

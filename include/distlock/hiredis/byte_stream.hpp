@@ -19,6 +19,20 @@
 
 namespace distlock::detail {
 
+/// Returns: the end of a receive that brought nothing, for messages.
+[[gnu::cold]] constexpr const char* why_no_reply(io how) noexcept {
+    switch (how) {
+        case io::closed:
+            return "the server closed the connection";
+        case io::timed_out:
+            return "no reply in time";
+        case io::stopped:
+            return "stopped";
+        default:
+            return "the connection broke";
+    }
+}
+
 class byte_stream {
   public:
     explicit byte_stream(stream_socket socket) noexcept : socket_(std::move(socket)) {}

@@ -147,16 +147,13 @@ class cluster_subscriber final : public message_reader {
         by = std::min(by, next_sweep_);
         for (const auto& one : streams_) {
             if (one->opener || (one->current && !one->to_renew)) continue;
-            if (one->attempts.due(now)) {
-                open(*one, now);
-            } else {
-                by = std::min(by, one->attempts.next());
-            }
+            if (!one->attempts.due(now)) by = std::min(by, one->attempts.next());
+            if (one->attempts.due(now)) open(*one, now);
         }
     }
 
-    // Effects: each channel belongs to the stream of the node that has its slot. Streams that have none end.
-    // Returns: what is to be said.
+    // Effects: each channel belongs to the stream of its slot's node. Streams that have none end.
+    // Returns: the requests that are to be sent.
     std::vector<saying> place(clock::time_point now) {
         std::vector<saying> all;
         const annotated_lock guard(lock_);
@@ -391,8 +388,7 @@ class cluster_subscriber final : public message_reader {
     upkeep& connection_;
     const std::shared_ptr<message_hub> hub_;
     wake_event wake_;
-    std::atomic<bool> to_arrange_ = false;
-    std::atomic<bool> to_renew_ = false;  // no present socket is trusted any more
+    std::atomic<bool> to_arrange_ = false, to_renew_ = false;  // the latter: no present socket is trusted
     annotated_mutex lock_;
     std::vector<interest> interests_ DISTLOCK_GUARDED_BY(lock_);
     // Only the thread that reads uses the following.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -40,6 +41,23 @@ inline char* write_header(char* at, char mark, std::size_t count) noexcept {
         *at++ = '\n';
     }
     out.resize(static_cast<std::size_t>(at - out.data()));
+}
+
+struct sent_requests {
+    std::size_t whole = 0;
+    std::size_t begun = 0;
+};
+/// Effects: uses `room`.
+/// Returns: how many of `commands` lie in the first `bytes` of their requests, whole or begun.
+[[gnu::cold]] inline sent_requests count_sent(std::span<const command> commands, std::size_t bytes,
+                                              std::string& room) {
+    sent_requests count;
+    room.clear();
+    for (; count.begun < commands.size() && room.size() < bytes; ++count.begun) {
+        append_request(room, commands[count.begun]);
+        if (room.size() <= bytes) ++count.whole;
+    }
+    return count;
 }
 
 }  // namespace distlock::detail

@@ -59,8 +59,7 @@ class stream {
         return until_stopped(cmd.stop(), [&] { return run(cmd, deadline, -1); });
     }
 
-    /// Effects: sends `cmd` and waits for its reply until `deadline`, or until `stop_fd` can be read (none:
-    /// -1).
+    /// The same, until `deadline`, or until `stop_fd` can be read (none: -1).
     reply run(const command& cmd, clock::time_point deadline, int stop_fd) {
         if (auto failure = send(cmd, deadline)) return *std::move(failure);
         return next_answer(deadline, stop_fd, posted_.count() > 0);
@@ -190,9 +189,8 @@ class stream {
         stream_socket& socket;
     };
 
-    static constexpr std::size_t max_unanswered =
-        256;                                   // unread replies that pile up stop the server's writing
-    static constexpr int max_late_reads = 64;  // a megabyte
+    static constexpr std::size_t max_unanswered = 256;  // more unread replies stop the server's writing
+    static constexpr int max_late_reads = 64;           // a megabyte
 
     explicit stream(stream_socket socket) : bytes_(std::move(socket)) {}
 
@@ -229,9 +227,12 @@ class stream {
             return failure ? *std::move(failure) : reply::nil();
         }
         if (sent == 0) return sending_failed(outcome, sent);
-        const std::size_t whole = count_sent(commands, sent, done);
+        // Under TLS only the session knows: all may be whole.
+        const auto count = bytes_.encrypted() ? sent_requests{commands.size(), commands.size()}
+                                              : count_sent(commands, sent, plain_);
+        done.begun = count.begun;
         // Nothing more is waited for, but what has come is worth having.
-        auto failure = read_all(replies.first(whole), clock::time_point{}, done.answered);
+        auto failure = read_all(replies.first(count.whole), clock::time_point{}, done.answered);
         broken_ = true;
         if (failure && failure->cause() != errc::no_reply) return *std::move(failure);
         return sending_failed(outcome, sent);
@@ -308,19 +309,6 @@ class stream {
                     outcome == io::timed_out ? "sending took too long" : "the connection broke");
     }
 
-    // Effects: counts in `done` the commands that `sent` bytes reach into; under TLS, where only the session
-    // knows, all. Returns: how many can be answered: those that went out whole.
-    [[gnu::cold]] std::size_t count_sent(std::span<const command> commands, std::size_t sent, extent& done) {
-        if (bytes_.encrypted()) return done.begun = commands.size();
-        std::size_t whole = 0;
-        plain_.clear();
-        for (; done.begun < commands.size() && plain_.size() < sent; ++done.begun) {
-            append_request(plain_, commands[done.begun]);
-            if (plain_.size() <= sent) ++whole;
-        }
-        return whole;
-    }
-
     // Effects: reads replies to posted commands and then `replies`, and counts the latter in `answered`.
     // Returns: why there are not all, if so.
     std::optional<reply> read_all(std::span<reply> replies, clock::time_point deadline,
@@ -364,18 +352,8 @@ class stream {
     // Returns: why nothing was received, if so.
     std::optional<reply> take_received(std::string_view bytes, clock::time_point deadline) {
         if (reader_.failure() != errc{}) return lost(reader_.failure(), "the reply cannot be read");
-        switch (ended_) {
-            case io::done:
-                break;
-            case io::closed:
-                return lost(errc::no_reply, "the server closed the connection");
-            case io::timed_out:
-                return lost(errc::no_reply, "no reply in time");
-            case io::stopped:
-                return lost(errc::cancelled, "stopped");
-            case io::failed:
-                return lost(errc::no_reply, "the connection broke");
-        }
+        if (ended_ != io::done)
+            return lost(ended_ == io::stopped ? errc::cancelled : errc::no_reply, why_no_reply(ended_));
         heard_ = true;
         if (!take_in(bytes, deadline)) return session_lost();
         return std::nullopt;
@@ -405,7 +383,6 @@ class stream {
     }
 
     [[gnu::cold]] static reply lost(errc cause, const char* why) { return reply::no_answer(cause, why); }
-
     byte_stream bytes_;
     reply_reader reader_;
     std::string plain_;  // kept for its capacity
