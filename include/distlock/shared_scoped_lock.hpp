@@ -5,8 +5,8 @@
 //     explicit shared_scoped_lock(Mutex&);                        // waits
 //     shared_scoped_lock(Mutex&, std::stop_token);                // until stopped
 //     shared_scoped_lock(std::adopt_lock_t, Mutex&) noexcept;     // the calling thread reads
-//     shared_scoped_lock(shared_scoped_lock&&) noexcept;  shared_scoped_lock&
-//         operator=(shared_scoped_lock&&) noexcept;
+//     shared_scoped_lock(shared_scoped_lock&&) noexcept;
+//     shared_scoped_lock& operator=(shared_scoped_lock&&) noexcept;
 //     ~shared_scoped_lock();                                      // reads no more; never throws
 //     bool owns_lock() const noexcept;
 //     time_point valid_until() const noexcept;

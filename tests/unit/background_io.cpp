@@ -973,7 +973,8 @@ TEST_CASE("a child has background I/O of its own, that works") {
     of_the_parent->cancel(one);
 }
 
-#ifndef DISTLOCK_TEST_INSTRUMENTED  // the allocators of sanitizers do not survive a fork in the middle of an allocation
+#ifndef DISTLOCK_TEST_INSTRUMENTED  // the allocators of sanitizers do not survive a fork in the middle of an
+                                    // allocation
 TEST_CASE("a child gets background I/O even if a thread of its parent was just asking for one") {
     // As many forks as it takes to fall into the middle of a question.
     std::atomic<bool> end{false};

@@ -58,7 +58,7 @@ enum class errc {
     no_server,  ///< std::errc::no_such_file_or_directory: a private server could not be started
 
     // Later additions, at the end: values are stable.
-    no_thread,  ///< std::errc::resource_unavailable_try_again: none to renew or watch a lease
+    no_thread,       ///< std::errc::resource_unavailable_try_again: none to renew or watch a lease
     not_replicated,  ///< std::errc::resource_unavailable_try_again: too few replicas have the lock
     limit_mismatch,  ///< std::errc::invalid_argument: the semaphore on the server has another limit
     not_held         ///< std::errc::operation_not_permitted: the thread has not locked, or has lost it

@@ -16,7 +16,7 @@ namespace distlock {
 
 /// Why a lock was lost before it was released.
 enum class loss_reason {
-    expired,  ///< its validity ran out, or the key is gone: not renewed in time, or the server lost its data
+    expired,   ///< its validity ran out, or the key is gone: not renewed in time, or the server lost its data
     taken,     ///< somebody else holds it
     forced,    ///< an operator took it away with force_release()
     max_hold,  ///< lock_options::max_hold was over

@@ -57,8 +57,8 @@ class background_release final : public background_task {
         : io_(io), dialect_(std::move(dialect)) {}
 
     enum class posting {
-        sent,      ///< it was handed to the system
-        not_sent,  ///< it was not, and may be repeated
+        sent,        ///< it was handed to the system
+        not_sent,    ///< it was not, and may be repeated
         impossible,  ///< the connection cannot post, or the background has no memory, no thread, or `most`
     };
     /// Preconditions: no other thread posts.

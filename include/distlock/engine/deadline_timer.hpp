@@ -2,8 +2,8 @@
 //
 //   class deadline { virtual time_point on_deadline(time_point now) noexcept = 0; };
 //   class deadline_timer {
-//     void schedule(deadline&, time_point at);  void schedule_by(deadline&,
-//         time_point at);  void cancel(deadline&) noexcept;
+//     void schedule(deadline&, time_point at);  void schedule_by(deadline&, time_point at);
+//     void cancel(deadline&) noexcept;
 //     bool on_own_thread();
 //   };
 #pragma once

@@ -1,8 +1,8 @@
 // distlock::sentinel_connection: a connection to whatever server Sentinels name as the master.
 //
 //   class sentinel_connection {
-//     explicit sentinel_connection(where);  // "redis+sentinel://user:password@s1:26379,s2:26379/mymaster",
-//                                                                   // or a sentinel_uri
+//     explicit sentinel_connection(where);
+//         // "redis+sentinel://user:password@s1:26379,s2:26379/mymaster", or a sentinel_uri
 //     sentinel_connection(where, shared_ptr<const secure_layer>);   // rediss+sentinel://
 //     void on_master_change(std::weak_ptr<master_listener>);  void follow();
 //     and what hiredis_connection has

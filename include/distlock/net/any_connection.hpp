@@ -10,8 +10,7 @@
 //     std::optional<milliseconds> command_timeout() const;  milliseconds connect_timeout() const;
 //     const abilities can;
 //   };
-//   template <connection C> class any_connection_of : public any_connection   { explicit
-//       any_connection_of(C&); };
+//   template <connection C> class any_connection_of : public any_connection { any_connection_of(C&); };
 //   void execute_all(C&, commands, replies)   over a connection of any type, in one go where it can
 #pragma once
 

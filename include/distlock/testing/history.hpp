@@ -35,7 +35,8 @@ namespace distlock::testing {
 
 struct history_event {
     enum class kind : std::uint8_t {
-        granted,  ///< of a hold: called in `from`, ours at `at`, valid until `until`; `fence`, `owner`: if known
+        granted,   ///< of a hold: called in `from`, ours at `at`, valid until `until`; perhaps `fence`,
+                   ///< `owner`
         held,      ///< of a hold: at `at` its owner was told that it has the lock, until `until`
         not_held,  ///< of a hold: at `at` its owner was told that it has it no more: by a look, or by lost()
         released,  ///< of a hold: its owner let go in `from`

@@ -41,7 +41,8 @@ struct lock_report {
     std::optional<std::uint64_t> fence;  ///< the last fencing token that was issued; none: none, or long ago
     std::optional<std::uint64_t> waiters;  ///< tickets in the queue; none: this dialect has no queue
     std::vector<lock_waiter> queue;        ///< the first of them, at most a hundred
-    /// How many readers have it, those of one object may count as one; of a semaphore: how many permits are out.
+    /// How many readers have it, those of one object may count as one; of a semaphore: how many permits are
+    /// out.
     std::optional<std::uint64_t> shares = {};
     /// Of a semaphore: how many permits there are; none: nobody has asked for one for long.
     std::optional<std::uint64_t> limit = {};

@@ -433,7 +433,8 @@ TEST_CASE("a child after fork() is refused") {
     CHECK(redis.execute({"GET", "a"}).is(reply_kind::nil));
 }
 
-#ifndef DISTLOCK_TEST_INSTRUMENTED  // the allocators of sanitizers do not survive a fork in the middle of an allocation
+#ifndef DISTLOCK_TEST_INSTRUMENTED  // the allocators of sanitizers do not survive a fork in the middle of an
+                                    // allocation
 // It told the receipts of what was posted, whose mutex nobody would unlock any more.
 TEST_CASE(
     "a child ends its copy of a connection although a thread of its parent was just reading a receipt") {
