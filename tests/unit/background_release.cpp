@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 
 #include <distlock/base/token.hpp>
@@ -448,7 +449,12 @@ TEST_CASE("a posted release that is pending when the background ends is sent onc
 // Each brought its script: a server that stood still was told of a few hundred, and the rest kept
 // their keys for a lease.
 TEST_CASE("of the posted releases that are pending when the background ends the first brings the script") {
-    posted r;
+    struct pipelining : posting {
+        void pipeline(std::span<const command> commands, std::span<reply> replies) {
+            for (std::size_t i = 0; i < commands.size(); ++i) replies[i] = execute(commands[i]);
+        }
+    };
+    background<pipelining> r;
     const auto other = std::make_shared<posted::tested>(*r.io, dialect);
     REQUIRE(r.post());
     const posted::tested::sending what{second, posted::until(manual_clock::now() + lease), answer_time};
