@@ -27,23 +27,29 @@ namespace distlock {
 
 namespace detail {
 
-template <class T>
-T read_or_throw(std::optional<T> said, const reply& answer, const char* doing, const std::string& name) {
+template <connection Conn, class T>
+T read_or_throw(Conn& c, std::optional<T> said, const reply& answer, const char* doing,
+                const std::string& name) {
     if (said) return *std::move(said);
     std::string what = doing + printable(name, 100);
     if (!answer.text().empty()) what += ": " + printable(answer.text());
-    throw error(acquire_outcome::failure(answer).cause, what);
+    const errc cause = acquire_outcome::failure(answer).cause;
+    if (cause == errc::wrong_type) {
+        const reply type = distlock::execute(c, {{"TYPE", name}, name});
+        if (type.is(reply_kind::status)) what += " (the key holds a " + printable(type.text(), 40) + ")";
+    }
+    throw error(cause, what);
 }
 
 template <class Inspector, connection Conn>
 lock_report inspect(Conn& c, const Inspector& about) {
     const reply answer = distlock::execute(c, about.inspect());
-    return read_or_throw(about.read_inspect(answer), answer, "inspect ", about.name());
+    return read_or_throw(c, about.read_inspect(answer), answer, "inspect ", about.name());
 }
 template <class Inspector, connection Conn>
 bool force_release(Conn& c, const Inspector& about) {
     const reply answer = distlock::execute(c, about.force_release());
-    return read_or_throw(about.read_force_release(answer), answer, "force_release ", about.name());
+    return read_or_throw(c, about.read_force_release(answer), answer, "force_release ", about.name());
 }
 
 }  // namespace detail
@@ -54,7 +60,7 @@ bool force_release(Conn& c, const Inspector& about) {
 /// empty.
 /// Throws: error; errc::invalid_name for what can be no lock's name, before anything is sent;
 /// errc::wrong_type for a key that is no lock.
-/// Round trips: one.
+/// Round trips: one; two for a key that is no lock.
 template <connection Conn>
 lock_report inspect(Conn& connection, std::string name) {
     return detail::inspect(connection, family_inspector(std::move(name)));
@@ -85,7 +91,7 @@ lock_report inspect(Conn& connection, std::string name, std::error_code& ec) noe
 /// Returns: whether somebody had it.
 /// Throws: error; errc::no_reply if the answer was lost: the lock may have been freed. It is not sent again:
 /// that could free the next owner's lock. errc::wrong_type for a key that is no lock, which stays.
-/// Round trips: one.
+/// Round trips: one; two for a key that is no lock.
 template <connection Conn>
 bool force_release(Conn& connection, std::string name) {
     return detail::force_release(connection, family_inspector(std::move(name)));

@@ -1021,7 +1021,7 @@ struct replicated_task final : distlock::engine::background_task {
 
 }  // namespace
 
-TEST_CASE("what waits for replicas goes in a pipeline of its own, after what does not") {
+TEST_CASE("a renewal that waits for replicas goes in a pipeline of its own, after those that do not") {
     pipelining connection;
     manual_clock::reset();
     manual_io io(connection);

@@ -89,7 +89,7 @@ TEST_CASE("a URI that names no Cluster is refused, and nothing of it is shown") 
     }
 }
 
-TEST_CASE("what is said of a URI that names no Cluster is which part is wrong") {
+TEST_CASE("an error about a URI that names no Cluster says which part is wrong") {
     const auto said = [](const std::string& text) -> std::string {
         try {
             static_cast<void>(parse_cluster_uri(text));

@@ -35,7 +35,7 @@ command_route::step first(const reply& answer) { return command_route().on_answe
 
 }  // namespace
 
-TEST_CASE("what a node answered is the caller's, errors of the command too") {
+TEST_CASE("a node's answer is the caller's, errors of the command too") {
     for (const reply& answer :
          {reply::nil(), reply::integer(1), reply::status("OK"), reply::array({}), reply::error("WRONGTYPE x"),
           reply::error("NOSCRIPT x"), reply::error("LOADING x"), reply::error("OOM x"),
@@ -135,7 +135,7 @@ TEST_CASE("after five redirections a command is lost, and was not executed") {
     CHECK_THAT(told.text(), contains_text("MOVED 7 b:7001"));
 }
 
-TEST_CASE("what is no redirection is concluded as it is") {
+TEST_CASE("an answer that is no redirection is concluded as it is") {
     for (const reply& answer :
          {reply::integer(1), reply::error("TRYAGAIN x"), reply::error("MOVED nonsense"),
           reply::no_answer(errc::no_reply, "x"), reply::not_sent(errc::unreachable, "x")}) {

@@ -346,7 +346,7 @@ TEST_CASE(
     CHECK(with("1", "9", "") == severity::problem);
 }
 
-TEST_CASE("what a restart loses depends on what is written, and when") {
+TEST_CASE("the loss by a restart depends on what is written, and when") {
     const auto with = [](const std::string& file, const std::string& fsync, const std::string& save,
                          const std::string& more = "") {
         auto it = sound();
@@ -491,7 +491,7 @@ TEST_CASE("permissions are those that the connection's way of listening needs") 
     CHECK(asked.channel() == "{orders:diagnose-0123456789abcdef0123456789abcdef}:distlock:0123456789abcdef");
 }
 
-TEST_CASE("what ACL DRYRUN refuses is named with what it costs") {
+TEST_CASE("a permission that ACL DRYRUN refuses is named with its cost") {
     auto it = sound();
     const auto without = [&](const std::string& words) {
         auto of = it;

@@ -224,8 +224,7 @@ TEST_CASE(
     CHECK(check_history(all).violations.size() == 49'999);
 }
 
-TEST_CASE(
-    "what a process wrote down survives its death, and holds of all processes have numbers of their own") {
+TEST_CASE("a process's history survives its death, and holds of all processes have numbers of their own") {
     const std::string file =
         (std::filesystem::temp_directory_path() / ("distlock-history-" + std::to_string(::getpid())))
             .string();

@@ -224,7 +224,7 @@ TEST_CASE("when the connection ends, the key is left to its lease, and renewed w
     CHECK_FALSE(redis.owner().empty());
 }
 
-TEST_CASE("what was lost before hold_at_least is over is not released earlier either") {
+TEST_CASE("a lock that was lost before hold_at_least is over is not released earlier either") {
     fleet all;
     locker m{all.redis, "orders", short_lease};
     m.lock();

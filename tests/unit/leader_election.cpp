@@ -17,7 +17,8 @@ using distlock::errc;
 using distlock::reply;
 using distlock::testing::scripted_connection;
 
-TEST_CASE("what trying again does not help is thrown though the candidate is told to stop meanwhile") {
+TEST_CASE(
+    "an error that trying again does not help is thrown though the candidate is told to stop meanwhile") {
     scripted_connection redis;
     std::stop_source stop;
     redis.then([&] { stop.request_stop(); }, reply::error("NOPERM this user has no permissions"));

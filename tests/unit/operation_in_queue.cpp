@@ -277,7 +277,7 @@ TEST_CASE("a claim that is answered is the grant; one that is not is sent again 
     CHECK(w.result().sent == sent);
 }
 
-TEST_CASE("what the server says to a claim is in the error, with its cause") {
+TEST_CASE("the server's answer to a claim is in the error, with its cause") {
     auto unrenewed = limits;
     unrenewed.claims_lease = true;
     unrenewed.patience = 0s;

@@ -32,7 +32,7 @@ using handoff_answers::granted;
 using handoff_answers::taken;
 
 // It was told that processes disagree, though both said the same by then.
-TEST_CASE("who waits at a semaphore that is resized through the same object asks by the new limit") {
+TEST_CASE("a waiter at a semaphore that is resized through the same object asks by the new limit") {
     scripted_connection redis;
     distlock::counting_semaphore pool{redis, "pool", 2, {.renew = false}};
     redis.then([&] { pool.resize(3); }, reply::error("LIMITMISMATCH it has 3 permits, not 2"));
@@ -80,7 +80,7 @@ TEST_CASE(
     redis.then(reply::integer(1));
 }
 
-TEST_CASE("who waits for more than a semaphore was resized to is told so") {
+TEST_CASE("a waiter for more than a semaphore was resized to is told so") {
     scripted_connection redis;
     distlock::counting_semaphore pool{redis, "pool", 3, {.renew = false}};
     redis.then([&] { pool.resize(2); }, reply::error("LIMITMISMATCH it has 2 permits, not 3"));
@@ -125,7 +125,7 @@ TEST_CASE("a semaphore that is resized again and again keeps nothing of the limi
     CHECK(use(8, 108) < before + 32'768);
 }
 
-TEST_CASE("who says another limit than all others is told so once") {
+TEST_CASE("a process that gives another limit than all others is told so once") {
     scripted_connection redis{reply::error("LIMITMISMATCH it has 3 permits, not 2")};
     distlock::counting_semaphore pool{redis, "pool", 2};
     std::error_code ec;
@@ -174,7 +174,7 @@ TEST_CASE("a child after fork() is told so while a thread of its parent asks for
     CHECK(had);
 }
 
-TEST_CASE("whoever names no number of permits asks for one") {
+TEST_CASE("a request without a number of permits asks for one") {
     struct generous {
         reply execute(const distlock::command& cmd) {
             const auto& leave = distlock::detail::permit_leave;

@@ -95,7 +95,7 @@ TEST_CASE("a message for permits is none for the others") {
     CHECK_FALSE(permits::read_message(digits + " 17 2000 0 pool"));
 }
 
-TEST_CASE("what the server says of permits") {
+TEST_CASE("a server's answers about permits") {
     const permits one("pool", bare);
     namespace answers = handoff_answers;
     const auto granted = one.read_enter(answers::granted("", 1500));

@@ -46,6 +46,8 @@ TEST_CASE("an empty host is the one that was asked, and \"?\" is not known") {
     CHECK(must_read("MOVED 1 :6381").to == node_address{"10.0.0.9", 6381});
     CHECK_FALSE(must_read("MOVED 1 ?:6381").to);
     CHECK(must_read("MOVED 1 ?:6381").slot == 1);
+    CHECK_FALSE(must_read("MOVED 1 ?:0").to);
+    CHECK_FALSE(must_read("MOVED 1 h:0").to);
 }
 
 TEST_CASE("a redirection out of a script counts, be there something behind it or before it") {
@@ -56,7 +58,7 @@ TEST_CASE("a redirection out of a script counts, be there something behind it or
           node_address{"h", 6381});
 }
 
-TEST_CASE("what makes no sense is no redirection") {
+TEST_CASE("a text that makes no sense is no redirection") {
     for (const std::string text : {"",
                                    "MOVED",
                                    "MOVED ",
@@ -64,7 +66,6 @@ TEST_CASE("what makes no sense is no redirection") {
                                    "MOVED 1 ",
                                    "MOVED 1 h",
                                    "MOVED 1 h:",
-                                   "MOVED 1 h:0",
                                    "MOVED 1 h:65536",
                                    "MOVED 1 h:-1",
                                    "MOVED 1 h:6381x",

@@ -123,7 +123,7 @@ TEST_CASE("an address that none can be is no answer") {
     }
 }
 
-TEST_CASE("what makes no sense beside the address is left out") {
+TEST_CASE("a field that makes no sense beside the address is left out") {
     for (const char* const epoch : {"", "-1", "x", "18446744073709551616", "7 "}) {
         auto said = usual();
         said[1] = texts({"config-epoch", epoch});

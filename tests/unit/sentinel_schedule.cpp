@@ -54,7 +54,7 @@ TEST_CASE("a master that is known is used for a second after Sentinels were aske
     CHECK(s.may_begin(start + 100ms, caller::patient, unknown));
 }
 
-TEST_CASE("what a hurried caller had no time for is asked by a patient one at once") {
+TEST_CASE("a question that a hurried caller had no time for is asked by a patient one at once") {
     sentinel_schedule s;
     ask(s, start, caller::hurried, known, ending::cut_short);
     CHECK(s.cut_short());

@@ -117,7 +117,7 @@ TEST_CASE("a URI of Sentinels that was filled in by hand is checked as one that 
     CHECK_NOTHROW(distlock::check_uri(nowhere));
 }
 
-TEST_CASE("what is shown of a URI of Sentinels holds no password") {
+TEST_CASE("a URI of Sentinels is shown without its password") {
     CHECK(
         redacted(parse_sentinel_uri("redis+sentinel://wor%20ker:secret@s1,[::1]:7001/m?db=2&sentinel_user=a&"
                                     "sentinel_password=secret&max_idle=4")) ==

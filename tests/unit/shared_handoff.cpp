@@ -129,7 +129,7 @@ TEST_CASE("a token takes over what another one has") {
           called(detail::shared_exchange, {digits, " 30000 3900000 P0 ", std::string(other.view())}));
 }
 
-TEST_CASE("what the server says to a reader or a writer means what it means to a mutex") {
+TEST_CASE("a server's answer to a reader or a writer means what it means to a mutex") {
     const exclusive_handoff writer("orders:42", fenced);
     const shared_handoff reader("orders:42", fenced);
     const distlock::handoff mutex("orders:42", fenced);
@@ -185,7 +185,7 @@ TEST_CASE("a name that can have no keys beside it is refused by both sides") {
     }
 }
 
-TEST_CASE("who was taken the lock from by force knows it, a reader by the mark of all") {
+TEST_CASE("an owner that lost the lock by force knows it, a reader by the mark of all") {
     const distlock::shared_inspector about("orders:42");
     CHECK(about.was_forced(reply::string(digits), owner));
     CHECK(about.was_forced(reply::string("distlock:readers"), owner));

@@ -676,7 +676,7 @@ TEST_CASE("a reader hears of no trouble that ended while another of its object a
 }
 
 // The request that was late made it an owner again, whom nobody knew.
-TEST_CASE("what a writer asked for in doubt is looked for also after it has become a reader") {
+TEST_CASE("a writer's request in doubt is looked for also after the writer has become a reader") {
     manual_clock::reset();
     const auto lost = reply::no_answer(errc::no_reply, "the answer was lost");
     scripted_connection redis{lost, granted("", 30'000), granted("", 30'000)};

@@ -60,7 +60,7 @@ inline std::optional<redirection> read_redirection(std::string_view text, const 
     const auto place = detail::first_word(rest.substr(digits.size() + 1));
     const auto colon = place.rfind(':');
     if (colon == std::string_view::npos) return std::nullopt;
-    const auto port = detail::parse_number(place.substr(colon + 1), 1, 65535);
+    const auto port = detail::parse_number(place.substr(colon + 1), 0, 65535);
     if (!port) return std::nullopt;
     return redirection{word == "ASK" ? redirection::kind::ask : redirection::kind::moved,
                        static_cast<std::uint16_t>(*slot),

@@ -132,6 +132,8 @@ return redis.call('del', KEYS[1]))",
 ///   the lease later. It takes a lease on their side that is too short for the work; our own leases are
 ///   renewed, and our release deletes nobody else's lock.
 /// - the key has no TTL: what nobody wants any more stays on the server for ever.
+/// - any decimal digits are a stamp: a counter of that name is a lock that has ended, and is overwritten; a
+///   client that writes seconds is not excluded.
 /// Fencing tokens hold against all of these, where the resource checks them.
 class getset {
   public:

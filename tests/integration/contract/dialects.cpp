@@ -311,7 +311,7 @@ TEST_CASE("a hash that Redisson's locks do not make is an error, not a lock, and
 
 // Who may not ask for listeners took it that there are none: waiters in Java starved behind
 // threads of one process.
-TEST_CASE("whoever may not ask who listens takes it that somebody does") {
+TEST_CASE("a user that may not count listeners takes it that somebody listens") {
     const distlock::testing::redis_server own;
     const distlock::redisson dialect("a", {});
     distlock::hiredis_connection redis{uri_of(own)};
@@ -356,6 +356,17 @@ TEMPLATE_LIST_TEST_CASE("a key of another type is an error that names key and ty
         INFO(e.what());
         CHECK(std::string(e.what()).find(s.key) != std::string::npos);
         CHECK(std::string(e.what()).find(TestType::types) != std::string::npos);
+    }
+    const std::string type = ask({"TYPE", s.key});
+    for (const bool forced : {false, true}) {
+        try {
+            if (forced) distlock::force_release<typename TestType::dialect>(s.redis, s.name);
+            if (!forced) distlock::inspect<typename TestType::dialect>(s.redis, s.name);
+            FAIL("no error");
+        } catch (const distlock::error& e) {
+            INFO(e.what());
+            CHECK(std::string(e.what()).find("the key holds a " + type) != std::string::npos);
+        }
     }
     std::error_code ec;
     CHECK_FALSE(m.try_lock(ec));

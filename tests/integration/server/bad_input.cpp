@@ -496,7 +496,8 @@ TEST_CASE("a server that stands still is given up by the caller's deadline") {
 }
 
 TEST_CASE(
-    "what a standing server may have granted is given back when it goes on, however often it was asked") {
+    "a lock that a standing server may have granted is given back when it goes on, however often it was "
+    "asked") {
     redis_server_options options;
     options.tcp = GENERATE(false, true);
     redis_server server(options);

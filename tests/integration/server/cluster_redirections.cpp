@@ -439,7 +439,7 @@ TEST_CASE(
 }
 
 // The next one took "no map" for the answer of all nodes.
-TEST_CASE("who has no time for the answer does not keep others from the next map") {
+TEST_CASE("a caller without time for the answer does not keep others from the next map") {
     const auto nobody = std::to_string(distlock::testing::impl::unused_port());
     std::atomic<int> maps{0};
     const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
@@ -803,7 +803,7 @@ TEST_CASE(
     CHECK_FALSE(gone.owns_lock());
 }
 
-TEST_CASE("who only holds a lock is told of a new master once the old one has ended its sockets") {
+TEST_CASE("an owner that only holds a lock is told of a new master once the old one has ended its sockets") {
     std::atomic<bool> failed_over{false};
     fake_server dying([&](fake_server::peer& p) {
         while (const auto said = p.next_command()) {

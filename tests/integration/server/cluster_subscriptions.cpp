@@ -362,7 +362,7 @@ TEST_CASE("a silent node that answers when it is asked whether it lives keeps it
     CHECK(mine->in_force());
 }
 
-TEST_CASE("what nobody wants any more is given up") {
+TEST_CASE("a channel that nobody wants any more is given up") {
     const fake_cluster all(2, [](const fake_cluster& of, std::size_t, const words& said) {
         return said[0] == "CLUSTER" ? of.slots({0, 1}) : to_a_subscriber(said);
     });

@@ -286,7 +286,7 @@ TEST_CASE("a key of another kind is an error for a semaphore, and one of a semap
     CHECK(one);
 }
 
-TEST_CASE("who says another limit is told both; resize() settles it") {
+TEST_CASE("a process that gives another limit is told both; resize() settles it") {
     const auto name = fresh_name();
     party a(name, 2);
     party b(name, 3);
@@ -485,7 +485,7 @@ TEST_CASE("a message that is lost delays a waiter until it looks, and no longer"
     CHECK(nothing_left(name));
 }
 
-TEST_CASE("who cannot be told of permits polls for them") {
+TEST_CASE("a waiter that cannot be told of permits polls for them") {
     const auto name = fresh_name();
     polling_connection redis(common().uri());
     distlock::counting_semaphore pool{redis, name, 1};

@@ -117,7 +117,7 @@ TEST_CASE("settings that lose locks are found on a server that has them") {
     }
 }
 
-TEST_CASE("what a user of SECURITY.md may do is all that a mutex needs; each thing taken away is named") {
+TEST_CASE("a user of SECURITY.md may do all that a mutex needs; each permission taken away is named") {
     const redis_server server;
     const words user = user_in(".github/SECURITY.md");
     for (const bool may_dry_run : {false, true}) {
@@ -166,7 +166,7 @@ TEST_CASE("a user whose messages or keys are forbidden is told so") {
     CHECK(says(diagnose(deaf, {.prefix = "orders:"}), severity::warning, "messages", "does not confirm"));
 }
 
-TEST_CASE("what a connection throws when it subscribes is in the finding about messages") {
+TEST_CASE("an exception of a connection that subscribes is in the finding about messages") {
     struct deaf {
         distlock::reply execute(const distlock::command& cmd) { return inner.execute(cmd); }
         static std::shared_ptr<distlock::subscription> subscribe(std::string_view) {

@@ -113,7 +113,7 @@ TEST_CASE("a semaphore works for the user that the guide makes for it") {
     take_permits(here.uri());
 }
 
-TEST_CASE("who may not do all that a shared lock or a semaphore needs is told so") {
+TEST_CASE("a user that may not do all that a shared lock or a semaphore needs is told so") {
     for (const std::string kind : {"shared_mutex", "counting_semaphore"}) {
         const place here({});
         hiredis_connection redis(here.uri());
@@ -131,7 +131,7 @@ TEST_CASE("who may not do all that a shared lock or a semaphore needs is told so
 }
 
 // The set had a token more than was counted: others got permits that were out, or none ever.
-TEST_CASE("who may not write all of a semaphore takes nothing from those who may") {
+TEST_CASE("a user that may not write all of a semaphore takes nothing from those that may") {
     place here(added_for("counting_semaphore"));
     here.server.command({"ACL", "SETUSER", "worker", "-hset"});
     hiredis_connection bad(here.uri());
@@ -154,7 +154,7 @@ TEST_CASE("who may not write all of a semaphore takes nothing from those who may
 }
 
 // Its lock ended with the lease of the one that was refused, and a writer came in beside it.
-TEST_CASE("who may not write all of a shared lock ends no other reader's lock") {
+TEST_CASE("a user that may not write all of a shared lock ends no other reader's lock") {
     place here(added_for("shared_mutex"));
     here.server.command({"ACL", "SETUSER", "worker", "-zadd"});
     hiredis_connection bad(here.uri());

@@ -336,7 +336,7 @@ TEST_CASE("a waiter without a channel is handed the lock, and finds it by lookin
     CHECK(next.enter(enter_mode::join).what == got::granted);
 }
 
-TEST_CASE("whoever finds the lock free hands it to the first in the queue, unless that is itself") {
+TEST_CASE("a script that finds the lock free hands it to the first in the queue, unless that is the asker") {
     for (const lock_options* options : every_kind) {
         for (const enter_mode mode : modes) {
             listener process;

@@ -77,7 +77,7 @@ TEST_CASE("a name server that does not answer keeps nobody beyond its deadline, 
     names_are_slow = false;
 }
 
-TEST_CASE("what a slow name server says is heard when it says it") {
+TEST_CASE("a slow name server's answer is heard when it comes") {
     names_are_slow = true;
     hiredis_connection redis("redis://slow.example:6379?connect_timeout=20s");
     const int before = looked_up;

@@ -183,7 +183,8 @@ TEST_CASE("a sorted set that is no semaphore is told from one, and left as it is
     CHECK(common().command({"EXISTS", distlock::key(name).sibling("limit")}) == "0");
 }
 
-TEST_CASE("what is no lock is neither inspected nor taken, and a name without keys beside it is a mutex's") {
+TEST_CASE(
+    "a key that is no lock is neither inspected nor taken, and a name without keys beside it is a mutex's") {
     hiredis_connection redis(common().uri());
     const auto name = fresh_name();
     common().command({"LPUSH", name, "x"});

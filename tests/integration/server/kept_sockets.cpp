@@ -217,8 +217,7 @@ TEST_CASE("a socket that was heard from since another fell silent is kept") {
     CHECK(server.accepted() == 2);
 }
 
-TEST_CASE(
-    "what was only posted on a socket says nothing of the server there, and is delivered all the same") {
+TEST_CASE("a command that was only posted says nothing of its server, and is delivered all the same") {
     moody_server server;
     hiredis_connection redis(server.uri());
     fill(redis, server, 2);

@@ -163,7 +163,7 @@ TEST_CASE("an identity that is too long is called that") {
                       contains_text("identity has 300 bytes"));
 }
 
-TEST_CASE("who leads is known to all, with its term and since when; nobody, where nobody does") {
+TEST_CASE("the leader is known to all, with its term and since when; nobody, where nobody leads") {
     const auto name = fresh_name();
     hiredis_connection redis(common().uri());
     hiredis_connection beside(common().uri());
@@ -220,7 +220,7 @@ TEST_CASE("a leader that loses its lease is told, and stands again in a later te
     CHECK(all[3] == std::pair(std::string("done"), all[2].second));
 }
 
-TEST_CASE("whoever is told that a leadership began or ended finds term() changed already") {
+TEST_CASE("an observer that is told that a leadership began or ended finds term() changed already") {
     struct watcher final : distlock::election_observer {
         void started(std::uint64_t term) noexcept override { at_start = of->term() == term; }
         void stopped(std::uint64_t, stop_reason) noexcept override {
@@ -246,7 +246,7 @@ TEST_CASE("whoever is told that a leadership began or ended finds term() changed
     CHECK(told->ends == 1);
 }
 
-TEST_CASE("what the work throws is thrown, after the leadership was given up and that was told") {
+TEST_CASE("an exception of the work is thrown, after the leadership was given up and that was told") {
     const auto name = fresh_name();
     hiredis_connection redis(common().uri());
     const auto told = std::make_shared<diary>();
@@ -310,7 +310,7 @@ TEST_CASE("a candidate ends at once when it is stopped, while it waits and while
     mine.run(stopped.get_token(), [](const leadership&) { FAIL("it was stopped"); });
 }
 
-TEST_CASE("what trying again does not help is thrown") {
+TEST_CASE("an error that trying again does not help is thrown") {
     const auto name = fresh_name();
     common().command({"HSET", name, "a", "b"});
     hiredis_connection redis(common().uri());

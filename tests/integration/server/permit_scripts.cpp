@@ -130,7 +130,7 @@ TEST_CASE("so many permits are given, whatever they weigh, and no more") {
     CHECK(it.free());
 }
 
-TEST_CASE("who was granted is granted again, once, and its end is never nearer than before") {
+TEST_CASE("a token that was granted is granted again, once, and its end is never nearer than before") {
     for (const auto mode : modes) {
         const pool_keys it;
         asker one(it, 4, 3);
@@ -237,7 +237,7 @@ TEST_CASE("permits past their end come back, each at its own, whatever they weig
     CHECK(it.free());
 }
 
-TEST_CASE("who waits is told when the first permits may be past their end") {
+TEST_CASE("a waiter is told when the first permits may be past their end") {
     const pool_keys it;
     asker brief(it, 2, 1, {.lease = 3s});
     asker lasting(it, 2, 1, {.lease = 40s});
@@ -250,7 +250,7 @@ TEST_CASE("who waits is told when the first permits may be past their end") {
     CHECK(it.ttl(it.K) > 30'000);
 }
 
-TEST_CASE("who says another limit is told both, and changes nothing") {
+TEST_CASE("a request with another limit is told both, and changes nothing") {
     const pool_keys it;
     asker one(it, 4);
     REQUIRE(one.granted());
@@ -379,7 +379,7 @@ TEST_CASE("permits that are handed over are told on the channel") {
     CHECK(permits::name_in(*text) == it.K);
 }
 
-TEST_CASE("what was counted and is lost is counted anew") {
+TEST_CASE("a count that is lost is counted anew") {
     const pool_keys it;
     asker a(it);
     asker b(it);

@@ -223,7 +223,7 @@ TEST_CASE("a server that hangs when a release is posted frees the lock when it g
 }
 
 TEST_CASE(
-    "what cannot be posted at once is released in the background, and a try of the object comes after it") {
+    "a release that cannot be posted at once is the background's, and a try of the object comes after it") {
     struct unwilling {
         distlock::reply execute(const distlock::command& cmd) { return inner.execute(cmd); }
         bool post(const distlock::command&) { return false; }

@@ -543,7 +543,7 @@ TEST_CASE("on a Cluster the replicas of the lock's own node count") {
     }
 }
 
-TEST_CASE("what was granted is on the replica that takes over, and is renewed there") {
+TEST_CASE("a granted lock is on the replica that takes over, and is renewed there") {
     const sentinels group;
     distlock::sentinel_connection redis(group.uri());
     using locker = distlock::mutex<distlock::sentinel_connection>;

@@ -287,7 +287,7 @@ TEST_CASE("a post that finds no master is a reason to ask the Sentinels") {
     CHECK(eventually([&] { return a_server().command({"GET", "sentinel"}) == "posted"; }));
 }
 
-TEST_CASE("what waits for the replicas of a write goes with it to the next master") {
+TEST_CASE("the wait for the replicas of a write goes with it to the next master") {
     std::atomic<bool> demoted{false};
     const fake_server service(without_role(demoted));
     fake_sentinel one(service.port(), 1);
@@ -306,7 +306,7 @@ TEST_CASE("what waits for the replicas of a write goes with it to the next maste
 }
 
 // It was judged by them, too, and the Sentinels were asked once more.
-TEST_CASE("what an older master answered to a pipeline does not make the new one suspect") {
+TEST_CASE("an older master's answer to a pipeline does not make the new one suspect") {
     std::atomic<bool> demoted{false};
     const fake_server old([&](fake_server::peer& p) {
         while (const auto cmd = p.next_command()) {
@@ -395,7 +395,7 @@ TEST_CASE("a thread that waits for another one's question to the Sentinels goes 
     CHECK(one.accepted() == 1);
 }
 
-TEST_CASE("who has no time for the Sentinels' answers does not keep others from having them") {
+TEST_CASE("a caller without time for the Sentinels' answers does not keep others from having them") {
     const std::atomic<std::uint16_t> master = a_server().port();
     const fake_server one(slowly(master, 100ms));
     sentinel_connection c(sentinel_uri_of({one.port()}, "", "?command_timeout=2s"));
@@ -412,7 +412,7 @@ TEST_CASE("who has no time for the Sentinels' answers does not keep others from 
     CHECK_THAT(said.text(), contains_text("PONG"));
 }
 
-TEST_CASE("who has no time for the Sentinels' answers does not keep others on a dead master") {
+TEST_CASE("a caller without time for the Sentinels' answers does not keep others on a dead master") {
     redis_server old(redis_server_options{.tcp = true});
     std::atomic<std::uint16_t> master = old.port();
     const fake_server one(slowly(master, 100ms));
@@ -543,7 +543,7 @@ TEST_CASE(
     CHECK(eventually([&] { return another_server().command({"EXISTS", held.name()}) == "0"; }));
 }
 
-TEST_CASE("who only holds a lock is told when a Sentinel says that the master changed") {
+TEST_CASE("an owner that only holds a lock is told when a Sentinel says that the master changed") {
     fake_sentinel one(a_server().port(), 1);
     sentinel_connection c(sentinel_uri_of({one.port()}));
     const auto seen = std::make_shared<counting_observer>();
@@ -560,7 +560,7 @@ TEST_CASE("who only holds a lock is told when a Sentinel says that the master ch
     CHECK(held.owns_lock());
 }
 
-TEST_CASE("who only holds a lock, and not until it would be renewed, is told all the same") {
+TEST_CASE("an owner that only holds a lock, and not until it would be renewed, is told all the same") {
     fake_sentinel one(a_server().port(), 1);
     sentinel_connection c(sentinel_uri_of({one.port()}));
     const auto seen = std::make_shared<counting_observer>();
@@ -573,7 +573,7 @@ TEST_CASE("who only holds a lock, and not until it would be renewed, is told all
     CHECK(seen->masters == 1);
 }
 
-TEST_CASE("who only holds a lock is told when the old master ends its sockets") {
+TEST_CASE("an owner that only holds a lock is told when the old master ends its sockets") {
     redis_server master(redis_server_options{.tcp = true});
     fake_sentinel one(master.port(), 1);
     sentinel_connection c(sentinel_uri_of({one.port()}));
@@ -616,7 +616,7 @@ TEST_CASE(
     CHECK(master.accepted() == 1);
 }
 
-TEST_CASE("who only waits hears of another master though the Sentinels were asked just before") {
+TEST_CASE("a waiter hears of another master though the Sentinels were asked just before") {
     fake_sentinel one(a_server().port(), 1);
     sentinel_connection c(sentinel_uri_of({one.port()}));
     const auto name = fresh_name();
@@ -716,7 +716,7 @@ TEST_CASE("a Sentinel that talks without end keeps no call from its master") {
 
 // It subscribed at the old one once more, since it had asked a moment ago, and stayed there; or again and
 // again, since what it asked of itself interrupted it.
-TEST_CASE("who only waits for messages waits at the new master when a Sentinel says that it changed") {
+TEST_CASE("a waiter for messages waits at the new master when a Sentinel says that it changed") {
     const auto publishes = [](fake_server::peer& p) {
         while (const auto cmd = p.next_command()) {
             const std::string& word = cmd->at(0);

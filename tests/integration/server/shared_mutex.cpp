@@ -206,7 +206,7 @@ TEST_CASE(
     CHECK(nothing_left(name));
 }
 
-TEST_CASE("who does not read ends nothing") {
+TEST_CASE("a thread that does not read ends nothing") {
     const auto name = fresh_name();
     party a(name);
     CHECK(a.m.unlock_shared() == release_outcome::not_held);
@@ -428,7 +428,7 @@ TEST_CASE(
     CHECK(nothing_left(name));
 }
 
-TEST_CASE("who comes after the local budget asks the server, and each ends what it has") {
+TEST_CASE("a thread that comes after the local budget asks the server, and each ends its own acquisition") {
     const auto name = fresh_name();
     party a(name, {.release = distlock::confirmed, .local_budget = 0ms});
     a.m.lock_shared();
@@ -754,7 +754,7 @@ TEST_CASE("nobody is upgraded beside another reader, here or elsewhere, and goes
     CHECK(nothing_left(name));
 }
 
-TEST_CASE("who has not locked it is not downgraded, nor upgraded") {
+TEST_CASE("a thread that has not locked it is not downgraded, nor upgraded") {
     const auto name = fresh_name();
     party a(name);
     std::error_code ec;

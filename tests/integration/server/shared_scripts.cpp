@@ -367,7 +367,7 @@ TEST_CASE("a reader that asks again is granted again, and its end is never neare
     }
 }
 
-TEST_CASE("who was first in the queue is granted the lock in the answer, and readers behind it with it") {
+TEST_CASE("the first in the queue is granted the lock in the answer, and readers behind it with it") {
     const lock_keys it(common());
     writer inside(it);
     REQUIRE(inside.granted());
@@ -401,7 +401,7 @@ TEST_CASE("a reader past its end reads no more, however long others do") {
     CHECK(next.has());
 }
 
-TEST_CASE("who waits for readers is told when the first of them may be past its end") {
+TEST_CASE("a waiter for readers is told when the first of them may be past its end") {
     const lock_keys it(common());
     reader dead(it, {.lease = 3s});
     reader living(it, {.lease = 40s});
@@ -631,7 +631,7 @@ TEST_CASE("the only reader becomes the writer in one step, before writers that w
     CHECK(waits.has());
 }
 
-TEST_CASE("who has nothing exchanges nothing, and the lock is not touched") {
+TEST_CASE("a token without the lock exchanges nothing, and the lock is not touched") {
     for (const bool reads : {false, true}) {
         const lock_keys it(common());
         const token stranger = token::generate();
@@ -851,7 +851,7 @@ TEST_CASE("an operator takes the lock from all readers at once, and it is handed
     CHECK(about.was_forced(common().link.ask(about.forced()), next.me));
 }
 
-TEST_CASE("what is late or repeated changes nothing for others") {
+TEST_CASE("a late or repeated request changes nothing for others") {
     const lock_keys it(common());
     reader one(it);
     writer two(it);

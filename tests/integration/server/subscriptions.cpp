@@ -450,7 +450,7 @@ TEST_CASE(
 }
 
 // It was believed to be in force from then on, and was not.
-TEST_CASE("who gives a channel up and asks for it again is not taken for confirmed by the first answer") {
+TEST_CASE("a channel that is given up and asked for again is not confirmed by the first answer") {
     std::atomic<bool> again{false};
     std::atomic<int> asked_for{0};
     listed_server server([&](int, const auto& asked) -> std::string {

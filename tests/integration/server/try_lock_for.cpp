@@ -141,7 +141,7 @@ TEST_CASE("two locks that are free are taken by one command, and so is one alone
     CHECK(slot.remaining() > 0s);
 }
 
-TEST_CASE("what was taken together is released one by one, and renewed until then") {
+TEST_CASE("locks that were taken together are released one by one, and renewed until then") {
     const auto name = fresh_name();
     const lock_options brief{.lease = 300ms, .release = distlock::confirmed};
     account mine(name, common(), brief), others(name, common(), brief);
@@ -221,7 +221,7 @@ TEST_CASE("a thread that joined the readers of its object, and could not have th
     CHECK(common().command({"EXISTS", name + ".b"}) == "0");
 }
 
-TEST_CASE("who waits for several is served when the last one is free") {
+TEST_CASE("a waiter for several is served when the last one is free") {
     const auto name = fresh_name();
     account mine(name), others(name);
     REQUIRE(others.b.try_lock());
