@@ -36,7 +36,8 @@ T read_or_throw(Conn& c, std::optional<T> said, const reply& answer, const char*
     const errc cause = acquire_outcome::failure(answer).cause;
     if (cause == errc::wrong_type) {
         const reply type = distlock::execute(c, {{"TYPE", name}, name});
-        if (type.is(reply_kind::status)) what += " (the key holds a " + printable(type.text(), 40) + ")";
+        if (type.is(reply_kind::status) && type.text() != "none")
+            what += " (the key holds a " + printable(type.text(), 40) + ")";
     }
     throw error(cause, what);
 }

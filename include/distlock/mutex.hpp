@@ -66,10 +66,11 @@ class recursive_mutex;
 ///
 /// One object may be shared by the threads of a process, like a std::mutex; an acquisition may be released by
 /// another thread than the one that took it. It meets the standard's TimedLockable requirements, so
-/// std::lock_guard, std::unique_lock, std::scoped_lock and std::lock work. It adds the lease: a grant
-/// is believed until valid_until() and no longer. It is renewed in the background for as long as the lock is
-/// held, and lost() tells when that did not succeed. When the lease of one thread is lost, another may take
-/// the lock through the same object; the late unlock() of the first releases nothing and says `expired`.
+/// std::lock_guard, std::unique_lock, std::scoped_lock and std::lock work. A mutex here adds the lease: a
+/// grant is believed until valid_until() and no longer. It is renewed in the background for as long as the
+/// lock is held, and lost() tells when that did not succeed. When the lease of one thread is lost, another
+/// may take the lock through the same object; the late unlock() of the first releases nothing and says
+/// `expired`.
 ///
 /// `lock` throws when retrying does not help; `try_*` return false only if somebody else has the lock, and
 /// throw if the server fails. The overloads with a `std::error_code&` do not throw, and return whether the

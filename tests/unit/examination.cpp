@@ -380,8 +380,9 @@ TEST_CASE("a server that started less than a lease ago may have lost locks, unle
 namespace {
 
 // What an examination finds when our clock stood so before and after the questions.
-diagnosis at(std::int64_t before, std::int64_t after, server it, examination::abilities can = {}) {
-    examination asked({}, can, "0123456789abcdef0123456789abcdef");
+diagnosis at(std::int64_t before, std::int64_t after, server it, examination::abilities can = {},
+             const std::string& prefix = {}) {
+    examination asked({.prefix = prefix}, can, "0123456789abcdef0123456789abcdef");
     for (auto commands = asked.questions(); !commands.empty(); commands = asked.questions()) {
         std::vector<reply> replies;
         for (const command& one : commands) replies.push_back(it(one));
@@ -511,6 +512,17 @@ TEST_CASE("a permission that ACL DRYRUN refuses is named with its cost") {
     CHECK(without("PTTL").find("SECURITY.md") != std::string::npos);
 }
 
+TEST_CASE("the channel of a Cluster that the user may not use has the hash tag of its lock") {
+    const auto text = [](const std::string& prefix) {
+        auto it = sound();
+        it.with("ACL DRYRUN worker SPUBLISH",
+                reply::string("User worker has no permissions to access the 'x' channel"));
+        return lines(at(0, 0, it, {.subscribe = true, .shard = true}, prefix), "permissions");
+    };
+    CHECK(text("orders:").find("worker lacks &{orders:*}:distlock:* (User") != std::string::npos);
+    CHECK(text("{orders}:").find("worker lacks &{orders}:distlock:* (User") != std::string::npos);
+}
+
 // It named the command, which the user had: "lacks +zadd", where the pattern of the keys was missing.
 TEST_CASE("a key or a channel that the user may not use is named as an ACL has it, once") {
     const auto text = [](const std::string& prefix, const std::string& words, const std::string& what) {
@@ -522,6 +534,7 @@ TEST_CASE("a key or a channel that the user may not use is named as an ACL has i
     CHECK(text("orders:", "GET", "key").starts_with("problem: user worker lacks ~orders:* (User"));
     CHECK(text("orders:", "Z", "key").find("worker lacks ~{orders:*}:distlock:* (User") != std::string::npos);
     CHECK(text("{orders}:", "Z", "key").find("worker lacks ~{orders}:* (User") != std::string::npos);
+    CHECK(text("a{b", "Z", "key").find("worker lacks ~{a{b*}:distlock:* (User") != std::string::npos);
     CHECK(text("orders:", "PUBLISH", "channel").starts_with("warning: user worker lacks &distlock:* (User"));
 }
 

@@ -366,8 +366,6 @@ class acquire {
                 .in_doubt = in_doubt()};
     }
 
-    // Where messages do not arrive, looking is all there is.
-
     acquire_limits limits_;
     clock::duration patience_;
     clock::time_point now_{};

@@ -66,8 +66,8 @@ class background_task : public timer_item {
         std::optional<command> behind = {};  ///< goes right behind it, on the same socket
     };
     virtual step begin(clock::time_point now) noexcept = 0;
-    /// The same where it is not to begin again: the background I/O ends. A script is sent with its body where
-    /// the server may lack it.
+    /// The same where it is not to begin again: the background I/O ends. It adds the bodies of
+    /// scripts.
     virtual step begin_last(clock::time_point now) noexcept { return begin(now); }
 
     /// `sent` is before the first byte of the pipeline that the command went with.
@@ -130,8 +130,8 @@ class background_runner final : public timer_runner {
         background_task::step what;
     };
 
-    // Effects: those with a command behind, or those without. `brought`: nobody will hear that the server
-    // lacks a script: the first of each brings its body.
+    // Effects: those with a command behind, or those without. `brought`: a server that stands still will not
+    // say that it lacks a script, so the first of each brings its body.
     [[gnu::cold]] void send(bool with_behind, known_scripts* brought) noexcept {
         commands_.clear();
         for (const asking& one : steps_) {

@@ -11,27 +11,27 @@
 #include <atomic>
 
 #include <distlock/wire/command.hpp>
+#include <distlock/wire/script.hpp>
 
 namespace distlock::engine {
 
-/// Thread-safe. A script that it does not know is sent as text; one that it knows wrongly costs a round trip.
+/// Thread-safe. A script that it does not know is sent as text; a posted release by one that it knows wrongly
+/// is repeated, a moment later.
 class known_scripts {
   public:
-    /// Preconditions: the command is no script, or was not given its body.
     bool has(const command& one) const noexcept {
         if (!one.is_script()) return true;
         for (const auto& known : known_) {
-            if (known == id_of(one)) return true;
+            if (known == one.source()) return true;
         }
         return false;
     }
 
-    /// Preconditions: as above.
     void note(const command& one, bool has) noexcept {
         if (!one.is_script() || this->has(one) == has) return;
         for (auto& known : known_) {
-            const char* before = has ? nullptr : id_of(one);
-            if (known.compare_exchange_strong(before, has ? id_of(one) : nullptr) && has) return;
+            const script* before = has ? nullptr : one.source();
+            if (known.compare_exchange_strong(before, has ? one.source() : nullptr) && has) return;
         }
     }
 
@@ -40,10 +40,7 @@ class known_scripts {
     }
 
   private:
-    // A script's digest stands in one place for ever.
-    static const char* id_of(const command& one) noexcept { return one.argv()[1].data(); }
-
-    std::array<std::atomic<const char*>, 8> known_{};  // more than releases have
+    std::array<std::atomic<const script*>, 16> known_{};  // one too many is sent as text
 };
 
 }  // namespace distlock::engine

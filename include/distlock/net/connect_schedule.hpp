@@ -4,7 +4,6 @@
 //     bool due(time_point now) const noexcept;
 //     time_point next() const noexcept;          // of an attempt, at the earliest
 //     void begin(time_point now) noexcept;       // an attempt
-//     duration pause() const noexcept;           // from its beginning to the next
 //   };
 #pragma once
 
@@ -24,7 +23,6 @@ class connect_schedule {
 
     bool due(clock::time_point now) const noexcept { return now >= next_; }
     clock::time_point next() const noexcept { return next_; }
-    clock::duration pause() const noexcept { return pause_; }
 
     void begin(clock::time_point now) noexcept {
         const bool again =

@@ -221,7 +221,7 @@ class fault_plan {
         int times = 0;
     };
 
-    // The analysis does not follow calls with the mutex held.
+    // The thread-safety analysis does not see that it is called with the mutex.
     template <class F>
     void change(F f) {
         {

@@ -89,6 +89,8 @@ class command {
 
     /// Returns: whether this is EVALSHA of a script, which answers NOSCRIPT when the server does not have it.
     constexpr bool is_script() const noexcept { return script_ != nullptr; }
+    /// Returns: that script; null: it is none.
+    constexpr const script* source() const noexcept { return script_; }
 
     /// Returns: a script as EVAL, with its body: what to send after NOSCRIPT. Any other command is the same.
     [[gnu::noinline]] constexpr command with_body() const noexcept {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <distlock/base/key.hpp>
 #include <distlock/detail/printable.hpp>
 #include <distlock/wire/diagnosis.hpp>
 #include <distlock/wire/examination_questions.hpp>
@@ -22,10 +23,14 @@ inline std::string missing_permission(const asked_for::need& of, std::string_vie
                                       const std::string& prefix) {
     if (!refuses_name(said)) return "+" + std::string(of.name);
     const auto uses = [&](std::string_view name) { return of.words.find(name) != std::string_view::npos; };
-    if (uses("$C"))
-        return of.at == asked_for::need::where::sharded ? "&{" + prefix + "*}:distlock:*" : "&distlock:*";
-    // A name with a hash tag gives it to the keys beside it.
-    if (uses("$K") || prefix.find('{') != std::string::npos) return "~" + prefix + "*";
+    // A name with a hash tag gives it to the keys beside it, and to its channel.
+    const auto tag = hash_tag(prefix);
+    const bool tagged = tag.size() != prefix.size();
+    if (uses("$C")) {
+        if (of.at == asked_for::need::where::single) return "&distlock:*";
+        return "&{" + (tagged ? std::string(tag) : prefix + "*") + "}:distlock:*";
+    }
+    if (uses("$K") || tagged) return "~" + prefix + "*";
     return "~{" + prefix + "*}:distlock:*";
 }
 

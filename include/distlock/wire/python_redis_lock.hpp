@@ -42,10 +42,10 @@ inline constexpr std::string_view python_redis_lock_force =
     R"(-- KEYS: lock, signal; and mark, owner where there may be such.
 -- Returns 1: taken from its owner. 0: nobody had it.
 local holder = redis.call('get', KEYS[1])
-if not holder then return redis.call('del', KEYS[1]) end
 redis.call('del', KEYS[2])
 redis.call('rpush', KEYS[2], '1')
 redis.call('pexpire', KEYS[2], 1000)
+if not holder then return 0 end
 if KEYS[3] then
   local life = math.min(math.max(redis.call('pttl', KEYS[1]), 1000), 86400000)
   redis.call('del', KEYS[4])

@@ -69,9 +69,9 @@ redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
 local function listen(how) return redis.pcall('pubsub', how, ARGV[3])[2] end
 local all, shard = listen('numsub'), listen('shardnumsub')
--- Who may not ask takes it that somebody listens.
-return {1, fence, (all or shard) and (all or 0) + (shard or 0) or 1})"sv;
-inline constexpr std::string_view redisson_enter_sha1 = "5abd77d11ec8b06056c0907aa45ce8556c3b6e78"sv;
+-- A user that may not ask takes it that somebody listens.
+return {1, fence, (all or 1) + (shard or 0)})"sv;
+inline constexpr std::string_view redisson_enter_sha1 = "3aff3883b4b685554f993c076c7a0c1abf18db04"sv;
 inline constexpr script redisson_enter{joined<redisson_enter_contract, redisson_lock_in, redisson_enter_body>,
                                        redisson_enter_sha1};
 
