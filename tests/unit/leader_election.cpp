@@ -1,8 +1,13 @@
 // A candidate with a scripted connection.
+#include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <iterator>
 #include <memory>
 #include <stop_token>
 #include <system_error>
+#include <thread>
+#include <vector>
 
 #include <distlock/leader_election.hpp>
 #include <distlock/testing/scripted_connection.hpp>
@@ -32,6 +37,75 @@ TEST_CASE(
     }
     CHECK(ec == errc::permission_denied);
     CHECK_FALSE(led);
+}
+
+// Only a server that is gone was tried: any other of these could have ended run().
+TEST_CASE("a candidate rides out what another server, or another time, may answer otherwise") {
+    struct noting final : distlock::election_observer {
+        void failed(std::error_code why) noexcept override {
+            heard = why;
+            stop.request_stop();
+        }
+        std::error_code heard;
+        std::stop_source stop;
+    };
+    struct row {
+        reply answer;
+        errc cause;
+    };
+    const row rows[] = {
+        {reply::not_sent(errc::unreachable, "x"), errc::unreachable},
+        {reply::no_answer(errc::no_reply, "x"), errc::no_reply},
+        {reply::error("LOADING x"), errc::unavailable},
+        {reply::error("READONLY x"), errc::read_only},
+        {reply::error("OOM x"), errc::out_of_memory},
+        {reply::error("MISCONF x"), errc::writes_refused},
+        {reply::status("PONG"), errc::protocol_error},
+        {reply::not_sent(errc::tls_failed, "x"), errc::tls_failed},
+        {reply::not_sent(errc::no_thread, "x"), errc::no_thread},
+        {reply::not_sent(errc::no_entropy, "x"), errc::no_entropy},
+        {reply::not_sent(errc::lease_expired, "x"), errc::lease_expired},
+    };
+    // At once: some are ridden out for a while before they are told.
+    std::vector<std::error_code> heard(std::size(rows));
+    {
+        std::vector<std::jthread> candidates;
+        for (std::size_t i = 0; i < std::size(rows); ++i) {
+            candidates.emplace_back([&, i] {
+                const auto told = std::make_shared<noting>();
+                const auto answering = [&](const distlock::command&) { return rows[i].answer; };
+                distlock::leader_election election{answering, "orders", {}, told};
+                try {
+                    election.run(told->stop.get_token(), [](const distlock::leadership&) {});
+                    heard[i] = told->heard;
+                } catch (const distlock::error&) {
+                    // It was not ridden out.
+                }
+            });
+        }
+    }
+    for (std::size_t i = 0; i < std::size(rows); ++i) CHECK(heard[i] == rows[i].cause);
+}
+
+// It paused all of its 100 ms.
+TEST_CASE("a stop request ends the pause of a candidate that was refused") {
+    struct stopping final : distlock::election_observer {
+        void failed(std::error_code) noexcept override { failed_ = true; }
+        std::atomic<bool> failed_ = false;
+    };
+    const auto refusing = [](const distlock::command&) { return reply::error("OOM command not allowed"); };
+    // One of several: a pause that is over by itself just then says nothing.
+    CHECK(eventually([&] {
+        const auto told = std::make_shared<stopping>();
+        distlock::leader_election election{refusing, "orders", {}, told};
+        std::stop_source stop;
+        std::jthread candidate([&] { election.run(stop.get_token(), [](const distlock::leadership&) {}); });
+        REQUIRE(eventually([&] { return told->failed_.load(); }));
+        return time_of([&] {
+                   stop.request_stop();
+                   candidate.join();
+               }) < 50ms;
+    }));
 }
 
 TEST_CASE("a candidate that is refused stands again 100 ms later") {

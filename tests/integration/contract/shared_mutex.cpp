@@ -192,16 +192,21 @@ TEMPLATE_LIST_TEST_CASE("a stop request ends every wait to read with errc::cance
     CHECK_FALSE(m.try_lock_shared_for(1h, before.get_token(), ec));
     CHECK(ec == errc::cancelled);
     CHECK_THROWS_AS(m.lock_shared(before.get_token()), distlock::error);
-    std::stop_source stop;
-    sleeper waits([&] {
-        if (m.lock_shared(stop.get_token(), ec)) m.unlock_shared();
-    });
-    REQUIRE(waits.sleeps());
-    const auto start = clk::now();
-    stop.request_stop();
-    waits.join();
-    CHECK(clk::now() - start < round_trip_tolerance);
-    CHECK(ec == errc::cancelled);
+    for (const int way : {0, 1, 2}) {
+        std::stop_source stop;
+        sleeper waits([&, token = stop.get_token()] {
+            if (way == 0   ? m.lock_shared(token, ec)
+                : way == 1 ? m.try_lock_shared_for(1h, token, ec)
+                           : m.try_lock_shared_until(std::chrono::system_clock::now() + 1h, token, ec))
+                m.unlock_shared();
+        });
+        REQUIRE(waits.sleeps());
+        const auto start = clk::now();
+        stop.request_stop();
+        waits.join();
+        CHECK(clk::now() - start < round_trip_tolerance);
+        CHECK(ec == errc::cancelled);
+    }
     CHECK(eventually([&] { return here.seen.queued() == 0; }));
     CHECK(here.seen.holder() == "a stranger's token");
 }

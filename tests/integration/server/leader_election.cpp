@@ -200,15 +200,21 @@ TEST_CASE("a leader that loses its lease is told, and stands again in a later te
     const auto told = std::make_shared<diary>();
     election mine(redis, name, {.lease = 600ms}, told);
     std::atomic<int> terms{0};
+    std::atomic<std::uint64_t> term_after_loss{1};
     std::jthread candidate([&](std::stop_token stop) {
         mine.run(stop, [&](const leadership& now) {
             ++terms;
             wait_for_end(now, stop);
+            if (now.lost().stop_requested()) term_after_loss = mine.term();
         });
     });
     REQUIRE(eventually([&] { return terms == 1; }));
+    const auto first = mine.term();
+    CHECK(first != 0);
     common().command({"DEL", name});
     REQUIRE(eventually([&] { return terms == 2; }));
+    CHECK(mine.term() > first);
+    CHECK(term_after_loss == 0);
     candidate.request_stop();
     candidate.join();
     const auto all = told->told();

@@ -266,6 +266,24 @@ TEST_CASE("several locks are waited for until a time of any clock, and no longer
     CHECK(nothing_left(name));
 }
 
+TEST_CASE("a stop request ends the wait for several locks until a time of any clock") {
+    const auto name = fresh_name();
+    account mine(name), others(name);
+    REQUIRE(others.a.try_lock());
+    std::stop_source stop;
+    std::error_code ec;
+    std::jthread waiter([&] {
+        const auto until = std::chrono::system_clock::now() + 1h;
+        CHECK_FALSE(distlock::try_lock_until(until, stop.get_token(), ec, mine.a, mine.b));
+    });
+    REQUIRE(lock_on_server(common(), name + ".a").gets(1));
+    stop.request_stop();
+    waiter.join();
+    CHECK(ec == errc::cancelled);
+    others.a.unlock();
+    CHECK(nothing_left(name));
+}
+
 TEST_CASE("several locks are waited for as long as any duration says, also the longest") {
     const auto wait = GENERATE(std::chrono::hours::max(), std::chrono::hours(24 * 365 * 300));
     const auto name = fresh_name();

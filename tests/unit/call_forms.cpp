@@ -1,0 +1,201 @@
+// Every form of a call says what it came to: by exception or by code, of each kind of lock.
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <stop_token>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include <distlock/base/error.hpp>
+#include <distlock/counting_semaphore.hpp>
+#include <distlock/mutex.hpp>
+#include <distlock/recursive_mutex.hpp>
+#include <distlock/shared_mutex.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/outcome.hpp>
+#include <distlock/wire/plain.hpp>
+#include <distlock/wire/reply.hpp>
+
+#include "support/catch.hpp"
+#include "support/locks_in_memory.hpp"
+#include "support/waiting.hpp"
+
+namespace call_forms_tests {
+
+namespace {
+
+using namespace std::chrono_literals;
+using distlock::errc;
+using distlock::release_outcome;
+using distlock::reply;
+
+using ways_that_throw = std::vector<std::function<void()>>;
+/// Each returns whether something was taken.
+using ways_with_a_code = std::vector<std::function<bool(std::error_code&)>>;
+
+const auto refusing = [](const distlock::command&) {
+    return reply::error("NOAUTH Authentication required.");
+};
+
+std::chrono::steady_clock::time_point in(std::chrono::nanoseconds span) {
+    return std::chrono::steady_clock::now() + span;
+}
+
+void all_refused(const ways_that_throw& throwing, const ways_with_a_code& coded) {
+    for (std::size_t i = 0; i < throwing.size(); ++i) {
+        INFO("way " << i);
+        try {
+            throwing[i]();
+            FAIL("it returned");
+        } catch (const distlock::error& e) {
+            CHECK(e.code() == errc::authentication_failed);
+        }
+    }
+    for (std::size_t i = 0; i < coded.size(); ++i) {
+        INFO("way with a code " << i);
+        std::error_code ec;
+        CHECK_FALSE(coded[i](ec));
+        CHECK(ec == errc::authentication_failed);
+    }
+}
+
+}  // namespace
+
+// A recursive mutex was asked by code only: its lock() could have returned without the lock.
+TEST_CASE("a recursive mutex that is refused says so in every form") {
+    distlock::recursive_mutex m{refusing, "orders"};
+    const std::stop_token none;
+    all_refused(
+        {[&] { m.lock(); }, [&] { m.lock(none); }, [&] { static_cast<void>(m.try_lock()); },
+         [&] { static_cast<void>(m.try_lock_for(1s)); }, [&] { static_cast<void>(m.try_lock_for(1s, none)); },
+         [&] { static_cast<void>(m.try_lock_until(in(1s))); },
+         [&] { static_cast<void>(m.try_lock_until(in(1s), none)); }},
+        {[&](std::error_code& ec) { return m.lock(ec); },
+         [&](std::error_code& ec) { return m.lock(none, ec); },
+         [&](std::error_code& ec) { return m.try_lock(ec); },
+         [&](std::error_code& ec) { return m.try_lock_for(1s, ec); },
+         [&](std::error_code& ec) { return m.try_lock_for(1s, none, ec); },
+         [&](std::error_code& ec) { return m.try_lock_until(in(1s), ec); },
+         [&](std::error_code& ec) { return m.try_lock_until(in(1s), none, ec); }});
+    CHECK(m.unlock() == release_outcome::not_held);
+}
+
+TEST_CASE("a reader that is refused is told so in every form") {
+    distlock::shared_mutex m{refusing, "orders"};
+    const std::stop_token none;
+    all_refused({[&] { m.lock_shared(); }, [&] { m.lock_shared(none); },
+                 [&] { static_cast<void>(m.try_lock_shared()); },
+                 [&] { static_cast<void>(m.try_lock_shared_for(1s)); },
+                 [&] { static_cast<void>(m.try_lock_shared_for(1s, none)); },
+                 [&] { static_cast<void>(m.try_lock_shared_until(in(1s))); },
+                 [&] { static_cast<void>(m.try_lock_shared_until(in(1s), none)); }},
+                {[&](std::error_code& ec) { return m.lock_shared(ec); },
+                 [&](std::error_code& ec) { return m.lock_shared(none, ec); },
+                 [&](std::error_code& ec) { return m.try_lock_shared(ec); },
+                 [&](std::error_code& ec) { return m.try_lock_shared_for(1s, ec); },
+                 [&](std::error_code& ec) { return m.try_lock_shared_for(1s, none, ec); },
+                 [&](std::error_code& ec) { return m.try_lock_shared_until(in(1s), ec); },
+                 [&](std::error_code& ec) { return m.try_lock_shared_until(in(1s), none, ec); }});
+    CHECK(m.unlock_shared() == release_outcome::not_held);
+}
+
+TEST_CASE("a request for permits that is refused is told so in every form") {
+    distlock::counting_semaphore pool{refusing, "pool", 8};
+    const std::stop_token none;
+    all_refused(
+        {[&] { static_cast<void>(pool.acquire()); }, [&] { static_cast<void>(pool.acquire(2, none)); },
+         [&] { static_cast<void>(pool.try_acquire(2)); },
+         [&] { static_cast<void>(pool.try_acquire_for(1s)); },
+         [&] { static_cast<void>(pool.try_acquire_for(1s, 2, none)); },
+         [&] { static_cast<void>(pool.try_acquire_until(in(1s))); },
+         [&] { static_cast<void>(pool.try_acquire_until(in(1s), 2, none)); }},
+        {[&](std::error_code& ec) { return static_cast<bool>(pool.acquire(2, ec)); },
+         [&](std::error_code& ec) { return pool.try_acquire(2, ec).has_value(); },
+         [&](std::error_code& ec) { return pool.try_acquire_for(1s, 2, ec).has_value(); },
+         [&](std::error_code& ec) { return pool.try_acquire_until(in(1s), 2, none, ec).has_value(); }});
+    try {
+        pool.resize(9);
+        FAIL("resized");
+    } catch (const distlock::error& e) {
+        CHECK(e.code() == errc::authentication_failed);
+    }
+    std::error_code ec;
+    pool.resize(9, ec);
+    CHECK(ec == errc::authentication_failed);
+}
+
+namespace {
+
+/// Effects: each waits for `orders`, which somebody has, until it is told to stop while it waits.
+template <class M>
+void all_stopped(M& m, locks_in_memory& memory) {
+    using way = std::function<bool(const std::stop_token&, std::error_code&)>;
+    const way ways[] = {
+        [&](const std::stop_token& stop, std::error_code& ec) { return m.lock(stop, ec); },
+        [&](const std::stop_token& stop, std::error_code& ec) { return m.try_lock_for(1h, stop, ec); },
+        [&](const std::stop_token& stop, std::error_code& ec) { return m.try_lock_until(in(1h), stop, ec); },
+        [&](const std::stop_token& stop, std::error_code& ec) {
+            return m.try_lock_until(std::chrono::system_clock::now() + 1h, stop, ec);
+        }};
+    memory.give_to("somebody");
+    for (const way& one : ways) {
+        std::stop_source stop;
+        std::error_code ec;
+        std::atomic<bool> over = false;
+        const int before = memory.count("take");
+        std::jthread waiter([&] {
+            CHECK_FALSE(one(stop.get_token(), ec));
+            over = true;
+        });
+        REQUIRE(eventually([&] { return memory.count("take") > before + 1; }));
+        CHECK_FALSE(over);
+        stop.request_stop();
+        waiter.join();
+        CHECK(ec == errc::cancelled);
+    }
+    std::error_code ec;
+    CHECK_FALSE(m.try_lock_for(20ms, ec));
+    CHECK_FALSE(ec);
+    CHECK_FALSE(m.try_lock_until(in(20ms)));
+}
+
+}  // namespace
+
+TEST_CASE("a stop request ends the wait for a mutex in every form, and time does") {
+    locks_in_memory memory;
+    distlock::mutex<locks_in_memory, distlock::plain> m{memory, "orders", {.recheck = 5ms}};
+    all_stopped(m, memory);
+}
+
+TEST_CASE("a stop request ends the wait for a recursive mutex in every form, and time does") {
+    locks_in_memory memory;
+    distlock::recursive_mutex<locks_in_memory, distlock::plain> m{memory, "orders", {.recheck = 5ms}};
+    all_stopped(m, memory);
+}
+
+TEST_CASE("a recursive mutex counts a hold in every form, also after a stop request") {
+    locks_in_memory memory;
+    distlock::recursive_mutex<locks_in_memory, distlock::plain> m{memory, "orders"};
+    const auto every_form = [&](const std::stop_token& stop) {
+        m.lock(stop);
+        CHECK(m.try_lock_for(1s, stop));
+        CHECK(m.try_lock_until(in(1s), stop));
+        CHECK(m.try_lock());
+    };
+    REQUIRE(m.try_lock_until(in(1s)));
+    REQUIRE(m.hold_count() == 1);
+    std::stop_source stop;
+    every_form(stop.get_token());
+    stop.request_stop();
+    every_form(stop.get_token());
+    CHECK(m.hold_count() == 9);
+    for (int i = 0; i < 8; ++i) CHECK(m.unlock() == release_outcome::nested);
+    CHECK(memory.owner() != "");
+    m.unlock();
+    CHECK(m.unlock() == release_outcome::not_held);
+    CHECK(eventually([&] { return memory.owner().empty(); }));
+}
+
+}  // namespace call_forms_tests
