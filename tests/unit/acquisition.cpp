@@ -198,6 +198,20 @@ TEST_CASE("locks that are held are renewed at once by another master, and their 
     CHECK(seen->losses == 0);
 }
 
+// It is not looked at: its owner watches the clock.
+TEST_CASE("a lock that is not renewed is neither renewed by another master nor told of one") {
+    manual_clock::reset();
+    following_locks server;
+    const auto seen = std::make_shared<counting_observer>();
+    lock_of<following_locks> held{server, "orders", {.renew = false}, seen};
+    held.lock();
+    manual_clock::advance(1s);
+    server.change_master();
+    a_while();
+    CHECK(server.count("renew") == 0);
+    CHECK(seen->masters == 0);
+}
+
 TEST_CASE(
     "a lock whose longest hold is over before it would be renewed follows its master, too, and is renewed by "
     "another") {

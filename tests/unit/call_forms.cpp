@@ -124,6 +124,10 @@ TEST_CASE("a request for permits that is refused is told so in every form") {
     std::error_code ec;
     pool.resize(9, ec);
     CHECK(ec == errc::authentication_failed);
+    const auto gone = [](const distlock::command&) { return reply::not_sent(errc::unreachable, "x"); };
+    distlock::counting_semaphore unreachable{gone, "pool", 8};
+    unreachable.resize(9, ec);
+    CHECK(ec == errc::unreachable);
 }
 
 namespace {

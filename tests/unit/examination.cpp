@@ -160,6 +160,7 @@ TEST_CASE("a server is told the mistakes of its version, and no other's") {
                           row{"redis_version:6.2.7", false, false, true, false},
                           row{"redis_version:6.2.20", false, false, false, false},
                           row{"redis_version:7.0.4", false, true, true, false},
+                          row{"redis_version:7.0.5", false, false, true, false},
                           row{"redis_version:7.0.15", false, false, true, false},
                           row{"redis_version:7.2.10", false, false, true, false},
                           row{"redis_version:7.2.11", false, false, false, false},
@@ -169,6 +170,8 @@ TEST_CASE("a server is told the mistakes of its version, and no other's") {
                           row{"redis_version:8.0.4", false, false, false, false},
                           row{"redis_version:8.2.1", false, false, true, false},
                           row{"redis_version:8.4.0", false, false, false, false},
+                          row{"redis_version:7.2.4\r\nvalkey_version:7.2.10", false, false, true, false},
+                          row{"redis_version:7.2.4\r\nvalkey_version:7.2.11", false, false, false, false},
                           row{"redis_version:7.2.4\r\nvalkey_version:8.0.5", false, false, true, false},
                           row{"redis_version:7.2.4\r\nvalkey_version:8.0.6", false, false, false, false},
                           row{"redis_version:7.2.4\r\nvalkey_version:8.1.3", false, false, true, false},
@@ -465,6 +468,7 @@ TEST_CASE("the state of a Cluster is what its node says") {
     CHECK(state("cluster_state:ok\r\ncluster_slots_assigned:16380\r\n")
               .starts_with("problem: 4 slots belong to no node"));
     CHECK(state("cluster_slots_fail:5\r\n" + good).starts_with("warning: 5 slots"));
+    CHECK(state("cluster_slots_fail:5\r\ncluster_slots_pfail:2\r\n" + good).starts_with("warning: 7 slots"));
     CHECK(state("").starts_with("unknown: "));
     auto old = sound()
                    .with("INFO", info("cluster_enabled:1\r\n", "redis_version:6.2.20\r\n"))

@@ -520,6 +520,10 @@ TEST_CASE("a uri filled in by hand is checked as one that was parsed") {
     CHECK_FALSE(usable(with([](uri& u) { u.max_idle = 0; })));
     CHECK_FALSE(usable(with([](uri& u) { u.host.clear(); })));
     CHECK_FALSE(usable(with([](uri& u) { u.host = std::string("a\0b", 3); })));
+    CHECK(usable(with([](uri& u) { u.host = std::string(253, 'a'); })));
+    CHECK_FALSE(usable(with([](uri& u) { u.host = std::string(301, 'a'); })));
+    CHECK_FALSE(usable(with(
+        [](uri& u) { u.scheme = distlock::uri_scheme::unix_socket, u.path = std::string("/run/a\0b", 9); })));
     CHECK_FALSE(usable(with([](uri& u) { u.port = 0; })));
     CHECK_FALSE(usable(with([](uri& u) { u.database = -1; })));
     CHECK_FALSE(usable(with([](uri& u) { u.user = "anna"; })));

@@ -283,6 +283,7 @@ TEMPLATE_LIST_TEST_CASE("a shared_scoped_lock reads for as long as it lives, mov
         auto moved = std::move(guard);
         CHECK_FALSE(guard.owns_lock());
         CHECK(guard.valid_until() == clk::time_point{});
+        CHECK(guard.remaining() == 0s);
         CHECK(guard.lost().stop_requested());
         CHECK(guard.fencing_token() == 0);
         CHECK(moved.owns_lock());
@@ -290,6 +291,10 @@ TEMPLATE_LIST_TEST_CASE("a shared_scoped_lock reads for as long as it lives, mov
         CHECK_FALSE(lost.stop_requested());
         distlock::shared_scoped_lock next{m, std::stop_token{}};
         next = std::move(moved);
+        CHECK(next.owns_lock());
+        CHECK(here.readers() == 1);
+        auto& itself = next;
+        next = std::move(itself);
         CHECK(next.owns_lock());
         CHECK(here.readers() == 1);
         std::jthread([last = std::move(next)] {}).join();

@@ -487,4 +487,18 @@ TEST_CASE("a cluster_connection takes the URI of a Cluster, and TLS only with it
     CHECK_FALSE(code_of("redis+cluster://127.0.0.1"));
 }
 
+TEST_CASE("a connection says how long it takes until a command is sent, and for an answer") {
+    const std::string times = "?connect_timeout=300ms&command_timeout=700ms";
+    const distlock::hiredis_connection one{"redis://127.0.0.1" + times};
+    CHECK(one.connect_timeout() == 300ms);
+    CHECK(one.command_timeout() == 700ms);
+    // The nodes, or the Sentinels, are asked first.
+    const cluster_connection cluster{"redis+cluster://127.0.0.1" + times};
+    CHECK(cluster.connect_timeout() == 1300ms);
+    CHECK(cluster.command_timeout() == 700ms);
+    const distlock::sentinel_connection sentinel{"redis+sentinel://127.0.0.1/mymaster" + times};
+    CHECK(sentinel.connect_timeout() == 1300ms);
+    CHECK(sentinel.command_timeout() == 700ms);
+}
+
 }  // namespace cluster_connection_tests

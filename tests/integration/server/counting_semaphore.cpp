@@ -446,6 +446,7 @@ TEST_CASE("permits are renewed one by one; one that is lost tells its own owner"
     common().command({"ZREM", name, of_two});
     CHECK(eventually([&] { return told.stop_requested(); }));
     CHECK_FALSE(lost);
+    CHECK(lost.remaining() == 0s);
     CHECK(lost.release() == release_outcome::expired);
     CHECK(eventually([&] { return kept.valid_until() > until + 500ms; }));
     CHECK(kept);

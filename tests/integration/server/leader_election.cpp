@@ -187,11 +187,19 @@ TEST_CASE("the leader is known to all, with its term and since when; nobody, whe
     CHECK(seen->since > before - 2s);
     CHECK(seen->since < std::chrono::system_clock::now() + 2s);
     CHECK(seen->remaining > 5s);
+    CHECK(seen->remaining <= 10s);
     CHECK(other.term() == 0);
     candidate.request_stop();
     candidate.join();
     CHECK(mine.term() == 0);
     CHECK(eventually([&] { return !other.leader(); }));
+    std::jthread nameless([&](std::stop_token stop) {
+        election(beside, name).run(stop, [&](const leadership& now) { wait_for_end(now, stop); });
+    });
+    CHECK(eventually([&] {
+        const auto leads = other.leader();
+        return leads && leads->identity == "candidate";
+    }));
 }
 
 TEST_CASE("a leader that loses its lease is told, and stands again in a later term") {
