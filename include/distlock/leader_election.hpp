@@ -54,7 +54,7 @@ enum class stop_reason {
     lost,  ///< somebody else may lead
 };
 
-/// What a candidate is told, on the thread that runs it, in order: never `stopped` without `started` before
+/// A candidate's news, on the thread that runs it, in order: never `stopped` without `started` before
 /// it. term() of the election has changed by then. An exception that leaves it ends the program.
 class election_observer {
   public:

@@ -148,15 +148,17 @@ void all_stopped(M& m, locks_in_memory& memory) {
         std::stop_source stop;
         std::error_code ec;
         std::atomic<bool> over = false;
+        bool took = true;
         const int before = memory.count("take");
         std::jthread waiter([&] {
-            CHECK_FALSE(one(stop.get_token(), ec));
+            took = one(stop.get_token(), ec);
             over = true;
         });
         REQUIRE(eventually([&] { return memory.count("take") > before + 1; }));
         CHECK_FALSE(over);
         stop.request_stop();
         waiter.join();
+        CHECK_FALSE(took);
         CHECK(ec == errc::cancelled);
     }
     std::error_code ec;

@@ -60,8 +60,9 @@ struct lock_options {
     /// stands for 1 s where waiters are queued or woken, for 50 ms where they poll.
     time_span recheck = {};
 
-    /// Who we are, for people who ask who holds a lock: it is kept beside the lock together with host name
-    /// and process id, and shown by inspect(). Any text of up to 256 bytes; empty: nothing is kept.
+    /// The owner's label, for people who ask for the holder of a lock: it is kept beside the lock together
+    /// with host name and process id, and shown by inspect(). Any text of up to 256 bytes; empty: nothing is
+    /// kept.
     owner_label owner_info = {};
 
     /// How long lock() and the timed forms ride out a server that is unreachable, loading, or does not

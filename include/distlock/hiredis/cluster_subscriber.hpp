@@ -132,8 +132,7 @@ class cluster_subscriber final : public message_reader {
     static constexpr std::chrono::seconds silence{3};  // before the server is asked whether it lives
     static constexpr std::chrono::seconds slice{1};    // the system's timers do not run while it is suspended
 
-    // Effects: opens the sockets that are needed, closes others, says what is to be said. `by` becomes the
-    // time when it is to be called again, if that is sooner.
+    // Effects: opens and closes sockets, and sends requests. `by`: when to call it again, if that is sooner.
     void arrange(clock::time_point now, clock::time_point& by) {
         for (const auto& one : streams_) take_over(*one, now);
         if (to_renew_.exchange(false)) {
@@ -388,7 +387,8 @@ class cluster_subscriber final : public message_reader {
     upkeep& connection_;
     const std::shared_ptr<message_hub> hub_;
     wake_event wake_;
-    std::atomic<bool> to_arrange_ = false, to_renew_ = false;  // the latter: no present socket is trusted
+    std::atomic<bool> to_arrange_ = false;
+    std::atomic<bool> to_renew_ = false;  // no present socket is trusted any more
     annotated_mutex lock_;
     std::vector<interest> interests_ DISTLOCK_GUARDED_BY(lock_);
     // Only the thread that reads uses the following.

@@ -26,8 +26,8 @@ class handshake {
         reply failure;                 ///< of null: not_sent, with the reason
     };
 
-    /// What the server must be. One that does not say is taken for what it should be: its answers
-    /// to commands will tell.
+    /// The role that the server must have. A server that does not name its role is taken to have it: its
+    /// answers to commands will tell.
     enum class role { any, master };
 
     /// Effects: connects, starts TLS where `secure` is given, authenticates, selects the database, asks for

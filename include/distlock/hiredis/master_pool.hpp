@@ -37,7 +37,7 @@ namespace distlock::detail {
 /// What sentinel_connection does, but for what lives as long as it. Thread-safe. Its mutex is never held
 /// while anybody waits for a server.
 template <class Lazy>
-class master_pool final : public connection_pool, upkeep, channel_source {
+class master_pool final : public connection_pool, upkeep, stream_source {
   public:
     /// Effects and Throws: as sentinel_connection.
     master_pool(const sentinel_uri& where, std::shared_ptr<const secure_layer> secure)
@@ -113,7 +113,7 @@ class master_pool final : public connection_pool, upkeep, channel_source {
         const annotated_lock guard(lock_);
         auto& one = subscriber_.get();
         if (!one) {
-            one = std::make_unique<subscriber>(static_cast<channel_source&>(*this), connect_timeout_,
+            one = std::make_unique<subscriber>(static_cast<stream_source&>(*this), connect_timeout_,
                                                command_timeout_, static_cast<upkeep&>(*this));
             search_.on_replacement(one.get());
         }

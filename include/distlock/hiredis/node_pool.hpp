@@ -130,7 +130,7 @@ class node_pool {
     /// Returns: a new socket that nobody else uses; none where it cannot be had before `deadline`, or
     /// `stop_fd` can be read.
     std::unique_ptr<stream> connect(clock::time_point deadline, int stop_fd) {
-        return open_channel(deadline, stop_fd).made;
+        return open_stream(deadline, stop_fd).made;
     }
 
     std::string_view identity() const noexcept { return shown_; }
@@ -143,7 +143,7 @@ class node_pool {
     using pooled = kept_sockets::pooled;
 
     // What the subscriber needs of it.
-    struct home final : upkeep, channel_source {
+    struct home final : upkeep, stream_source {
         explicit home(node_pool& of) noexcept : pool(of) {}
         void keep_up() override { pool.collect(); }
         std::unique_ptr<stream> connect(clock::time_point deadline, int stop_fd) override {
@@ -272,7 +272,7 @@ class node_pool {
                 return named(reply::not_sent(errc::unreachable, e.what()));
             }
         }
-        auto opened = open_channel(deadline, wake ? wake->fd() : -1);
+        auto opened = open_stream(deadline, wake ? wake->fd() : -1);
         if (superseded_.stop_requested())
             return named(reply::not_sent(errc::unreachable, "another server is the master"));
         if (!opened.made) return named(opened.failure);
@@ -280,7 +280,7 @@ class node_pool {
         return std::nullopt;
     }
 
-    [[gnu::cold]] handshake::opened open_channel(clock::time_point deadline, int stop_fd) {
+    [[gnu::cold]] handshake::opened open_stream(clock::time_point deadline, int stop_fd) {
         auto opened = handshake::open(where_, names_, secure_.get(), connect_by(deadline), stop_fd, needed_);
         if (opened.made) opened.made->end_with(superseded_);
         return opened;

@@ -1,9 +1,9 @@
 // The socket of a connection on which its messages come, read by the threads that wait for them.
 //
 //   struct upkeep { virtual void keep_up() = 0;  virtual milliseconds keep_up_every() const; };
-//   struct channel_source { virtual std::unique_ptr<stream> connect(deadline, stop_fd) = 0; };
+//   struct stream_source { virtual std::unique_ptr<stream> connect(deadline, stop_fd) = 0; };
 //   class subscriber : public message_reader {
-//     subscriber(channel_source&, connect_timeout, command_timeout, upkeep&);
+//     subscriber(stream_source&, connect_timeout, command_timeout, upkeep&);
 //     std::shared_ptr<subscription> subscribe(std::string_view channel);
 //     void restart() noexcept;
 //   };
@@ -41,13 +41,13 @@ struct upkeep {
 };
 
 /// Where a connection's sockets come from.
-struct channel_source {
+struct stream_source {
     /// Returns: a new socket that nobody else uses; none when it is not to be had before `deadline`, or
     /// `stop_fd` can be read.
     virtual std::unique_ptr<stream> connect(clock::time_point deadline, int stop_fd) = 0;
 
   protected:
-    ~channel_source() = default;
+    ~stream_source() = default;
 };
 
 /// One socket for all subscriptions, opened by the first read(). It asks for messages by SUBSCRIBE and by
@@ -59,7 +59,7 @@ struct channel_source {
 class subscriber final : public message_reader {
   public:
     /// Both must outlive every read().
-    [[gnu::cold]] subscriber(channel_source& sockets, std::chrono::milliseconds connect_timeout,
+    [[gnu::cold]] subscriber(stream_source& sockets, std::chrono::milliseconds connect_timeout,
                              std::chrono::milliseconds command_timeout, upkeep& connection)
         : sockets_(sockets),
           connect_timeout_(connect_timeout),
@@ -331,7 +331,7 @@ class subscriber final : public message_reader {
         current_ = std::move(fresh);
     }
 
-    channel_source& sockets_;
+    stream_source& sockets_;
     const std::chrono::milliseconds connect_timeout_;
     const std::chrono::milliseconds command_timeout_;
     upkeep& connection_;

@@ -221,8 +221,8 @@ struct history_report {
     }
 };
 
-/// What the owner of a hold believed, from the grant to the first of: its own release, the end of validity as
-/// it was last told, being told that the lock is lost, the end of its process.
+/// An owner's belief that it holds the lock, from the grant to the first of: its own release, the end of
+/// validity as it was last told, being told that the lock is lost, the end of its process.
 struct belief {
     history_event granted;
     clock::time_point to;

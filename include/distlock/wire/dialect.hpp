@@ -1,5 +1,4 @@
-// What a dialect must be: how one lock is spoken about with the server. Its commands, and
-// what the replies mean.
+// A dialect is the way to speak with the server about one lock: the commands, and the meaning of the replies.
 //
 //   concept dialect                  D d(name, options); name, lease, acquire, look, renew, release,
 //       ... and D::inspector
@@ -69,7 +68,7 @@ concept keeps_a_lock = requires(const D& d, const token& owner, const reply& ans
     { d.read_release(answer) } -> std::same_as<release_verdict>;
 };
 
-/// What is asked about a lock that others may have: inspect() and force_release() by operators,
+/// The questions about a lock that others may have: inspect() and force_release() by operators,
 /// forced() by an owner that has lost it. Made of the lock's name, or by a static of_key() of its key,
 /// where that is not the name.
 template <class I>
