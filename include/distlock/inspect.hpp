@@ -27,13 +27,17 @@ namespace distlock {
 
 namespace detail {
 
+/// What a caller is told of a failure.
+enum class failure_detail { code_only, text };
+
 template <connection Conn, class T>
-T read_or_throw(Conn& c, std::optional<T> said, const reply& answer, const char* doing,
+T read_or_throw(Conn& c, failure_detail wanted, std::optional<T> said, const reply& answer, const char* doing,
                 const std::string& name) {
     if (said) return *std::move(said);
+    const errc cause = acquire_outcome::failure(answer).cause;
+    if (wanted == failure_detail::code_only) throw error(cause, "");
     std::string what = doing + printable(name, 100);
     if (!answer.text().empty()) what += ": " + printable(answer.text());
-    const errc cause = acquire_outcome::failure(answer).cause;
     if (cause == errc::wrong_type) {
         const reply type = distlock::execute(c, {{"TYPE", name}, name});
         if (type.is(reply_kind::status) && type.text() != "none")
@@ -43,14 +47,14 @@ T read_or_throw(Conn& c, std::optional<T> said, const reply& answer, const char*
 }
 
 template <class Inspector, connection Conn>
-lock_report inspect(Conn& c, const Inspector& about) {
+lock_report inspect(Conn& c, failure_detail wanted, const Inspector& about) {
     const reply answer = distlock::execute(c, about.inspect());
-    return read_or_throw(c, about.read_inspect(answer), answer, "inspect ", about.name());
+    return read_or_throw(c, wanted, about.read_inspect(answer), answer, "inspect ", about.name());
 }
 template <class Inspector, connection Conn>
-bool force_release(Conn& c, const Inspector& about) {
+bool force_release(Conn& c, failure_detail wanted, const Inspector& about) {
     const reply answer = distlock::execute(c, about.force_release());
-    return read_or_throw(c, about.read_force_release(answer), answer, "force_release ", about.name());
+    return read_or_throw(c, wanted, about.read_force_release(answer), answer, "force_release ", about.name());
 }
 
 }  // namespace detail
@@ -61,23 +65,29 @@ bool force_release(Conn& c, const Inspector& about) {
 /// empty.
 /// Throws: error; errc::invalid_name for what can be no lock's name, before anything is sent;
 /// errc::wrong_type for a key that is no lock.
-/// Round trips: one; two for a key that is no lock.
+/// Round trips: one; a second one, where this throws errc::wrong_type, to say what the key holds.
 template <connection Conn>
 lock_report inspect(Conn& connection, std::string name) {
-    return detail::inspect(connection, family_inspector(std::move(name)));
+    return detail::inspect(connection, detail::failure_detail::text, family_inspector(std::move(name)));
 }
 template <connection Conn>
 lock_report inspect(Conn& connection, std::string name, std::error_code& ec) noexcept {
-    return detail::without_throwing(ec, [&] { return distlock::inspect(connection, std::move(name)); });
+    return detail::without_throwing(ec, [&] {
+        return detail::inspect(connection, detail::failure_detail::code_only,
+                               family_inspector(std::move(name)));
+    });
 }
 template <dialect Dialect, connection Conn>
 lock_report inspect(Conn& connection, std::string name) {
-    return detail::inspect(connection, typename Dialect::inspector(std::move(name)));
+    return detail::inspect(connection, detail::failure_detail::text,
+                           typename Dialect::inspector(std::move(name)));
 }
 template <dialect Dialect, connection Conn>
 lock_report inspect(Conn& connection, std::string name, std::error_code& ec) noexcept {
-    return detail::without_throwing(ec,
-                                    [&] { return distlock::inspect<Dialect>(connection, std::move(name)); });
+    return detail::without_throwing(ec, [&] {
+        return detail::inspect(connection, detail::failure_detail::code_only,
+                               typename Dialect::inspector(std::move(name)));
+    });
 }
 
 /// Effects: takes the lock from whoever holds it, be it all readers, or all permits, and hands it to the
@@ -92,23 +102,29 @@ lock_report inspect(Conn& connection, std::string name, std::error_code& ec) noe
 /// Returns: whether somebody had it.
 /// Throws: error; errc::no_reply if the answer was lost: the lock may have been freed. It is not sent again:
 /// that could free the next owner's lock. errc::wrong_type for a key that is no lock, which stays.
-/// Round trips: one; two for a key that is no lock.
+/// Round trips: one; a second one, where this throws errc::wrong_type, to say what the key holds.
 template <connection Conn>
 bool force_release(Conn& connection, std::string name) {
-    return detail::force_release(connection, family_inspector(std::move(name)));
+    return detail::force_release(connection, detail::failure_detail::text, family_inspector(std::move(name)));
 }
 template <connection Conn>
 bool force_release(Conn& connection, std::string name, std::error_code& ec) noexcept {
-    return detail::without_throwing(ec, [&] { return distlock::force_release(connection, std::move(name)); });
+    return detail::without_throwing(ec, [&] {
+        return detail::force_release(connection, detail::failure_detail::code_only,
+                                     family_inspector(std::move(name)));
+    });
 }
 template <dialect Dialect, connection Conn>
 bool force_release(Conn& connection, std::string name) {
-    return detail::force_release(connection, typename Dialect::inspector(std::move(name)));
+    return detail::force_release(connection, detail::failure_detail::text,
+                                 typename Dialect::inspector(std::move(name)));
 }
 template <dialect Dialect, connection Conn>
 bool force_release(Conn& connection, std::string name, std::error_code& ec) noexcept {
-    return detail::without_throwing(
-        ec, [&] { return distlock::force_release<Dialect>(connection, std::move(name)); });
+    return detail::without_throwing(ec, [&] {
+        return detail::force_release(connection, detail::failure_detail::code_only,
+                                     typename Dialect::inspector(std::move(name)));
+    });
 }
 
 }  // namespace distlock

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <limits>
 #include <mutex>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <system_error>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include <distlock/mutex.hpp>
+#include <distlock/net/connection.hpp>
 #include <distlock/recursive_mutex.hpp>
 #include <distlock/testing/manual_clock.hpp>
 #include <distlock/testing/scripted_connection.hpp>
@@ -54,7 +56,60 @@ struct timed_connection {
     std::chrono::milliseconds command_timeout() const { return 200ms; }
 };
 
+// A master whose replicas have everything: how long it was to wait for them.
+struct replicated_locks : locks_in_memory {
+    explicit replicated_locks(std::chrono::milliseconds timeout) : timeout_(timeout) {}
+    std::chrono::milliseconds command_timeout() const { return timeout_; }
+    reply answer(const distlock::command& cmd) {
+        if (cmd.argv()[0] != "WAIT") return execute(cmd);
+        waits.emplace_back(cmd.argv()[2]);
+        return reply::integer(1);
+    }
+    words waits;
+
+  private:
+    std::chrono::milliseconds timeout_;
+};
+struct acknowledging : replicated_locks {
+    using replicated_locks::replicated_locks;
+    distlock::acknowledged_reply execute_acknowledged(const distlock::command& write,
+                                                      const distlock::command& wait) {
+        auto wrote = answer(write);
+        return {std::move(wrote), answer(wait)};
+    }
+};
+struct pipelining : replicated_locks {
+    using replicated_locks::replicated_locks;
+    void pipeline(std::span<const distlock::command> commands, std::span<reply> replies) {
+        for (std::size_t i = 0; i < commands.size(); ++i) replies[i] = answer(commands[i]);
+    }
+};
+
+template <class Connection>
+std::string wait_of_a_grant(std::chrono::milliseconds command_timeout, lock_options options) {
+    Connection redis{command_timeout};
+    options.replicas = 1;
+    options.renew = false;
+    distlock::mutex<Connection, distlock::plain, manual_clock> m{redis, "orders", options};
+    m.lock();
+    return redis.waits.empty() ? "none" : redis.waits.front();
+}
+
 }  // namespace
+
+TEST_CASE("replicas are waited for as long as was said, and no longer than a sixth of the lease") {
+    CHECK(wait_of_a_grant<acknowledging>(5s, {.lease = 6s, .replica_timeout = 900ms}) == "900");
+    CHECK(wait_of_a_grant<acknowledging>(5s, {.lease = 6s, .replica_timeout = 3s}) == "1000");
+    CHECK(wait_of_a_grant<acknowledging>(200ms, {.lease = 6s, .replica_timeout = 900ms}) == "900");
+}
+
+TEST_CASE(
+    "replicas are waited for no longer than half of a command's time where the answers come in one "
+    "pipeline") {
+    CHECK(wait_of_a_grant<pipelining>(400ms, {.lease = 6s, .replica_timeout = 900ms}) == "200");
+    CHECK(wait_of_a_grant<pipelining>(400ms, {.lease = 6s, .replica_timeout = 150ms}) == "150");
+    CHECK(wait_of_a_grant<pipelining>(500ms, {.lease = 600ms, .replica_timeout = 900ms}) == "100");
+}
 
 // A pointer to it is none to an object.
 TEST_CASE("a function is a connection") {

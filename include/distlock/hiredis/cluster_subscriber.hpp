@@ -146,8 +146,8 @@ class cluster_subscriber final : public message_reader {
         by = std::min(by, next_sweep_);
         for (const auto& one : streams_) {
             if (one->opener || (one->current && !one->to_renew)) continue;
-            if (!one->attempts.due(now)) by = std::min(by, one->attempts.next());
             if (one->attempts.due(now)) open(*one, now);
+            by = std::min(by, one->attempts.next());
         }
     }
 
