@@ -26,6 +26,7 @@
 #include <poll.h>
 #include <stop_token>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include <distlock/base/clock.hpp>
@@ -229,7 +230,7 @@ class master_search {
         const auto longest = answered_by();
         const master old = present();
         master fresh;
-        reply why = reply::not_sent(errc::unreachable, "no memory");  // short: it takes none
+        reply why;
         bool learned = false;
         using ending = sentinel_schedule::ending;
         bool asked = false;
@@ -252,9 +253,10 @@ class master_search {
             } else {
                 why = explain(said, shown_, name_);
             }
-        } catch (const std::exception&) {
-            learned = false;  // memory, threads or descriptors: perhaps there is some by and by
+        } catch (const std::exception& e) {
+            learned = false;  // memory or descriptors: perhaps there is some by and by
             fresh = nullptr;
+            why = out_of_resources(e);
         }
         {
             const annotated_lock guard(lock_);
@@ -269,6 +271,16 @@ class master_search {
         if (fresh && old) supersede(*old);
         if (again) tell();
         return fresh ? fresh : old;
+    }
+
+    reply out_of_resources(const std::exception& what) const noexcept {
+        try {
+            if (dynamic_cast<const std::system_error*>(&what) != nullptr)
+                return reply::not_sent(errc::unreachable, shown_ + ": " + what.what());
+        } catch (const std::exception&) {
+            // Then it is memory, too.
+        }
+        return reply::not_sent(errc::unreachable, "no memory");  // short: it takes none
     }
 
     static bool stopped(int stop_fd) noexcept {

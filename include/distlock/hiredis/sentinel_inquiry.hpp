@@ -201,9 +201,14 @@ class sentinel_inquiry {
     }
 
     sentinel_answer ask_one(sentinel& one, clock::time_point deadline, const std::stop_token& stop) {
-        const wake_on_stop wake(stop);
+        std::optional<wake_on_stop> wake;
+        try {
+            wake.emplace(stop);
+        } catch (const std::system_error& e) {
+            return {.cause = errc::unreachable, .detail = e.what()};
+        }
         const auto connect_by = std::min(deadline, clock::now() + like_.connect_timeout);
-        auto opened = handshake::open(one.where, one.names, secure_.get(), connect_by, wake.fd());
+        auto opened = handshake::open(one.where, one.names, secure_.get(), connect_by, wake->fd());
         if (!opened.made) {
             const errc cause = opened.failure.cause();
             const bool refused = cause == errc::authentication_failed || cause == errc::permission_denied;
