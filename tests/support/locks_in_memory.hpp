@@ -3,11 +3,13 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -17,6 +19,7 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/net/connection.hpp>
+#include <distlock/net/master_listener.hpp>
 #include <distlock/net/service_registry.hpp>
 #include <distlock/testing/manual_clock.hpp>
 #include <distlock/wire/command.hpp>
@@ -202,4 +205,15 @@ class locks_in_memory {
 struct hosted_locks : locks_in_memory {
     distlock::service_registry& services() { return services_; }
     distlock::service_registry services_;
+};
+
+/// One whose master a test replaces.
+struct following_locks : hosted_locks {
+    void on_master_change(const std::weak_ptr<distlock::master_listener>& who) { listener = who; }
+    void follow() { ++follows; }
+    std::atomic<int> follows{0};
+    void change_master() const {
+        if (const auto told = listener.lock()) told->master_changed();
+    }
+    std::weak_ptr<distlock::master_listener> listener;
 };

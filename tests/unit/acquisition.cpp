@@ -62,17 +62,6 @@ struct piped_locks : hosted_locks {
     }
 };
 
-/// One whose master a test replaces.
-struct following_locks : hosted_locks {
-    void on_master_change(const std::weak_ptr<distlock::master_listener>& who) { listener = who; }
-    void follow() { ++follows; }
-    std::atomic<int> follows{0};
-    void change_master() const {
-        if (const auto told = listener.lock()) told->master_changed();
-    }
-    std::weak_ptr<distlock::master_listener> listener;
-};
-
 template <class Conn>
 using lock_of = distlock::mutex<Conn, distlock::plain, manual_clock>;
 using lock = lock_of<hosted_locks>;
@@ -702,6 +691,26 @@ TEST_CASE(
     a_while();
     hold.open();
     CHECK(seen->hears({"expired: orders", "expired: orders", "expired: orders"}));
+}
+
+// The question was asked again, and its second answer found nobody to tell: the process crashed.
+TEST_CASE("a loss is told once though another master takes over while the server is asked why") {
+    gate hold;
+    manual_clock::reset();
+    following_locks server;
+    const auto seen = std::make_shared<recording_observer>();
+    lock_of<following_locks> m{server, "orders", {}, seen};
+    m.lock();
+    server.delete_key();
+    server.wait_at("mark", hold);
+    manual_clock::advance(10s);
+    REQUIRE(eventually([&] { return hold.reached(); }));
+    server.change_master();
+    hold.open();
+    CHECK(seen->hears({"expired: orders"}));
+    a_while();
+    CHECK(server.count("mark") == 1);
+    CHECK(seen->heard().size() == 1);
 }
 
 // It was told "expired" at once: an owner that stops at the loss, and ends its mutex, never

@@ -293,7 +293,9 @@ TEST_CASE("an adopted task wakes a thread that has nothing to do, or something l
         task late("late");
         real_io io(c);
         if (something_later) io.schedule(late, clock::now() + 1h);
-        for (int i = 0; i < 5; ++i) {
+        for (int i = 0; i < 3; ++i) {
+            // A thread that had something to do a moment ago looks by itself, for 50 ms.
+            std::this_thread::sleep_for(100ms);
             std::atomic<bool> destroyed{false};
             auto one = std::make_shared<task>("one");
             one->destroyed = &destroyed;
@@ -573,6 +575,33 @@ TEST_CASE("an adopted task lives until it is done, and no longer") {
         REQUIRE(eventually([&] { return ends == i + 1; }));
     }
     CHECK(eventually([&] { return destroyed.load(); }));
+}
+
+// It began again, though it was over: one that had handed all it had to somebody crashed.
+TEST_CASE("an adopted task that is done while another master takes over does not begin again") {
+    following c;
+    c.during = [&] { c.change_master(); };
+    io_over<following, clock> io(c);
+    const auto one = std::make_shared<task>("one");
+    io.adopt(one, clock::now());
+    CHECK(eventually([&] { return one.use_count() == 1; }));
+    CHECK(one->begins == 1);
+}
+
+TEST_CASE("an adopted task that is scheduled while it runs begins again, whatever is advanced meanwhile") {
+    following c;
+    io_over<following, clock> io(c);
+    const auto one = std::make_shared<task>("one");
+    const bool advanced_first = GENERATE(true, false);
+    c.during = [&] {
+        if (one->begins > 1) return;
+        if (advanced_first) c.change_master();
+        io.adopt(one, clock::now());
+        if (!advanced_first) c.change_master();
+    };
+    io.adopt(one, clock::now());
+    CHECK(eventually([&] { return one.use_count() == 1; }));
+    CHECK(one->begins == 2);
 }
 
 // What was to begin later was given up: a release that was to be repeated in a moment left

@@ -6,9 +6,11 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <distlock/base/token.hpp>
 #include <distlock/engine/kept_hold.hpp>
+#include <distlock/engine/renewal.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/net/subscription.hpp>
 #include <distlock/recursive_mutex.hpp>
@@ -325,6 +327,31 @@ TEST_CASE("without memory for more, the key is left to its lease") {
     CHECK_FALSE(m.try_lock());
     manual_clock::advance(40s);
     CHECK(m.try_lock());
+}
+
+// The background looked after it without a pause until the connection ended.
+TEST_CASE("a kept lock that is released while another master takes over is over") {
+    using namespace distlock::engine;
+    manual_clock::reset();
+    gate hold;
+    following_locks redis;
+    io_over<following_locks, manual_clock> io(redis);
+    const auto lock = std::make_shared<const distlock::any_dialect_of<distlock::handoff>>(
+        "orders", lock_options{.lease = 5s, .renew = false});
+    const auto owner = distlock::token::generate();
+    redis.give_to(std::string(owner.view()));
+    redis.wait_at("release", hold);
+    const auto now = manual_clock::now();
+    const renewal none({.lease = 5s, .renew = false}, 5s, now, now, 0);
+    auto kept = std::make_shared<kept_hold>(io, lock, unlocked_early{owner, none, now + 5s, {}, nullptr});
+    REQUIRE(kept_hold::start(kept, io));
+    const std::weak_ptr<kept_hold> left = std::exchange(kept, nullptr);
+    manual_clock::advance(5s);
+    REQUIRE(eventually([&] { return hold.reached(); }));
+    redis.change_master();
+    hold.open();
+    CHECK(eventually([&] { return left.expired(); }));
+    CHECK(redis.count("release") == 1);
 }
 
 }  // namespace kept_hold_tests

@@ -41,7 +41,8 @@ class timer_item : public distlock::detail::agenda_item<clock::time_point> {
   private:
     friend class timer_thread;
 
-    enum class phase { waiting, running, cancelled };  // cancelled: while it was running
+    // Rescheduled and cancelled: while it was running.
+    enum class phase { waiting, running, rescheduled, cancelled };
 
     phase phase_ = phase::waiting;
     std::shared_ptr<const void> adopted_;  // itself
@@ -114,7 +115,7 @@ class timer_thread {
     void schedule_by(item& i, time_point at) { state_.get()->schedule_by(i, at); }
 
     /// Effects: every item that is listed runs at `at`, also one that was to run no more; no later when it
-    /// was to before. One that is running runs again.
+    /// was to before. One that is running runs again, unless it was adopted and is over now.
     [[gnu::cold]] void advance_all(time_point at) noexcept { state_.get()->advance_all(at); }
 
     /// Preconditions: not called by the run of `i`.
@@ -162,7 +163,7 @@ class timer_thread {
         void schedule_by(item& i, time_point at) {
             const lock_type guard(lock);
             staff();
-            if (!i.listed() || at < i.at()) put(i, at);
+            put_by(i, at);
         }
 
         [[gnu::cold]] void advance_all(time_point at) noexcept {
@@ -187,7 +188,7 @@ class timer_thread {
             try {
                 if (!i->adopted_ && adopted >= most) return false;
                 staff();
-                if (!i->listed() || at < i->at()) put(*i, at);
+                put_by(*i, at);
             } catch (...) {
                 return false;
             }
@@ -230,7 +231,11 @@ class timer_thread {
 
         void put(item& i, time_point at) DISTLOCK_REQUIRES(lock) {
             items.put(i, at);
+            if (i.phase_ == item::phase::running) i.phase_ = item::phase::rescheduled;
             if (at < wake_at) wake.notify_one();
+        }
+        void put_by(item& i, time_point at) DISTLOCK_REQUIRES(lock) {
+            put(i, i.listed() ? std::min(at, i.at()) : at);
         }
 
         [[gnu::cold]] void keep_time(batch& b, unsigned nth) {
@@ -283,8 +288,11 @@ class timer_thread {
             for (std::size_t k = 0; k < b.due.size(); ++k) {
                 item& i = *b.due[k];
                 const auto next = std::min(b.next[k], i.at());
-                const bool again = i.phase_ == item::phase::running && !last;
-                if (again && !(i.adopted_ && next == time_point::max())) {
+                // What was adopted, and has nothing more to do, is over: also when all were advanced
+                // meanwhile.
+                const auto wanted = i.phase_ == item::phase::rescheduled ? next : b.next[k];
+                const bool over = i.adopted_ && wanted == time_point::max();
+                if (i.phase_ != item::phase::cancelled && !last && !over) {
                     items.put(i, next);
                 } else {
                     items.drop(i);
