@@ -295,7 +295,8 @@ TEST_CASE("an adopted task wakes a thread that has nothing to do, or something l
         if (something_later) io.schedule(late, clock::now() + 1h);
         for (int i = 0; i < 3; ++i) {
             // A thread that had something to do a moment ago looks by itself, for 50 ms.
-            std::this_thread::sleep_for(100ms);
+            const auto quiet = clock::now() + 100ms;
+            REQUIRE(eventually([&] { return clock::now() >= quiet; }));
             std::atomic<bool> destroyed{false};
             auto one = std::make_shared<task>("one");
             one->destroyed = &destroyed;
