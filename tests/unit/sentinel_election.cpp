@@ -35,8 +35,8 @@ sentinel_election election(std::size_t asked, std::optional<believed_master> las
     return {asked, std::move(last), start + 700ms, 200ms};
 }
 
-sentinel_answer naming(const node_address& master, std::uint64_t epoch) {
-    return {.what = sentinel_answer::kind::names_master, .master = master, .epoch = epoch};
+sentinel_answer naming(const node_address& master, std::uint64_t epoch, const std::string& id = "") {
+    return {.what = sentinel_answer::kind::names_master, .master = master, .epoch = epoch, .id = id};
 }
 sentinel_answer without(sentinel_answer::kind what, errc cause = errc::no_reply,
                         const std::string& why = "") {
@@ -82,6 +82,34 @@ TEST_CASE("a majority is preferred to a higher epoch") {
     CHECK(believes(
         after(election(5), naming(stranger, 9), naming(old_master, 5), naming(old_master, 5), silent, silent),
         old_master, 5));
+}
+
+// A name in the URI that leads to any of them: one that was cut off answered by it, and by its address.
+TEST_CASE("a Sentinel that answers in two ways has one vote") {
+    auto three = after(election(3), naming(old_master, 4, "b"), naming(old_master, 4, "b"));
+    CHECK_FALSE(three.decided());
+    three.add(naming(new_master, 5, "c"), start);
+    CHECK(three.decided());
+    CHECK(believes(three, new_master, 5));
+    const auto last = believed_master{new_master, 5};
+    CHECK(after(election(3, last), naming(old_master, 4, "b"), naming(old_master, 4, "b"), silent)
+              .conclude()
+              .what == kind::outdated);
+
+    CHECK(
+        after(election(3), naming(old_master, 4, "a"), naming(old_master, 4, "a"), naming(old_master, 4, "b"))
+            .decided());
+    CHECK(after(election(3), naming(old_master, 4), naming(old_master, 4)).decided());  // they do not say
+}
+
+TEST_CASE("a Sentinel that uses the id of another does not silence it") {
+    for (const bool liar_first : {false, true}) {
+        const auto liar = naming(stranger, 9, "a");
+        const auto honest = naming(old_master, 5, "a");
+        const auto all = after(election(3), liar_first ? liar : honest, liar_first ? honest : liar,
+                               naming(old_master, 5, "b"));
+        CHECK(believes(all, old_master, 5));
+    }
 }
 
 TEST_CASE("without a majority the highest epoch is believed") {

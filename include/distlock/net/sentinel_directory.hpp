@@ -19,9 +19,10 @@
 
 namespace distlock {
 
-/// Those of the URI are always asked, others beside them. A Sentinel has one vote, however it is reached: one
-/// that answers by the name in the URI is not asked by its address, too. Only a Sentinel that names the right
-/// master is believed about others: a liar could outvote them by many of its kind.
+/// Those of the URI are always asked, others beside them: those that more than half of the URI's Sentinels
+/// name, together with the right master. A liar could outvote them by many of its kind. As long as fewer
+/// answer, the others stay. A Sentinel has one vote, however it is reached: one that answers by the name in
+/// the URI is not asked by its address, too.
 class sentinel_directory {
   public:
     static constexpr std::size_t most = 32;
@@ -47,16 +48,30 @@ class sentinel_directory {
         for (const sentinel_answer& one : answers) {
             if (trusted(one) && !one.id.empty()) ids_[one.place] = one.id;
         }
+        std::vector<const sentinel_answer*> told;
+        for (const sentinel_answer& one : answers) {
+            if (trusted(one) && one.place < of_the_uri_) told.push_back(&one);
+        }
+        if (!most_of_the_uri(told.size())) return;
         all_.resize(of_the_uri_);
         ids_.resize(of_the_uri_);
-        for (const sentinel_answer& one : answers) {
-            if (!trusted(one)) continue;
-            for (const known_sentinel& other : one.others) {
+        for (const sentinel_answer* const one : told) {
+            for (const known_sentinel& other : one->others) {
+                const auto names = [&](const sentinel_answer* by) {
+                    return std::any_of(by->others.begin(), by->others.end(),
+                                       [&](const known_sentinel& it) { return it.at == other.at; });
+                };
                 if (all_.size() >= most || knows(other)) continue;
+                if (!most_of_the_uri(std::count_if(told.begin(), told.end(), names))) continue;
                 all_.push_back(other.at);
                 ids_.push_back(other.id);
             }
         }
+    }
+
+    template <class Count>
+    bool most_of_the_uri(Count so_many) const noexcept {
+        return 2 * static_cast<std::size_t>(so_many) > of_the_uri_;
     }
 
     bool knows(const known_sentinel& one) const {

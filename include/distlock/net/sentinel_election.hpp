@@ -51,7 +51,8 @@ inline succession compare(const believed_master& last, const believed_master& ne
     return last.epoch != 0 && next.epoch > last.epoch ? succession::again : succession::same;
 }
 
-/// The Sentinels are asked all at once, and vote by naming an address. Rules:
+/// The Sentinels are asked all at once, and vote by naming an address; answers of one id that name the same
+/// address are one Sentinel's, which is reached in several ways. Rules:
 /// - an address that more than half of those that were asked name is believed, whatever its epoch: Sentinels
 ///   that were all set up anew begin to count anew;
 /// - else one of an older epoch than the last that was believed is not: a Sentinel that was cut
@@ -87,14 +88,14 @@ class sentinel_election {
         answers_.push_back(std::move(answer));
     }
 
-    bool decided() const { return answers_.size() == asked_ || majority_of(asked_, {}) != nullptr; }
+    bool decided() const { return answers_.size() == asked_ || majority_of(voters(), {}) != nullptr; }
 
     clock::time_point until() const noexcept { return until_; }
 
     verdict conclude() const {
-        if (const auto* const most = majority_of(asked_, {})) return believe(*most);
+        if (const auto* const most = majority_of(voters(), {})) return believe(*most);
         const auto oldest = last_ ? last_->epoch : 0;
-        const auto naming = count([](const sentinel_answer& one) { return names(one); });
+        const auto naming = count([&](const sentinel_answer& one) { return names(one) && !repeats(one); });
         if (const auto* const most = majority_of(naming, oldest)) return believe(*most);
         const sentinel_answer* best = nullptr;
         for (const sentinel_answer& one : answers_) {
@@ -121,7 +122,19 @@ class sentinel_election {
         return static_cast<std::size_t>(std::count_if(answers_.begin(), answers_.end(), which));
     }
     std::size_t votes_for(const node_address& who) const {
-        return count([&](const sentinel_answer& one) { return names(one) && one.master == who; });
+        return count(
+            [&](const sentinel_answer& one) { return names(one) && one.master == who && !repeats(one); });
+    }
+    // Two that name different masters are not taken for one: a liar would silence another by its id.
+    bool repeats(const sentinel_answer& one) const {
+        const auto same = [&](const sentinel_answer& it) {
+            return names(it) && it.id == one.id && it.master == one.master;
+        };
+        return names(one) && !one.id.empty() &&
+               &*std::find_if(answers_.begin(), answers_.end(), same) != &one;
+    }
+    std::size_t voters() const {
+        return asked_ - count([&](const sentinel_answer& one) { return repeats(one); });
     }
     // One that lags behind may name the right master by an older epoch.
     std::uint64_t epoch_of(const node_address& who) const {
