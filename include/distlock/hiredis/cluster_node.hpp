@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <stop_token>
 #include <utility>
@@ -23,6 +24,12 @@ struct cluster_node {
         silent = false;
         passed_over_until = clock::time_point{};
     }
+
+    /// Effects: pipelines that pass it over go on.
+    void silent_as_before() noexcept {
+        if (passed_over_until.load() != clock::time_point{}) pass_over();
+    }
+    void pass_over() noexcept { passed_over_until = clock::now() + std::chrono::seconds{2}; }
 
     const node_address at;
     // It has ended a socket, or did not answer, and nothing was heard from it since.

@@ -128,6 +128,8 @@ class cluster_nodes {
         const auto now = clock::now();
         const annotated_lock guard(lock_);
         if (!silent) {
+            // One that speaks again may have been replaced.
+            if (doubt_pause_ != refresh_schedule::pause) schedule_.invalidate();
             doubt_pause_ = refresh_schedule::pause;
         } else if (now >= next_doubt_) {
             schedule_.invalidate();
@@ -255,6 +257,11 @@ class cluster_nodes {
             if (owner && gone[*owner] && fresh.owner(slot)) slots.push_back(slot);
         }
         slot_map copy = fresh;  // assigned whole or not at all
+        for (std::uint16_t slot = 0; slot < slot_count; ++slot) {
+            // The next map may say who took its place.
+            const auto owner = learned_.owner(slot);
+            if (owner && !fresh.owner(slot)) copy.assign(slot, learned_.nodes()[*owner]);
+        }
         learned_ = std::move(copy);
         return slots;
     }
@@ -269,7 +276,11 @@ class cluster_nodes {
             if (stop != nullptr) slots.until(*stop);
             const node one = at(where);
             const reply answer = one->pool.ask_for_map(slots);
-            if (!answer.answered()) continue;
+            if (!answer.answered()) {
+                const bool had_time = slots.deadline() >= now + like_.command_timeout / 2;
+                if (had_time && answer.cause() != errc::cancelled) one->silent = true;
+                continue;
+            }
             one->answered();
             auto map = slot_map::read(answer, one->at);
             if (answer.is(reply_kind::error) && !classify_error(answer.text()).transient)

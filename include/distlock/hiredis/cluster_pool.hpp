@@ -136,6 +136,10 @@ class cluster_pool final : public connection_pool {
     void follow() override {
         if (current_process() != process_) return;
         nodes_.look_for_signs();
+        // It may have ended idle sockets only, and nothing else may be sent to it for hours.
+        for (const node& one : nodes_.used()) {
+            if (one->silent) probe(one);
+        }
         nodes_.refresh(when_running::go_on, clock::now() + command_timeout(), nullptr);
     }
 
@@ -294,11 +298,11 @@ class cluster_pool final : public connection_pool {
     static void note_silence(const parcel& one) noexcept {
         if (!one.sent || one.replies.back().answered() || one.replies.back().cause() == errc::cancelled)
             return;
-        one.to->passed_over_until = clock::now() + passed_over;
+        one.to->pass_over();
     }
 
-    // Effects: a thread of its own asks the node whether it answers. Where there is none to be had, the next
-    // pipeline waits for it.
+    // Effects: a thread of its own asks the node whether it answers. Where it does not, pipelines that pass
+    // it over go on; where there is no thread to be had, the next one waits for it.
     void probe(const node& silent) {
         if (silent->probed.exchange(true)) return;
         try {
@@ -321,7 +325,7 @@ class cluster_pool final : public connection_pool {
         } catch (const std::exception&) {
             // It is asked again.
         }
-        which.passed_over_until = clock::now() + passed_over;
+        which.silent_as_before();
     }
 
     // Effects: where that one goes next, by what its node answered.
@@ -380,7 +384,6 @@ class cluster_pool final : public connection_pool {
     }
 
     // A node of which nobody wants anything for so long is waited for once more.
-    static constexpr std::chrono::seconds passed_over{2};
 
     const std::string shown_;  // fit for messages
     const process_id process_ = current_process();

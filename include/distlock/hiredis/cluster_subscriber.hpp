@@ -110,7 +110,7 @@ class cluster_subscriber final : public message_reader {
         std::unique_ptr<stream> previous;  // until the current one has answered everything
         std::deque<request> asked;         // and not answered
         bool to_renew = false;             // the current one is not trusted any more
-        clock::time_point last{};          // when something was sent or received
+        clock::time_point last{};          // when something was received, or sent after all was answered
         connect_schedule attempts;
     };
     // What the node was told on its present socket.
@@ -252,7 +252,7 @@ class cluster_subscriber final : public message_reader {
         const bool ping = what.channel.empty();
         const std::string_view word = ping ? "PING" : what.begins ? "SSUBSCRIBE" : "SUNSUBSCRIBE";
         const command cmd{word, what.channel};
-        to.last = now;
+        if (to.asked.empty()) to.last = now;
         const bool said = to.current->send_only(cmd, now + nodes_.command_timeout());
         to.asked.push_back(std::move(what));
         if (!said) lose(to, now);
@@ -292,10 +292,10 @@ class cluster_subscriber final : public message_reader {
         return one.last + (one.asked.empty() ? clock::duration(silence) : nodes_.command_timeout());
     }
 
-    // Effects: hears what has come by now. Returns: whether there was something.
+    // Effects: hears some of what has come by now. Returns: whether there was something.
     bool hear(node_stream& from) {
         bool heard = false;
-        while (from.current) {
+        for (int n = 0; from.current && n < 256; ++n) {
             const auto said = from.current->listen(clock::time_point{}, -1);
             if (!said) return heard;
             heard = true;

@@ -114,7 +114,7 @@ class stream_socket {
         // is one system call less on the way of every reply. Anything that follows, be it a part of a reply
         // or a signal, is polled to the deadline.
         const auto left = time_left(deadline);
-        bool block = stop_fd < 0 && usual_timeout_ > clock::duration::zero() &&
+        bool block = stop_fd < 0 && usual_timeout_ > clock::duration::zero() && usual_timeout_ <= slice &&
                      left > clock::duration::zero() && left >= usual_timeout_ - std::chrono::milliseconds{1};
         for (;;) {
             if (!block) {
@@ -234,10 +234,12 @@ class stream_socket {
         keep_alive(fd_.get(), 15, 5, 3);  // the system's two hours outlast any lease
     }
 
+    static constexpr std::chrono::seconds slice{1};  // the system's timers do not run while it is suspended
+
     io wait(short events, clock::time_point deadline, int stop_fd) const noexcept {
         std::array<pollfd, 2> polled{{{fd_.get(), events, 0}, {stop_fd, POLLIN, 0}}};
         for (;;) {
-            const auto left = std::min<clock::duration>(time_left(deadline), std::chrono::hours{1});
+            const auto left = std::min<clock::duration>(time_left(deadline), slice);
             const int ready = wait_for(polled.data(), stop_fd >= 0 ? 2 : 1, left);
             if (ready < 0 && errno != EINTR) return io::failed;
             if (ready > 0 && polled[0].revents != 0) return io::done;

@@ -222,9 +222,10 @@ class subscriber final : public message_reader {
     std::uint64_t unanswered() const noexcept { return sent_ - answered_; }
 
     bool send(const command& cmd) {
-        last_ = clock::now();
+        const auto now = clock::now();
+        if (unanswered() == 0) last_ = now;
         ++sent_;
-        if (current_->send_only(cmd, last_ + command_timeout_)) return true;
+        if (current_->send_only(cmd, now + command_timeout_)) return true;
         lose();
         return false;
     }
@@ -348,7 +349,7 @@ class subscriber final : public message_reader {
     // Only who reads uses the following. Another one may end the present socket, under the lock.
     std::unique_ptr<stream> current_;
     std::unique_ptr<stream> previous_;
-    clock::time_point last_{};  // when something was sent or received
+    clock::time_point last_{};  // when something was received, or sent after all was answered
     std::uint64_t sent_ = 0;    // requests on the present socket
     std::uint64_t answered_ = 0;
     connect_schedule attempts_;

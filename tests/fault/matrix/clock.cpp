@@ -182,4 +182,28 @@ TEST_CASE(
     CHECK_FALSE(client.said("still"));
 }
 
+TEST_CASE("client: asks a server that stands still", "[.]") {
+    distlock::hiredis_connection redis(server_of_client() + "?connect_timeout=20s&command_timeout=20s");
+    figure("there %d", redis.execute({"PING"}).is_status("PONG") ? 1 : 0);
+    while (redis.execute({"PING"}).is_status("PONG")) continue;
+    figure("no answer %d", 1);
+}
+
+// It waited for as much of its time-out as was left when the machine went to sleep.
+TEST_CASE("E5: a call that was under way when the machine was suspended ends when its time is over") {
+    row line("E5");
+    shifted_clock clock;
+    redis_server server;
+    const shifted_client client(server, clock, "client: asks a server that stands still");
+    REQUIRE(eventually([&] { return client.said("there 1"); }));
+    server.pause();
+    campaign::wait_for(100ms);  // it has asked
+    clock.jump_steady(20s);
+    const auto from = clk::now();
+    CHECK(eventually([&] { return client.said("no answer"); }));
+    CHECK(clk::now() - from < 2s + timing_tolerance);
+    server.resume();
+    line.injected();
+}
+
 }  // namespace clock_tests

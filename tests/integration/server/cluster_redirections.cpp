@@ -803,6 +803,34 @@ TEST_CASE(
     CHECK_FALSE(gone.owns_lock());
 }
 
+// Its successor was known only by a redirection, at the next renewal.
+TEST_CASE("a slot that has no master for a while has another one when the map names it") {
+    std::atomic<int> stage{0};
+    std::atomic<int> mapped{0};
+    const fake_cluster all(3, [&](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] == "SET") return std::string("+OK\r\n");
+        if (said[0] == "GET") return mapped < stage ? of.moved(hash_slot(said[1]), 0) : found;
+        if (said[0] != "CLUSTER") return std::string(":1\r\n");
+        mapped = stage.load();
+        if (stage != 1) return of.slots({0, stage == 0 ? 1U : 2U});
+        return "*1\r\n*3\r\n:0\r\n:8191\r\n*2\r\n$9\r\n127.0.0.1\r\n:" + std::to_string(of.node(0).port()) +
+               "\r\n";
+    });
+    cluster_connection redis{all.uri()};
+    const auto seen = std::make_shared<counting_observer>();
+    distlock::mutex<cluster_connection, distlock::plain> held{redis, "foo", {}, seen};
+    held.lock();
+    const std::string other = "hello";
+    for (int next = 1; next <= 2; ++next) {
+        stage = next;
+        CHECK(eventually([&] {
+            static_cast<void>(redis.execute(get(other)));  // a redirection has the map asked for
+            return mapped == next;
+        }));
+    }
+    CHECK(eventually([&] { return seen->masters == 1; }));
+}
+
 TEST_CASE("an owner that only holds a lock is told of a new master once the old one has ended its sockets") {
     std::atomic<bool> failed_over{false};
     fake_server dying([&](fake_server::peer& p) {
@@ -830,6 +858,60 @@ TEST_CASE("an owner that only holds a lock is told of a new master once the old 
     CHECK(clk::now() - start < 1s + timing_tolerance);
     CHECK(seen->masters == 1);
     CHECK(maps <= 4);
+}
+
+// It was never heard again, as nothing was sent to it: the map was asked for twice a second, for hours.
+TEST_CASE("a node that only ends an idle socket is asked whether it lives, and then left in peace") {
+    const fake_server resting([&](fake_server::peer& p) {
+        while (p.next_command() && p.send("+OK\r\n") && p.number() > 0) continue;
+    });
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] != "CLUSTER") return std::string("+OK\r\n");
+        return fake_cluster::with_last_at(of.slots({0, 0}), std::to_string(resting.port()));
+    });
+    cluster_connection redis{all.uri()};
+    const std::string there = "foo";
+    CHECK(redis.execute(get(there)).is_status("OK"));
+    CHECK(eventually([&] {
+        redis.follow();
+        return resting.commands("PING") == 1;
+    }));
+    const auto maps_in = [&](std::chrono::milliseconds span) {
+        const int before = all.commands("CLUSTER");
+        const auto end = clk::now() + span;
+        static_cast<void>(eventually([&] {
+            redis.follow();
+            return clk::now() >= end;
+        }));
+        return all.commands("CLUSTER") - before;
+    };
+    CHECK(eventually([&] { return maps_in(1200ms) == 0; }));
+    CHECK(resting.commands("PING") == 1);
+}
+
+// Each question to them took half of what time was left, and it was as much the next time.
+TEST_CASE("a node of the URI that answers slowly is found behind others that do not answer at all") {
+    const fake_server deaf(scripts::hang);
+    const fake_server dead(scripts::hang);
+    const fake_server gone(scripts::hang);
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] != "CLUSTER") return std::string("+OK\r\n");
+        const auto then = clk::now() + 100ms;
+        static_cast<void>(eventually([&] { return clk::now() >= then; }));
+        return of.slots({0});
+    });
+    const auto port = [](const fake_server& of) { return ",127.0.0.1:" + std::to_string(of.port()); };
+    const std::string uri = "redis+cluster://" + port(deaf).substr(1) + port(dead) + port(gone) +
+                            port(all.node(0)) + "?connect_timeout=300ms&command_timeout=300ms";
+    cluster_connection redis{uri};
+    const std::string key = "foo";
+    bool found = false;
+    for (int calls = 0; calls < 6 && !found; ++calls) {
+        command asked = get(key);
+        asked.until(clk::now() + 600ms);
+        found = redis.execute(asked).is_status("OK");
+    }
+    CHECK(found);
 }
 
 // ---- a write, and what waits for its replicas

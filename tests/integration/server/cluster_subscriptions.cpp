@@ -350,6 +350,51 @@ TEST_CASE("a subscription that a node refuses for a while is asked for again on 
     CHECK(asked == 4);
 }
 
+// Each question moved the time by which the first had to be answered.
+TEST_CASE("a socket on which a node answers nothing is replaced though more and more is asked on it") {
+    std::atomic<bool> silent{true};
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {
+        if (said[0] == "CLUSTER") return of.slots({0, 0});
+        return silent ? "" : to_a_subscriber(said);
+    });
+    cluster_connection redis{all.uri(0, "?command_timeout=200ms")};
+    const auto first = redis.subscribe(low);
+    const auto reading = keep_reading(first);
+    REQUIRE(eventually([&] { return all.commands("SSUBSCRIBE") == 1; }));
+    const int sockets = all.node(0).accepted();
+    std::vector<channel> more;
+    CHECK(eventually([&] {
+        more.push_back(redis.subscribe(low + std::to_string(more.size())));
+        return all.node(0).accepted() > sockets;
+    }));
+    silent = false;
+    CHECK(eventually([&] { return first->in_force() && more.front()->in_force(); }));
+}
+
+// The waiter that read ended neither by its time nor by a stop request.
+TEST_CASE("a waiter ends in time though a node tells more than it can hear") {
+    const fake_server talks([&](fake_server::peer& p) {
+        while (const auto said = p.next_command()) {
+            if (said->at(0) != "SSUBSCRIBE") continue;
+            std::string much = said_of("ssubscribe", said->at(1));
+            for (int i = 0; i < 5000; ++i) much += message(said->at(1), "news");
+            while (p.send(much)) continue;
+            return;
+        }
+    });
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
+        return said[0] == "CLUSTER" ? fake_cluster::with_last_at(of.slots({0}), std::to_string(talks.port()))
+                                    : to_a_subscriber(said);
+    });
+    cluster_connection redis{all.uri()};
+    const auto mine = redis.subscribe(low);
+    listener none(mine, "no message");
+    const auto until = clk::now() + 300ms;
+    while (clk::now() < until) none.wait(until, {});
+    CHECK(clk::now() - until < timing_tolerance);
+    CHECK(mine->confirmations() > 0);
+}
+
 TEST_CASE("a silent node that answers when it is asked whether it lives keeps its socket") {
     const fake_cluster all(1, as_the_only_node);
     cluster_connection redis{all.uri()};

@@ -402,6 +402,26 @@ TEST_CASE("a socket that could not be replaced goes on bringing messages") {
     CHECK_FALSE(server.has("0 ended"));
 }
 
+// Each question moved the time by which the first had to be answered: where locks of new names were waited
+// for all the time, a dead socket was kept.
+TEST_CASE("a socket on which nothing is answered is replaced though more and more is asked on it") {
+    std::atomic<bool> silent{false};
+    listed_server server([&](int connection, const auto& asked) {
+        return connection == 0 && silent ? std::string() : as_a_server(asked);
+    });
+    hiredis_connection redis(server.uri("?connect_timeout=20s&command_timeout=200ms"));
+    const auto news = redis.subscribe("news");
+    REQUIRE(in_force(news));
+    const waiter one(news, "");
+    silent = true;
+    std::vector<channel> more;
+    CHECK(eventually([&] {
+        more.push_back(redis.subscribe("channel" + std::to_string(more.size())));
+        return server.accepted() > 1;
+    }));
+    CHECK(eventually([&] { return news->confirmations() == 2 && more.front()->confirmations() == 1; }));
+}
+
 TEST_CASE("a server that knows no shard channels, or refuses them, is not believed to be broken") {
     listed_server old([](int, const auto& asked) { return as_a_server(asked); });
     hiredis_connection redis(old.uri());
