@@ -213,6 +213,18 @@ TEST_CASE("a report says how many read, and who of the queue wants to") {
     CHECK(report->queue[1].reads);
 }
 
+// The mark of readers whose lock was taken lives for up to a lease: a writer that lost its own by then
+// heard that an operator took it.
+TEST_CASE("what an operator took from readers was no writer's lock") {
+    const exclusive_handoff::inspector writer("orders:42");
+    const shared_handoff::inspector reader("orders:42");
+    CHECK(reader.was_forced(reply::string("distlock:readers"), owner));
+    CHECK(reader.was_forced(reply::string("distlock:readers " + digits), owner));
+    CHECK_FALSE(writer.was_forced(reply::string("distlock:readers"), owner));
+    CHECK_FALSE(writer.was_forced(reply::string("distlock:readers " + digits), owner));
+    CHECK(writer.was_forced(reply::string(digits), owner));
+}
+
 // It said that they expire in -1 ms.
 TEST_CASE("of readers without a TTL a report says that they never expire") {
     const auto report =

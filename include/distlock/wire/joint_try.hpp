@@ -70,7 +70,7 @@ inline std::string_view joint_text() noexcept {
                             permit_leave.text(), joint_body});
     return all;
 }
-inline constexpr script joint_enter{joint_text, "cedbdf56108e72de4f440f1fe5dcf9087465a563"sv};
+inline constexpr script joint_enter{joint_text, "c23c28a43bd8b689a1500587dcf0241f46cd3103"sv};
 
 /// A view of the commands' arguments, which outlive it.
 class joint_try {

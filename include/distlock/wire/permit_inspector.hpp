@@ -44,7 +44,8 @@ inline std::string_view permit_inspect() noexcept {
                   permit_inspect_rest>();
 }
 
-// The mark tells those that had permits why they have none: their tokens in a row.
+// The mark tells those that had permits why they have none: their tokens in a row. As plain_force_release: a
+// waiter is handed permits, if that can be done.
 inline constexpr std::string_view permit_force_release_contract =
     R"(-- KEYS: permits, queue, limit, mark.
 -- Returns 1: taken from all that had one. 0: nobody had one.
@@ -59,8 +60,8 @@ redis.call('del', KEYS[1]) -- first: needs no memory
 if tokens[1] then redis.call('set', KEYS[4], table.concat(tokens, ' '), 'PX', told_for) end
 if limit then redis.call('del', KEYS[3]) end
 used, changed, known_limit = 0, true, nil
-if limit then pass(head()) end
-settle()
+local done = not limit or pcall(function() pass(head()) end)
+if done then settle() else pcall(settle) end
 return had > 0 and 1 or 0)"sv;
 inline std::string_view permit_force_release() noexcept {
     return joined<permit_force_release_contract, handoff_functions, permit_refuse_other_sets,

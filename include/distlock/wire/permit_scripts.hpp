@@ -89,15 +89,20 @@ local function count(removed)
     known_used = used
   end
 end
-local function count_out()
+-- With so many that are given just now. Whose user may not set its end leaves it as it was.
+local function count_out(given)
   redis.call('hset', KEYS[3], 'limit', limit, 'used', used)
-  if not known_limit then redis.call('pexpire', KEYS[3], whole(life)) end
+  local refused = (given > 0 or not known_limit) and redis.pcall('pexpire', KEYS[3], whole(life))
+  if type(refused) == 'table' then
+    if known_limit then redis.call('hset', KEYS[3], 'limit', known_limit, 'used', used - given) else redis.call('del', KEYS[3]) end
+    redis.call('pexpire', KEYS[3], whole(life)) -- raises it
+  end
   known_limit, known_used = limit, used
 end
 local function give(who, ttl)
   local ends = now() + ttl
   used, changed = used + who.n, true
-  count_out() -- first: whose user may not do that has none
+  count_out(who.n) -- first: whose user may not do that has none
   if who.n > 1 then redis.call('hset', KEYS[3], who.token, who.n) end
   redis.call('zadd', KEYS[1], whole(ends), who.token)
   soonest, latest = math.min(soonest or ends, ends), math.max(latest or ends, ends)
@@ -105,7 +110,7 @@ end
 -- What was counted is kept as long as anybody has a permit.
 local function settle()
   if not changed then return end
-  if limit and (limit ~= known_limit or used ~= known_used) then count_out() end
+  if limit and (limit ~= known_limit or used ~= known_used) then count_out(0) end
   local left = redis.call('pttl', KEYS[1])
   if latest and left < latest - now() then
     left = latest - now()
@@ -192,7 +197,7 @@ if mode == 'last' then
   settle()
 end
 return {0, soonest and math.max(soonest - now(), 0) or 0, tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "fb095121687f5ebef8078377aead9735c8e5f1ce"sv;
+inline constexpr std::string_view permit_enter_sha1 = "e24d6e6326a8062c262249c8d7714a149689224a"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, permit_refuse_other_sets, permit_functions,
            permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued, permit_enter_taken>,
@@ -215,7 +220,7 @@ settle()
 return had)"sv;
 inline constexpr script permit_leave{joined<permit_leave_contract, handoff_functions,
                                             permit_refuse_other_sets, permit_functions, permit_leave_body>,
-                                     "cc99c2356b522cd29878394a394961ee5b5d6c75"sv};
+                                     "cc5fff03d52cd9261eca22ae0f415c418fa04e09"sv};
 
 // The end only moves on.
 inline constexpr script permit_renew{
@@ -243,12 +248,12 @@ inline constexpr std::string_view permit_resize_body =
     R"(life = tonumber(ARGV[2])
 count()
 limit, changed = tonumber(ARGV[1]), true
-redis.call('hset', KEYS[3], 'limit', ARGV[1])
-pass(head())
+count_out(0)
+pcall(function() pass(head()) end) -- what is of another type is no queue
 settle()
 return used)"sv;
 inline constexpr script permit_resize{joined<permit_resize_contract, handoff_functions,
                                              permit_refuse_other_sets, permit_functions, permit_resize_body>,
-                                      "6e2d9b5b8486e0a5fa626617fbd00353eb4b30ee"sv};
+                                      "50d8f28e7f2aed6429ca33e08ee79cebb33594da"sv};
 
 }  // namespace distlock::detail

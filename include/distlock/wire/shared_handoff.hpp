@@ -108,6 +108,8 @@ class shared_queue {
 /// locks by SET NX PX and frees them by compare-and-delete excludes it, and is excluded by it.
 class exclusive_handoff final : public detail::shared_queue {
   public:
+    using inspector = exclusive_inspector;
+
     /// Preconditions: the options are checked.
     /// Throws: error(errc::invalid_name), also for a name that can have no keys beside it.
     exclusive_handoff(std::string name, const lock_options& options, std::string_view channel = {},

@@ -84,4 +84,13 @@ class shared_inspector : public plain_inspector {
     std::string readers_;
 };
 
+/// The same, as a writer asks: what was taken from readers was not its lock.
+class exclusive_inspector : public shared_inspector {
+  public:
+    using shared_inspector::shared_inspector;
+    bool was_forced(const reply& r, const token& owner) const {
+        return plain_inspector::was_forced(r, owner);
+    }
+};
+
 }  // namespace distlock

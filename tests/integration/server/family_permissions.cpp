@@ -153,6 +153,32 @@ TEST_CASE("a user that may not write all of a semaphore takes nothing from those
     CHECK_FALSE(same.try_acquire());
 }
 
+// The set stayed without an end. Once its count was gone nobody could have permits, nor could an operator
+// free them.
+TEST_CASE("a user that may not set the end of a key leaves a semaphore as it was") {
+    place here(added_for("counting_semaphore"));
+    here.server.command({"ACL", "SETUSER", "worker", "-pexpire"});
+    hiredis_connection bad(here.uri());
+    hiredis_connection good(here.server.uri());
+    distlock::counting_semaphore refused{bad, "orders:2", 2};
+    distlock::counting_semaphore same{good, "orders:2", 2, {.release = distlock::confirmed}};
+    std::error_code ec;
+    CHECK_FALSE(refused.try_acquire(ec));
+    CHECK(ec == distlock::errc::permission_denied);
+    CHECK(here.server.command({"KEYS", "*"}).empty());
+
+    same.acquire().release();
+    REQUIRE_FALSE(here.server.command({"KEYS", "*"}).empty());
+    CHECK_FALSE(refused.try_acquire(ec));
+    CHECK(ec == distlock::errc::permission_denied);
+    CHECK(here.server.command({"EXISTS", "orders:2"}) == "0");
+    const auto one = same.acquire();
+    CHECK_FALSE(refused.try_acquire(ec));
+    CHECK(ec == distlock::errc::permission_denied);
+    CHECK(here.server.command({"ZCARD", "orders:2"}) == "1");
+    CHECK(same.try_acquire());
+}
+
 // Its lock ended with the lease of the one that was refused, and a writer came in beside it.
 TEST_CASE("a user that may not write all of a shared lock ends no other reader's lock") {
     place here(added_for("shared_mutex"));

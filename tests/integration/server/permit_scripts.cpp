@@ -425,6 +425,21 @@ TEST_CASE("a key of another kind is an error, and stays as it is") {
     }
 }
 
+// All permits were gone, and the operator was told that the key stays as it is.
+TEST_CASE("a queue of another type hinders no operator") {
+    const pool_keys it;
+    asker one(it);
+    REQUIRE(one.granted());
+    it.ask({"SET", it.Q, "a token", "PX", "60000"});
+    CHECK(one.dialect.read_resize(one.ask(one.dialect.resize("5"))) == 1);
+    CHECK(it.of("limit") == "5");
+    const distlock::permit_inspector about(it.K);
+    CHECK(about.read_force_release(common().link.ask(about.force_release())) == true);
+    CHECK(it.owners() == 0);
+    CHECK(it.ask({"GET", it.Q}) == "a token");
+    CHECK(it.ttl(it.beside) > 0);
+}
+
 TEST_CASE("a queue of another type hinders nobody from giving back") {
     const pool_keys it;
     asker one(it);
