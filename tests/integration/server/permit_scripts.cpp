@@ -300,6 +300,38 @@ TEST_CASE("a renewal shortens nothing of what others have, nor of what is known 
     for (const auto& key : {it.K, it.beside}) CHECK(it.ttl(key) > 50'000);
 }
 
+TEST_CASE("an owner that renews keeps what is known of the semaphore for as long") {
+    const pool_keys it;
+    asker one(it, 4, 3);
+    REQUIRE(one.granted());
+    it.ask({"PEXPIRE", it.beside, "5000"});
+    CHECK(one.renew() == 1);
+    CHECK(it.ttl(it.beside) > 20'000);
+}
+
+TEST_CASE("an owner for a short time cuts off nothing of what is known of one for a long time") {
+    const pool_keys it;
+    asker lasting(it, 4, 3, {.lease = 10min});
+    asker brief(it);
+    REQUIRE(lasting.granted());
+    REQUIRE(brief.granted());
+    CHECK(it.ttl(it.beside) > 500'000);
+}
+
+TEST_CASE("a waiter that finds the permits of the dead is given its own, and so is who waits behind it") {
+    const pool_keys it;
+    asker dead[2]{asker(it, 2), asker(it, 2)};
+    for (auto& one : dead) REQUIRE(one.granted());
+    asker first(it, 2);
+    asker second(it, 2);
+    REQUIRE(first.waits());
+    REQUIRE(second.waits());
+    for (const auto& one : dead) one.lapse();
+    CHECK(first.granted(enter_mode::join));
+    CHECK(second.has());
+    CHECK(it.queued() == 0);
+}
+
 TEST_CASE("a semaphore that shrinks counts whose time is over, and gives no more than there are now") {
     const pool_keys it;
     asker dead(it, 2);
@@ -387,6 +419,10 @@ TEST_CASE("a count that is lost is counted anew") {
     REQUIRE(b.granted());
     SECTION("the permits are gone") {
         it.ask({"DEL", it.K});
+        const distlock::permit_inspector about(it.K);
+        const auto seen = about.read_inspect(common().link.ask(about.inspect()));
+        REQUIRE(seen);
+        CHECK(seen->shares == 0U);
         CHECK(a.renew() == 0);
         CHECK(asker(it, 4, 4).granted());
         CHECK(it.of("used") == "4");
@@ -577,6 +613,7 @@ TEST_CASE("an operator takes all permits at once, and those that wait have them"
     CHECK(seen->shares == 2U);
     CHECK(seen->waiters == 1U);
     CHECK(about.read_force_release(common().link.ask(about.force_release())) == true);
+    CHECK(it.ttl(distlock::key(it.K).sibling("forced")) > 20'000);
     CHECK(one.renew() == 0);
     CHECK(about.was_forced(common().link.ask(about.forced()), one.me));
     CHECK(about.was_forced(common().link.ask(about.forced()), two.me));

@@ -153,6 +153,17 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("readers are listed for as long as the last of them reads, in whatever order they came") {
+    const lock_keys it(common());
+    reader first(it, {.lease = 20s});
+    reader second(it, {.lease = 20s});
+    reader third(it, {.lease = 50s});
+    for (reader* one : {&first, &second, &third}) REQUIRE(one->granted());
+    CHECK(it.reading() == 3);
+    CHECK(it.ttl(it.K) > 40'000);
+    CHECK(it.ttl(it.readers) > 40'000);
+}
+
 TEST_CASE("a reader that is alone has one key, and gives it back, renews it and shares it as any other") {
     const lock_keys it(common());
     reader one(it, {.lease = 20s});
@@ -517,6 +528,16 @@ TEST_CASE("a hand-over is told on the channel, to each as what it is") {
     CHECK(given->fence == 0);
 }
 
+TEST_CASE("a writer that waited is described as one that did not") {
+    const lock_keys it(common());
+    writer inside(it);
+    writer next(it, {.lease = 30s, .owner_info = "night job"});
+    REQUIRE(inside.granted());
+    REQUIRE(next.waits());
+    CHECK(inside.leave() == 1);
+    CHECK(it.ask({"GET", it.who}).starts_with(next.me.view()));
+}
+
 TEST_CASE("fences grow with every writer, and readers have that of the last one") {
     const lock_keys it(common());
     std::uint64_t last = 0;
@@ -595,6 +616,7 @@ TEST_CASE("a writer becomes a reader in one step, and readers at the front enter
         CHECK(it.reading() == 2);
         CHECK(it.queued() == 1);
         CHECK(it.ask({"EXISTS", it.who}) == "0");
+        CHECK(it.ttl(it.K) > 20'000);
     }
     CHECK(inside.leave() == -1);
     CHECK(it.reading() == 2);
@@ -622,6 +644,7 @@ TEST_CASE("the only reader becomes the writer in one step, before writers that w
     CHECK(first.what == got::granted);
     CHECK(first.fence > 0);
     CHECK(it.holder() == then.me.view());
+    CHECK(it.ttl(it.K) > 20'000);
     CHECK(it.ask({"EXISTS", it.readers}) == "0");
     CHECK(it.ask({"EXISTS", it.who}) == "1");
     CHECK(asks().fence == first.fence);
@@ -828,6 +851,29 @@ TEST_CASE("readers that are past their end do not read, whoever asks") {
     CHECK(it.reading() == 2);
 }
 
+TEST_CASE("a reader that is alone is shown as one that reads, and as no writer") {
+    const lock_keys it(common());
+    reader one(it);
+    REQUIRE(one.granted());
+    REQUIRE(one.alone());
+    const distlock::shared_inspector about(it.K);
+    const auto seen = about.read_inspect(common().link.ask(about.inspect()));
+    REQUIRE(seen);
+    CHECK(seen->shares == 1U);
+    CHECK_FALSE(seen->holder);
+}
+
+TEST_CASE("an operator takes the lock from a stranger without a TTL, and a reader that waits has it") {
+    const lock_keys it(common());
+    it.ask({"SET", it.K, "a stranger"});
+    reader next(it);
+    REQUIRE(next.waits());
+    const distlock::shared_inspector about(it.K);
+    CHECK(about.read_force_release(common().link.ask(about.force_release())) == true);
+    CHECK(next.has());
+    CHECK(it.queued() == 0);
+}
+
 TEST_CASE("an operator takes the lock from all readers at once, and it is handed on") {
     const lock_keys it(common());
     reader one(it);
@@ -842,6 +888,7 @@ TEST_CASE("an operator takes the lock from all readers at once, and it is handed
     CHECK(seen->shares == 2U);
     CHECK(seen->waiters == 1U);
     CHECK(about.read_force_release(common().link.ask(about.force_release())) == true);
+    CHECK(it.ttl(distlock::key(it.K).sibling("forced")) > 20'000);
     CHECK(next.has());
     CHECK(one.renew() == -1);
     CHECK(about.was_forced(common().link.ask(about.forced()), one.me));
