@@ -40,6 +40,8 @@ using lock = distlock::mutex<cluster_connection>;
 
 namespace {
 
+const distlock::lock_options by_message_only{.lease = 1h, .recheck = 1h};
+
 /// Returns: a fresh name whose slot the master number `place` had at the beginning.
 std::string name_at(std::size_t place, const std::string& stem = "lock") {
     for (;;) {
@@ -101,7 +103,6 @@ TEMPLATE_TEST_CASE("over a Cluster a lock of each kind has all it may have", "",
 
 TEST_CASE("waiters of two connections are served in order, and by messages alone, on each node") {
     const auto& nodes = three_masters();
-    const distlock::lock_options by_message_only{.lease = 1h, .recheck = 1h};
     for (std::size_t place = 0; place < cluster::masters; ++place) {
         const auto name = name_at(place);
         const auto& node = *nodes.nodes()[place];
@@ -130,6 +131,56 @@ TEST_CASE("waiters of two connections are served in order, and by messages alone
         CHECK(order == std::vector<std::size_t>{0, 1, 2, 3, 4, 5});
         CHECK(clk::now() - start < 5s);
     }
+}
+
+TEST_CASE("over a Cluster waiters for permits are served by messages alone") {
+    using semaphore = distlock::counting_semaphore<cluster_connection>;
+    cluster_connection first{three_masters().uri()};
+    cluster_connection second{three_masters().uri()};
+    const auto name = name_at(0);
+    semaphore pool{first, name, 1, by_message_only};
+    auto mine = pool.acquire();
+    std::atomic<int> served{0};
+    std::vector<std::jthread> waiters;
+    for (std::size_t i = 0; i < 4; ++i) {
+        waiters.emplace_back([&, i] {
+            semaphore same{i % 2 == 0 ? first : second, name, 1, by_message_only};
+            if (same.try_acquire_for(20s)) ++served;
+        });
+        REQUIRE(eventually([&] { return queued(three_masters().owner_of(name), name) == i + 1; }));
+    }
+    const auto start = clk::now();
+    mine.release();
+    waiters.clear();
+    CHECK(served == 4);
+    CHECK(clk::now() - start < 5s);
+}
+
+TEST_CASE("over a Cluster readers and writers are served by messages alone") {
+    using shared_lock = distlock::shared_mutex<cluster_connection>;
+    cluster_connection first{three_masters().uri()};
+    cluster_connection second{three_masters().uri()};
+    const auto name = name_at(0);
+    shared_lock owner{first, name, by_message_only};
+    owner.lock();
+    std::atomic<int> served{0};
+    std::vector<std::jthread> waiters;
+    for (std::size_t i = 0; i < 4; ++i) {
+        waiters.emplace_back([&, i] {
+            shared_lock mine{i % 2 == 0 ? first : second, name, by_message_only};
+            const bool reads = i != 2;
+            if (!(reads ? mine.try_lock_shared_for(20s) : mine.try_lock_for(20s))) return;
+            ++served;
+            if (reads) mine.unlock_shared();
+            if (!reads) mine.unlock();
+        });
+        REQUIRE(eventually([&] { return queued(three_masters().owner_of(name), name) == i + 1; }));
+    }
+    const auto start = clk::now();
+    owner.unlock();
+    waiters.clear();
+    CHECK(served == 4);
+    CHECK(clk::now() - start < 5s);
 }
 
 TEST_CASE("one pipeline goes to all nodes, and each command has its own answer") {
@@ -284,7 +335,6 @@ TEST_CASE("a slot that is moved back and forth in one piece loses no lock and le
 
 TEST_CASE("a waiter whose slot moves is handed the lock on its new node, by a message") {
     const auto& nodes = three_masters();
-    const distlock::lock_options by_message_only{.lease = 1h, .recheck = 1h};
     for (int round = 0; round < 4; ++round) {
         const auto name = name_at(1);
         const auto slot = hash_slot(name);
@@ -335,10 +385,10 @@ TEST_CASE(
     "after CLUSTER FAILOVER locks go on at the new master, in order, and those that are held stay held") {
     const cluster nodes(true);
     const auto name = name_at(0);
-    const distlock::lock_options by_message_only{.lease = 10s, .recheck = 1h, .patience = 10s};
+    const distlock::lock_options patient_by_message{.lease = 10s, .recheck = 1h, .patience = 10s};
     cluster_connection first{nodes.uri()};
     cluster_connection second{nodes.uri()};
-    lock owner{first, name, by_message_only};
+    lock owner{first, name, patient_by_message};
     lock held{first, name + ":held", {.lease = 1s}};
     owner.lock();
     held.lock();
@@ -347,7 +397,7 @@ TEST_CASE(
     std::vector<std::jthread> waiters;
     for (int i = 0; i < 3; ++i) {
         waiters.emplace_back([&, i] {
-            lock mine{second, name, by_message_only};
+            lock mine{second, name, patient_by_message};
             if (!mine.try_lock_for(30s)) return;
             {
                 const std::lock_guard in(guard);
