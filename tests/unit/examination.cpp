@@ -159,21 +159,27 @@ TEST_CASE("a server is told the mistakes of its version, and no other's") {
                           row{"redis_version:6.2.6", true, false, true, false},
                           row{"redis_version:6.2.7", false, false, true, false},
                           row{"redis_version:6.2.20", false, false, false, false},
+                          row{"redis_version:7.0.0", false, true, true, false},
                           row{"redis_version:7.0.4", false, true, true, false},
                           row{"redis_version:7.0.5", false, false, true, false},
                           row{"redis_version:7.0.15", false, false, true, false},
                           row{"redis_version:7.2.10", false, false, true, false},
                           row{"redis_version:7.2.11", false, false, false, false},
+                          row{"redis_version:7.4.0", false, false, true, false},
                           row{"redis_version:7.4.5", false, false, true, false},
                           row{"redis_version:7.4.6", false, false, false, false},
+                          row{"redis_version:8.0.0", false, false, true, false},
                           row{"redis_version:8.0.3", false, false, true, false},
                           row{"redis_version:8.0.4", false, false, false, false},
+                          row{"redis_version:8.1.0", false, false, true, false},
                           row{"redis_version:8.2.1", false, false, true, false},
                           row{"redis_version:8.4.0", false, false, false, false},
                           row{"redis_version:7.2.4\r\nvalkey_version:7.2.10", false, false, true, false},
                           row{"redis_version:7.2.4\r\nvalkey_version:7.2.11", false, false, false, false},
+                          row{"redis_version:7.2.4\r\nvalkey_version:8.0.0", false, false, true, false},
                           row{"redis_version:7.2.4\r\nvalkey_version:8.0.5", false, false, true, false},
                           row{"redis_version:7.2.4\r\nvalkey_version:8.0.6", false, false, false, false},
+                          row{"redis_version:7.2.4\r\nvalkey_version:8.1.0", false, false, true, false},
                           row{"redis_version:7.2.4\r\nvalkey_version:8.1.3", false, false, true, false},
                           row{"redis_version:7.2.4\r\nvalkey_version:8.1.4", false, false, false, false},
                           row{"redis_version:7.2.4\r\nvalkey_version:9.0.0", false, false, false, false}}) {
@@ -514,6 +520,16 @@ TEST_CASE("a permission that ACL DRYRUN refuses is named with its cost") {
     CHECK(without("PUBSUB").find("two seconds") != std::string::npos);
     CHECK(without("PUBLISH").find("re-check") != std::string::npos);
     CHECK(without("PTTL").find("SECURITY.md") != std::string::npos);
+}
+
+TEST_CASE("a Cluster's user that may not ask for the slots is warned of what that costs") {
+    auto it = sound();
+    it.with("ACL DRYRUN worker CLUSTER SLOTS",
+            reply::string("User worker has no permissions to run the 'cluster|slots' command"));
+    const auto said = lines(at(0, 0, it, {.subscribe = true, .shard = true}), "permissions");
+    INFO(said);
+    CHECK(said.starts_with("warning: user worker lacks +cluster|slots (User"));
+    CHECK(said.find("each slot is found by its first redirection") != std::string::npos);
 }
 
 TEST_CASE("the channel of a Cluster that the user may not use has the hash tag of its lock") {

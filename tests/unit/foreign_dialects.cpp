@@ -189,4 +189,13 @@ TEST_CASE("inspect() says of a Redisson lock what the server said, or nothing") 
     CHECK_FALSE(about.read_inspect(answer(text(""), text(""), text(""), text(""))));
 }
 
+TEST_CASE("inspect() asks for Redisson's counter of fences only where a Cluster has it beside the lock") {
+    const distlock::redisson_inspector beside("a");
+    const auto both = argv_of(beside.inspect());
+    CHECK(words(both.begin() + 2, both.end()) == words{"2", "a", "redisson_lock_token:{a}"});
+    const distlock::redisson_inspector elsewhere("a}b");
+    const auto one = argv_of(elsewhere.inspect());
+    CHECK(words(one.begin() + 2, one.end()) == words{"1", "a}b"});
+}
+
 }  // namespace foreign_dialects_tests

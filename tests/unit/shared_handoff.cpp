@@ -15,6 +15,7 @@
 #include <distlock/wire/enter_mode.hpp>
 #include <distlock/wire/handoff.hpp>
 #include <distlock/wire/outcome.hpp>
+#include <distlock/wire/plain.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/shared_handoff.hpp>
 #include <distlock/wire/shared_inspector.hpp>
@@ -120,6 +121,13 @@ TEST_CASE("a reader renews and releases its own place among the readers") {
                                                           std::string(detail::shared_leave_minimal.sha1()),
                                                           "2", "orders:42", readers_key, digits});
     CHECK(reader.renew(owner).routing_key() == "orders:42");
+}
+
+TEST_CASE(
+    "the release of a writer that needs least is that of every client, and needs the lock's key alone") {
+    const exclusive_handoff writer("orders:42", bare);
+    CHECK(argv_of(writer.release_minimal(owner)) ==
+          words{"EVALSHA", std::string(detail::plain_release.sha1()), "1", "orders:42", digits});
 }
 
 TEST_CASE("a token takes over what another one has") {

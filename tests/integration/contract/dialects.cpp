@@ -15,6 +15,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <distlock/base/key.hpp>
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
 #include <distlock/interop.hpp>
@@ -24,6 +25,7 @@
 #include "support/history.hpp"
 #include "support/lease_observers.hpp"
 #include "support/redis_link.hpp"
+#include "support/replicated_server.hpp"
 #include "support/round_trip.hpp"
 #include "support/waiting.hpp"
 
@@ -125,6 +127,9 @@ struct with_redisson {
 
 using all = std::tuple<with_plain, with_handoff, with_go_zero, with_redigo, with_redis_semaphore,
                        with_python_redis_lock, with_getset, with_redisson>;
+// Those that keep something beside a lock.
+using with_siblings = std::tuple<with_plain, with_handoff, with_go_zero, with_redigo, with_redis_semaphore,
+                                 with_python_redis_lock, with_getset>;
 using without_line = std::tuple<with_plain, with_go_zero, with_redigo, with_redis_semaphore,
                                 with_python_redis_lock, with_getset, with_redisson>;
 
@@ -145,6 +150,36 @@ struct setting : Row {
 };
 
 constexpr lock_options confirmed{.release = distlock::confirmed};
+
+// One acquisition, command by command.
+template <class Dialect>
+struct acquisition {
+    using outcome = distlock::acquire_outcome;
+    acquisition(distlock::hiredis_connection& connection, const std::string& name,
+                const lock_options& options)
+        : redis(connection), dialect(name, options) {}
+    outcome take() { return dialect.read_acquire(distlock::execute(redis, dialect.acquire(owner))); }
+    outcome look() { return dialect.read_look(distlock::execute(redis, dialect.look(owner))); }
+    auto renew() { return dialect.read_renew(distlock::execute(redis, dialect.renew(owner))).what; }
+    auto release() { return dialect.read_release(distlock::execute(redis, dialect.release(owner))); }
+
+    distlock::hiredis_connection& redis;
+    Dialect dialect;
+    distlock::token owner = distlock::token::generate();
+};
+using got = distlock::acquire_outcome::kind;
+using renewal = distlock::renew_outcome::kind;
+constexpr lock_options usual{.lease = 30s};
+const lock_options fenced_and_described{.lease = 30s, .fencing = true, .owner_info = "night job"};
+
+std::int64_t ttl_beside(const std::string& key, const char* what) {
+    return std::stoll(ask({"PTTL", distlock::key(key).sibling(what)}));
+}
+
+const replicated_server& replicated() {
+    static const replicated_server one;
+    return one;
+}
 
 }  // namespace
 
@@ -263,6 +298,68 @@ TEMPLATE_LIST_TEST_CASE("an operator takes a lock away, and the owner is told wh
     CHECK(m.unlock() != release_outcome::released);
 }
 
+TEMPLATE_LIST_TEST_CASE("whom a lock was taken from is known for as long as the lock would have lasted", "",
+                        with_siblings) {
+    setting<TestType> s;
+    typename setting<TestType>::lock m{s.redis, s.name, usual};
+    m.lock();
+    distlock::hiredis_connection other{uri_of(server())};
+    CHECK(distlock::force_release<typename TestType::dialect>(other, s.name));
+    CHECK(ttl_beside(s.key, "forced") > 20'000);
+}
+
+TEMPLATE_LIST_TEST_CASE("a renewal lasts a whole lease for what says who the owner is, too", "",
+                        with_siblings) {
+    setting<TestType> s;
+    acquisition<typename TestType::dialect> it{s.redis, s.name, fenced_and_described};
+    REQUIRE(it.take().what == got::granted);
+    for (const char* what : {"owner", "fence"}) {
+        REQUIRE(ask({"PEXPIRE", distlock::key(s.key).sibling(what), "15000"}) == "1");
+    }
+    CHECK(it.renew() == renewal::kept);
+    CHECK(ttl_beside(s.key, "owner") > 20'000);
+    CHECK(ttl_beside(s.key, "fence") > 3'600'000);
+}
+
+TEMPLATE_LIST_TEST_CASE("a server that is full grants what is ours again, renews it and takes it back", "",
+                        with_siblings) {
+    const distlock::testing::redis_server own;
+    distlock::hiredis_connection redis{uri_of(own)};
+    acquisition<typename TestType::dialect> it{redis, "a", usual};
+    REQUIRE(it.take().what == got::granted);
+    own.command({"CONFIG", "SET", "maxmemory", "1"});
+    CHECK(it.look().what == got::granted);
+    CHECK(it.renew() == renewal::kept);
+    CHECK(it.release().what == release_outcome::released);
+}
+
+TEMPLATE_LIST_TEST_CASE("a replica never says of a lock that it is somebody else's, or gone", "", all) {
+    distlock::hiredis_connection to_master{uri_of(replicated().master())};
+    distlock::hiredis_connection to_replica{uri_of(replicated().replica())};
+    const auto name = connection_fixtures::fresh_name("dialect");
+    acquisition<typename TestType::dialect> holder{to_master, name, usual};
+    acquisition<typename TestType::dialect> other{to_replica, name, usual};
+    const auto says_nothing = [&] {
+        for (const auto& outcome : {other.take(), other.look()}) {
+            CHECK(outcome.what == got::later);
+            CHECK(outcome.cause == errc::read_only);
+        }
+        CHECK(other.renew() == renewal::later);
+        const auto verdict = other.release();
+        CHECK(verdict.what == release_outcome::refused);
+        CHECK(verdict.again);
+    };
+    says_nothing();
+    REQUIRE(holder.take().what == got::granted);
+    REQUIRE(eventually([&] {
+        return replicated().replica().command({"EXISTS", TestType::key(name)}) == "1";
+    }));
+    says_nothing();
+    other.owner = holder.owner;
+    says_nothing();
+    CHECK(holder.release().what == release_outcome::released);
+}
+
 // GETSET's took any string for a stamp that is past, and deleted it: another client's lock, too.
 TEST_CASE("a string that is no time stamp is no lock of GETSET, and stays") {
     setting<with_getset> s;
@@ -276,6 +373,24 @@ TEST_CASE("a string that is no time stamp is no lock of GETSET, and stays") {
         CHECK(ec == errc::wrong_type);
         CHECK(ask({"GET", s.key}) == text);
     }
+}
+
+TEST_CASE("a stamp beyond all time is somebody else's, and no error") {
+    setting<with_getset> s;
+    setting<with_getset>::lock m{s.redis, s.name};
+    ask({"SET", s.key, "99999999999999999999999"});
+    std::error_code ec;
+    CHECK_FALSE(m.try_lock(ec));
+    CHECK_FALSE(ec);
+    CHECK(s.report().holder);
+    ask({"DEL", s.key});
+}
+
+TEST_CASE("a stamp that is past is nobody's, and an operator removes it") {
+    setting<with_getset> s;
+    ask({"SET", s.key, "1000"});
+    CHECK_FALSE(distlock::force_release<distlock::getset>(s.redis, s.name));
+    CHECK(ask({"EXISTS", s.key}) == "0");
 }
 
 TEST_CASE("a read-write lock of Redisson that nobody has is none of ours, and stays") {
@@ -309,27 +424,40 @@ TEST_CASE("a hash that Redisson's locks do not make is an error, not a lock, and
     CHECK(ask({"HGETALL", s.key}) == before);
 }
 
+namespace {
+
+bool awaited(distlock::hiredis_connection& redis) {
+    acquisition<distlock::redisson> it{redis, "a", usual};
+    const auto outcome = it.take();
+    REQUIRE(outcome.what == got::granted);
+    CHECK(it.release().what == release_outcome::released);
+    return outcome.awaited;
+}
+
+}  // namespace
+
+TEST_CASE("a waiter of Redisson is counted whichever way it listens") {
+    const bool sharded = GENERATE(false, true);
+    const distlock::testing::redis_server own;
+    distlock::hiredis_connection redis{uri_of(own)};
+    CHECK_FALSE(awaited(redis));
+    redis_link waits(own.socket_path());
+    waits.subscribe("redisson_lock__channel:{a}", sharded);
+    CHECK(awaited(redis));
+}
+
 // Who may not ask for listeners took it that there are none: waiters in Java starved behind
 // threads of one process.
 TEST_CASE("a user that may not count listeners takes it that somebody listens") {
     const distlock::testing::redis_server own;
-    const distlock::redisson dialect("a", {});
     distlock::hiredis_connection redis{uri_of(own)};
-    const auto awaited = [&] {
-        const auto owner = distlock::token::generate();
-        const auto outcome = dialect.read_acquire(distlock::execute(redis, dialect.acquire(owner)));
-        REQUIRE(outcome.what == distlock::acquire_outcome::kind::granted);
-        CHECK(dialect.read_release(distlock::execute(redis, dialect.release(owner))).what ==
-              release_outcome::released);
-        return outcome.awaited;
-    };
-    CHECK_FALSE(awaited());
+    CHECK_FALSE(awaited(redis));
     own.command({"ACL", "SETUSER", "default", "-pubsub|shardnumsub"});
-    CHECK_FALSE(awaited());
+    CHECK_FALSE(awaited(redis));
     own.command({"ACL", "SETUSER", "default", "+pubsub|shardnumsub", "-pubsub|numsub"});
-    CHECK(awaited());
+    CHECK(awaited(redis));
     own.command({"ACL", "SETUSER", "default", "-pubsub"});
-    CHECK(awaited());
+    CHECK(awaited(redis));
 }
 
 // What python-redis-lock sets has none unless it is asked for one.
@@ -566,6 +694,17 @@ TEST_CASE("a waiter of Redisson is woken when an operator takes the lock away") 
     waits.subscribe("redisson_lock__channel:{" + s.key + "}", sharded);
     REQUIRE(s.take(s.key, 20'000));
     REQUIRE(distlock::force_release<distlock::redisson>(s.redis, s.name));
+    CHECK(waits.message());
+}
+
+TEST_CASE("a waiter of Redisson is woken by a release, whichever way it listens") {
+    const bool sharded = GENERATE(false, true);
+    setting<with_redisson> s;
+    setting<with_redisson>::lock m{s.redis, s.name};
+    redis_link waits(server().socket_path());
+    waits.subscribe("redisson_lock__channel:{" + s.key + "}", sharded);
+    m.lock();
+    m.unlock();
     CHECK(waits.message());
 }
 

@@ -570,4 +570,16 @@ TEST_CASE("inspect() lists the waiters in order: since when they wait, where the
     CHECK(inspect().queue.empty());
 }
 
+TEST_CASE("inspect() counts all waiters, and lists no more of them than an answer has room for") {
+    auto it = fresh(bare);
+    const distlock::plain_inspector about(it.K);
+    it.enter(enter_mode::join);
+    for (int i = 0; i < 100; ++i) another(it, bare, std::string(1024, 'c')).enter(enter_mode::join);
+    const auto report = about.read_inspect(it.ask(about.inspect()));
+    REQUIRE(report);
+    CHECK(report->waiters == 100U);
+    CHECK(report->queue.size() > 20);
+    CHECK(report->queue.size() < 33);
+}
+
 }  // namespace handoff_scripts_tests

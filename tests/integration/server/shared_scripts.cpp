@@ -12,6 +12,7 @@
 #include <distlock/base/token.hpp>
 #include <distlock/testing.hpp>
 #include <distlock/wire/enter_mode.hpp>
+#include <distlock/wire/family_inspector.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/server_error.hpp>
@@ -869,6 +870,21 @@ TEST_CASE("an operator takes the lock from a stranger without a TTL, and a reade
     reader next(it);
     REQUIRE(next.waits());
     const distlock::shared_inspector about(it.K);
+    CHECK(about.read_force_release(common().link.ask(about.force_release())) == true);
+    CHECK(next.has());
+    CHECK(it.queued() == 0);
+}
+
+TEST_CASE(
+    "an operator who says no kind takes a writer's lock, and the first reader that hears of it has it") {
+    const lock_keys it(common());
+    writer inside(it);
+    writer deaf_one(it, {.lease = 30s}, deaf);
+    reader next(it);
+    REQUIRE(inside.granted());
+    REQUIRE(deaf_one.waits());
+    REQUIRE(next.waits());
+    const distlock::family_inspector about(it.K);
     CHECK(about.read_force_release(common().link.ask(about.force_release())) == true);
     CHECK(next.has());
     CHECK(it.queued() == 0);
