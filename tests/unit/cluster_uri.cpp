@@ -126,6 +126,7 @@ TEST_CASE("a URI of a Cluster that was filled in by hand is checked, too") {
     CHECK_FALSE(refused({{node, other}}));
     CHECK(refused({}));
     CHECK(refused({std::vector<uri>(1025, node)}));
+    CHECK_FALSE(refused({std::vector<uri>(1024, node)}));
     for (const auto& spoil : std::vector<void (*)(uri&)>{
              [](uri& u) { u.database = 1; }, [](uri& u) { u.port = 0; }, [](uri& u) { u.password = "other"; },
              [](uri& u) { u.scheme = uri_scheme::tls; }, [](uri& u) { u.max_idle = 3; },

@@ -1,5 +1,6 @@
 // URIs of Sentinels: what is understood, what is refused, and that no message shows a secret.
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -96,6 +97,12 @@ TEST_CASE("a URI of Sentinels that was filled in by hand is checked as one that 
                contains_text("named twice"));
     CHECK_THAT(said([](auto& u) { u.sentinels.assign(33, u.sentinels.front()); }),
                contains_text("more than 32"));
+    CHECK(said([](auto& u) {
+              for (std::uint16_t port = 1; u.sentinels.size() < 32; ++port) {
+                  u.sentinels.push_back(u.sentinels.front());
+                  u.sentinels.back().port = port;
+              }
+          }).empty());
     CHECK_THAT(said([](auto& u) { u.sentinels.front().host.clear(); }), contains_text("host"));
     CHECK_THAT(said([](auto& u) { u.sentinels.back().password = "q"; }), contains_text("differ"));
     CHECK_THAT(said([](auto& u) {

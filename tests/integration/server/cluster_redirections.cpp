@@ -174,6 +174,57 @@ TEST_CASE("a slot that is between two nodes is waited for, until the time is ove
     CHECK(asked <= 5);
 }
 
+TEST_CASE("a caller who stops is not kept by nodes that do not answer which slots they have") {
+    const bool has_a_map = GENERATE(false, true);
+    const auto nobody = std::to_string(distlock::testing::impl::unused_port());
+    std::atomic<int> maps{0};
+    std::atomic<bool> hangs{!has_a_map};
+    // What is sent to the last slots finds nobody there.
+    const fake_cluster all(2, [&](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] != "CLUSTER") return found;
+        ++maps;
+        return hangs ? std::string() : fake_cluster::with_last_at(of.slots({0, 0}), nobody);
+    });
+    cluster_connection redis{"redis+cluster://127.0.0.1:" + std::to_string(all.node(0).port()) +
+                             ",127.0.0.1:" + std::to_string(all.node(1).port()) +
+                             "?connect_timeout=10s&command_timeout=10s"};
+    if (has_a_map) {
+        REQUIRE(redis.execute(get("hello")).is_string("found"));
+        const auto learned = clk::now();
+        // A map is asked for once in 100 ms.
+        REQUIRE(eventually([&] { return clk::now() - learned > 200ms; }));
+        hangs = true;
+    }
+    const int before = maps;
+    std::stop_source stop;
+    reply answer;
+    clk::time_point ended;
+    std::jthread caller([&, token = stop.get_token()] {
+        const std::string key = "foo";  // 12182
+        command stopped = get(key);
+        answer = redis.execute(stopped.until(token));
+        ended = clk::now();
+    });
+    REQUIRE(eventually([&] { return maps > before; }));
+    const auto asked = clk::now();
+    stop.request_stop();
+    caller.join();
+    CHECK(ended - asked < 3s);
+    CHECK_FALSE(answer.answered());
+}
+
+// The first one had all the time.
+TEST_CASE("a node that does not say which slots it has leaves the next one the time to") {
+    fake_server silent(scripts::hang);
+    const fake_cluster all(1, honest_but_for_the_map({0}));
+    cluster_connection redis{"redis+cluster://127.0.0.1:" + std::to_string(silent.port()) + "," +
+                             all.uri(0, "?connect_timeout=20s&command_timeout=20s").substr(16)};
+    const std::string key = "orders";
+    command in_time = get(key);
+    CHECK(redis.execute(in_time.until(clk::now() + 800ms)).is_string("found"));
+    CHECK(all.commands("CLUSTER") == 1);
+}
+
 TEST_CASE("ASK is followed behind ASKING, on one socket and in one round trip") {
     // The second node answers nothing before it has both.
     fake_server importing([](fake_server::peer& p) {
@@ -220,6 +271,24 @@ TEST_CASE("a pipeline is sorted by nodes, and what was redirected is sent again"
     for (const reply& one : replies) CHECK(one.is_string("found"));
     CHECK(all.commands("GET") == 60);
     for (std::size_t i = 0; i < 3; ++i) CHECK(all.node(i).accepted() <= 2);
+}
+
+TEST_CASE("what was redirected too late is not sent again, and the rest of its pipeline is") {
+    const auto honest = honest_but_for_the_map({1, 0});
+    const fake_cluster all(2, [&](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "GET" && node == 1) ::poll(nullptr, 0, 50);
+        return honest(of, node, said);
+    });
+    cluster_connection redis{all.uri()};
+    const std::string key = key_at(all, 0);
+    std::vector<command> commands{get(key), get(key)};
+    commands[0].until(clk::now() + 20ms);
+    std::vector<reply> replies(2);
+    redis.pipeline(commands, replies);
+    CHECK_FALSE(replies[0].answered());
+    CHECK(replies[1].is_string("found"));
+    CHECK(all.node(0).commands("GET") == 1);
+    CHECK(all.node(1).commands("GET") == 2);
 }
 
 TEST_CASE("a node that does not answer delays no command for others, in a pipeline or alone") {
@@ -314,6 +383,33 @@ TEST_CASE("the end of a connection does not wait for a node that is just asked w
     CHECK(replies[1].is(reply_kind::not_sent));
     CHECK(eventually([&] { return all.node(1).commands("PING") == 1; }));
     CHECK(time_of([&] { redis.reset(); }) < 500ms);
+}
+
+TEST_CASE("a child after fork() that ends its copy of a connection ends no question of its parent") {
+    std::atomic<bool> hangs{true};
+    const fake_cluster all(2, [&](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "CLUSTER") return of.slots({0, 1});
+        if (said[0] == "PING") eventually([&] { return !hangs; });
+        return node == 1 && hangs ? std::string() : found;
+    });
+    auto redis = std::make_unique<cluster_connection>(all.uri(0, "?command_timeout=500ms"));
+    const std::string here = key_at(all, 0);
+    const std::string there = key_at(all, 1);
+    const std::vector<command> commands{get(here), get(there)};
+    std::vector<reply> replies(2);
+    redis->pipeline(commands, replies);
+    redis->pipeline(commands, replies);
+    REQUIRE(eventually([&] { return all.node(1).commands("PING") == 1; }));
+    CHECK(in_child([&] {
+        redis.reset();
+        return true;
+    }));
+    hangs = false;
+    CHECK(eventually([&] {
+        redis->pipeline(commands, replies);
+        return replies[1].is_string("found");
+    }));
+    CHECK(all.node(1).commands("PING") == 1);
 }
 
 // It was never asked again.
@@ -551,6 +647,44 @@ TEST_CASE("a node that left the map and still answers ends no command that is un
     CHECK(eventually([&] { return redis.execute(get("foo")).is_string("found") && maps >= 2; }));
     caller.join();
     CHECK(answer.is_string("found"));
+}
+
+TEST_CASE("a node that left the map and does not answer ends every command that is under way to it") {
+    std::atomic<bool> left{false};
+    fake_server leaving([&](fake_server::peer& p) {
+        while (const auto said = p.next_command()) {
+            if (said->at(1) != "foo") break;
+            p.send(found);
+        }
+        p.wait_for_end();
+    });
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] != "CLUSTER") return found;
+        const std::string map = of.slots({0, 0});
+        return left ? map : fake_cluster::with_last_at(map, std::to_string(leaving.port()));
+    });
+    cluster_connection redis{all.uri(0, "?command_timeout=10s")};
+    REQUIRE(redis.execute(get("foo")).is_string("found"));
+    reply answer;
+    std::atomic<bool> ended{false};
+    std::jthread caller([&] {
+        answer = redis.execute(get("late{foo}"));
+        ended = true;
+    });
+    REQUIRE(eventually([&] { return leaving.commands("GET") == 2; }));
+    left = true;
+    const std::string too_late = "too late{foo}";
+    command hasty = get(too_late);
+    CHECK(redis.execute(hasty.until(clk::now() + 50ms)).is(reply_kind::no_answer));
+    CHECK(eventually(
+        [&] {
+            static_cast<void>(redis.execute(get("hello")));
+            return ended.load();
+        },
+        5s));
+    caller.join();
+    CHECK(answer.is(reply_kind::no_answer));
+    CHECK(redis.execute(get("foo")).is_string("found"));
 }
 
 TEST_CASE("a map in which each slot is a range of its own is read, and no command is redirected") {

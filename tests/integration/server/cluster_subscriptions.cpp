@@ -89,7 +89,9 @@ std::jthread keep_reading(const channel& c) {
 }
 
 const std::string low = "hello";  // slot 866, the first node's of two
-const std::string high = "foo";   // slot 12182, the second's
+const std::string low_too = "{hello}:2";
+const std::string low_again = "{hello}:3";
+const std::string high = "foo";  // slot 12182, the second's
 
 }  // namespace
 
@@ -187,6 +189,40 @@ TEST_CASE("a channel follows the map when commands find that its slot has moved"
     CHECK(again);
     CHECK(all.node(1).commands("SSUBSCRIBE") == 1);
     CHECK(eventually([&] { return all.node(0).commands("SUNSUBSCRIBE") == 1; }));  // nobody waits for it
+}
+
+TEST_CASE("a node that a channel has left neither confirms it nor ends it") {
+    std::atomic<bool> moved{false};
+    std::atomic<bool> confirms{false};
+    // The first node answers when the second was asked, then ends by itself what it is asked to end.
+    const fake_cluster all(2, [&](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "CLUSTER") return of.slots({moved ? 1U : 0U, 0});
+        if (said[0] == "GET") return node == 0 ? of.moved(hash_slot(said[1]), 1) : std::string("$-1\r\n");
+        if (said[0] == "SSUBSCRIBE" && said[1] == low && node == 0) {
+            eventually([&] { return of.node(1).commands("SSUBSCRIBE") >= 1; });
+            return to_a_subscriber(said) + said_of("sunsubscribe", low);
+        }
+        if (said[0] == "SSUBSCRIBE" && said[1] == low) eventually([&] { return confirms.load(); });
+        return to_a_subscriber(said) + (said[0] == "SUNSUBSCRIBE" ? message(high, "ended") : "");
+    });
+    cluster_connection redis{all.uri(0, "?command_timeout=20s")};
+    const auto stays = redis.subscribe(high);
+    REQUIRE(in_force(stays));
+    const auto goes = redis.subscribe(low);
+    {
+        const auto reading = keep_reading(goes);
+        REQUIRE(eventually([&] { return all.node(0).commands("SSUBSCRIBE") == 2; }));
+        moved = true;
+        std::jthread caller([&] {
+            static_cast<void>(redis.execute(command({"GET", std::string_view(low)})));
+        });
+        CHECK(next_message(stays) == "ended");
+    }
+    CHECK(goes->confirmations() == 0);
+    confirms = true;
+    CHECK(in_force(goes));
+    CHECK(in_force(redis.subscribe(low_too)));
+    CHECK(all.node(1).commands("SSUBSCRIBE") == 2);
 }
 
 TEST_CASE("two nodes that each name the other are asked in pauses") {
@@ -308,6 +344,29 @@ TEST_CASE("where a node ends the new socket at once, its channels are confirmed 
     CHECK(took < 2s);
 }
 
+TEST_CASE("a node that ends the new socket at once is connected to again, until the old one is replaced") {
+    std::atomic<bool> replaced{false};
+    fake_server full([&](fake_server::peer& p) {
+        if (p.number() == 1) return;
+        while (const auto said = p.next_command()) p.send(to_a_subscriber(*said));
+        if (p.number() == 0) replaced = true;
+    });
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {
+        if (said[0] != "CLUSTER") return to_a_subscriber(said);
+        const std::string map = of.slots({0, 0});
+        return fake_cluster::with_last_at(map, std::to_string(full.port()));
+    });
+    cluster_connection redis{all.uri()};
+    static_cast<void>(redis.execute(command({"PING", std::string_view(low)})));
+    const auto mine = redis.subscribe(high);
+    const auto reading = keep_reading(mine);
+    CHECK(eventually([&] { return mine->confirmations() == 1; }));
+    mine->reconnect();
+    CHECK(eventually([&] { return replaced.load(); }));
+    CHECK(eventually([&] { return mine->in_force(); }));
+    CHECK(full.accepted() == 3);
+}
+
 TEST_CASE("a subscription that a node does not answer is made on another socket") {
     std::atomic<int> asked{0};
     const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {
@@ -423,6 +482,61 @@ TEST_CASE("a channel that nobody wants any more is given up") {
         mine.wait(clk::now() + 10ms, {});
         return all.node(1).commands("SUNSUBSCRIBE") == 1;
     }));
+}
+
+TEST_CASE("a channel that is given up and wanted again at once is in force at once") {
+    const fake_cluster all(1, as_the_only_node);
+    cluster_connection redis{all.uri()};
+    auto mine = redis.subscribe(low);
+    REQUIRE(in_force(mine));
+    for (int i = 0; i < 50; ++i) {
+        mine.reset();
+        mine = redis.subscribe(low);
+        REQUIRE(mine->confirmations() == 1);
+    }
+    CHECK(all.node(0).commands("SSUBSCRIBE") == 1);
+}
+
+TEST_CASE("a channel that a node ends while it is asked to end another is heard anew") {
+    const fake_cluster all(1, [](const fake_cluster& of, std::size_t node, const words& said) {
+        const bool ends = said[0] == "SUNSUBSCRIBE";
+        return (ends ? said_of("sunsubscribe", low) : "") + as_the_only_node(of, node, said);
+    });
+    cluster_connection redis{all.uri()};
+    const auto stays = redis.subscribe(low);
+    auto goes = redis.subscribe(high);
+    REQUIRE(in_force(stays));
+    REQUIRE(in_force(goes));
+    goes.reset();
+    const auto more = redis.subscribe(low_too);  // what is to be said is said at once
+    CHECK(in_force(stays, 2));
+}
+
+TEST_CASE("the socket to a node is closed when nobody listens there any more") {
+    std::atomic<int> ended{0};
+    fake_server left([&](fake_server::peer& p) {
+        while (const auto said = p.next_command()) p.send(to_a_subscriber(*said));
+        ++ended;
+    });
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {
+        if (said[0] != "CLUSTER") return to_a_subscriber(said);
+        const std::string map = of.slots({0, 0});
+        return fake_cluster::with_last_at(map, std::to_string(left.port()));
+    });
+    cluster_connection redis{all.uri()};
+    static_cast<void>(redis.execute(command({"PING", std::string_view(low)})));
+    const auto here = redis.subscribe(low);
+    auto there = redis.subscribe(high);
+    REQUIRE(in_force(here));
+    REQUIRE(in_force(there));
+    there.reset();
+    const auto more = redis.subscribe(low_too);  // what is to be said is said at once
+    CHECK(in_force(more));
+    CHECK(eventually([&] { return left.commands("SUNSUBSCRIBE") == 1; }));
+    CHECK(ended == 0);
+    CHECK(in_force(redis.subscribe(low_again)));
+    CHECK(eventually([&] { return ended == 1; }));
+    CHECK(left.accepted() == 1);
 }
 
 TEST_CASE("a stop request ends a wait while a node is being connected to, and the connection ends at once") {

@@ -286,6 +286,7 @@ TEST_CASE("a TCP socket sends at once and notices a dead peer") {
     CHECK(socket_option(fd, IPPROTO_TCP, TCP_NODELAY) == 1);
     CHECK(socket_option(fd, SOL_SOCKET, SO_KEEPALIVE) == 1);
     CHECK(socket_option(fd, IPPROTO_TCP, TCP_KEEPIDLE) <= 60);
+    CHECK(socket_option(fd, IPPROTO_TCP, TCP_KEEPINTVL) * socket_option(fd, IPPROTO_TCP, TCP_KEEPCNT) <= 30);
 }
 
 TEST_CASE("a connection that goes closes what it opened") {
@@ -431,6 +432,25 @@ TEST_CASE("a child after fork() is refused") {
     }));
     CHECK(in_child([&] { return !redis.post({"SET", "a", "child"}); }));
     CHECK(redis.execute({"GET", "a"}).is(reply_kind::nil));
+}
+
+TEST_CASE("a child after fork() reads no answer that is its parent's") {
+    std::atomic<bool> answered{false};
+    const fake_server server([&](fake_server::peer& p) {
+        while (p.next_command() && p.send("+OK\r\n")) answered = true;
+    });
+    hiredis_connection redis(server.uri("", patient));
+    const auto told = std::make_shared<distlock::receipt>();
+    REQUIRE(redis.post({"DEL", "a"}, told));
+    REQUIRE(eventually([&] { return answered.load(); }));
+    REQUIRE(in_child([&] {
+        redis.collect();
+        return true;
+    }));
+    redis.collect();
+    const auto answer = told->answer();
+    REQUIRE(answer);
+    CHECK(answer->is_status("OK"));
 }
 
 #ifndef DISTLOCK_TEST_INSTRUMENTED  // the allocators of sanitizers do not survive a fork in the middle of an

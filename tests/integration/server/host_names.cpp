@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <dlfcn.h>
 #include <netdb.h>
 #include <pthread.h>
@@ -12,7 +13,10 @@
 #include <thread>
 
 #include "support/catch.hpp"
+#include "support/deaf_listener.hpp"
+#include "support/fake_server.hpp"
 #include "support/hiredis_test.hpp"
+#include "support/in_child.hpp"
 #include "support/sleepers.hpp"
 #include "support/stoppable.hpp"
 #include "support/timing_tolerance.hpp"
@@ -38,6 +42,11 @@ std::atomic<int> looked_up_in_quiet{0};
 constexpr std::string_view moving_name = "moving.";
 std::atomic<int> moved_to{0};
 
+// The name of two ports of this machine.
+constexpr std::string_view double_name = "two.";
+std::atomic<int> first_of_two{0};
+std::atomic<int> second_of_two{0};
+
 }  // namespace
 
 // In the place of the system's, for the whole program.
@@ -58,6 +67,14 @@ extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo
     }
     if (host != nullptr && std::string_view(host).starts_with(moving_name) && !numeric)
         return real("127.0.0.1", std::to_string(moved_to).c_str(), hints, found);
+    if (host != nullptr && std::string_view(host).starts_with(double_name) && !numeric) {
+        addrinfo* more = nullptr;
+        const bool both = real("127.0.0.1", std::to_string(first_of_two).c_str(), hints, found) == 0 &&
+                          real("127.0.0.1", std::to_string(second_of_two).c_str(), hints, &more) == 0;
+        if (!both) return EAI_AGAIN;
+        (*found)->ai_next = more;
+        return 0;
+    }
     return real(host, service, hints, found);
 }
 
@@ -158,6 +175,33 @@ TEST_CASE("a name that leads elsewhere after a fail-over is looked up again, and
     m.lock();
     CHECK(fresh.command({"EXISTS", "orders"}) == "1");
     CHECK(m.unlock() == distlock::release_outcome::released);
+}
+
+TEST_CASE("an address that swallows what is sent to it leaves the next one of its name the time to answer") {
+    const deaf_listener deaf;
+    const fake_server server([](fake_server::peer& p) {
+        while (const auto asked = p.next_command()) {
+            if (asked->at(0) == "SELECT" && !p.nap(20ms)) return;
+            if (!p.send("+OK\r\n")) return;
+        }
+    });
+    first_of_two = deaf.port();
+    second_of_two = server.port();
+    hiredis_connection redis("redis://two.example:1/2?connect_timeout=400ms&command_timeout=20s");
+    CHECK(redis.execute({"GET", "a"}).is_status("OK"));
+}
+
+TEST_CASE("without a thread that looks a name up the error says so") {
+    CHECK(in_child([]() noexcept {
+        pthread_attr_t endless;
+        pthread_attr_init(&endless);
+        pthread_attr_setstacksize(&endless, std::size_t{1} << 48U);  // refused to root, too
+        pthread_setattr_default_np(&endless);
+        hiredis_connection redis("redis://watched.example:6379");
+        const auto answer = redis.execute({"PING"});
+        return answer.cause() == errc::unreachable &&
+               answer.text().find("no thread to look the name up") != std::string::npos;
+    }));
 }
 
 }  // namespace host_names_tests

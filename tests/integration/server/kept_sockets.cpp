@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <poll.h>
 #include <stop_token>
 #include <string>
@@ -120,6 +121,19 @@ TEST_CASE("a socket on which the server said that it has its fill of clients is 
     CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_status("OK"));
     CHECK(redis.execute({"GET", "a"}).is_status("OK"));
     CHECK(server.accepted() == 3);
+}
+
+TEST_CASE("a socket on which the answer to a posted command said so is not used again, either") {
+    moody_server server;
+    hiredis_connection redis(server.uri());
+    fill(redis, server, 1);
+    server.change("-ERR max number of clients reached\r\n");
+    const int before = server.answered();
+    const auto posted = clock::now();
+    REQUIRE(redis.post({"DEL", "a"}));
+    REQUIRE(eventually([&] { return server.answered() > before && clock::now() - posted > 20ms; }));
+    CHECK(redis.execute({"GET", "a"}).is_status("OK"));
+    CHECK(server.accepted() == 2);
 }
 
 TEST_CASE("a change of roles that is read in the answer to a posted command counts, too") {
@@ -501,6 +515,42 @@ TEST_CASE("of idle sockets that nobody needed for a second two are kept, by the 
     CHECK(redis.execute({"GET", "a"}).is_status("OK"));
     CHECK(server.accepted() == 6);
     CHECK(server.reset() == 0);
+}
+
+TEST_CASE("a socket that nobody needed for a second is kept as long as an answer is to come on it") {
+    std::atomic<bool> answers{false};
+    std::atomic<bool> let_go{false};
+    std::atomic<int> holding{0};
+    fake_server server([&](fake_server::peer& p) {
+        while (const auto asked = p.next_command()) {
+            const bool holds = asked->at(0) == "HOLD";
+            if (holds) ++holding;
+            eventually([&] { return holds ? let_go.load() : answers.load(); });
+            if (!p.send("+OK\r\n")) return;
+        }
+    });
+    hiredis_connection redis(server.uri("", patient));
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; ++i) threads.emplace_back([&] { static_cast<void>(redis.execute({"HOLD"})); });
+    const bool all = eventually([&] { return holding == 3; });
+    const auto told = std::make_shared<receipt>();
+    const bool posted = redis.post({"DEL", "a"}, told);
+    const auto since = clock::now();
+    let_go = true;
+    for (std::thread& t : threads) t.join();
+    CHECK(eventually([&] { return clock::now() - since > 1s; }));
+    redis.collect();
+    answers = true;
+    REQUIRE(all);
+    REQUIRE(posted);
+    std::optional<reply> answer;
+    REQUIRE(eventually([&] {
+        redis.collect();
+        answer = told->answer();
+        return answer.has_value();
+    }));
+    CHECK(answer->is_status("OK"));
+    CHECK(server.accepted() == 4);
 }
 
 }  // namespace kept_sockets_tests

@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <new>
 #include <poll.h>
+#include <pthread.h>
 #include <stop_token>
 #include <string>
 #include <sys/resource.h>
@@ -149,11 +151,12 @@ TEST_CASE("a stranger of an older epoch is not followed, though no other Sentine
 }
 
 TEST_CASE("a majority of Sentinels is followed at once, without waiting for one that is silent") {
+    const std::string login = GENERATE(as<std::string>{}, "", "&sentinel_password=secret");  // AUTH hangs
     const fake_server silent(scripts::hang);
     const fake_sentinel one(a_server().port(), 6);
     const fake_sentinel two(a_server().port(), 6);
     sentinel_connection c(sentinel_uri_of({silent.port(), one.port(), two.port()}, "",
-                                          "?command_timeout=10s&connect_timeout=10s"));
+                                          "?command_timeout=10s&connect_timeout=10s" + login));
     CHECK(time_of([&] { CHECK(ping(c).is_status("PONG")); }) < 5s);
 }
 
@@ -388,6 +391,36 @@ TEST_CASE(
     CHECK(time_of([&] { CHECK(c.execute(stopped).cause() == errc::cancelled); }) < timing_tolerance);
 }
 
+TEST_CASE("a caller who stops is not kept by silent Sentinels, nor a waiter by them or by a silent master") {
+    const bool waits = GENERATE(false, true);
+    const bool knows_a_master = GENERATE(false, true);
+    const fake_server silent(scripts::hang);
+    const fake_sentinel one(silent.port(), 1);
+    sentinel_connection c(sentinel_uri_of({knows_a_master ? one.port() : silent.port()}, "",
+                                          "?connect_timeout=10s&command_timeout=10s"));
+    const auto news = c.subscribe("news");
+    std::stop_source stop;
+    bool stopped = false;
+    distlock::clock::time_point ended;
+    std::jthread caller([&, token = stop.get_token()] {
+        if (waits) {
+            distlock::listener mine(news, "");
+            const auto until = distlock::clock::now() + 20s;
+            stopped = mine.wait(until, token) == distlock::listener::woken::by_stop;
+        } else {
+            command ask{distlock::argument("PING")};
+            stopped = c.execute(ask.until(token)).cause() == errc::cancelled;
+        }
+        ended = distlock::clock::now();
+    });
+    REQUIRE(eventually([&] { return !silent.received().empty(); }));
+    const auto asked = distlock::clock::now();
+    stop.request_stop();
+    caller.join();
+    CHECK(ended - asked < 3s);
+    CHECK(stopped);
+}
+
 TEST_CASE("a thread that waits for another one's question to the Sentinels goes on when that is answered") {
     const std::atomic<std::uint16_t> master = a_server().port();
     const fake_server one(slowly(master, 100ms));
@@ -459,6 +492,19 @@ TEST_CASE("without descriptors the error says so, and with them the Sentinels ar
     }));
 }
 
+TEST_CASE("without threads the Sentinels are asked one after the other") {
+    const fake_sentinel one(a_server().port(), 1);
+    const fake_sentinel two(a_server().port(), 1);
+    CHECK(in_child([&]() noexcept {
+        pthread_attr_t endless;
+        pthread_attr_init(&endless);
+        pthread_attr_setstacksize(&endless, std::size_t{1} << 48U);  // refused to root, too
+        pthread_setattr_default_np(&endless);
+        sentinel_connection c(sentinel_uri_of({one.port(), two.port()}));
+        return ping(c).is_status("PONG");
+    }));
+}
+
 TEST_CASE("a call that runs out of memory does not keep the next one from the master") {
     if (!allocations_can_fail()) return;
     const fake_sentinel one(a_server().port(), 1);
@@ -514,11 +560,14 @@ TEST_CASE("that another server is the master is told also by a call that runs ou
     }
 }
 
-TEST_CASE("another master ends all sockets to the old one at once, those in use and those that are idle") {
+TEST_CASE(
+    "another master ends all sockets to the old one at once, those in use, those that are idle, and those "
+    "that are just opened") {
     std::atomic<int> ended{0};
+    std::atomic<bool> frozen{false};
     const fake_server old([&](fake_server::peer& p) {
         while (const auto cmd = p.next_command()) {
-            if (cmd->at(0) == "GET") break;
+            if (cmd->at(0) == "GET" || frozen) break;
             if (!p.send(cmd->at(0) == "ROLE" ? "*1\r\n$6\r\nmaster\r\n" : "+OK\r\n")) break;
         }
         p.wait_for_end();
@@ -533,6 +582,10 @@ TEST_CASE("another master ends all sockets to the old one at once, those in use 
     reply unanswered = reply::nil();
     std::jthread hangs([&] { unanswered = c.execute({"GET", "x"}); });
     REQUIRE(eventually([&] { return old.commands("GET") == 1; }));
+    frozen = true;
+    reply answered = reply::nil();
+    std::jthread connects([&] { answered = ping(c); });
+    REQUIRE(eventually([&] { return old.commands("ROLE") == 3; }));
     one.name(a_server().port(), 2);
     one.announce();
     const auto all_ended = [&] {
@@ -541,8 +594,10 @@ TEST_CASE("another master ends all sockets to the old one at once, those in use 
     };
     CHECK(time_of([&] { CHECK(eventually(all_ended)); }) < 2s);
     hangs.join();
+    connects.join();
     CHECK(unanswered.is(reply_kind::no_answer));
-    CHECK(old.accepted() == 2);
+    CHECK(answered.is_status("PONG"));
+    CHECK(old.accepted() == 3);
     CHECK(ping(c).is_status("PONG"));
 }
 
@@ -719,6 +774,22 @@ TEST_CASE("the Sentinels are asked when the master ends the one socket there is,
     CHECK(master.accepted() == 1);
 }
 
+TEST_CASE("the Sentinels are asked again when the last one that was heard has hung up") {
+    const fake_server one([](fake_server::peer& p) {
+        while (const auto cmd = p.next_command()) {
+            if (cmd->at(0) == "SUBSCRIBE") return;
+            const bool names = cmd->size() > 1 && cmd->at(1) == "GET-MASTER-ADDR-BY-NAME";
+            if (!p.send(names ? address(a_server().port()) : "-ERR x\r\n")) return;
+        }
+    });
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    REQUIRE(ping(c).is_status("PONG"));
+    CHECK(eventually([&] {
+        c.follow();
+        return one.commands("SUBSCRIBE") >= 2;
+    }));
+}
+
 // Every call waited for the thread that listened to it.
 TEST_CASE("a Sentinel that talks without end keeps no call from its master") {
     const fake_server endless([](fake_server::peer& p) {
@@ -777,6 +848,22 @@ TEST_CASE("a waiter for messages waits at the new master when a Sentinel says th
     REQUIRE(eventually([&] { return distlock::clock::now() - subscribed > 100ms; }));
     CHECK(next.commands("SUBSCRIBE") == 1);
     CHECK(old.commands("SUBSCRIBE") == 1);
+}
+
+TEST_CASE("a waiter for messages gives a master that is slow to say its role the time to connect") {
+    const fake_server master([](fake_server::peer& p) {
+        while (const auto cmd = p.next_command()) {
+            const bool role = cmd->at(0) == "ROLE";
+            if (role && !p.nap(300ms)) return;
+            if (!p.send(role ? "*1\r\n$6\r\nmaster\r\n" : "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n"))
+                return;
+        }
+    });
+    const fake_sentinel one(master.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}, "", "?connect_timeout=5s&command_timeout=200ms"));
+    const auto news = c.subscribe("news");
+    distlock::listener mine(news, "");
+    CHECK(mine.wait(distlock::clock::now() + 10s, {}) == distlock::listener::woken::by_confirmation);
 }
 
 TEST_CASE("a master goes on at its own speed though all Sentinels have fallen silent") {

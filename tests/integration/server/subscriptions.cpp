@@ -366,6 +366,17 @@ TEST_CASE("a socket that takes longer to open than waiters sleep is replaced all
     }));
 }
 
+TEST_CASE("a socket that takes longer to open than a command may take is opened all the same") {
+    listed_server server([](int, const auto& asked) {
+        if (asked.at(0) == "SELECT") ::poll(nullptr, 0, 300);
+        return as_a_server(asked);
+    });
+    hiredis_connection redis(server.uri("/2?connect_timeout=5s&command_timeout=200ms"));
+    const auto news = redis.subscribe("news");
+    listener mine(news, "");
+    CHECK(mine.wait(clk::now() + 10s, {}) == woken::by_confirmation);
+}
+
 TEST_CASE("a waiter that opens a socket is back in time, though nothing answers") {
     const redis_server server;
     fault_proxy proxy(server.socket_path());
@@ -420,6 +431,24 @@ TEST_CASE("a socket on which nothing is answered is replaced though more and mor
         return server.accepted() > 1;
     }));
     CHECK(eventually([&] { return news->confirmations() == 2 && more.front()->confirmations() == 1; }));
+}
+
+TEST_CASE("a socket that could not be replaced is replaced by and by, whatever became of the first attempt") {
+    const bool connects = GENERATE(false, true);
+    listed_server server([&](int connection, const auto& asked) -> std::string {
+        if (connection != 1) return as_a_server(asked);
+        if (asked.at(0) == "SELECT") return connects ? "+OK\r\n" : "";
+        return "hang up";
+    });
+    hiredis_connection redis(server.uri("/2?connect_timeout=400ms&command_timeout=20s"));
+    const auto news = redis.subscribe("news");
+    REQUIRE(in_force(news));
+    REQUIRE(server.accepted() == 1);
+    const waiter one(news, "no message");
+    news->reconnect();
+    CHECK(eventually([&] { return server.has("2 SUBSCRIBE") && server.has("0 ended"); }));
+    CHECK(eventually([&] { return news->in_force(); }));
+    CHECK(server.accepted() == 3);
 }
 
 TEST_CASE("a server that knows no shard channels, or refuses them, is not believed to be broken") {

@@ -432,6 +432,10 @@ TEST_CASE("authorities are taken from a file, from a folder, or from the system,
     CHECK(refusal(all().good, "localhost", {.ca_directory = folder}).empty());
     CHECK_FALSE(refusal(all().wrong_ca, "localhost", {.ca_directory = folder}).empty());
 
+    const tls_options both{.ca_file = all().other_ca.certificate_file, .ca_directory = folder};
+    CHECK(refusal(all().good, "localhost", both).empty());
+    CHECK(refusal(all().wrong_ca, "localhost", both).empty());
+
     CHECK(contains(refusal(all().good, "localhost", {}), "unable to get local issuer certificate"));
     REQUIRE(::setenv("SSL_CERT_FILE", all().ca.certificate_file.c_str(), 1) == 0);
     CHECK(refusal(all().good, "localhost", {}).empty());

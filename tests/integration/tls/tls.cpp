@@ -470,6 +470,24 @@ TEST_CASE("a full server behind a proxy that ends TLS is one that is unavailable
     CHECK(turned_away > before + 1);
 }
 
+TEST_CASE("a server that wants to negotiate again is told that nobody will") {
+    std::atomic<int> alerts{0};
+    const servers::scripted server([&](auto& peer) {
+        servers::in_memory old(all().address, TLS1_2_VERSION, TLS1_2_VERSION);
+        if (!await_command(peer, old)) return;
+        const std::string answer = old.say("+OK\r\n");
+        ::SSL_renegotiate(old.ssl());
+        ::SSL_do_handshake(old.ssl());
+        peer.send(answer + old.sent());
+        if (peer.receive().starts_with('\x15')) ++alerts;
+    });
+    hiredis_connection redis("rediss://:word@127.0.0.1:" + server.port(), distlock::tls(trusting_ca()));
+    CHECK(redis.execute({"SET", "k", "v"}).is_status("OK"));
+    const auto start = std::chrono::steady_clock::now();
+    while (alerts == 0 && since(start) < 5s) std::this_thread::yield();
+    CHECK(alerts == 1);
+}
+
 TEST_CASE("a reply that comes with the end of its session is still a reply") {
     const servers::scripted server([](auto& peer) {
         servers::in_memory good(all().address);
