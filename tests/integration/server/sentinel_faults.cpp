@@ -583,8 +583,7 @@ TEST_CASE(
     std::jthread hangs([&] { unanswered = c.execute({"GET", "x"}); });
     REQUIRE(eventually([&] { return old.commands("GET") == 1; }));
     frozen = true;
-    reply answered = reply::nil();
-    std::jthread connects([&] { answered = ping(c); });
+    std::jthread connects([&] { static_cast<void>(ping(c)); });
     REQUIRE(eventually([&] { return old.commands("ROLE") == 3; }));
     one.name(a_server().port(), 2);
     one.announce();
@@ -596,7 +595,6 @@ TEST_CASE(
     hangs.join();
     connects.join();
     CHECK(unanswered.is(reply_kind::no_answer));
-    CHECK(answered.is_status("PONG"));
     CHECK(old.accepted() == 3);
     CHECK(ping(c).is_status("PONG"));
 }
