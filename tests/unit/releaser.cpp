@@ -150,7 +150,7 @@ TEST_CASE("where others are granted beside it, a grant confirms nothing, and eac
 
     for (int i = 0; i < 3; ++i) CHECK(r.release() == release_outcome::posted);
     r.then({done, done, done});
-    r.it->confirm_posted();
+    r.it->confirm_posted(time_point::max(), {});
     CHECK(r.executed() == 3);
     CHECK_FALSE(r.it->unconfirmed());
     CHECK(r.it->latest_expiry() == time_point{});
@@ -628,11 +628,11 @@ TEST_CASE("a token in doubt is not forgotten for a later one") {
 
 TEST_CASE("a posted release is confirmed by asking, where it is not known") {
     releasing<posting> r;
-    r.it->confirm_posted();
+    r.it->confirm_posted(time_point::max(), {});
     CHECK(r.executed() == 0);
     CHECK(r.release() == release_outcome::posted);
     r.then({lost, reply::integer(0)});
-    r.it->confirm_posted();
+    r.it->confirm_posted(time_point::max(), {});
     CHECK(r.sent() == words(2, whole(owner)));
     CHECK_FALSE(r.it->unconfirmed());
     CHECK(r.it->latest_expiry() == time_point{});
@@ -644,7 +644,7 @@ TEST_CASE("a stop request ends the question what became of a posted release, and
     std::stop_source stop;
     r.redis.inner.then([&] { stop.request_stop(); }, lost);
     r.then({done});
-    r.it->confirm_posted(stop.get_token());
+    r.it->confirm_posted(time_point::max(), stop.get_token());
     CHECK(r.executed() == 1);
     REQUIRE(r.redis.bounded);
     CHECK(r.redis.bounded->can_be_stopped);
@@ -654,11 +654,25 @@ TEST_CASE("a stop request ends the question what became of a posted release, and
     CHECK(r.nothing_left());
 }
 
+// A try with a time-out of 50 ms waited twice as long as commands may take beside a server that hangs.
+TEST_CASE(
+    "what became of a posted release is waited for until the caller is out of time, or a moment longer") {
+    for (const auto left : {-1h, 0h, 1h}) {
+        releasing<posting> r;
+        const auto now = manual_clock::now();
+        CHECK(r.release() == release_outcome::posted);
+        r.then({done});
+        r.it->confirm_posted(now + left, {});
+        REQUIRE(r.executed() == 1);
+        CHECK(r.redis.inner.commands().back().deadline == (left > 0h ? now + left : now + 50ms));
+    }
+}
+
 TEST_CASE("a posted release that could not be confirmed is still asked for in the background, once") {
     releasing<posting> r;
     CHECK(r.release() == release_outcome::posted);
     r.then({lost, lost, done});
-    r.it->confirm_posted();
+    r.it->confirm_posted(time_point::max(), {});
     CHECK(r.executed() == 2);
     CHECK(r.it->unconfirmed());
     manual_clock::advance(answer_time);

@@ -107,8 +107,8 @@ class lock_core {
 
     /// Returns: whether a release was posted that the server may not have had yet. By any thread.
     virtual bool unconfirmed() noexcept = 0;
-    /// Effects: asks the server what became of it. By any thread.
-    virtual void confirm_posted(const std::stop_token& stop) noexcept = 0;
+    /// Effects: asks the server what became of it, until `by` or a moment longer. By any thread.
+    virtual void confirm_posted(clock::time_point by, const std::stop_token& stop) noexcept = 0;
 
     /// Returns: whether it can be asked for in one command with others.
     virtual bool may_join() const = 0;

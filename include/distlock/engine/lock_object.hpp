@@ -150,7 +150,9 @@ class lock_object final : public lock_core, background_task, deadline {
     }
 
     bool unconfirmed() noexcept override { return releaser_.unconfirmed(); }
-    void confirm_posted(const std::stop_token& stop) noexcept override { releaser_.confirm_posted(stop); }
+    void confirm_posted(time_point by, const std::stop_token& stop) noexcept override {
+        releaser_.confirm_posted(by, stop);
+    }
 
     bool in_forked_child() const noexcept override { return distlock::detail::current_process() != process_; }
 

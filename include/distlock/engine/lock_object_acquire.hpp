@@ -180,10 +180,10 @@ inline lock_object::result lock_object::acquire_remotely(const acquire_limits& l
         const bool short_of_time = limits.once || limits.deadline < distlock::detail::saturating_add(
                                                                         time_.now(), duration(answer_time()));
         const bool on_its_way = short_of_time && releaser_.unconfirmed();
-        if (on_its_way && how.together != nullptr) releaser_.confirm_posted(stop);
+        if (on_its_way && how.together != nullptr) releaser_.confirm_posted(limits.deadline, stop);
         grant got = ask(limits, stop, how.together);
         if (on_its_way && got.what == kind::gave_up && how.together == nullptr) {
-            releaser_.confirm_posted(stop);
+            releaser_.confirm_posted(limits.deadline, stop);
             got = ask(limits, stop);
         }
         if (got.what == kind::granted) return hold(got, how.guarded, stop);

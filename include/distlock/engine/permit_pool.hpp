@@ -190,7 +190,7 @@ class permit_pool final : public permit_core {
             seen = i < slots_.size() ? slots_[i]->core : nullptr;
             return seen.get();
         };
-        return ask_after_releases(all, mine.core.get(), how, stop, asks);
+        return ask_after_releases(all, mine.core.get(), until, how, stop, asks);
     }
 
     // Effects: a slot that is made takes those along to `over` that told the server a limit

@@ -1,10 +1,11 @@
 // A request that is not to come before releases that other lock objects of the same name have posted.
 //
-//   lock_core::result ask_after_releases(at, own, how, stop, ask);
+//   lock_core::result ask_after_releases(at, own, until, how, stop, ask);
 #pragma once
 
 #include <cstddef>
 
+#include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/engine/lock_core.hpp>
@@ -13,11 +14,12 @@ namespace distlock::engine {
 
 /// Effects: asks. A release that was posted on another socket may come later: where somebody else seems to
 /// have the lock, the server's word on each is waited for, and it is asked once more. A request together with
-/// others is asked once, after that word. `at(i)`: returns the lock object at that place, null behind the
-/// last one; `own`: sees to its own releases. `ask()`: returns as lock_core::acquire().
+/// others is asked once, after that word. It is waited for until `until`, or a moment longer. `at(i)`:
+/// returns the lock object at that place, null behind the last one; `own`: sees to its own releases. `ask()`:
+/// returns as lock_core::acquire().
 template <class At, class Ask>
-lock_core::result ask_after_releases(At at, const lock_core* own, const lock_core::manner& how,
-                                     const std::stop_token& stop, Ask ask) {
+lock_core::result ask_after_releases(At at, const lock_core* own, clock::time_point until,
+                                     const lock_core::manner& how, const std::stop_token& stop, Ask ask) {
     const auto any_on_its_way = [&] {
         for (std::size_t i = 0;; ++i) {
             lock_core* const one = at(i);
@@ -30,7 +32,7 @@ lock_core::result ask_after_releases(At at, const lock_core* own, const lock_cor
             lock_core* const one = at(i);
             if (one == nullptr) return;
             if (one == own || !one->unconfirmed()) continue;
-            one->confirm_posted(stop);
+            one->confirm_posted(until, stop);
             if (one->unconfirmed()) return;  // a server that does not answer is not asked for each
         }
     };

@@ -7,7 +7,7 @@
 //     void repeat(const token&, certainty, latest_expiry) noexcept;    // in the background
 //     void on_grant() noexcept;
 //     bool unconfirmed() noexcept;                                     // a posted release
-//     void confirm_posted(stop) noexcept;                              // asks the server for its word
+//     void confirm_posted(by, stop) noexcept;                          // asks the server for its word
 //     time_point late_until(time_point now) const noexcept;
 //         // what was sent by then and not answered may arrive
 //     time_point latest_expiry() noexcept;  // until when something of ours may keep others out
@@ -26,6 +26,7 @@
 #include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/detail/thread_safety.hpp>
+#include <distlock/engine/acquire_step.hpp>
 #include <distlock/engine/background_io.hpp>
 #include <distlock/engine/background_release.hpp>
 #include <distlock/engine/release.hpp>
@@ -79,7 +80,7 @@ class releaser {
     release_outcome confirm(const token& owner, time_point valid_until, time_point latest_expiry,
                             const std::stop_token& stop = {}) noexcept {
         const bool in_time = io_->time().now() < valid_until;
-        const auto machine = ask_twice(owner, latest_expiry, stop);
+        const auto machine = ask_twice(owner, latest_expiry, time_point::max(), stop);
         if (!machine.confirmed()) repeat(owner, certainty::granted, latest_expiry);
         return machine.outcome(in_time);
     }
@@ -138,13 +139,15 @@ class releaser {
     }
 
     bool unconfirmed() noexcept { return !posted_->pending().empty() || (shares_ && other_posted()); }
-    /// Effects: asks the server what became of the posted releases, and once more where that may help.
-    [[gnu::cold]] void confirm_posted(const std::stop_token& stop = {}) noexcept {
+    /// Effects: asks the server what became of the posted releases, and once more where that may help. Waits
+    /// until `by`, or shortest_answer_time where that is longer.
+    [[gnu::cold]] void confirm_posted(time_point by, const std::stop_token& stop) noexcept {
+        const auto answer_by = std::max(by, io_->time().now() + shortest_answer_time);
         auto one = posted_;
         do {
             const token owner = one->pending();
             if (owner.empty()) continue;
-            const auto machine = ask_twice(owner, one->latest_expiry(), stop);
+            const auto machine = ask_twice(owner, one->latest_expiry(), answer_by, stop);
             if (!machine.confirmed()) return;  // the background goes on
             one->confirm(owner);
         } while (shares_ && !stop.stop_requested() && (one = other_posted()));
@@ -203,18 +206,19 @@ class releaser {
         return std::make_shared<background_release>(*io_, dialect_);
     }
 
-    engine::release ask_twice(const token& owner, time_point latest_expiry,
+    engine::release ask_twice(const token& owner, time_point latest_expiry, time_point by,
                               const std::stop_token& stop) noexcept {
         engine::release machine(certainty::granted, latest_expiry);
-        if (ask(owner, machine, stop) && !stop.stop_requested()) ask(owner, machine, stop);
+        if (ask(owner, machine, by, stop) && !stop.stop_requested()) ask(owner, machine, by, stop);
         return machine;
     }
 
     // Returns: whether it may help to ask again.
-    bool ask(const token& owner, engine::release& machine, const std::stop_token& stop) noexcept {
+    bool ask(const token& owner, engine::release& machine, time_point by,
+             const std::stop_token& stop) noexcept {
         const bool minimal = machine.next() == engine::release::form::minimal;
         command cmd = minimal ? dialect_->release_minimal(owner) : dialect_->release(owner);
-        cmd.until(stop);
+        cmd.until(by).until(stop);
         const auto verdict = dialect_->read_release(io_->connection().execute(cmd));
         machine.on_verdict(verdict, io_->time().now());
         return verdict.again;

@@ -68,7 +68,9 @@ class shared_object final : public shared_core {
         return ask_after_readers(until, how, stop);
     }
     bool unconfirmed() noexcept override { return writers_->unconfirmed(); }
-    void confirm_posted(const std::stop_token& stop) noexcept override { writers_->confirm_posted(stop); }
+    void confirm_posted(clock::time_point by, const std::stop_token& stop) noexcept override {
+        writers_->confirm_posted(by, stop);
+    }
     release_outcome unlock() noexcept override { return writers_->unlock(); }
     release_outcome unlock(std::uint64_t serial) noexcept override { return writers_->unlock(serial); }
     void undo(std::uint64_t serial) noexcept override { writers_->undo(serial); }
@@ -90,7 +92,8 @@ class shared_object final : public shared_core {
         if (in_forked_child() || stop.stop_requested()) return writers_->acquire(until, how, stop);
         if (!how.once && until == time_point::max()) return enter_batch(until, how, stop);
         const auto writers = [this](std::size_t i) { return i == 0 ? writers_.get() : nullptr; };
-        return ask_after_releases(writers, nullptr, how, stop, [&] { return enter_batch(until, how, stop); });
+        return ask_after_releases(writers, nullptr, until, how, stop,
+                                  [&] { return enter_batch(until, how, stop); });
     }
 
     result adopt() noexcept override { return writers_->adopt(); }
@@ -295,7 +298,7 @@ class shared_object final : public shared_core {
             const guard here(mutex_);
             return i < batches_.size() ? batches_[i]->core.get() : nullptr;
         };
-        return ask_after_releases(readers, nullptr, how, stop,
+        return ask_after_releases(readers, nullptr, until, how, stop,
                                   [&] { return writers_->acquire(until, how, stop); });
     }
 

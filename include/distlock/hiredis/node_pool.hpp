@@ -211,8 +211,8 @@ class node_pool {
                     if (stop != nullptr && stop->stop_requested())
                         return named(reply::not_sent(errc::cancelled, "stopped"));
                     if (std::exchange(spare, false)) continue;
-                    return may_use_the_reserve(why) ? on_the_reserve(use, *std::move(failure))
-                                                    : *std::move(failure);
+                    if (!may_use_the_reserve(why) || superseded_.stop_requested()) return *std::move(failure);
+                    return on_the_reserve(use, *std::move(failure));
                 }
             }
             reply answer = use(*mine.on, false);

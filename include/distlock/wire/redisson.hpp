@@ -58,6 +58,7 @@ if field and not ours then
   return {0, redis.call('pttl', KEYS[1])}
 end
 local fence = ''
+if ours then redis.call('pexpire', KEYS[1], ARGV[2]) end -- needs no memory; after it the others are not refused
 if KEYS[2] then
   fence = ours and redis.call('get', KEYS[2])
   if not fence then
@@ -71,7 +72,7 @@ local function listen(how) return redis.pcall('pubsub', how, ARGV[3])[2] end
 local all, shard = listen('numsub'), listen('shardnumsub')
 -- A user that may not ask takes it that somebody listens.
 return {1, fence, (all or 1) + (shard or 0)})"sv;
-inline constexpr std::string_view redisson_enter_sha1 = "3aff3883b4b685554f993c076c7a0c1abf18db04"sv;
+inline constexpr std::string_view redisson_enter_sha1 = "bc1616625172ebc8c64f00943788e3fcdb977fae"sv;
 inline constexpr script redisson_enter{joined<redisson_enter_contract, redisson_lock_in, redisson_enter_body>,
                                        redisson_enter_sha1};
 
