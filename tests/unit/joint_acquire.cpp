@@ -1,29 +1,40 @@
 // Several locks at once where there is no memory, or no time, with a connection that tells what it was asked.
 #include <chrono>
 #include <exception>
+#include <mutex>
+#include <shared_mutex>
 #include <stop_token>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
+#include <distlock/counting_semaphore.hpp>
 #include <distlock/engine/joint_acquire.hpp>
 #include <distlock/engine/lock_core.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/net/any_connection.hpp>
+#include <distlock/shared_mutex.hpp>
+#include <distlock/testing/manual_clock.hpp>
+#include <distlock/testing/scripted_connection.hpp>
 #include <distlock/try_lock_for.hpp>
+#include <distlock/wire/handoff.hpp>
 #include <distlock/wire/handoff_scripts.hpp>
 #include <distlock/wire/joint_try.hpp>
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "support/handoff_answers.hpp"
+#include "support/release_fixtures.hpp"
 
 namespace joint_acquire_tests {
 
 using namespace std::chrono_literals;
 using distlock::command;
 using distlock::reply;
+using distlock::testing::manual_clock;
+using distlock::testing::scripted_connection;
 using handoff_answers::granted;
 
 namespace {
@@ -68,6 +79,69 @@ TEST_CASE("two locks are asked for together only while there is memory to ask fo
         CHECK(taken);
         CHECK(server.asked_together == 1);
     }
+}
+
+TEST_CASE("locks that are asked for together are waited for no longer than each alone") {
+    manual_clock::reset();
+    scripted_connection redis{reply::nil(), reply::nil()};
+    distlock::mutex<scripted_connection, distlock::handoff, manual_clock> one{redis, "one"};
+    distlock::mutex<scripted_connection, distlock::handoff, manual_clock> other{redis, "other"};
+    std::error_code ec;
+    CHECK_FALSE(distlock::try_lock_for(0s, ec, one, other));
+    CHECK(redis.commands().at(0).argv.at(1) == distlock::detail::joint_enter.sha1());
+    CHECK(redis.commands().at(0).deadline <= manual_clock::now() + 200ms);
+}
+
+TEST_CASE(
+    "a lock that several at once gave back is released without a wait, also where releases are confirmed") {
+    release_test::posting redis;
+    redis.inner.then(reply::status("OK"));
+    scripted_connection others{reply::nil(), handoff_answers::taken()};
+    distlock::mutex one{redis, "one", {.renew = false, .release = distlock::confirmed}};
+    distlock::mutex other{others, "other"};
+    CHECK_FALSE(distlock::try_lock_for(0ms, one, other));
+    CHECK(redis.posted.size() == 1);
+    CHECK(redis.inner.commands().size() == 1);
+}
+
+namespace {
+
+constexpr distlock::lock_options ten_seconds{.lease = 10s, .renew = false};
+
+// Connections of two locks; while the second is asked for, the lease of the first runs out.
+struct slow_second {
+    slow_second() {
+        manual_clock::reset();
+        for (const auto& answer : {granted("", 10'000), reply::integer(1), granted("", 10'000)})
+            of_first.then(answer);
+        of_second.then([] { manual_clock::advance(10s); }, reply::status("OK"));
+        of_second.then(reply::integer(1));
+        of_second.then(reply::status("OK"));
+    }
+    scripted_connection of_first;
+    scripted_connection of_second;
+    distlock::mutex<scripted_connection, distlock::handoff, manual_clock> second{of_second, "second"};
+};
+
+}  // namespace
+
+TEST_CASE("a reader whose lease ran out while another lock was waited for reads anew") {
+    slow_second server;
+    distlock::shared_mutex<scripted_connection, manual_clock> first{server.of_first, "first", ten_seconds};
+    std::shared_lock reads(first, std::defer_lock);
+    REQUIRE(distlock::try_lock_for(1min, reads, server.second));
+    CHECK(first.shared_until() > manual_clock::now());
+    CHECK(server.of_first.left() == 0);
+}
+
+TEST_CASE("a permit whose lease ran out while a lock was waited for is taken anew") {
+    slow_second server;
+    distlock::counting_semaphore<scripted_connection, manual_clock> pool{server.of_first, "first", 2,
+                                                                         ten_seconds};
+    distlock::permit slot(pool, std::defer_lock);
+    REQUIRE(distlock::try_lock_for(1min, slot, server.second));
+    CHECK(slot.valid_until() > manual_clock::now());
+    CHECK(server.of_first.left() == 0);
 }
 
 namespace {

@@ -2,13 +2,16 @@
 // over, and no longer.
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <distlock/base/token.hpp>
+#include <distlock/engine/background_io.hpp>
 #include <distlock/engine/kept_hold.hpp>
 #include <distlock/engine/renewal.hpp>
 #include <distlock/mutex.hpp>
@@ -22,8 +25,12 @@
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "support/gate.hpp"
+#include "support/handoff_answers.hpp"
+#include "support/handoff_names.hpp"
 #include "support/io_over.hpp"
+#include "support/lease_observers.hpp"
 #include "support/locks_in_memory.hpp"
+#include "support/publishing_connection.hpp"
 #include "support/sleepers.hpp"
 #include "support/waiting.hpp"
 
@@ -194,6 +201,32 @@ TEST_CASE("a renewal that is answered after unlock() does not end the lock befor
     CHECK(all.redis.count("release") == 0);
 }
 
+TEST_CASE("a renewal that succeeds after the loss does not end the lock before its time") {
+    fleet all;
+    locker m{all.redis, "orders", short_lease};
+    locker other{all.redis, "other", {.lease = 60s}};
+    m.lock();
+    other.lock();
+    gate answers;
+    all.redis.instead([&](const std::string& what) -> std::optional<reply> {
+        if (what != "renew") return {};
+        answers.pass();
+        return reply::integer(1);
+    });
+    manual_clock::advance(4s);
+    REQUIRE(eventually([&] { return answers.reached(); }));
+    manual_clock::advance(5s);
+    answers.open();
+    manual_clock::advance(11s);  // the background comes to the other lock, and so after what it does for this
+    REQUIRE(eventually([&] { return all.redis.count("renew", "other") == 1; }));
+    CHECK(all.redis.count("release") == 0);
+    CHECK(m.unlock() == release_outcome::expired);
+    manual_clock::advance(20s);
+    REQUIRE(eventually([&] { return all.redis.count("release") > 0; }));
+    CHECK(eventually([&] { return m.residual() == 0s; }));
+    CHECK(all.redis.count("release") == 1);
+}
+
 TEST_CASE("a mutex that ends, locked or not, leaves the lock its time") {
     fleet all;
     {
@@ -241,6 +274,48 @@ TEST_CASE("a lock that was lost before hold_at_least is over is not released ear
     manual_clock::advance(31s);
     all.redis.prolong();
     CHECK(all.released());
+}
+
+TEST_CASE("an owner that unlocks too late what is kept is told of the loss") {
+    fleet all;
+    const auto seen = std::make_shared<recording_observer>();
+    locker m{all.redis, "orders", short_lease, seen};
+    m.lock();
+    manual_clock::advance(9s);
+    CHECK(m.unlock() == release_outcome::expired);
+    CHECK(seen->hears({"expired: orders"}));
+}
+
+TEST_CASE("a connection keeps more locks until their time than it keeps tokens in doubt") {
+    constexpr auto most = distlock::engine::background_io::most_adopted;
+    fleet all;
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i <= most; ++i) {
+        locker m{all.redis, std::to_string(i), once_in_40s};
+        m.lock();
+        kept += m.unlock() == release_outcome::posted ? 1 : 0;
+    }
+    CHECK(kept == most + 1);
+}
+
+TEST_CASE("a lock that is kept is released again where an earlier request for it arrives after its time") {
+    fleet all;
+    locker m{all.redis, "orders", {.lease = 40s, .hold_at_least = 10s}};
+    std::atomic<int> takes{0};
+    all.redis.instead([&](const std::string& what) -> std::optional<reply> {
+        if (what == "take" && ++takes == 1) return reply::no_answer(distlock::errc::no_reply, {});
+        return {};
+    });
+    m.lock();
+    CHECK(m.unlock() == release_outcome::posted);
+    const auto token = all.redis.owner();
+    manual_clock::advance(10s);
+    REQUIRE(all.released());
+    all.redis.give_to(token);
+    CHECK(eventually([&] {
+        manual_clock::advance(1ms);
+        return all.redis.owner().empty();
+    }));
 }
 
 TEST_CASE("a lock that an operator took is not renewed any more") {
@@ -312,6 +387,29 @@ TEST_CASE("a hand-over that is told late is not answered with a release while it
     CHECK(redis.owner().empty());
     messages->deliver(text);
     CHECK(unclaimed == 1);
+}
+
+TEST_CASE("a mutex that keeps its lock does not answer a hand-over that is told late with a release") {
+    manual_clock::reset();
+    publishing_connection redis;
+    redis.inner.then(reply::nil());
+    redis.inner.then(handoff_answers::granted("", 40'000));
+    distlock::mutex<publishing_connection, distlock::handoff, manual_clock> m{redis, "orders", once_in_40s};
+    m.lock();
+    const auto owner = redis.inner.commands().back().argv.at(7);
+    CHECK(m.unlock() == release_outcome::posted);
+    const auto tell = [&](std::string_view token) {
+        redis.source->deliver(std::string(token) + " 1 2000 0 orders");
+        manual_clock::advance(1ms);
+    };
+    redis.inner.then(reply::integer(1));
+    tell(owner);
+    const auto nobody = distlock::token::generate();
+    tell(nobody.view());
+    REQUIRE(eventually([&] { return redis.inner.commands().size() > 2; }));
+    const auto release = redis.inner.commands()[2].argv;
+    CHECK(handoff_name_of(release) == "leave");
+    CHECK(release.at(7) == nobody.view());
 }
 
 TEST_CASE("without memory for more, the key is left to its lease") {

@@ -21,9 +21,11 @@
 #include <distlock/scoped_lock.hpp>
 #include <distlock/testing/manual_clock.hpp>
 #include <distlock/testing/scripted_connection.hpp>
+#include <distlock/try_lock_for.hpp>
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
+#include "support/gate.hpp"
 #include "support/handoff_answers.hpp"
 #include "support/handoff_names.hpp"
 #include "support/locks_in_memory.hpp"
@@ -54,6 +56,16 @@ void elsewhere(F f) {
 }
 
 void let_the_lease_run_out() { manual_clock::advance(10s); }
+
+const reply nobody_there = reply::not_sent(errc::unreachable, "gone");
+
+// Returns: whether it is over by and by, while time goes on.
+bool ends(const sleeper& one) {
+    return eventually([&] {
+        if (!one.done()) manual_clock::advance(10ms);
+        return one.done();
+    });
+}
 
 }  // namespace
 
@@ -244,6 +256,27 @@ TEST_CASE("a try beside a thread that may still connect waits for that, too") {
     CHECK(cause == errc::unavailable);
 }
 
+TEST_CASE("a try waits beside a thread that may connect for longer than a clock can count") {
+    silent_server server;
+    server.timeout = 10ms;
+    server.connecting = std::chrono::milliseconds::max();
+    server.answer = reply::error("LOADING the dataset");
+    distlock::mutex m{server, "orders", {.patience = 0ms}};
+    std::atomic<bool> had = false;
+    std::error_code ignored;
+    std::error_code cause;
+    sleeper first([&] { had = m.try_lock(ignored) || had; });
+    server.asked.wait();
+    sleeper second([&] { had = m.try_lock(cause) || had; });
+    CHECK(second.sleeps());
+    CHECK_FALSE(second.done());
+    server.answered.count_down();
+    first.join();
+    second.join();
+    CHECK_FALSE(had);
+    CHECK(cause == errc::unavailable);
+}
+
 TEST_CASE(
     "a try beside a thread that is not answered waits no longer than a command may take, or until it is "
     "stopped") {
@@ -271,6 +304,8 @@ TEST_CASE(
         had = n.try_lock(ignored) || had;
     });
     another.asked.wait();
+    const auto took = time_of([&] { had = n.try_lock_for(1ms, ec) || had; });
+    CHECK(ec == errc::no_reply);
     std::error_code cancelled;
     std::stop_source stop;
     {
@@ -281,8 +316,38 @@ TEST_CASE(
         another.answered.count_down();
     }
     asking.join();
+    CHECK(took < 1s + timing_tolerance);
     CHECK_FALSE(had);
     CHECK(cancelled == errc::cancelled);
+}
+
+TEST_CASE("a try for several locks waits for no other thread's answer before its own time counts") {
+    struct silent_about_one : locks_in_memory {
+        reply execute(const command& cmd) {
+            if (cmd.routing_key() != "b") return locks_in_memory::execute(cmd);
+            asked.count_down();
+            answered.wait();
+            return reply::no_answer(errc::no_reply, "no reply in time");
+        }
+        std::chrono::milliseconds command_timeout() const { return 10s; }
+        std::latch asked{1};
+        std::latch answered{1};
+    };
+    silent_about_one server;
+    const distlock::lock_options impatient{.renew = false, .patience = 0ms};
+    distlock::mutex a{server, "a", impatient};
+    distlock::mutex b{server, "b", impatient};
+    std::error_code ec;
+    std::error_code ignored;
+    std::atomic<bool> had = false;
+    sleeper other([&] { had = b.try_lock(ignored) || had; });
+    server.asked.wait();
+    const auto took = time_of([&] { had = distlock::try_lock_for(10ms, ec, a, b) || had; });
+    server.answered.count_down();
+    other.join();
+    CHECK(ec == errc::no_reply);
+    CHECK(took < 1s + timing_tolerance);
+    CHECK_FALSE(had);
 }
 
 // It was told that somebody else has the lock, though the server had not said a word.
@@ -594,6 +659,99 @@ TEST_CASE("threads that queue for a lock lose patience with a silent server toge
           2 * 200ms + timing_tolerance);  // a late comer may have a patience of its own
 }
 
+TEST_CASE("a thread that comes late to a queue for a silent server has a patience of its own") {
+    manual_clock::reset();
+    locks_in_memory server;
+    server.answer("take", nobody_there);
+    shared m{server, "orders", {.lease = 10s, .renew = false, .patience = 2s}};
+    std::error_code of_first;
+    std::error_code of_second;
+    std::stop_source stop;
+    bool had = false;
+    sleeper first([&] { had = m.lock(of_first); });
+    REQUIRE(eventually([&] { return server.count("take") > 0; }));
+    REQUIRE(first.sleeps());
+    manual_clock::advance(1900ms);
+    sleeper second([&] { had = m.lock(stop.get_token(), of_second) || had; });
+    REQUIRE(second.sleeps());
+    CHECK(eventually([&] {
+        if (!first.done()) manual_clock::advance(1ms);
+        return first.done();
+    }));
+    CHECK(of_first == errc::unreachable);
+    CHECK(second.sleeps());
+    CHECK_FALSE(second.done());
+    stop.request_stop();
+    second.join();
+    CHECK(of_second == errc::cancelled);
+    CHECK_FALSE(had);
+}
+
+TEST_CASE("a thread that waited behind one that is stopped hears of the server, and of no stop") {
+    manual_clock::reset();
+    locks_in_memory server;
+    gate stopped;
+    std::atomic<int> takes{0};
+    server.instead([&](const std::string& what) -> std::optional<reply> {
+        if (what != "take") return {};
+        if (++takes != 2) return nobody_there;
+        stopped.pass();
+        return reply::no_answer(errc::cancelled, "stopped");
+    });
+    shared m{server, "orders", {.lease = 10s, .renew = false, .patience = 2s}};
+    std::error_code of_first;
+    std::error_code of_second;
+    std::stop_source stop;
+    bool had = false;
+    sleeper first([&] { had = m.lock(stop.get_token(), of_first); });
+    REQUIRE(eventually([&] {
+        if (!stopped.reached()) manual_clock::advance(1ms);
+        return stopped.reached();
+    }));
+    sleeper second([&] { had = m.lock(of_second) || had; });
+    REQUIRE(second.sleeps());
+    manual_clock::advance(2s);
+    stop.request_stop();
+    stopped.open();
+    CHECK(ends(first));
+    CHECK(of_first == errc::cancelled);
+    CHECK(ends(second));
+    CHECK(of_second == errc::unreachable);
+    CHECK_FALSE(had);
+}
+
+TEST_CASE(
+    "a thread that waits behind a try for several locks does not hear what the server says of another") {
+    manual_clock::reset();
+    locks_in_memory server;
+    server.answer("take", nobody_there);
+    shared a{server, "a", {.lease = 10s, .renew = false, .patience = 2s}};
+    shared b{server, "b", {.lease = 10s, .renew = false, .patience = 2s}};
+    std::error_code of_early;
+    std::error_code of_both;
+    std::error_code of_second;
+    std::atomic<int> had{0};
+    sleeper early([&] { had += a.try_lock_for(1ms, of_early); });
+    CHECK(ends(early));
+    CHECK(of_early == errc::unreachable);
+    gate refusal;
+    server.instead([&](const std::string& what) -> std::optional<reply> {
+        if (!what.empty()) return {};  // of one lock
+        refusal.pass();
+        return reply::error("NOPERM no permission for b");
+    });
+    sleeper both([&] { had += distlock::try_lock_for(0s, of_both, a, b); });
+    REQUIRE(eventually([&] { return refusal.reached(); }));
+    sleeper second([&] { had += a.lock(of_second); });
+    REQUIRE(second.sleeps());
+    manual_clock::advance(2s);
+    refusal.open();
+    CHECK(ends(second));
+    CHECK_FALSE(of_second);
+    CHECK(ends(both));
+    CHECK(had == 1);
+}
+
 // It failed at once after three seconds in which another owner simply had the lock.
 TEST_CASE("a thread's patience with the server is spent by the server's trouble, not by other owners") {
     manual_clock::reset();
@@ -631,7 +789,7 @@ TEST_CASE("a thread's patience with the server is spent by the server's trouble,
 TEST_CASE("threads that queue for a lock share any patience, also more than a clock can count") {
     manual_clock::reset();
     locks_in_memory server;
-    server.answer("take", reply::not_sent(errc::unreachable, "gone"));
+    server.answer("take", nobody_there);
     shared m{server, "orders", {.lease = 10s, .renew = false, .patience = std::chrono::hours::max()}};
     std::error_code of_first;
     std::error_code of_second;

@@ -666,6 +666,34 @@ TEST_CASE("a reader's patience is spent by the server's trouble, not by the writ
     CHECK(of_second == errc::cancelled);
 }
 
+TEST_CASE("a reader that comes late to others of its object has a patience of its own") {
+    manual_clock::reset();
+    moody server;
+    server.troubled = true;
+    distlock::shared_mutex<moody, manual_clock> m{server, "orders", {.renew = false, .patience = 2s}};
+    std::error_code of_first;
+    bool had = false;
+    sleeper first([&] { had = m.lock_shared(of_first); });
+    REQUIRE(eventually([&] { return server.asked > 0; }));
+    REQUIRE(first.sleeps());
+    manual_clock::advance(1900ms);
+    std::stop_source stop;
+    std::error_code of_second;
+    sleeper second([&] { had = m.lock_shared(stop.get_token(), of_second) || had; });
+    REQUIRE(second.sleeps());
+    CHECK(eventually([&] {
+        if (!first.done()) manual_clock::advance(1ms);
+        return first.done();
+    }));
+    CHECK(of_first == errc::no_reply);
+    CHECK(second.sleeps());
+    CHECK_FALSE(second.done());
+    stop.request_stop();
+    second.join();
+    CHECK_FALSE(had);
+    CHECK(of_second == errc::cancelled);
+}
+
 // It was told of a trouble that had ended long before.
 TEST_CASE("a reader hears of no trouble that ended while another of its object asked") {
     manual_clock::reset();
@@ -780,9 +808,10 @@ TEST_CASE("readers and writers, and permits, have no options that a mutex may no
 
 namespace {
 
-// Answers so many readers that ask as it is told to, and every release.
+// Answers so many readers that ask as it is told to, and every writer and release.
 struct patient_server {
     reply execute(const command& cmd) {
+        if (cmd.argv()[0] == "SET") return reply::status("OK");
         if (cmd.argv()[1] != distlock::detail::shared_enter.sha1()) return reply::integer(1);
         const int nth = ++asked;
         while (nth > answers) std::this_thread::yield();
@@ -842,6 +871,21 @@ TEST_CASE("readers go on joining a batch while one of them asks for the next") {
         server.answers = 2;
     }
     asks.join();
+    CHECK(m.unlock_shared() == release_outcome::released);
+}
+
+TEST_CASE("readers share a grant again once a writer of their object has ended") {
+    patient_server server;
+    server.answers = 2;
+    distlock::shared_mutex m{server, "orders", {.renew = false, .local_budget = 1h}};
+    m.lock();
+    CHECK(m.unlock() == release_outcome::released);
+    m.lock_shared();
+    std::jthread([&m] {
+        m.lock_shared();
+        m.unlock_shared();
+    }).join();
+    CHECK(server.asked == 1);
     CHECK(m.unlock_shared() == release_outcome::released);
 }
 
