@@ -19,7 +19,9 @@
 #include <vector>
 
 #include <distlock/base/observer.hpp>
+#include <distlock/engine/background_io.hpp>
 #include <distlock/mutex.hpp>
+#include <distlock/net/receipt.hpp>
 #include <distlock/scoped_lock.hpp>
 #include <distlock/testing/manual_clock.hpp>
 #include <distlock/testing/scripted_connection.hpp>
@@ -83,6 +85,14 @@ bool renew_once(M& m, Conn& server) {
     const int renewals = server.count("renew");
     manual_clock::advance(10s);
     return renewed(server, renewals + 1) && eventually([&] { return m.valid_until() > before; });
+}
+
+/// Returns: whether the system has no more threads to give from now on.
+bool let_no_thread_start() {
+    pthread_attr_t endless;
+    pthread_attr_init(&endless);
+    pthread_attr_setstacksize(&endless, std::size_t{1} << 48U);  // refused to root, too
+    return pthread_setattr_default_np(&endless) == 0;
 }
 
 struct setting {
@@ -667,6 +677,31 @@ TEST_CASE("the losses of many locks are asked about in one pipeline, and no thre
     hold.open();
     CHECK(eventually([&] { return seen->heard().size() == many; }));
     CHECK(server.count("mark") == many);
+}
+
+TEST_CASE("a thread that unlocks is not held up by the losses of many locks that are asked about") {
+    struct posting_locks : piped_locks {
+        bool post(const command&, const std::shared_ptr<distlock::receipt>& = nullptr) { return true; }
+        void collect() {}
+    };
+    manual_clock::reset();
+    gate hold;
+    posting_locks server;
+    const auto seen = std::make_shared<recording_observer>();
+    std::vector<std::unique_ptr<lock_of<posting_locks>>> locks;
+    for (std::size_t i = 0; i < distlock::engine::background_io::most_adopted; ++i) {
+        locks.push_back(std::make_unique<lock_of<posting_locks>>(server, "orders", lock_options{}, seen));
+        locks.back()->lock();
+        server.delete_key();
+    }
+    server.wait_at("mark", hold);
+    manual_clock::advance(10s);
+    REQUIRE(eventually([&] { return hold.reached(); }));
+    lock_of<posting_locks> other{server, "other"};
+    other.lock();
+    const auto said = other.unlock();
+    hold.open();
+    CHECK(said == release_outcome::posted);
 }
 
 TEST_CASE(
@@ -1421,10 +1456,7 @@ TEST_CASE("when no thread is to be had to renew a lock, it is given back and tha
     if (!threads_in_a_child) return;
     CHECK(in_child([] {
         manual_clock::reset();
-        pthread_attr_t endless;
-        pthread_attr_init(&endless);
-        pthread_attr_setstacksize(&endless, std::size_t{1} << 48U);  // refused to root, too
-        if (pthread_setattr_default_np(&endless) != 0) return false;
+        if (!let_no_thread_start()) return false;
         locks_in_memory server;
         lock_of<locks_in_memory> m{server, "orders"};
         std::error_code ec;
@@ -1440,6 +1472,26 @@ TEST_CASE("when no thread is to be had to renew a lock, it is given back and tha
         }
         return refused && said && unwatched.owns_lock() && server.count("release") == 2 &&
                unwatched.unlock() == release_outcome::released && server.owner().empty();
+    }));
+}
+
+TEST_CASE(
+    "a lock that is given back for want of a thread counts as residual while another request for it may "
+    "arrive") {
+    if (!threads_in_a_child) return;
+    CHECK(in_child([] {
+        setting s;
+        lock keeps_a_thread{s.server, "other"};
+        keeps_a_thread.lock();
+        if (!let_no_thread_start()) return false;
+        lock m{s.server, "orders", {}, s.seen};
+        int takes = 0;
+        s.server.instead([&](const std::string& what) -> std::optional<reply> {
+            if (what == "take" && ++takes == 1) return no_answer;
+            return {};
+        });
+        std::error_code ec;
+        return !m.lock(ec) && ec == errc::no_thread && s.server.owner().empty() && m.residual() > 0ns;
     }));
 }
 
@@ -1468,10 +1520,7 @@ TEST_CASE(
             served = true;
             m.unlock();
         });
-        pthread_attr_t endless;
-        pthread_attr_init(&endless);
-        pthread_attr_setstacksize(&endless, std::size_t{1} << 48U);  // refused to root, too
-        if (pthread_setattr_default_np(&endless) != 0) return false;
+        if (!let_no_thread_start()) return false;
         m.lock();
         stage = 1;
         bool right = second.sleeps();
@@ -1506,10 +1555,7 @@ TEST_CASE(
             blocked = true;
             hold.pass();
         };
-        pthread_attr_t endless;
-        pthread_attr_init(&endless);
-        pthread_attr_setstacksize(&endless, std::size_t{1} << 48U);  // refused to root, too
-        if (pthread_setattr_default_np(&endless) != 0) return false;
+        if (!let_no_thread_start()) return false;
         manual_clock::advance(30s);
         if (!eventually([&] { return blocked.load(); })) return false;
         m.lock();

@@ -140,6 +140,16 @@ TEST_CASE("a release that could not be posted is not pending, and is not asked f
     }
 }
 
+TEST_CASE("a posted release is pending also once the one before it is known to be done") {
+    posted r;
+    REQUIRE(r.post(first));
+    REQUIRE(r.post(second));
+    r.it->confirm(first);
+    CHECK(r.it->pending() == second);
+    r.it->confirm(second);
+    CHECK_FALSE(r.pends());
+}
+
 TEST_CASE("a posted release carries the script until the server is known to have it") {
     const bool is_asked_about = GENERATE(true, false);
     posted r;

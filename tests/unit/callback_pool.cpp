@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -169,6 +170,19 @@ TEST_CASE("a callback may post callbacks, and schedule and cancel deadlines") {
         post(of, [&] { ran = true; });
     });
     CHECK(eventually([&] { return ran.load(); }));
+    of.timer.cancel(b);
+}
+
+TEST_CASE("a callback may post another one as it is destroyed") {
+    std::atomic<bool> ran{false};
+    real_fixture of;
+    probe<real_fixture> b;
+    of.timer.schedule(b, clock::now() + 1h);
+    post(of, [last = std::shared_ptr<void>(nullptr, [&](void*) { post(of, [&] { ran = true; }); })] {});
+    if (!eventually([&] { return ran.load(); })) {
+        FAIL_CHECK("it hangs");
+        std::_Exit(1);
+    }
     of.timer.cancel(b);
 }
 

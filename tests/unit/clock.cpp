@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <distlock/base/clock.hpp>
+#include <distlock/base/time_source.hpp>
 
 #include "support/catch.hpp"
 
@@ -95,6 +96,10 @@ TEST_CASE("the clock counts the time that the machine was suspended") {
 }
 #endif
 #endif
+
+TEST_CASE("a wait looks at the clock every second, since the system's timers stand still with the machine") {
+    CHECK(distlock::time_source().slice(clock::now() + std::chrono::hours(1)) <= std::chrono::seconds(1));
+}
 
 TEST_CASE("the clock never goes back and moves on") {
     const auto first = clock::now();

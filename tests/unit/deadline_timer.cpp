@@ -189,6 +189,23 @@ TEST_CASE("a timer with nothing left to tell sleeps until there is another deadl
     timer.cancel(b);
 }
 
+// The system's timers stand still while the machine is suspended.
+TEST_CASE("a timer that waits for a deadline looks at the clock again and again meanwhile") {
+    std::atomic<long> its{0};
+    real_timer timer;
+    probe b([&](time_point now) {
+        its = ::syscall(SYS_gettid);
+        return now + 1h;
+    });
+    timer.schedule(b, clock::now());
+    REQUIRE(eventually([&] { return b.runs == 1; }));
+    const auto count = wake_ups_of(its);
+    const auto begun = clock::now();
+    CHECK(eventually([&] { return wake_ups_of(its) >= count + 3; }));
+    CHECK(clock::now() - begun < 1s + timing_tolerance);
+    timer.cancel(b);
+}
+
 TEST_CASE("a deadline that was cancelled is not told") {
     manual_clock::reset();
     manual_timer timer;

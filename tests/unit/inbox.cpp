@@ -1,6 +1,11 @@
 // The messages that a lock object may get: over which connections, in which dialects, and for which token.
+#include <cstddef>
+#include <memory>
 #include <string>
 
+#include <distlock/engine/background_io.hpp>
+#include <distlock/engine/background_release.hpp>
+#include <distlock/engine/release.hpp>
 #include <distlock/interop.hpp>
 #include <distlock/net/any_connection.hpp>
 #include <distlock/net/subscription.hpp>
@@ -83,6 +88,23 @@ TEST_CASE("a hand-over to the token that is expected is kept, one to any other i
     CHECK(sent.at(7) == first.view());
     CHECK_FALSE(has_one(messages));
     CHECK(redis.channels.size() == 1);
+}
+
+TEST_CASE("a process to which anybody publishes hand-overs goes on with what it knows to be its own") {
+    using distlock::engine::background_io;
+    using distlock::engine::background_release;
+    manual_clock::reset();
+    publishing_connection silent_server;
+    const auto io = distlock::engine::background_io_of<manual_clock>(silent_server);
+    const auto dialect = std::make_shared<const any_dialect_of<distlock::handoff>>(handing_over);
+    inbox messages(io, dialect);
+    REQUIRE(messages.expect(first) != nullptr);
+    for (std::size_t i = 0; i < background_io::most_adopted; ++i)
+        silent_server.source->deliver(message_for(token::generate()));
+    const auto ours = std::make_shared<background_release>(*io, dialect);
+    const auto now = manual_clock::now();
+    background_release::repeat(ours, second, {distlock::engine::certainty::granted, now + 30s}, now);
+    CHECK(ours->pending() == second);
 }
 
 TEST_CASE("where releases are told, a message is for every token") {

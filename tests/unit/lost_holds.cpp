@@ -195,14 +195,17 @@ TEST_CASE("an unlock() under a guard whose lease ran out frees nobody else's loc
     CHECK(other.owned());
 }
 
-TEST_CASE("the guards of a recursive mutex have the same fencing token, inner and outer") {
+TEST_CASE("the guards of a recursive mutex have the same fencing token: inner, outer and adopted") {
     manual_clock::reset();
     scripted_connection redis{granted(7), released};
     recursive m{redis, "orders", {.lease = 10s, .fencing = true}};
     const distlock::scoped_lock outer{m};
     const distlock::scoped_lock inner{m};
+    m.lock();
+    const distlock::scoped_lock adopted{std::adopt_lock, m};
     CHECK(outer.fencing_token() == 7);
     CHECK(inner.fencing_token() == 7);
+    CHECK(adopted.fencing_token() == 7);
 }
 
 // The server heard of none but its own, and gave the next process one that was used, its

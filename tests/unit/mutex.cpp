@@ -23,6 +23,7 @@
 #include "support/locks_in_memory.hpp"
 #include "support/slow_clock.hpp"
 #include "support/ticking_clock.hpp"
+#include "support/waiting.hpp"
 
 namespace mutex_tests {
 
@@ -101,6 +102,19 @@ TEST_CASE("replicas are waited for as long as was said, and no longer than a six
     CHECK(wait_of_a_grant<acknowledging>(5s, {.lease = 6s, .replica_timeout = 900ms}) == "900");
     CHECK(wait_of_a_grant<acknowledging>(5s, {.lease = 6s, .replica_timeout = 3s}) == "1000");
     CHECK(wait_of_a_grant<acknowledging>(200ms, {.lease = 6s, .replica_timeout = 900ms}) == "900");
+}
+
+TEST_CASE("a renewal waits for replicas no longer than a command may take") {
+    manual_clock::reset();
+    acknowledging redis{200ms};
+    {
+        distlock::mutex<acknowledging, distlock::plain, manual_clock> m{
+            redis, "orders", {.lease = 6s, .replicas = 1, .replica_timeout = 900ms}};
+        m.lock();
+        manual_clock::advance(2s);
+        REQUIRE(eventually([&] { return redis.count("renew") > 0; }));
+    }
+    CHECK(redis.waits == words{"900", "200"});
 }
 
 TEST_CASE(

@@ -4,6 +4,7 @@
 #include <latch>
 #include <malloc.h>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <stop_token>
@@ -12,9 +13,11 @@
 #include <thread>
 
 #include <distlock/counting_semaphore.hpp>
+#include <distlock/mutex.hpp>
 #include <distlock/net/receipt.hpp>
 #include <distlock/testing/manual_clock.hpp>
 #include <distlock/testing/scripted_connection.hpp>
+#include <distlock/try_lock_for.hpp>
 #include <distlock/wire/permit_scripts.hpp>
 
 #include "support/catch.hpp"
@@ -104,14 +107,19 @@ TEST_CASE("a thread that gets no permit while the semaphore is being resized is 
     CHECK(redis.commands().size() == 2);
 }
 
+namespace {
+
+struct granting_server {
+    reply execute(const distlock::command& cmd) {
+        return cmd.argv()[1] == distlock::detail::permit_enter.sha1() ? granted("", 30'000)
+                                                                      : reply::integer(1);
+    }
+};
+
+}  // namespace
+
 // Each limit that there ever was left a lock object behind, and every try asked all of them.
 TEST_CASE("a semaphore that is resized again and again keeps nothing of the limits that are over") {
-    struct granting_server {
-        reply execute(const distlock::command& cmd) {
-            return cmd.argv()[1] == distlock::detail::permit_enter.sha1() ? granted("", 30'000)
-                                                                          : reply::integer(1);
-        }
-    };
     granting_server server;
     distlock::counting_semaphore pool{server, "pool", 2, {.renew = false, .release = distlock::confirmed}};
     const auto use = [&](int from, int to) {
@@ -123,6 +131,53 @@ TEST_CASE("a semaphore that is resized again and again keeps nothing of the limi
     };
     const auto before = use(3, 8);
     CHECK(use(8, 108) < before + 32'768);
+}
+
+// Effects: has what is refused done so often that memory would show it.
+template <class Refused>
+void check_leaves_nothing(Refused refused) {
+    const auto use = [&](int times) {
+        for (int i = 0; i < times; ++i) CHECK_FALSE(refused());
+        return ::mallinfo2().uordblks;
+    };
+    const auto before = use(5);
+    CHECK(use(100) < before + 32'768);
+}
+
+TEST_CASE("a thread that is refused a permit again and again leaves no memory behind") {
+    const auto full = [](const distlock::command&) { return taken(); };
+    distlock::counting_semaphore pool{full, "pool", 2, {.renew = false}};
+    check_leaves_nothing([&] { return pool.try_acquire().has_value(); });
+}
+
+TEST_CASE("a thread that gives its permit back for want of another lock leaves no memory behind") {
+    granting_server server;
+    distlock::counting_semaphore pool{server, "pool", 2, {.renew = false}};
+    const auto busy = [](const distlock::command& cmd) {
+        return cmd.argv()[0] == "SET" ? reply::nil() : taken();
+    };
+    distlock::mutex wanted{busy, "wanted", {.renew = false}};
+    check_leaves_nothing([&] {
+        distlock::permit slot(pool, std::defer_lock);
+        return distlock::try_lock_for(0s, slot, wanted);
+    });
+}
+
+TEST_CASE("what a semaphore has released counts as residual also after it was resized") {
+    struct silent_posts : granting_server {
+        bool post(const distlock::command&, const std::shared_ptr<distlock::receipt>& = nullptr) {
+            return true;
+        }
+        void collect() {}
+    };
+    distlock::testing::manual_clock::reset();
+    silent_posts server;
+    distlock::counting_semaphore<silent_posts, distlock::testing::manual_clock> pool{
+        server, "pool", 2, {.renew = false}};
+    CHECK(pool.acquire().release() == distlock::release_outcome::posted);
+    pool.resize(3);
+    const auto mine = pool.acquire();
+    CHECK(pool.residual() > 0s);
 }
 
 TEST_CASE("a process that gives another limit than all others is told so once") {

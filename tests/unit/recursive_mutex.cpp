@@ -163,6 +163,7 @@ TEST_CASE("a child after fork() ends no hold of a recursive mutex, the inner one
     m.lock();
     m.lock();
     CHECK(in_child([&] { return m.unlock() == release_outcome::wrong_process; }));
+    CHECK(in_child([&] { return m.hold_count() == 0; }));
     CHECK(in_child([&] {
         std::error_code locked, tried;
         return !m.lock(locked) && !m.try_lock(tried) && locked == distlock::errc::wrong_process &&

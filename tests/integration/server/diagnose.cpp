@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -166,19 +167,24 @@ TEST_CASE("a user whose messages or keys are forbidden is told so") {
     CHECK(says(diagnose(deaf, {.prefix = "orders:"}), severity::warning, "messages", "does not confirm"));
 }
 
-TEST_CASE("an exception of a connection that subscribes is in the finding about messages") {
+TEST_CASE(
+    "an exception of a connection that subscribes is in the finding about messages, but for want of memory") {
     struct deaf {
         distlock::reply execute(const distlock::command& cmd) { return inner.execute(cmd); }
-        static std::shared_ptr<distlock::subscription> subscribe(std::string_view) {
+        std::shared_ptr<distlock::subscription> subscribe(std::string_view) const {
+            if (full) throw std::bad_alloc();
             throw std::runtime_error("no socket is left");
         }
         hiredis_connection inner;
+        bool full = false;
     };
     const redis_server server;
     deaf redis{hiredis_connection(server.uri() + patient)};
     const auto seen = diagnose(redis);
     CHECK(says(seen, severity::ok, "role", "a master"));
     CHECK(says(seen, severity::warning, "messages", "no socket is left"));
+    redis.full = true;
+    CHECK_THROWS_AS(diagnose(redis), std::bad_alloc);
 }
 
 TEST_CASE("a master and its replica are told apart, and the lag is seen") {
