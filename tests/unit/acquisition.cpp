@@ -19,9 +19,7 @@
 #include <vector>
 
 #include <distlock/base/observer.hpp>
-#include <distlock/engine/background_io.hpp>
 #include <distlock/mutex.hpp>
-#include <distlock/net/receipt.hpp>
 #include <distlock/scoped_lock.hpp>
 #include <distlock/testing/manual_clock.hpp>
 #include <distlock/testing/scripted_connection.hpp>
@@ -677,31 +675,6 @@ TEST_CASE("the losses of many locks are asked about in one pipeline, and no thre
     hold.open();
     CHECK(eventually([&] { return seen->heard().size() == many; }));
     CHECK(server.count("mark") == many);
-}
-
-TEST_CASE("a thread that unlocks is not held up by the losses of many locks that are asked about") {
-    struct posting_locks : piped_locks {
-        bool post(const command&, const std::shared_ptr<distlock::receipt>& = nullptr) { return true; }
-        void collect() {}
-    };
-    manual_clock::reset();
-    gate hold;
-    posting_locks server;
-    const auto seen = std::make_shared<recording_observer>();
-    std::vector<std::unique_ptr<lock_of<posting_locks>>> locks;
-    for (std::size_t i = 0; i < distlock::engine::background_io::most_adopted; ++i) {
-        locks.push_back(std::make_unique<lock_of<posting_locks>>(server, "orders", lock_options{}, seen));
-        locks.back()->lock();
-        server.delete_key();
-    }
-    server.wait_at("mark", hold);
-    manual_clock::advance(10s);
-    REQUIRE(eventually([&] { return hold.reached(); }));
-    lock_of<posting_locks> other{server, "other"};
-    other.lock();
-    const auto said = other.unlock();
-    hold.open();
-    CHECK(said == release_outcome::posted);
 }
 
 TEST_CASE(
