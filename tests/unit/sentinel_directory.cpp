@@ -79,6 +79,15 @@ TEST_CASE("one Sentinel of three cannot bring others of its kind") {
     CHECK(all.all() == addresses{s1, s2, uri3, crowd[0].at});
 }
 
+TEST_CASE("one Sentinel that the URI has by two names is one Sentinel") {
+    const node_address alias{"s2-alias", 26379};
+    sentinel_directory all({s1, s2, alias});
+    all.learn(std::vector{from(0, "a0", {}), from(1, "b0", {s3}), from(2, "b0", {s3})}, master);
+    CHECK(all.all() == addresses{s1, s2, alias});
+    all.learn(std::vector{from(0, "a0", {s3}), from(1, "b0", {s3}), from(2, "b0", {s3})}, master);
+    CHECK(all.all() == addresses{s1, s2, alias, s3.at});
+}
+
 TEST_CASE("a Sentinel has one vote, however it is reached") {
     sentinel_directory all({s1, s2});
     // The second one does not say who it is.

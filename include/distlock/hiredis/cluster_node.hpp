@@ -25,11 +25,14 @@ struct cluster_node {
         passed_over_until = clock::time_point{};
     }
 
-    /// Effects: pipelines that pass it over go on.
+    /// Effects: pipelines that pass it over do so for a while more.
     void silent_as_before() noexcept {
         if (passed_over_until.load() != clock::time_point{}) pass_over();
     }
-    void pass_over() noexcept { passed_over_until = clock::now() + std::chrono::seconds{2}; }
+    void pass_over() noexcept { passed_over_until = clock::now() + passed_over; }
+
+    // A node of which nobody wants anything for so long is waited for once more.
+    static constexpr std::chrono::seconds passed_over{2};
 
     const node_address at;
     // It has ended a socket, or did not answer, and nothing was heard from it since.

@@ -8,7 +8,7 @@
 //     void assign(slot, const node_address&);          // the slot moved there
 //     void invalidate();                               // the map is wrong
 //     void suspect(cluster_node&);                     // or may be: that node did not answer
-//     void look_for_signs();                           // of nodes that are gone
+//     bool look_for_signs();                           // of nodes that are gone
 //     void on_master_change(std::weak_ptr<master_listener>);
 //     void refresh(when_running, until, stop);         // a new map, if one is due
 //     std::vector<std::shared_ptr<cluster_node>> used();
@@ -119,7 +119,8 @@ class cluster_nodes {
 
     /// Effects: a node that has ended a socket is suspect; while it is silent, the map is to be asked for
     /// again and again, since others have not replaced it yet.
-    void look_for_signs() {
+    /// Returns: whether those that are silent are to be asked whether they live.
+    bool look_for_signs() {
         bool silent = false;
         for (const node& one : used()) {
             if (one->pool.lost_idle()) suspect(*one);
@@ -135,7 +136,9 @@ class cluster_nodes {
             schedule_.invalidate();
             next_doubt_ = now + doubt_pause_;
             doubt_pause_ = std::min<clock::duration>(2 * doubt_pause_, longest_doubt_pause);
+            return true;
         }
+        return false;
     }
 
     /// Effects: `who` is told which slots have another master once theirs has left the map: a

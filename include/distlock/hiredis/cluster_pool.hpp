@@ -135,10 +135,11 @@ class cluster_pool final : public connection_pool {
 
     void follow() override {
         if (current_process() != process_) return;
-        nodes_.look_for_signs();
-        // It may have ended idle sockets only, and nothing else may be sent to it for hours.
-        for (const node& one : nodes_.used()) {
-            if (one->silent) probe(one);
+        if (nodes_.look_for_signs()) {
+            // It may have ended idle sockets only, and nothing else may be sent to it for hours.
+            for (const node& one : nodes_.used()) {
+                if (one->silent) probe(one);
+            }
         }
         nodes_.refresh(when_running::go_on, clock::now() + command_timeout(), nullptr);
     }
@@ -382,8 +383,6 @@ class cluster_pool final : public connection_pool {
                                    .append("; CLUSTER SLOTS, which says where else, is refused: ")
                                    .append(refusal));
     }
-
-    // A node of which nobody wants anything for so long is waited for once more.
 
     const std::string shown_;  // fit for messages
     const process_id process_ = current_process();

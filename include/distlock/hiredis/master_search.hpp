@@ -265,7 +265,7 @@ class master_search {
                           : asked ? ending::in_vain
                                   : ending::cut_short,
                           clock::now(), some_jitter());
-            why_ = std::move(why);
+            if (!learned) why_ = std::move(why);
             found_.get().notify_all();
         }
         if (fresh && old) supersede(*old);

@@ -88,8 +88,8 @@ class sentinel_inquiry {
     }
 
     /// Preconditions: ask() returned `heard`.
-    /// Effects: asks those others next time that were named with `master`. Returns: the sockets to the
-    /// Sentinels that named it.
+    /// Effects: asks those others next time that the directory learns of. Returns: the sockets to the
+    /// Sentinels that named `master`.
     std::vector<sentinel_stream> learn(const sentinel_election& heard, const node_address& master) {
         directory_.learn(heard.answers(), master);
         std::vector<sentinel_stream> lines;

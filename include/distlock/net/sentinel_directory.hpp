@@ -1,4 +1,4 @@
-// Which Sentinels to ask: those of the URI, and those that they name.
+// Which Sentinels to ask: those of the URI, and those that most of them name.
 //
 //   class sentinel_directory {
 //     explicit sentinel_directory(std::vector<node_address> of_the_uri);
@@ -49,9 +49,19 @@ class sentinel_directory {
             if (trusted(one) && !one.id.empty()) ids_[one.place] = one.id;
         }
         std::vector<const sentinel_answer*> told;
+        std::size_t aliases = 0;
         for (const sentinel_answer& one : answers) {
-            if (trusted(one) && one.place < of_the_uri_) told.push_back(&one);
+            if (!trusted(one) || one.place >= of_the_uri_) continue;
+            const auto same = [&](const sentinel_answer* by) { return !one.id.empty() && by->id == one.id; };
+            if (std::any_of(told.begin(), told.end(), same)) {
+                ++aliases;
+            } else {
+                told.push_back(&one);
+            }
         }
+        const auto most_of_the_uri = [&](auto so_many) {
+            return 2 * static_cast<std::size_t>(so_many) > of_the_uri_ - aliases;
+        };
         if (!most_of_the_uri(told.size())) return;
         all_.resize(of_the_uri_);
         ids_.resize(of_the_uri_);
@@ -67,11 +77,6 @@ class sentinel_directory {
                 ids_.push_back(other.id);
             }
         }
-    }
-
-    template <class Count>
-    bool most_of_the_uri(Count so_many) const noexcept {
-        return 2 * static_cast<std::size_t>(so_many) > of_the_uri_;
     }
 
     bool knows(const known_sentinel& one) const {

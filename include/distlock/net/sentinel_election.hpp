@@ -53,7 +53,8 @@ inline succession compare(const believed_master& last, const believed_master& ne
 
 /// The Sentinels are asked all at once, and vote by naming an address; answers of one id that name the same
 /// address are one Sentinel's, which is reached in several ways. Rules:
-/// - an address that more than half of those that were asked name is believed, whatever its epoch: Sentinels
+/// - an address that more than half of the Sentinels that were asked name is believed, whatever its epoch:
+/// Sentinels
 ///   that were all set up anew begin to count anew;
 /// - else one of an older epoch than the last that was believed is not: a Sentinel that was cut
 ///   off, or lies, names it;

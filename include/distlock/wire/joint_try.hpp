@@ -70,7 +70,7 @@ inline std::string_view joint_text() noexcept {
                             permit_leave.text(), joint_body});
     return all;
 }
-inline constexpr script joint_enter{joint_text, "c23c28a43bd8b689a1500587dcf0241f46cd3103"sv};
+inline constexpr script joint_enter{joint_text, "bca5c9997e50f0c984bcd688ab285b01ea18e657"sv};
 
 /// A view of the commands' arguments, which outlive it.
 class joint_try {

@@ -60,8 +60,8 @@ redis.call('del', KEYS[1]) -- first: needs no memory
 if tokens[1] then redis.call('set', KEYS[4], table.concat(tokens, ' '), 'PX', told_for) end
 if limit then redis.call('del', KEYS[3]) end
 used, changed, known_limit = 0, true, nil
-local done = not limit or pcall(function() pass(head()) end)
-if done then settle() else pcall(settle) end
+pcall(function() if limit then pass(head()) end end)
+pcall(settle)
 return had > 0 and 1 or 0)"sv;
 inline std::string_view permit_force_release() noexcept {
     return joined<permit_force_release_contract, handoff_functions, permit_refuse_other_sets,

@@ -92,9 +92,10 @@ end
 -- With so many that are given just now. Whose user may not set its end leaves it as it was.
 local function count_out(given)
   redis.call('hset', KEYS[3], 'limit', limit, 'used', used)
-  local refused = (given > 0 or not known_limit) and redis.pcall('pexpire', KEYS[3], whole(life))
+  local refused = (given > 0 or limit ~= known_limit) and redis.pcall('pexpire', KEYS[3], whole(life))
   if type(refused) == 'table' then
-    if known_limit then redis.call('hset', KEYS[3], 'limit', known_limit, 'used', used - given) else redis.call('del', KEYS[3]) end
+    used = used - given
+    if known_limit then redis.call('hset', KEYS[3], 'limit', known_limit, 'used', used) else redis.call('del', KEYS[3]) end
     redis.call('pexpire', KEYS[3], whole(life)) -- raises it
   end
   known_limit, known_used = limit, used
@@ -197,7 +198,7 @@ if mode == 'last' then
   settle()
 end
 return {0, soonest and math.max(soonest - now(), 0) or 0, tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "e24d6e6326a8062c262249c8d7714a149689224a"sv;
+inline constexpr std::string_view permit_enter_sha1 = "9ea23a3de6f5411d68c4015fcfabaf5d190ae344"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, permit_refuse_other_sets, permit_functions,
            permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued, permit_enter_taken>,
@@ -220,7 +221,7 @@ settle()
 return had)"sv;
 inline constexpr script permit_leave{joined<permit_leave_contract, handoff_functions,
                                             permit_refuse_other_sets, permit_functions, permit_leave_body>,
-                                     "cc5fff03d52cd9261eca22ae0f415c418fa04e09"sv};
+                                     "9018f58f9866d5add2c9135358c5839b1ea83a08"sv};
 
 // The end only moves on.
 inline constexpr script permit_renew{
@@ -254,6 +255,6 @@ settle()
 return used)"sv;
 inline constexpr script permit_resize{joined<permit_resize_contract, handoff_functions,
                                              permit_refuse_other_sets, permit_functions, permit_resize_body>,
-                                      "50d8f28e7f2aed6429ca33e08ee79cebb33594da"sv};
+                                      "8fd2a46da8784b53e7b7997c6f895526c0424596"sv};
 
 }  // namespace distlock::detail

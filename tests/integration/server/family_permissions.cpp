@@ -176,7 +176,9 @@ TEST_CASE("a user that may not set the end of a key leaves a semaphore as it was
     CHECK_FALSE(refused.try_acquire(ec));
     CHECK(ec == distlock::errc::permission_denied);
     CHECK(here.server.command({"ZCARD", "orders:2"}) == "1");
+    CHECK_THROWS_AS(refused.resize(3), distlock::error);
     CHECK(same.try_acquire());
+    CHECK(here.server.command({"HMGET", "{orders:2}:distlock:limit", "limit", "used"}) == "2\n1");
 }
 
 // Its lock ended with the lease of the one that was refused, and a writer came in beside it.
