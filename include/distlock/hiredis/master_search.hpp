@@ -253,10 +253,14 @@ class master_search {
             } else {
                 why = explain(said, shown_, name_);
             }
-        } catch (const std::exception& e) {
-            learned = false;  // memory or descriptors: perhaps there is some by and by
+        } catch (const std::system_error& e) {  // descriptors: perhaps there are some by and by
+            learned = false;
             fresh = nullptr;
-            why = out_of_resources(e);
+            why = out_of_resources(e.what());
+        } catch (const std::exception&) {
+            learned = false;
+            fresh = nullptr;
+            why = out_of_memory();
         }
         {
             const annotated_lock guard(lock_);
@@ -273,13 +277,14 @@ class master_search {
         return fresh ? fresh : old;
     }
 
-    reply out_of_resources(const std::exception& what) const noexcept {
+    reply out_of_resources(const char* what) const noexcept {
         try {
-            if (dynamic_cast<const std::system_error*>(&what) != nullptr)
-                return reply::not_sent(errc::unreachable, shown_ + ": " + what.what());
+            return reply::not_sent(errc::unreachable, shown_ + ": " + what);
         } catch (const std::exception&) {
-            // Then it is memory, too.
+            return out_of_memory();
         }
+    }
+    static reply out_of_memory() {
         return reply::not_sent(errc::unreachable, "no memory");  // short: it takes none
     }
 
