@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -21,6 +22,7 @@
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
+#include "support/fake_sentinel.hpp"
 #include "support/hiredis_test.hpp"
 #include "support/in_child.hpp"
 #include "support/moody_server.hpp"
@@ -306,6 +308,33 @@ TEST_CASE("a process that exits while it holds a lock ends at once, and its lock
         CHECK(took <= 2 * 200ms + timing_tolerance);
         CHECK(server.command({"EXISTS", "orders"}) == "0");
     }
+}
+
+// It said "no memory".
+TEST_CASE("without descriptors the error says so, and with them the Sentinels are asked again") {
+    const redis_server server(distlock::testing::redis_server_options{.tcp = true});
+    const fake_sentinel one(server.port(), 1);
+    CHECK(in_child([&] {
+        distlock::sentinel_connection c(sentinel_uri_of({one.port()}));
+        const distlock::command ping{distlock::argument("PING")};
+        rlimit all{};
+        ::getrlimit(RLIMIT_NOFILE, &all);
+        const int next = ::dup(0);
+        ::close(next);
+        bool good = true;
+        // None at all; none but for the thread that waits; none but for what wakes those that ask, too.
+        for (int left = 0; left < 3; ++left) {
+            const rlimit few{static_cast<rlim_t>(next + left), all.rlim_max};
+            ::setrlimit(RLIMIT_NOFILE, &few);
+            const std::string said{c.execute(ping).text()};
+            const bool told = said.find("Too many open files") != std::string::npos &&
+                              said.starts_with("redis+sentinel://127.0.0.1:");
+            if (!told) std::fprintf(stderr, "with %d left: %s\n", left, said.c_str());
+            good = good && told;
+        }
+        ::setrlimit(RLIMIT_NOFILE, &all);
+        return good && eventually([&] { return c.execute(ping).is_status("PONG"); });
+    }));
 }
 
 TEST_CASE("without descriptors there is no subscription, or none that is in force; with them there is") {

@@ -4,17 +4,14 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <new>
 #include <poll.h>
 #include <pthread.h>
 #include <stop_token>
 #include <string>
-#include <sys/resource.h>
 #include <system_error>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
 #include <distlock/distlock.hpp>
@@ -465,31 +462,6 @@ TEST_CASE("a caller without time for the Sentinels' answers does not keep others
     }));
     const auto took = time_of([&] { CHECK(eventually([&] { return ping(c).is_status("PONG"); })); });
     CHECK(took < 500ms + timing_tolerance);
-}
-
-// It said "no memory".
-TEST_CASE("without descriptors the error says so, and with them the Sentinels are asked again") {
-    const fake_sentinel one(a_server().port(), 1);
-    CHECK(in_child([&] {
-        sentinel_connection c(sentinel_uri_of({one.port()}));
-        rlimit all{};
-        ::getrlimit(RLIMIT_NOFILE, &all);
-        const int next = ::dup(0);
-        ::close(next);
-        bool good = true;
-        // None at all; none but for the thread that waits; none but for what wakes those that ask, too.
-        for (int left = 0; left < 3; ++left) {
-            const rlimit few{static_cast<rlim_t>(next + left), all.rlim_max};
-            ::setrlimit(RLIMIT_NOFILE, &few);
-            const std::string said{ping(c).text()};
-            const bool told = said.find("Too many open files") != std::string::npos &&
-                              said.starts_with("redis+sentinel://127.0.0.1:");
-            if (!told) std::fprintf(stderr, "with %d left: %s\n", left, said.c_str());
-            good = good && told;
-        }
-        ::setrlimit(RLIMIT_NOFILE, &all);
-        return good && eventually([&] { return ping(c).is_status("PONG"); });
-    }));
 }
 
 TEST_CASE("without threads the Sentinels are asked one after the other") {
