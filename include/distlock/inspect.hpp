@@ -27,7 +27,7 @@ namespace distlock {
 
 namespace detail {
 
-/// What a caller is told of a failure.
+/// How much a caller is told of a failure.
 enum class failure_detail { code_only, text };
 
 template <connection Conn, class T>

@@ -3,13 +3,11 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -19,7 +17,6 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/net/connection.hpp>
-#include <distlock/net/master_listener.hpp>
 #include <distlock/net/service_registry.hpp>
 #include <distlock/testing/manual_clock.hpp>
 #include <distlock/wire/command.hpp>
@@ -29,6 +26,7 @@
 
 #include "support/gate.hpp"
 #include "support/handoff_answers.hpp"
+#include "support/replaced_master.hpp"
 
 /// A connection to itself. Keys end by manual_clock; nobody is queued; every fence, which the plain dialect
 /// has, is larger than the one before, of whatever lock. A test can put its own answers in the place of the
@@ -207,13 +205,4 @@ struct hosted_locks : locks_in_memory {
     distlock::service_registry services_;
 };
 
-/// One whose master a test replaces.
-struct following_locks : hosted_locks {
-    void on_master_change(const std::weak_ptr<distlock::master_listener>& who) { listener = who; }
-    void follow() { ++follows; }
-    std::atomic<int> follows{0};
-    void change_master() const {
-        if (const auto told = listener.lock()) told->master_changed();
-    }
-    std::weak_ptr<distlock::master_listener> listener;
-};
+using following_locks = replaced_master<hosted_locks>;

@@ -39,6 +39,7 @@
 #include "support/catch.hpp"
 #include "support/gate.hpp"
 #include "support/io_over.hpp"
+#include "support/replaced_master.hpp"
 #include "support/sleepers.hpp"
 #include "timing_tolerance.hpp"
 #include "waiting.hpp"
@@ -130,16 +131,7 @@ struct task final : distlock::engine::background_task {
     time_point last_now{};
 };
 
-/// One whose master a test replaces.
-struct following : pipelining {
-    void on_master_change(std::weak_ptr<distlock::master_listener> who) { listener = std::move(who); }
-    void follow() { ++follows; }
-    std::atomic<int> follows{0};
-    void change_master() const {
-        if (const auto told = listener.lock()) told->master_changed();
-    }
-    std::weak_ptr<distlock::master_listener> listener;
-};
+using following = replaced_master<pipelining>;
 static_assert(distlock::following_connection<following> && !distlock::following_connection<pipelining>);
 
 /// One to a Cluster.

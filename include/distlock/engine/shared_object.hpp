@@ -293,14 +293,7 @@ class shared_object final : public shared_core {
 
     // A writer, not before the readers of this object that have ended.
     result ask_after_readers(time_point until, const manner& how, const std::stop_token& stop)
-        DISTLOCK_EXCLUDES(mutex_) {
-        const auto readers = [this](std::size_t i) -> lock_core* {
-            const guard here(mutex_);
-            return i < batches_.size() ? batches_[i]->core.get() : nullptr;
-        };
-        return ask_after_releases(readers, nullptr, until, how, stop,
-                                  [&] { return writers_->acquire(until, how, stop); });
-    }
+        DISTLOCK_EXCLUDES(mutex_);
 
     bool may_join(const batch& open) const noexcept DISTLOCK_REQUIRES(mutex_) {
         if (waiting_writers_ > 0) return false;

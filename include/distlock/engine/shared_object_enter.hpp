@@ -1,5 +1,5 @@
 // How a thread comes to read: it joins a batch that has just entered, waits in one that is asked for,
-// or asks for the next.
+// or asks for the next. And how a writer comes after readers.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +12,23 @@
 #include <distlock/detail/saturate.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/engine/lock_core.hpp>
+#include <distlock/engine/posted_before.hpp>
 #include <distlock/engine/shared_object.hpp>
 #include <distlock/engine/waiter_queue.hpp>
 
 namespace distlock::engine {
+
+template <class Lazy>
+typename shared_object<Lazy>::result shared_object<Lazy>::ask_after_readers(time_point until,
+                                                                            const manner& how,
+                                                                            const std::stop_token& stop) {
+    const auto readers = [this](std::size_t i) -> lock_core* {
+        const guard here(mutex_);
+        return i < batches_.size() ? batches_[i]->core.get() : nullptr;
+    };
+    return ask_after_releases(readers, nullptr, until, how, stop,
+                              [&] { return writers_->acquire(until, how, stop); });
+}
 
 template <class Lazy>
 typename shared_object<Lazy>::result shared_object<Lazy>::enter_batch(time_point until, manner how,

@@ -288,8 +288,7 @@ class timer_thread {
             for (std::size_t k = 0; k < b.due.size(); ++k) {
                 item& i = *b.due[k];
                 const auto next = std::min(b.next[k], i.at());
-                // What was adopted, and has nothing more to do, is over: also when all were advanced
-                // meanwhile.
+                // An adopted item that has nothing more to do is over, also when all were advanced meanwhile.
                 const auto wanted = i.phase_ == item::phase::rescheduled ? next : b.next[k];
                 const bool over = i.adopted_ && wanted == time_point::max();
                 if (i.phase_ != item::phase::cancelled && !last && !over) {

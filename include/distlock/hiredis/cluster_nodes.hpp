@@ -8,7 +8,7 @@
 //     void assign(slot, const node_address&);          // the slot moved there
 //     void invalidate();                               // the map is wrong
 //     void suspect(cluster_node&);                     // or may be: that node did not answer
-//     bool look_for_signs();                           // of nodes that are gone
+//     std::vector<std::shared_ptr<cluster_node>> look_for_signs();  // of nodes that are gone
 //     void on_master_change(std::weak_ptr<master_listener>);
 //     void refresh(when_running, until, stop);         // a new map, if one is due
 //     std::vector<std::shared_ptr<cluster_node>> used();
@@ -119,16 +119,17 @@ class cluster_nodes {
 
     /// Effects: a node that has ended a socket is suspect; while it is silent, the map is to be asked for
     /// again and again, since others have not replaced it yet.
-    /// Returns: whether those that are silent are to be asked whether they live.
-    bool look_for_signs() {
-        bool silent = false;
+    /// Returns: those that are to be asked whether they live: they may have ended idle sockets only, and
+    /// nothing else may be sent to them for hours.
+    std::vector<node> look_for_signs() {
+        std::vector<node> silent;
         for (const node& one : used()) {
             if (one->pool.lost_idle()) suspect(*one);
-            if (one->silent) silent = true;
+            if (one->silent) silent.push_back(one);
         }
         const auto now = clock::now();
         const annotated_lock guard(lock_);
-        if (!silent) {
+        if (silent.empty()) {
             // One that speaks again may have been replaced.
             if (doubt_pause_ != refresh_schedule::pause) schedule_.invalidate();
             doubt_pause_ = refresh_schedule::pause;
@@ -136,9 +137,9 @@ class cluster_nodes {
             schedule_.invalidate();
             next_doubt_ = now + doubt_pause_;
             doubt_pause_ = std::min<clock::duration>(2 * doubt_pause_, longest_doubt_pause);
-            return true;
+            return silent;
         }
-        return false;
+        return {};
     }
 
     /// Effects: `who` is told which slots have another master once theirs has left the map: a
@@ -255,15 +256,15 @@ class cluster_nodes {
         for (const node_address& one : learned_.nodes())
             gone.push_back(place_in(fresh, one) == fresh.nodes().size());
         std::vector<std::uint16_t> slots;
-        for (std::uint16_t slot = 0; slot < slot_count; ++slot) {
-            const auto owner = learned_.owner(slot);
-            if (owner && gone[*owner] && fresh.owner(slot)) slots.push_back(slot);
-        }
         slot_map copy = fresh;  // assigned whole or not at all
         for (std::uint16_t slot = 0; slot < slot_count; ++slot) {
-            // The next map may say who took its place.
             const auto owner = learned_.owner(slot);
-            if (owner && !fresh.owner(slot)) copy.assign(slot, learned_.nodes()[*owner]);
+            if (!owner) continue;
+            if (!fresh.owner(slot)) {
+                copy.assign(slot, learned_.nodes()[*owner]);  // the next map may say who took its place
+            } else if (gone[*owner]) {
+                slots.push_back(slot);
+            }
         }
         learned_ = std::move(copy);
         return slots;

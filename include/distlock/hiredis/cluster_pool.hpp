@@ -135,12 +135,7 @@ class cluster_pool final : public connection_pool {
 
     void follow() override {
         if (current_process() != process_) return;
-        if (nodes_.look_for_signs()) {
-            // It may have ended idle sockets only, and nothing else may be sent to it for hours.
-            for (const node& one : nodes_.used()) {
-                if (one->silent) probe(one);
-            }
-        }
+        for (const node& one : nodes_.look_for_signs()) probe(one);
         nodes_.refresh(when_running::go_on, clock::now() + command_timeout(), nullptr);
     }
 

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include <distlock/base/clock.hpp>
+#include <distlock/base/time_source.hpp>
 #include <distlock/detail/system_io.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/hiredis/cluster_nodes.hpp>
@@ -274,8 +275,7 @@ class cluster_subscriber final : public message_reader {
             polled.push_back({one->current->fd(), POLLIN, 0});
         }
         if (heard) return;
-        wait_for(polled.data(), static_cast<nfds_t>(polled.size()),
-                 std::clamp<clock::duration>(by - clock::now(), clock::duration::zero(), slice));
+        wait_for(polled.data(), static_cast<nfds_t>(polled.size()), time_source().slice(by));
         if (polled[0].revents != 0) wake_.reset();
         const auto then = clock::now();
         for (std::size_t i = 0; i < open.size(); ++i) {

@@ -240,8 +240,7 @@ class master_search {
             const auto heard = inquiry_.ask(last, std::min(until, longest), stop_fd);
             const auto said = heard.conclude();
             asked = !stopped(stop_fd) && (until >= longest || clock::now() < until);
-            learned = said.what == sentinel_election::kind::believed;
-            if (learned) {
+            if (said.what == sentinel_election::kind::believed) {
                 watch_.listen_on(inquiry_.learn(heard, said.master.at));
                 const auto how = old ? compare(old->is, said.master) : succession::other;
                 if (how == succession::other) {
@@ -250,16 +249,13 @@ class master_search {
                     old->is.epoch = std::max(old->is.epoch, said.master.epoch);
                 }
                 again = how == succession::again;
+                learned = true;
             } else {
                 why = explain(said, shown_, name_);
             }
         } catch (const std::system_error& e) {  // descriptors: perhaps there are some by and by
-            learned = false;
-            fresh = nullptr;
             why = out_of_resources(e.what());
         } catch (const std::exception&) {
-            learned = false;
-            fresh = nullptr;
             why = out_of_memory();
         }
         {

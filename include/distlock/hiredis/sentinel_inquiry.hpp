@@ -23,6 +23,7 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
+#include <distlock/base/time_source.hpp>
 #include <distlock/detail/printable.hpp>
 #include <distlock/detail/signal_masked_thread.hpp>
 #include <distlock/detail/stop_token.hpp>
@@ -133,10 +134,9 @@ class sentinel_inquiry {
                     if (election_.decided()) return;
                     until = election_.until();
                 }
-                const auto now = clock::now();
-                if (now >= until) return;
+                const auto left = time_source().slice(until);
+                if (left == clock::duration::zero()) return;
                 std::array<pollfd, 2> polled{{{heard_.fd(), POLLIN, 0}, {stop_fd, POLLIN, 0}}};
-                const auto left = std::min<clock::duration>(until - now, std::chrono::seconds{1});
                 wait_for(polled.data(), stop_fd >= 0 ? 2 : 1, left);
                 if (polled[1].revents != 0) return;
                 heard_.reset();

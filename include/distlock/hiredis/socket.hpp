@@ -20,6 +20,7 @@
 #include <utility>
 
 #include <distlock/base/clock.hpp>
+#include <distlock/base/time_source.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/system_io.hpp>
 #include <distlock/hiredis/resolve.hpp>
@@ -32,9 +33,7 @@ enum class io { done, closed, timed_out, stopped, failed };
 /// Effects: returns when `event` is set, `deadline` is reached, or a second is over.
 inline void wait_for(const wake_event& event, clock::time_point deadline) noexcept {
     pollfd polled{event.fd(), POLLIN, 0};
-    wait_for(&polled, 1,
-             std::clamp<clock::duration>(deadline - clock::now(), clock::duration::zero(),
-                                         std::chrono::seconds{1}));
+    wait_for(&polled, 1, time_source().slice(deadline));
 }
 
 /// An event that a stop request sets, or another one.
@@ -113,8 +112,8 @@ class stream_socket {
         // A call that may take the whole usual time-out needs no poll(): the system ends the read then. That
         // is one system call less on the way of every reply. Anything that follows, be it a part of a reply
         // or a signal, is polled to the deadline.
-        const auto left = time_left(deadline);
-        bool block = stop_fd < 0 && usual_timeout_ > clock::duration::zero() && usual_timeout_ <= slice &&
+        const auto left = time_source().slice(deadline);
+        bool block = stop_fd < 0 && usual_timeout_ > clock::duration::zero() &&
                      left > clock::duration::zero() && left >= usual_timeout_ - std::chrono::milliseconds{1};
         for (;;) {
             if (!block) {
@@ -234,13 +233,10 @@ class stream_socket {
         keep_alive(fd_.get(), 15, 5, 3);  // the system's two hours outlast any lease
     }
 
-    static constexpr std::chrono::seconds slice{1};  // the system's timers do not run while it is suspended
-
     io wait(short events, clock::time_point deadline, int stop_fd) const noexcept {
         std::array<pollfd, 2> polled{{{fd_.get(), events, 0}, {stop_fd, POLLIN, 0}}};
         for (;;) {
-            const auto left = std::min<clock::duration>(time_left(deadline), slice);
-            const int ready = wait_for(polled.data(), stop_fd >= 0 ? 2 : 1, left);
+            const int ready = wait_for(polled.data(), stop_fd >= 0 ? 2 : 1, time_source().slice(deadline));
             if (ready < 0 && errno != EINTR) return io::failed;
             if (ready > 0 && polled[0].revents != 0) return io::done;
             if (ready > 0) return io::stopped;

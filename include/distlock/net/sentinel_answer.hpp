@@ -1,6 +1,7 @@
 // What one Sentinel says of a master, read from its replies.
 //
 //   struct sentinel_answer { kind, master, epoch, id, others; };
+//   bool same_vote(a, b);
 //   command sentinel_question(n, name);                     // n of sentinel_questions, for one pipeline
 //   sentinel_answer read_sentinel_answer(replies);          // to those
 #pragma once
@@ -50,6 +51,13 @@ struct sentinel_answer {
     std::string id = {};       ///< of the Sentinel itself; empty: it does not say
     std::vector<known_sentinel> others = {};
 };
+
+/// Returns: whether one Sentinel, which is reached in two ways, says both. Two that name different masters
+/// are not taken for one: a liar would silence another by its id.
+inline bool same_vote(const sentinel_answer& a, const sentinel_answer& b) noexcept {
+    constexpr auto names = sentinel_answer::kind::names_master;
+    return a.what == names && b.what == names && !a.id.empty() && a.id == b.id && a.master == b.master;
+}
 
 /// In this order, in one pipeline. During a fail-over MASTER goes on naming the old address while its epoch
 /// is the new one, and GET-MASTER-ADDR-BY-NAME names the new address; only the latter has no epoch.

@@ -48,19 +48,19 @@ class sentinel_directory {
         for (const sentinel_answer& one : answers) {
             if (trusted(one) && !one.id.empty()) ids_[one.place] = one.id;
         }
-        std::vector<const sentinel_answer*> told;
-        std::size_t aliases = 0;
+        std::vector<const sentinel_answer*> told;  // by Sentinels of the URI
+        std::size_t voters = of_the_uri_;
         for (const sentinel_answer& one : answers) {
             if (!trusted(one) || one.place >= of_the_uri_) continue;
-            const auto same = [&](const sentinel_answer* by) { return !one.id.empty() && by->id == one.id; };
+            const auto same = [&](const sentinel_answer* before) { return same_vote(*before, one); };
             if (std::any_of(told.begin(), told.end(), same)) {
-                ++aliases;
+                --voters;
             } else {
                 told.push_back(&one);
             }
         }
         const auto most_of_the_uri = [&](auto so_many) {
-            return 2 * static_cast<std::size_t>(so_many) > of_the_uri_ - aliases;
+            return 2 * static_cast<std::size_t>(so_many) > voters;
         };
         if (!most_of_the_uri(told.size())) return;
         all_.resize(of_the_uri_);

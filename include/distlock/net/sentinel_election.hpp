@@ -54,8 +54,7 @@ inline succession compare(const believed_master& last, const believed_master& ne
 /// The Sentinels are asked all at once, and vote by naming an address; answers of one id that name the same
 /// address are one Sentinel's, which is reached in several ways. Rules:
 /// - an address that more than half of the Sentinels that were asked name is believed, whatever its epoch:
-/// Sentinels
-///   that were all set up anew begin to count anew;
+///   Sentinels that were all set up anew begin to count anew;
 /// - else one of an older epoch than the last that was believed is not: a Sentinel that was cut
 ///   off, or lies, names it;
 /// - else one that more than half of those that name any agree on;
@@ -126,13 +125,10 @@ class sentinel_election {
         return count(
             [&](const sentinel_answer& one) { return names(one) && one.master == who && !repeats(one); });
     }
-    // Two that name different masters are not taken for one: a liar would silence another by its id.
+    // Preconditions: it is one of answers_.
     bool repeats(const sentinel_answer& one) const {
-        const auto same = [&](const sentinel_answer& it) {
-            return names(it) && it.id == one.id && it.master == one.master;
-        };
-        return names(one) && !one.id.empty() &&
-               &*std::find_if(answers_.begin(), answers_.end(), same) != &one;
+        return std::any_of(answers_.data(), &one,
+                           [&](const sentinel_answer& before) { return same_vote(before, one); });
     }
     std::size_t voters() const {
         return asked_ - count([&](const sentinel_answer& one) { return repeats(one); });

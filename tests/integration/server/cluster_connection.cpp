@@ -133,54 +133,59 @@ TEST_CASE("waiters of two connections are served in order, and by messages alone
     }
 }
 
-TEST_CASE("over a Cluster waiters for permits are served by messages alone") {
-    using semaphore = distlock::counting_semaphore<cluster_connection>;
+namespace {
+
+/// Effects: four threads call `take(connection, nth)`, one behind the other in the queue, and all are served
+/// once `end()` was called; none of them looks by itself.
+template <class Take, class End>
+void served_by_messages(const std::string& name, Take take, End end) {
     cluster_connection first{three_masters().uri()};
     cluster_connection second{three_masters().uri()};
-    const auto name = name_at(0);
-    semaphore pool{first, name, 1, by_message_only};
-    auto mine = pool.acquire();
     std::atomic<int> served{0};
     std::vector<std::jthread> waiters;
     for (std::size_t i = 0; i < 4; ++i) {
         waiters.emplace_back([&, i] {
-            semaphore same{i % 2 == 0 ? first : second, name, 1, by_message_only};
-            if (same.try_acquire_for(20s)) ++served;
+            if (take(i % 2 == 0 ? first : second, i)) ++served;
         });
         REQUIRE(eventually([&] { return queued(three_masters().owner_of(name), name) == i + 1; }));
     }
     const auto start = clk::now();
-    mine.release();
+    end();
     waiters.clear();
     CHECK(served == 4);
     CHECK(clk::now() - start < 5s);
 }
 
+}  // namespace
+
+TEST_CASE("over a Cluster waiters for permits are served by messages alone") {
+    using semaphore = distlock::counting_semaphore<cluster_connection>;
+    cluster_connection redis{three_masters().uri()};
+    const auto name = name_at(0);
+    semaphore pool{redis, name, 1, by_message_only};
+    auto mine = pool.acquire();
+    const auto take = [&](cluster_connection& by, std::size_t) {
+        semaphore same{by, name, 1, by_message_only};
+        return static_cast<bool>(same.try_acquire_for(20s));
+    };
+    served_by_messages(name, take, [&] { mine.release(); });
+}
+
 TEST_CASE("over a Cluster readers and writers are served by messages alone") {
     using shared_lock = distlock::shared_mutex<cluster_connection>;
-    cluster_connection first{three_masters().uri()};
-    cluster_connection second{three_masters().uri()};
+    cluster_connection redis{three_masters().uri()};
     const auto name = name_at(0);
-    shared_lock owner{first, name, by_message_only};
+    shared_lock owner{redis, name, by_message_only};
     owner.lock();
-    std::atomic<int> served{0};
-    std::vector<std::jthread> waiters;
-    for (std::size_t i = 0; i < 4; ++i) {
-        waiters.emplace_back([&, i] {
-            shared_lock mine{i % 2 == 0 ? first : second, name, by_message_only};
-            const bool reads = i != 2;
-            if (!(reads ? mine.try_lock_shared_for(20s) : mine.try_lock_for(20s))) return;
-            ++served;
-            if (reads) mine.unlock_shared();
-            if (!reads) mine.unlock();
-        });
-        REQUIRE(eventually([&] { return queued(three_masters().owner_of(name), name) == i + 1; }));
-    }
-    const auto start = clk::now();
-    owner.unlock();
-    waiters.clear();
-    CHECK(served == 4);
-    CHECK(clk::now() - start < 5s);
+    const auto take = [&](cluster_connection& by, std::size_t nth) {
+        shared_lock mine{by, name, by_message_only};
+        const bool reads = nth != 2;
+        if (!(reads ? mine.try_lock_shared_for(20s) : mine.try_lock_for(20s))) return false;
+        if (reads) mine.unlock_shared();
+        if (!reads) mine.unlock();
+        return true;
+    };
+    served_by_messages(name, take, [&] { owner.unlock(); });
 }
 
 TEST_CASE("one pipeline goes to all nodes, and each command has its own answer") {

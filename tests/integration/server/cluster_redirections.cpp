@@ -367,20 +367,33 @@ TEST_CASE("a node that did not answer a pipeline is not waited for by the next, 
     }));
 }
 
-TEST_CASE("the end of a connection does not wait for a node that is just asked whether it lives") {
-    const fake_cluster all(2, [](const fake_cluster& of, std::size_t node, const words& said) -> std::string {
-        if (said[0] == "CLUSTER") return of.slots({0, 1});
-        return node == 1 ? "" : found;
-    });
-    auto redis = std::make_unique<cluster_connection>(all.uri(0, "?command_timeout=1s"));
-    const std::string here = key_at(all, 0);
-    const std::string there = key_at(all, 1);
+namespace {
+
+std::string the_second_is_silent(const fake_cluster& of, std::size_t node, const words& said) {
+    if (said[0] == "CLUSTER") return of.slots({0, 1});
+    return node == 1 ? "" : found;
+}
+
+/// A pipeline to both of two nodes.
+struct to_both {
+    explicit to_both(const fake_cluster& all) : here(key_at(all, 0)), there(key_at(all, 1)) {}
+    void send(cluster_connection& redis) { redis.pipeline(commands, replies); }
+    const std::string here;
+    const std::string there;
     const std::vector<command> commands{get(here), get(there)};
-    std::vector<reply> replies(2);
-    redis->pipeline(commands, replies);
-    redis->pipeline(commands, replies);
-    CHECK(replies[0].is_string("found"));
-    CHECK(replies[1].is(reply_kind::not_sent));
+    std::vector<reply> replies = std::vector<reply>(2);
+};
+
+}  // namespace
+
+TEST_CASE("the end of a connection does not wait for a node that is just asked whether it lives") {
+    const fake_cluster all(2, the_second_is_silent);
+    auto redis = std::make_unique<cluster_connection>(all.uri(0, "?command_timeout=1s"));
+    to_both pipe(all);
+    pipe.send(*redis);
+    pipe.send(*redis);
+    CHECK(pipe.replies[0].is_string("found"));
+    CHECK(pipe.replies[1].is(reply_kind::not_sent));
     CHECK(eventually([&] { return all.node(1).commands("PING") == 1; }));
     CHECK(time_of([&] { redis.reset(); }) < 500ms);
 }
@@ -393,12 +406,9 @@ TEST_CASE("a child after fork() that ends its copy of a connection ends no quest
         return node == 1 && hangs ? std::string() : found;
     });
     auto redis = std::make_unique<cluster_connection>(all.uri(0, "?command_timeout=500ms"));
-    const std::string here = key_at(all, 0);
-    const std::string there = key_at(all, 1);
-    const std::vector<command> commands{get(here), get(there)};
-    std::vector<reply> replies(2);
-    redis->pipeline(commands, replies);
-    redis->pipeline(commands, replies);
+    to_both pipe(all);
+    pipe.send(*redis);
+    pipe.send(*redis);
     REQUIRE(eventually([&] { return all.node(1).commands("PING") == 1; }));
     CHECK(in_child([&] {
         redis.reset();
@@ -406,32 +416,26 @@ TEST_CASE("a child after fork() that ends its copy of a connection ends no quest
     }));
     hangs = false;
     CHECK(eventually([&] {
-        redis->pipeline(commands, replies);
-        return replies[1].is_string("found");
+        pipe.send(*redis);
+        return pipe.replies[1].is_string("found");
     }));
     CHECK(all.node(1).commands("PING") == 1);
 }
 
 // It was never asked again.
 TEST_CASE("where no thread can ask a silent node whether it lives, every other pipeline tries it") {
-    const fake_cluster all(2, [](const fake_cluster& of, std::size_t node, const words& said) -> std::string {
-        if (said[0] == "CLUSTER") return of.slots({0, 1});
-        return node == 1 ? "" : found;
-    });
-    const std::string here = key_at(all, 0);
-    const std::string there = key_at(all, 1);
+    const fake_cluster all(2, the_second_is_silent);
     CHECK(in_child([&] {
         pthread_attr_t endless;
         pthread_attr_init(&endless);
         pthread_attr_setstacksize(&endless, std::size_t{1} << 48U);  // refused to root, too
         pthread_setattr_default_np(&endless);
         cluster_connection redis{all.uri()};
-        const std::vector<command> commands{get(here), get(there)};
-        std::vector<reply> replies(2);
+        to_both pipe(all);
         bool good = true;
         for (int i = 0; i < 5; ++i) {
-            redis.pipeline(commands, replies);
-            good = good && replies[0].is_string("found") && !replies[1].answered();
+            pipe.send(redis);
+            good = good && pipe.replies[0].is_string("found") && !pipe.replies[1].answered();
         }
         return good;
     }));

@@ -80,6 +80,14 @@ std::string as_the_only_node(const fake_cluster& of, std::size_t, const words& s
     return said[0] == "CLUSTER" ? of.slots({0, 0}) : to_a_subscriber(said);
 }
 
+/// Returns: what the node of the low slots answers; `other` is the one of the high slots.
+fake_cluster::answering next_to(const fake_server& other) {
+    return [&other](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] != "CLUSTER") return to_a_subscriber(said);
+        return fake_cluster::with_last_at(of.slots({0, 0}), std::to_string(other.port()));
+    };
+}
+
 /// Returns: a thread that waits for messages that never come, and so reads all others, until it is destroyed.
 std::jthread keep_reading(const channel& c) {
     return std::jthread([c](const std::stop_token& stop) {
@@ -271,11 +279,7 @@ TEST_CASE("a socket that breaks is replaced, and its channels alone are heard an
             if (!broke.exchange(true)) return p.close();
         }
     });
-    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {
-        if (said[0] != "CLUSTER") return to_a_subscriber(said);
-        const std::string map = of.slots({0, 0});
-        return fake_cluster::with_last_at(map, std::to_string(breaking.port()));
-    });
+    const fake_cluster all(1, next_to(breaking));
     cluster_connection redis{all.uri()};
     static_cast<void>(redis.execute(command({"PING", std::string_view(low)})));
     const auto here = redis.subscribe(low);
@@ -298,11 +302,7 @@ TEST_CASE(
         }
         --open;
     });
-    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {
-        if (said[0] != "CLUSTER") return to_a_subscriber(said);
-        const std::string map = of.slots({0, 0});
-        return fake_cluster::with_last_at(map, std::to_string(trusted_once.port()));
-    });
+    const fake_cluster all(1, next_to(trusted_once));
     cluster_connection redis{all.uri()};
     static_cast<void>(redis.execute(command({"PING", std::string_view(low)})));
     const auto here = redis.subscribe(low);
@@ -325,11 +325,7 @@ TEST_CASE("where a node ends the new socket at once, its channels are confirmed 
         if (++open > 1) return;
         while (const auto said = p.next_command()) p.send(to_a_subscriber(*said));
     });
-    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {
-        if (said[0] != "CLUSTER") return to_a_subscriber(said);
-        const std::string map = of.slots({0, 0});
-        return fake_cluster::with_last_at(map, std::to_string(full.port()));
-    });
+    const fake_cluster all(1, next_to(full));
     cluster_connection redis{all.uri()};
     static_cast<void>(redis.execute(command({"PING", std::string_view(low)})));
     const auto mine = redis.subscribe(high);
@@ -351,11 +347,7 @@ TEST_CASE("a node that ends the new socket at once is connected to again, until 
         while (const auto said = p.next_command()) p.send(to_a_subscriber(*said));
         if (p.number() == 0) replaced = true;
     });
-    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {
-        if (said[0] != "CLUSTER") return to_a_subscriber(said);
-        const std::string map = of.slots({0, 0});
-        return fake_cluster::with_last_at(map, std::to_string(full.port()));
-    });
+    const fake_cluster all(1, next_to(full));
     cluster_connection redis{all.uri()};
     static_cast<void>(redis.execute(command({"PING", std::string_view(low)})));
     const auto mine = redis.subscribe(high);
@@ -441,12 +433,9 @@ TEST_CASE("a waiter ends in time though a node tells more than it can hear") {
             return;
         }
     });
-    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
-        return said[0] == "CLUSTER" ? fake_cluster::with_last_at(of.slots({0}), std::to_string(talks.port()))
-                                    : to_a_subscriber(said);
-    });
+    const fake_cluster all(1, next_to(talks));
     cluster_connection redis{all.uri()};
-    const auto mine = redis.subscribe(low);
+    const auto mine = redis.subscribe(high);
     listener none(mine, "no message");
     REQUIRE(eventually([&] {
         none.wait(clk::now() + 10ms, {});
@@ -521,11 +510,7 @@ TEST_CASE("the socket to a node is closed when nobody listens there any more") {
         while (const auto said = p.next_command()) p.send(to_a_subscriber(*said));
         ++ended;
     });
-    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {
-        if (said[0] != "CLUSTER") return to_a_subscriber(said);
-        const std::string map = of.slots({0, 0});
-        return fake_cluster::with_last_at(map, std::to_string(left.port()));
-    });
+    const fake_cluster all(1, next_to(left));
     cluster_connection redis{all.uri()};
     static_cast<void>(redis.execute(command({"PING", std::string_view(low)})));
     const auto here = redis.subscribe(low);
