@@ -7,7 +7,6 @@
 #include <latch>
 #include <memory>
 #include <optional>
-#include <pthread.h>
 #include <span>
 #include <stdexcept>
 #include <stop_token>
@@ -31,6 +30,7 @@
 #include "support/gate.hpp"
 #include "support/lease_observers.hpp"
 #include "support/locks_in_memory.hpp"
+#include "support/no_threads.hpp"
 #include "timing_tolerance.hpp"
 #include "waiting.hpp"
 
@@ -83,14 +83,6 @@ bool renew_once(M& m, Conn& server) {
     const int renewals = server.count("renew");
     manual_clock::advance(10s);
     return renewed(server, renewals + 1) && eventually([&] { return m.valid_until() > before; });
-}
-
-/// Returns: whether the system has no more threads to give from now on.
-bool let_no_thread_start() {
-    pthread_attr_t endless;
-    pthread_attr_init(&endless);
-    pthread_attr_setstacksize(&endless, std::size_t{1} << 48U);  // refused to root, too
-    return pthread_setattr_default_np(&endless) == 0;
 }
 
 struct setting {

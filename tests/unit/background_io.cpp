@@ -39,6 +39,7 @@
 #include "support/catch.hpp"
 #include "support/gate.hpp"
 #include "support/io_over.hpp"
+#include "support/no_threads.hpp"
 #include "support/replaced_master.hpp"
 #include "support/sleepers.hpp"
 #include "timing_tolerance.hpp"
@@ -873,10 +874,7 @@ TEST_CASE("when no thread is to be had, scheduling says so and nothing is listed
         std::atomic<bool> destroyed{false};
         pipelining c;
         real_io io(c);
-        pthread_attr_t endless;
-        pthread_attr_init(&endless);
-        pthread_attr_setstacksize(&endless, std::size_t{1} << 48U);  // refused to root, too
-        if (pthread_setattr_default_np(&endless) != 0) return false;
+        if (!let_no_thread_start()) return false;
         task one("one");
         bool refused = false;
         try {

@@ -24,6 +24,7 @@
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "support/gate.hpp"
+#include "support/no_threads.hpp"
 #include "timing_tolerance.hpp"
 #include "waiting.hpp"
 
@@ -303,17 +304,6 @@ TEST_CASE("many callbacks, one after the other, leave no threads behind meanwhil
 }
 
 // ---- no threads ------------------------------------------------------------------------------------------
-
-namespace {
-
-void let_no_thread_start() {
-    pthread_attr_t endless;
-    pthread_attr_init(&endless);
-    pthread_attr_setstacksize(&endless, std::size_t{1} << 48U);  // refused to root, too
-    pthread_setattr_default_np(&endless);
-}
-
-}  // namespace
 
 TEST_CASE("a reserved thread runs what is posted, though the system has no more to give") {
     if (!threads_in_a_child) return;

@@ -12,6 +12,7 @@
 
 #include "in_child.hpp"
 #include "support/catch.hpp"
+#include "support/no_threads.hpp"
 
 namespace signal_masked_thread_tests {
 
@@ -78,11 +79,7 @@ TEST_CASE("a signal of the program is handled by a thread of the program") {
 
 TEST_CASE("when there is no thread to be had, that is said, and signals are as they were") {
     CHECK(in_child([] {
-        // A stack that no address space has room for: refused to root, too.
-        pthread_attr_t endless;
-        pthread_attr_init(&endless);
-        pthread_attr_setstacksize(&endless, std::size_t{1} << 48U);
-        if (pthread_setattr_default_np(&endless) != 0) return false;
+        if (!let_no_thread_start()) return false;
         bool refused = false;
         try {
             signal_masked_thread([] {}).join();

@@ -9,7 +9,6 @@
 #include <mutex>
 #include <optional>
 #include <poll.h>
-#include <pthread.h>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -34,6 +33,7 @@
 #include "support/fake_server.hpp"
 #include "support/in_child.hpp"
 #include "support/lease_observers.hpp"
+#include "support/no_threads.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -426,10 +426,7 @@ TEST_CASE("a child after fork() that ends its copy of a connection ends no quest
 TEST_CASE("where no thread can ask a silent node whether it lives, every other pipeline tries it") {
     const fake_cluster all(2, the_second_is_silent);
     CHECK(in_child([&] {
-        pthread_attr_t endless;
-        pthread_attr_init(&endless);
-        pthread_attr_setstacksize(&endless, std::size_t{1} << 48U);  // refused to root, too
-        pthread_setattr_default_np(&endless);
+        if (!let_no_thread_start()) return false;
         cluster_connection redis{all.uri()};
         to_both pipe(all);
         bool good = true;

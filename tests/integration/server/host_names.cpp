@@ -17,6 +17,7 @@
 #include "support/fake_server.hpp"
 #include "support/hiredis_test.hpp"
 #include "support/in_child.hpp"
+#include "support/no_threads.hpp"
 #include "support/sleepers.hpp"
 #include "support/stoppable.hpp"
 #include "support/timing_tolerance.hpp"
@@ -193,10 +194,7 @@ TEST_CASE("an address that swallows what is sent to it leaves the next one of it
 
 TEST_CASE("without a thread that looks a name up the error says so") {
     CHECK(in_child([]() noexcept {
-        pthread_attr_t endless;
-        pthread_attr_init(&endless);
-        pthread_attr_setstacksize(&endless, std::size_t{1} << 48U);  // refused to root, too
-        pthread_setattr_default_np(&endless);
+        if (!let_no_thread_start()) return false;
         hiredis_connection redis("redis://watched.example:6379");
         const auto answer = redis.execute({"PING"});
         return answer.cause() == errc::unreachable &&

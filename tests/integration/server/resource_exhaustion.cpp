@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <poll.h>
 #include <span>
 #include <stop_token>
@@ -19,10 +20,12 @@
 #include <system_error>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "support/fake_sentinel.hpp"
+#include "support/few_descriptors.hpp"
 #include "support/hiredis_test.hpp"
 #include "support/in_child.hpp"
 #include "support/moody_server.hpp"
@@ -38,18 +41,16 @@ TEST_CASE("without descriptors a lock is an error, nothing is leaked, and it wor
     CHECK(in_child([&] {
         hiredis_connection redis(server.uri());
         distlock::mutex m{redis, "orders", {.patience = 0ms, .release = distlock::confirmed}};
-        rlimit all{};
-        ::getrlimit(RLIMIT_NOFILE, &all);
         const int next = ::dup(0);
         ::close(next);
-        const rlimit none{static_cast<rlim_t>(next), all.rlim_max};
-        ::setrlimit(RLIMIT_NOFILE, &none);
         bool good = true;
-        for (int i = 0; i < 20; ++i) {
-            std::error_code ec;
-            good = good && !m.try_lock(ec) && ec == errc::unreachable;
+        {
+            const few_descriptors none;
+            for (int i = 0; i < 20; ++i) {
+                std::error_code ec;
+                good = good && !m.try_lock(ec) && ec == errc::unreachable;
+            }
         }
-        ::setrlimit(RLIMIT_NOFILE, &all);
         const int now = ::dup(0);
         return good && now == next && m.try_lock() && m.unlock() == release_outcome::released;
     }));
@@ -66,12 +67,7 @@ TEST_CASE("a held lock is renewed while waiters of its process have all descript
         distlock::mutex held{redis, "held", {.lease = 1s}};
         busy.lock();
         held.lock();
-        rlimit all{};
-        ::getrlimit(RLIMIT_NOFILE, &all);
-        const int next = ::dup(0);
-        ::close(next);
-        const rlimit few{static_cast<rlim_t>(next + 6), all.rlim_max};
-        ::setrlimit(RLIMIT_NOFILE, &few);
+        const few_descriptors few(6);
         for (int i = 0; i < 12; ++i) {
             std::thread([&] {
                 distlock::mutex m{redis, "busy", {.lease = 60s, .patience = 1h}};
@@ -101,24 +97,6 @@ std::array<reply, 2> pipeline(hiredis_connection& redis, const command& first, c
     return replies;
 }
 
-// While it lives nothing can be opened in this process.
-class no_descriptors {
-  public:
-    no_descriptors() {
-        ::getrlimit(RLIMIT_NOFILE, &before_);
-        const int next = ::dup(0);
-        ::close(next);
-        const rlimit none{static_cast<rlim_t>(next), before_.rlim_max};
-        ::setrlimit(RLIMIT_NOFILE, &none);
-    }
-    no_descriptors(const no_descriptors&) = delete;
-    no_descriptors& operator=(const no_descriptors&) = delete;
-    ~no_descriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-
-  private:
-    rlimit before_{};
-};
-
 }  // namespace
 
 TEST_CASE("without descriptors commands, posts and pipelines pass on the socket for pipelines") {
@@ -129,7 +107,7 @@ TEST_CASE("without descriptors commands, posts and pipelines pass on the socket 
     const bool holds = eventually([&] { return server.holding() == 1; });
     int good = 0;
     {
-        const no_descriptors limit;
+        const few_descriptors none;
         for (int i = 0; i < 5; ++i) {
             if (redis.execute({"GET", "a"}).is_status("OK") && redis.post({"DEL", "a"}) &&
                 pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_status("OK"))
@@ -153,7 +131,7 @@ TEST_CASE("a command that was given up is not applied later: its socket is abort
     server.change("");
     const int before = server.accepted();
     {
-        const no_descriptors limit;
+        const few_descriptors none;
         CHECK(redis.execute(command{"GET", "a"}.until(clock::now() + 300ms)).is(reply_kind::no_answer));
     }
     CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_status("OK"));
@@ -175,7 +153,7 @@ TEST_CASE("a pipeline waits for a short command that has the last socket; a chil
     std::array<reply, 2> replies;
     std::atomic<bool> begun{false};
     {
-        const no_descriptors limit;
+        const few_descriptors none;
         std::thread other([&] { static_cast<void>(redis->execute({"HOLD"})); });
         executes = eventually([&] { return server.holding() == 2; });
         std::thread renewals([&] {
@@ -317,22 +295,16 @@ TEST_CASE("without descriptors the error says so, and with them the Sentinels ar
     CHECK(in_child([&] {
         distlock::sentinel_connection c(sentinel_uri_of({one.port()}));
         const distlock::command ping{distlock::argument("PING")};
-        rlimit all{};
-        ::getrlimit(RLIMIT_NOFILE, &all);
-        const int next = ::dup(0);
-        ::close(next);
         bool good = true;
         // None at all; none but for the thread that waits; none but for what wakes those that ask, too.
-        for (int left = 0; left < 3; ++left) {
-            const rlimit few{static_cast<rlim_t>(next + left), all.rlim_max};
-            ::setrlimit(RLIMIT_NOFILE, &few);
+        for (rlim_t left = 0; left < 3; ++left) {
+            const few_descriptors few(left);
             const std::string said{c.execute(ping).text()};
             const bool told = said.find("Too many open files") != std::string::npos &&
                               said.starts_with("redis+sentinel://127.0.0.1:");
-            if (!told) std::fprintf(stderr, "with %d left: %s\n", left, said.c_str());
+            if (!told) std::fprintf(stderr, "with %d left: %s\n", static_cast<int>(left), said.c_str());
             good = good && told;
         }
-        ::setrlimit(RLIMIT_NOFILE, &all);
         return good && eventually([&] { return c.execute(ping).is_status("PONG"); });
     }));
 }
@@ -340,22 +312,15 @@ TEST_CASE("without descriptors the error says so, and with them the Sentinels ar
 TEST_CASE("without descriptors there is no subscription, or none that is in force; with them there is") {
     const redis_server server;
     hiredis_connection redis(server.uri());
-    rlimit all{};
-    ::getrlimit(RLIMIT_NOFILE, &all);
-    const auto leave = [&](rlim_t count) {
-        const int next = ::dup(0);
-        ::close(next);
-        const rlimit few{static_cast<rlim_t>(next) + count, all.rlim_max};
-        ::setrlimit(RLIMIT_NOFILE, &few);
-    };
-    leave(0);
-    CHECK_THROWS_AS(redis.subscribe("news"), std::system_error);
-    ::setrlimit(RLIMIT_NOFILE, &all);
-    leave(1);
+    {
+        const few_descriptors none;
+        CHECK_THROWS_AS(redis.subscribe("news"), std::system_error);
+    }
+    std::optional<few_descriptors> one(std::in_place, 1U);
     const auto news = redis.subscribe("news");
     distlock::listener mine(news, "");
     CHECK(mine.wait(clock::now() + 50ms, {}) == distlock::listener::woken::by_time);
-    ::setrlimit(RLIMIT_NOFILE, &all);
+    one.reset();
     CHECK(mine.wait(clock::now() + 20s, {}) == distlock::listener::woken::by_confirmation);
 }
 

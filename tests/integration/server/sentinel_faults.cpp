@@ -7,7 +7,6 @@
 #include <memory>
 #include <new>
 #include <poll.h>
-#include <pthread.h>
 #include <stop_token>
 #include <string>
 #include <system_error>
@@ -26,6 +25,7 @@
 #include "support/fresh_name.hpp"
 #include "support/in_child.hpp"
 #include "support/lease_observers.hpp"
+#include "support/no_threads.hpp"
 #include "support/waiting.hpp"
 #include "timing_tolerance.hpp"
 
@@ -468,10 +468,7 @@ TEST_CASE("without threads the Sentinels are asked one after the other") {
     const fake_sentinel one(a_server().port(), 1);
     const fake_sentinel two(a_server().port(), 1);
     CHECK(in_child([&]() noexcept {
-        pthread_attr_t endless;
-        pthread_attr_init(&endless);
-        pthread_attr_setstacksize(&endless, std::size_t{1} << 48U);  // refused to root, too
-        pthread_setattr_default_np(&endless);
+        if (!let_no_thread_start()) return false;
         sentinel_connection c(sentinel_uri_of({one.port(), two.port()}));
         return ping(c).is_status("PONG");
     }));
