@@ -120,7 +120,9 @@ struct slow_second {
     }
     scripted_connection of_first;
     scripted_connection of_second;
-    distlock::mutex<scripted_connection, distlock::handoff, manual_clock> second{of_second, "second"};
+    // Not renewed: a renewal by the background would take an answer meant for another command.
+    distlock::mutex<scripted_connection, distlock::handoff, manual_clock> second{
+        of_second, "second", {.renew = false}};
 };
 
 }  // namespace
