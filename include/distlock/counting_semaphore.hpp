@@ -149,8 +149,8 @@ class permit {
 ///
 /// lock_options as for a mutex; each acquisition has a lease of its own. Without effect: `fencing`,
 /// `owner_info`, `local_budget`. Every process gives the same limit. The server keeps it as long as permits
-/// are out or waited for, and three re-checks beyond (90 s or more); a process that gives another one
-/// meanwhile is told errc::limit_mismatch, with both.
+/// are out or waited for, and for three re-checks (90 s or more) after one was given back; a process that
+/// gives another one meanwhile is told errc::limit_mismatch, with both.
 ///
 /// All members may be called from several threads. `Conn` must outlive the semaphore.
 template <connection Conn, class Clock = clock>

@@ -5,6 +5,7 @@
 //   std::cout << distlock::diagnose(redis, {.prefix = "orders:"});
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -52,8 +53,10 @@ void ask_all(C& c, std::span<const command> commands, std::span<reply> replies) 
 template <subscribing_connection C>
 void try_to_subscribe(C& c, examination& asked) {
     std::chrono::milliseconds patience{500};
-    if constexpr (timed_connection<C>)
-        patience = 2 * std::chrono::milliseconds{std::as_const(c).command_timeout()};
+    if constexpr (timed_connection<C>) {
+        constexpr std::chrono::milliseconds longest{std::chrono::minutes{1}};
+        patience = 2 * std::min<std::chrono::milliseconds>(std::as_const(c).command_timeout(), longest);
+    }
     try {
         const auto messages = c.subscribe(asked.channel());
         const auto until = clock::now() + patience;

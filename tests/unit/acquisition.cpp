@@ -669,6 +669,24 @@ TEST_CASE("the losses of many locks are asked about in one pipeline, and no thre
     CHECK(server.count("mark") == many);
 }
 
+// Or the questions would take the places of releases.
+TEST_CASE("an observer is told of a loss without the reason while very many other losses are asked about") {
+    constexpr std::size_t most = distlock::engine::background_io::most_adopted / 4;
+    constexpr std::size_t more = 50;
+    manual_clock::reset();
+    piped_locks server;
+    const auto seen = std::make_shared<recording_observer>();
+    std::vector<std::unique_ptr<lock_of<piped_locks>>> locks;
+    for (std::size_t i = 0; i < most + more; ++i) {
+        locks.push_back(std::make_unique<lock_of<piped_locks>>(server, "orders", lock_options{}, seen));
+        locks.back()->lock();
+        server.delete_key();
+    }
+    manual_clock::advance(10s);
+    CHECK(eventually([&] { return seen->heard().size() == most + more; }));
+    CHECK(server.count("mark") == most);
+}
+
 TEST_CASE(
     "the last mutex of a connection that ends before the server is asked why tells its observer all the "
     "same") {

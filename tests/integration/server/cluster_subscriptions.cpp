@@ -88,6 +88,17 @@ fake_cluster::answering next_to(const fake_server& other) {
     };
 }
 
+/// Effects: tells who listens more than it can hear.
+void talk_without_end(fake_server::peer& to) {
+    while (const auto said = to.next_command()) {
+        if (said->at(0) != "SSUBSCRIBE") continue;
+        std::string much = said_of("ssubscribe", said->at(1));
+        for (int i = 0; i < 5000; ++i) much += message(said->at(1), "news");
+        while (to.send(much)) continue;
+        return;
+    }
+}
+
 /// Returns: a thread that waits for messages that never come, and so reads all others, until it is destroyed.
 std::jthread keep_reading(const channel& c) {
     return std::jthread([c](const std::stop_token& stop) {
@@ -424,15 +435,7 @@ TEST_CASE("a socket on which a node answers nothing is replaced though more and 
 
 // The waiter that read ended neither by its time nor by a stop request.
 TEST_CASE("a waiter ends in time though a node tells more than it can hear") {
-    const fake_server talks([&](fake_server::peer& p) {
-        while (const auto said = p.next_command()) {
-            if (said->at(0) != "SSUBSCRIBE") continue;
-            std::string much = said_of("ssubscribe", said->at(1));
-            for (int i = 0; i < 5000; ++i) much += message(said->at(1), "news");
-            while (p.send(much)) continue;
-            return;
-        }
-    });
+    const fake_server talks(talk_without_end);
     const fake_cluster all(1, next_to(talks));
     cluster_connection redis{all.uri()};
     const auto mine = redis.subscribe(high);
@@ -444,6 +447,24 @@ TEST_CASE("a waiter ends in time though a node tells more than it can hear") {
     const auto until = clk::now() + 300ms;
     while (clk::now() < until) none.wait(until, {});
     CHECK(clk::now() - until < timing_tolerance);
+}
+
+// Who had heard something looked at no other socket.
+TEST_CASE("a node that tells more than anybody can hear hides no other that does not answer") {
+    const fake_server talks(talk_without_end);
+    std::atomic<int> asked{0};
+    const fake_cluster all(1,
+                           [&](const fake_cluster& of, std::size_t node, const words& said) -> std::string {
+                               if (said[0] == "SSUBSCRIBE" && asked++ == 0) return "";
+                               return next_to(talks)(of, node, said);
+                           });
+    cluster_connection redis{all.uri(0, "?command_timeout=200ms")};
+    const auto news = redis.subscribe(high);
+    const auto reading = keep_reading(news);
+    REQUIRE(eventually([&] { return news->confirmations() > 0; }));
+    const auto mine = redis.subscribe(low);
+    CHECK(eventually([&] { return mine->in_force(); }));
+    CHECK(asked == 2);
 }
 
 TEST_CASE("a silent node that answers when it is asked whether it lives keeps its socket") {

@@ -187,6 +187,19 @@ TEST_CASE(
     CHECK_THROWS_AS(diagnose(redis), std::bad_alloc);
 }
 
+// Twice its time-out overflowed, and the confirmation was not waited for.
+TEST_CASE("messages are seen to come over a connection whose time-out is the longest there is") {
+    struct without_end {
+        distlock::reply execute(const distlock::command& cmd) { return inner.execute(cmd); }
+        auto subscribe(std::string_view channel) { return inner.subscribe(channel); }
+        std::chrono::milliseconds command_timeout() const { return std::chrono::milliseconds::max(); }
+        hiredis_connection inner;
+    };
+    const redis_server server;
+    without_end redis{hiredis_connection(server.uri() + patient)};
+    CHECK(diagnose(redis).about("messages")->how == severity::ok);
+}
+
 TEST_CASE("a master and its replica are told apart, and the lag is seen") {
     const redis_server master(redis_server_options{.tcp = true});
     const redis_server replica(
