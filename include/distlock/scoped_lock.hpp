@@ -45,7 +45,7 @@ namespace detail {
 struct lock_place {
     std::string_view name;
     std::string server;
-    const void* connection;
+    const any_connection* connection;
 
     bool before(const lock_place& other) const noexcept {
         if (name != other.name) return name < other.name;
@@ -102,10 +102,8 @@ struct guard_access {
     }
     template <class M>
     static lock_place place(const M& m) {
-        lock_place where{m.name(), {}, &m.connection()};
-        if constexpr (identified_connection<typename M::connection_type>)
-            where.server = std::string_view(m.connection().identity());
-        return where;
+        const auto& over = m.core().connection();
+        return {m.name(), over.identity(), &over};
     }
 };
 
@@ -201,6 +199,8 @@ class scoped_lock {
         if constexpr (count == 1) {
             return lost_of(*std::get<0>(mutexes_), serials_[0]);
         } else {
+            if (!owns_lock())
+                return detail::stopped_token();  // as in a child, where others may have the mutex
             const std::lock_guard alone(watching_);
             if (!any_lost_) any_lost_ = watch();
             return any_lost_->source.get_token();

@@ -162,8 +162,8 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
         return engine::taken_or_error(ec, [&] { return acquire_until(deadline, stop); });
     }
 
-    /// Effects: this thread reads no more. The last reader of a grant gives it back, and a
-    /// waiter is handed the lock.
+    /// Effects: this thread reads no more; one that lost a read and reads anew ends the new one first. The
+    /// last reader of a grant gives it back, and a waiter is handed the lock.
     /// Returns: `released`, or what mutex::unlock() says, of the last reader; `expired` after a loss;
     /// `not_held` when the thread does not read, or a shared_scoped_lock is to end that: nothing was sent.
     release_outcome unlock_shared() noexcept { return readers_.unlock_shared(); }

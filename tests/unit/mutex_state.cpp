@@ -183,6 +183,37 @@ TEST_CASE("a lock that was passed on to a guard, and lost, leaves no unlock() to
     CHECK(server.owner().empty());
 }
 
+// It took the late unlock of another thread for its own, and that freed the present owner's lock.
+TEST_CASE("a guard that adopts what another thread has unlocked leaves the late unlock of a third alone") {
+    manual_clock::reset();
+    locks_in_memory server;
+    shared m{server, "orders", for_ten_seconds};
+    m.lock();
+    let_the_lease_run_out();
+    std::jthread([&] { m.unlock(); }).join();  // as an observer may
+    std::latch lost{1};
+    std::latch followed{1};
+    auto late = release_outcome::not_held;
+    std::jthread slow([&] {
+        m.lock();
+        let_the_lease_run_out();
+        lost.count_down();
+        followed.wait();
+        late = m.unlock();
+    });
+    lost.wait();
+    std::jthread([&] { m.lock(); }).join();
+    const auto present = server.owner();
+    {
+        const distlock::scoped_lock none{std::adopt_lock, m};
+        CHECK_FALSE(none.owns_lock());
+    }
+    followed.count_down();
+    slow.join();
+    CHECK(late == release_outcome::expired);
+    CHECK(server.owner() == present);
+}
+
 TEST_CASE("a lock whose first request was not answered is released by post, too, and its token repeated") {
     struct posting : distlock::testing::scripted_connection {
         using scripted_connection::scripted_connection;

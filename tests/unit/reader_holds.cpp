@@ -19,38 +19,46 @@ using table = distlock::engine::reader_holds<batch>;
 
 }  // namespace
 
-TEST_CASE("a thread finds what it reads under, and of that first what no guard ends") {
+TEST_CASE("a thread finds what it read under last, also of what no guard ends") {
     table holds;
     batch one, two;
     const auto me = std::this_thread::get_id();
-    CHECK(holds.find(0) == nullptr);
+    CHECK(holds.newest() == nullptr);
+    CHECK(holds.newest_unguarded() == nullptr);
     CHECK(holds.find(7) == nullptr);
-    holds.make_room(3);
+    holds.make_room(4);
     holds.add({me, 1, &one, true});
-    REQUIRE(holds.find(0) != nullptr);
-    CHECK(holds.find(0)->serial == 1);
+    REQUIRE(holds.newest() != nullptr);
+    CHECK(holds.newest()->serial == 1);
+    CHECK(holds.newest_unguarded() == nullptr);
     holds.add({me, 2, &two, false});
-    holds.add({me, 3, &one, true});
-    CHECK(holds.size() == 3);
-    CHECK(holds.find(0)->in == &two);
-    CHECK(holds.find(3)->serial == 3);
-    CHECK(holds.find(4) == nullptr);
-    std::uint64_t seen = 1;
+    holds.add({me, 3, &one, false});
+    holds.add({me, 4, &two, true});
+    CHECK(holds.size() == 4);
+    CHECK(holds.newest()->serial == 4);
+    CHECK(holds.newest_unguarded()->serial == 3);
+    CHECK(holds.find(2)->in == &two);
+    CHECK(holds.find(5) == nullptr);
+    bool none = false;
     const table::hold* of_another = nullptr;
     std::jthread([&] {
-        seen = holds.find(0) != nullptr ? holds.find(0)->serial : 0;
+        none = holds.newest() == nullptr && holds.newest_unguarded() == nullptr;
         of_another = holds.find(2);
     }).join();
-    CHECK(seen == 0);
+    CHECK(none);
     REQUIRE(of_another != nullptr);
     CHECK(of_another->in == &two);
-    holds.remove(*holds.find(0));
-    CHECK(holds.find(2) == nullptr);
+    holds.remove(*holds.newest_unguarded());
+    CHECK(holds.newest_unguarded()->serial == 2);
+    holds.remove(*holds.newest());
+    CHECK(holds.newest()->serial == 2);
+    holds.adopt(*holds.newest_unguarded());
+    CHECK(holds.newest_unguarded() == nullptr);
     CHECK(holds.size() == 2);
     holds.remove(*holds.find(1));
-    CHECK(holds.find(0)->serial == 3);
-    holds.remove(*holds.find(0));
-    CHECK(holds.find(0) == nullptr);
+    CHECK(holds.find(1) == nullptr);
+    holds.remove(*holds.find(2));
+    CHECK(holds.newest() == nullptr);
     CHECK(holds.size() == 0);
 }
 
@@ -75,7 +83,7 @@ TEST_CASE("threads that come and go in any order never find another one's, and a
             all_there.wait(guard, [&] { return there == threads; });
             const auto me = std::this_thread::get_id();
             const auto end_one = [&] {
-                const auto* const one = holds.find(0);
+                const auto* const one = holds.newest();
                 if (one == nullptr || one->thread != me || std::erase(mine, one->serial) != 1) {
                     ++wrong;
                 } else {
@@ -89,7 +97,7 @@ TEST_CASE("threads that come and go in any order never find another one's, and a
                     mine.push_back(serial);
                 } else if (!mine.empty()) {
                     end_one();
-                } else if (holds.find(0) != nullptr) {
+                } else if (holds.newest() != nullptr) {
                     ++wrong;
                 }
                 for (const auto own : mine) wrong += holds.find(own) == nullptr;

@@ -17,9 +17,13 @@
 #include <distlock/recursive_mutex.hpp>
 #include <distlock/scoped_lock.hpp>
 #include <distlock/testing/manual_clock.hpp>
+#include <distlock/try_lock_for.hpp>
+#include <distlock/wire/command.hpp>
 #include <distlock/wire/plain.hpp>
+#include <distlock/wire/reply.hpp>
 
 #include "support/catch.hpp"
+#include "support/in_child.hpp"
 #include "support/locks_in_memory.hpp"
 #include "waiting.hpp"
 
@@ -243,6 +247,59 @@ TEST_CASE("a guard of several locks that cannot ask which servers they are on th
     CHECK_THROWS_AS(guard_of_nameless(a, b), std::bad_alloc);
     CHECK_FALSE(a.owns_lock());
     CHECK(server.count("take", "a") == 0);
+}
+
+// The child's was the parent's, whose locks it does not have; the parent's came with the timer's thread.
+TEST_CASE("the token of several locks is a stopped one as soon as one is lost, and in a child") {
+    manual_clock::reset();
+    locks_in_memory server;
+    lock a{server, "a", short_lease};
+    lock b{server, "b", long_lease};
+    const guard_of_two both{a, b};
+    CHECK_FALSE(both.lost().stop_requested());
+    CHECK(in_child([&] { return both.lost().stop_requested(); }));
+    CHECK_FALSE(both.lost().stop_requested());
+    manual_clock::advance(10s);
+    CHECK(both.lost().stop_requested());
+}
+
+namespace {
+
+distlock::reply always_ok(const distlock::command&) { return distlock::reply::status("OK"); }
+
+struct unnamed_server {
+    distlock::reply execute(const distlock::command& cmd) {
+        if (cmd.argv()[0] == "SET") asked.push_back(this);
+        return cmd.argv()[0] == "SET" ? distlock::reply::status("OK") : distlock::reply::integer(1);
+    }
+    std::vector<const unnamed_server*>& asked;
+};
+
+}  // namespace
+
+// It did not compile.
+TEST_CASE("a guard of several locks takes them over a function") {
+    distlock::mutex a{always_ok, "a", {.renew = false}};
+    distlock::mutex b{always_ok, "b", {.renew = false}};
+    const distlock::scoped_lock both{a, b};
+    CHECK(both.owns_lock());
+}
+
+// Each had an order of its own: two threads could wait for each other until their leases ran out.
+TEST_CASE("locks of one name over connections that say of no server are taken in one order by all forms") {
+    std::vector<const unnamed_server*> asked;
+    unnamed_server one{asked}, two{asked};
+    distlock::mutex a{one, "orders", {.renew = false}};
+    distlock::mutex b{two, "orders", {.renew = false}};
+    { const distlock::scoped_lock both{a, b}; }
+    { const distlock::scoped_lock both{b, a}; }
+    REQUIRE(distlock::try_lock_for(1s, a, b));
+    a.unlock();
+    b.unlock();
+    REQUIRE(asked.size() == 6);
+    CHECK(asked[0] != asked[1]);
+    CHECK(asked[2] == asked[0]);
+    CHECK(asked[4] == asked[0]);
 }
 
 TEST_CASE("the token of several locks stays as it is when the guard ends in time") {

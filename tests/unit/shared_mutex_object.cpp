@@ -233,6 +233,33 @@ TEST_CASE("a try beside a thread that was not answered yet waits for that answer
     CHECK(refused.second == errc::unavailable);
 }
 
+// While one thread waited, no other of its object was told.
+TEST_CASE("a try beside a thread that waits is told, too, that the owner's key never expires") {
+    struct endless_owner {
+        reply execute(const command& cmd) {
+            if (cmd.argv()[0] == "SET") return reply::nil();
+            ++looks;
+            return handoff_answers::taken(-1);
+        }
+        std::atomic<int> looks{0};
+    };
+    endless_owner server;
+    distlock::mutex m{server, "orders", {.patience = 0ms}};
+    std::stop_source stop;
+    std::error_code of_first;
+    sleeper first([&] { m.lock(stop.get_token(), of_first); });
+    REQUIRE(eventually([&] { return server.looks > 1; }));
+    std::error_code ec;
+    CHECK_FALSE(m.try_lock(ec));
+    CHECK(ec == errc::holder_without_ttl);
+    CHECK_FALSE(m.try_lock_for(1ms, ec));
+    CHECK(ec == errc::holder_without_ttl);
+    CHECK_FALSE(m.try_lock());
+    stop.request_stop();
+    first.join();
+    CHECK(of_first == errc::cancelled);
+}
+
 // It was told after a command time-out that the server does not answer, though nothing had been sent yet.
 TEST_CASE("a try beside a thread that may still connect waits for that, too") {
     silent_server server;

@@ -210,6 +210,28 @@ TEST_CASE("unlock_shared() does not end what a guard is to end") {
 }
 
 // It took the lock from the thread that wrote, which went on writing.
+// It was answered about the one it had lost, and ended that: the other was renewed on, and kept writers out.
+TEST_CASE("a thread that lost a read and reads anew is told of the new one, and ends that first") {
+    manual_clock::reset();
+    scripted_connection redis{granted("3", 10'000), granted("8", 10'000), reply::integer(1)};
+    distlock::shared_mutex<scripted_connection, manual_clock> m{
+        redis, "orders", {.lease = 10s, .renew = false, .fencing = true, .release = distlock::confirmed}};
+    std::shared_lock before(m);
+    CHECK(m.shared_fencing_token() == 3);
+    manual_clock::advance(10s);
+    CHECK(m.shared_lost().stop_requested());
+    std::shared_lock now(m);
+    CHECK(m.shared_until() > manual_clock::now());
+    CHECK_FALSE(m.shared_lost().stop_requested());
+    CHECK(m.shared_fencing_token() == 8);
+    now.release();
+    CHECK(m.unlock_shared() == release_outcome::released);
+    CHECK(redis.left() == 0);
+    before.release();
+    CHECK(m.unlock_shared() == release_outcome::expired);
+    CHECK(m.unlock_shared() == release_outcome::not_held);
+}
+
 TEST_CASE("a thread does not downgrade what another one has locked") {
     scripted_connection redis{reply::status("OK"), reply::integer(1)};
     distlock::shared_mutex m{redis, "orders", {.renew = false}};

@@ -26,6 +26,7 @@ enum class loss_reason {
 ///
 /// Its functions are called on a thread of the library that holds no lock of the library: they may block,
 /// throw (which is ignored), and call anything, unlock() of the same lock and the end of its mutex included.
+/// That unlock() is in the owner's place: an owner whose guard is none of ours must not unlock after it.
 /// One that blocks delays neither other locks nor std::stop_token of lost(). Two may run at once. A call may
 /// come shortly after the mutex is gone, none after its connection is.
 class lease_observer {

@@ -67,7 +67,7 @@ struct lock_options {
 
     /// How long lock() and the timed forms ride out a server that is unreachable, loading, or does not
     /// answer, before they fail with what is wrong; a shorter time-out of the caller ends it sooner. Zero:
-    /// the first failure is final.
+    /// the first failure is final; but what may have been applied is asked for once more in any case.
     time_span patience = std::chrono::seconds{2};
 
     /// How unlock() releases: `posted` where the connection can post and the lease has not run out; it costs

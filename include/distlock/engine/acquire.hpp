@@ -129,7 +129,7 @@ class acquire {
 
     acquire_step on_message(const handover& given, clock::time_point now) noexcept {
         now_ = now;
-        const bool same_ticket = place_.ticket != 0 && place_.ticket == given.ticket;
+        const bool same_ticket = place_.ticket == given.ticket;
         const auto since = same_ticket ? place_sent_ : token_sent_;
         const auto until = validity_end(since, given.ttl);
         const bool complete = given.fence != 0 || !limits_.wants_fence;
@@ -243,7 +243,6 @@ class acquire {
     }
 
     void forget_token() noexcept {
-        ticket_ = ticket_state::none;
         place_ = {};
         token_sent_ = {};
         claimed_until_ = {};
@@ -252,7 +251,7 @@ class acquire {
 
     acquire_step on_busy(const acquire_outcome& outcome, clock::time_point sent) noexcept {
         failure_ = {};
-        without_ttl_ = outcome.ttl && outcome.ttl->count() == -1;
+        without_ttl_ = outcome.without_ttl();
         const bool over = now_ >= limits_.deadline;
         if (ticket_ == ticket_state::leaving) {
             ticket_ = ticket_state::none;

@@ -101,7 +101,7 @@ struct action {
     std::optional<distlock::command> command = {};
     /// Of send: goes right behind `command`, on the same socket, and is answered, too.
     std::optional<distlock::command> behind = {};
-    /// The state of the server by its last answer; errc{}: it answers.
+    /// The state of the server by its last answer; errc{} and errc::holder_without_ttl: it answers.
     std::optional<errc> heard = {};
     /// A lock or a ticket of that token is released, without waiting; messages for it are
     /// not kept any longer.

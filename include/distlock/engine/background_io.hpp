@@ -144,7 +144,6 @@ class background_runner final : public timer_runner {
             if (with_behind) commands_.push_back(*one.what.behind);
         }
         if (commands_.empty()) return;
-        replies_.clear();
         replies_.resize(commands_.size());
         const auto sent = time_.now();
         connection_.execute_all(commands_, replies_);
@@ -335,7 +334,6 @@ class background_io_register {
             ++e.users;
             return handle(e.kept.get());
         }
-        here.known_.reserve(here.known_.size() + 1);
         here.known_.push_back({connection, kind, make(), 1});
         return handle(here.known_.back().kept.get());
     }

@@ -73,7 +73,7 @@ class joint_request final : public joint_asker {
   private:
     // Those after the first one that asks are tried from within its asking.
     void try_next() noexcept {
-        while (next_ < members_.size() && !answer_ && !failed_) {
+        while (next_ < members_.size() && !failed_) {
             const std::size_t at = next_++;
             try {
                 results_[at] = members_[at]->acquire(until_, {.once = true, .together = this}, stop_);

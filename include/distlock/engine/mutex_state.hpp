@@ -154,7 +154,7 @@ class mutex_state {
     /// Returns: by whom that is held; a serial of 0: the thread has none that no guard ends.
     [[gnu::cold]] holder adopt(std::thread::id me) noexcept {
         if (!held_ || held_->held_by().thread != me) {
-            stale_unlocks_.consume(me);
+            stale_unlocks_.forget(me);
             return {};
         }
         return held_->held_by().guarded ? holder{} : held_->adopt();

@@ -235,7 +235,7 @@ class operation {
         result_.contended = result_.contended || busy || outcome.awaited;
         if (outcome.cause != errc::cancelled) {  // which says nothing about the server
             if (outcome.what != outcome_kind::granted && !busy) note_trouble(*what.answer);
-            next.heard = outcome.cause;
+            next.heard = outcome.without_ttl() ? errc::holder_without_ttl : outcome.cause;
         }
         if (outcome.what == outcome_kind::granted) note_too_few(replicated, what);
         follow(machine_.on_outcome(outcome, what.sent, what.now, replicated), what, next);

@@ -210,7 +210,6 @@ class permit_pool final : public permit_core {
         });
         auto dialect = std::make_shared<const any_dialect_of<permits>>(name_, options_, channel_.name,
                                                                        channel_.kind, limit, n);
-        slots_.reserve(slots_.size() + 1);
         slots_.push_back(std::make_unique<slot>(
             slot{make_lock_core(io_, std::move(dialect), options_, observer_), n, limit, false}));
         return *slots_.back();

@@ -5,6 +5,8 @@
 //     void make_room(std::size_t more);              // may throw
 //     void add(const hold&) noexcept;
 //     const hold* find(std::uint64_t serial) const noexcept;
+//     const hold* newest() const noexcept;            // of the calling thread
+//     const hold* newest_unguarded() const noexcept;
 //     void adopt(const hold&) noexcept;
 //     void remove(const hold&) noexcept;
 //     std::size_t size() const noexcept;
@@ -53,32 +55,36 @@ class reader_holds {
         ++size_;
     }
 
-    /// Returns: that hold, whichever thread it is of; `serial`: 0: of the calling thread, and of those first
-    /// what no guard ends; null: none. Until the next change.
+    /// Returns: that hold, whichever thread it is of; null: it is over. Until the next change.
     const hold* find(std::uint64_t serial) const noexcept {
         if (size_ == 0) return nullptr;
-        const auto me = std::this_thread::get_id();
-        const hold* found = nullptr;
-        for (auto at = home_of({me}); slots_[at].serial != 0; at = next(at)) {
-            const hold& one = slots_[at];
-            if (one.thread != me || (serial != 0 && one.serial != serial)) continue;
-            if (serial != 0 || !one.guarded) return &one;
-            if (found == nullptr) found = &one;
+        // Most ask for their own.
+        for (auto at = home_of({std::this_thread::get_id()}); slots_[at].serial != 0; at = next(at)) {
+            if (slots_[at].serial == serial) return &slots_[at];
         }
-        if (serial == 0) return found;
         for (const hold& one : slots_) {
             if (one.serial == serial) return &one;
         }
         return nullptr;
     }
 
-    /// `which`: as find() has returned it.
+    /// A thread may have lost what it reads under, and read anew before it ended that.
+    /// Returns: the calling thread's last hold; null: none. Until the next change.
+    const hold* newest() const noexcept {
+        return newest_of([](const hold&) { return true; });
+    }
+    /// Returns: the same, of those that no guard ends.
+    const hold* newest_unguarded() const noexcept {
+        return newest_of([](const hold& one) { return !one.guarded; });
+    }
+
+    /// `which`: as one of those has returned it.
     /// Effects: a guard ends it.
     void adopt(const hold& which) noexcept {
         slots_[static_cast<std::size_t>(&which - slots_.data())].guarded = true;
     }
 
-    /// `which`: as find() has returned it.
+    /// `which`: as one of those has returned it.
     void remove(const hold& which) noexcept {
         auto gap = static_cast<std::size_t>(&which - slots_.data());
         // A hold that others pushed on moves back, or find() would miss it.
@@ -92,6 +98,19 @@ class reader_holds {
     }
 
   private:
+    template <class F>
+    const hold* newest_of(F wanted) const noexcept {
+        if (size_ == 0) return nullptr;
+        const auto me = std::this_thread::get_id();
+        const hold* found = nullptr;
+        for (auto at = home_of({me}); slots_[at].serial != 0; at = next(at)) {
+            const hold& one = slots_[at];
+            if (one.thread != me || !wanted(one)) continue;
+            if (found == nullptr || found->serial < one.serial) found = &one;
+        }
+        return found;
+    }
+
     std::size_t home_of(const hold& one) const noexcept {
         return std::hash<std::thread::id>{}(one.thread) & (slots_.size() - 1);
     }

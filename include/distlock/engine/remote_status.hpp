@@ -3,7 +3,7 @@
 //
 //   class remote_status {
 //     void begin() noexcept;                       // a thread begins to ask: it has heard nothing yet
-//     void answered(errc cause, now) noexcept;   // errc{}: the server answers
+//     void answered(errc cause, now) noexcept;   // errc{}, errc::holder_without_ttl: the server answers
 //     void end() noexcept;                         // that thread will hear nothing more
 //     bool known() const noexcept;                 // whether it has heard something
 //     errc last_error() const noexcept;               // what was heard last, by that thread or one before
@@ -36,7 +36,7 @@ class remote_status {
     /// errc::cancelled is no answer: that thread's own stop says nothing of the server.
     void answered(errc cause, clock::time_point now) noexcept {
         if (cause == errc::cancelled) return;
-        if (cause == errc{}) {
+        if (cause == errc{} || cause == errc::holder_without_ttl) {
             failing_since_ = clock::time_point::max();
         } else if (failing_since() == clock::time_point::max()) {
             failing_since_ = now;

@@ -100,8 +100,8 @@ class shared_object final : public shared_core {
     result adopt_shared() noexcept override {
         if (in_forked_child()) return {};
         const guard here(mutex_);
-        const auto* const mine = holds_.find(0);
-        if (mine == nullptr || mine->guarded) return {};
+        const auto* const mine = holds_.newest_unguarded();
+        if (mine == nullptr) return {};
         holds_.adopt(*mine);
         return {.serial = mine->serial, .fence = mine->in->fence};
     }
@@ -141,7 +141,7 @@ class shared_object final : public shared_core {
         exchange of;
         {
             const guard here(mutex_);
-            const auto* const me = holds_.find(0);
+            const auto* const me = holds_.newest();
             if (me == nullptr) return {};
             mine = me->in;
             serial = me->serial;
@@ -167,13 +167,13 @@ class shared_object final : public shared_core {
     time_point shared_until(std::uint64_t serial) const noexcept override {
         if (in_forked_child()) return {};
         const guard here(mutex_);
-        const auto* const mine = holds_.find(serial);
+        const auto* const mine = asked_about(serial);
         return mine != nullptr ? mine->in->until() : time_point{};
     }
     std::stop_token shared_lost(std::uint64_t serial) const override {
         if (in_forked_child()) return distlock::detail::stopped_token();
         const guard here(mutex_);
-        const auto* const mine = holds_.find(serial);
+        const auto* const mine = asked_about(serial);
         if (mine == nullptr) return distlock::detail::stopped_token();
         const batch& in = *mine->in;
         return in.core->lost(in.serial);
@@ -181,7 +181,7 @@ class shared_object final : public shared_core {
     std::uint64_t shared_fence() const noexcept override {
         if (in_forked_child()) return 0;
         const guard here(mutex_);
-        const auto* const mine = holds_.find(0);
+        const auto* const mine = holds_.newest();
         return mine != nullptr ? mine->in->fence : 0;
     }
 
@@ -214,15 +214,20 @@ class shared_object final : public shared_core {
         bool at_last = false;   // its time is up: it asks once
         result told = {};
     };
+    // Returns: that reader's hold; serial 0: the calling thread's last.
+    const reader_holds<batch>::hold* asked_about(std::uint64_t serial) const noexcept
+        DISTLOCK_REQUIRES(mutex_) {
+        return serial == 0 ? holds_.newest() : holds_.find(serial);
+    }
     release_outcome leave_batch(std::uint64_t serial, bool has_read) noexcept DISTLOCK_EXCLUDES(mutex_) {
         if (in_forked_child()) return release_outcome::wrong_process;
         batch* last = nullptr;
         bool used = false;
         {
             const guard here(mutex_);
-            const auto* const mine = holds_.find(serial);
             // A thread that ended may have left its guard to another, and its id to this one.
-            if (mine == nullptr || (serial == 0 && mine->guarded)) return release_outcome::not_held;
+            const auto* const mine = serial == 0 ? holds_.newest_unguarded() : holds_.find(serial);
+            if (mine == nullptr) return release_outcome::not_held;
             batch& in = *mine->in;
             holds_.remove(*mine);
             used = in.used = in.used || has_read;
@@ -284,7 +289,6 @@ class shared_object final : public shared_core {
         for (const auto& one : batches_) {
             if (one->now == phase::idle) return *one;
         }
-        batches_.reserve(batches_.size() + 1);
         batches_.push_back(std::make_unique<batch>(make_lock_core(io_, dialect_, options_, observer_)));
         return *batches_.back();
     }

@@ -292,9 +292,7 @@ class cluster_pool final : public connection_pool {
 
     // Effects: the next pipelines do not wait for a node that did not answer this one.
     static void note_silence(const parcel& one) noexcept {
-        if (!one.sent || one.replies.back().answered() || one.replies.back().cause() == errc::cancelled)
-            return;
-        one.to->pass_over();
+        if (one.sent && !one.replies.back().answered()) one.to->pass_over();
     }
 
     // Effects: a thread of its own asks the node whether it answers. Where it does not, pipelines that pass

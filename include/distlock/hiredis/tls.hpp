@@ -268,8 +268,6 @@ class openssl_layer final : public secure_layer {
         if (!context_ || SSL_CTX_set_min_proto_version(context_.get(), TLS1_2_VERSION) != 1)
             throw error(errc::tls_failed, "OpenSSL: " + errors.first());
         ::SSL_CTX_set_options(context_.get(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-        SSL_CTX_set_mode(context_.get(), SSL_MODE_AUTO_RETRY);  // tickets and the like are no end of reading
-        SSL_CTX_set_session_cache_mode(context_.get(), SSL_SESS_CACHE_OFF);
         ::SSL_CTX_set_verify(
             context_.get(), options_.insecure_skip_verification ? SSL_VERIFY_NONE : SSL_VERIFY_PEER, nullptr);
         // Without this, OpenSSL asks for a key's password on the terminal.

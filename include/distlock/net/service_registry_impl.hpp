@@ -3,12 +3,12 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include <distlock/detail/function_ref.hpp>
 #include <distlock/detail/separate.hpp>
 #include <distlock/detail/system.hpp>
+#include <distlock/detail/thread_safety.hpp>
 #include <distlock/net/service_registry.hpp>
 
 namespace distlock {
@@ -19,8 +19,8 @@ struct service_registry::registry {
         std::shared_ptr<void> what;
     };
     const detail::process_id process = detail::current_process();
-    std::mutex lock;  // in a child it may be locked by a thread that is not there
-    std::vector<entry> entries;
+    detail::annotated_mutex lock;  // in a child it may be locked by a thread that is not there
+    std::vector<entry> entries DISTLOCK_GUARDED_BY(lock);
 };
 
 DISTLOCK_INLINE service_registry::service_registry() : registry_(new registry) {}
@@ -43,11 +43,10 @@ DISTLOCK_INLINE service_registry::~service_registry() {
 [[gnu::cold]] DISTLOCK_INLINE std::shared_ptr<void> service_registry::find(
     const void* kind, detail::function_ref<std::shared_ptr<void>()> make) {
     registry& here = present();
-    const std::lock_guard guard(here.lock);
+    const detail::annotated_lock guard(here.lock);
     for (const registry::entry& one : here.entries) {
         if (one.kind == kind) return one.what;
     }
-    here.entries.reserve(here.entries.size() + 1);
     std::shared_ptr<void> made = make();
     here.entries.push_back({kind, made});
     return made;

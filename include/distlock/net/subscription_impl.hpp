@@ -116,11 +116,8 @@ DISTLOCK_INLINE listener::woken listener::wait(clock::time_point until, const st
             why = woken::by_stop;
         } else {
             const auto now = time.now();
-            if (on_->in_force()) {
-                unheard_until = never;
-            } else if (unheard_until == never) {
+            if (!on_->in_force() && unheard_until == never)
                 unheard_until = detail::saturating_add(now, unheard);
-            }
             by = std::min(until, unheard_until);
             if (now < by) return false;
             why = woken::by_time;

@@ -64,6 +64,9 @@ struct acquire_outcome {
         {};                ///< of granted: the TTL it has; none: the whole lease
     bool awaited = false;  ///< of granted: somebody is to be told of its release
 
+    /// Returns: whether somebody else's key never expires.
+    bool without_ttl() const noexcept { return ttl && ttl->count() == -1; }
+
     static acquire_outcome granted(std::uint64_t fence = 0) { return {kind::granted, {}, {}, fence}; }
     static acquire_outcome busy() { return {kind::busy, {}, {}}; }
     static acquire_outcome busy(std::int64_t ttl) { return {kind::busy, {}, std::chrono::milliseconds(ttl)}; }
