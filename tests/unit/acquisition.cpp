@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <distlock/base/observer.hpp>
+#include <distlock/engine/background_io.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/scoped_lock.hpp>
 #include <distlock/testing/manual_clock.hpp>
@@ -684,7 +685,7 @@ TEST_CASE("an observer is told of a loss without the reason while very many othe
     }
     manual_clock::advance(10s);
     CHECK(eventually([&] { return seen->heard().size() == most + more; }));
-    CHECK(server.count("mark") == most);
+    CHECK(server.count("mark") == int{most});
 }
 
 TEST_CASE(

@@ -245,9 +245,8 @@ TEST_CASE("a try beside a thread that waits is told, too, that the owner's key n
     };
     endless_owner server;
     distlock::mutex m{server, "orders", {.patience = 0ms}};
-    std::stop_source stop;
     std::error_code of_first;
-    sleeper first([&] { m.lock(stop.get_token(), of_first); });
+    std::jthread first([&](const std::stop_token& stop) { m.lock(stop, of_first); });
     REQUIRE(eventually([&] { return server.looks > 1; }));
     std::error_code ec;
     CHECK_FALSE(m.try_lock(ec));
@@ -255,7 +254,7 @@ TEST_CASE("a try beside a thread that waits is told, too, that the owner's key n
     CHECK_FALSE(m.try_lock_for(1ms, ec));
     CHECK(ec == errc::holder_without_ttl);
     CHECK_FALSE(m.try_lock());
-    stop.request_stop();
+    first.request_stop();
     first.join();
     CHECK(of_first == errc::cancelled);
 }
