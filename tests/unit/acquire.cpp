@@ -138,6 +138,18 @@ TEST_CASE("the fresh token after a late grant is asked for again when its answer
     CHECK_NOTHING_FIRST(a.step());
 }
 
+TEST_CASE("a late grant that follows a lost answer is given back by a token in doubt") {
+    auto limits = defaults;
+    limits.patience = 1h;
+    attempt a(limits);
+    a.answer(lost(), 1ms);
+    a.answer(granted, 30s);
+    CHECK(a.step().what == kind::pause);
+    CHECK(a.step().leave_first);
+    CHECK(a.step().in_doubt);
+    CHECK(a.step().fresh_token);
+}
+
 TEST_CASE("a try whose grant comes too late gives it back and fails") {
     attempt a(one_try());
     a.answer(granted, 30s);

@@ -214,6 +214,23 @@ TEST_CASE("where nothing renews it, the whole lease is claimed before the lock i
     CHECK(whole.answer(granted(30s)).what == kind::granted);
 }
 
+TEST_CASE("a claim that is answered when its lease is over is given back, and another token is taken") {
+    auto limits = defaults;
+    limits.claims_lease = true;
+    const auto valid = validity_end(start, 30s) - start;
+    for (const clock::duration took : {valid, clock::duration(31s)}) {
+        attempt a = in_queue(limits);
+        a.told(message(), 10ms);
+        a.claimed(renew_outcome::kind::kept, took);
+        CHECK(a.step().what == kind::pause);
+        CHECK(a.step().leave_first);
+        CHECK(a.step().fresh_token);
+    }
+    attempt in_time = in_queue(limits);
+    in_time.told(message(), 10ms);
+    CHECK(in_time.claimed(renew_outcome::kind::kept, valid - 1ns).what == kind::granted);
+}
+
 // A server that refused claims was sent 39,560 of them within one offer.
 TEST_CASE("a claim that is not answered is repeated after a pause while the offer lasts, then given back") {
     auto limits = defaults;
@@ -537,6 +554,18 @@ TEST_CASE("a grant whose validity is over is given back, and asked for anew by a
     a.answer(queued({.ticket = 9, .appended = true}));
     CHECK_FALSE(a.step().reconnect_first);
     CHECK(a.told(message(7), 100ms).since == sent);
+}
+
+TEST_CASE("that a fresh token has a new ticket is no sign that messages do not arrive") {
+    attempt a = in_queue();
+    a.sleep();
+    a.answer(granted(), 2s);
+    REQUIRE(a.step().fresh_token);
+    a.sleep();
+    a.answer(taken);
+    a.answer(queued({.ticket = 9, .appended = true}));
+    CHECK(a.step().what == kind::pause);
+    CHECK_FALSE(a.step().reconnect_first);
 }
 
 }  // namespace acquire_in_queue_tests

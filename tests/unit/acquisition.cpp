@@ -646,6 +646,18 @@ TEST_CASE("an observer does not wait longer than a second for the answer to why"
     CHECK(renew_once(m, s.server));
 }
 
+TEST_CASE("the answer to why is not waited for longer than a second") {
+    setting s;
+    lock m{s.server, "orders", {}, s.seen};
+    m.lock();
+    s.server.delete_key();
+    manual_clock::advance(10s);
+    CHECK(s.seen->hears({"expired: orders"}));
+    const auto sent = s.server.sent();
+    REQUIRE(sent.back().what == "mark");
+    CHECK(sent.back().deadline == manual_clock::now() + 1s);
+}
+
 TEST_CASE("the losses of many locks are asked about in one pipeline, and no thread waits for each answer") {
     constexpr std::size_t many = 50;
     manual_clock::reset();
@@ -998,6 +1010,22 @@ TEST_CASE("the loss token that is asked for after the loss is stopped") {
     CHECK(eventually([&] { return before.stop_requested(); }));
     CHECK(m.lost() == before);
     CHECK(m.unlock() == release_outcome::expired);
+}
+
+// Most often the unlock comes before a timer has looked; so it is done several times.
+TEST_CASE("who unlocks too late is told of the loss") {
+    setting s;
+    lock m{s.server, "orders", {.renew = false}, s.seen};
+    words told;
+    for (int i = 0; i < 20; ++i) {
+        m.lock();
+        const auto lost = m.lost();
+        manual_clock::advance(30s);
+        CHECK(m.unlock() == release_outcome::expired);
+        CHECK(eventually([&] { return lost.stop_requested(); }));
+        told.emplace_back("expired: orders");
+        REQUIRE(s.seen->hears(told));
+    }
 }
 
 TEST_CASE("the loss of one acquisition is told though nobody unlocks and another follows") {
@@ -1519,6 +1547,46 @@ TEST_CASE(
         stage = 3;
         second.join();
         third.join();
+        return right;
+    }));
+}
+
+TEST_CASE(
+    "a thread behind one whose time is up gets the lock at the end of the lease, though no thread can be had "
+    "to say so") {
+    if (!threads_in_a_child) return;
+    CHECK(in_child([] {
+        hosted_locks server;
+        distlock::mutex m{server, "orders", {.lease = 3s, .renew = false}};
+        std::atomic<int> stage{0};
+        std::atomic<bool> gave_up{false};
+        std::atomic<bool> served{false};
+        std::stop_source enough;
+        const auto reaches = [&](int wanted) { return eventually([&] { return stage >= wanted; }); };
+        sleeper first([&] {
+            reaches(1);
+            gave_up = !m.try_lock_for(1s);
+        });
+        sleeper second([&] {
+            reaches(2);
+            std::error_code ec;
+            if (!m.lock(enough.get_token(), ec)) return;
+            served = true;
+            m.unlock();
+        });
+        if (!let_no_thread_start()) return false;
+        m.lock();
+        stage = 1;
+        bool right = first.sleeps();
+        a_while();
+        stage = 2;
+        right = right && second.sleeps();
+        right = right && eventually([&] { return gave_up.load(); });
+        server.delete_key();  // as its TTL would
+        right = right && eventually([&] { return served.load(); });
+        enough.request_stop();
+        first.join();
+        second.join();
         return right;
     }));
 }

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include <distlock/base/clock.hpp>
+#include <distlock/base/options.hpp>
 #include <distlock/engine/background_io.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/net/connection.hpp>
@@ -32,6 +33,8 @@
 #include <distlock/net/subscription.hpp>
 #include <distlock/testing/manual_clock.hpp>
 #include <distlock/wire/acknowledgement.hpp>
+#include <distlock/wire/any_dialect.hpp>
+#include <distlock/wire/handoff.hpp>
 
 #include "in_child.hpp"
 #include "lab_figures.hpp"
@@ -40,6 +43,7 @@
 #include "support/gate.hpp"
 #include "support/io_over.hpp"
 #include "support/no_threads.hpp"
+#include "support/publishing_connection.hpp"
 #include "support/replaced_master.hpp"
 #include "support/sleepers.hpp"
 #include "timing_tolerance.hpp"
@@ -385,6 +389,43 @@ TEST_CASE("a connection whose master changes when there is no background I/O any
     c.change_master();
     CHECK(c.listener.expired());
     CHECK(one.begins == 0);
+}
+
+namespace {
+
+// The time, and how often somebody asked for it.
+struct counting_clock : distlock::clock {
+    static time_point now() noexcept {
+        ++asked;
+        return distlock::clock::now();
+    }
+    static inline std::atomic<int> asked{0};
+};
+
+}  // namespace
+
+TEST_CASE("background I/O that has ended is not used by who is just telling it something") {
+    using telling = replaced_master<publishing_connection>;
+    telling c;
+    std::optional<io_over<telling, counting_clock>> io(std::in_place, c);
+    const auto dialect = std::make_shared<const distlock::any_dialect_of<distlock::handoff>>(
+        "orders", distlock::lock_options{.lease = 30s});
+    int unclaimed = 0;
+    const auto messages = io->messages(
+        dialect, [&](background_io&, const distlock::any_dialect&, std::string_view) { ++unclaimed; });
+    const auto listener = c.listener.lock();
+    REQUIRE(listener);
+    const auto tell = [&] {
+        const int before = counting_clock::asked;
+        messages->deliver("a message");
+        listener->master_changed();
+        return counting_clock::asked - before;
+    };
+    CHECK(tell() > 0);
+    CHECK(unclaimed == 1);
+    io.reset();
+    CHECK(tell() == 0);
+    CHECK(unclaimed == 1);
 }
 
 TEST_CASE("tasks that are due together go in one pipeline, in the order of their times") {

@@ -339,6 +339,20 @@ TEST_CASE(
     CHECK_FALSE(r.pends());
 }
 
+TEST_CASE("a release whose answer is lost is asked for, though the background has done the one before it") {
+    posted r;
+    r.script().then(done);
+    REQUIRE(r.post(first));
+    manual_clock::advance(answer_time);
+    CHECK(r.asked(1) == words{whole(first)});
+    REQUIRE(r.confirmed());
+    REQUIRE(r.post(second));
+    r.redis.receipts[1]->settle(lost);
+    r.script().then(done);
+    CHECK(r.asked_by_and_by(2).back() == whole(second));
+    CHECK(r.confirmed());
+}
+
 // ---- while the server is asked ---------------------------------------------------------------------------
 
 namespace {

@@ -333,6 +333,19 @@ TEST_CASE("a lock that an operator took is not renewed any more") {
     CHECK(eventually([&] { return m.residual() == 0s; }));
 }
 
+TEST_CASE("nobody waits for the renewal of a lock that is kept for longer than its lease") {
+    fleet all;
+    locker m{all.redis, "orders", short_lease};
+    m.lock();
+    const auto until = m.valid_until();
+    m.unlock();
+    manual_clock::advance(4s);
+    REQUIRE(eventually([&] { return all.redis.count("renew") == 1; }));
+    const auto sent = all.redis.sent();
+    REQUIRE(sent.back().what == "renew");
+    CHECK(sent.back().deadline == until);
+}
+
 // It said nine seconds at first, and nine seconds after thirty.
 TEST_CASE("a lock that is kept keeps others out for as long as it is renewed") {
     fleet all;
@@ -425,6 +438,17 @@ TEST_CASE("without memory for more, the key is left to its lease") {
     CHECK_FALSE(m.try_lock());
     manual_clock::advance(40s);
     CHECK(m.try_lock());
+}
+
+TEST_CASE("a lock that is kept is renewed at once by another master") {
+    manual_clock::reset();
+    following_locks redis;
+    distlock::mutex<following_locks, distlock::handoff, manual_clock> m{redis, "orders", once_in_40s};
+    m.lock();
+    CHECK(m.unlock() == release_outcome::posted);
+    manual_clock::advance(1ms);
+    redis.change_master();
+    CHECK(eventually([&] { return redis.count("renew") == 1; }));
 }
 
 // The background looked after it without a pause until the connection ended.

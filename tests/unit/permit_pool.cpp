@@ -21,9 +21,12 @@
 #include <distlock/wire/permit_scripts.hpp>
 
 #include "support/catch.hpp"
+#include "support/gate.hpp"
 #include "support/handoff_answers.hpp"
 #include "support/in_child.hpp"
 #include "support/late_posts.hpp"
+#include "support/sleepers.hpp"
+#include "support/waiting.hpp"
 
 namespace permit_pool_tests {
 
@@ -187,6 +190,45 @@ TEST_CASE("a process that gives another limit than all others is told so once") 
     CHECK_FALSE(pool.try_acquire(1, ec));
     CHECK(ec == errc::limit_mismatch);
     CHECK(redis.commands().size() == 1);
+}
+
+TEST_CASE("a process that has resized a semaphore is told so when all others give another limit") {
+    scripted_connection redis;
+    distlock::counting_semaphore pool{redis, "pool", 2, {.renew = false}};
+    redis.then(reply::integer(0));
+    pool.resize(3);
+    redis.then(reply::error("LIMITMISMATCH it has 2 permits, not 3"));  // another process has, too
+    std::error_code ec;
+    CHECK_FALSE(pool.try_acquire(1, ec));
+    CHECK(ec == errc::limit_mismatch);
+    CHECK(redis.commands().size() == 2);
+}
+
+TEST_CASE("of two threads that resize a semaphore the second asks when the first was answered") {
+    struct waiting_server {
+        reply execute(const distlock::command&) {
+            ++asked;
+            answers.pass();
+            return reply::integer(0);
+        }
+        std::atomic<int> asked{0};
+        gate answers;
+    };
+    waiting_server server;
+    distlock::counting_semaphore pool{server, "pool", 2};
+    std::jthread first([&] { pool.resize(3); });
+    const bool asks = eventually([&] { return server.asked == 1; });
+    sleeper second([&] { pool.resize(4); });
+    const bool waits = second.sleeps();
+    const int asked = server.asked;
+    server.answers.open();
+    first.join();
+    second.join();
+    CHECK(asks);
+    CHECK(waits);
+    CHECK(asked == 1);
+    CHECK(server.asked == 2);
+    CHECK(pool.limit() == 4);
 }
 
 namespace {

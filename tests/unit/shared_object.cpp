@@ -838,10 +838,11 @@ struct patient_server {
         if (cmd.argv()[1] != distlock::detail::shared_enter.sha1()) return reply::integer(1);
         const int nth = ++asked;
         while (nth > answers) std::this_thread::yield();
-        return granted("", 30'000);
+        return nth == refuses ? reply::error("NOPERM x") : granted("", 30'000);
     }
     std::atomic<int> asked{0};
     std::atomic<int> answers{1};
+    std::atomic<int> refuses{0};  // the one of that number
 };
 
 }  // namespace
@@ -894,6 +895,23 @@ TEST_CASE("readers go on joining a batch while one of them asks for the next") {
         server.answers = 2;
     }
     asks.join();
+    CHECK(m.unlock_shared() == release_outcome::released);
+}
+
+TEST_CASE("when a reader that asked for the next batch was refused, the next one asks for it") {
+    manual_clock::reset();
+    patient_server server;
+    server.answers = 3;
+    server.refuses = 2;
+    distlock::shared_mutex<patient_server, manual_clock> m{
+        server, "orders", {.renew = false, .local_budget = 10s}};
+    m.lock_shared();
+    manual_clock::advance(8s);
+    std::error_code ec;
+    std::jthread([&] { m.lock_shared(ec); }).join();
+    CHECK(ec == errc::permission_denied);
+    std::jthread(reads_once(m)).join();
+    CHECK(server.asked == 3);
     CHECK(m.unlock_shared() == release_outcome::released);
 }
 

@@ -393,6 +393,24 @@ TEST_CASE("a waiter that leaves by a stop request has another read on, at once")
     CHECK(took < 5s);
 }
 
+TEST_CASE("a waiter whose time is up is not the one that is to read on") {
+    channel c;
+    const auto took = time_of([&] {
+        for (int i = 0; i < 10; ++i) {
+            waiter first(c.news, "first");
+            REQUIRE(eventually([&] { return c.reader.has_reader(); }));
+            waiter second(c.news, "second");
+            listener third(c.news, "third");
+            // As a rule the second sleeps by then.
+            REQUIRE(third.wait(clk::now() + 5ms, {}) == woken::by_time);
+            first.stop.request_stop();
+            REQUIRE(first.returned());
+            REQUIRE(eventually([&] { return c.reader.has_reader(); }));
+        }
+    });
+    CHECK(took < 5s);
+}
+
 TEST_CASE(
     "waiters that leave one after the other, told to stop or by a message, do not wait for a slice of time") {
     channel c;

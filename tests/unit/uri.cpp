@@ -514,6 +514,14 @@ TEST_CASE("a uri filled in by hand is checked as one that was parsed") {
     };
     CHECK(usable(uri{}));
     CHECK(usable(with([](uri& u) { u.max_idle = 1024; })));
+    CHECK(usable(with([](uri& u) { u.max_idle = 1; })));
+    CHECK(usable(with([](uri& u) { u.connect_timeout = 1ms, u.command_timeout = 1h; })));
+    CHECK_FALSE(usable(with([](uri& u) { u.command_timeout = 1h + 1ms; })));
+    CHECK(usable(with([](uri& u) {
+        u.scheme = uri_scheme::unix_socket;
+        u.path = "/" + std::string(distlock::detail::longest_socket_path - 1, 'x');
+    })));
+    CHECK(usable(with([](uri& u) { u.host = std::string(300, 'a'); })));
     CHECK(usable(
         with([](uri& u) { u.scheme = distlock::uri_scheme::unix_socket, u.path = "/run/redis.sock"; })));
     CHECK_FALSE(usable(with([](uri& u) { u.max_idle = static_cast<std::size_t>(-1); })));
