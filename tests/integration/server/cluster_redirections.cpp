@@ -226,6 +226,7 @@ TEST_CASE("a node that does not say which slots it has leaves the next one the t
     CHECK(all.commands("CLUSTER") == 1);
 }
 
+// By itself it looks once a second.
 TEST_CASE("a thread that waits for another one's question for the map goes on when that is answered") {
     const fake_cluster all(1, [](const fake_cluster& of, std::size_t, const words& said) {
         if (said[0] != "CLUSTER") return found;
@@ -236,7 +237,7 @@ TEST_CASE("a thread that waits for another one's question for the map goes on wh
     std::jthread asker([&] { static_cast<void>(redis.execute(get("orders"))); });
     REQUIRE(eventually([&] { return all.commands("CLUSTER") == 1; }));
     const auto took = time_of([&] { CHECK(redis.execute(get("orders")).is_string("found")); });
-    CHECK(took < 100ms + timing_tolerance);
+    CHECK(took < 100ms + std::max(500ms, timing_tolerance));
     CHECK(all.commands("CLUSTER") == 1);
 }
 
@@ -263,7 +264,7 @@ TEST_CASE("a thread that waits for another one's question for the map gives up w
     waits.request_stop();
     waiter.join();
     asks.request_stop();
-    CHECK(ended - asked < timing_tolerance);
+    CHECK(ended - asked < std::max(500ms, timing_tolerance));
     CHECK(answer.cause() == errc::cancelled);
 }
 
