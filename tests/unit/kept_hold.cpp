@@ -30,6 +30,7 @@
 #include "support/io_over.hpp"
 #include "support/lease_observers.hpp"
 #include "support/locks_in_memory.hpp"
+#include "support/processor_time.hpp"
 #include "support/publishing_connection.hpp"
 #include "support/sleepers.hpp"
 #include "support/waiting.hpp"
@@ -344,6 +345,21 @@ TEST_CASE("nobody waits for the renewal of a lock that is kept for longer than i
     const auto sent = all.redis.sent();
     REQUIRE(sent.back().what == "renew");
     CHECK(sent.back().deadline == until);
+}
+
+TEST_CASE(
+    "a kept lock that was lost leaves the background I/O in peace, also when another master takes over") {
+    manual_clock::reset();
+    following_locks redis;
+    distlock::mutex<following_locks, distlock::handoff, manual_clock> m{redis, "orders", short_lease};
+    m.lock();
+    m.unlock();
+    redis.give_to("somebody");
+    manual_clock::advance(3s);
+    REQUIRE(eventually([&] { return redis.count("renew") == 1; }));
+    redis.change_master();
+    CHECK(busy_percent() < idle_percent);
+    CHECK(redis.count("renew") == 1);
 }
 
 // It said nine seconds at first, and nine seconds after thirty.

@@ -215,7 +215,7 @@ class shared_object final : public shared_core {
         result told = {};
     };
     // Returns: that reader's hold; serial 0: the calling thread's last.
-    const reader_holds<batch>::hold* asked_about(std::uint64_t serial) const noexcept
+    const typename reader_holds<batch>::hold* asked_about(std::uint64_t serial) const noexcept
         DISTLOCK_REQUIRES(mutex_) {
         return serial == 0 ? holds_.newest() : holds_.find(serial);
     }

@@ -34,6 +34,7 @@
 #include "support/in_child.hpp"
 #include "support/lease_observers.hpp"
 #include "support/no_threads.hpp"
+#include "support/sleepers.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -225,6 +226,48 @@ TEST_CASE("a node that does not say which slots it has leaves the next one the t
     CHECK(all.commands("CLUSTER") == 1);
 }
 
+// By itself it looks once a second.
+TEST_CASE("a thread that waits for another one's question for the map goes on when that is answered") {
+    const fake_cluster all(1, [](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] != "CLUSTER") return found;
+        ::poll(nullptr, 0, 100);
+        return of.slots({0});
+    });
+    cluster_connection redis{all.uri(0, "?connect_timeout=20s&command_timeout=20s")};
+    std::jthread asker([&] { static_cast<void>(redis.execute(get("orders"))); });
+    REQUIRE(eventually([&] { return all.commands("CLUSTER") == 1; }));
+    const auto took = time_of([&] { CHECK(redis.execute(get("orders")).is_string("found")); });
+    CHECK(took < 100ms + std::max(500ms, timing_tolerance));
+    CHECK(all.commands("CLUSTER") == 1);
+}
+
+TEST_CASE("a thread that waits for another one's question for the map gives up when it is stopped") {
+    fake_server silent(scripts::hang);
+    std::stop_source asks;
+    std::stop_source waits;
+    reply answer;
+    clk::time_point ended;
+    cluster_connection redis{"redis+cluster://127.0.0.1:" + std::to_string(silent.port()) +
+                             "?connect_timeout=20s&command_timeout=20s"};
+    const auto ping = [&](const std::stop_token& stop) {
+        command one{distlock::argument("PING")};
+        return redis.execute(one.until(stop));
+    };
+    sleeper asker([&] { static_cast<void>(ping(asks.get_token())); });
+    REQUIRE(eventually([&] { return !silent.received().empty(); }));
+    sleeper waiter([&] {
+        answer = ping(waits.get_token());
+        ended = clk::now();
+    });
+    REQUIRE(waiter.sleeps());
+    const auto asked = clk::now();
+    waits.request_stop();
+    waiter.join();
+    asks.request_stop();
+    CHECK(ended - asked < std::max(500ms, timing_tolerance));
+    CHECK(answer.cause() == errc::cancelled);
+}
+
 TEST_CASE("ASK is followed behind ASKING, on one socket and in one round trip") {
     // The second node answers nothing before it has both.
     fake_server importing([](fake_server::peer& p) {
@@ -257,6 +300,27 @@ TEST_CASE("ASK is followed behind ASKING, on one socket and in one round trip") 
     // The slot did not move.
     CHECK(all.commands("GET") == 5);
     CHECK(all.commands("CLUSTER") == 1);
+}
+
+TEST_CASE("of the nodes that are in no map the last sixteen keep their sockets") {
+    std::array<std::atomic<int>, 18> ended{};
+    std::vector<std::unique_ptr<fake_server>> importing;
+    for (std::size_t i = 0; i < ended.size(); ++i) {
+        importing.push_back(std::make_unique<fake_server>([&, i](fake_server::peer& p) {
+            while (const auto said = p.next_command()) p.send(said->at(0) == "ASKING" ? "+OK\r\n" : found);
+            ++ended[i];
+        }));
+    }
+    std::atomic<std::size_t> next{0};
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] == "CLUSTER") return of.slots({0});
+        return "-ASK " + std::to_string(hash_slot(said[1])) +
+               " 127.0.0.1:" + std::to_string(importing[next++]->port()) + "\r\n";
+    });
+    cluster_connection redis{all.uri(0, "?connect_timeout=20s&command_timeout=20s")};
+    for (std::size_t i = 0; i < ended.size(); ++i) CHECK(redis.execute(get("orders")).is_string("found"));
+    CHECK(eventually([&] { return ended[0] == 1 && ended[1] == 1; }));
+    CHECK(std::count(ended.begin(), ended.end(), 0) == 16);
 }
 
 TEST_CASE("a pipeline is sorted by nodes, and what was redirected is sent again") {
@@ -385,6 +449,23 @@ struct to_both {
 };
 
 }  // namespace
+
+TEST_CASE("a node that did not answer a pipeline is tried by no other for as long as it answers nothing") {
+    const fake_cluster all(2, [](const fake_cluster& of, std::size_t node, const words& said) {
+        return node == 1 ? std::string() : the_second_is_silent(of, node, said);
+    });
+    cluster_connection redis{all.uri(0, "?connect_timeout=300ms&command_timeout=300ms")};
+    to_both pipe(all);
+    pipe.send(redis);
+    REQUIRE(all.node(1).commands("GET") == 1);
+    // A node that nobody asks whether it lives is tried again after two seconds.
+    const auto until = clk::now() + 2500ms;
+    CHECK(eventually([&] {
+        pipe.send(redis);
+        return clk::now() > until;
+    }));
+    CHECK(all.node(1).commands("GET") == 1);
+}
 
 TEST_CASE("the end of a connection does not wait for a node that is just asked whether it lives") {
     const fake_cluster all(2, the_second_is_silent);
@@ -533,6 +614,26 @@ TEST_CASE(
     REQUIRE(eventually([&] { return clk::now() - learned > 200ms; }));
     CHECK(redis.execute(get(there)).is_string("found"));
     CHECK(maps == 2);
+}
+
+TEST_CASE("a post that does not reach its node is a reason to ask for the map") {
+    const auto nobody = std::to_string(distlock::testing::impl::unused_port());
+    std::atomic<int> maps{0};
+    // What is sent to the last slots finds nobody there, at first.
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] != "CLUSTER") return found;
+        const std::string map = of.slots({0, 0});
+        return ++maps == 1 ? fake_cluster::with_last_at(map, nobody) : map;
+    });
+    cluster_connection redis{all.uri()};
+    CHECK(redis.execute(get("hello")).is_string("found"));
+    const auto learned = clk::now();
+    // A map is asked for once in 100 ms.
+    REQUIRE(eventually([&] { return clk::now() - learned > 200ms; }));
+    CHECK_FALSE(redis.post(get("foo")));
+    CHECK(redis.execute(get("hello")).is_string("found"));
+    CHECK(maps == 2);
+    CHECK(redis.post(get("foo")));
 }
 
 // The next one took "no map" for the answer of all nodes.
@@ -1022,6 +1123,37 @@ TEST_CASE("a node that only ends an idle socket is asked whether it lives, and t
     };
     CHECK(eventually([&] { return maps_in(1200ms) == 0; }));
     CHECK(resting.commands("PING") == 1);
+}
+
+TEST_CASE("for a node that speaks again, and may have been replaced, the map is asked for once more") {
+    // It ends its first socket, and does not say that it lives.
+    const fake_server resting([](fake_server::peer& p) {
+        while (const auto said = p.next_command()) {
+            if (said->at(0) == "PING") continue;
+            if (!p.send(found) || p.number() == 0) return;
+        }
+    });
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] != "CLUSTER") return found;
+        return fake_cluster::with_last_at(of.slots({0, 0}), std::to_string(resting.port()));
+    });
+    cluster_connection redis{all.uri(0, "?connect_timeout=20s&command_timeout=20s")};
+    const std::string there = "foo";
+    const auto map_is_asked_for = [&] {
+        const int before = all.commands("CLUSTER");
+        return eventually([&] {
+            redis.follow();
+            return all.commands("CLUSTER") > before;
+        });
+    };
+    CHECK(redis.execute(get(there)).is_string("found"));
+    REQUIRE(eventually([&] {
+        redis.follow();
+        return resting.commands("PING") == 1;
+    }));
+    REQUIRE(map_is_asked_for());
+    CHECK(redis.execute(get(there)).is_string("found"));
+    CHECK(map_is_asked_for());
 }
 
 // Each question to them took half of what time was left, and it was as much the next time.

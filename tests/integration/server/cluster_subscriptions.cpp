@@ -22,6 +22,7 @@
 #include "support/fake_cluster.hpp"
 #include "support/fake_server.hpp"
 #include "support/in_child.hpp"
+#include "support/processor_time.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -400,6 +401,18 @@ TEST_CASE("a new socket is asked for at once where messages are not trusted any 
     CHECK(took < 2s);
 }
 
+TEST_CASE("who waits for messages of a Cluster leaves the processor to others, also after another has left") {
+    const fake_cluster all(1, as_the_only_node);
+    cluster_connection redis{all.uri()};
+    const auto mine = redis.subscribe(low);
+    auto leaves = keep_reading(mine);
+    REQUIRE(eventually([&] { return mine->in_force(); }));
+    const auto stays = keep_reading(mine);
+    leaves.request_stop();
+    leaves.join();
+    CHECK(busy_percent() < idle_percent);
+}
+
 TEST_CASE("a subscription that a node refuses for a while is asked for again on the same socket") {
     std::atomic<int> asked{0};
     const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {
@@ -546,6 +559,34 @@ TEST_CASE("the socket to a node is closed when nobody listens there any more") {
     CHECK(in_force(redis.subscribe(low_again)));
     CHECK(eventually([&] { return ended == 1; }));
     CHECK(left.accepted() == 1);
+}
+
+TEST_CASE(
+    "of the sockets to a node that many threads needed at once two are kept, while they wait for messages") {
+    constexpr int threads = 8;
+    std::atomic<int> open{0};
+    std::atomic<int> asked{0};
+    fake_server busy([&](fake_server::peer& p) {
+        ++open;
+        while (const auto said = p.next_command()) {
+            ++asked;
+            eventually([&] { return asked == threads; });
+            p.send("$-1\r\n");
+        }
+        --open;
+    });
+    const fake_cluster all(1, next_to(busy));
+    cluster_connection redis{all.uri(0, "?connect_timeout=20s&command_timeout=20s")};
+    {
+        std::vector<std::jthread> callers;
+        for (int i = 0; i < threads; ++i)
+            callers.emplace_back([&] {
+                static_cast<void>(redis.execute(command({"GET", std::string_view(high)})));
+            });
+    }
+    REQUIRE(busy.accepted() == threads);
+    const auto reading = keep_reading(redis.subscribe(low));
+    CHECK(eventually([&] { return open == 2; }));
 }
 
 TEST_CASE("a stop request ends a wait while a node is being connected to, and the connection ends at once") {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <poll.h>
@@ -330,13 +331,13 @@ TEST_CASE("a posted command goes on the socket for pipelines rather than wait fo
 
 namespace {
 
-// A server that has room for so many connections, answers with the number of the command on its connection,
-// to HOLD when it is told to, and hangs up on QUIT.
+// A server that has room for so many connections, or for all, answers with the number of the command on its
+// connection, to HOLD when it is told to, and hangs up on QUIT.
 class full_server {
   public:
     explicit full_server(int room)
-        : front_([this, room](fake_server::peer& p) {
-              if (p.number() >= room) {
+        : room_(room), front_([this](fake_server::peer& p) {
+              if (p.number() >= room_) {
                   p.send("-ERR max number of clients reached\r\n");
                   return;
               }
@@ -354,22 +355,17 @@ class full_server {
     int accepted() const { return front_.accepted(); }
     int holding() const { return holding_; }
     void let_go() { let_go_ = true; }
+    void make_room() { room_ = std::numeric_limits<int>::max(); }
 
   private:
+    std::atomic<int> room_;
     std::atomic<int> holding_{0};
     std::atomic<bool> let_go_{false};
     fake_server front_;  // last: its threads use the others
 };
 
-}  // namespace
-
-// The socket was shut down or given up with it, the full server gave it to another client, and
-// what was held was lost.
-TEST_CASE("neither a stop request nor a time-out of a command costs pipelines their socket") {
-    const bool stops = GENERATE(false, true);
-    full_server server(1);
-    hiredis_connection redis(server.uri());
-    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(2));
+// Effects: asks a server for what it HOLDs, until a stop request or a time-out. Returns: the answer.
+reply give_up(hiredis_connection& redis, full_server& server, bool stops) {
     std::stop_source stop;
     reply given_up;
     const std::stop_token token = stop.get_token();
@@ -382,6 +378,19 @@ TEST_CASE("neither a stop request nor a time-out of a command costs pipelines th
     stop.request_stop();
     other.join();
     REQUIRE(holds);
+    return given_up;
+}
+
+}  // namespace
+
+// The socket was shut down or given up with it, the full server gave it to another client, and
+// what was held was lost.
+TEST_CASE("neither a stop request nor a time-out of a command costs pipelines their socket") {
+    const bool stops = GENERATE(false, true);
+    full_server server(1);
+    hiredis_connection redis(server.uri());
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(2));
+    const reply given_up = give_up(redis, server, stops);
     CHECK(given_up.is(reply_kind::no_answer));
     CHECK(given_up.cause() == (stops ? errc::cancelled : errc::no_reply));
     const auto told = std::make_shared<receipt>();
@@ -394,6 +403,20 @@ TEST_CASE("neither a stop request nor a time-out of a command costs pipelines th
     REQUIRE(answer);
     CHECK(answer->is_integer(4));
     CHECK(redis.execute({"GET", "a"}).is_integer(7));
+}
+
+TEST_CASE(
+    "pipelines look for another socket when a command has timed out on theirs, and not when it was stopped") {
+    const bool stops = GENERATE(false, true);
+    full_server server(1);
+    hiredis_connection redis(server.uri());
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(2));
+    CHECK_FALSE(give_up(redis, server, stops).answered());
+    REQUIRE(server.accepted() == 2);
+    server.make_room();
+    server.let_go();
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(stops ? 5 : 2));
+    CHECK(server.accepted() == (stops ? 2 : 3));
 }
 
 // A caller with ten milliseconds left was enough.

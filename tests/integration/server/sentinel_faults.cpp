@@ -26,6 +26,7 @@
 #include "support/in_child.hpp"
 #include "support/lease_observers.hpp"
 #include "support/no_threads.hpp"
+#include "support/processor_time.hpp"
 #include "support/waiting.hpp"
 #include "timing_tolerance.hpp"
 
@@ -99,6 +100,32 @@ fake_server::script without_role(const std::atomic<bool>& demoted) {
     };
 }
 
+/// A master that takes its time to say so, and confirms who subscribes to news, but for the first so many.
+fake_server::script publishes(int refused = 0) {
+    return [refused](fake_server::peer& p) {
+        while (const auto cmd = p.next_command()) {
+            const std::string& word = cmd->at(0);
+            if (word == "SUBSCRIBE" && p.number() < refused) return;
+            if (word == "ROLE" && !p.nap(20ms)) return;
+            std::string said = "+OK\r\n";
+            if (word == "ROLE") said = "*1\r\n$6\r\nmaster\r\n";
+            if (word == "SUBSCRIBE") said = "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n";
+            if (word == "SSUBSCRIBE") said = "*3\r\n$10\r\nssubscribe\r\n$4\r\nnews\r\n:1\r\n";
+            if (word == "PING") said = "*2\r\n$4\r\npong\r\n$0\r\n\r\n";
+            if (!p.send(said)) return;
+        }
+    };
+}
+
+/// Returns: a thread that reads messages of that subscription, none of which is for it, until it is
+/// destroyed.
+std::jthread keep_reading(const std::shared_ptr<distlock::subscription>& news) {
+    return std::jthread([news](const std::stop_token& stop) {
+        distlock::listener none(news, "no message");
+        while (!stop.stop_requested()) none.wait(distlock::clock::now() + 20s, stop);
+    });
+}
+
 /// The Sentinels are asked ten times a second at most.
 void let_them_be_asked_again() {
     const auto from = distlock::clock::now();
@@ -155,6 +182,38 @@ TEST_CASE("a majority of Sentinels is followed at once, without waiting for one 
     sentinel_connection c(sentinel_uri_of({silent.port(), one.port(), two.port()}, "",
                                           "?command_timeout=10s&connect_timeout=10s" + login));
     CHECK(time_of([&] { CHECK(ping(c).is_status("PONG")); }) < 5s);
+}
+
+TEST_CASE("who waits for more Sentinels when one has answered leaves the processor to others") {
+    const fake_server silent(scripts::hang);
+    const fake_sentinel one(a_server().port(), 6);
+    sentinel_connection c(
+        sentinel_uri_of({silent.port(), one.port()}, "", "?command_timeout=20s&connect_timeout=20s"));
+    std::stop_source stop;
+    std::jthread caller([&, token = stop.get_token()] {
+        command alive{distlock::argument("PING")};
+        static_cast<void>(c.execute(alive.until(token)));
+    });
+    REQUIRE(eventually([&] { return one.server().commands("SENTINEL") == 4; }));
+    CHECK(busy_percent() < idle_percent);
+    CHECK(one.server().commands("SUBSCRIBE") == 0);  // still
+    stop.request_stop();
+}
+
+TEST_CASE("the socket to a Sentinel that named another master ends when that is outvoted") {
+    const std::atomic<std::uint16_t> master = a_server().port();
+    const fake_server one(slowly(master, 300ms));
+    const fake_server two(slowly(master, 300ms));
+    const std::atomic<bool> silent{false};
+    std::atomic<bool> ended{false};
+    const fake_server liar([&](fake_server::peer& p) {
+        falls_silent(dead_port(), silent)(p);
+        ended = true;
+    });
+    sentinel_connection c(sentinel_uri_of({liar.port(), one.port(), two.port()}, "",
+                                          "?command_timeout=20s&connect_timeout=20s"));
+    CHECK(ping(c).is_status("PONG"));
+    CHECK(eventually([&] { return ended.load(); }));
 }
 
 TEST_CASE("when all Sentinels are silent the error says so by the deadline") {
@@ -785,26 +844,12 @@ TEST_CASE("a Sentinel that talks without end keeps no call from its master") {
 // It subscribed at the old one once more, since it had asked a moment ago, and stayed there; or again and
 // again, since what it asked of itself interrupted it.
 TEST_CASE("a waiter for messages waits at the new master when a Sentinel says that it changed") {
-    const auto publishes = [](fake_server::peer& p) {
-        while (const auto cmd = p.next_command()) {
-            const std::string& word = cmd->at(0);
-            std::string said = "+OK\r\n";
-            if (word == "ROLE") said = "*1\r\n$6\r\nmaster\r\n";
-            if (word == "SUBSCRIBE") said = "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n";
-            if (word == "SSUBSCRIBE") said = "*3\r\n$10\r\nssubscribe\r\n$4\r\nnews\r\n:1\r\n";
-            if (word == "PING") said = "*2\r\n$4\r\npong\r\n$0\r\n\r\n";
-            if (!p.send(said)) return;
-        }
-    };
-    const fake_server old(publishes);
-    const fake_server next(publishes);
+    const fake_server old(publishes());
+    const fake_server next(publishes());
     fake_sentinel one(old.port(), 1);
     sentinel_connection c(sentinel_uri_of({one.port()}));
     const auto news = c.subscribe("news");
-    const std::jthread reading([&](const std::stop_token& stop) {
-        distlock::listener none(news, "no message");
-        while (!stop.stop_requested()) none.wait(distlock::clock::now() + 20s, stop);
-    });
+    const auto reading = keep_reading(news);
     CHECK(eventually([&] { return old.commands("SUBSCRIBE") == 1 && news->in_force(); }));
     // They are asked ten times a second at most.
     const auto asked = distlock::clock::now();
@@ -817,6 +862,70 @@ TEST_CASE("a waiter for messages waits at the new master when a Sentinel says th
     REQUIRE(eventually([&] { return distlock::clock::now() - subscribed > 100ms; }));
     CHECK(next.commands("SUBSCRIBE") == 1);
     CHECK(old.commands("SUBSCRIBE") == 1);
+}
+
+TEST_CASE("a waiter for messages connects to each new master once") {
+    const fake_server first(publishes());
+    const fake_server second(publishes());
+    fake_sentinel one(first.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    const auto news = c.subscribe("news");
+    const auto reading = keep_reading(news);
+    REQUIRE(eventually([&] { return news->in_force(); }));
+    constexpr int changes = 8;
+    for (int i = 0; i < changes; ++i) {
+        const fake_server& next = i % 2 == 0 ? second : first;
+        const int before = next.commands("SUBSCRIBE");
+        one.name(next.port(), 2 + i);
+        one.announce();
+        REQUIRE(eventually([&] {
+            c.follow();
+            return next.commands("SUBSCRIBE") > before && news->in_force();
+        }));
+    }
+    // One or the other is broken off where the old one's socket ends before the waiter is told why.
+    CHECK(first.accepted() + second.accepted() <= 1 + changes + changes / 2);
+}
+
+TEST_CASE("a new master is tried by a waiter for messages as if the old one had never hung up") {
+    const fake_server old(publishes(1000));
+    const fake_server next(publishes(4));
+    fake_sentinel one(old.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    const auto news = c.subscribe("news");
+    const auto reading = keep_reading(news);
+    REQUIRE(eventually([&] { return old.accepted() >= 7; }));  // from now on in pauses of half a second
+    const auto took = time_of([&] {
+        one.name(next.port(), 2);
+        one.announce();
+        CHECK(eventually([&] {
+            c.follow();
+            return news->in_force();
+        }));
+    });
+    CHECK(took < 1300ms);  // pauses of 10, 20, 40 and 80 ms
+}
+
+TEST_CASE(
+    "of the sockets to a master that many threads needed at once two are kept, while they wait for "
+    "messages") {
+    constexpr int threads = 8;
+    const redis_server master(redis_server_options{.tcp = true});
+    const fake_sentinel one(master.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}, "", "?connect_timeout=20s&command_timeout=20s"));
+    const auto sockets = [&] {
+        const std::string list = master.command({"CLIENT", "LIST", "TYPE", "normal"});
+        return std::count(list.begin(), list.end(), '\n') - 1;  // but for the one it is asked on
+    };
+    std::vector<std::jthread> busy;
+    for (int i = 0; i < threads; ++i)
+        busy.emplace_back([&] { static_cast<void>(c.execute({"BLPOP", "list", "20"})); });
+    const bool used = eventually([&] { return sockets() == threads; });
+    for (int i = 0; i < threads; ++i) master.command({"RPUSH", "list", "x"});
+    busy.clear();
+    REQUIRE(used);
+    const auto reading = keep_reading(c.subscribe("news"));
+    CHECK(eventually([&] { return sockets() == 2; }));
 }
 
 TEST_CASE("a waiter for messages gives a master that is slow to say its role the time to connect") {

@@ -28,6 +28,7 @@
 #include "support/descriptors.hpp"
 #include "support/fake_server.hpp"
 #include "support/in_child.hpp"
+#include "support/processor_time.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -202,6 +203,18 @@ TEST_CASE("when the waiter that reads leaves, by a message or a stop request, an
     }
 }
 
+TEST_CASE("who waits for messages leaves the processor to others, also after another waiter has left") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    const auto news = redis.subscribe("news");
+    waiter one(news, "one");
+    REQUIRE(eventually([&] { return news->in_force(); }));
+    const waiter another(news, "another");
+    one.stop.request_stop();
+    REQUIRE(one.returned());
+    CHECK(busy_percent() < idle_percent);
+}
+
 TEST_CASE("nothing is opened by a subscription, and one socket by the first wait") {
     const redis_server server;
     hiredis_connection redis(server.uri() + patient);
@@ -316,16 +329,37 @@ TEST_CASE("a server that hangs up on everybody is not connected to again and aga
     hiredis_connection redis(server.uri());
     const auto news = redis.subscribe("news");
     waiter one(news, "");
+    REQUIRE(eventually([&] { return server.accepted() > 0; }));
     const waiter another(news, "");
     ::poll(nullptr, 0, 400);
     const int tries = server.accepted();
     CHECK(tries >= 2);
     CHECK(tries <= 7);  // after 0, 10, 30, 70, 150, 310, 630 ms
-    // A pause does not keep those who give up.
+    // A pause does not keep those who give up, and is one for those who do not.
+    REQUIRE(eventually([&] { return server.accepted() >= 7; }));
     const auto asked = clk::now();
     one.stop.request_stop();
     REQUIRE(one.returned());
     CHECK(one.ended - asked <= timing_tolerance / 3);
+    CHECK(busy_percent() < idle_percent);
+}
+
+TEST_CASE("when the waiter that opens a socket leaves, the next one opens one other") {
+    listed_server server([](int connection, const auto& asked) {
+        if (connection == 0) return std::string();
+        if (asked.at(0) == "SELECT") ::poll(nullptr, 0, 50);
+        return as_a_server(asked);
+    });
+    hiredis_connection redis(server.uri("/2" + patient));
+    const auto news = redis.subscribe("news");
+    waiter one(news, "");
+    REQUIRE(eventually([&] { return server.commands("SELECT") == 1; }));
+    const auto opening = clk::now();
+    const waiter another(news, "");
+    REQUIRE(eventually([&] { return clk::now() - opening > 100ms; }));  // no pause is left
+    one.stop.request_stop();
+    CHECK(eventually([&] { return news->in_force(); }));
+    CHECK(server.accepted() == 2);
 }
 
 TEST_CASE("a socket on which the server makes no sense is aborted, and replaced") {
@@ -558,6 +592,22 @@ TEST_CASE("a new socket is subscribed before the old one is closed, when that is
     CHECK(eventually([&] { return news->confirmations() == 2; }));
     CHECK_FALSE(early);
     CHECK(server.commands("SUBSCRIBE") == 2);
+}
+
+// By itself it looks once a second.
+TEST_CASE("a new socket is asked for at once where messages are not trusted any more while somebody reads") {
+    const redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    const auto news = redis.subscribe("news");
+    const waiter one(news, "no message");
+    REQUIRE(eventually([&] { return news->confirmations() == 1; }));
+    const auto took = time_of([&] {
+        for (std::uint64_t times = 2; times <= 6; ++times) {
+            news->reconnect();
+            CHECK(eventually([&] { return news->confirmations() == times; }));
+        }
+    });
+    CHECK(took < 2s);
 }
 
 TEST_CASE("messages are heard while one socket follows another") {
