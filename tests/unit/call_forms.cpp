@@ -13,12 +13,14 @@
 #include <distlock/mutex.hpp>
 #include <distlock/recursive_mutex.hpp>
 #include <distlock/shared_mutex.hpp>
+#include <distlock/try_lock_for.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/plain.hpp>
 #include <distlock/wire/reply.hpp>
 
 #include "support/catch.hpp"
+#include "support/handoff_answers.hpp"
 #include "support/locks_in_memory.hpp"
 #include "support/waiting.hpp"
 
@@ -43,22 +45,25 @@ std::chrono::steady_clock::time_point in(std::chrono::nanoseconds span) {
     return std::chrono::steady_clock::now() + span;
 }
 
-void all_refused(const ways_that_throw& throwing, const ways_with_a_code& coded) {
+void all_fail(errc why, const ways_that_throw& throwing, const ways_with_a_code& coded) {
     for (std::size_t i = 0; i < throwing.size(); ++i) {
         INFO("way " << i);
         try {
             throwing[i]();
             FAIL("it returned");
         } catch (const distlock::error& e) {
-            CHECK(e.code() == errc::authentication_failed);
+            CHECK(e.code() == why);
         }
     }
     for (std::size_t i = 0; i < coded.size(); ++i) {
         INFO("way with a code " << i);
         std::error_code ec;
         CHECK_FALSE(coded[i](ec));
-        CHECK(ec == errc::authentication_failed);
+        CHECK(ec == why);
     }
+}
+void all_refused(const ways_that_throw& throwing, const ways_with_a_code& coded) {
+    all_fail(errc::authentication_failed, throwing, coded);
 }
 
 }  // namespace
@@ -128,6 +133,107 @@ TEST_CASE("a request for permits that is refused is told so in every form") {
     distlock::counting_semaphore unreachable{gone, "pool", 8};
     unreachable.resize(9, ec);
     CHECK(ec == errc::unreachable);
+}
+
+TEST_CASE("a thread that has not locked it for writing is told so by downgrade() in every form") {
+    distlock::shared_mutex m{refusing, "orders"};
+    all_fail(errc::not_held, {[&] { m.downgrade(); }},
+             {[&](std::error_code& ec) { return m.downgrade(ec); }});
+}
+
+namespace {
+
+/// Grants whatever is asked.
+struct generous {
+    reply execute(const distlock::command& cmd) {
+        ++asked;
+        return cmd.argv()[0] == "SET" ? reply::status("OK") : handoff_answers::granted("", 30'000);
+    }
+    int asked = 0;
+};
+
+std::stop_token stopped() {
+    std::stop_source source;
+    source.request_stop();
+    return source.get_token();
+}
+
+template <class M>
+void nothing_is_locked_after_a_stop_request() {
+    generous server;
+    M m{server, "orders", {.renew = false}};
+    const auto stop = stopped();
+    all_fail(errc::cancelled,
+             {[&] { m.lock(stop); }, [&] { static_cast<void>(m.try_lock(stop)); },
+              [&] { static_cast<void>(m.try_lock_for(1s, stop)); },
+              [&] { static_cast<void>(m.try_lock_until(in(1s), stop)); }},
+             {[&](std::error_code& ec) { return m.lock(stop, ec); },
+              [&](std::error_code& ec) { return m.try_lock(stop, ec); },
+              [&](std::error_code& ec) { return m.try_lock_for(1s, stop, ec); },
+              [&](std::error_code& ec) { return m.try_lock_until(in(1s), stop, ec); }});
+    CHECK(server.asked == 0);
+}
+
+}  // namespace
+
+TEST_CASE("after a stop request no mutex is locked, in whichever form it is asked for") {
+    nothing_is_locked_after_a_stop_request<distlock::mutex<generous>>();
+}
+
+TEST_CASE("after a stop request no recursive mutex is locked, in whichever form it is asked for") {
+    nothing_is_locked_after_a_stop_request<distlock::recursive_mutex<generous>>();
+}
+
+TEST_CASE("after a stop request nobody reads, in whichever form it is asked for") {
+    generous server;
+    distlock::shared_mutex m{server, "orders", {.renew = false}};
+    const auto stop = stopped();
+    all_fail(errc::cancelled,
+             {[&] { m.lock_shared(stop); }, [&] { static_cast<void>(m.try_lock_shared(stop)); },
+              [&] { static_cast<void>(m.try_lock_shared_for(1s, stop)); },
+              [&] { static_cast<void>(m.try_lock_shared_until(in(1s), stop)); }},
+             {[&](std::error_code& ec) { return m.lock_shared(stop, ec); },
+              [&](std::error_code& ec) { return m.try_lock_shared(stop, ec); },
+              [&](std::error_code& ec) { return m.try_lock_shared_for(1s, stop, ec); },
+              [&](std::error_code& ec) { return m.try_lock_shared_until(in(1s), stop, ec); }});
+    CHECK(server.asked == 0);
+}
+
+TEST_CASE("after a stop request no permit is given, in whichever form it is asked for") {
+    generous server;
+    distlock::counting_semaphore pool{server, "pool", 8, {.renew = false}};
+    const auto stop = stopped();
+    all_fail(
+        errc::cancelled,
+        {[&] { static_cast<void>(pool.acquire(2, stop)); }, [&] { static_cast<void>(pool.acquire(stop)); },
+         [&] { static_cast<void>(pool.try_acquire(2, stop)); },
+         [&] { static_cast<void>(pool.try_acquire(stop)); },
+         [&] { static_cast<void>(pool.try_acquire_for(1s, 2, stop)); },
+         [&] { static_cast<void>(pool.try_acquire_for(1s, stop)); },
+         [&] { static_cast<void>(pool.try_acquire_until(in(1s), 2, stop)); },
+         [&] { static_cast<void>(pool.try_acquire_until(in(1s), stop)); }},
+        {[&](std::error_code& ec) { return static_cast<bool>(pool.acquire(2, stop, ec)); },
+         [&](std::error_code& ec) { return static_cast<bool>(pool.acquire(stop, ec)); },
+         [&](std::error_code& ec) { return pool.try_acquire(2, stop, ec).has_value(); },
+         [&](std::error_code& ec) { return pool.try_acquire(stop, ec).has_value(); },
+         [&](std::error_code& ec) { return pool.try_acquire_for(1s, 2, stop, ec).has_value(); },
+         [&](std::error_code& ec) { return pool.try_acquire_for(1s, stop, ec).has_value(); },
+         [&](std::error_code& ec) { return pool.try_acquire_until(in(1s), 2, stop, ec).has_value(); },
+         [&](std::error_code& ec) { return pool.try_acquire_until(in(1s), stop, ec).has_value(); }});
+    CHECK(server.asked == 0);
+}
+
+TEST_CASE("after a stop request none of several locks is taken, in whichever form they are asked for") {
+    generous server;
+    distlock::mutex a{server, "a", {.renew = false}};
+    distlock::mutex b{server, "b", {.renew = false}};
+    const auto stop = stopped();
+    all_fail(errc::cancelled,
+             {[&] { static_cast<void>(distlock::try_lock_for(1s, stop, a, b)); },
+              [&] { static_cast<void>(distlock::try_lock_until(in(1s), stop, a, b)); }},
+             {[&](std::error_code& ec) { return distlock::try_lock_for(1s, stop, ec, a, b); },
+              [&](std::error_code& ec) { return distlock::try_lock_until(in(1s), stop, ec, a, b); }});
+    CHECK(server.asked == 0);
 }
 
 namespace {
