@@ -526,6 +526,58 @@ TEST_CASE("a reader's guard that is assigned ends its own and has all of the oth
     redis.then(reply::integer(1));
 }
 
+TEST_CASE("a reader's guard that moved to another thread is told of its loss there, and not before") {
+    manual_clock::reset();
+    scripted_connection redis{granted("", 10'000)};
+    distlock::shared_mutex<scripted_connection, manual_clock> m{
+        redis, "orders", {.lease = 10s, .renew = false}};
+    distlock::shared_scoped_lock guard(m);
+    bool early = true;
+    bool in_time = false;
+    std::jthread([&, mine = std::move(guard)] {
+        const auto lost = mine.lost();
+        early = lost.stop_requested();
+        manual_clock::advance(10s);
+        in_time = eventually([&] { return lost.stop_requested(); });
+    }).join();
+    CHECK_FALSE(early);
+    CHECK(in_time);
+}
+
+TEST_CASE("what a reader's guard says of its lease goes by the clock of the mutex") {
+    manual_clock::reset();
+    scripted_connection redis{granted("", 10'000)};
+    distlock::shared_mutex<scripted_connection, manual_clock> m{
+        redis, "orders", {.lease = 10s, .renew = false}};
+    const distlock::shared_scoped_lock guard(m);
+    CHECK(guard.owns_lock());
+    CHECK(guard.remaining() == guard.valid_until() - manual_clock::now());
+    manual_clock::advance(10s);
+    CHECK_FALSE(guard.owns_lock());
+    CHECK(guard.remaining() == 0s);
+}
+
+TEST_CASE("a reader has its fencing token also after a loss, and so has its guard") {
+    manual_clock::reset();
+    scripted_connection redis{granted("7", 10'000)};
+    distlock::shared_mutex<scripted_connection, manual_clock> m{
+        redis, "orders", {.lease = 10s, .renew = false, .fencing = true}};
+    const distlock::shared_scoped_lock guard(m);
+    manual_clock::advance(10s);
+    REQUIRE_FALSE(guard.owns_lock());
+    CHECK(guard.fencing_token() == 7);
+    CHECK(m.shared_fencing_token() == 7);
+}
+
+TEST_CASE("a child has no fencing token of what its parent reads") {
+    scripted_connection redis{granted("7", 30'000), reply::integer(1)};
+    distlock::shared_mutex m{redis, "orders", {.renew = false, .fencing = true}};
+    m.lock_shared();
+    CHECK(in_child([&] { return m.shared_fencing_token() == 0; }));
+    CHECK(m.shared_fencing_token() == 7);
+    CHECK(m.unlock_shared() == release_outcome::released);
+}
+
 namespace {
 
 // Keeps the first that asks waiting until it is to answer.
