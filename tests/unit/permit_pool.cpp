@@ -11,7 +11,9 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 
+#include <distlock/base/error.hpp>
 #include <distlock/counting_semaphore.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/net/receipt.hpp>
@@ -269,6 +271,54 @@ TEST_CASE("a child after fork() is told so while a thread of its parent asks for
     redis.go_on.count_down();
     asks.join();
     CHECK(had);
+}
+
+TEST_CASE("a child after fork() does not resize its parent's semaphore, and asks no server to") {
+    scripted_connection redis{reply::integer(0)};
+    distlock::counting_semaphore pool{redis, "pool", 2};
+    CHECK(in_child([&] {
+        std::error_code ec;
+        pool.resize(3, ec);
+        return ec == errc::wrong_process && pool.limit() == 2 && redis.commands().empty();
+    }));
+}
+
+TEST_CASE("who resizes a semaphore over something that is no Redis is told that its answer makes no sense") {
+    scripted_connection redis{reply::status("PONG")};
+    distlock::counting_semaphore pool{redis, "pool", 2};
+    std::error_code ec;
+    CHECK(pool.resize(3, ec) == 0);
+    CHECK(ec == errc::protocol_error);
+    CHECK(pool.limit() == 2);
+}
+
+TEST_CASE("who asks for more permits than there are is told how many that is, and how many there are") {
+    scripted_connection redis;
+    distlock::counting_semaphore pool{redis, "pool", 2};
+    std::string said;
+    try {
+        static_cast<void>(pool.acquire(3));
+    } catch (const distlock::error& e) {
+        said = e.what();
+    }
+    CHECK_THAT(said, contains_text("semaphore pool: 3 permits were asked for, and there are 2: "));
+    CHECK(redis.commands().empty());
+}
+
+TEST_CASE("a permit that was moved from has no semaphore to take any of, with other locks or alone") {
+    scripted_connection redis;
+    distlock::counting_semaphore pool{redis, "pool", 2};
+    distlock::permit slot(pool, std::defer_lock);
+    distlock::permit next(std::move(slot));
+    distlock::permit last;
+    const auto refused = [](distlock::permit& one) {
+        std::error_code ec;
+        return !distlock::try_lock_for(0s, ec, one) && ec == std::errc::operation_not_permitted;
+    };
+    CHECK(refused(slot));  // NOLINT: what is left of it is the point
+    last = std::move(next);
+    CHECK(refused(next));  // NOLINT: the same
+    CHECK(redis.commands().empty());
 }
 
 TEST_CASE("a request without a number of permits asks for one") {
