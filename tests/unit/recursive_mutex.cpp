@@ -8,12 +8,14 @@
 #include <system_error>
 #include <thread>
 
+#include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/recursive_mutex.hpp>
 #include <distlock/testing/manual_clock.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/plain.hpp>
+#include <distlock/wire/reply.hpp>
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
@@ -27,6 +29,7 @@ namespace {
 
 using distlock::lock_options;
 using distlock::release_outcome;
+using distlock::reply;
 using namespace std::chrono_literals;
 using recursive = distlock::recursive_mutex<locks_in_memory, distlock::plain>;
 using by_manual_clock =
@@ -155,6 +158,62 @@ TEST_CASE("a thread that lost a recursive mutex adds no hold to that of the thre
     CHECK(end == release_outcome::released);
     CHECK(server.owner().empty());
     CHECK(m.try_lock());
+}
+
+TEST_CASE(
+    "a thread that unlocks what it lost of a recursive mutex sees who has it now, however it was taken") {
+    const bool until = GENERATE(false, true);
+    manual_clock::reset();
+    locks_in_memory server;
+    by_manual_clock m{server, "orders", {.lease = 10s, .renew = false, .fencing = true}};
+    const bool took = until ? m.try_lock_until(distlock::clock::now() + 1h) : m.try_lock_for(1s);
+    REQUIRE(took);
+    manual_clock::advance(10s);
+    std::atomic<bool> has_it{false};
+    const std::jthread other([&](const std::stop_token& test_ends) {
+        m.lock();
+        has_it = true;
+        while (!test_ends.stop_requested()) std::this_thread::yield();
+        m.unlock();
+    });
+    REQUIRE(eventually([&] { return has_it.load(); }));
+    CHECK_FALSE(m.owns_lock());
+    CHECK(m.fencing_token() == 0);
+    CHECK(m.unlock() == release_outcome::expired);
+    CHECK(m.owns_lock());
+    CHECK(m.fencing_token() > 0);
+}
+
+TEST_CASE("a thread that locks again what it lost of a recursive mutex is told which, and what to do") {
+    manual_clock::reset();
+    locks_in_memory server;
+    by_manual_clock m{server, "orders", {.lease = 10s, .renew = false}};
+    m.lock();
+    manual_clock::advance(10s);
+    std::string said;
+    try {
+        m.lock();
+    } catch (const distlock::error& e) {
+        said = e.what();
+    }
+    CHECK_THAT(said, contains_text("lock orders: "));
+    CHECK_THAT(said, contains_text("unlock() it first"));
+    CHECK(m.unlock() == release_outcome::expired);
+}
+
+TEST_CASE("a recursive mutex tells how long an unlock() that was not confirmed can keep others from it") {
+    manual_clock::reset();
+    locks_in_memory server;
+    by_manual_clock m{server, "orders", {.lease = 30s, .renew = false, .release = distlock::confirmed}};
+    m.lock();
+    m.lock();
+    server.answer("release", reply::no_answer(distlock::errc::no_reply, "no reply in time"));
+    CHECK(m.unlock() == release_outcome::nested);
+    CHECK(m.residual() == 0s);
+    CHECK(m.unlock() == release_outcome::unreachable);
+    CHECK(m.residual() == 30s);
+    manual_clock::advance(30s);
+    CHECK(m.residual() == 0s);
 }
 
 TEST_CASE("a child after fork() ends no hold of a recursive mutex, the inner one neither") {
