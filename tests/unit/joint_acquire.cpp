@@ -149,21 +149,24 @@ TEST_CASE("a permit whose lease ran out while a lock was waited for is taken ane
 namespace {
 
 // Whoever asks has it, until then.
-struct lock_of_old final : distlock::engine::joint_member {
+struct lock_of_old : distlock::engine::joint_member {
     lock_of_old(std::string called, distlock::any_connection& over, distlock::clock::time_point ends)
         : name_(std::move(called)), connection_(over), ends_(ends) {}
     const std::string& name() const noexcept override { return name_; }
     distlock::any_connection& connection() const noexcept override { return connection_; }
-    bool may_join() const override { return false; }
+    bool may_join() const override { return joins; }
     distlock::clock::time_point now() const noexcept override { return distlock::clock::time_point{1h}; }
     distlock::engine::lock_core::result acquire(distlock::clock::time_point,
                                                 const distlock::engine::lock_core::manner&,
                                                 const std::stop_token&) override {
+        ++asked;
         held = true;
         return {.serial = 1};
     }
     distlock::clock::time_point valid_until() const noexcept override { return ends_; }
     void undo() noexcept override { held = false; }
+    bool joins = false;
+    int asked = 0;
     bool held = false;
 
   private:
@@ -187,6 +190,30 @@ TEST_CASE(
     CHECK(got.cause == distlock::errc::lease_expired);
     CHECK(got.detail.starts_with("lock b: "));
     CHECK_FALSE((sound.held || over.held || last.held));
+}
+
+TEST_CASE(
+    "what one of several locks throws when it is asked for with the others is thrown, and none is held") {
+    struct trouble {};
+    struct troubled final : lock_of_old {
+        using lock_of_old::lock_of_old;
+        distlock::engine::lock_core::result acquire(distlock::clock::time_point until,
+                                                    const distlock::engine::lock_core::manner& how,
+                                                    const std::stop_token& stop) override {
+            if (how.together != nullptr) throw trouble();
+            return lock_of_old::acquire(until, how, stop);
+        }
+    };
+    server_for_two server;
+    distlock::any_connection_of<server_for_two> redis(server);
+    const distlock::clock::time_point now{1h};
+    lock_of_old sound("a", redis, now + 10s);
+    troubled second("b", redis, now + 10s);
+    sound.joins = second.joins = true;
+    distlock::engine::joint_member* all[] = {&second, &sound};
+    CHECK_THROWS_AS(distlock::engine::acquire_all(all, now, {}), trouble);
+    CHECK(sound.asked == 1);
+    CHECK_FALSE((sound.held || second.held));
 }
 
 }  // namespace joint_acquire_tests
