@@ -429,6 +429,15 @@ TEST_CASE("a node that did not answer a pipeline is not waited for by the next, 
         redis.pipeline(commands, replies);
         return replies[0].is_string("found");
     }));
+    // When it falls silent once more, it is asked once more.
+    hangs = true;
+    redis.pipeline(commands, replies);
+    CHECK(replies[0].is(reply_kind::no_answer));
+    const int asked = silent.commands("PING");
+    CHECK(eventually([&] {
+        redis.pipeline(commands, replies);
+        return silent.commands("PING") > asked;
+    }));
 }
 
 namespace {
