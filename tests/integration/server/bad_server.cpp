@@ -273,6 +273,21 @@ TEST_CASE("a handshake cut off at any byte sends no command") {
     CHECK(server.commands("GET") == 0);
 }
 
+TEST_CASE(
+    "a server that hangs up with its answer to the handshake is sent no command, and that step is named") {
+    const fake_server server([](fake_server::peer& p) {
+        // Both in one packet: the client must not come between.
+        if (p.next_command()) ::send(p.fd(), "+OK\r\n", 5, MSG_MORE | MSG_NOSIGNAL);
+    });
+    const auto [login, database, step] = GENERATE(
+        table<std::string, std::string, std::string>({{":secret@", "", "AUTH"}, {"", "/3", "SELECT"}}));
+    const reply r = ask(server.uri(login, database + patient));
+    CHECK(r.is(reply_kind::not_sent));
+    CHECK(r.cause() == errc::unreachable);
+    CHECK_THAT(r.text(), contains_text(step + ": the server closed the connection"));
+    CHECK(server.commands("GET") == 0);
+}
+
 TEST_CASE("garbage is a protocol error, and the socket is dropped") {
     const std::string garbage = GENERATE(
         as<std::string>{}, "HTTP/1.1 400 Bad Request\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n", "!!!\r\n",

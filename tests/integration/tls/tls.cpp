@@ -500,6 +500,23 @@ TEST_CASE("a reply that comes with the end of its session is still a reply") {
     for (int i = 0; i < 3; ++i) CHECK(redis.execute({"SET", "k", "v"}).is_status("OK"));
 }
 
+TEST_CASE("a session that ends with the answer to AUTH carries no further step, and that one is named") {
+    const servers::scripted server([](auto& peer) {
+        servers::in_memory good(all().address);
+        while (peer.open() && !contains(good.received, "AUTH")) peer.send(good.step(peer.receive()));
+        const std::string last = good.say("+OK\r\n");
+        ::SSL_shutdown(good.ssl());
+        peer.send(last + good.sent());
+        while (peer.open()) peer.receive();
+    });
+    hiredis_connection redis("rediss://:word@127.0.0.1:" + server.port() + "/3",
+                             distlock::tls(trusting_ca()));
+    const reply answer = redis.execute({"SET", "k", "v"});
+    CHECK(answer.is(reply_kind::not_sent));
+    CHECK(answer.cause() == errc::unreachable);
+    CHECK(contains(answer.text(), "AUTH: the server closed the connection"));
+}
+
 TEST_CASE("a session that the server ends while nobody uses it is not used again") {
     std::atomic<int> ended{0};
     const servers::scripted server([&](auto& peer) {
