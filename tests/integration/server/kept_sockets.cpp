@@ -432,6 +432,27 @@ TEST_CASE("a time-out on another socket does not cost pipelines theirs, where th
     server.let_go();
 }
 
+TEST_CASE("a command that finds the socket for pipelines owing answers leaves it as it is") {
+    full_server server(1);
+    hiredis_connection redis(server.uri());
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(2));
+    const auto told = std::make_shared<receipt>();
+    REQUIRE(redis.post({"HOLD"}, told));
+    // Until it owes so many that the next one goes elsewhere, where the full server has no room for it.
+    REQUIRE(eventually([&] {
+        redis.post({"DEL", "a"});
+        return server.accepted() > 1;
+    }));
+    CHECK_FALSE(redis.execute({"GET", "a"}).is(reply_kind::integer));
+    server.let_go();
+    CHECK(eventually([&] {
+        redis.collect();
+        return told->answer().has_value();
+    }));
+    const auto both = pipeline(redis, {"GET", "a"}, {"GET", "b"});
+    CHECK(both[1].is(reply_kind::integer));
+}
+
 // A full server had turned it away, and the next working one was left to commands.
 TEST_CASE("a socket on which the server has said nothing yet does not become the one for pipelines") {
     full_server server(2);
