@@ -1,6 +1,8 @@
-// How much later than promised a call may return before a test calls it late.
+// How much later than promised a call may return before a test calls it late, and the lease that is still
+// renewed in time then.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -16,3 +18,7 @@ inline constexpr std::chrono::milliseconds timing_tolerance{1500};
 #else
 inline constexpr std::chrono::milliseconds timing_tolerance{150};
 #endif
+
+/// The shortest lease that tests expect to be renewed: two thirds of it are left when a renewal is due.
+inline constexpr std::chrono::milliseconds brief_lease =
+    std::max<std::chrono::milliseconds>(std::chrono::milliseconds{1500}, 2 * timing_tolerance);

@@ -7,7 +7,7 @@
 /// Returns: whether `condition` came true; it is asked again and again for `patience`, which only
 /// a failure takes.
 template <class Condition>
-bool eventually(Condition condition, std::chrono::seconds patience = std::chrono::seconds{10}) {
+bool eventually(Condition condition, std::chrono::milliseconds patience = std::chrono::seconds{10}) {
     const auto deadline = std::chrono::steady_clock::now() + patience;
     while (!condition()) {
         if (std::chrono::steady_clock::now() >= deadline) return false;

@@ -45,6 +45,8 @@ using lock = distlock::mutex<hiredis_connection>;
 const lock_options one_replica{.replicas = 1};
 // Where the replica answers, however late the machine is.
 constexpr std::chrono::seconds patient{5};
+// Where it does not, that is said, and not that the master took its time.
+const std::string slow_to_give_up = "?command_timeout=2s";
 const lock_options patient_replica{.replicas = 1, .replica_timeout = patient};
 
 /// One pair of servers for all tests that leave them as they were.
@@ -157,7 +159,7 @@ TEST_CASE("a lock that is granted is on the replica, whatever way it was taken")
 
 TEST_CASE("a lock that too few replicas acknowledge is not granted, and nothing is left of it") {
     auto& servers = pair_of_servers();
-    hiredis_connection redis(servers.master().uri());
+    hiredis_connection redis(servers.master().uri() + slow_to_give_up);
     for (const bool fencing : {false, true}) {
         const auto name = fresh_name();
         lock m(redis, name, {.fencing = fencing, .replicas = 1});
@@ -185,7 +187,7 @@ TEST_CASE("a lock that too few replicas acknowledge is not granted, and nothing 
 
 TEST_CASE("two replicas are waited for when two are asked for") {
     const replicated_server servers(2);
-    hiredis_connection redis(servers.master().uri());
+    hiredis_connection redis(servers.master().uri() + slow_to_give_up);
     lock both(redis, fresh_name(), {.replicas = 2, .replica_timeout = patient});
     lock one(redis, fresh_name(), patient_replica);
     both.lock();
@@ -195,13 +197,13 @@ TEST_CASE("two replicas are waited for when two are asked for") {
     const paused hangs(servers.replica(1));
     one.lock();
     one.unlock();
-    lock in_time(redis, both.name(), {.replicas = 2});
+    lock in_time(redis, both.name(), {.replicas = 2, .replica_timeout = 1s});
     CHECK_THAT(why_not(in_time), contains_text("1 of 2 replicas have it"));
 }
 
 TEST_CASE("a server without replicas grants nothing that a replica is to have") {
     const redis_server alone;
-    hiredis_connection redis(alone.uri());
+    hiredis_connection redis(alone.uri() + slow_to_give_up);
     lock m(redis, "orders", one_replica);
     CHECK_THAT(why_not(m), contains_text("0 of 1 replicas have it"));
     CHECK(gone(alone, "orders"));
@@ -239,7 +241,7 @@ TEST_CASE("a lock that is handed over while the replica hangs goes on to the nex
         std::vector<std::jthread> waiters;
         for (auto& ec : said) {
             waiters.emplace_back([&servers, &ec, name] {
-                hiredis_connection mine(servers.master().uri());
+                hiredis_connection mine(servers.master().uri() + slow_to_give_up);
                 lock next(mine, name, one_replica);
                 if (next.try_lock_for(20s, ec)) next.unlock();
             });
@@ -260,7 +262,7 @@ TEST_CASE(
     auto& servers = pair_of_servers();
     hiredis_connection redis(servers.master().uri());
     const auto seen = std::make_shared<counting_observer>();
-    lock m(redis, fresh_name(), {.lease = 600ms, .replicas = 1}, seen);
+    lock m(redis, fresh_name(), {.lease = brief_lease, .replicas = 1}, seen);
     take(m);
     const paused hangs(servers.replica());
     const auto until = m.valid_until();
@@ -355,7 +357,7 @@ TEST_CASE("a call that waits for replicas is back by its deadline") {
     lock m(redis, fresh_name(), {.lease = 60s, .replicas = 1, .replica_timeout = patient});
     const paused hangs(servers.replica());
     std::error_code ec;
-    CHECK(time_of([&] { CHECK_FALSE(m.try_lock_for(300ms, ec)); }) < 300ms + timing_tolerance);
+    CHECK(time_of([&] { CHECK_FALSE(m.try_lock_for(1s, ec)); }) < 1s + timing_tolerance);
     CHECK(ec == errc::not_replicated);
     CHECK(gone(servers.master(), m.name()));
 }
@@ -384,7 +386,7 @@ TEST_CASE(
     const replicated_server servers;
     redis_server& replica = servers.replica();
     stepping_proxy between(servers.master().socket_path());
-    hiredis_connection redis(between.uri());
+    hiredis_connection redis(between.uri("?command_timeout=2s"));  // longer than a step is held
     int refused = 0;
     for (const bool fencing : {false, true}) {
         for (const bool no_script : {false, true}) {
@@ -405,7 +407,7 @@ TEST_CASE(
                 }
                 std::function<void()> at_the_wait = [&, written] {
                     // The WAIT behind a script that the server has not got is for nothing: both come again.
-                    if (!written() && !eventually(written, 1s))
+                    if (!written() && !eventually(written, 300ms))
                         return between.at("WAIT request", at_the_wait);
                     killed ? replica.kill() : replica.pause();
                 };
@@ -422,7 +424,7 @@ TEST_CASE(
                 } else {
                     ++refused;
                     CHECK(ec == errc::not_replicated);
-                    CHECK(took < 1500ms + timing_tolerance);
+                    CHECK(took < 3s + timing_tolerance);
                 }
                 CHECK(gone(servers.master(), name));
                 REQUIRE(servers.replicate());
@@ -433,7 +435,7 @@ TEST_CASE(
             }
         }
     }
-    CHECK(refused >= 6);
+    CHECK(refused >= 5);  // one that is only stopped may have acknowledged before, as it does once a second
 }
 
 TEST_CASE(
@@ -517,11 +519,12 @@ TEST_CASE("a connection that cannot pipeline is refused where replicas are to ha
 
 TEST_CASE("on a Cluster the replicas of the lock's own node count") {
     const cluster nodes(true);
-    distlock::cluster_connection redis(nodes.uri());
+    distlock::cluster_connection redis(nodes.uri("", slow_to_give_up));
     using locker = distlock::mutex<distlock::cluster_connection>;
     std::vector<std::unique_ptr<locker>> locks;
+    const lock_options in_time{.replicas = 1, .replica_timeout = 1s};
     for (int i = 0; i < 9; ++i)
-        locks.push_back(std::make_unique<locker>(redis, "orders:" + std::to_string(i), one_replica));
+        locks.push_back(std::make_unique<locker>(redis, "orders:" + std::to_string(i), in_time));
     const auto& silent = *nodes.nodes()[0];
     auto& replica = *nodes.nodes()[cluster::masters];
     for (auto& m : locks) {
@@ -553,8 +556,11 @@ TEST_CASE("a granted lock is on the replica that takes over, and is renewed ther
         held.push_back(std::make_unique<locker>(redis, "orders:" + std::to_string(i), both));
         held.back()->lock();
     }
-    group.master().kill();
+    auto& old = group.master();
+    old.kill();
     REQUIRE(eventually([&] { return redis.execute({"PING"}).is_status("PONG"); }, 30s));
+    // It may have been told by another Sentinel than the one that is asked here.
+    REQUIRE(eventually([&] { return group.name_another_than(old); }, 30s));
     for (auto& m : held) {
         CHECK(m->owns_lock());
         CHECK(there(group.master(), m->name()));
