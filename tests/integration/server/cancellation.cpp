@@ -180,23 +180,30 @@ TEST_CASE("time that is up at any step and a release at any other: the lock is f
             for (const auto& release_at :
                  joined(on_time, {"join request", "join reply", "queued", "never"})) {
                 INFO("late at " << late << ", release at " << release_at << (company ? ", in company" : ""));
-                scene s(company);
-                REQUIRE(s.queued);
-                hiredis_connection redis(proxy().uri(patient));
-                locker quitter{redis, s.name, no_looks};
-                const auto deadline = clk::now() + timeout;
-                proxy().at(late, [&] { wait_until(deadline); });
-                proxy().at(release_at, [&] { s.release(); });
-                std::jthread releases;
-                if (release_at == "queued") releases = when_queued(s, [&] { s.release(); });
-                bool got = false;
-                std::error_code ec;
-                CHECK(time_of([&] { got = quitter.try_lock_until(deadline, ec); }) <
-                      timeout + 2 * timing_tolerance);
+                std::error_code ec = errc::no_reply;
+                // An answer that comes more than 50 ms late is none, and says nothing of the step.
+                for (int round = 0; ec == errc::no_reply && round < 5; ++round) {
+                    scene s(company);
+                    REQUIRE(s.queued);
+                    hiredis_connection redis(proxy().uri(patient));
+                    locker quitter{redis, s.name, no_looks};
+                    const auto deadline = clk::now() + timeout;
+                    proxy().at(late, [&] { wait_until(deadline); });
+                    proxy().at(release_at, [&] { s.release(); });
+                    std::jthread releases;
+                    if (release_at == "queued") releases = when_queued(s, [&] { s.release(); });
+                    bool got = false;
+                    CHECK(time_of([&] { got = quitter.try_lock_until(deadline, ec); }) <
+                          timeout + 2 * timing_tolerance);
+                    came.merge(proxy().forget());
+                    releases = {};
+                    if (ec == errc::no_reply) {
+                        s.release();
+                    } else {
+                        s.check(got, quitter);
+                    }
+                }
                 CHECK_FALSE(ec);
-                came.merge(proxy().forget());
-                releases = {};
-                s.check(got, quitter);
             }
         }
     }
@@ -247,7 +254,7 @@ TEST_CASE("a lock that is being handed to a waiter when that gives up goes to th
     });
     auto gave_up = std::async(std::launch::async, [&] {
         if (by_stop) return quitter.lock(stop.get_token(), ec);
-        return quitter.try_lock_for(200ms, ec);
+        return quitter.try_lock_for(1s, ec);  // less than the two it is offered for
     });
     REQUIRE(s.seen.gets(1));
     if (company) s.add_another();
