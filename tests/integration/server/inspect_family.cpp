@@ -18,6 +18,7 @@
 #include "support/catch.hpp"
 #include "support/fresh_name.hpp"
 #include "support/lease_observers.hpp"
+#include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
 namespace inspect_family_tests {
@@ -111,7 +112,7 @@ TEST_CASE("an owner of one of very many permits that are taken away by force is 
     hiredis_connection redis(common().uri());
     const auto name = fresh_name();
     const auto seen = std::make_shared<recording_observer>();
-    semaphore pool(redis, name, 10'000, {.lease = 300ms}, seen);
+    semaphore pool(redis, name, 10'000, {.lease = brief_lease}, seen);
     const distlock::permit mine = pool.acquire();
     REQUIRE(redis
                 .execute({"EVAL",

@@ -51,6 +51,8 @@ std::array<reply, 2> pipeline(hiredis_connection& redis, const command& first, c
 
 // The same with little time.
 command soon(command cmd) { return cmd.until(clock::now() + 300ms); }
+// Others are asked meanwhile.
+command later(command cmd) { return cmd.until(clock::now() + 2s); }
 
 std::int64_t id_of_a_command(hiredis_connection& redis) { return redis.execute({"CLIENT", "ID"}).number(); }
 std::int64_t id_of_a_pipeline(hiredis_connection& redis) {
@@ -222,7 +224,7 @@ TEST_CASE("a socket that was heard from since another fell silent is kept") {
     moody_server server;
     hiredis_connection redis(server.uri());
     fill(redis, server, 2);
-    std::thread other([&] { static_cast<void>(redis.execute(soon({"HOLD"}))); });
+    std::thread other([&] { static_cast<void>(redis.execute(later({"HOLD"}))); });
     const bool holds = eventually([&] { return server.holding() == 1; });
     CHECK(redis.execute({"GET", "a"}).is_status("OK"));
     other.join();
@@ -236,7 +238,7 @@ TEST_CASE("a command that was only posted says nothing of its server, and is del
     moody_server server;
     hiredis_connection redis(server.uri());
     fill(redis, server, 2);
-    std::thread other([&] { static_cast<void>(redis.execute(soon({"HOLD"}))); });
+    std::thread other([&] { static_cast<void>(redis.execute(later({"HOLD"}))); });
     const bool holds = eventually([&] { return server.holding() == 1; });
     CHECK(redis.post({"DEL", "a"}));
     other.join();

@@ -41,7 +41,7 @@ struct place {
     /// Effects: checks that the lock is free, and known to be, within 200 ms.
     void check_that_it_is_done(clk::time_point released) {
         CHECK(eventually([&] { return !seen.taken(); }));
-        CHECK(clk::now() - released < 200ms + timing_tolerance - 150ms);
+        CHECK(clk::now() - released < 200ms + timing_tolerance);
         CHECK(eventually([&] { return m.residual() == 0ms; }));
         CHECK(clk::now() - released < 400ms + timing_tolerance);
     }

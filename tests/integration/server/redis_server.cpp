@@ -285,7 +285,7 @@ TEST_CASE("servers started at the same time do not collide") {
 
 TEST_CASE("a port that a stranger took in the meantime is reported, and waited for until the time is up") {
     redis_server_options options = on_tcp();
-    options.startup = 300ms;
+    options.startup = 3s;
     redis_server server{options};
     const std::string uri = server.uri();
     server.stop();

@@ -958,7 +958,7 @@ TEST_CASE("a master goes on at its own speed though all Sentinels have fallen si
     const auto asked = relay.accepted();
     CHECK(time_of([&] {
               for (int i = 0; i < 1000; ++i) REQUIRE(ping(c).is_status("PONG"));
-          }) < 2s);
+          }) < 10s);  // none of them waited for a Sentinel
     CHECK(relay.accepted() <= asked + 2);
 }
 

@@ -83,7 +83,7 @@ TEST_CASE("a node that another one names gets no password before it has shown it
                                      : "-MOVED 105 127.0.0.1:" + std::to_string(stranger.port()) + "\r\n"));
         }
     });
-    cluster_connection redis{"rediss+cluster://:secret@127.0.0.1:" + node.port() + "?connect_timeout=200ms",
+    cluster_connection redis{"rediss+cluster://:secret@127.0.0.1:" + node.port() + "?connect_timeout=1s",
                              trusting_ca()};
     const distlock::command get{"GET", std::string_view("orders")};
     const auto answer = redis.execute(get);
