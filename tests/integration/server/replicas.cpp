@@ -45,7 +45,7 @@ using lock = distlock::mutex<hiredis_connection>;
 const lock_options one_replica{.replicas = 1};
 // Where the replica answers, however late the machine is.
 constexpr std::chrono::seconds patient{5};
-// Where it does not, that is said, and not that the master took its time.
+// Where it does not, the server says so, however late the machine is.
 const std::string slow_to_give_up = "?command_timeout=2s";
 const lock_options patient_replica{.replicas = 1, .replica_timeout = patient};
 
