@@ -235,7 +235,7 @@ TEMPLATE_LIST_TEST_CASE("a server that hangs is told as a risk, and as a loss wh
     TestType fixture;
     const auto name = connection_fixtures::fresh_name();
     const auto told = std::make_shared<recording_observer>();
-    distlock::mutex m{fixture.connection, name, {.lease = 600ms}, told};
+    distlock::mutex m{fixture.connection, name, {.lease = brief_lease}, told};
     m.lock();
     const stop_time lost(m.lost());
     struct pause {
@@ -253,7 +253,7 @@ TEMPLATE_LIST_TEST_CASE("a server that hangs is told as a risk, and as a loss wh
         const auto risks = told->risks();
         REQUIRE(risks.size() == 1);
         CHECK(risks[0] > 0ms);
-        CHECK(risks[0] < 400ms);
+        CHECK(risks[0] < brief_lease * 2 / 3);
     }
     CHECK_FALSE(m.owns_lock());  // it hears now what was sent meanwhile: that revives nothing
     CHECK(m.unlock() == release_outcome::expired);
@@ -265,7 +265,7 @@ TEMPLATE_LIST_TEST_CASE("renewals that fail for a while are told as a risk, once
                         connection_fixtures::all) {
     TestType fixture;
     const auto told = std::make_shared<recording_observer>();
-    distlock::mutex m{fixture.connection, connection_fixtures::fresh_name(), {.lease = lease}, told};
+    distlock::mutex m{fixture.connection, connection_fixtures::fresh_name(), {.lease = brief_lease}, told};
     const auto need_replicas = [&](const char* count) {
         fixture.server().command({"CONFIG", "SET", "min-replicas-to-write", count});
     };
@@ -286,7 +286,7 @@ TEMPLATE_LIST_TEST_CASE("renewals that fail for a while are told as a risk, once
 TEMPLATE_LIST_TEST_CASE("lost() is one token per acquisition, stopped without one", "",
                         connection_fixtures::all) {
     TestType fixture;
-    distlock::mutex m{fixture.connection, connection_fixtures::fresh_name(), {.max_hold = 50ms}};
+    distlock::mutex m{fixture.connection, connection_fixtures::fresh_name(), {.max_hold = 1s}};
     CHECK(m.lost().stop_requested());
     m.lock();
     const auto first = m.lost();
@@ -302,21 +302,23 @@ TEMPLATE_LIST_TEST_CASE("lost() is one token per acquisition, stopped without on
     CHECK(m.lost().stop_requested());
     CHECK_FALSE(first.stop_requested());
     m.unlock();
-    m.lock();
-    REQUIRE(eventually([&] { return !m.owns_lock(); }));
-    CHECK(m.lost().stop_requested());  // asked for when it is too late
+    distlock::mutex brief{fixture.connection, connection_fixtures::fresh_name(), {.max_hold = 50ms}};
+    brief.lock();
+    REQUIRE(eventually([&] { return !brief.owns_lock(); }));
+    CHECK(brief.lost().stop_requested());  // asked for when it is too late
 }
 
 TEMPLATE_LIST_TEST_CASE("a lock that was released in time is never told as lost", "",
                         connection_fixtures::all) {
     TestType fixture;
     const auto told = std::make_shared<recording_observer>();
+    const auto long_enough = short_lease + 2 * timing_tolerance;
     distlock::mutex m{fixture.connection,
                       connection_fixtures::fresh_name(),
-                      {.lease = short_lease, .max_hold = 250ms},
+                      {.lease = long_enough, .max_hold = long_enough},
                       told};
     distlock::mutex n{
-        fixture.connection, connection_fixtures::fresh_name(), {.lease = short_lease, .renew = false}, told};
+        fixture.connection, connection_fixtures::fresh_name(), {.lease = long_enough, .renew = false}, told};
     std::stop_token of_mutex;
     std::stop_token of_guard;
     std::stop_token of_both;
@@ -331,7 +333,7 @@ TEMPLATE_LIST_TEST_CASE("a lock that was released in time is never told as lost"
         const distlock::scoped_lock both{m, n};
         of_both = both.lost();
     }
-    REQUIRE(wait_for(clk::now() + short_lease + 20ms));
+    REQUIRE(wait_for(clk::now() + long_enough + 20ms));
     CHECK_FALSE(of_mutex.stop_requested());
     CHECK_FALSE(of_guard.stop_requested());
     CHECK_FALSE(of_both.stop_requested());
@@ -569,7 +571,7 @@ TEMPLATE_LIST_TEST_CASE("a mutex can be destroyed by what is told of its loss", 
         gone = true;
     };
     lock_options options{.lease = short_lease};
-    if (!at_a_renewal) options.max_hold = 30ms;
+    if (!at_a_renewal) options.max_hold = 300ms;  // more than lock() takes: it returns to what is there
     const auto observer = by_the_observer ? at_a_loss(destroy) : nullptr;
     m = std::make_unique<mutex_type>(fixture.connection, name, options, observer);
     m->lock();

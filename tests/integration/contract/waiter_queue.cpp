@@ -323,20 +323,22 @@ TEMPLATE_LIST_TEST_CASE("the longest hold counts anew for each thread", "", conn
 TEMPLATE_LIST_TEST_CASE("a lease is renewed through many passes", "", connection_fixtures::all) {
     std::atomic<int> passes{0};
     std::atomic<bool> other{false};
+    std::atomic<bool> renewed{false};
     TestType fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
-    distlock::mutex m{
-        fixture.connection, name, {.lease = 400ms + 10 * round_trip(), .recheck = 1h, .local_budget = 1h}};
+    const auto lease = 2s + 10 * round_trip();
+    distlock::mutex m{fixture.connection, name, {.lease = lease, .recheck = 1h, .local_budget = 1h}};
     m.lock();
     const auto holder = seen.holder();
-    const auto end = clk::now() + 1s;
+    const auto granted = m.valid_until();
     std::vector<std::unique_ptr<sleeper>> threads;
     for (int i = 0; i < 3; ++i) {
         threads.push_back(std::make_unique<sleeper>([&] {
-            while (clk::now() < end || passes <= 20) {
+            while (!renewed || passes <= 20) {
                 m.lock();
                 ++passes;
+                if (m.valid_until() > granted + lease / 2) renewed = true;  // twice
                 if (seen.holder() != holder) other = true;
                 until(clk::now() + 5ms);  // the others are in the queue again
                 m.unlock();

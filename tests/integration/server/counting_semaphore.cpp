@@ -21,6 +21,7 @@
 #include <distlock/wire/permits.hpp>
 
 #include "support/allocations.hpp"
+#include "support/answered.hpp"
 #include "support/catch.hpp"
 #include "support/fresh_name.hpp"
 #include "support/in_child.hpp"
@@ -177,13 +178,13 @@ TEST_CASE("every way to ask for permits gives them, refuses them when they are o
         party b(name, 1);
         std::error_code ec = errc::deadlock;
         {
-            const auto got = way(a.pool, ec);
+            const auto got = obtains(ec, [&, ask = way] { return ask(a.pool, ec); });
             REQUIRE(got);
             CHECK(*got);
             CHECK_FALSE(ec);
             if (!waits_for_ever) {
                 ec = errc::deadlock;
-                CHECK_FALSE(way(b.pool, ec));
+                CHECK_FALSE(answered(ec, [&, ask = way] { return ask(b.pool, ec); }));
                 CHECK_FALSE(ec);
             }
         }
@@ -213,14 +214,14 @@ TEST_CASE("permits are waited for until another clock says so, also one that is 
     const auto name = fresh_name();
     party a(name, 1), b(name, 1);
     const permit taken = a.pool.acquire();
-    const auto until = slowly::now() + 100ms;
-    CHECK_FALSE(b.pool.try_acquire_until(until));
+    slowly::time_point until;
+    const auto soon = [&until] { return until = slowly::now() + 100ms; };
+    CHECK_FALSE(answered([&] { return b.pool.try_acquire_until(soon()); }));
     CHECK(slowly::now() >= until);
     std::error_code ec;
-    const auto later = slowly::now() + 100ms;
-    CHECK_FALSE(b.pool.try_acquire_until(later, ec));
+    CHECK_FALSE(answered(ec, [&] { return b.pool.try_acquire_until(soon(), ec); }));
     CHECK_FALSE(ec);
-    CHECK(slowly::now() >= later);
+    CHECK(slowly::now() >= until);
 }
 
 TEST_CASE("a permit that is moved to itself is kept") {
@@ -413,7 +414,7 @@ TEST_CASE("a stop request or a time-out ends the wait, and whoever it kept waiti
                 } else if (stops) {
                     static_cast<void>(a.pool.acquire(2, stop.get_token(), ec));
                 } else {
-                    static_cast<void>(a.pool.try_acquire_for(300ms, 2, ec));
+                    static_cast<void>(answered(ec, [&] { return a.pool.try_acquire_for(300ms, 2, ec); }));
                 }
             });
             REQUIRE(waits(name, 1));
@@ -496,7 +497,7 @@ TEST_CASE("a waiter that cannot be told of permits polls for them") {
     distlock::counting_semaphore pool{redis, name, 1};
     party a(name, 1);
     permit one = a.pool.acquire();
-    CHECK_FALSE(pool.try_acquire_for(20ms));
+    CHECK_FALSE(answered([&] { return pool.try_acquire_for(20ms); }));
     one.release();
     CHECK(pool.try_acquire_for(5s));
     CHECK(nothing_left(name));

@@ -6,6 +6,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include <distlock/testing.hpp>
 #include <distlock/try_lock_for.hpp>
 
+#include "support/answered.hpp"
 #include "support/catch.hpp"
 #include "support/lock_on_server.hpp"
 #include "support/waiting.hpp"
@@ -35,7 +37,7 @@ using locker = distlock::mutex<hiredis_connection>;
 namespace {
 
 // Nobody looks in time: who gets the lock was handed it.
-constexpr lock_options for_300ms{.lease = 60s, .hold_at_least = 300ms, .recheck = 1h};
+constexpr lock_options for_2s{.lease = 60s, .hold_at_least = 2s, .recheck = 1h};
 
 int ttl(const redis_server& server, const std::string& name) {
     return std::stoi(server.command({"PTTL", name}));
@@ -47,7 +49,7 @@ TEST_CASE("the queue is handed a lock that was unlocked early when its time is o
     redis_server server;
     hiredis_connection one{server.uri()}, two{server.uri()};
     lock_on_server seen{server, "job"};
-    locker first{one, "job", for_300ms};
+    locker first{one, "job", for_2s};
     locker second{two, "job", {.lease = 60s, .recheck = 1h}};
     const auto asked = clk::now();
     first.lock();
@@ -58,7 +60,7 @@ TEST_CASE("the queue is handed a lock that was unlocked early when its time is o
     });
     REQUIRE(seen.gets(1));
     CHECK(first.unlock() == release_outcome::posted);
-    CHECK(clk::now() - asked < 300ms);
+    CHECK(clk::now() - asked < 1900ms);
     SECTION("the mutex lives on") { CHECK_FALSE(first.try_lock()); }
     SECTION("the same object stands in the queue behind others") {
         bool after = false;
@@ -76,7 +78,7 @@ TEST_CASE("the queue is handed a lock that was unlocked early when its time is o
     }
     waiting.join();
     REQUIRE(entered);
-    CHECK(*entered - asked >= 300ms);
+    CHECK(*entered - asked >= 2s);
     CHECK(*entered - asked < 20s);
 }
 
@@ -93,7 +95,8 @@ TEST_CASE("a fleet that tries again and again gets the lock once in a period") {
             locker job{redis, "job", {.lease = 1s, .hold_at_least = period}};
             while (!over) {
                 const auto sent = clk::now();
-                if (job.try_lock()) {
+                std::error_code ec;  // a try that is not answered is none
+                if (job.try_lock(ec)) {
                     const std::lock_guard guard(writing);
                     grants.push_back({sent, clk::now()});
                     job.unlock();
@@ -147,7 +150,7 @@ TEST_CASE("a lock that was taken in vain, since others could not be had with it,
     distlock::permit slot{pool, std::defer_lock};
     taken.lock();
     SECTION("all of them for some time") {
-        CHECK_FALSE(distlock::try_lock_for(50ms, first, again, writes, slot, last));
+        CHECK_FALSE(answered([&] { return distlock::try_lock_for(50ms, first, again, writes, slot, last); }));
     }
     SECTION("a guard of several") {
         std::stop_source stop;

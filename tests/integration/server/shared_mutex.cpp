@@ -20,6 +20,7 @@
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
 
+#include "support/answered.hpp"
 #include "support/attempt.hpp"
 #include "support/catch.hpp"
 #include "support/fresh_name.hpp"
@@ -108,7 +109,7 @@ TEST_CASE("the standard's guards and ours read together, and write alone") {
         CHECK(reading(name) == 2);
         CHECK_FALSE(a.m.try_lock());
         CHECK_FALSE(std::unique_lock(b.m, std::try_to_lock).owns_lock());
-        CHECK_FALSE(std::unique_lock(b.m, 1ms).owns_lock());
+        CHECK_FALSE(answered([&] { return std::unique_lock(b.m, 1ms).owns_lock(); }));
     }
     CHECK(nothing_left(name));
     {
@@ -117,8 +118,8 @@ TEST_CASE("the standard's guards and ours read together, and write alone") {
         CHECK(a.m.owns_lock());
         CHECK_FALSE(b.m.try_lock_shared());
         CHECK_FALSE(a.m.try_lock_shared());
-        CHECK_FALSE(std::shared_lock(b.m, 1ms).owns_lock());
-        CHECK_FALSE(std::shared_lock(b.m, clk::now() + 1ms).owns_lock());
+        CHECK_FALSE(answered([&] { return std::shared_lock(b.m, 1ms).owns_lock(); }));
+        CHECK_FALSE(answered([&] { return std::shared_lock(b.m, clk::now() + 1ms).owns_lock(); }));
     }
     CHECK(nothing_left(name));
     {
@@ -177,13 +178,14 @@ TEST_CASE(
         party a(name);
         party b(name);
         std::error_code ec = errc::deadlock;
-        CHECK(way(a.m, ec));
+        const auto asks = [&, ask = way] { return ask(a.m, ec); };
+        CHECK(obtains(ec, asks));
         CHECK_FALSE(ec);
         CHECK(a.m.unlock_shared() == release_outcome::released);
         b.m.lock();
         if (!waits_for_ever) {
             ec = errc::deadlock;
-            CHECK_FALSE(way(a.m, ec));
+            CHECK_FALSE(answered(ec, asks));
             CHECK_FALSE(ec);
         }
         b.m.unlock();
@@ -456,8 +458,10 @@ TEST_CASE("a reader that tries after the local budget stands behind a writer tha
     });
     REQUIRE(waits(name, 1));
     bool got = true;
-    std::jthread([&] { got = a.m.try_lock_shared(); }).join();
+    std::error_code ec;
+    std::jthread([&] { got = answered(ec, [&] { return a.m.try_lock_shared(ec); }); }).join();
     CHECK_FALSE(got);
+    CHECK_FALSE(ec);
     a.m.unlock_shared();
     writes.join();
     CHECK(nothing_left(name));
@@ -467,14 +471,14 @@ TEST_CASE("a reader waits until another clock says so, also one that is set back
     const auto name = fresh_name();
     party a(name), b(name);
     a.m.lock();
-    const auto until = slowly::now() + 100ms;
-    CHECK_FALSE(b.m.try_lock_shared_until(until));
+    slowly::time_point until;
+    const auto soon = [&until] { return until = slowly::now() + 100ms; };
+    CHECK_FALSE(answered([&] { return b.m.try_lock_shared_until(soon()); }));
     CHECK(slowly::now() >= until);
     std::error_code ec;
-    const auto later = slowly::now() + 100ms;
-    CHECK_FALSE(b.m.try_lock_shared_until(later, ec));
+    CHECK_FALSE(answered(ec, [&] { return b.m.try_lock_shared_until(soon(), ec); }));
     CHECK_FALSE(ec);
-    CHECK(slowly::now() >= later);
+    CHECK(slowly::now() >= until);
     a.m.unlock();
 }
 
@@ -566,8 +570,11 @@ TEST_CASE("a time-out of one that waits for another's answer says what the serve
     });
     REQUIRE(waits(name, 1));
     std::error_code ec = errc::deadlock;
-    const auto asked = clk::now();
-    CHECK_FALSE(a.m.try_lock_shared_for(50ms, ec));
+    clk::time_point asked;
+    CHECK_FALSE(answered(ec, [&] {
+        asked = clk::now();
+        return a.m.try_lock_shared_for(50ms, ec);
+    }));
     CHECK(clk::now() - asked >= 50ms);
     CHECK(clk::now() - asked < 250ms + timing_tolerance);
     CHECK_FALSE(ec);
@@ -631,7 +638,7 @@ TEST_CASE("a server that hangs is told to every reader that waits, each after it
 TEST_CASE("readers whose lock is deleted are told by the next renewal, and whoever comes then asks anew") {
     const auto name = fresh_name();
     const auto seen = std::make_shared<counting_observer>();
-    party a(name, {.lease = 600ms, .release = distlock::confirmed, .local_budget = 1h}, common(), seen);
+    party a(name, {.lease = brief_lease, .release = distlock::confirmed, .local_budget = 1h}, common(), seen);
     a.m.lock_shared();
     const auto lost = a.m.shared_lost();
     CHECK_FALSE(lost.stop_requested());
@@ -667,11 +674,11 @@ TEST_CASE("a lease that is not renewed ends for readers by their own clock") {
 
 TEST_CASE("a lease is renewed for as long as anybody of the object reads") {
     const auto name = fresh_name();
-    party a(name, {.lease = 300ms, .release = distlock::confirmed, .local_budget = 1h});
+    party a(name, {.lease = brief_lease, .release = distlock::confirmed, .local_budget = 1h});
     const distlock::shared_scoped_lock kept(a.m);
     const auto until = kept.valid_until();
     { const std::shared_lock brief(a.m); }
-    CHECK(eventually([&] { return kept.valid_until() > until + 1s; }));
+    CHECK(eventually([&] { return kept.valid_until() > until + brief_lease / 2; }));  // twice
     CHECK(reading(name) == 1);
 }
 
@@ -713,10 +720,10 @@ TEST_CASE("a writer becomes a reader without a gap, and a reader the writer wher
 // that had been exchanged.
 TEST_CASE("after a downgrade and an upgrade the leases of writers and readers are renewed as before") {
     const auto name = fresh_name();
-    party a(name, {.lease = 300ms, .release = distlock::confirmed});
+    party a(name, {.lease = brief_lease, .release = distlock::confirmed});
     const auto renewed = [&](auto until_of) {
         const auto granted = until_of();
-        return eventually([&] { return until_of() > granted + 600ms; });
+        return eventually([&] { return until_of() > granted + brief_lease / 2; });  // twice
     };
     a.m.lock();
     a.m.downgrade();

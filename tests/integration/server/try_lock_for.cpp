@@ -18,6 +18,7 @@
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
 
+#include "support/answered.hpp"
 #include "support/catch.hpp"
 #include "support/cluster.hpp"
 #include "support/fresh_name.hpp"
@@ -143,24 +144,27 @@ TEST_CASE("two locks that are free are taken by one command, and so is one alone
 
 TEST_CASE("locks that were taken together are released one by one, and renewed until then") {
     const auto name = fresh_name();
-    const lock_options brief{.lease = 300ms, .release = distlock::confirmed};
+    const lock_options brief{.lease = 3s, .release = distlock::confirmed};
     account mine(name, common(), brief), others(name, common(), brief);
     {
         const auto got = mine.take(1s);
         REQUIRE(got);
-        const auto end = clk::now() + 900ms;
-        while (clk::now() < end) {
+        const auto granted = mine.a.valid_until();
+        const auto renewed = [granted](clk::time_point until) { return until > granted + 500ms; };
+        CHECK(eventually([&] {
             REQUIRE(mine.a.owns_lock());
             REQUIRE(got->second);
-            CHECK(!others.take(0s));
-        }
+            CHECK(!answered([&] { return others.take(0s); }));
+            return renewed(mine.a.valid_until()) && renewed(mine.b.shared_until()) &&
+                   renewed(got->second.valid_until());
+        }));
         CHECK(mine.a.unlock() == distlock::release_outcome::released);
         CHECK(others.a.try_lock());
         others.a.unlock();
         CHECK(!others.b.try_lock());
         CHECK(!others.c.try_acquire());
     }
-    CHECK(others.take(0s));
+    CHECK(obtains([&] { return others.take(0s); }));
     others.a.unlock();
     CHECK(nothing_left(name));
 }
