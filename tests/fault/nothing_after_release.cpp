@@ -150,7 +150,7 @@ TEST_CASE("no renewal comes after the release, and nothing is left when all is d
         server.command({"SCRIPT", "LOAD", one->text()});
     const auto descriptors = open_descriptors();
     std::thread([] {}).join();  // a sanitizer's own thread comes with the first
-    const auto threads_before = thread_count();
+    const auto threads_before = settled_thread_count();
 
     ends sum;
     // A renewal that the server did not answer in time may be executed at any time.
@@ -199,7 +199,7 @@ TEST_CASE("no renewal comes after the release, and nothing is left when all is d
     CHECK(all.released + objects >= static_cast<std::size_t>(sum.released));
     CHECK(all.prolonged > static_cast<std::size_t>(cycles / 20));
 
-    CHECK(eventually([&] { return thread_count() == threads_before; }));
+    CHECK(eventually([&] { return thread_count() <= threads_before; }));
     CHECK(opened_since(descriptors).empty());
     CHECK(eventually([&] { return server.command({"DBSIZE"}) == "0"; }));
     // The one that asks is there.

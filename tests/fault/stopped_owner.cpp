@@ -145,34 +145,46 @@ TEST_CASE(
     lateness_probe probe;
     std::mt19937 random;
     const int count = injections(10);
+    int tested = 0;
     int owned = 0;
-    int unstopped = 0;
+    int unstopped = 0;  // more rounds, whose lock was lost before: nobody had time to renew it
     int untold = 0;
     int late = 0;
     clk::duration machine{};  // how late it was itself meanwhile
     int freed = 0;
     int renewed = 0;
     spread delay;
-    for (int round = 1; round <= count; ++round) {
-        REQUIRE(eventually([&] { return said.round == round; }));
+    for (int round = 0; tested < count && unstopped <= count;) {
+        REQUIRE(eventually([&] { return said.round > round; }));
+        round = said.round;
         const auto moment = clk::now() + std::chrono::milliseconds(random() % (3 * lease.count() / 2));
         const auto first_end = clk::now() + lease;
         REQUIRE(eventually([&] { return clk::now() >= moment; }));
-        renewed += moment > first_end;
         REQUIRE(owner.stop());
+        if (said.answered >= round) {
+            ++unstopped;
+            owner.go_on();
+            continue;
+        }
         const auto stopped = clk::now();
         REQUIRE(eventually([&] { return server.command({"EXISTS", "owned"}) == "0"; }));
         // Every other time somebody else has it when the owner goes on.
-        const bool taken = round % 2 == 0;
+        const bool taken = tested % 2 == 1;
         if (taken) server.command({"SET", "owned", "another owner's", "PX", "60000"});
         REQUIRE(eventually([&] { return clk::now() > stopped + lease + lease / 10; }));
         probe.reset();
         const auto continued = clk::now();
         owner.go_on();
-        REQUIRE(eventually([&] { return said.answered == round; }));
+        REQUIRE(eventually([&] { return said.answered >= round; }));
 
         owned += said.owned || said.owned_later;
-        unstopped += said.jump.load() <= lease;
+        if (said.jump.load() <= lease) {
+            ++unstopped;
+            if (taken) server.command({"DEL", "owned"});
+            continue;
+        }
+        ++tested;
+        renewed += moment > first_end;
         if (said.lost_at.load() == clk::time_point{}) {
             ++untold;
         } else {
@@ -194,7 +206,7 @@ TEST_CASE(
     figure("  beside it a thread that only waits was up to %.2f ms late", in_ms(machine));
     show_row("F1", count, static_cast<std::size_t>(owned), delay.most(), in_ms(bound));
     CHECK(owned == 0);
-    CHECK(unstopped == 0);
+    CHECK(tested == count);
     CHECK(untold == 0);
     // A machine that has no time for a thread is not held against the library.
     CHECK(delay.most() <= in_ms(bound + machine));

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
+#include <poll.h>
 
 /// Returns: what the environment asks for; 0: nothing.
 inline int lab_count() {
@@ -53,8 +54,22 @@ class spread {
     std::fflush(stdout);
 }
 
-/// Returns: how many threads this process has.
+/// Returns: how many threads this process has. The system counts one that was joined a little longer.
 inline auto thread_count() {
     namespace fs = std::filesystem;
     return std::distance(fs::directory_iterator("/proc/self/task"), fs::directory_iterator());
+}
+
+/// Returns: the same when it has not changed for 20 ms: without those that were joined before.
+inline auto settled_thread_count() {
+    auto count = thread_count();
+    auto since = std::chrono::steady_clock::now();
+    while (std::chrono::steady_clock::now() - since < std::chrono::milliseconds{20}) {
+        ::poll(nullptr, 0, 1);
+        if (const auto now = thread_count(); now != count) {
+            count = now;
+            since = std::chrono::steady_clock::now();
+        }
+    }
+    return count;
 }

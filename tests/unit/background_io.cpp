@@ -160,7 +160,7 @@ using real_io = io_over<pipelining, clock>;
 
 TEST_CASE("background I/O has no thread before its first task, and leaves none behind") {
     std::jthread([] {}).join();  // a sanitizer has a thread of its own from the first on
-    const auto before = thread_count();
+    const auto before = settled_thread_count();
     pipelining c;
     task one("one");
     {
@@ -170,7 +170,7 @@ TEST_CASE("background I/O has no thread before its first task, and leaves none b
         CHECK(thread_count() == before + 1);
         io.cancel(one);
     }
-    CHECK(eventually([&] { return thread_count() == before; }));
+    CHECK(eventually([&] { return thread_count() <= before; }));
     CHECK(c.pipelines().empty());
 }
 
@@ -783,7 +783,7 @@ TEST_CASE("a task that is done or given up is destroyed without a lock") {
 }
 
 TEST_CASE("the last owner of background I/O may be a task that it adopted") {
-    const auto threads = thread_count();
+    const auto threads = settled_thread_count();
     std::atomic<bool> destroyed{false};
     pipelining c;
     {
@@ -798,7 +798,7 @@ TEST_CASE("the last owner of background I/O may be a task that it adopted") {
         its.adopt(std::move(one), clock::now());
     }
     CHECK(eventually([&] { return destroyed.load(); }));
-    CHECK(eventually([&] { return thread_count() == threads; }));
+    CHECK(eventually([&] { return thread_count() <= threads; }));
 }
 
 TEST_CASE("a task that there is no memory to adopt is given up") {
@@ -953,7 +953,7 @@ TEST_CASE("the background I/O of any other connection lives as long as somebody 
     CHECK(first == second);
     pipelining other;
     CHECK(background_io_of<real_clock>(other) != first);
-    const auto threads = thread_count();
+    const auto threads = settled_thread_count();
     task one("of both");
     first->schedule(one, clock::now());
     REQUIRE(eventually([&] { return one.ends == 1; }));
@@ -961,7 +961,7 @@ TEST_CASE("the background I/O of any other connection lives as long as somebody 
     first.reset();
     CHECK(thread_count() == threads + 1);
     second.reset();
-    CHECK(thread_count() == threads);
+    CHECK(eventually([&] { return thread_count() <= threads; }));
     CHECK(background_io_of<real_clock>(c) != nullptr);
 }
 

@@ -69,7 +69,7 @@ long wake_ups_of(long thread) {
 
 TEST_CASE("a timer has no thread before its first deadline, and leaves none behind") {
     std::jthread([] {}).join();  // a sanitizer has a thread of its own from the first on
-    const auto before = thread_count();
+    const auto before = settled_thread_count();
     {
         real_timer timer;
         CHECK(thread_count() == before);
@@ -78,7 +78,7 @@ TEST_CASE("a timer has no thread before its first deadline, and leaves none behi
         CHECK(thread_count() == before + 1);
         timer.cancel(b);
     }
-    CHECK(eventually([&] { return thread_count() == before; }));  // the system counts them a little longer
+    CHECK(eventually([&] { return thread_count() <= before; }));
 }
 
 TEST_CASE("a deadline is told at its time, not before it and not much later") {
