@@ -1,6 +1,7 @@
 // A server in memory that has one lock of the family, and gets what is posted only when it is asked about.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <mutex>
 
@@ -28,6 +29,8 @@ struct late_posts {
     }
     bool post(const distlock::command&, const std::shared_ptr<distlock::receipt>& = nullptr) { return true; }
     void collect() {}
+    /// It is not asked about a release before a test asks, however late that is.
+    std::chrono::milliseconds command_timeout() const { return std::chrono::seconds{10}; }
 
     std::mutex lock;
     bool taken = false;

@@ -380,6 +380,7 @@ TEST_CASE("a try for several permits comes after all that were given back one by
             return true;
         }
         void collect() {}
+        std::chrono::milliseconds command_timeout() const { return std::chrono::seconds(10); }
         int out = 0;
         int wanted = 1;
     };
