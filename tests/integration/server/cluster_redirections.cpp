@@ -143,7 +143,7 @@ TEST_CASE("a slot that is between two nodes is waited for, until the time is ove
         if (++asked == 4 && said[1] == "stopped") stop.request_stop();
         return std::string(said[1] == "soon" && asked >= 3 ? found : "-TRYAGAIN Multiple keys request\r\n");
     });
-    cluster_connection redis{all.uri()};
+    cluster_connection redis{all.uri(0, "?connect_timeout=20s&command_timeout=20s")};
     const std::string soon = "soon";
     CHECK(redis.execute(get(soon)).is_string("found"));
     CHECK(asked == 3);

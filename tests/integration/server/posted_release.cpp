@@ -189,7 +189,7 @@ TEST_CASE("a posted release that is never answered is asked for again after the 
         CHECK(it.m.unlock() == release_outcome::posted);
         CHECK(eventually([&] { return it.m.residual() == 0ms; }));
         CHECK(clk::now() - released <
-              2 * command_timeout + 50ms + timing_tolerance);  // the second may be on that socket, too
+              2 * command_timeout + 50ms + 5 * timing_tolerance);  // the second may be on that socket, too
         CHECK(it.seen.untouched());
     }
 }
