@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <distlock/base/error.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/recursive_mutex.hpp>
@@ -283,6 +284,21 @@ TEST_CASE("a guard of several locks takes them over a function") {
     distlock::mutex b{always_ok, "b", {.renew = false}};
     const distlock::scoped_lock both{a, b};
     CHECK(both.owns_lock());
+}
+
+TEST_CASE("after a stop request no guard takes a recursive mutex") {
+    locks_in_memory server;
+    distlock::recursive_mutex<locks_in_memory> m{server, "orders", {.renew = false}};
+    std::stop_source stop;
+    stop.request_stop();
+    using guard = distlock::scoped_lock<distlock::recursive_mutex<locks_in_memory>>;
+    try {
+        const guard none(m, stop.get_token());
+        CHECK_FALSE(none.owns_lock());
+    } catch (const distlock::error& e) {
+        CHECK(e.code() == distlock::errc::cancelled);
+    }
+    CHECK_FALSE(m.owns_lock());
 }
 
 // Each had an order of its own: two threads could wait for each other until their leases ran out.

@@ -274,9 +274,8 @@ class cluster_subscriber final : public message_reader {
             open.push_back(one.get());
             polled.push_back({one->current->fd(), POLLIN, 0});
         }
-        // Nor does one that talks all the time hide that another fell silent.
         wait_for(polled.data(), static_cast<nfds_t>(polled.size()),
-                 heard ? clock::duration::zero() : time_source().slice(by));
+                 heard ? clock::duration::zero() : time_source().slice(by));  // another may be silent
         if (polled[0].revents != 0) wake_.reset();
         const auto then = clock::now();
         for (std::size_t i = 0; i < open.size(); ++i) {
