@@ -595,7 +595,7 @@ TEST_CASE("a new socket is subscribed before the old one is closed, when that is
 }
 
 // By itself it looks once a second.
-TEST_CASE("a new socket is asked for at once where messages are not trusted any more while somebody reads") {
+TEST_CASE("a waiter who reads opens a new socket at once where messages are not trusted any more") {
     const redis_server server;
     hiredis_connection redis(server.uri() + patient);
     const auto news = redis.subscribe("news");

@@ -13,7 +13,7 @@ file(WRITE "${source}" "${includes}")
 
 # look(out_result out_text include)
 function(look out_result out_text include)
-  execute_process(COMMAND "${CLANG}" -std=c++20 -fsyntax-only -Wthread-safety -Werror -DDISTLOCK_SEPARATE_COMPILATION "-I${include}"
+  execute_process(COMMAND "${CLANG}" -std=c++20 -fsyntax-only -Werror=thread-safety -DDISTLOCK_SEPARATE_COMPILATION "-I${include}"
       "${source}"
     RESULT_VARIABLE result OUTPUT_VARIABLE text ERROR_VARIABLE text)
   set(${out_result} "${result}" PARENT_SCOPE)
