@@ -75,7 +75,7 @@ class recursive_mutex;
 /// `lock` throws when retrying does not help; `try_*` return false only if somebody else has the lock, and
 /// throw if the server fails. The overloads with a `std::error_code&` do not throw, and return whether the
 /// lock was taken. They clear it on success and if somebody else has the lock; but errc::holder_without_ttl
-/// comes with false.
+/// comes with false: as of the server's last answer, which another thread of the object may have had.
 ///
 /// The overloads with a `std::stop_token` fail with errc::cancelled when a stop is requested: at once,
 /// whatever the server does, over a connection that honours the stop request of a command (hiredis_connection

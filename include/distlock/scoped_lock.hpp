@@ -41,7 +41,7 @@ namespace detail {
 
 // Where a lock is, for an order in which every process takes its locks. Where connections do not say which
 // server they lead to, equal names are ordered by the connection objects, which is no order between
-// processes.
+// processes; nor are locks of two clocks known to be the same then.
 struct lock_place {
     std::string_view name;
     std::string server;

@@ -63,8 +63,10 @@ inline auto thread_count() {
 /// Returns: the same when it has not changed for 20 ms: without those that were joined before.
 inline auto settled_thread_count() {
     auto count = thread_count();
-    auto since = std::chrono::steady_clock::now();
-    while (std::chrono::steady_clock::now() - since < std::chrono::milliseconds{20}) {
+    const auto began = std::chrono::steady_clock::now();
+    auto since = began;
+    while (std::chrono::steady_clock::now() - since < std::chrono::milliseconds{20} &&
+           since - began < std::chrono::seconds{1}) {
         ::poll(nullptr, 0, 1);
         if (const auto now = thread_count(); now != count) {
             count = now;

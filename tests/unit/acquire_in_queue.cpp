@@ -253,6 +253,22 @@ TEST_CASE("a claim that is not answered is repeated after a pause while the offe
     CHECK(gone.step().fresh_token);
 }
 
+TEST_CASE("a waiter that gave back what it could not claim has no ticket to leave") {
+    auto limits = defaults;
+    limits.claims_lease = true;
+    attempt a = in_queue(limits);
+    a.told(message(), 10ms);
+    a.claimed(renew_outcome::kind::later, 10ms);
+    a.told(message(9), 1900ms);  // too late for a claim
+    REQUIRE(a.enters(enter_mode::join));
+    a.answer(queued({.ticket = 9}));
+    a.sleep();
+    if (a.step().what == kind::send_claim) a.claimed(renew_outcome::kind::gone);
+    REQUIRE(a.step().leave_first);
+    a.stop();
+    CHECK_FAILED(a.step(), errc::cancelled, false, false);
+}
+
 // The simulator found a try_lock_for() that was half a second late.
 TEST_CASE(
     "a claim that is not answered by the deadline is not repeated, and what was granted is given back") {

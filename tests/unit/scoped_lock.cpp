@@ -294,7 +294,7 @@ TEST_CASE("after a stop request no guard takes a recursive mutex") {
     using guard = distlock::scoped_lock<distlock::recursive_mutex<locks_in_memory>>;
     try {
         const guard none(m, stop.get_token());
-        CHECK_FALSE(none.owns_lock());
+        FAIL("it returned");
     } catch (const distlock::error& e) {
         CHECK(e.code() == distlock::errc::cancelled);
     }

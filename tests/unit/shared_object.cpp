@@ -209,7 +209,6 @@ TEST_CASE("unlock_shared() does not end what a guard is to end") {
     CHECK(redis.left() == 0);
 }
 
-// It took the lock from the thread that wrote, which went on writing.
 // It was answered about the one it had lost, and ended that: the other was renewed on, and kept writers out.
 TEST_CASE("a thread that lost a read and reads anew is told of the new one, and ends that first") {
     manual_clock::reset();
@@ -233,6 +232,7 @@ TEST_CASE("a thread that lost a read and reads anew is told of the new one, and 
     CHECK(m.unlock_shared() == release_outcome::not_held);
 }
 
+// It took the lock from the thread that wrote, which went on writing.
 TEST_CASE("a thread does not downgrade what another one has locked") {
     scripted_connection redis{reply::status("OK"), reply::integer(1)};
     distlock::shared_mutex m{redis, "orders", {.renew = false}};

@@ -243,6 +243,7 @@ class acquire {
     }
 
     void forget_token() noexcept {
+        ticket_ = ticket_state::none;
         place_ = {};
         token_sent_ = {};
         claimed_until_ = {};

@@ -477,7 +477,6 @@ TEST_CASE("a node that tells more than anybody can hear hides no other that does
     REQUIRE(eventually([&] { return news->confirmations() > 0; }));
     const auto mine = redis.subscribe(low);
     CHECK(eventually([&] { return mine->in_force(); }));
-    CHECK(asked == 2);
 }
 
 TEST_CASE("a silent node that answers when it is asked whether it lives keeps its socket") {
