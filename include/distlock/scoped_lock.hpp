@@ -24,7 +24,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -32,27 +31,12 @@
 #include <distlock/detail/printable.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/engine/lock_core.hpp>
+#include <distlock/engine/lock_place.hpp>
 #include <distlock/mutex.hpp>
-#include <distlock/net/connection.hpp>
 
 namespace distlock {
 
 namespace detail {
-
-// Where a lock is, for an order in which every process takes its locks. Where connections do not say which
-// server they lead to, equal names are ordered by the connection objects, which is no order between
-// processes; nor are locks of two clocks known to be the same then.
-struct lock_place {
-    std::string_view name;
-    std::string server;
-    const any_connection* connection;
-
-    bool before(const lock_place& other) const noexcept {
-        if (name != other.name) return name < other.name;
-        if (server != other.server) return server < other.server;
-        return server.empty() && std::less<>{}(connection, other.connection);
-    }
-};
 
 // What a guard needs of a mutex beyond its public face: the one acquisition it made, and no other.
 struct guard_access {
@@ -101,9 +85,8 @@ struct guard_access {
         return m.readers().shared_lost(serial);
     }
     template <class M>
-    static lock_place place(const M& m) {
-        const auto& over = m.core().connection();
-        return {m.name(), over.identity(), &over};
+    static auto place(const M& m) {
+        return engine::place_of(m.name(), m.core().connection());
     }
 };
 
@@ -270,7 +253,7 @@ class scoped_lock {
     sequence order() const {
         sequence positions{};
         if constexpr (count > 1) {
-            std::array<detail::lock_place, count> places{};
+            std::array<engine::lock_place, count> places{};
             std::size_t i = 0;
             each([&](const auto& m, std::uint64_t) {
                 places[i] = detail::guard_access::place(m);

@@ -40,6 +40,7 @@
 #include "lab_figures.hpp"
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
+#include "support/counting_clock.hpp"
 #include "support/gate.hpp"
 #include "support/io_over.hpp"
 #include "support/no_threads.hpp"
@@ -390,19 +391,6 @@ TEST_CASE("a connection whose master changes when there is no background I/O any
     CHECK(c.listener.expired());
     CHECK(one.begins == 0);
 }
-
-namespace {
-
-// The time, and how often somebody asked for it.
-struct counting_clock : distlock::clock {
-    static time_point now() noexcept {
-        ++asked;
-        return distlock::clock::now();
-    }
-    static inline std::atomic<int> asked{0};
-};
-
-}  // namespace
 
 TEST_CASE("background I/O that has ended is not used by who is just telling it something") {
     using telling = replaced_master<publishing_connection>;

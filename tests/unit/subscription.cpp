@@ -23,6 +23,7 @@
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
+#include "support/counting_clock.hpp"
 #include "support/passing_time.hpp"
 #include "support/waiting.hpp"
 
@@ -432,19 +433,6 @@ TEST_CASE(
     });
     CHECK(took < 5s);
 }
-
-namespace {
-
-// The time, and how often somebody asked for it.
-struct counting_clock : distlock::clock {
-    static time_point now() noexcept {
-        ++asked;
-        return distlock::clock::now();
-    }
-    static inline std::atomic<int> asked{0};
-};
-
-}  // namespace
 
 TEST_CASE("a waiter that was woken once sleeps again") {
     const auto news = std::make_shared<subscription>("news");

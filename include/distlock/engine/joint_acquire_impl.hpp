@@ -18,6 +18,7 @@
 #include <distlock/engine/joint_acquire.hpp>
 #include <distlock/engine/joint_asker.hpp>
 #include <distlock/engine/lock_core.hpp>
+#include <distlock/engine/lock_place.hpp>
 #include <distlock/net/any_connection.hpp>
 #include <distlock/net/hash_slot.hpp>
 #include <distlock/wire/command.hpp>
@@ -110,32 +111,19 @@ class joint_request final : public joint_asker {
     bool failed_ = false;  // one could not be had
 };
 
-// Where a lock is, for an order in which every process takes its locks. Where connections do not
-// say which server they lead to, equal names are ordered by the connection objects, which is no
-// order between processes.
-struct lock_place {
-    const std::string* name;
-    std::string server;
-    const any_connection* connection;
-    joint_member* member;
-
-    bool before(const lock_place& other) const noexcept {
-        if (*name != *other.name) return *name < *other.name;
-        if (server != other.server) return server < other.server;
-        return server.empty() && std::less<>{}(connection, other.connection);
-    }
-};
-
 template <class Lazy>
 void put_in_order(std::span<joint_member*> members) {
-    std::vector<lock_place> places;
+    struct placed {
+        lock_place at;
+        joint_member* member;
+    };
+    std::vector<placed> places;
     places.reserve(members.size());
-    for (auto* const one : members)
-        places.push_back({&one->name(), one->connection().identity(), &one->connection(), one});
-    std::sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.before(b); });
+    for (auto* const one : members) places.push_back({place_of(one->name(), one->connection()), one});
+    std::sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.at.before(b.at); });
     for (std::size_t i = 0; i < places.size(); ++i) {
-        if (i > 0 && !places[i - 1].before(places[i]))
-            throw error(errc::deadlock, "lock " + distlock::detail::printable(*places[i].name, 100));
+        if (i > 0 && !places[i - 1].at.before(places[i].at))
+            throw error(errc::deadlock, "lock " + distlock::detail::printable(places[i].at.name, 100));
         members[i] = places[i].member;
     }
 }

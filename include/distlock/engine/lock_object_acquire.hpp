@@ -79,9 +79,8 @@ inline std::optional<lock_object::result> lock_object::try_turn(duration longest
             if (threads_.current_phase() == phase::held) return result{};
             if (status_.known()) heard = status_.last_error();
         }
-        const bool busy = heard == errc{} || heard == errc::holder_without_ttl;
-        if (busy) return result{.without_ttl = heard == errc::holder_without_ttl};
-        if (heard && *heard != errc::cancelled) return failed(*heard);
+        if (heard == errc::holder_without_ttl) return result{.without_ttl = true};
+        if (heard && *heard != errc::cancelled) return *heard == errc{} ? result{} : failed(*heard);
         const bool answered = status_.wait(until, stop, time_);
         if (stop.stop_requested()) return failed(errc::cancelled);
         if (!answered) return failed(errc::no_reply, "the server has not answered another thread yet");

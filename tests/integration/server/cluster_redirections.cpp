@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <distlock/base/clock.hpp>
@@ -52,6 +53,12 @@ using words = fake_cluster::words;
 
 namespace {
 
+/// Effects: waits; a map is asked for once in 100 ms.
+bool the_next_map_may_be_asked_for() {
+    const auto learned = clk::now();
+    return eventually([&] { return clk::now() - learned > 200ms; });
+}
+
 /// A key whose slot is node number `place`'s share.
 std::string key_at(const fake_cluster& all, std::size_t place, int number = 0) {
     for (;; number += 1000) {
@@ -62,6 +69,17 @@ std::string key_at(const fake_cluster& all, std::size_t place, int number = 0) {
 command get(const std::string& key) { return command({"GET", std::string_view(key)}, key); }
 
 const std::string found = "$5\r\nfound\r\n";
+
+/// Returns: what a node answers that has these slots; its first map says that nobody has the last of them.
+/// `maps`: how many were asked for.
+fake_cluster::answering with_nobody_last_at_first(std::atomic<int>& maps, std::vector<std::size_t> nodes) {
+    const auto nobody = std::to_string(distlock::testing::impl::unused_port());
+    return [&maps, nobody, nodes = std::move(nodes)](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] != "CLUSTER") return found;
+        const std::string map = of.slots(nodes);
+        return ++maps == 1 ? fake_cluster::with_last_at(map, nobody) : map;
+    };
+}
 
 /// Each node has its share, and says so; CLUSTER SLOTS says `owners`.
 fake_cluster::answering honest_but_for_the_map(std::vector<std::size_t> owners) {
@@ -199,9 +217,7 @@ TEST_CASE("a caller who stops is not kept by nodes that do not answer which slot
                              "?connect_timeout=10s&command_timeout=10s"};
     if (has_a_map) {
         REQUIRE(redis.execute(get("hello")).is_string("found"));
-        const auto learned = clk::now();
-        // A map is asked for once in 100 ms.
-        REQUIRE(eventually([&] { return clk::now() - learned > 200ms; }));
+        REQUIRE(the_next_map_may_be_asked_for());
         hangs = true;
     }
     const int before = maps;
@@ -597,13 +613,8 @@ TEST_CASE("nodes that did not answer are the last ones to be asked for a new map
 }
 
 TEST_CASE("a node that cannot be reached is replaced by the one that the next map names") {
-    const auto nobody = std::to_string(distlock::testing::impl::unused_port());
     std::atomic<int> maps{0};
-    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
-        if (said[0] != "CLUSTER") return found;
-        const std::string map = of.slots({0});
-        return ++maps == 1 ? fake_cluster::with_last_at(map, nobody) : map;
-    });
+    const fake_cluster all(1, with_nobody_last_at_first(maps, {0}));
     cluster_connection redis{all.uri()};
     const std::string key = "orders";
     const auto first = redis.execute(get(key));
@@ -615,38 +626,23 @@ TEST_CASE("a node that cannot be reached is replaced by the one that the next ma
 
 TEST_CASE(
     "a command that could not be sent to its node goes to the one that the next map names, in one call") {
-    const auto nobody = std::to_string(distlock::testing::impl::unused_port());
     std::atomic<int> maps{0};
-    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
-        if (said[0] != "CLUSTER") return found;
-        const std::string map = of.slots({0, 0});
-        return ++maps == 1 ? fake_cluster::with_last_at(map, nobody) : map;
-    });
+    const fake_cluster all(1, with_nobody_last_at_first(maps, {0, 0}));
     cluster_connection redis{all.uri()};
     const std::string here = "hello";  // 866
     const std::string there = "foo";   // 12182
     CHECK(redis.execute(get(here)).is_string("found"));
-    const auto learned = clk::now();
-    // A map is asked for once in 100 ms.
-    REQUIRE(eventually([&] { return clk::now() - learned > 200ms; }));
+    REQUIRE(the_next_map_may_be_asked_for());
     CHECK(redis.execute(get(there)).is_string("found"));
     CHECK(maps == 2);
 }
 
 TEST_CASE("a post that does not reach its node is a reason to ask for the map") {
-    const auto nobody = std::to_string(distlock::testing::impl::unused_port());
     std::atomic<int> maps{0};
-    // What is sent to the last slots finds nobody there, at first.
-    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
-        if (said[0] != "CLUSTER") return found;
-        const std::string map = of.slots({0, 0});
-        return ++maps == 1 ? fake_cluster::with_last_at(map, nobody) : map;
-    });
+    const fake_cluster all(1, with_nobody_last_at_first(maps, {0, 0}));
     cluster_connection redis{all.uri()};
     CHECK(redis.execute(get("hello")).is_string("found"));
-    const auto learned = clk::now();
-    // A map is asked for once in 100 ms.
-    REQUIRE(eventually([&] { return clk::now() - learned > 200ms; }));
+    REQUIRE(the_next_map_may_be_asked_for());
     CHECK_FALSE(redis.post(get("foo")));
     CHECK(redis.execute(get("hello")).is_string("found"));
     CHECK(maps == 2);
@@ -668,8 +664,7 @@ TEST_CASE("a caller without time for the answer does not keep others from the ne
     const std::string here = "hello";  // 866
     const std::string there = "foo";   // 12182
     CHECK(redis.execute(get(here)).is_string("found"));
-    const auto learned = clk::now();
-    REQUIRE(eventually([&] { return clk::now() - learned > 200ms; }));
+    REQUIRE(the_next_map_may_be_asked_for());
     std::jthread hasty([&] {
         auto late = get(there);
         late.until(clk::now() + 50ms);
