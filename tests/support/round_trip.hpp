@@ -32,9 +32,11 @@ inline std::chrono::milliseconds round_trip() {
 /// Returns: whether an answer comes in the time that is waited for one, whatever the caller's time-out.
 inline bool answers_come_at_once() { return round_trip() < distlock::engine::shortest_answer_time; }
 
-/// Returns: how often a test repeats what it repeats `near` times beside its server: far
-/// away each takes longer.
-inline int repetitions(int near) { return round_trip().count() == 0 ? near : std::max(near / 100, 20); }
+/// Returns: how often a test repeats what it repeats `near` times beside its server: far away, and under a
+/// sanitizer, each takes longer.
+inline int repetitions(int near) {
+    return round_trip().count() > 0 ? std::max(near / 100, 20) : instrumented ? near / 5 : near;
+}
 
 /// The tolerance of a call that talks to one of these servers.
 inline const std::chrono::milliseconds round_trip_tolerance = timing_tolerance + 4 * round_trip();

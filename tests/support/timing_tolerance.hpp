@@ -1,5 +1,5 @@
-// How much later than promised a call may return before a test calls it late, and the lease that is still
-// renewed in time then.
+// How much later than promised a call may return before a test calls it late, the lease that is still
+// renewed in time then, and how often a test repeats what it repeats.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +14,12 @@
 #endif
 
 #ifdef DISTLOCK_TEST_INSTRUMENTED
-inline constexpr std::chrono::milliseconds timing_tolerance{1500};
+inline constexpr bool instrumented = true;
 #else
-inline constexpr std::chrono::milliseconds timing_tolerance{150};
+inline constexpr bool instrumented = false;
 #endif
+
+inline constexpr std::chrono::milliseconds timing_tolerance{instrumented ? 1500 : 150};
 
 /// The shortest lease that tests expect to be renewed: two thirds of it are left when a renewal is due.
 inline constexpr std::chrono::milliseconds brief_lease =

@@ -317,6 +317,19 @@ TEST_CASE("an exception out of a connection is no answer, whatever it is") {
     CHECK_THAT(ours.text(), contains_text("host db1"));
 }
 
+TEST_CASE("what a connection cannot post was handed to nobody") {
+    struct throws_on_post {
+        reply execute(const command&) { return reply::nil(); }
+        bool post(const command&) { throw std::runtime_error("no"); }
+    };
+    minimal without;
+    throws_on_post throwing;
+    full with;
+    CHECK_FALSE(distlock::post(without, by_name));
+    CHECK_FALSE(distlock::post(throwing, by_name));
+    CHECK(distlock::post(with, by_name));
+}
+
 TEST_CASE("an exception while the body is sent is no answer either") {
     int calls = 0;
     auto throws_later = [&](const command&) -> reply {

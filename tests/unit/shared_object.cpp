@@ -90,6 +90,28 @@ TEST_CASE("readers that were neither refused nor let in as writers leave nothing
     CHECK(after(100) < before + 32'768);
 }
 
+TEST_CASE("what an object keeps for its readers does not grow with how often they read") {
+    struct granting_server {
+        reply execute(const command& cmd) {
+            const bool asks =
+                cmd.argv()[0] == "SET" || cmd.argv()[1] == distlock::detail::shared_enter.sha1();
+            return asks ? granted("", 30'000) : reply::integer(1);
+        }
+    };
+    granting_server server;
+    distlock::shared_mutex m{server, "orders", {.renew = false, .local_budget = 0ms}};
+    const auto after = [&](int reads) {
+        for (int i = 0; i < reads; ++i) {
+            m.lock_shared();
+            m.unlock_shared();
+        }
+        const auto now = ::mallinfo2();
+        return now.uordblks + now.hblkhd;
+    };
+    const auto before = after(100);
+    CHECK(after(5000) < before + 32'768);
+}
+
 TEST_CASE("a reader that is refused as a writer reads on") {
     scripted_connection redis{granted("", 30'000), taken(), reply::integer(1)};
     distlock::shared_mutex m{redis, "orders", {.renew = false}};

@@ -118,7 +118,6 @@ void put_in_order(std::span<joint_member*> members) {
         joint_member* member;
     };
     std::vector<placed> places;
-    places.reserve(members.size());
     for (auto* const one : members) places.push_back({place_of(one->name(), one->connection()), one});
     std::sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.at.before(b.at); });
     for (std::size_t i = 0; i < places.size(); ++i) {

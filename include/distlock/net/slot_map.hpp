@@ -92,15 +92,19 @@ class slot_map {
     }
 
     std::uint16_t place_of(const node_address& node) {
-        const auto found = std::find(nodes_.begin(), nodes_.end(), node);
-        const auto place = static_cast<std::uint16_t>(found - nodes_.begin());
-        if (found != nodes_.end()) return place;
+        const auto at = std::lower_bound(
+            by_address_.begin(), by_address_.end(), node,
+            [this](std::uint16_t place, const node_address& of) { return nodes_[place] < of; });
+        if (at != by_address_.end() && nodes_[*at] == node) return *at;
         if (nodes_.size() == slot_count) return unknown;
+        const auto place = static_cast<std::uint16_t>(nodes_.size());
         nodes_.push_back(node);
+        by_address_.insert(at, place);
         return place;
     }
 
     std::vector<node_address> nodes_;
+    std::vector<std::uint16_t> by_address_;  // all places in nodes_: each range of an answer names its node
     std::vector<std::uint16_t> owners_;
 };
 

@@ -74,9 +74,11 @@ TEST_CASE("a mutex works over a Cluster, in whatever slot its name is") {
     cluster_connection redis{three_masters().uri()};
     cluster_connection other{three_masters().uri()};
     for (const std::string& name : a_name_for_each_slot()) {
+        const auto slot = hash_slot(name);
+        if (instrumented && slot % 8 != 0) continue;
         lock mine{redis, name};
         REQUIRE(mine.try_lock());
-        if (hash_slot(name) % 16 == 0) REQUIRE_FALSE(lock(other, name).try_lock());
+        if (slot % 16 == 0) REQUIRE_FALSE(lock(other, name).try_lock());
         REQUIRE(mine.unlock() == release_outcome::posted);
     }
 }

@@ -99,6 +99,27 @@ TEST_CASE("no socket that led to a server is used again when that says it is no 
     CHECK(server.reset() == 0);
 }
 
+TEST_CASE("the caller does not notice that its idle socket was reset") {
+    const bool in_a_pipeline = GENERATE(false, true);
+    std::atomic<bool> gone{false};
+    fake_server server([&](fake_server::peer& p) {
+        while (const auto asked = p.next_command()) {
+            if (!p.send("+OK\r\n")) return;
+            if (p.number() > 0 || asked->at(0) != "LAST") continue;
+            p.reset();
+            gone = true;
+            return;
+        }
+    });
+    hiredis_connection redis(server.uri());
+    if (in_a_pipeline) CHECK(pipeline(redis, {"PING"}, {"LAST"})[1].is_status("OK"));
+    if (!in_a_pipeline) CHECK(redis.execute({"LAST"}).is_status("OK"));
+    REQUIRE(eventually([&] { return gone.load(); }));
+    if (in_a_pipeline) CHECK(pipeline(redis, {"PING"}, {"PING"})[1].is_status("OK"));
+    if (!in_a_pipeline) CHECK(redis.execute({"PING"}).is_status("OK"));
+    CHECK(server.accepted() == 2);
+}
+
 TEST_CASE("an error that is no change of roles leaves the sockets as they are") {
     moody_server server;
     hiredis_connection redis(server.uri());
