@@ -864,6 +864,24 @@ TEST_CASE("one connection that hangs delays nothing on another") {
     io1.cancel(stuck);
 }
 
+TEST_CASE("a lock is renewed by its own clock, whatever clock another one over the same connection has") {
+    struct generous {
+        reply execute(const command& cmd) {
+            if (cmd.argv()[0] == "SET") return reply::status("OK");
+            ++others;
+            return reply::integer(1);
+        }
+        std::atomic<int> others{0};
+    };
+    manual_clock::reset();
+    generous server;
+    distlock::mutex<generous, distlock::handoff, manual_clock> stands_still{server, "orders"};
+    distlock::mutex runs{server, "invoices", {.lease = brief_lease}};
+    runs.lock();
+    CHECK(eventually([&] { return server.others > 0; }));
+    CHECK(runs.owns_lock());
+}
+
 TEST_CASE("no signal of the program is handled while a task is done") {
     manual_clock::reset();
     std::atomic<bool> blocked{false};

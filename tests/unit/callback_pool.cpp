@@ -133,6 +133,22 @@ TEST_CASE("a callback that blocks delays no deadline and no other callback") {
     of.timer.cancel(first);
 }
 
+TEST_CASE("a callback behind one that blocks is run soon, though others are posted all the time") {
+    gate hold;
+    std::atomic<bool> ran{false};
+    real_fixture of;
+    post(of, [&] { hold.pass(); });
+    REQUIRE(eventually([&] { return hold.reached(); }));
+    const auto start = clock::now();
+    post(of, [&] { ran = true; });
+    while (!ran && clock::now() < start + 2 * timing_tolerance) {
+        for (const auto next = clock::now() + 1ms; clock::now() < next;) std::this_thread::yield();
+        post(of, [] {});
+    }
+    CHECK(ran);
+    hold.open();
+}
+
 // It waited until the pool lost patience with threads that were not there.
 TEST_CASE("a callback that finds no thread has one at once") {
     auto shortest = clock::duration::max();

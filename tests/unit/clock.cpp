@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <ratio>
 #include <sched.h>
+#include <stop_token>
 #include <string_view>
 #include <sys/wait.h>
 #include <time.h>
@@ -15,6 +16,9 @@
 #include <distlock/base/time_source.hpp>
 
 #include "support/catch.hpp"
+#include "support/sleepers.hpp"
+#include "support/timing_tolerance.hpp"
+#include "support/waiting.hpp"
 
 namespace clock_tests {
 
@@ -99,6 +103,17 @@ TEST_CASE("the clock counts the time that the machine was suspended") {
 
 TEST_CASE("a wait looks at the clock every second, since the system's timers stand still with the machine") {
     CHECK(distlock::time_source().slice(clock::now() + std::chrono::hours(1)) <= std::chrono::seconds(1));
+}
+
+TEST_CASE("a stop request ends a pause at once") {
+    std::stop_source source;
+    sleeper paused(
+        [&] { distlock::detail::pause_until(source.get_token(), clock::now() + std::chrono::hours{1}); });
+    REQUIRE(paused.sleeps());
+    const auto asked = clock::now();
+    source.request_stop();
+    CHECK(eventually([&] { return paused.done(); }));
+    CHECK(clock::now() - asked < timing_tolerance);
 }
 
 TEST_CASE("the clock never goes back and moves on") {

@@ -25,8 +25,11 @@
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
+#include "support/gate.hpp"
 #include "support/handoff_answers.hpp"
 #include "support/release_fixtures.hpp"
+#include "support/sleepers.hpp"
+#include "support/waiting.hpp"
 
 namespace joint_acquire_tests {
 
@@ -104,6 +107,34 @@ TEST_CASE(
     CHECK(redis.inner.commands().size() == 1);
 }
 
+// An answer that is about several locks says of one of them that it is taken, too, when another one is.
+TEST_CASE("a try beside a thread that tries several locks at once is not told of another one's owner") {
+    struct first_is_taken {
+        reply execute(const command& cmd) {
+            if (cmd.argv()[1] == distlock::detail::handoff_enter.sha1())
+                return cmd.argv()[3] == "one" ? handoff_answers::taken() : granted("", 30'000);
+            if (cmd.argv()[1] != distlock::detail::joint_enter.sha1()) return reply::integer(1);
+            hold.pass();
+            return reply::integer(1);
+        }
+        gate hold;
+    };
+    first_is_taken server;
+    distlock::mutex one{server, "one", {.renew = false}};
+    distlock::mutex other{server, "other", {.renew = false}};
+    bool both = true;
+    bool got = false;
+    sleeper asks([&] { both = distlock::try_lock_for(0ms, one, other); });
+    REQUIRE(eventually([&] { return server.hold.reached(); }));
+    sleeper tries([&] { got = other.try_lock(); });
+    REQUIRE(tries.sleeps());
+    server.hold.open();
+    asks.join();
+    tries.join();
+    CHECK_FALSE(both);
+    CHECK(got);
+}
+
 namespace {
 
 constexpr distlock::lock_options ten_seconds{.lease = 10s, .renew = false};
@@ -144,6 +175,21 @@ TEST_CASE("a permit whose lease ran out while a lock was waited for is taken ane
     REQUIRE(distlock::try_lock_for(1min, slot, server.second));
     CHECK(slot.valid_until() > manual_clock::now());
     CHECK(server.of_first.left() == 0);
+}
+
+TEST_CASE("a permit that was lost is no place for another: it is to be given back first") {
+    scripted_connection redis{granted(), reply::integer(1)};
+    distlock::counting_semaphore<scripted_connection, manual_clock> pool{redis, "pool", 2, ten_seconds};
+    distlock::permit slot = pool.acquire();
+    manual_clock::advance(11s);
+    REQUIRE_FALSE(slot);
+    try {
+        static_cast<void>(distlock::try_lock_for(1s, slot));
+        FAIL_CHECK("it was tried");
+    } catch (const std::system_error& e) {
+        CHECK(e.code() == std::errc::resource_deadlock_would_occur);
+    }
+    CHECK(slot.n() == 1);
 }
 
 namespace {

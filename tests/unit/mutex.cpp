@@ -385,4 +385,20 @@ TEST_CASE("a wait until an instant that is no number tries once") {
     CHECK(m.try_lock_until(never));
 }
 
+TEST_CASE("what a connection says of its trouble becomes short and printable in a message") {
+    const std::string said = "\x1b[2J\r\n" + std::string(5'000, 'x');
+    scripted_connection redis{reply::not_sent(errc::unreachable, said)};
+    distlock::mutex m{redis, "orders", {.patience = 0ms}};
+    try {
+        m.lock();
+        FAIL("locked");
+    } catch (const distlock::error& e) {
+        const std::string what = e.what();
+        CHECK(what.find("\x1b") == std::string::npos);
+        CHECK(what.find('\n') == std::string::npos);
+        CHECK(what.size() < 1'000);
+        CHECK_THAT(what, contains_text("[2J"));
+    }
+}
+
 }  // namespace mutex_tests

@@ -321,7 +321,7 @@ TEST_CASE("a permit that was moved from has no semaphore to take any of, with ot
     CHECK(redis.commands().empty());
 }
 
-TEST_CASE("a request without a number of permits asks for one") {
+TEST_CASE("each form of a request asks for as many permits as it says, and for one without a number") {
     struct generous {
         reply execute(const distlock::command& cmd) {
             const auto& leave = distlock::detail::permit_leave;
@@ -350,6 +350,22 @@ TEST_CASE("a request without a number of permits asks for one") {
     CHECK(pool.try_acquire_until(soon).value().n() == 1);
     CHECK(pool.try_acquire_until(soon, stop).value().n() == 1);
     CHECK(pool.try_acquire_until(soon, ec).value().n() == 1);
+    CHECK(pool.acquire(2).n() == 2);
+    CHECK(pool.acquire(2, stop).n() == 2);
+    CHECK(pool.acquire(2, ec).n() == 2);
+    CHECK(pool.acquire(2, stop, ec).n() == 2);
+    CHECK(pool.try_acquire(2).value().n() == 2);
+    CHECK(pool.try_acquire(2, stop).value().n() == 2);
+    CHECK(pool.try_acquire(2, ec).value().n() == 2);
+    CHECK(pool.try_acquire(2, stop, ec).value().n() == 2);
+    CHECK(pool.try_acquire_for(timeout, 2).value().n() == 2);
+    CHECK(pool.try_acquire_for(timeout, 2, stop).value().n() == 2);
+    CHECK(pool.try_acquire_for(timeout, 2, ec).value().n() == 2);
+    CHECK(pool.try_acquire_for(timeout, 2, stop, ec).value().n() == 2);
+    CHECK(pool.try_acquire_until(soon, 2).value().n() == 2);
+    CHECK(pool.try_acquire_until(soon, 2, stop).value().n() == 2);
+    CHECK(pool.try_acquire_until(soon, 2, ec).value().n() == 2);
+    CHECK(pool.try_acquire_until(soon, 2, stop, ec).value().n() == 2);
 }
 
 // It was told that they are out.

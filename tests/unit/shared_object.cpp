@@ -32,6 +32,7 @@
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
+#include "support/gate.hpp"
 #include "support/handoff_answers.hpp"
 #include "support/in_child.hpp"
 #include "support/late_posts.hpp"
@@ -183,6 +184,47 @@ TEST_CASE("a reader that fails and has no memory to say so lets the next one of 
         failed = one_failed;
         REQUIRE(nth < 50);
     }
+}
+
+TEST_CASE("a reader behind one that was stopped is not told of trouble that is over") {
+    enum class phase { down, hanging, up };
+    struct recovering_server {
+        reply execute(const command& cmd) {
+            if (now == phase::down) return reply::not_sent(errc::unreachable, "nobody listens");
+            if (cmd.argv()[0] != "SET" && cmd.argv()[1] != distlock::detail::shared_enter.sha1())
+                return reply::integer(1);
+            if (now == phase::up) return granted("", 30'000);
+            hold.pass();
+            return reply::not_sent(errc::cancelled, "stopped");
+        }
+        std::atomic<phase> now{phase::down};
+        gate hold;
+    };
+    recovering_server server;
+    distlock::shared_mutex m{server, "orders", {.renew = false, .patience = 50ms}};
+    std::error_code ec;
+    CHECK_FALSE(m.lock_shared(ec));
+    CHECK(ec == errc::unreachable);
+
+    server.now = phase::hanging;
+    std::stop_source source;
+    std::error_code of_first;
+    std::error_code of_second;
+    bool had = false;
+    sleeper first([&] { static_cast<void>(m.lock_shared(source.get_token(), of_first)); });
+    REQUIRE(eventually([&] { return server.hold.reached(); }));
+    sleeper second([&] { had = m.lock_shared(of_second); });
+    REQUIRE(second.sleeps());
+    const auto long_behind = distlock::clock::now() + 100ms;
+    REQUIRE(eventually([&] { return distlock::clock::now() > long_behind; }));
+    source.request_stop();
+    server.now = phase::up;
+    server.hold.open();
+    first.join();
+    second.join();
+    CHECK(of_first == errc::cancelled);
+    CHECK_FALSE(of_second);
+    CHECK(had);
 }
 
 // Where the readers had no memory it went on as the writer, and nobody knew.

@@ -43,6 +43,15 @@ TEST_CASE("a signal-masked thread has the program's signals blocked, from its fi
     CHECK(all);
 }
 
+TEST_CASE("a crash on a signal-masked thread is for the program's handler") {
+    bool any = true;
+    signal_masked_thread([&] {
+        any = blocked(SIGSEGV) || blocked(SIGBUS) || blocked(SIGFPE) || blocked(SIGILL) || blocked(SIGTRAP) ||
+              blocked(SIGABRT) || blocked(SIGSYS);
+    }).join();
+    CHECK_FALSE(any);
+}
+
 TEST_CASE("starting a signal-masked thread leaves the signals of the caller as they were") {
     sigset_t usr2;
     sigemptyset(&usr2);
