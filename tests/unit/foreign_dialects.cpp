@@ -55,6 +55,16 @@ TEST_CASE("the digests of the scripts for other clients are those of their texts
     }
 }
 
+// Or a try of a lock that somebody has would ask the same again.
+TEMPLATE_TEST_CASE("a dialect says whether its acquisition is a look", "", distlock::plain, distlock::getset,
+                   distlock::go_zero, distlock::python_redis_lock, distlock::redigo, distlock::redisson) {
+    for (const auto& options : {plain_options, fenced}) {
+        const TestType dialect("orders", options);
+        CHECK(dialect.acquire_is_script() ==
+              (argv_of(dialect.acquire(owner)) == argv_of(dialect.look(owner))));
+    }
+}
+
 TEST_CASE("a prefix goes before the name, byte for byte") {
     const distlock::redigo redigo("a{b}->", plain_options);
     CHECK(redigo.name() == "lock->a{b}->");
