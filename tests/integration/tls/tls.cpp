@@ -361,6 +361,18 @@ TEST_CASE("the handshake of a real plain-text port ends in time") {
     CHECK(server.command({"DBSIZE"}) == "0");
 }
 
+TEST_CASE("a handshake has the time that the URI gives it") {
+    const servers::scripted server([](auto& peer) {
+        while (peer.open()) peer.receive();
+    });
+    hiredis_connection redis("rediss://127.0.0.1:" + server.port() + "?connect_timeout=1500ms",
+                             distlock::tls(trusting_ca()));
+    const auto start = std::chrono::steady_clock::now();
+    CHECK(redis.execute({"PING"}).cause() == errc::no_reply);
+    CHECK(since(start) >= 1500ms);
+    CHECK(since(start) < 1500ms + 5 * timing_tolerance);
+}
+
 TEST_CASE("a handshake that hangs, drips, floods or breaks off ends in time") {
     SECTION("hangs after the first record header") {
         const servers::scripted server([](auto& peer) {
