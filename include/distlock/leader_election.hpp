@@ -189,7 +189,10 @@ class leader_election {
       public:
         reign(leader_election& of, const scoped_lock<lock>& guard)
             : of_(of), guard_(guard), term_(guard.fencing_token()) {
-            of_.term_ = term_;
+            // Another thread that runs may lead by now, in a later term.
+            for (auto known = of_.term_.load();
+                 known < term_ && !of_.term_.compare_exchange_weak(known, term_);)
+                continue;
             if (of_.observer_) of_.observer_->started(term_);
         }
         ~reign() {

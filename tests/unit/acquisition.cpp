@@ -1639,4 +1639,39 @@ TEST_CASE("a child of a process whose lock is renewed and watched leaves it alon
     CHECK(m->unlock() == release_outcome::released);
 }
 
+// The thread that unlocked told it of the server's answer before it let go of the lock itself: every third of
+// such tries was told that somebody has the lock.
+TEST_CASE("a try that waits for another thread's unlock() is not told of an owner that there is not") {
+    struct emptied {
+        reply execute(const command& cmd) {
+            if (cmd.argv()[0] == "SET") return reply::status("OK");
+            hold.pass();
+            return reply::integer(0);
+        }
+        gate hold;
+    };
+    int had = 0;
+    std::error_code ec;
+    for (int i = 0; i < 20; ++i) {
+        manual_clock::reset();
+        emptied server;
+        lock_of<emptied> m{server, "orders", {.lease = 10s, .renew = false}};
+        m.lock();
+        manual_clock::advance(11s);
+        sleeper tries([&] {
+            while (!server.hold.reached()) std::this_thread::yield();
+            if (m.try_lock(ec)) ++had;
+        });
+        sleeper opens([&] {
+            static_cast<void>(eventually([&] { return server.hold.reached(); }) && tries.sleeps());
+            server.hold.open();
+        });
+        CHECK(m.unlock() == release_outcome::expired);
+        opens.join();
+        tries.join();
+        CHECK_FALSE(ec);
+    }
+    CHECK(had == 20);
+}
+
 }  // namespace acquisition_tests

@@ -88,6 +88,40 @@ TEST_CASE(
     redis.then(reply::integer(1));
 }
 
+// It asked as fast as it could, for as long as the other thread's answer took.
+TEST_CASE(
+    "a request that the server refuses by both limits, while the semaphore is resized, keeps to its time") {
+    struct other_limit {
+        reply execute(const distlock::command& cmd) {
+            const auto& resize = distlock::detail::permit_resize;
+            if (cmd.argv()[1] == resize.sha1() || cmd.argv()[1] == resize.text()) {
+                hold.pass();
+                return reply::integer(0);
+            }
+            ++asked;
+            return reply::error("LIMITMISMATCH it has 5 permits");
+        }
+        gate hold;
+        std::atomic<int> asked{0};
+    };
+    other_limit server;
+    distlock::counting_semaphore pool{server, "pool", 2, {.renew = false}};
+    sleeper resizes([&] { pool.resize(3); });
+    REQUIRE(eventually([&] { return server.hold.reached(); }));
+    std::error_code ec;
+    CHECK_FALSE(pool.try_acquire(1, ec));
+    CHECK(ec == errc::limit_mismatch);
+    CHECK(server.asked == 2);
+    const auto start = distlock::clock::now();
+    CHECK_FALSE(pool.try_acquire_for(50ms, 1, ec));
+    CHECK(ec == errc::limit_mismatch);
+    CHECK(distlock::clock::now() - start >= 50ms);
+    CHECK(server.asked <= 20);
+    CHECK_FALSE(resizes.done());
+    server.hold.open();
+    resizes.join();
+}
+
 TEST_CASE("a waiter for more than a semaphore was resized to is told so") {
     scripted_connection redis;
     distlock::counting_semaphore pool{redis, "pool", 3, {.renew = false}};

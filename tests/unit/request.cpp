@@ -1,6 +1,8 @@
 // Commands in bytes: what a server reads is what was given, whatever bytes stand in it.
+#include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <distlock/hiredis/request.hpp>
 #include <distlock/wire/command.hpp>
@@ -40,6 +42,27 @@ TEST_CASE("requests stand one behind the other") {
     distlock::detail::append_request(out, {"MULTI"});
     distlock::detail::append_request(out, {"EXEC"});
     CHECK(out == "*1\r\n$5\r\nMULTI\r\n*1\r\n$4\r\nEXEC\r\n");
+}
+
+TEST_CASE("of a pipeline's commands those are begun of which a byte was sent, and whole of which all were") {
+    const command commands[] = {{"GET", "a"}, {"GET", "bb"}};
+    std::string first;
+    distlock::detail::append_request(first, commands[0]);
+    std::string both = first;
+    distlock::detail::append_request(both, commands[1]);
+    std::string room;
+    const auto sent = [&](std::size_t bytes) {
+        const auto count = distlock::detail::count_sent(commands, bytes, room);
+        return std::pair(count.whole, count.begun);
+    };
+    using counts = std::pair<std::size_t, std::size_t>;
+    CHECK(sent(0) == counts(0, 0));
+    CHECK(sent(1) == counts(0, 1));
+    CHECK(sent(first.size() - 1) == counts(0, 1));
+    CHECK(sent(first.size()) == counts(1, 1));
+    CHECK(sent(first.size() + 1) == counts(1, 2));
+    CHECK(sent(both.size() - 1) == counts(1, 2));
+    CHECK(sent(both.size()) == counts(2, 2));
 }
 
 }  // namespace request_tests

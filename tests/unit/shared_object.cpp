@@ -867,6 +867,46 @@ TEST_CASE("a reader hears of no trouble that ended while another of its object a
     CHECK(of_third == errc::cancelled);
 }
 
+// The next one was woken, and told of what had been over for seconds.
+TEST_CASE("a reader hears of no trouble that ended before another one of its object was stopped") {
+    manual_clock::reset();
+    moody server;
+    server.troubled = true;
+    distlock::shared_mutex<moody, manual_clock> m{server, "orders", {.renew = false, .patience = 2s}};
+    std::error_code of_first;
+    std::error_code of_second;
+    std::error_code of_third;
+    bool had = false;
+    std::stop_source stop_second;
+    std::stop_source stop_third;
+    sleeper first([&] { had = m.lock_shared(of_first); });
+    REQUIRE(first.sleeps());
+    manual_clock::advance(500ms);
+    sleeper second([&] { had = m.lock_shared(stop_second.get_token(), of_second) || had; });
+    REQUIRE(second.sleeps());
+    sleeper third([&] { had = m.lock_shared(stop_third.get_token(), of_third) || had; });
+    REQUIRE(third.sleeps());
+    manual_clock::advance(1400ms);
+    CHECK(ends(first, 1ms));
+    CHECK(of_first == errc::no_reply);
+    server.troubled = false;
+    const int asked = server.asked;
+    CHECK(eventually([&] {
+        manual_clock::advance(10ms);
+        return server.asked > asked;
+    }));
+    manual_clock::advance(2s);
+    stop_second.request_stop();
+    second.join();
+    CHECK(of_second == errc::cancelled);
+    CHECK(third.sleeps());
+    CHECK_FALSE(third.done());
+    stop_third.request_stop();
+    third.join();
+    CHECK_FALSE(had);
+    CHECK(of_third == errc::cancelled);
+}
+
 // The request that was late made it an owner again, whom nobody knew.
 TEST_CASE("a writer's request in doubt is looked for also after the writer has become a reader") {
     manual_clock::reset();

@@ -137,8 +137,9 @@ inline release_outcome lock_object::complete(const parting& p) noexcept {
     const auto done = p.last ? releaser_.release(*p.last, mode) : *p.kept;
     messages_.forget();
     const auto now = time_.now();
-    if (p.last) status_.answered(done == release_outcome::unreachable ? errc::no_reply : errc{}, now);
+    // A try that hears of it finds that this thread has ended: else it would be told of an owner.
     const distlock::detail::annotated_lock guard(mutex_);
+    if (p.last) status_.answered(done == release_outcome::unreachable ? errc::no_reply : errc{}, now);
     backoff_.on_release(now);
     end_remote();
     return done;

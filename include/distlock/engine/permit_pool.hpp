@@ -15,6 +15,7 @@
 #include <distlock/base/error.hpp>
 #include <distlock/base/observer.hpp>
 #include <distlock/base/options.hpp>
+#include <distlock/base/time_source.hpp>
 #include <distlock/detail/printable.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/system.hpp>
@@ -63,6 +64,8 @@ class permit_pool final : public permit_core {
                    const std::stop_token& stop) override {
         if (in_forked_child()) return {failed(errc::wrong_process), nullptr};
         how.guarded = true;  // it may end on another thread
+        std::uint64_t refused_in = 0;
+        int refusals = 0;  // in that change
         for (bool by_next = false;; by_next = !by_next) {
             slot* mine = nullptr;
             std::uint64_t changes = 0;
@@ -88,8 +91,18 @@ class permit_pool final : public permit_core {
             free(*mine);
             if (got.cause != errc::limit_mismatch || how.together != nullptr) return got;
             // While this object is resized, nobody knows which limit the server has.
-            const guard here(mutex_);
-            if (changes == changes_ && next_limit_ == 0) return got;
+            {
+                const guard here(mutex_);
+                if (changes != changes_) continue;
+                if (next_limit_ == 0) return got;
+            }
+            refusals = changes == refused_in ? refusals + 1 : 1;
+            refused_in = changes;
+            if (refusals == 1) continue;
+            // It has neither: somebody else resized it, too, and this resizing may take long.
+            const auto at = now();
+            if (how.once || at >= until) return got;
+            distlock::detail::pause_until(stop, std::min(until, at + refused_pause), io_->time());
         }
     }
 
@@ -135,6 +148,8 @@ class permit_pool final : public permit_core {
     }
 
   private:
+    static constexpr std::chrono::milliseconds refused_pause{5};
+
     struct slot {
         std::shared_ptr<lock_core> core;
         std::int64_t n;

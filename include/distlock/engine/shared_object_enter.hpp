@@ -102,6 +102,7 @@ typename shared_object<Lazy>::result shared_object<Lazy>::ask(batch& mine, time_
         got = mine.core->acquire(until, {how.once, true, how.in_exchange_for, how.together}, stop);
     } catch (...) {
         const guard here(mutex_);
+        mine.last_error = {};
         end_asking(mine);
         throw;
     }
@@ -128,6 +129,8 @@ void shared_object<Lazy>::end_in_vain(batch& mine, const result& got) noexcept {
     if (got.cause != errc::cancelled) {
         mine.last_error = got.cause;
         mine.failing_since = std::min(got.failing_since, time_.now());
+    } else if (got.failing_since == time_point::max()) {
+        mine.last_error = {};  // the server answered meanwhile
     }
     end_asking(mine);
 }

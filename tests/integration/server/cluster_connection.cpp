@@ -14,7 +14,10 @@
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
 #include <distlock/interop.hpp>
+#include <distlock/net/cluster_uri.hpp>
 #include <distlock/net/hash_slot.hpp>
+#include <distlock/net/sentinel_uri.hpp>
+#include <distlock/net/uri.hpp>
 #include <distlock/testing.hpp>
 
 #include "support/catch.hpp"
@@ -542,6 +545,29 @@ TEST_CASE("a cluster_connection takes the URI of a Cluster, and TLS only with it
     CHECK(code_of("redis+cluster://") == errc::invalid_uri);
     CHECK(code_of("rediss+cluster://127.0.0.1") == errc::tls_unavailable);
     CHECK_FALSE(code_of("redis+cluster://127.0.0.1"));
+}
+
+TEST_CASE("a URI that was filled in by hand is checked as one that is written") {
+    const auto code_of = [](auto connect) {
+        try {
+            connect();
+        } catch (const distlock::error& e) {
+            return e.code();
+        }
+        return std::error_code();
+    };
+    distlock::sentinel_uri watched = distlock::parse_sentinel_uri("redis+sentinel://127.0.0.1:1/m");
+    const auto follows = [&] { const distlock::sentinel_connection made{watched}; };
+    CHECK_FALSE(code_of(follows));
+    watched.master_name = "a name";
+    CHECK(code_of(follows) == errc::invalid_uri);
+    watched.master_name = "m";
+    watched.sentinels.clear();
+    CHECK(code_of(follows) == errc::invalid_uri);
+    CHECK(code_of([] { const cluster_connection made{distlock::cluster_uri{}}; }) == errc::invalid_uri);
+    distlock::uri one = distlock::parse_uri("redis://127.0.0.1:1");
+    one.host.clear();
+    CHECK(code_of([&] { const distlock::hiredis_connection made{one}; }) == errc::invalid_uri);
 }
 
 TEST_CASE("a connection says how long it takes until a command is sent, and for an answer") {

@@ -367,6 +367,35 @@ TEST_CASE("the wait for the replicas of a write goes with it to the next master"
     CHECK(answers[1].is_integer(0));
 }
 
+TEST_CASE("the wait for the replicas of a write that its master took is answered by that master alone") {
+    std::atomic<bool> demoted{false};
+    const fake_server old([&](fake_server::peer& p) {
+        while (const auto cmd = p.next_command()) {
+            std::string said = "+OK\r\n";
+            if (cmd->at(0) == "ROLE")
+                said = "-NOPERM this user has no permissions to run the 'role' command\r\n";
+            if (cmd->at(0) == "WAIT") said = ":7\r\n";
+            if (demoted && cmd->back() == "refused")
+                said = "-READONLY You can't write against a read only replica.\r\n";
+            if (!p.send(said)) return;
+        }
+    });
+    fake_sentinel one(old.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    REQUIRE(ping(c).answered());
+    let_them_be_asked_again();
+    one.name(a_server().port(), 2);
+    demoted = true;
+    const distlock::replica_wait wait(1, 10ms);
+    const command taken{"SET", "sentinel", "taken"};
+    const command all[] = {{"SET", "sentinel", "refused"}, taken, wait.behind(taken)};
+    reply answers[3];
+    c.pipeline(all, answers);
+    CHECK(answers[0].is_status("OK"));
+    CHECK(a_server().command({"GET", "sentinel"}) == "refused");
+    CHECK(answers[2].is_integer(7));
+}
+
 // It was judged by them, too, and the Sentinels were asked once more.
 TEST_CASE("an older master's answer to a pipeline does not make the new one suspect") {
     std::atomic<bool> demoted{false};
