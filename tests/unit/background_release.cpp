@@ -671,6 +671,22 @@ TEST_CASE("a repeated release of a token in doubt is pending until its time is o
     CHECK(eventually([&] { return alive.expired(); }));
 }
 
+// It was planned, and given up in the moment it was due: a request that came after the last one but that kept
+// the lock for a whole lease.
+TEST_CASE("a release of a token in doubt is sent once more when no request of it can arrive any more") {
+    posted r;
+    for (int i = 0; i < 3; ++i) r.script().then(reply::integer(0));
+    r.repeat(first, certainty::in_doubt, 1min);
+    REQUIRE(r.asked(1).size() == 1);
+    manual_clock::advance(1min - 1ms);
+    REQUIRE(r.asked(2).size() == 2);
+    manual_clock::advance(1ms);
+    CHECK(r.asked(3).size() == 3);
+    const std::weak_ptr<posted::tested> alive = r.it;
+    r.it.reset();
+    CHECK(eventually([&] { return alive.expired(); }));
+}
+
 TEST_CASE("a repeated release ends with its lease, whatever the server does") {
     posted r;
     r.repeat(first, certainty::granted, 1s);  // the script has run out: nobody answers

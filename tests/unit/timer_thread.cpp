@@ -90,6 +90,20 @@ TEST_CASE("an item that runs when its timer ends has its last run after that") {
     CHECK(lasts == 1);
 }
 
+// A thousand locks that were to be held at least for a while kept out the release of a waiter that gave up.
+TEST_CASE("an item that is adopted without a limit takes no place of those that have one") {
+    gate way;
+    std::atomic<int> lasts{0};
+    timer_thread timer(distlock::time_source{}, std::make_unique<again>(way, lasts));
+    way.open();
+    const auto later = clock::now() + 1h;
+    for (int i = 0; i < 8; ++i)
+        REQUIRE(timer.adopt(std::make_shared<item>(), later, timer_thread::unlimited));
+    for (int i = 0; i < 8; ++i) CHECK(timer.adopt(std::make_shared<item>(), later, 8));
+    CHECK_FALSE(timer.adopt(std::make_shared<item>(), later, 8));
+    CHECK(timer.adopt(std::make_shared<item>(), later, timer_thread::unlimited));
+}
+
 // Both ran their last items, at the same time.
 TEST_CASE("a thread that was lent when its timer ends leaves the last run to the one that took its place") {
     gate work;

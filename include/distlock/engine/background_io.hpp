@@ -206,6 +206,7 @@ class background_io {
 
     /// More than anybody can be waiting for.
     static constexpr std::size_t most_adopted = 4096;
+    static constexpr std::size_t unlimited = timer_thread::unlimited;
 
     /// Effects: begins `t` at `at`, and keeps it alive until it is not to begin any more.
     /// Returns: false where there is no thread or no memory for it, or `most` were adopted already.

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -64,7 +63,7 @@ class kept_hold final : public background_task {
     /// Returns: whether the background has it; if not, the lease ends it.
     [[gnu::cold]] static bool start(const std::shared_ptr<kept_hold>& mine, background_io& io) noexcept {
         // Each was an owner's: none must end early for want of a place.
-        return io.adopt(mine, mine->next(), std::numeric_limits<std::size_t>::max());
+        return io.adopt(mine, mine->next(), background_io::unlimited);
     }
 
     time_point latest_expiry() noexcept {

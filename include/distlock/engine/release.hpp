@@ -48,6 +48,7 @@ class release {
     form next() const noexcept { return next_; }
     clock::time_point latest_expiry() const noexcept { return latest_expiry_; }
     bool confirmed() const noexcept { return confirmed_; }
+    bool in_doubt() const noexcept { return sure_ == certainty::in_doubt; }
 
     /// Returns: when to send next(); time_point::max() when nothing is left to be done.
     clock::time_point on_verdict(const release_verdict& verdict, clock::time_point now) noexcept {

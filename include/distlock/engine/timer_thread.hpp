@@ -15,6 +15,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -46,6 +47,7 @@ class timer_item : public distlock::detail::agenda_item<clock::time_point> {
 
     phase phase_ = phase::waiting;
     std::shared_ptr<const void> adopted_;  // itself
+    bool counted_ = false;
 };
 
 /// Work that may block, for the thread itself: another one takes its place as soon as the system has one.
@@ -92,6 +94,7 @@ class timer_thread {
 
   public:
     using item = timer_item;
+    static constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
 
     [[gnu::cold]] timer_thread(time_source time, std::unique_ptr<timer_runner> runner) {
         state_.get() = std::make_shared<state>(time, std::move(runner));
@@ -123,7 +126,8 @@ class timer_thread {
     void cancel(item& i) noexcept { state_.get()->cancel(i); }
 
     /// Effects: as schedule_by(), and keeps `i` alive until it is not to run again, or is cancelled.
-    /// Returns: false where there is no thread or no memory for it, or `most` were adopted already.
+    /// Returns: false where there is no thread or no memory for it, or `most` were adopted already, but for
+    /// those with the limit `unlimited`: they take no place of another.
     bool adopt(std::shared_ptr<item> i, time_point at, std::size_t most) noexcept {
         return state_.get()->adopt(std::move(i), at, most);
     }
@@ -185,16 +189,18 @@ class timer_thread {
 
         bool adopt(std::shared_ptr<item> i, time_point at, std::size_t most) noexcept {
             const lock_type guard(lock);
+            const bool counts = most != unlimited;
             try {
-                if (!i->adopted_ && adopted >= most) return false;
+                if (!i->adopted_ && counts && adopted >= most) return false;
                 staff();
                 put_by(*i, at);
             } catch (...) {
                 return false;
             }
             if (i->adopted_) return true;
-            ++adopted;
+            if (counts) ++adopted;
             item& its = *i;
+            its.counted_ = counts;
             its.adopted_ = std::move(i);
             return true;
         }
@@ -303,7 +309,7 @@ class timer_thread {
         }
 
         std::shared_ptr<const void> give_up(item& i) DISTLOCK_REQUIRES(lock) {
-            if (i.adopted_) --adopted;
+            if (std::exchange(i.counted_, false)) --adopted;
             return std::exchange(i.adopted_, nullptr);
         }
 

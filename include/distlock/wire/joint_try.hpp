@@ -32,7 +32,8 @@ namespace distlock::detail {
 inline constexpr std::string_view joint_contract =
     R"(-- KEYS and ARGV: those of each lock's own script, one lock after the other, all with the mode 'try'. The last argument says of
 -- each lock: a letter for its kind, how many keys, how many arguments.
--- Returns what the scripts have said, when all are ours. The place of the first that is not, from 1: then none is.
+-- Returns what the scripts have said, when all are ours. The place of the first that is not, from 1: then none is that was not
+-- before.
 local enter, leave = {}, {}
 )"sv;
 inline constexpr std::string_view joint_mutex_enter = "function enter.m(KEYS, ARGV)\n"sv;
@@ -44,10 +45,24 @@ inline constexpr std::string_view joint_permit_leave = "\nend\nfunction leave.n(
 inline constexpr std::string_view joint_body =
     R"(
 end
+-- A command that comes late finds what its own token has: it is an owner's.
+local function has(kind, keys, token)
+  local set = kind == 'n' and keys[1]
+  if not set then
+    local holder = redis.pcall('get', keys[1])
+    if holder == token or holder == 'distlock:readers ' .. token then return true end
+    set = holder == 'distlock:readers' and keys[5]
+  end
+  local ends = set and redis.pcall('zscore', set, token)
+  if type(ends) ~= 'string' then return false end
+  local time = redis.call('time')
+  return tonumber(ends) > time[1] * 1000 + time[2] / 1000
+end
 local taken, said, key, arg = {}, {}, 0, 0
 for kind, keys, args in string.gmatch(ARGV[#ARGV], '(%l)(%d)(%d)') do
   local its_keys, its_args = {unpack(KEYS, key + 1, key + keys)}, {unpack(ARGV, arg + 1, arg + args)}
   key, arg = key + keys, arg + args
+  local had = has(kind, its_keys, its_args[1])
   local ran, answer = pcall(enter[kind], its_keys, its_args)
   if not ran or answer.err or answer[1] ~= 1 then
     for i = #taken, 1, -1 do
@@ -55,9 +70,9 @@ for kind, keys, args in string.gmatch(ARGV[#ARGV], '(%l)(%d)(%d)') do
       pcall(leave[one.kind], one.keys, {one.args[1], one.args[2], one.kind == 'n' and one.args[4] or nil})
     end
     if not ran then return type(answer) == 'table' and answer or redis.error_reply(answer) end
-    return answer.err and answer or #taken + 1
+    return answer.err and answer or #said + 1
   end
-  taken[#taken + 1] = {kind = kind, keys = its_keys, args = its_args}
+  if not had then taken[#taken + 1] = {kind = kind, keys = its_keys, args = its_args} end
   said[#said + 1] = answer
 end
 return said)"sv;
@@ -70,7 +85,7 @@ inline std::string_view joint_text() noexcept {
                             permit_leave.text(), joint_body});
     return all;
 }
-inline constexpr script joint_enter{joint_text, "bca5c9997e50f0c984bcd688ab285b01ea18e657"sv};
+inline constexpr script joint_enter{joint_text, "d7d9f8422edfff6753d1dda1fa3bd15e0267191f"sv};
 
 /// A view of the commands' arguments, which outlive it.
 class joint_try {

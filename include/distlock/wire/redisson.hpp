@@ -67,12 +67,16 @@ if KEYS[2] then
   end
 end
 redis.call('hset', KEYS[1], ARGV[1], 1)
-redis.call('pexpire', KEYS[1], ARGV[2])
+local no = redis.pcall('pexpire', KEYS[1], ARGV[2])
+if type(no) == 'table' then -- whose user may not do that has none, or nobody could end it
+  redis.call('del', KEYS[1])
+  return no
+end
 local function listen(how) return redis.pcall('pubsub', how, ARGV[3])[2] end
 local all, shard = listen('numsub'), listen('shardnumsub')
 -- A user that may not ask takes it that somebody listens.
 return {1, fence, (all or 1) + (shard or 0)})"sv;
-inline constexpr std::string_view redisson_enter_sha1 = "bc1616625172ebc8c64f00943788e3fcdb977fae"sv;
+inline constexpr std::string_view redisson_enter_sha1 = "40ad60d86a0a0409ab9e93fb963bf8a51d4c2d08"sv;
 inline constexpr script redisson_enter{joined<redisson_enter_contract, redisson_lock_in, redisson_enter_body>,
                                        redisson_enter_sha1};
 

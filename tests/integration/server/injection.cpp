@@ -241,6 +241,28 @@ TEMPLATE_TEST_CASE("the least that a user must be allowed is enough, and is for 
     CHECK(ec == errc::permission_denied);
 }
 
+// A hash of Redisson's was made first, and stayed for ever.
+TEMPLATE_TEST_CASE("whose user may not set the end of a key leaves no lock that has none", "",
+                   distlock::handoff, distlock::plain, distlock::go_zero, distlock::redis_semaphore,
+                   distlock::python_redis_lock, distlock::getset, distlock::redisson) {
+    const redis_server server;
+    make(server, {"ACL", "SETUSER", "worker", "reset", "on", ">secret", "~*", "&*", "+@all", "-pexpire"});
+    hiredis_connection redis("unix://worker:secret@" + server.socket_path() + patient);
+    for (const bool fencing : {false, true}) {
+        INFO("fencing " << fencing);
+        mutex<hiredis_connection, TestType> m(redis, "orders:42", {.fencing = fencing});
+        std::error_code ec;
+        if (m.try_lock(ec)) {
+            m.unlock();
+        } else {
+            CHECK(ec == errc::permission_denied);
+        }
+        CHECK(eventually([&] {
+            return server.command({"EXISTS", TestType("orders:42", {}).name()}) == "0";
+        }));
+    }
+}
+
 TEST_CASE("a user of a database needs SELECT besides") {
     const redis_server server;
     make(server, least_user<distlock::handoff>());

@@ -17,6 +17,9 @@
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
+#include <distlock/wire/joint_try.hpp>
+#include <distlock/wire/permits.hpp>
+#include <distlock/wire/shared_handoff.hpp>
 
 #include "support/answered.hpp"
 #include "support/catch.hpp"
@@ -195,6 +198,51 @@ TEST_CASE("where somebody else has one of them, none is taken, and nothing is le
     CHECK(nothing_left(name));
     CHECK(mine.take(0s));
     mine.a.unlock();
+}
+
+// It gave back what its tokens had got since by commands of their own: the next owner came in beside them.
+TEST_CASE(
+    "a command for several locks that comes late takes nothing from those that its own tokens have by now") {
+    const auto name = fresh_name();
+    const auto sibling = [&](const char* what) { return "{" + name + "}" + what; };
+    const auto mine = distlock::token::generate();
+    const auto another = distlock::token::generate();
+    const distlock::handoff orders(sibling("orders"), {});
+    const distlock::shared_handoff alone(sibling("alone"), {});
+    const distlock::shared_handoff together(sibling("together"), {});
+    const distlock::permits workers(sibling("workers"), {}, {}, distlock::channel_kind::ordinary, 8, 2);
+    const distlock::handoff last(sibling("last"), {});
+    hiredis_connection redis{common().uri()};
+    const auto look = [&](const auto& at, const distlock::token& by) {
+        return at.read_look(distlock::execute(redis, at.look(by))).what ==
+               distlock::acquire_outcome::kind::granted;
+    };
+    REQUIRE(look(orders, mine));
+    REQUIRE(look(alone, mine));
+    REQUIRE(look(together, another));
+    REQUIRE(look(together, mine));
+    REQUIRE(look(workers, mine));
+    REQUIRE(look(last, another));
+
+    const distlock::command tries[] = {orders.look(mine), alone.look(mine), together.look(mine),
+                                       workers.look(mine), last.look(mine)};
+    const distlock::detail::joint_try late(tries);
+    CHECK(distlock::execute(redis, late.ask()).is_integer(5));
+    const std::string token(mine.view());
+    CHECK(common().command({"GET", sibling("orders")}) == token);
+    for (const auto* const one : {&alone, &together}) {
+        INFO(one->name());
+        CHECK(common().command({"GET", one->name()}) == "distlock:readers");
+        const std::string readers(one->look(mine).argv()[7]);
+        CHECK(common().command({"ZSCORE", readers, token}) != "(nil)");
+    }
+    CHECK(common().command({"ZSCORE", workers.name(), token}) != "(nil)");
+
+    for (const char* const what : {"orders", "alone", "together", "workers"})
+        common().command({"DEL", sibling(what)});
+    CHECK(distlock::execute(redis, late.ask()).is_integer(5));
+    for (const char* const what : {"orders", "alone", "together", "workers"})
+        CHECK(common().command({"EXISTS", sibling(what)}) == "0");
 }
 
 TEST_CASE("a reader beside other readers is taken with the rest") {
