@@ -243,6 +243,12 @@ TEST_CASE(
     CHECK(distlock::execute(redis, late.ask()).is_integer(5));
     for (const char* const what : {"orders", "alone", "together", "workers"})
         CHECK(common().command({"EXISTS", sibling(what)}) == "0");
+
+    common().command({"DEL", sibling("last")});
+    common().command({"LPUSH", sibling("last"), "no lock"});
+    const auto trouble = distlock::execute(redis, late.ask());
+    CHECK(last.read_look(trouble).cause == errc::wrong_type);
+    CHECK(common().command({"EXISTS", sibling("orders")}) == "0");
 }
 
 TEST_CASE("a reader beside other readers is taken with the rest") {
