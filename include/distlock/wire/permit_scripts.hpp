@@ -105,7 +105,13 @@ local function give(who, ttl)
   used, changed = used + who.n, true
   count_out(who.n) -- first: whose user may not do that has none
   if who.n > 1 then redis.call('hset', KEYS[3], who.token, who.n) end
-  redis.call('zadd', KEYS[1], whole(ends), who.token)
+  local no = redis.pcall('zadd', KEYS[1], whole(ends), who.token)
+  if type(no) == 'table' then
+    used = used - who.n
+    if who.n > 1 then redis.call('hdel', KEYS[3], who.token) end
+    count_out(0)
+    redis.call('zadd', KEYS[1], whole(ends), who.token) -- raises it
+  end
   soonest, latest = math.min(soonest or ends, ends), math.max(latest or ends, ends)
 end
 -- What was counted is kept as long as anybody has a permit.
@@ -198,7 +204,7 @@ if mode == 'last' then
   settle()
 end
 return {0, soonest and math.max(soonest - now(), 0) or 0, tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "9ea23a3de6f5411d68c4015fcfabaf5d190ae344"sv;
+inline constexpr std::string_view permit_enter_sha1 = "206e820dfe2a17f02dcc22dd8cc003af8feb5a16"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, permit_refuse_other_sets, permit_functions,
            permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued, permit_enter_taken>,
@@ -221,7 +227,7 @@ settle()
 return had)"sv;
 inline constexpr script permit_leave{joined<permit_leave_contract, handoff_functions,
                                             permit_refuse_other_sets, permit_functions, permit_leave_body>,
-                                     "9018f58f9866d5add2c9135358c5839b1ea83a08"sv};
+                                     "635befcc396874457e10910efcaf498eef45cecf"sv};
 
 // The end only moves on.
 inline constexpr script permit_renew{
@@ -255,6 +261,6 @@ settle()
 return used)"sv;
 inline constexpr script permit_resize{joined<permit_resize_contract, handoff_functions,
                                              permit_refuse_other_sets, permit_functions, permit_resize_body>,
-                                      "8fd2a46da8784b53e7b7997c6f895526c0424596"sv};
+                                      "b9dd14c806f376d41cedf186a27a3defc99215b0"sv};
 
 }  // namespace distlock::detail

@@ -73,6 +73,18 @@ local function last_fence(call, life)
   if fence then return fence end
   return new_fence(call, life)
 end
+-- Whose user may not set the end of a key does not read.
+local may_end = false
+local function check_may_end(token)
+  may_end = true
+  local left = redis.call('pttl', KEYS[1])
+  if left == -1 then return end
+  left = math.max(left, 1)
+  if type(redis.pcall('pexpire', KEYS[1], left)) ~= 'table' then return end
+  redis.call('zrem', KEYS[5], token)
+  if redis.call('exists', KEYS[5]) == 0 then redis.call('del', KEYS[1]) end
+  redis.call('pexpire', KEYS[1], left) -- raises it
+end
 local function let_in(reader, ttl, holder)
   if lone then
     if redis.call('exists', KEYS[5]) == 1 then redis.call('del', KEYS[5]) end
@@ -88,6 +100,7 @@ local function let_in(reader, ttl, holder)
   end
   local ends = now() + ttl
   redis.call('zadd', KEYS[5], whole(ends), reader.token)
+  if not may_end then check_may_end(reader.token) end
   latest, soonest, changed = latest and math.max(latest, ends), math.min(soonest or ends, ends), true
 end
 -- What is left of the lock when its holder is this one.
@@ -151,11 +164,13 @@ inline constexpr std::string_view shared_enter_unqueued =
     local ends = time[1] * 1000 + (time[2] - time[2] % 1000) / 1000 + ttl
     if redis.call('zadd', KEYS[5], 'NX', ends, ARGV[1]) == 1 then
       local left = redis.call('pttl', KEYS[1])
-      if left < tonumber(ttl) then
-        redis.call('pexpire', KEYS[1], ttl)
-        left = ttl
+      local longest = left < tonumber(ttl) and ttl or left
+      local no = redis.pcall('pexpire', KEYS[5], longest)
+      if type(no) == 'table' then -- whose user may not do that does not read
+        redis.call('zrem', KEYS[5], ARGV[1])
+        return no
       end
-      redis.call('pexpire', KEYS[5], left)
+      if longest == ttl then redis.call('pexpire', KEYS[1], ttl) end
       return {1, '', tonumber(ttl)}
     end
   end
@@ -217,7 +232,7 @@ inline constexpr std::string_view shared_enter_taken =
 end
 local left = holder == mark and math.max(soonest - now(), 0) or redis.call('pttl', KEYS[1])
 return {0, left, tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view shared_enter_sha1 = "4e08c06ccbe43a180de8a495ad91645eed25333c"sv;
+inline constexpr std::string_view shared_enter_sha1 = "1155b99b3a3cc38fe73e46875f7172b14f1fc21a"sv;
 inline constexpr script shared_enter{
     joined<shared_enter_contract, shared_enter_unqueued, handoff_functions, shared_functions,
            shared_enter_granted, handoff_refuse_as_replica, handoff_enter_queued, shared_enter_taken>,
@@ -264,7 +279,7 @@ settle((pass(first, nil, holder)))
 return left and 1 or holder and -1 or 0)"sv;
 inline constexpr script shared_leave{joined<shared_leave_unqueued, handoff_functions, shared_functions,
                                             handoff_refuse_as_replica, handoff_leave_body, shared_leave_rest>,
-                                     "3c9d6766cf0204c5cb0025321725d5e97420d6a8"sv};
+                                     "a390fb6429eefb3c435a5e8b437491a68173f971"sv};
 
 // Those who read under the lock or wait for it see one step: nobody is let in between. A reader that becomes
 // the writer goes before writers that wait: it could not let them in first without reading what they wrote.
@@ -298,7 +313,7 @@ return {1, fence, me.lease})"sv;
 inline constexpr script shared_exchange{
     joined<shared_exchange_contract, handoff_functions, shared_functions, handoff_refuse_as_replica,
            shared_exchange_body, shared_exchange_rest>,
-    "395cc3ec58babe3f3ea2c5eb3a02b2e76ad49bd2"sv};
+    "4b45fe885fb090ce7834513cb07f39b860cf7460"sv};
 
 // Of a reader. The end only moves on.
 inline constexpr script shared_renew{

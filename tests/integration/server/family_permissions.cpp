@@ -199,4 +199,52 @@ TEST_CASE("a user that may not write all of a shared lock ends no other reader's
     CHECK(reads.unlock_shared() == distlock::release_outcome::posted);
 }
 
+// Its token was in the set already: it kept writers out for a whole lease.
+TEST_CASE("a reader whose user may not set the end of a key keeps nobody out") {
+    place here(added_for("shared_mutex"));
+    here.server.command({"ACL", "SETUSER", "worker", "-pexpire"});
+    hiredis_connection bad(here.uri());
+    hiredis_connection good(here.server.uri());
+    for (const bool fencing : {false, true}) {
+        for (const int others : {0, 1, 2}) {
+            INFO("fencing " << fencing << ", beside " << others);
+            here.server.command({"FLUSHALL"});
+            const distlock::lock_options confirmed{.release = distlock::confirmed};
+            distlock::shared_mutex one{good, "orders:1", confirmed};
+            distlock::shared_mutex two{good, "orders:1", confirmed};
+            if (others > 0) one.lock_shared();
+            if (others > 1) two.lock_shared();
+            distlock::shared_mutex refused{bad, "orders:1", {.fencing = fencing}};
+            std::error_code ec;
+            if (refused.try_lock_shared(ec)) {
+                refused.unlock_shared();
+            } else {
+                CHECK(ec == distlock::errc::permission_denied);
+            }
+            if (others > 0) CHECK(one.unlock_shared() == distlock::release_outcome::released);
+            if (others > 1) CHECK(two.unlock_shared() == distlock::release_outcome::released);
+            CHECK(eventually([&] { return here.server.command({"EXISTS", "orders:1"}) == "0"; }));
+        }
+    }
+}
+
+// Each such request counted one out that was not: in the end nobody had any.
+TEST_CASE("a request of a user that may not add to a set counts nothing out") {
+    place here(added_for("counting_semaphore"));
+    here.server.command({"ACL", "SETUSER", "worker", "-zadd"});
+    hiredis_connection bad(here.uri());
+    hiredis_connection good(here.server.uri());
+    distlock::counting_semaphore same{good, "orders:2", 3};
+    distlock::counting_semaphore refused{bad, "orders:2", 3};
+    const auto one = same.acquire();
+    for (const int n : {1, 2}) {
+        std::error_code ec;
+        CHECK_FALSE(refused.try_acquire(n, ec));
+        CHECK(ec == distlock::errc::permission_denied);
+        CHECK(here.server.command({"HGET", "{orders:2}:distlock:limit", "used"}) == "1");
+        CHECK(here.server.command({"HLEN", "{orders:2}:distlock:limit"}) == "2");
+    }
+    CHECK(same.try_acquire(2));
+}
+
 }  // namespace family_permissions_tests
