@@ -301,6 +301,8 @@ TEMPLATE_LIST_TEST_CASE("an operator takes a lock away, and the owner is told wh
     const auto lost = m.lost();
     distlock::hiredis_connection other{uri_of(server())};
     CHECK(distlock::force_release<typename TestType::dialect>(other, s.name));
+    if constexpr (std::is_same_v<TestType, with_python_redis_lock>)
+        CHECK(ask({"PTTL", "lock-signal:" + s.name}) != "-1");
     CHECK_FALSE(distlock::force_release<typename TestType::dialect>(other, s.name));
     CHECK(s.take(s.key, 20'000));
     CHECK(eventually([&] { return lost.stop_requested(); }));

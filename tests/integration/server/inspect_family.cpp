@@ -151,6 +151,44 @@ TEST_CASE("a semaphore tells how many have permits, and all are taken away") {
     CHECK(pool.acquire(3).n() == 3);
 }
 
+TEST_CASE("readers and permits that are past their end are not counted, whatever they weigh") {
+    hiredis_connection redis(common().uri()), other(common().uri());
+    const auto name = fresh_name();
+    const lock_options once{.renew = false};
+    shared_mutex a(redis, name, once), b(other, name, once);
+    const std::shared_lock reads(a), reads_too(b);
+    const auto readers = distlock::key(name).sibling("readers");
+    const auto first = [&](const std::string& set) { return common().command({"ZRANGE", set, "0", "0"}); };
+    REQUIRE(inspect(redis, name).shares == 2U);
+    common().command({"ZADD", readers, "1000", first(readers)});
+    CHECK(inspect(redis, name).shares == 1U);
+
+    const auto pool_name = fresh_name();
+    semaphore pool(redis, pool_name, 5, once);
+    const auto two = pool.acquire(2);
+    const std::string token = first(pool_name);
+    const auto one = pool.acquire();
+    REQUIRE(inspect(redis, pool_name).shares == 3U);
+    common().command({"ZADD", pool_name, "1000", token});
+    CHECK(inspect(redis, pool_name).shares == 1U);
+}
+
+TEST_CASE(
+    "an operator hands a lock to a reader that waits, also one that is told over a channel of its slot") {
+    for (const auto kind : {distlock::channel_kind::ordinary, distlock::channel_kind::sharded}) {
+        const auto name = fresh_name();
+        hiredis_connection redis(common().uri());
+        REQUIRE(common().command({"SET", name, "somebody", "PX", "60000"}) == "OK");
+        const distlock::shared_handoff waits(name, {}, {}, kind);
+        const auto mine = distlock::token::generate();
+        REQUIRE(waits.read_enter(distlock::execute(redis, waits.enter(mine, distlock::enter_mode::join)))
+                    .queued.ticket != 0);
+        CHECK(force_release(redis, name));
+        CHECK(common().command({"GET", name}).starts_with("distlock:readers"));
+        CHECK(distlock::execute(redis, waits.release(mine)).is_integer(1));
+    }
+}
+
 // Any sorted set was taken for a semaphore: an operator deleted a leaderboard by its name, and acquire()
 // removed all of it that was in the past, and gave the rest a TTL.
 TEST_CASE("a sorted set that is no semaphore is told from one, and left as it is") {
