@@ -16,6 +16,7 @@
 #include <distlock/hiredis/socket.hpp>
 #include <distlock/net/uri.hpp>
 #include <distlock/wire/reply.hpp>
+#include <distlock/wire/server_error.hpp>
 
 namespace distlock::detail {
 
@@ -124,6 +125,15 @@ class byte_stream {
             continue;
         }
         return session_ && !session_->failure().empty();
+    }
+
+    /// Effects: as heard_why(), without TLS. Returns: whether it was that it has its fill of clients: behind
+    /// a unix socket it may say so before the first byte is sent.
+    [[gnu::cold]] bool heard_no_room() noexcept {
+        std::array<char, 16384> buffer;
+        std::string_view bytes;
+        return !session_ && socket_.receive(buffer, bytes, clock::time_point{}, -1) == io::done &&
+               bytes.starts_with('-') && says_too_many_clients(bytes.substr(1));
     }
 
     /// Returns: the socket, to wait for, to look at or to end.

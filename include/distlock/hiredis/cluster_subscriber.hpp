@@ -329,13 +329,9 @@ class cluster_subscriber final : public message_reader {
             from.asked.pop_front();
             if (from.asked.empty()) from.previous.reset();
         }
-        if (what == "ssubscribe") {
-            confirm(from, parts[1].text());
-        } else if (ends && !answers) {
-            ask_again(from, parts[1].text());
-        } else if (answers && asked.begins && said.is(reply_kind::error)) {
-            refused(from, asked.channel, said.text());
-        }
+        if (what == "ssubscribe") return confirm(from, parts[1].text());
+        if (ends && !answers) return ask_again(from, parts[1].text());
+        if (answers && asked.begins && said.is(reply_kind::error)) refused(from, asked.channel, said.text());
     }
 
     void refused(node_stream& by, const std::string& channel, std::string_view why) {
@@ -357,6 +353,9 @@ class cluster_subscriber final : public message_reader {
     }
 
     void confirm(node_stream& from, std::string_view channel) {
+        // The first answer does not confirm a channel that was given up and is asked for again.
+        const auto same = [&](const request& one) { return one.channel == channel; };
+        if (std::any_of(from.asked.begin(), from.asked.end(), same)) return;
         std::shared_ptr<subscription> whose;
         {
             const annotated_lock guard(lock_);

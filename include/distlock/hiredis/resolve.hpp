@@ -60,7 +60,8 @@ class resolver {
 
     /// Returns: the addresses; none, with the reason, when there are none, `deadline` passes, or `stop_fd`
     /// can be read (none: -1). A name is looked up on a thread of its own, which a stuck name server keeps,
-    /// not the caller; calls that come meanwhile wait for the same answer.
+    /// not the caller; calls that come meanwhile wait for the same answer. Addresses that nobody waited for
+    /// any more when they came serve one later call.
     [[gnu::cold]] resolution resolve(clock::time_point deadline, int stop_fd) {
         if (auto numeric = resolve_now(host_, port_, AI_NUMERICHOST); !numeric.addresses.empty())
             return numeric;
@@ -74,7 +75,10 @@ class resolver {
                 const auto now = clock::now();
                 const auto until =
                     stop_fd < 0 ? deadline : std::min(deadline, now + std::chrono::milliseconds{2});
-                if (wait_until(current->wake, guard.native(), until, over)) return current->result;
+                if (wait_until(current->wake, guard.native(), until, over)) {
+                    current->used = true;
+                    return current->result;
+                }
                 if (now >= deadline) return {{}, "looking the name up took too long"};
                 pollfd stopped{stop_fd, POLLIN, 0};
                 if (stop_fd >= 0 && ::poll(&stopped, 1, 0) > 0) return {{}, "stopped"};
@@ -85,10 +89,16 @@ class resolver {
     }
 
   private:
+    // Addresses that nobody used are good for so long: who calls once a minute finds them, and after a
+    // fail-over the name has led elsewhere for no longer.
+    static constexpr std::chrono::seconds longest_kept{60};
+
     struct look_up {
         annotated_mutex lock;
         std::condition_variable wake;
         bool done DISTLOCK_GUARDED_BY(lock) = false;
+        bool used DISTLOCK_GUARDED_BY(lock) = false;  // somebody has the result
+        clock::time_point ended DISTLOCK_GUARDED_BY(lock){};
         resolution result DISTLOCK_GUARDED_BY(lock);
     };
 
@@ -97,6 +107,8 @@ class resolver {
         if (current_) {
             const annotated_lock inner(current_->lock);
             if (!current_->done) return current_;
+            const bool left = !current_->used && !current_->result.addresses.empty();
+            if (left && clock::now() < current_->ended + longest_kept) return current_;
         }
         auto fresh = std::make_shared<look_up>();
         signal_masked_thread([fresh, host = host_, port = port_]() noexcept {
@@ -108,6 +120,7 @@ class resolver {
             }
             const annotated_lock inner(fresh->lock);
             fresh->result = std::move(found);
+            fresh->ended = clock::now();
             fresh->done = true;
             fresh->wake.notify_all();
         }).detach();

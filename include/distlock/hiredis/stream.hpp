@@ -183,7 +183,6 @@ class stream {
 
   private:
     friend class handshake;
-
     struct shutter {
         void operator()() const noexcept { socket.shut_down(); }
         stream_socket& socket;
@@ -300,10 +299,11 @@ class stream {
 
     [[gnu::cold]] reply sending_failed(io outcome, std::size_t sent) {
         if (outcome == io::closed) return reply::not_sent(errc::unreachable, "the TLS session is over");
-        if (outcome == io::failed && bytes_.heard_why()) {
-            if (sent > 0) return session_lost();
-            return reply::not_sent(errc::tls_failed, concat({"TLS: ", bytes_.failure()}));
-        }
+        if (outcome == io::failed && bytes_.heard_why())
+            return sent > 0 ? session_lost()
+                            : reply::not_sent(errc::tls_failed, concat({"TLS: ", bytes_.failure()}));
+        if (outcome == io::failed && sent == 0 && (turned_away_ = bytes_.heard_no_room()))
+            return reply::not_sent(errc::unavailable, "max number of clients reached");
         if (sent == 0) return reply::not_sent(errc::unreachable, "the connection broke");
         return lost(errc::no_reply,
                     outcome == io::timed_out ? "sending took too long" : "the connection broke");

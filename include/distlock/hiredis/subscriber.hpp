@@ -137,6 +137,7 @@ class subscriber final : public message_reader {
         std::string channel;
     };
 
+    static constexpr int most_at_once = 256;           // a server that talks without end must not hold us
     static constexpr std::chrono::seconds silence{3};  // before the server is asked whether it lives
     static constexpr std::chrono::seconds slice{1};    // the system's timers do not run while it is suspended
     static constexpr std::chrono::milliseconds busy_pause{50};  // before a busy server is asked again
@@ -191,7 +192,8 @@ class subscriber final : public message_reader {
         return true;
     }
 
-    // Effects: says to the server what is to be said, and hears one thing that it says.
+    // Effects: says to the server what is to be said, waits for what it says, and hears what has come by
+    // then: a waiter looks once for all that came while nobody read.
     void converse(clock::time_point until) {
         const auto now = clock::now();
         auto by = std::min(until, now + connection_.keep_up_every());
@@ -205,17 +207,18 @@ class subscriber final : public message_reader {
         if (unanswered() == 0 && now >= last_ + silence && !send({"PING", ""})) return;
 
         const auto end = last_ + (unanswered() > 0 ? clock::duration(command_timeout_) : silence);
-        const auto said = current_->listen(std::min(by, end), wake_.fd());
-        const auto then = clock::now();
+        auto said = current_->listen(std::min(by, end), wake_.fd());
         if (!said) {
             wake_.reset();
-            if (unanswered() > 0 && then >= end) lose();
-        } else if (!said->answered()) {
-            lose();
-        } else {
-            last_ = then;
+            if (unanswered() > 0 && clock::now() >= end) lose();
+        }
+        for (int n = 1; said; ++n) {
+            if (!said->answered()) return lose();
+            last_ = clock::now();
             tell(*said);
             if (unanswered() == 0) previous_.reset();
+            if (n == most_at_once) return;
+            said = current_->listen(clock::time_point{}, -1);
         }
     }
 
@@ -290,6 +293,7 @@ class subscriber final : public message_reader {
         std::shared_ptr<subscription> whose;
         {
             const annotated_lock guard(lock_);
+            if (to_restart_) return;  // it was received before
             for (interest& one : interests_) {
                 if (one.channel != parts[1].text()) continue;
                 // The answer to the first time does not confirm a channel that was given up

@@ -5,17 +5,21 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <dlfcn.h>
 #include <fstream>
 #include <memory>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdexcept>
 #include <stop_token>
 #include <string>
 #include <string_view>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/un.h>
 #include <system_error>
 #include <thread>
 #include <unistd.h>
@@ -48,6 +52,38 @@ bool printable(const std::string& text) {
 
 // Who connects to this port of this machine is given the same port for itself.
 std::atomic<std::uint16_t> port_of_both{0};
+
+// Who connects by a unix socket is told so on this one, and hung up on, before it can send anything.
+constexpr std::string_view no_room = "-ERR max number of clients reached\r\n";
+std::atomic<int> full_listener{-1};
+
+// A full server behind a unix socket: there is one at a time.
+class full_server {
+  public:
+    full_server() : listener_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        if (::mkdtemp(folder_.data()) == nullptr) throw std::runtime_error("no folder");
+        std::memcpy(address.sun_path, path().data(), path().size());
+        if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+            ::listen(listener_.get(), 8) != 0)
+            throw std::runtime_error("no listener");
+        full_listener = listener_.get();
+    }
+    full_server(const full_server&) = delete;
+    full_server& operator=(const full_server&) = delete;
+    ~full_server() {
+        full_listener = -1;
+        ::unlink(path().c_str());
+        ::rmdir(folder_.c_str());
+    }
+    std::string uri(const std::string& login) const { return "unix://" + login + path() + patient; }
+
+  private:
+    std::string path() const { return folder_ + "/socket"; }
+    std::string folder_ = "/tmp/distlock-XXXXXX";
+    distlock::testing::impl::unique_fd listener_;
+};
 
 // Interrupts whatever the process does, a thousand times a second.
 class signal_storm {
@@ -103,7 +139,13 @@ extern "C" int connect(int fd, const sockaddr* to, socklen_t size) {
     const bool by_port = port_of_both != 0 && to->sa_family == AF_INET;
     if (by_port && ntohs(reinterpret_cast<const sockaddr_in*>(to)->sin_port) == port_of_both)
         static_cast<void>(::bind(fd, to, size));
-    return real(fd, to, size);
+    const int result = real(fd, to, size);
+    if (full_listener >= 0 && to->sa_family == AF_UNIX && result == 0) {
+        const distlock::testing::impl::unique_fd peer{
+            ::accept4(full_listener, nullptr, nullptr, SOCK_CLOEXEC)};
+        static_cast<void>(::send(peer.get(), no_room.data(), no_room.size(), MSG_NOSIGNAL));
+    }
+    return result;
 }
 
 TEST_CASE("a client that reaches itself where nobody listens has reached no server") {
@@ -440,6 +482,17 @@ TEST_CASE("a server that has its fill of clients is unavailable, whatever was to
     std::error_code ec;
     CHECK_FALSE(m.try_lock(ec));
     CHECK(ec == errc::unavailable);
+}
+
+// It was unreachable: the first command could not be sent, and nobody read what had come before that.
+TEST_CASE(
+    "a server that has its fill of clients is unavailable, also when it hangs up before anything was sent") {
+    const std::string login = GENERATE(as<std::string>{}, ":secret@", "");
+    const full_server server;
+    const reply r = ask(server.uri(login));
+    CHECK(r.is(reply_kind::not_sent));
+    CHECK(r.cause() == errc::unavailable);
+    CHECK_THAT(r.text(), contains_text("max number of clients"));
 }
 
 TEST_CASE("a server that takes a connection and says nothing to its greeting is ridden out") {

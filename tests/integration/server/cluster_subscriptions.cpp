@@ -522,6 +522,42 @@ TEST_CASE("a channel that is given up and wanted again at once is in force at on
     CHECK(all.node(0).commands("SSUBSCRIBE") == 1);
 }
 
+// It was believed to be in force from then on, and the node ended it with its next answer.
+TEST_CASE(
+    "a channel of a Cluster that is given up and asked for again is not confirmed by the first answer") {
+    std::atomic<int> asked_for{0};
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "SUNSUBSCRIBE") return std::string();
+        if (said[0] == "SSUBSCRIBE" && said[1] == low) {
+            const bool first = ++asked_for == 1;
+            return first ? std::string() : said_of("ssubscribe", low) + said_of("sunsubscribe", low);
+        }
+        const bool at_last = said[0] == "SSUBSCRIBE" && said[1] == low_too;
+        return (at_last ? said_of("ssubscribe", low) : "") + as_the_only_node(of, node, said);
+    });
+    cluster_connection redis{all.uri(0, "?command_timeout=20s")};
+    const auto news = redis.subscribe(high);
+    REQUIRE(in_force(news));
+    listener reads(news, "no message");
+    const auto reads_until = [&](const std::string& word, int times) {
+        return eventually([&] {
+            reads.wait(clk::now() + 10ms, {});
+            return all.commands(word) == times;
+        });
+    };
+    auto first = redis.subscribe(low);
+    REQUIRE(reads_until("SSUBSCRIBE", 2));
+    first.reset();
+    REQUIRE(reads_until("SUNSUBSCRIBE", 1));
+    first = redis.subscribe(low);
+    listener mine(first, "");
+    CHECK(mine.wait(clk::now() + 200ms, {}) == woken::by_time);
+    CHECK(asked_for == 2);
+    CHECK(first->confirmations() == 0);
+    CHECK(in_force(redis.subscribe(low_too)));
+    CHECK(first->confirmations() == 1);
+}
+
 TEST_CASE("a channel that a node ends while it is asked to end another is heard anew") {
     const fake_cluster all(1, [](const fake_cluster& of, std::size_t node, const words& said) {
         const bool ends = said[0] == "SUNSUBSCRIBE";

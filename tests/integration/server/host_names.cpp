@@ -43,6 +43,19 @@ std::atomic<int> looked_up_in_quiet{0};
 constexpr std::string_view moving_name = "moving.";
 std::atomic<int> moved_to{0};
 
+// Another name of that port: the nth look-up takes until a test says that n may end. One of which `late_gone`
+// tells has left its answer behind.
+constexpr std::string_view late_name = "late.";
+std::atomic<int> late_begun{0};
+std::atomic<int> late_allowed{0};
+std::atomic<int> late_gone{0};
+struct leaving_thread {
+    leaving_thread() = default;
+    leaving_thread(const leaving_thread&) = delete;
+    leaving_thread& operator=(const leaving_thread&) = delete;
+    ~leaving_thread() { ++late_gone; }
+};
+
 // The name of two ports of this machine.
 constexpr std::string_view double_name = "two.";
 std::atomic<int> first_of_two{0};
@@ -68,6 +81,12 @@ extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo
     }
     if (host != nullptr && std::string_view(host).starts_with(moving_name) && !numeric)
         return real("127.0.0.1", std::to_string(moved_to).c_str(), hints, found);
+    if (host != nullptr && std::string_view(host).starts_with(late_name) && !numeric) {
+        static thread_local const leaving_thread mine;
+        const int which = ++late_begun;
+        eventually([&] { return late_allowed >= which; });
+        return real("127.0.0.1", std::to_string(moved_to).c_str(), hints, found);
+    }
     if (host != nullptr && std::string_view(host).starts_with(double_name) && !numeric) {
         addrinfo* more = nullptr;
         const bool both = real("127.0.0.1", std::to_string(first_of_two).c_str(), hints, found) == 0 &&
@@ -176,6 +195,25 @@ TEST_CASE("a name that leads elsewhere after a fail-over is looked up again, and
     m.lock();
     CHECK(fresh.command({"EXISTS", "orders"}) == "1");
     CHECK(m.unlock() == distlock::release_outcome::released);
+}
+
+// Each call began a look-up, gave up before it ended, and dropped what the last one had found.
+TEST_CASE("what a slow name server said when nobody waited any more serves the next caller, once") {
+    const fake_server server([](fake_server::peer& p) {
+        if (p.next_command()) p.send("+OK\r\n");
+    });
+    moved_to = server.port();
+    hiredis_connection redis("redis://late.example:1?connect_timeout=100ms&command_timeout=20s");
+    const distlock::command ask{"GET", "a"};
+    CHECK(redis.execute(ask).cause() == errc::unreachable);
+    late_allowed = 1;
+    REQUIRE(eventually([] { return late_gone == 1; }));
+    CHECK(redis.execute(ask).is_status("OK"));
+    CHECK(late_begun == 1);
+    CHECK(eventually([&] { return redis.execute(ask).cause() == errc::unreachable; }));
+    CHECK(late_begun == 2);
+    late_allowed = 1000;
+    CHECK(eventually([] { return late_gone == late_begun; }));
 }
 
 TEST_CASE("an address that swallows what is sent to it leaves the next one of its name the time to answer") {

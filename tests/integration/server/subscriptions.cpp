@@ -21,7 +21,9 @@
 #include <vector>
 
 #include <distlock/hiredis.hpp>
+#include <distlock/mutex.hpp>
 #include <distlock/testing.hpp>
+#include <distlock/wire/redisson.hpp>
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
@@ -689,6 +691,37 @@ TEST_CASE("a message that nobody waits for is delivered by the thread that reads
     CHECK(eventually([&] { return server.command({"EXISTS", "a", "b", "c"}) == "3"; }));
     const std::lock_guard guard(lock);
     CHECK(unclaimed == std::set<std::string>{"a", "b", "c"});
+}
+
+// The next waiter read them one by one, and looked after each.
+TEST_CASE("messages that came while nobody waited cost the next waiter few looks, not one each") {
+    std::atomic<bool> idle{false};
+    std::atomic<bool> sent{false};
+    const fake_server server([&](fake_server::peer& p) {
+        while (const auto asked = p.next_command()) {
+            const bool looks = asked->at(0) == "EVALSHA";
+            if (!p.send(looks ? "*2\r\n:0\r\n:20000\r\n" : as_a_server(*asked))) return;
+            if (asked->at(0) != "SUBSCRIBE") continue;
+            const std::string& name = asked->at(1);
+            const std::string one =
+                "*3\r\n$7\r\nmessage\r\n$" + std::to_string(name.size()) + "\r\n" + name + "\r\n$1\r\n0\r\n";
+            std::string all;
+            for (int i = 0; i < 2000; ++i) all += one;
+            idle.wait(false);
+            sent = p.send(all);
+        }
+    });
+    hiredis_connection redis(server.uri("", patient));
+    distlock::mutex<hiredis_connection, distlock::redisson> m{redis, "orders"};
+    CHECK_FALSE(m.try_lock_for(100ms));
+    const int before = server.commands("EVALSHA");
+    idle = true;
+    idle.notify_all();
+    REQUIRE(eventually([&] { return sent.load(); }));
+    CHECK_FALSE(m.try_lock_for(500ms));
+    const int looks = server.commands("EVALSHA") - before;
+    CHECK(looks > 2);
+    CHECK(looks < 20);
 }
 
 TEST_CASE("a warm wait and the message it is woken by call operator new for nothing") {
