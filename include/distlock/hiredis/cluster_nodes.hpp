@@ -188,7 +188,7 @@ class cluster_nodes {
         for (std::size_t i = 0; i < used_.size(); ++i) {
             if (used_[i]) all.push_back(used_[i]);
         }
-        if (last_ && place_in(map_, last_->at) == map_.nodes().size()) all.push_back(last_);
+        if (last_ && !map_.place(last_->at)) all.push_back(last_);
         return all;
     }
 
@@ -258,15 +258,17 @@ class cluster_nodes {
             command slots{"CLUSTER", std::string_view("SLOTS")};
             // The next one must have some of the time; one that may be dead has it the next
             // time, when this one may be, too.
-            const bool long_enough = until - now >= like_.command_timeout / 2;
-            const bool alone = i + 1 == all.size() || (i + 1 == speaking && long_enough);
+            const auto enough = now + like_.command_timeout / 2;
+            const bool alone = i + 1 == all.size() || (i + 1 == speaking && until >= enough);
             slots.until(alone ? until : now + (until - now) / 2);
             if (stop != nullptr) slots.until(*stop);
             const node one = at(all[i]);
             const reply answer = one->pool.ask_for_map(slots);
             if (!answer.answered()) {
-                const bool had_time = slots.deadline() >= now + like_.command_timeout / 2;
-                if (had_time && answer.cause() != errc::cancelled) one->silent = true;
+                if (slots.deadline() >= enough && answer.cause() != errc::cancelled) {
+                    one->silent = true;
+                    ask_last(one->at);
+                }
                 continue;
             }
             one->answered();
@@ -277,10 +279,16 @@ class cluster_nodes {
             last_ = one;
             if (map) {
                 refusal.clear();
+                asked_in_vain_.clear();
                 return map;
             }
         }
         return std::nullopt;
+    }
+
+    void ask_last(const node_address& one) {
+        std::erase(asked_in_vain_, one);
+        asked_in_vain_.push_back(one);
     }
 
     // First the node that answered last, at the end those that may be dead; those of the URI
@@ -294,10 +302,14 @@ class cluster_nodes {
         if (last_) add(last_->at);
         for (const node_address& one : map_.nodes()) add(one);
         for (const node_address& one : seeds_) add(one);
-        const auto rest = std::stable_partition(all.begin(), all.end(),
-                                                [&](const node_address& one)
-                                                    DISTLOCK_UNCHECKED { return !is_silent(one); });
-        speaking = static_cast<std::size_t>(rest - all.begin());
+        // Each has its turn to be asked first, also where more are silent than strangers are kept.
+        for (const node_address& one : asked_in_vain_) {
+            const auto place = std::find(all.begin(), all.end(), one);
+            if (place != all.end()) std::rotate(place, place + 1, all.end());
+        }
+        const auto speaks = [&](const node_address& one) DISTLOCK_UNCHECKED { return !is_silent(one); };
+        speaking =
+            static_cast<std::size_t>(std::stable_partition(all.begin(), all.end(), speaks) - all.begin());
         return all;
     }
     bool is_silent(const node_address& where) const noexcept DISTLOCK_REQUIRES(lock_) {
@@ -308,14 +320,8 @@ class cluster_nodes {
 
     static constexpr std::chrono::milliseconds longest_doubt_pause{500};
 
-    static std::size_t place_in(const slot_map& map, const node_address& where) noexcept {
-        return static_cast<std::size_t>(std::find(map.nodes().begin(), map.nodes().end(), where) -
-                                        map.nodes().begin());
-    }
-
     node named(const node_address& where) DISTLOCK_REQUIRES(lock_) {
-        const auto place = place_in(map_, where);
-        if (place < map_.nodes().size()) return known(place);
+        if (const auto place = map_.place(where)) return known(*place);
         if (is_last(where)) return last_;
         // A node that gets its first slots is in no map before it has them.
         const auto mine = std::find_if(strangers_.begin(), strangers_.end(),
@@ -347,13 +353,13 @@ class cluster_nodes {
     // Preconditions: as many in `left` as nodes in the map. Effects: they are the nodes that left.
     void replace_by(slot_map fresh, std::vector<node>& left) noexcept DISTLOCK_REQUIRES(lock_) {
         for (std::size_t i = 0; i < used_.size(); ++i) {
-            const auto place = place_in(fresh, map_.nodes()[i]);
-            if (place < left.size()) left[place] = std::move(used_[i]);
+            const auto place = fresh.place(map_.nodes()[i]);
+            if (place) left[*place] = std::move(used_[i]);
         }
         std::erase_if(strangers_, [&](node& one) {
-            const auto place = place_in(fresh, one->at);
-            if (place >= left.size()) return false;
-            left[place].swap(one);
+            const auto place = fresh.place(one->at);
+            if (!place) return false;
+            left[*place].swap(one);
             return true;
         });
         map_ = std::move(fresh);
@@ -378,6 +384,7 @@ class cluster_nodes {
     node last_ DISTLOCK_GUARDED_BY(lock_);  // that was asked for the map
     std::string refusal_ DISTLOCK_GUARDED_BY(lock_);  // why there is no map, where the nodes will not say it
     learned_map learned_;                             // whoever asks uses it
+    std::vector<node_address> asked_in_vain_;         // the one that failed last stands last; as learned_
     clock::time_point next_doubt_ DISTLOCK_GUARDED_BY(lock_){};
     clock::duration doubt_pause_ DISTLOCK_GUARDED_BY(lock_){refresh_schedule::pause};
     master_listeners listeners_;

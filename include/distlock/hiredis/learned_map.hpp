@@ -1,7 +1,6 @@
 // Which slots of a Cluster have another master than by the last map, since theirs is none any more.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -19,10 +18,8 @@ class learned_map {
     /// Effects: `fresh` is the last map. Returns: the slots whose masters by the one before are in it no
     /// more.
     std::vector<std::uint16_t> changes_to(const slot_map& fresh) {
-        const auto now = fresh.nodes();
         std::vector<char> gone;
-        for (const node_address& one : learned_.nodes())
-            gone.push_back(std::find(now.begin(), now.end(), one) == now.end());
+        for (const node_address& one : learned_.nodes()) gone.push_back(!fresh.place(one));
         std::vector<std::uint16_t> slots;
         slot_map copy = fresh;  // assigned whole or not at all
         for (std::uint16_t slot = 0; slot < slot_count; ++slot) {

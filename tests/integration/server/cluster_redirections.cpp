@@ -1242,6 +1242,19 @@ TEST_CASE("where there is no map the question for it goes over the socket of the
     CHECK(all.node(0).accepted() == 2);
 }
 
+// Of what fell silent, only sixteen nodes were known; those before them were asked first again.
+TEST_CASE("a node of the URI is found behind any number of others that do not answer") {
+    std::vector<std::unique_ptr<fake_server>> silent;
+    std::string uri = "redis+cluster://";
+    for (int i = 0; i < 23; ++i) {
+        silent.push_back(std::make_unique<fake_server>(scripts::hang));
+        uri += "127.0.0.1:" + std::to_string(silent.back()->port()) + ",";
+    }
+    const fake_cluster all(1, honest_but_for_the_map({0}));
+    cluster_connection redis{uri + all.uri(0, "?connect_timeout=100ms&command_timeout=50ms").substr(16)};
+    CHECK(eventually([&] { return redis.execute(get("orders")).is_string("found"); }, 60s));
+}
+
 // ---- a write, and what waits for its replicas
 // ---------------------------------------------------------------
 
