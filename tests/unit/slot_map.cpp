@@ -1,4 +1,5 @@
 // What CLUSTER SLOTS answers, as servers say it and as nobody should.
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -54,6 +55,8 @@ TEST_CASE("each slot belongs to the master of its range, and no slot to a replic
                        asked);
     REQUIRE(map);
     CHECK(map->nodes().size() == 3);
+    for (std::size_t i = 0; i < 3; ++i) CHECK(map->place(map->nodes()[i]) == i);
+    for (const char* const no_master : {"", "aa", "z"}) CHECK_FALSE(map->place({no_master, 7001}));
     CHECK(owner(*map, 0) == node_address{"a", 7000});
     CHECK(owner(*map, 5460) == node_address{"a", 7000});
     CHECK(owner(*map, 5461) == node_address{"b", 7001});

@@ -37,10 +37,10 @@
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/hiredis/cluster_node.hpp>
+#include <distlock/hiredis/learned_map.hpp>
 #include <distlock/hiredis/master_listeners.hpp>
 #include <distlock/hiredis/node_pool.hpp>
 #include <distlock/hiredis/secure.hpp>
-#include <distlock/net/hash_slot.hpp>
 #include <distlock/net/master_listener.hpp>
 #include <distlock/net/node_address.hpp>
 #include <distlock/net/redirection.hpp>
@@ -92,7 +92,7 @@ class cluster_nodes {
                              [&](const node_address& one) DISTLOCK_UNCHECKED { return !is_silent(one); });
             return seed != seeds_.end() ? named(*seed) : owner;
         }
-        if (!last_ || last_->superseded.stop_requested()) last_ = open(seeds_.front());
+        if (!last_ || last_->superseded.stop_requested()) last_ = named(seeds_.front());
         return last_;
     }
 
@@ -188,7 +188,7 @@ class cluster_nodes {
         for (std::size_t i = 0; i < used_.size(); ++i) {
             if (used_[i]) all.push_back(used_[i]);
         }
-        if (last_ && place_in(map_, last_->at) == map_.nodes().size()) all.push_back(last_);
+        if (last_ && !map_.place(last_->at)) all.push_back(last_);
         return all;
     }
 
@@ -224,7 +224,7 @@ class cluster_nodes {
             fresh = ask(std::min(until, longest), stop, why);
             asked = until >= longest && !(stop != nullptr && stop->stop_requested());
             left.resize(fresh ? fresh->nodes().size() : 0);
-            if (fresh) changed_hands = changes_to(*fresh);
+            if (fresh) changed_hands = learned_.changes_to(*fresh);
         } catch (...) {
             fresh.reset();  // without memory the old map is used on
         }
@@ -248,41 +248,27 @@ class cluster_nodes {
         listeners_.tell([&](master_listener& who) { who.master_changed_of(changed_hands); });
     }
 
-    // Called by the one who asks. Returns: the slots whose masters are none any more, by the last map
-    // that was asked for: what redirections said since is no matter. A slot that moves to another master
-    // takes its locks with it.
-    std::vector<std::uint16_t> changes_to(const slot_map& fresh) {
-        std::vector<char> gone;
-        for (const node_address& one : learned_.nodes())
-            gone.push_back(place_in(fresh, one) == fresh.nodes().size());
-        std::vector<std::uint16_t> slots;
-        slot_map copy = fresh;  // assigned whole or not at all
-        for (std::uint16_t slot = 0; slot < slot_count; ++slot) {
-            const auto owner = learned_.owner(slot);
-            if (!owner) continue;
-            if (!fresh.owner(slot)) {
-                copy.assign(slot, learned_.nodes()[*owner]);  // the next map may say who took its place
-            } else if (gone[*owner]) {
-                slots.push_back(slot);
-            }
-        }
-        learned_ = std::move(copy);
-        return slots;
-    }
-
     // `refusal`: the answer of a node that refuses the map, where none gives it.
     std::optional<slot_map> ask(clock::time_point until, const std::stop_token* stop, std::string& refusal) {
-        for (const node_address& where : candidates()) {
+        std::size_t speaking = 0;
+        const auto all = candidates(speaking);
+        for (std::size_t i = 0; i < all.size(); ++i) {
             const auto now = clock::now();
             if (now >= until || (stop != nullptr && stop->stop_requested())) break;
             command slots{"CLUSTER", std::string_view("SLOTS")};
-            slots.until(now + (until - now) / 2);  // the next one must have some of the time
+            // The next one must have some of the time; one that may be dead has it the next
+            // time, when this one may be, too.
+            const auto enough = now + like_.command_timeout / 2;
+            const bool alone = i + 1 == all.size() || (i + 1 == speaking && until >= enough);
+            slots.until(alone ? until : now + (until - now) / 2);
             if (stop != nullptr) slots.until(*stop);
-            const node one = at(where);
+            const node one = at(all[i]);
             const reply answer = one->pool.ask_for_map(slots);
             if (!answer.answered()) {
-                const bool had_time = slots.deadline() >= now + like_.command_timeout / 2;
-                if (had_time && answer.cause() != errc::cancelled) one->silent = true;
+                if (slots.deadline() >= enough && answer.cause() != errc::cancelled) {
+                    one->silent = true;
+                    ask_last(one->at);
+                }
                 continue;
             }
             one->answered();
@@ -293,15 +279,21 @@ class cluster_nodes {
             last_ = one;
             if (map) {
                 refusal.clear();
+                asked_in_vain_.clear();
                 return map;
             }
         }
         return std::nullopt;
     }
 
+    void ask_last(const node_address& one) {
+        std::erase(asked_in_vain_, one);
+        asked_in_vain_.push_back(one);
+    }
+
     // First the node that answered last, at the end those that may be dead; those of the URI
-    // behind those of the map.
-    std::vector<node_address> candidates() {
+    // behind those of the map. `speaking`: how many are not silent.
+    std::vector<node_address> candidates(std::size_t& speaking) {
         const annotated_lock guard(lock_);
         std::vector<node_address> all;
         const auto add = [&](const node_address& one) {
@@ -310,8 +302,14 @@ class cluster_nodes {
         if (last_) add(last_->at);
         for (const node_address& one : map_.nodes()) add(one);
         for (const node_address& one : seeds_) add(one);
-        std::stable_partition(all.begin(), all.end(),
-                              [&](const node_address& one) DISTLOCK_UNCHECKED { return !is_silent(one); });
+        // Each has its turn to be asked first, also where more are silent than strangers are kept.
+        for (const node_address& one : asked_in_vain_) {
+            const auto place = std::find(all.begin(), all.end(), one);
+            if (place != all.end()) std::rotate(place, place + 1, all.end());
+        }
+        const auto speaks = [&](const node_address& one) DISTLOCK_UNCHECKED { return !is_silent(one); };
+        speaking =
+            static_cast<std::size_t>(std::stable_partition(all.begin(), all.end(), speaks) - all.begin());
         return all;
     }
     bool is_silent(const node_address& where) const noexcept DISTLOCK_REQUIRES(lock_) {
@@ -322,14 +320,9 @@ class cluster_nodes {
 
     static constexpr std::chrono::milliseconds longest_doubt_pause{500};
 
-    static std::size_t place_in(const slot_map& map, const node_address& where) noexcept {
-        return static_cast<std::size_t>(std::find(map.nodes().begin(), map.nodes().end(), where) -
-                                        map.nodes().begin());
-    }
-
     node named(const node_address& where) DISTLOCK_REQUIRES(lock_) {
-        const auto place = place_in(map_, where);
-        if (place < map_.nodes().size()) return known(place);
+        if (const auto place = map_.place(where)) return known(*place);
+        if (is_last(where)) return last_;
         // A node that gets its first slots is in no map before it has them.
         const auto mine = std::find_if(strangers_.begin(), strangers_.end(),
                                        [&](const node& one) { return one->at == where; });
@@ -342,9 +335,12 @@ class cluster_nodes {
         used_.resize(map_.nodes().size());
         const node_address& where = map_.nodes()[place];
         auto& mine = used_[place];
-        const bool asked = last_ && last_->at == where && !last_->superseded.stop_requested();
-        if (!mine) mine = asked ? last_ : open(where);
+        if (!mine) mine = is_last(where) ? last_ : open(where);
         return mine;
+    }
+
+    bool is_last(const node_address& where) const noexcept DISTLOCK_REQUIRES(lock_) {
+        return last_ && last_->at == where && !last_->superseded.stop_requested();
     }
 
     node open(const node_address& where) const {
@@ -357,13 +353,13 @@ class cluster_nodes {
     // Preconditions: as many in `left` as nodes in the map. Effects: they are the nodes that left.
     void replace_by(slot_map fresh, std::vector<node>& left) noexcept DISTLOCK_REQUIRES(lock_) {
         for (std::size_t i = 0; i < used_.size(); ++i) {
-            const auto place = place_in(fresh, map_.nodes()[i]);
-            if (place < left.size()) left[place] = std::move(used_[i]);
+            const auto place = fresh.place(map_.nodes()[i]);
+            if (place) left[*place] = std::move(used_[i]);
         }
         std::erase_if(strangers_, [&](node& one) {
-            const auto place = place_in(fresh, one->at);
-            if (place >= left.size()) return false;
-            left[place].swap(one);
+            const auto place = fresh.place(one->at);
+            if (!place) return false;
+            left[*place].swap(one);
             return true;
         });
         map_ = std::move(fresh);
@@ -387,7 +383,8 @@ class cluster_nodes {
         DISTLOCK_GUARDED_BY(lock_);         // of map_.nodes(), as far as it reaches; null: not used yet
     node last_ DISTLOCK_GUARDED_BY(lock_);  // that was asked for the map
     std::string refusal_ DISTLOCK_GUARDED_BY(lock_);  // why there is no map, where the nodes will not say it
-    slot_map learned_;                                // whoever asks uses it
+    learned_map learned_;                             // whoever asks uses it
+    std::vector<node_address> asked_in_vain_;         // the one that failed last stands last; as learned_
     clock::time_point next_doubt_ DISTLOCK_GUARDED_BY(lock_){};
     clock::duration doubt_pause_ DISTLOCK_GUARDED_BY(lock_){refresh_schedule::pause};
     master_listeners listeners_;

@@ -4,6 +4,7 @@
 //     static std::optional<slot_map> read(const reply& cluster_slots, const node_address& asked);
 //     std::span<const node_address> nodes() const noexcept;
 //     std::optional<std::size_t> owner(slot) const noexcept;   // its place in nodes()
+//     std::optional<std::size_t> place(const node_address&) const noexcept;   // in nodes()
 //     void assign(slot, const node_address&);
 //   };
 #pragma once
@@ -61,6 +62,13 @@ class slot_map {
         return place == unknown ? std::nullopt : std::optional<std::size_t>(place);
     }
 
+    /// Returns: where that one is in nodes(); none: it is not.
+    std::optional<std::size_t> place(const node_address& of) const noexcept {
+        const auto at = place_by_address(of);
+        if (at == by_address_.end() || nodes_[*at] != of) return std::nullopt;
+        return *at;
+    }
+
     /// Preconditions: slot < slot_count.
     /// Effects: that node has the slot. A node that is new comes last; where there are as many as slots,
     /// nobody knows who has it.
@@ -91,10 +99,13 @@ class slot_map {
         return "?";
     }
 
-    std::uint16_t place_of(const node_address& node) {
-        const auto at = std::lower_bound(
+    std::vector<std::uint16_t>::const_iterator place_by_address(const node_address& node) const noexcept {
+        return std::lower_bound(
             by_address_.begin(), by_address_.end(), node,
             [this](std::uint16_t place, const node_address& of) { return nodes_[place] < of; });
+    }
+    std::uint16_t place_of(const node_address& node) {
+        const auto at = place_by_address(node);
         if (at != by_address_.end() && nodes_[*at] == node) return *at;
         if (nodes_.size() == slot_count) return unknown;
         const auto place = static_cast<std::uint16_t>(nodes_.size());

@@ -1194,6 +1194,67 @@ TEST_CASE("a node of the URI that answers slowly is found behind others that do 
     CHECK(reached);
 }
 
+// Its question got half of the time, though nobody else was to be asked, and a socket of its own.
+TEST_CASE("the only node of a URI gives its map though it needs most of both time-outs") {
+    const fake_cluster all(1, [](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] == "GET") return found;
+        const auto then = clk::now() + 600ms;
+        static_cast<void>(eventually([&] { return clk::now() >= then; }));
+        return said[0] == "CLUSTER" ? of.slots({0}) : std::string("+OK\r\n");
+    });
+    cluster_connection redis{"redis+cluster://:secret@127.0.0.1:" + std::to_string(all.node(0).port()) +
+                             "?connect_timeout=1s&command_timeout=1s"};
+    CHECK(redis.execute(get("orders")).is_string("found"));
+    REQUIRE(the_next_map_may_be_asked_for());
+    CHECK(redis.execute(get("orders")).is_string("found"));
+    CHECK(all.commands("CLUSTER") == 1);
+}
+
+TEST_CASE("a node that is alone among silent ones gives its map though it needs most of both time-outs") {
+    const fake_server deaf(scripts::hang);
+    std::atomic<bool> slow{false};
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] != "CLUSTER") return found;
+        const auto then = clk::now() + (slow ? 1200ms : 0ms);
+        static_cast<void>(eventually([&] { return clk::now() >= then; }));
+        return fake_cluster::with_last_at(of.slots({0, 0}), std::to_string(deaf.port()));
+    });
+    cluster_connection redis{all.uri(0, "?connect_timeout=200ms&command_timeout=2s")};
+    CHECK(redis.execute(get("hello")).is_string("found"));
+    slow = true;
+    command lost = get("foo");
+    CHECK(redis.execute(lost.until(clk::now() + 300ms)).is(reply_kind::no_answer));
+    CHECK(redis.execute(get("hello")).is_string("found"));
+    REQUIRE(the_next_map_may_be_asked_for());
+    CHECK(redis.execute(get("hello")).is_string("found"));
+    CHECK(all.commands("CLUSTER") == 2);
+}
+
+TEST_CASE("where there is no map the question for it goes over the socket of the commands") {
+    std::atomic<int> maps{0};
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] != "CLUSTER") return found;
+        return ++maps == 1 ? std::string() : of.slots({0});
+    });
+    cluster_connection redis{all.uri(0, "?command_timeout=500ms")};
+    CHECK(redis.execute(get("orders")).is_string("found"));
+    CHECK(eventually([&] { return redis.execute(get("orders")).is_string("found") && maps == 2; }));
+    CHECK(all.node(0).accepted() == 2);
+}
+
+// Of what fell silent, only sixteen nodes were known; those before them were asked first again.
+TEST_CASE("a node of the URI is found behind any number of others that do not answer") {
+    std::vector<std::unique_ptr<fake_server>> silent;
+    std::string uri = "redis+cluster://";
+    for (int i = 0; i < 23; ++i) {
+        silent.push_back(std::make_unique<fake_server>(scripts::hang));
+        uri += "127.0.0.1:" + std::to_string(silent.back()->port()) + ",";
+    }
+    const fake_cluster all(1, honest_but_for_the_map({0}));
+    cluster_connection redis{uri + all.uri(0, "?connect_timeout=100ms&command_timeout=50ms").substr(16)};
+    CHECK(eventually([&] { return redis.execute(get("orders")).is_string("found"); }, 60s));
+}
+
 // ---- a write, and what waits for its replicas
 // ---------------------------------------------------------------
 
