@@ -14,6 +14,7 @@
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
+#include <distlock/wire/shared_handoff.hpp>
 
 #include "support/catch.hpp"
 #include "support/fresh_name.hpp"
