@@ -279,7 +279,11 @@ class cluster_nodes {
             last_ = one;
             if (map) {
                 refusal.clear();
-                asked_in_vain_.clear();
+                // Others may know who took the place of a silent one.
+                const bool in_vain = std::any_of(used_.begin(), used_.end(), [&](const node& of) {
+                    return of && of->silent && map->place(of->at);
+                });
+                in_vain ? ask_last(one->at) : asked_in_vain_.clear();
                 return map;
             }
         }

@@ -1255,6 +1255,18 @@ TEST_CASE("a node of the URI is found behind any number of others that do not an
     CHECK(eventually([&] { return redis.execute(get("orders")).is_string("found"); }, 60s));
 }
 
+// It was asked first for ever, and its map believed: what the others gave a new master stayed unreachable.
+TEST_CASE("a node that still names a dead one is not the only one to be asked for the map") {
+    const auto nobody = std::to_string(distlock::testing::impl::unused_port());
+    const fake_cluster all(2, [&](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] != "CLUSTER") return found;
+        const std::string map = of.slots({0, 1, 1});
+        return node == 1 ? map : fake_cluster::with_last_at(map, nobody);
+    });
+    cluster_connection redis{all.uri()};
+    CHECK(eventually([&] { return redis.execute(get("foo")).is_string("found"); }));
+}
+
 // ---- a write, and what waits for its replicas
 // ---------------------------------------------------------------
 
