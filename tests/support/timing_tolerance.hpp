@@ -1,5 +1,5 @@
 // How much later than promised a call may return before a test calls it late, the lease that is still
-// renewed in time then, and how often a test repeats what it repeats.
+// renewed in time then; and whether a sanitizer makes everything slow.
 #pragma once
 
 #include <algorithm>

@@ -209,7 +209,8 @@ class background_io {
     static constexpr std::size_t unlimited = timer_thread::unlimited;
 
     /// Effects: begins `t` at `at`, and keeps it alive until it is not to begin any more.
-    /// Returns: false where there is no thread or no memory for it, or `most` were adopted already.
+    /// Returns: false where there is no thread or no memory for it, or `most` were adopted already, not
+    /// counting those that are `unlimited`.
     bool adopt(std::shared_ptr<task> t, time_point at, std::size_t most = most_adopted) noexcept {
         return tasks_.adopt(std::move(t), at, most);
     }

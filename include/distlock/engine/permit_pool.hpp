@@ -93,7 +93,10 @@ class permit_pool final : public permit_core {
             // While this object is resized, nobody knows which limit the server has.
             {
                 const guard here(mutex_);
-                if (changes != changes_) continue;
+                if (changes != changes_) {
+                    by_next = true;  // begin anew
+                    continue;
+                }
                 if (next_limit_ == 0) return got;
             }
             refusals = changes == refused_in ? refusals + 1 : 1;

@@ -36,6 +36,7 @@
 #include <distlock/detail/printable.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/thread_safety.hpp>
+#include <distlock/hiredis/asked_in_vain.hpp>
 #include <distlock/hiredis/cluster_node.hpp>
 #include <distlock/hiredis/learned_map.hpp>
 #include <distlock/hiredis/master_listeners.hpp>
@@ -265,10 +266,9 @@ class cluster_nodes {
             const node one = at(all[i]);
             const reply answer = one->pool.ask_for_map(slots);
             if (!answer.answered()) {
-                if (slots.deadline() >= enough && answer.cause() != errc::cancelled) {
-                    one->silent = true;
-                    ask_last(one->at);
-                }
+                if (answer.cause() == errc::cancelled) continue;
+                if (slots.deadline() >= enough) one->silent = true;
+                asked_in_vain_.add(one->at, false);
                 continue;
             }
             one->answered();
@@ -283,19 +283,14 @@ class cluster_nodes {
                 const bool in_vain = std::any_of(used_.begin(), used_.end(), [&](const node& of) {
                     return of && of->silent && map->place(of->at);
                 });
-                in_vain ? ask_last(one->at) : asked_in_vain_.clear();
+                in_vain ? asked_in_vain_.add(one->at, true) : asked_in_vain_.clear();
                 return map;
             }
         }
         return std::nullopt;
     }
 
-    void ask_last(const node_address& one) {
-        std::erase(asked_in_vain_, one);
-        asked_in_vain_.push_back(one);
-    }
-
-    // First the node that answered last, at the end those that may be dead; those of the URI
+    // First the node that answered last, if not in vain, at the end those that may be dead; those of the URI
     // behind those of the map. `speaking`: how many are not silent.
     std::vector<node_address> candidates(std::size_t& speaking) {
         const annotated_lock guard(lock_);
@@ -307,10 +302,7 @@ class cluster_nodes {
         for (const node_address& one : map_.nodes()) add(one);
         for (const node_address& one : seeds_) add(one);
         // Each has its turn to be asked first, also where more are silent than strangers are kept.
-        for (const node_address& one : asked_in_vain_) {
-            const auto place = std::find(all.begin(), all.end(), one);
-            if (place != all.end()) std::rotate(place, place + 1, all.end());
-        }
+        asked_in_vain_.put_last(all);
         const auto speaks = [&](const node_address& one) DISTLOCK_UNCHECKED { return !is_silent(one); };
         speaking =
             static_cast<std::size_t>(std::stable_partition(all.begin(), all.end(), speaks) - all.begin());
@@ -388,7 +380,7 @@ class cluster_nodes {
     node last_ DISTLOCK_GUARDED_BY(lock_);  // that was asked for the map
     std::string refusal_ DISTLOCK_GUARDED_BY(lock_);  // why there is no map, where the nodes will not say it
     learned_map learned_;                             // whoever asks uses it
-    std::vector<node_address> asked_in_vain_;         // the one that failed last stands last; as learned_
+    asked_in_vain asked_in_vain_;                     // as learned_
     clock::time_point next_doubt_ DISTLOCK_GUARDED_BY(lock_){};
     clock::duration doubt_pause_ DISTLOCK_GUARDED_BY(lock_){refresh_schedule::pause};
     master_listeners listeners_;

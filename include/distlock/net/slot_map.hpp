@@ -110,7 +110,12 @@ class slot_map {
         if (nodes_.size() == slot_count) return unknown;
         const auto place = static_cast<std::uint16_t>(nodes_.size());
         nodes_.push_back(node);
-        by_address_.insert(at, place);
+        try {
+            by_address_.insert(at, place);
+        } catch (...) {
+            nodes_.pop_back();
+            throw;
+        }
         return place;
     }
 

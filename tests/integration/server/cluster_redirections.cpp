@@ -1222,7 +1222,8 @@ TEST_CASE("a node that is alone among silent ones gives its map though it needs 
     cluster_connection redis{all.uri(0, "?connect_timeout=200ms&command_timeout=2s")};
     CHECK(redis.execute(get("hello")).is_string("found"));
     slow = true;
-    command lost = get("foo");
+    const std::string at_the_deaf = "foo";
+    command lost = get(at_the_deaf);
     CHECK(redis.execute(lost.until(clk::now() + 300ms)).is(reply_kind::no_answer));
     CHECK(redis.execute(get("hello")).is_string("found"));
     REQUIRE(the_next_map_may_be_asked_for());

@@ -550,6 +550,7 @@ TEST_CASE(
     first.reset();
     REQUIRE(reads_until("SUNSUBSCRIBE", 1));
     first = redis.subscribe(low);
+    REQUIRE(reads_until("SSUBSCRIBE", 3));
     listener mine(first, "");
     CHECK(mine.wait(clk::now() + 200ms, {}) == woken::by_time);
     CHECK(asked_for == 2);

@@ -713,7 +713,10 @@ TEST_CASE("messages that came while nobody waited cost the next waiter few looks
     });
     hiredis_connection redis(server.uri("", patient));
     distlock::mutex<hiredis_connection, distlock::redisson> m{redis, "orders"};
-    CHECK_FALSE(m.try_lock_for(100ms));
+    REQUIRE(eventually([&] {
+        CHECK_FALSE(m.try_lock_for(100ms));
+        return server.commands("SUBSCRIBE") == 1;
+    }));
     const int before = server.commands("EVALSHA");
     idle = true;
     idle.notify_all();

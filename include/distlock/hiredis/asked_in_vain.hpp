@@ -1,0 +1,46 @@
+// Which nodes of a Cluster are asked for the map after all others, since they had none, or no new one.
+//
+//   class asked_in_vain {
+//     void add(const node_address&, bool answered);
+//     void clear() noexcept;
+//     void put_last(std::vector<node_address>& candidates) const;
+//   };
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include <distlock/net/node_address.hpp>
+
+namespace distlock::detail {
+
+/// Not thread-safe.
+class asked_in_vain {
+  public:
+    /// Effects: that one is the last of its kind: those that answered come before those that did not, which
+    /// cost time.
+    void add(const node_address& one, bool answered) {
+        std::erase(answered_, one);
+        std::erase(silent_, one);
+        (answered ? answered_ : silent_).push_back(one);
+    }
+    void clear() noexcept {
+        answered_.clear();
+        silent_.clear();
+    }
+    /// Effects: those stand last, in the order in which they were asked.
+    void put_last(std::vector<node_address>& candidates) const {
+        for (const auto* const kind : {&answered_, &silent_}) {
+            for (const node_address& one : *kind) {
+                const auto place = std::find(candidates.begin(), candidates.end(), one);
+                if (place != candidates.end()) std::rotate(place, place + 1, candidates.end());
+            }
+        }
+    }
+
+  private:
+    std::vector<node_address> answered_;
+    std::vector<node_address> silent_;
+};
+
+}  // namespace distlock::detail

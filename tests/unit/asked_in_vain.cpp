@@ -1,0 +1,41 @@
+// Whom a Cluster's map is asked from last.
+#include <vector>
+
+#include <distlock/hiredis/asked_in_vain.hpp>
+#include <distlock/net/node_address.hpp>
+
+#include "support/catch.hpp"
+
+namespace asked_in_vain_tests {
+
+using distlock::node_address;
+using nodes = std::vector<node_address>;
+
+TEST_CASE(
+    "who was asked in vain comes last, who did not answer after who did, the last one that was asked at the "
+    "end") {
+    const node_address a{"a", 1}, b{"b", 1}, c{"c", 1}, d{"d", 1};
+    distlock::detail::asked_in_vain of;
+    const auto order = [&](nodes all) {
+        of.put_last(all);
+        return all;
+    };
+    CHECK(order({a, b, c, d}) == nodes{a, b, c, d});
+    of.add(a, false);
+    CHECK(order({a, b, c, d}) == nodes{b, c, d, a});
+    of.add(b, true);
+    CHECK(order({a, b, c, d}) == nodes{c, d, b, a});
+    of.add(c, true);
+    CHECK(order({a, b, c, d}) == nodes{d, b, c, a});
+    of.add(b, true);
+    CHECK(order({a, b, c, d}) == nodes{d, c, b, a});
+    of.add(a, true);
+    CHECK(order({a, b, c, d}) == nodes{d, c, b, a});
+    of.add(c, false);
+    CHECK(order({a, b, c, d}) == nodes{d, b, a, c});
+    CHECK(order({c, b}) == nodes{b, c});
+    of.clear();
+    CHECK(order({a, b, c, d}) == nodes{a, b, c, d});
+}
+
+}  // namespace asked_in_vain_tests
