@@ -11,9 +11,7 @@ namespace asked_in_vain_tests {
 using distlock::node_address;
 using nodes = std::vector<node_address>;
 
-TEST_CASE(
-    "who was asked in vain comes last, who did not answer after who did, the last one that was asked at the "
-    "end") {
+TEST_CASE("nodes that were asked in vain stand last, those that did not answer behind those that did") {
     const node_address a{"a", 1}, b{"b", 1}, c{"c", 1}, d{"d", 1};
     distlock::detail::asked_in_vain of;
     const auto order = [&](nodes all) {

@@ -317,7 +317,7 @@ TEST_CASE("an exception out of a connection is no answer, whatever it is") {
     CHECK_THAT(ours.text(), contains_text("host db1"));
 }
 
-TEST_CASE("what a connection cannot post was handed to nobody") {
+TEST_CASE("a command that the connection cannot post was handed to nobody") {
     struct throws_on_post {
         reply execute(const command&) { return reply::nil(); }
         bool post(const command&) { throw std::runtime_error("no"); }

@@ -73,7 +73,7 @@ TEST_CASE("an integer is exact at both ends of its range, and nil is not zero") 
     CHECK(reply::string("7").number() == 0);
 }
 
-TEST_CASE("what takes the place of an array has no elements") {
+TEST_CASE("a text in the place of an array has no elements") {
     reply r = reply::array({reply::integer(1), reply::nil()});
     r.become(reply_kind::string, "text");
     CHECK(r.is_string("text"));

@@ -776,6 +776,53 @@ bool ends(const sleeper& one, std::chrono::milliseconds step = 10ms) {
     });
 }
 
+// Three readers of one object. The first one has failed, before the patience of the others was spent; the
+// server is itself again, and a writer has the lock.
+struct readers_after_trouble {
+    using shared_mutex = distlock::shared_mutex<moody, manual_clock>;
+
+    // `reads(m, stop, ec)`: how the second one does.
+    template <class Reads>
+    explicit readers_after_trouble(Reads reads) {
+        manual_clock::reset();
+        server.troubled = true;
+        first.emplace([this] { note(m.lock_shared(of_first)); });
+        REQUIRE(first->sleeps());
+        manual_clock::advance(500ms);
+        second.emplace([this, reads] { note(reads(m, stop_second.get_token(), of_second)); });
+        REQUIRE(second->sleeps());
+        third.emplace([this] { note(m.lock_shared(stop_third.get_token(), of_third)); });
+        REQUIRE(third->sleeps());
+        manual_clock::advance(1400ms);
+        CHECK(ends(*first, 1ms));
+        CHECK(of_first == errc::no_reply);
+        server.troubled = false;
+    }
+    void note(bool got) {
+        if (got) had = true;
+    }
+    void check_third_waits() {
+        CHECK(third->sleeps());
+        CHECK_FALSE(third->done());
+        stop_third.request_stop();
+        third->join();
+        CHECK_FALSE(had);
+        CHECK(of_third == errc::cancelled);
+    }
+
+    moody server;
+    shared_mutex m{server, "orders", {.renew = false, .patience = 2s}};
+    std::error_code of_first;
+    std::error_code of_second;
+    std::error_code of_third;
+    std::atomic<bool> had{false};
+    std::stop_source stop_second;
+    std::stop_source stop_third;
+    std::optional<sleeper> first;
+    std::optional<sleeper> second;
+    std::optional<sleeper> third;
+};
+
 }  // namespace
 
 // It failed at once, by the time that the other one had waited for a writer.
@@ -837,74 +884,27 @@ TEST_CASE("a reader that comes late to others of its object has a patience of it
 
 // It was told of a trouble that had ended long before.
 TEST_CASE("a reader hears of no trouble that ended while another of its object asked") {
-    manual_clock::reset();
-    moody server;
-    server.troubled = true;
-    distlock::shared_mutex<moody, manual_clock> m{server, "orders", {.renew = false, .patience = 2s}};
-    std::error_code of_first;
-    std::error_code of_second;
-    std::error_code of_third;
-    bool had = false;
-    std::stop_source stop;
-    sleeper first([&] { had = m.lock_shared(of_first); });
-    REQUIRE(first.sleeps());
-    manual_clock::advance(500ms);
-    sleeper second([&] { had = m.try_lock_shared_for(6s, of_second) || had; });
-    REQUIRE(second.sleeps());
-    sleeper third([&] { had = m.lock_shared(stop.get_token(), of_third) || had; });
-    REQUIRE(third.sleeps());
-    manual_clock::advance(1400ms);
-    CHECK(ends(first, 1ms));  // before the patience of the third
-    CHECK(of_first == errc::no_reply);
-    server.troubled = false;
-    CHECK(ends(second));
-    CHECK_FALSE(of_second);
-    CHECK(third.sleeps());
-    CHECK_FALSE(third.done());
-    stop.request_stop();
-    third.join();
-    CHECK_FALSE(had);
-    CHECK(of_third == errc::cancelled);
+    readers_after_trouble of(
+        [](auto& m, const std::stop_token&, std::error_code& ec) { return m.try_lock_shared_for(6s, ec); });
+    CHECK(ends(*of.second));
+    CHECK_FALSE(of.of_second);
+    of.check_third_waits();
 }
 
 // The next one was woken, and told of what had been over for seconds.
 TEST_CASE("a reader hears of no trouble that ended before another one of its object was stopped") {
-    manual_clock::reset();
-    moody server;
-    server.troubled = true;
-    distlock::shared_mutex<moody, manual_clock> m{server, "orders", {.renew = false, .patience = 2s}};
-    std::error_code of_first;
-    std::error_code of_second;
-    std::error_code of_third;
-    bool had = false;
-    std::stop_source stop_second;
-    std::stop_source stop_third;
-    sleeper first([&] { had = m.lock_shared(of_first); });
-    REQUIRE(first.sleeps());
-    manual_clock::advance(500ms);
-    sleeper second([&] { had = m.lock_shared(stop_second.get_token(), of_second) || had; });
-    REQUIRE(second.sleeps());
-    sleeper third([&] { had = m.lock_shared(stop_third.get_token(), of_third) || had; });
-    REQUIRE(third.sleeps());
-    manual_clock::advance(1400ms);
-    CHECK(ends(first, 1ms));
-    CHECK(of_first == errc::no_reply);
-    server.troubled = false;
-    const int asked = server.asked;
+    readers_after_trouble of(
+        [](auto& m, const std::stop_token& stop, std::error_code& ec) { return m.lock_shared(stop, ec); });
+    const int asked = of.server.asked;
     CHECK(eventually([&] {
         manual_clock::advance(10ms);
-        return server.asked > asked;
+        return of.server.asked > asked;
     }));
     manual_clock::advance(2s);
-    stop_second.request_stop();
-    second.join();
-    CHECK(of_second == errc::cancelled);
-    CHECK(third.sleeps());
-    CHECK_FALSE(third.done());
-    stop_third.request_stop();
-    third.join();
-    CHECK_FALSE(had);
-    CHECK(of_third == errc::cancelled);
+    of.stop_second.request_stop();
+    of.second->join();
+    CHECK(of.of_second == errc::cancelled);
+    of.check_third_waits();
 }
 
 // The request that was late made it an owner again, whom nobody knew.

@@ -182,7 +182,7 @@ class background_release final : public background_task {
         any_connection& connection = io_.connection();
         if (connection.can.confirm && !pending().empty()) connection.collect();
         const distlock::detail::annotated_lock guard(lock_);
-        // What a request in doubt has done is known when none can arrive any more: once more then.
+        // The server may take a request in doubt until then: one more release undoes it.
         const bool is_last = phase_ == phase::repeated && machine_.in_doubt();
         if (!is_pending() && !is_last) {
             phase_ = phase::unlisted;

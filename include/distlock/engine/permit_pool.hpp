@@ -64,17 +64,17 @@ class permit_pool final : public permit_core {
                    const std::stop_token& stop) override {
         if (in_forked_child()) return {failed(errc::wrong_process), nullptr};
         how.guarded = true;  // it may end on another thread
-        std::uint64_t refused_in = 0;
-        int refusals = 0;  // in that change
-        for (bool by_next = false;; by_next = !by_next) {
+        std::uint64_t changes = 0;
+        int refusals = 0;  // since the last change: by this object's limit and its next one in turn
+        for (;;) {
             slot* mine = nullptr;
-            std::uint64_t changes = 0;
             std::vector<std::unique_ptr<slot>> over;  // ends without the mutex
             {
                 const guard here(mutex_);
                 if (n < 1 || n > limit_) return {wrong_number(n, limit_), nullptr};
-                changes = changes_;
-                mine = &idle_slot(n, by_next && n <= next_limit_ ? next_limit_ : limit_.load(), over);
+                if (std::exchange(changes, changes_) != changes_) refusals = 0;
+                const bool by_next = refusals % 2 == 1 && n <= next_limit_;
+                mine = &idle_slot(n, by_next ? next_limit_ : limit_.load(), over);
                 mine->busy = true;
             }
             result got;
@@ -93,15 +93,10 @@ class permit_pool final : public permit_core {
             // While this object is resized, nobody knows which limit the server has.
             {
                 const guard here(mutex_);
-                if (changes != changes_) {
-                    by_next = true;  // begin anew
-                    continue;
-                }
+                if (changes != changes_) continue;
                 if (next_limit_ == 0) return got;
             }
-            refusals = changes == refused_in ? refusals + 1 : 1;
-            refused_in = changes;
-            if (refusals == 1) continue;
+            if (++refusals == 1) continue;
             // It has neither: somebody else resized it, too, and this resizing may take long.
             const auto at = now();
             if (how.once || at >= until) return got;

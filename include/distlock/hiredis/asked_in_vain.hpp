@@ -21,16 +21,16 @@ class asked_in_vain {
     /// cost time.
     void add(const node_address& one, bool answered) {
         std::erase(answered_, one);
-        std::erase(silent_, one);
-        (answered ? answered_ : silent_).push_back(one);
+        std::erase(unanswered_, one);
+        (answered ? answered_ : unanswered_).push_back(one);
     }
     void clear() noexcept {
         answered_.clear();
-        silent_.clear();
+        unanswered_.clear();
     }
     /// Effects: those stand last, in the order in which they were asked.
     void put_last(std::vector<node_address>& candidates) const {
-        for (const auto* const kind : {&answered_, &silent_}) {
+        for (const auto* const kind : {&answered_, &unanswered_}) {
             for (const node_address& one : *kind) {
                 const auto place = std::find(candidates.begin(), candidates.end(), one);
                 if (place != candidates.end()) std::rotate(place, place + 1, candidates.end());
@@ -40,7 +40,7 @@ class asked_in_vain {
 
   private:
     std::vector<node_address> answered_;
-    std::vector<node_address> silent_;
+    std::vector<node_address> unanswered_;
 };
 
 }  // namespace distlock::detail

@@ -295,7 +295,7 @@ class cluster_subscriber final : public message_reader {
     // Effects: hears some of what has come by now. Returns: whether there was something.
     bool hear(node_stream& from) {
         bool heard = false;
-        for (int n = 0; from.current && n < 256; ++n) {
+        for (int n = 0; from.current && n < most_at_once; ++n) {
             const auto said = from.current->listen(clock::time_point{}, -1);
             if (!said) return heard;
             heard = true;

@@ -11,8 +11,8 @@
 
 namespace distlock::detail {
 
-/// Not thread-safe. What redirections said since the last map is no matter. A slot that moves to another
-/// master takes its locks with it.
+/// Not thread-safe. Redirections since the last map do not count. A slot that moves to another master takes
+/// its locks with it.
 class learned_map {
   public:
     /// Effects: `fresh` is the last map. Returns: the slots whose masters by the one before are in it no

@@ -137,7 +137,6 @@ class subscriber final : public message_reader {
         std::string channel;
     };
 
-    static constexpr int most_at_once = 256;           // a server that talks without end must not hold us
     static constexpr std::chrono::seconds silence{3};  // before the server is asked whether it lives
     static constexpr std::chrono::seconds slice{1};    // the system's timers do not run while it is suspended
     static constexpr std::chrono::milliseconds busy_pause{50};  // before a busy server is asked again

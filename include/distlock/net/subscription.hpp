@@ -43,6 +43,10 @@ class message_reader {
 
   protected:
     ~message_reader() = default;
+
+    /// Messages that are heard before others are seen to: a server that talks without end must not hold the
+    /// thread that reads.
+    static constexpr int most_at_once = 256;
 };
 
 class subscription;

@@ -531,31 +531,33 @@ TEST_CASE("errors name the Cluster, and no password") {
     }
 }
 
+namespace {
+
+// Returns: with what error a connection could not be made; none: it could.
+template <class Connect>
+std::error_code code_of(Connect connect) {
+    try {
+        connect();
+    } catch (const distlock::error& e) {
+        return e.code();
+    }
+    return {};
+}
+
+}  // namespace
+
 TEST_CASE("a cluster_connection takes the URI of a Cluster, and TLS only with its own") {
-    const auto code_of = [](const std::string& uri) {
-        try {
-            cluster_connection made{uri};
-        } catch (const distlock::error& e) {
-            return e.code();
-        }
-        return std::error_code();
+    const auto code_of_uri = [](const std::string& uri) {
+        return code_of([&] { const cluster_connection made{uri}; });
     };
-    CHECK(code_of("redis://127.0.0.1:6379") == errc::invalid_uri);
-    CHECK(code_of("redis+cluster://127.0.0.1:6379/1") == errc::invalid_uri);
-    CHECK(code_of("redis+cluster://") == errc::invalid_uri);
-    CHECK(code_of("rediss+cluster://127.0.0.1") == errc::tls_unavailable);
-    CHECK_FALSE(code_of("redis+cluster://127.0.0.1"));
+    CHECK(code_of_uri("redis://127.0.0.1:6379") == errc::invalid_uri);
+    CHECK(code_of_uri("redis+cluster://127.0.0.1:6379/1") == errc::invalid_uri);
+    CHECK(code_of_uri("redis+cluster://") == errc::invalid_uri);
+    CHECK(code_of_uri("rediss+cluster://127.0.0.1") == errc::tls_unavailable);
+    CHECK_FALSE(code_of_uri("redis+cluster://127.0.0.1"));
 }
 
 TEST_CASE("a URI that was filled in by hand is checked as one that is written") {
-    const auto code_of = [](auto connect) {
-        try {
-            connect();
-        } catch (const distlock::error& e) {
-            return e.code();
-        }
-        return std::error_code();
-    };
     distlock::sentinel_uri watched = distlock::parse_sentinel_uri("redis+sentinel://127.0.0.1:1/m");
     const auto follows = [&] { const distlock::sentinel_connection made{watched}; };
     CHECK_FALSE(code_of(follows));

@@ -53,6 +53,15 @@ struct place {
     redis_server server;
 };
 
+// A user who may not call one command that the guide's user for that kind needs, and one who may do all.
+struct two_users : place {
+    two_users(const std::string& kind, const std::string& forbidden) : place(added_for(kind)) {
+        server.command({"ACL", "SETUSER", "worker", forbidden});
+    }
+    hiredis_connection bad{uri()};
+    hiredis_connection good{server.uri()};
+};
+
 template <class Lock>
 void share(const std::string& uri) {
     hiredis_connection first(uri);
@@ -132,17 +141,14 @@ TEST_CASE("a user that may not do all that a shared lock or a semaphore needs is
 
 // The set had a token more than was counted: others got permits that were out, or none ever.
 TEST_CASE("a user that may not write all of a semaphore takes nothing from those that may") {
-    place here(added_for("counting_semaphore"));
-    here.server.command({"ACL", "SETUSER", "worker", "-hset"});
-    hiredis_connection bad(here.uri());
-    hiredis_connection good(here.server.uri());
+    two_users of("counting_semaphore", "-hset");
     std::error_code ec;
-    distlock::counting_semaphore pool{bad, "orders:2", 2, {.lease = 300ms, .renew = false}};
+    distlock::counting_semaphore pool{of.bad, "orders:2", 2, {.lease = 300ms, .renew = false}};
     CHECK_FALSE(pool.try_acquire(ec));
     CHECK(ec == distlock::errc::permission_denied);
-    CHECK(here.server.command({"KEYS", "*"}).empty());
+    CHECK(of.server.command({"KEYS", "*"}).empty());
 
-    distlock::counting_semaphore same{good, "orders:2", 2, {.release = distlock::confirmed}};
+    distlock::counting_semaphore same{of.good, "orders:2", 2, {.release = distlock::confirmed}};
     const auto one = same.acquire();
     CHECK_FALSE(pool.try_acquire(ec));
     CHECK(ec == distlock::errc::permission_denied);
@@ -156,65 +162,56 @@ TEST_CASE("a user that may not write all of a semaphore takes nothing from those
 // The set stayed without an end. Once its count was gone nobody could have permits, nor could an operator
 // free them.
 TEST_CASE("a user that may not set the end of a key leaves a semaphore as it was") {
-    place here(added_for("counting_semaphore"));
-    here.server.command({"ACL", "SETUSER", "worker", "-pexpire"});
-    hiredis_connection bad(here.uri());
-    hiredis_connection good(here.server.uri());
-    distlock::counting_semaphore refused{bad, "orders:2", 2};
-    distlock::counting_semaphore same{good, "orders:2", 2, {.release = distlock::confirmed}};
+    two_users of("counting_semaphore", "-pexpire");
+    distlock::counting_semaphore refused{of.bad, "orders:2", 2};
+    distlock::counting_semaphore same{of.good, "orders:2", 2, {.release = distlock::confirmed}};
     std::error_code ec;
     CHECK_FALSE(refused.try_acquire(ec));
     CHECK(ec == distlock::errc::permission_denied);
-    CHECK(here.server.command({"KEYS", "*"}).empty());
+    CHECK(of.server.command({"KEYS", "*"}).empty());
 
     same.acquire().release();
-    REQUIRE_FALSE(here.server.command({"KEYS", "*"}).empty());
+    REQUIRE_FALSE(of.server.command({"KEYS", "*"}).empty());
     CHECK_FALSE(refused.try_acquire(ec));
     CHECK(ec == distlock::errc::permission_denied);
-    CHECK(here.server.command({"EXISTS", "orders:2"}) == "0");
+    CHECK(of.server.command({"EXISTS", "orders:2"}) == "0");
     const auto one = same.acquire();
     CHECK_FALSE(refused.try_acquire(ec));
     CHECK(ec == distlock::errc::permission_denied);
-    CHECK(here.server.command({"ZCARD", "orders:2"}) == "1");
+    CHECK(of.server.command({"ZCARD", "orders:2"}) == "1");
     CHECK_THROWS_AS(refused.resize(3), distlock::error);
     CHECK(same.try_acquire());
-    CHECK(here.server.command({"HMGET", "{orders:2}:distlock:limit", "limit", "used"}) == "2\n1");
+    CHECK(of.server.command({"HMGET", "{orders:2}:distlock:limit", "limit", "used"}) == "2\n1");
 }
 
 // Its lock ended with the lease of the one that was refused, and a writer came in beside it.
 TEST_CASE("a user that may not write all of a shared lock ends no other reader's lock") {
-    place here(added_for("shared_mutex"));
-    here.server.command({"ACL", "SETUSER", "worker", "-zadd"});
-    hiredis_connection bad(here.uri());
-    hiredis_connection good(here.server.uri());
-    distlock::shared_mutex reads{good, "orders:1"};
-    distlock::shared_mutex refused{bad, "orders:1", {.lease = 300ms, .fencing = true}};
+    two_users of("shared_mutex", "-zadd");
+    distlock::shared_mutex reads{of.good, "orders:1"};
+    distlock::shared_mutex refused{of.bad, "orders:1", {.lease = 300ms, .fencing = true}};
     reads.lock_shared();
     std::error_code ec;
     CHECK_FALSE(refused.try_lock_shared(ec));
     CHECK(ec == distlock::errc::permission_denied);
-    CHECK(std::stol(here.server.command({"PTTL", "orders:1"})) > 20'000);
-    distlock::shared_mutex writes{good, "orders:1"};
+    CHECK(std::stol(of.server.command({"PTTL", "orders:1"})) > 20'000);
+    distlock::shared_mutex writes{of.good, "orders:1"};
     CHECK_FALSE(writes.try_lock());
     CHECK(reads.unlock_shared() == distlock::release_outcome::posted);
 }
 
 // Its token was in the set already: it kept writers out for a whole lease.
 TEST_CASE("a reader whose user may not set the end of a key keeps nobody out") {
-    place here(added_for("shared_mutex"));
-    here.server.command({"ACL", "SETUSER", "worker", "-pexpire"});
-    hiredis_connection bad(here.uri());
-    hiredis_connection good(here.server.uri());
+    two_users of("shared_mutex", "-pexpire");
     for (const bool fencing : {false, true}) {
         for (const int others : {0, 1, 2}) {
             INFO("fencing " << fencing << ", beside " << others);
-            here.server.command({"FLUSHALL"});
+            of.server.command({"FLUSHALL"});
             const distlock::lock_options confirmed{.release = distlock::confirmed};
-            distlock::shared_mutex one{good, "orders:1", confirmed};
-            distlock::shared_mutex two{good, "orders:1", confirmed};
+            distlock::shared_mutex one{of.good, "orders:1", confirmed};
+            distlock::shared_mutex two{of.good, "orders:1", confirmed};
             if (others > 0) one.lock_shared();
             if (others > 1) two.lock_shared();
-            distlock::shared_mutex refused{bad, "orders:1", {.fencing = fencing}};
+            distlock::shared_mutex refused{of.bad, "orders:1", {.fencing = fencing}};
             std::error_code ec;
             if (refused.try_lock_shared(ec)) {
                 refused.unlock_shared();
@@ -223,26 +220,23 @@ TEST_CASE("a reader whose user may not set the end of a key keeps nobody out") {
             }
             if (others > 0) CHECK(one.unlock_shared() == distlock::release_outcome::released);
             if (others > 1) CHECK(two.unlock_shared() == distlock::release_outcome::released);
-            CHECK(eventually([&] { return here.server.command({"EXISTS", "orders:1"}) == "0"; }));
+            CHECK(eventually([&] { return of.server.command({"EXISTS", "orders:1"}) == "0"; }));
         }
     }
 }
 
 // Each such request counted one out that was not: in the end nobody had any.
 TEST_CASE("a request of a user that may not add to a set counts nothing out") {
-    place here(added_for("counting_semaphore"));
-    here.server.command({"ACL", "SETUSER", "worker", "-zadd"});
-    hiredis_connection bad(here.uri());
-    hiredis_connection good(here.server.uri());
-    distlock::counting_semaphore same{good, "orders:2", 3};
-    distlock::counting_semaphore refused{bad, "orders:2", 3};
+    two_users of("counting_semaphore", "-zadd");
+    distlock::counting_semaphore same{of.good, "orders:2", 3};
+    distlock::counting_semaphore refused{of.bad, "orders:2", 3};
     const auto one = same.acquire();
     for (const int n : {1, 2}) {
         std::error_code ec;
         CHECK_FALSE(refused.try_acquire(n, ec));
         CHECK(ec == distlock::errc::permission_denied);
-        CHECK(here.server.command({"HGET", "{orders:2}:distlock:limit", "used"}) == "1");
-        CHECK(here.server.command({"HLEN", "{orders:2}:distlock:limit"}) == "2");
+        CHECK(of.server.command({"HGET", "{orders:2}:distlock:limit", "used"}) == "1");
+        CHECK(of.server.command({"HLEN", "{orders:2}:distlock:limit"}) == "2");
     }
     CHECK(same.try_acquire(2));
 }

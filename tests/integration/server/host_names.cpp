@@ -198,7 +198,7 @@ TEST_CASE("a name that leads elsewhere after a fail-over is looked up again, and
 }
 
 // Each call began a look-up, gave up before it ended, and dropped what the last one had found.
-TEST_CASE("what a slow name server said when nobody waited any more serves the next caller, once") {
+TEST_CASE("the next caller uses a slow name server's answer for which nobody waited any more, once") {
     const fake_server server([](fake_server::peer& p) {
         if (p.next_command()) p.send("+OK\r\n");
     });

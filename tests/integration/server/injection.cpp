@@ -242,7 +242,7 @@ TEMPLATE_TEST_CASE("the least that a user must be allowed is enough, and is for 
 }
 
 // A hash of Redisson's was made first, and stayed for ever.
-TEMPLATE_TEST_CASE("whose user may not set the end of a key leaves no lock that has none", "",
+TEMPLATE_TEST_CASE("a user who may not set the end of a key leaves no lock that has none", "",
                    distlock::handoff, distlock::plain, distlock::go_zero, distlock::redis_semaphore,
                    distlock::python_redis_lock, distlock::getset, distlock::redisson) {
     const redis_server server;

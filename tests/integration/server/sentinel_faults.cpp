@@ -132,6 +132,19 @@ void let_them_be_asked_again() {
     REQUIRE(eventually([&] { return distlock::clock::now() - from > 300ms; }));
 }
 
+/// A connection to a master that is demoted from now on, while the Sentinel names another one.
+struct of_another_master {
+    of_another_master(std::uint16_t old, std::atomic<bool>& demoted, const std::string& options = "")
+        : one(old, 1), c(sentinel_uri_of({one.port()}, "", options)) {
+        REQUIRE(ping(c).answered());
+        let_them_be_asked_again();
+        one.name(a_server().port(), 2);
+        demoted = true;
+    }
+    fake_sentinel one;
+    sentinel_connection c;
+};
+
 /// A Sentinel of few words, and those after a while.
 fake_server::script slowly(const std::atomic<std::uint16_t>& master, std::chrono::milliseconds pause) {
     return [&master, pause](fake_server::peer& p) {
@@ -352,17 +365,12 @@ TEST_CASE("a post that finds no master is a reason to ask the Sentinels") {
 TEST_CASE("the wait for the replicas of a write goes with it to the next master") {
     std::atomic<bool> demoted{false};
     const fake_server service(without_role(demoted));
-    fake_sentinel one(service.port(), 1);
-    sentinel_connection c(sentinel_uri_of({one.port()}));
-    REQUIRE(ping(c).answered());
-    let_them_be_asked_again();
-    one.name(a_server().port(), 2);
-    demoted = true;
+    of_another_master here(service.port(), demoted);
     const distlock::replica_wait wait(1, 10ms);
     const command write{"SET", "sentinel", "in pairs"};
     const command all[] = {write, wait.behind(write)};
     reply answers[2];
-    c.pipeline(all, answers);
+    here.c.pipeline(all, answers);
     CHECK(answers[0].is_status("OK"));
     CHECK(answers[1].is_integer(0));
 }
@@ -380,17 +388,12 @@ TEST_CASE("the wait for the replicas of a write that its master took is answered
             if (!p.send(said)) return;
         }
     });
-    fake_sentinel one(old.port(), 1);
-    sentinel_connection c(sentinel_uri_of({one.port()}));
-    REQUIRE(ping(c).answered());
-    let_them_be_asked_again();
-    one.name(a_server().port(), 2);
-    demoted = true;
+    of_another_master here(old.port(), demoted);
     const distlock::replica_wait wait(1, 10ms);
     const command taken{"SET", "sentinel", "taken"};
     const command all[] = {{"SET", "sentinel", "refused"}, taken, wait.behind(taken)};
     reply answers[3];
-    c.pipeline(all, answers);
+    here.c.pipeline(all, answers);
     CHECK(answers[0].is_status("OK"));
     CHECK(a_server().command({"GET", "sentinel"}) == "refused");
     CHECK(answers[2].is_integer(7));
@@ -409,22 +412,17 @@ TEST_CASE("an older master's answer to a pipeline does not make the new one susp
                 return;
         }
     });
-    fake_sentinel one(old.port(), 1);
-    sentinel_connection c(sentinel_uri_of({one.port()}, "", "?command_timeout=2s"));
-    REQUIRE(ping(c).answered());
-    let_them_be_asked_again();
-    one.name(a_server().port(), 2);
-    demoted = true;
+    of_another_master here(old.port(), demoted, "?command_timeout=2s");
     command all[] = {{"SET", "sentinel", "too late"}, {"SET", "sentinel", "in time"}};
     all[0].until(distlock::clock::now() + 20ms);
     reply answers[2];
-    c.pipeline(all, answers);
+    here.c.pipeline(all, answers);
     CHECK(answers[0].is(reply_kind::error));
     CHECK(answers[1].is_status("OK"));
-    const auto asked = one.server().commands("SENTINEL");
+    const auto asked = here.one.server().commands("SENTINEL");
     let_them_be_asked_again();
-    CHECK(ping(c).is_status("PONG"));
-    CHECK(one.server().commands("SENTINEL") == asked);
+    CHECK(ping(here.c).is_status("PONG"));
+    CHECK(here.one.server().commands("SENTINEL") == asked);
 }
 
 TEST_CASE("Sentinels are found through others, and those of the URI are kept") {
