@@ -8,8 +8,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <poll.h>
+#include <string>
 
 /// Returns: what the environment asks for; 0: nothing.
 inline int lab_count() {
@@ -74,4 +76,14 @@ inline auto settled_thread_count() {
         }
     }
     return count;
+}
+
+/// Returns: how often a thread of this process has slept and was woken.
+inline long wake_ups_of(long thread) {
+    std::ifstream status("/proc/self/task/" + std::to_string(thread) + "/status");
+    for (std::string word; status >> word;) {
+        long count = 0;
+        if (word == "voluntary_ctxt_switches:" && status >> count) return count;
+    }
+    return -1;
 }

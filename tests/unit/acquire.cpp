@@ -423,6 +423,7 @@ TEST_CASE(
     once.answer(lost(), 1ms);
     CHECK(once.answer(busy(20s)).what == kind::gave_up);
     CHECK(once.step().leave_first);
+    CHECK(once.step().in_doubt);
 
     attempt a(with(start + 20ms));
     a.answer(lost(), 1ms);
@@ -435,6 +436,7 @@ TEST_CASE(
         }
     }
     CHECK(a.step().leave_first);
+    CHECK(a.step().in_doubt);
 }
 
 TEST_CASE("a lost answer and then a refusal: what may be ours is given back") {

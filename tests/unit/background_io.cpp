@@ -17,6 +17,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <sys/syscall.h>
 #include <system_error>
 #include <thread>
 #include <unistd.h>
@@ -188,6 +189,23 @@ TEST_CASE("a task begins at its time, is sent, and hears the answer and when it 
     CHECK(one.last_now >= one.last_sent);
     io.cancel(one);
     CHECK(c.pipelines().size() == 1);
+}
+
+// The system's timers stand still while the machine is suspended.
+TEST_CASE("a thread that waits for its next task looks at the clock every second meanwhile") {
+    pipelining c;
+    task one("one");
+    std::atomic<long> its{0};
+    one.on_begin = [&](time_point now) {
+        its = ::syscall(SYS_gettid);
+        return now + 1h;
+    };
+    real_io io(c);
+    io.schedule(one, clock::now());
+    REQUIRE(eventually([&] { return its != 0; }));
+    const auto count = wake_ups_of(its);
+    CHECK(eventually([&] { return wake_ups_of(its) >= count + 3; }));
+    io.cancel(one);
 }
 
 TEST_CASE("a task begins again at the time it asked for, sent or not") {

@@ -5,12 +5,16 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include <distlock/base/token.hpp>
 #include <distlock/engine/background_io.hpp>
 #include <distlock/engine/background_release.hpp>
+#include <distlock/net/connection.hpp>
 #include <distlock/net/receipt.hpp>
+#include <distlock/net/subscription.hpp>
 #include <distlock/testing/manual_clock.hpp>
+#include <distlock/wire/channel_kind.hpp>
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
@@ -39,9 +43,15 @@ struct background {
 
     static release until(time_point expiry, certainty sure = certainty::granted) { return {sure, expiry}; }
     bool post(const token& owner = first, std::size_t most = background_io::most_adopted) {
-        return tested::post(it, {owner, until(manual_clock::now() + lease), answer_time}, most) ==
+        return post_by(it, owner, most);
+    }
+    static bool post_by(const std::shared_ptr<tested>& one, const token& owner,
+                        std::size_t most = background_io::most_adopted) {
+        return tested::post(one, {owner, until(manual_clock::now() + lease), answer_time}, most) ==
                tested::posting::sent;
     }
+    /// Returns: one of another lock object.
+    std::shared_ptr<tested> another() { return std::make_shared<tested>(*io, dialect); }
     void repeat(const token& owner = first, certainty sure = certainty::granted,
                 distlock::clock::duration expiry = lease) {
         tested::repeat(it, owner, until(manual_clock::now() + expiry, sure), manual_clock::now());
@@ -73,7 +83,7 @@ struct background {
     words asked_by_now() {
         // What is repeated from now on is due after all that was before.
         script().then(done);
-        const auto last = std::make_shared<tested>(*io, dialect);
+        const auto last = another();
         tested::repeat(last, token::generate(), until(manual_clock::now() + lease), manual_clock::now());
         const bool over = eventually([&] { return last->pending().empty(); });
         REQUIRE(over);
@@ -173,10 +183,9 @@ TEST_CASE("a posted release carries the script until the server is known to have
 TEST_CASE(
     "the script that a server is known to have is known to all of a connection, until its master changes") {
     posted r;
-    const auto other = std::make_shared<posted::tested>(*r.io, dialect);
+    const auto other = r.another();
     const auto post = [&](const std::shared_ptr<posted::tested>& by, const reply& answer) {
-        const posted::tested::sending what{first, posted::until(manual_clock::now() + lease), answer_time};
-        REQUIRE(posted::tested::post(by, what) == posted::tested::posting::sent);
+        REQUIRE(posted::post_by(by, first));
         r.redis.receipts.back()->settle(answer);
         by->confirm();
         return r.redis.posted.back().at(0);
@@ -470,25 +479,55 @@ TEST_CASE("a posted release that is pending when the background ends is sent onc
     CHECK(r.script().commands()[0].argv[0] == "EVAL");
 }
 
-// Each brought its script: a server that stood still was told of a few hundred, and the rest kept
-// their keys for a lease.
-TEST_CASE("of the posted releases that are pending when the background ends the first brings the script") {
-    struct pipelining : posting {
-        void pipeline(std::span<const command> commands, std::span<reply> replies) {
-            for (std::size_t i = 0; i < commands.size(); ++i) replies[i] = execute(commands[i]);
-        }
-    };
-    background<pipelining> r;
-    const auto other = std::make_shared<posted::tested>(*r.io, dialect);
+namespace {
+
+struct pipelining : posting {
+    void pipeline(std::span<const command> commands, std::span<reply> replies) {
+        for (std::size_t i = 0; i < commands.size(); ++i) replies[i] = execute(commands[i]);
+    }
+};
+
+/// One to a Cluster.
+struct sharded : pipelining {
+    static constexpr auto channels = distlock::channel_kind::sharded;
+    std::shared_ptr<distlock::subscription> subscribe(std::string_view) { return nullptr; }
+};
+static_assert(distlock::sharded_connection<sharded>);
+
+/// Returns: how two releases that are pending when the background ends are sent.
+template <class Conn>
+words last_sendings() {
+    background<Conn> r;
+    const auto other = r.another();
     REQUIRE(r.post());
-    const posted::tested::sending what{second, posted::until(manual_clock::now() + lease), answer_time};
-    REQUIRE(posted::tested::post(other, what) == posted::tested::posting::sent);
+    REQUIRE(r.post_by(other, second));
     r.script().then(done);
     r.script().then(done);
     r.io.reset();
     REQUIRE(r.asked(2).size() == 2);
-    CHECK(r.script().commands()[0].argv[0] == "EVAL");
-    CHECK(r.script().commands()[1].argv[0] == "EVALSHA");
+    return {r.script().commands()[0].argv[0], r.script().commands()[1].argv[0]};
+}
+
+}  // namespace
+
+// Each brought its script: a server that stood still was told of a few hundred, and the rest kept
+// their keys for a lease. In a Cluster each may be for another server.
+TEST_CASE(
+    "of the posted releases that are pending when the background ends the first brings the script, in a "
+    "Cluster each") {
+    CHECK(last_sendings<pipelining>() == words{"EVAL", "EVALSHA"});
+    CHECK(last_sendings<sharded>() == words{"EVAL", "EVAL"});
+}
+
+TEST_CASE("in a Cluster the first release of each lock brings the script, whatever others have sent") {
+    background<sharded> r;
+    REQUIRE(r.post());
+    r.redis.receipts[0]->settle(done);
+    REQUIRE(r.post());
+    REQUIRE(r.post_by(r.another(), second));
+    CHECK(r.redis.how[0].with_body);
+    CHECK_FALSE(r.redis.how[1].with_body);
+    CHECK(r.redis.how[2].with_body);
 }
 
 TEST_CASE("a release that is answered when the background ends is not sent once more") {

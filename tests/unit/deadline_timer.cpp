@@ -3,7 +3,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -52,16 +51,6 @@ struct probe final : distlock::engine::deadline {
     std::atomic<int> runs{0};
     std::atomic<time_point> ran_at{};
 };
-
-/// Returns: how often a thread of this process has slept and was woken.
-long wake_ups_of(long thread) {
-    std::ifstream status("/proc/self/task/" + std::to_string(thread) + "/status");
-    for (std::string word; status >> word;) {
-        long count = 0;
-        if (word == "voluntary_ctxt_switches:" && status >> count) return count;
-    }
-    return -1;
-}
 
 }  // namespace
 

@@ -191,7 +191,8 @@ TEST_CASE(
                "hold 3"));  // not only neighbours
 }
 
-TEST_CASE("an overlap is excused in the time of a declared fault of that lock, and not else") {
+TEST_CASE(
+    "an overlap, or a smaller fence, is excused in the time of a declared fault of that lock, and not else") {
     const std::vector<history_event> both{granted(1, 0, 100), granted(2, 50, 100)};
     const auto with = [&](std::int64_t from, std::int64_t until, const std::string& lock) {
         auto events = both;
@@ -206,6 +207,11 @@ TEST_CASE("an overlap is excused in the time of a declared fault of that lock, a
     CHECK_FALSE(with(40, 60, "others").violations.empty());
     CHECK_FALSE(with(40, 50, "").violations.empty());
     CHECK_FALSE(with(51, 60, "").violations.empty());
+
+    const auto before = granted(1, 0, 10, 7);
+    const auto after = granted(2, 50, 60, 3);
+    CHECK(says({before, after}, "has the fence 3"));
+    CHECK(said({before, after, of(kind::fault, 0, 40, 60)}).empty());
 }
 
 TEST_CASE("a line about a hold that was never granted is a violation") {
@@ -267,6 +273,19 @@ TEST_CASE("a grant that is written down late is not taken for one that came late
     CHECK(said(book.events()) == "");
     book.granted("orders", came, came + 1s);
     CHECK(says(book.events(), "was over when it was granted"));
+}
+
+// All before it was believed to be in order, whoever else had the lock.
+TEST_CASE("a loss that was noted ends a belief when it was noted, and not before") {
+    recorder book(10);
+    const auto until = clk::now() + 1h;
+    const auto first = book.granted("orders", clk::now(), until);
+    book.lost(first);
+    const auto second = book.granted("orders", clk::now(), until);
+    CHECK(said(book.events()).empty());
+    book.granted("orders", clk::now(), until);
+    book.lost(second);
+    CHECK(says(book.events(), "overlaps hold " + std::to_string(second)));
 }
 
 TEST_CASE("a history that is full says so, and is not taken for a clean one") {

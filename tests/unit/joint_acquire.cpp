@@ -137,6 +137,44 @@ TEST_CASE("a try beside a thread that tries several locks at once is not told of
     }
 }
 
+// It slept for as long as a command may take, and was told that the server had not answered.
+TEST_CASE("a try beside a thread that gets several locks at once is told so as soon as that has them") {
+    struct slow_for_two {
+        reply execute(const command& cmd) {
+            if (cmd.argv()[1] == distlock::detail::joint_enter.sha1()) hold.pass();
+            return inner.execute(cmd);
+        }
+        std::chrono::milliseconds command_timeout() const { return 10s; }
+        gate hold;
+        server_for_two inner;
+    };
+    slow_for_two server;
+    distlock::mutex one{server, "one", {.renew = false}};
+    distlock::mutex other{server, "other", {.renew = false}};
+    gate told;
+    bool both = false;
+    bool got = true;
+    std::error_code ec;
+    sleeper asks([&] {
+        both = distlock::try_lock_for(1min, one, other);
+        told.pass();
+        one.unlock();
+        other.unlock();
+    });
+    REQUIRE(eventually([&] { return server.hold.reached(); }));
+    sleeper tries([&] { got = other.try_lock(ec); });
+    REQUIRE(tries.sleeps());
+    server.hold.open();
+    const bool at_once = eventually([&] { return tries.done(); }, 5s);
+    told.open();
+    asks.join();
+    tries.join();
+    CHECK(at_once);
+    CHECK(both);
+    CHECK_FALSE(got);
+    CHECK_FALSE(ec);
+}
+
 namespace {
 
 constexpr distlock::lock_options ten_seconds{.lease = 10s, .renew = false};

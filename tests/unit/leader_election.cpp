@@ -10,9 +10,12 @@
 #include <vector>
 
 #include <distlock/leader_election.hpp>
+#include <distlock/mutex.hpp>
 #include <distlock/testing/scripted_connection.hpp>
 
 #include "support/catch.hpp"
+#include "support/in_child.hpp"
+#include "support/no_threads.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -40,16 +43,22 @@ TEST_CASE(
     CHECK_FALSE(led);
 }
 
+namespace {
+
+// Stops its candidate at the first failure.
+struct noting final : distlock::election_observer {
+    void failed(std::error_code why) noexcept override {
+        heard = why;
+        stop.request_stop();
+    }
+    std::error_code heard;
+    std::stop_source stop;
+};
+
+}  // namespace
+
 // Only a server that is gone was tried: any other of these could have ended run().
 TEST_CASE("a candidate rides out what another server, or another time, may answer otherwise") {
-    struct noting final : distlock::election_observer {
-        void failed(std::error_code why) noexcept override {
-            heard = why;
-            stop.request_stop();
-        }
-        std::error_code heard;
-        std::stop_source stop;
-    };
     struct row {
         reply answer;
         errc cause;
@@ -86,6 +95,26 @@ TEST_CASE("a candidate rides out what another server, or another time, may answe
         }
     }
     for (std::size_t i = 0; i < std::size(rows); ++i) CHECK(heard[i] == rows[i].cause);
+}
+
+TEST_CASE("a candidate that gets no thread to hear of a loss gives the lock back, and rides that out") {
+    if (!threads_in_a_child) return;
+    CHECK(in_child([] {
+        const auto granted = reply::array({reply::integer(1), reply::string("7")});
+        scripted_connection redis{reply::status("OK"), granted, reply::integer(1)};
+        distlock::mutex keeps_a_thread{redis, "other"};
+        keeps_a_thread.lock();
+        if (!let_no_thread_start()) return false;
+        const auto told = std::make_shared<noting>();
+        distlock::leader_election election{redis, "orders", {}, told};
+        bool led = false;
+        try {
+            election.run(told->stop.get_token(), [&](const distlock::leadership&) { led = true; });
+        } catch (const distlock::error&) {
+            return false;
+        }
+        return told->heard == errc::no_thread && !led && redis.left() == 0;
+    }));
 }
 
 // It paused all of its 100 ms.

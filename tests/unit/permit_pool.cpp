@@ -1,6 +1,7 @@
 // One semaphore object with scripted connections.
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <latch>
 #include <malloc.h>
 #include <memory>
@@ -21,6 +22,7 @@
 #include <distlock/testing/scripted_connection.hpp>
 #include <distlock/try_lock_for.hpp>
 #include <distlock/wire/permit_scripts.hpp>
+#include <distlock/wire/ticket.hpp>
 
 #include "support/catch.hpp"
 #include "support/gate.hpp"
@@ -326,6 +328,12 @@ TEST_CASE("who resizes a semaphore over something that is no Redis is told that 
     CHECK(pool.limit() == 2);
 }
 
+TEST_CASE("who may not resize a semaphore is told which one, and what the server said") {
+    scripted_connection redis{reply::error("NOPERM this user may not")};
+    distlock::counting_semaphore pool{redis, "pool", 2};
+    CHECK_THROWS_WITH(pool.resize(3), contains_text("resize pool: NOPERM this user may not"));
+}
+
 TEST_CASE("who asks for more permits than there are is told how many that is, and how many there are") {
     scripted_connection redis;
     distlock::counting_semaphore pool{redis, "pool", 2};
@@ -359,9 +367,12 @@ TEST_CASE("each form of a request asks for as many permits as it says, and for o
     struct generous {
         reply execute(const distlock::command& cmd) {
             const auto& leave = distlock::detail::permit_leave;
-            const bool ends = cmd.argv()[1] == leave.sha1() || cmd.argv()[1] == leave.text();
-            return ends ? reply::integer(1) : granted("", 30'000);
+            if (cmd.argv()[1] == leave.sha1() || cmd.argv()[1] == leave.text()) return reply::integer(1);
+            const auto ticket = std::string(cmd.argv()[6]) + std::string(cmd.argv()[7]);
+            asked = distlock::detail::ticket::read(ticket).value().permits;
+            return granted("", 30'000);
         }
+        std::int64_t asked = 0;
     };
     generous server;
     distlock::counting_semaphore pool{server, "pool", 3, {.renew = false}};
@@ -369,37 +380,38 @@ TEST_CASE("each form of a request asks for as many permits as it says, and for o
     const std::chrono::hours timeout{1};
     const std::stop_token stop;
     std::error_code ec;
-    CHECK(pool.acquire().n() == 1);
-    CHECK(pool.acquire(stop).n() == 1);
-    CHECK(pool.acquire(ec).n() == 1);
-    CHECK(pool.acquire(stop, ec).n() == 1);
-    CHECK(pool.try_acquire().value().n() == 1);
-    CHECK(pool.try_acquire(stop).value().n() == 1);
-    CHECK(pool.try_acquire(ec).value().n() == 1);
-    CHECK(pool.try_acquire(stop, ec).value().n() == 1);
-    CHECK(pool.try_acquire_for(timeout).value().n() == 1);
-    CHECK(pool.try_acquire_for(timeout, stop).value().n() == 1);
-    CHECK(pool.try_acquire_for(timeout, ec).value().n() == 1);
-    CHECK(pool.try_acquire_for(timeout, stop, ec).value().n() == 1);
-    CHECK(pool.try_acquire_until(soon).value().n() == 1);
-    CHECK(pool.try_acquire_until(soon, stop).value().n() == 1);
-    CHECK(pool.try_acquire_until(soon, ec).value().n() == 1);
-    CHECK(pool.acquire(2).n() == 2);
-    CHECK(pool.acquire(2, stop).n() == 2);
-    CHECK(pool.acquire(2, ec).n() == 2);
-    CHECK(pool.acquire(2, stop, ec).n() == 2);
-    CHECK(pool.try_acquire(2).value().n() == 2);
-    CHECK(pool.try_acquire(2, stop).value().n() == 2);
-    CHECK(pool.try_acquire(2, ec).value().n() == 2);
-    CHECK(pool.try_acquire(2, stop, ec).value().n() == 2);
-    CHECK(pool.try_acquire_for(timeout, 2).value().n() == 2);
-    CHECK(pool.try_acquire_for(timeout, 2, stop).value().n() == 2);
-    CHECK(pool.try_acquire_for(timeout, 2, ec).value().n() == 2);
-    CHECK(pool.try_acquire_for(timeout, 2, stop, ec).value().n() == 2);
-    CHECK(pool.try_acquire_until(soon, 2).value().n() == 2);
-    CHECK(pool.try_acquire_until(soon, 2, stop).value().n() == 2);
-    CHECK(pool.try_acquire_until(soon, 2, ec).value().n() == 2);
-    CHECK(pool.try_acquire_until(soon, 2, stop, ec).value().n() == 2);
+    const auto given = [&](const distlock::permit& got) { return got.n() == server.asked ? got.n() : 0; };
+    CHECK(given(pool.acquire()) == 1);
+    CHECK(given(pool.acquire(stop)) == 1);
+    CHECK(given(pool.acquire(ec)) == 1);
+    CHECK(given(pool.acquire(stop, ec)) == 1);
+    CHECK(given(pool.try_acquire().value()) == 1);
+    CHECK(given(pool.try_acquire(stop).value()) == 1);
+    CHECK(given(pool.try_acquire(ec).value()) == 1);
+    CHECK(given(pool.try_acquire(stop, ec).value()) == 1);
+    CHECK(given(pool.try_acquire_for(timeout).value()) == 1);
+    CHECK(given(pool.try_acquire_for(timeout, stop).value()) == 1);
+    CHECK(given(pool.try_acquire_for(timeout, ec).value()) == 1);
+    CHECK(given(pool.try_acquire_for(timeout, stop, ec).value()) == 1);
+    CHECK(given(pool.try_acquire_until(soon).value()) == 1);
+    CHECK(given(pool.try_acquire_until(soon, stop).value()) == 1);
+    CHECK(given(pool.try_acquire_until(soon, ec).value()) == 1);
+    CHECK(given(pool.acquire(2)) == 2);
+    CHECK(given(pool.acquire(2, stop)) == 2);
+    CHECK(given(pool.acquire(2, ec)) == 2);
+    CHECK(given(pool.acquire(2, stop, ec)) == 2);
+    CHECK(given(pool.try_acquire(2).value()) == 2);
+    CHECK(given(pool.try_acquire(2, stop).value()) == 2);
+    CHECK(given(pool.try_acquire(2, ec).value()) == 2);
+    CHECK(given(pool.try_acquire(2, stop, ec).value()) == 2);
+    CHECK(given(pool.try_acquire_for(timeout, 2).value()) == 2);
+    CHECK(given(pool.try_acquire_for(timeout, 2, stop).value()) == 2);
+    CHECK(given(pool.try_acquire_for(timeout, 2, ec).value()) == 2);
+    CHECK(given(pool.try_acquire_for(timeout, 2, stop, ec).value()) == 2);
+    CHECK(given(pool.try_acquire_until(soon, 2).value()) == 2);
+    CHECK(given(pool.try_acquire_until(soon, 2, stop).value()) == 2);
+    CHECK(given(pool.try_acquire_until(soon, 2, ec).value()) == 2);
+    CHECK(given(pool.try_acquire_until(soon, 2, stop, ec).value()) == 2);
 }
 
 // It was told that they are out.

@@ -154,6 +154,10 @@ TEST_CASE("where others are granted beside it, a grant confirms nothing, and eac
     CHECK(r.executed() == 3);
     CHECK_FALSE(r.it->unconfirmed());
     CHECK(r.it->latest_expiry() == time_point{});
+    CHECK(eventually([&] {
+        manual_clock::advance(10ms);
+        return r.redis.receipts.at(1).use_count() == 1;  // it is not kept beside those that came after it
+    }));
 }
 
 TEST_CASE(

@@ -2,9 +2,11 @@
 #include <chrono>
 #include <cstddef>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
+#include <distlock/mutex.hpp>
 #include <distlock/testing/manual_clock.hpp>
 #include <distlock/testing/scripted_connection.hpp>
 
@@ -20,6 +22,7 @@ using distlock::reply;
 using distlock::reply_kind;
 using distlock::testing::manual_clock;
 using distlock::testing::scripted_connection;
+using distlock::testing::taken;
 using namespace std::chrono_literals;
 
 const command ping({"PING"});
@@ -99,6 +102,19 @@ TEST_CASE("an action may use the connection, and a command is written down befor
     CHECK(c.execute(ping).is_integer(1));
     CHECK(seen == 1);
     CHECK(c.execute(ping).is_integer(2));
+}
+
+// What users write who test with a lock that somebody else has.
+TEST_CASE("taken() says that somebody else has the lock, and for how long") {
+    scripted_connection c{reply::nil(), taken(5s), reply::nil(), taken(-1ms)};
+    distlock::mutex orders{c, "orders"};
+    distlock::mutex prices{c, "prices"};
+    std::error_code ec = errc::no_reply;
+    CHECK_FALSE(orders.try_lock(ec));
+    CHECK_FALSE(ec);
+    CHECK_FALSE(prices.try_lock(ec));
+    CHECK(ec == errc::holder_without_ttl);
+    CHECK(c.left() == 0);
 }
 
 TEST_CASE("time can pass during a command") {

@@ -953,13 +953,22 @@ TEST_CASE(
     std::error_code of_second;
     sleeper first([&] { m.lock_shared(of_first); });
     CHECK(eventually([&] { return server.asked == 1; }));
-    sleeper second([&] { m.lock_shared(of_second); });
+    std::string said;
+    sleeper second([&] {
+        try {
+            m.lock_shared();
+        } catch (const distlock::error& e) {
+            of_second = e.code();
+            said = e.what();
+        }
+    });
     CHECK(second.sleeps());
     server.answers = true;
     first.join();
     second.join();
     CHECK(of_first == errc::unavailable);
     CHECK(of_second == errc::unavailable);
+    CHECK_THAT(said, contains_text("lock orders"));
     CHECK(server.asked == 1);
 }
 

@@ -4,6 +4,7 @@
 
 #include <distlock/engine/stale_unlocks.hpp>
 
+#include "support/allocations.hpp"
 #include "support/catch.hpp"
 
 namespace stale_unlocks_tests {
@@ -88,6 +89,17 @@ TEST_CASE("more unlocks than there is room for are still counted") {
     int owed = 0;
     while (book.consume(me)) ++owed;
     CHECK(owed == 5000);
+}
+
+TEST_CASE("threads that never unlock take no more memory from some number on") {
+    const auto me = std::this_thread::get_id();
+    stale_unlocks book;
+    for (int i = 0; i < 5000; ++i) add(book, me);
+    if (!allocations_can_fail()) return;
+    fail_allocation(1);
+    for (int i = 0; i < 5000; ++i) add(book, me);
+    fail_allocation(0);
+    CHECK(book.contains(me));
 }
 
 TEST_CASE("an unlock is to come from a thread whose guard lost the lock, until the guard ends") {

@@ -147,6 +147,8 @@ TEMPLATE_LIST_TEST_CASE("the same lock twice in one guard is errc::deadlock, and
     distlock::mutex same{fixture.connection, name};
     CHECK(code_of([&] { distlock::scoped_lock guard{m, same}; }) == errc::deadlock);
     CHECK(code_of([&] { distlock::scoped_lock guard{m, m}; }) == std::errc::resource_deadlock_would_occur);
+    distlock::mutex next{fixture.connection, name + ".next"};
+    CHECK_THROWS_WITH(distlock::scoped_lock(m, next, next), contains_text("lock " + name + ".next"));
     CHECK(fixture.server().command({"EXISTS", name}) == "0");
 }
 

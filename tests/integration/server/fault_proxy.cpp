@@ -164,6 +164,7 @@ TEST_CASE(
     CHECK_FALSE(goes_well({"GET", "a"}));
     CHECK(goes_well({"GET", "a"}));
     proxy.cut({.of = of});
+    proxy.storm(1, 1);
     proxy.leave_alone();
     CHECK(goes_well({"GET", "a"}));
     CHECK(proxy.cuts().size() == 2);
@@ -252,7 +253,9 @@ TEST_CASE("slices are as small as was told, and the whole is the same") {
     CHECK(client.receive(5) == "+OK\r\n");
 }
 
-TEST_CASE("a reply is rewritten as often as was told, for the commands that were named") {
+TEST_CASE(
+    "a reply is rewritten as often as was told, for the commands that were named, and no more once left "
+    "alone") {
     const redis_server real;
     fault_proxy proxy(real.socket_path());
     byte_client client(proxy.port());
@@ -260,6 +263,10 @@ TEST_CASE("a reply is rewritten as often as was told, for the commands that were
     client.send(wire({"GET", "a"}) + wire({"INCR", "n"}) + wire({"GET", "a"}) + wire({"GET", "a"}));
     const std::string expected = "-READONLY replica\r\n:1\r\n-READONLY replica\r\n$-1\r\n";
     CHECK(client.receive(expected.size()) == expected);
+    proxy.rewrite(word("GET"), "-READONLY replica\r\n");
+    proxy.leave_alone();
+    client.send(wire({"GET", "a"}));
+    CHECK(client.receive(5) == "$-1\r\n");
 }
 
 TEST_CASE("a storm cuts the same for the same seed, and something else for another") {

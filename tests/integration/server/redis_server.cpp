@@ -326,10 +326,23 @@ TEST_CASE("the environment names the server to test with") {
     CHECK(contains(failure(errc::no_server, [] { redis_server{}; }), "/nonexistent/valkey-server"));
 }
 
-TEST_CASE("a server that cannot start says why, with the end of its log") {
+TEST_CASE("a server that cannot start says why, with the end of its log, and leaves no folder behind") {
+    const scratch_folder folder{"starts"};
+    const environment temporary{"TMPDIR", folder.path()};
     redis_server_options options;
     options.arguments = {"--no-such-setting", "1"};
     CHECK(contains(failure(errc::no_server, [&] { redis_server{options}; }), "no-such-setting"));
+    CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("a program that runs and never answers is given up when its time to start is up") {
+    redis_server_options options;
+    options.program = "tail";  // of its settings
+    options.arguments = {"-f"};
+    options.startup = 200ms;
+    const auto begun = std::chrono::steady_clock::now();
+    CHECK(contains(failure(errc::no_server, [&] { redis_server{options}; }), "tail did not answer"));
+    CHECK(std::chrono::steady_clock::now() - begun >= options.startup);
 }
 
 TEST_CASE("arguments reach the server, and command() gives the password they set") {

@@ -444,6 +444,8 @@ TEST_CASE("two names of one lock, or one object twice, is a deadlock, and nothin
     CHECK(!distlock::try_lock_for(1s, ec, mine.a, others.a));
     CHECK(ec == errc::deadlock);
     CHECK_THROWS_AS(distlock::try_lock_for(1s, mine.a, others.a), distlock::error);
+    CHECK_THROWS_WITH(distlock::try_lock_for(1s, mine.a, mine.b, others.b),
+                      contains_text("lock " + name + ".b"));
     CHECK(left_of(name).empty());
 }
 
