@@ -356,6 +356,10 @@ TEST_CASE(
     CHECK(with("2", "9", one) == severity::problem);
     CHECK(with("1", "9", one + "min_slaves_good_slaves:0\r\n") == severity::problem);
     CHECK(with("1", "9", "") == severity::problem);
+    auto it = sound().with("INFO", info(one));
+    it.with("CONFIG GET min-replicas", texts({"min-replicas-to-write", "1", "min-replicas-max-lag", "10"}));
+    CHECK(says(diagnose(it, {.lease = 1500ms}), severity::warning, "min-replicas-to-write",
+               "no less than the lease of 1500 ms"));
 }
 
 TEST_CASE("the loss by a restart depends on what is written, and when") {
