@@ -3,7 +3,7 @@
 //   class fake_sentinel {
 //     fake_sentinel(port of the master, epoch, others = {});    // port 0: it knows no master
 //     void name(port, epoch);                                   // from now on
-//     void announce();                                          // +switch-master
+//     void announce(name of a master = "m");                    // +switch-master
 //     std::uint16_t port() const;
 //     const fake_server& server() const;                        // what was sent to it
 //   };
@@ -12,7 +12,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,8 +34,11 @@ class fake_sentinel {
         epoch_ = epoch;
         master_ = master;
     }
-    /// Effects: tells those who listen that the master m changed, and those who will.
-    void announce() { ++announced_; }
+    /// Effects: tells those who listen that the master of that name changed, and those who will.
+    void announce(const std::string& of = "m") {
+        const std::lock_guard guard(lock_);
+        announced_.push_back(of);
+    }
     std::uint16_t port() const { return server_.port(); }
     const fake_server& server() const { return server_; }
 
@@ -54,11 +60,17 @@ class fake_sentinel {
     }
     void announce_to(fake_server::peer& p) const {
         using namespace std::chrono_literals;
-        for (int said = 0; p.nap(1ms);) {
-            if (said == announced_) continue;
-            if (!p.send(array({"message", "+switch-master", "m 127.0.0.1 1 127.0.0.1 2"}))) return;
+        for (std::size_t said = 0; p.nap(1ms);) {
+            const auto of = announcement(said);
+            if (!of) continue;
+            if (!p.send(array({"message", "+switch-master", *of + " 127.0.0.1 1 127.0.0.1 2"}))) return;
             ++said;
         }
+    }
+    std::optional<std::string> announcement(std::size_t number) const {
+        const std::lock_guard guard(lock_);
+        if (number == announced_.size()) return std::nullopt;
+        return announced_[number];
     }
     std::string answer(const fake_server::words& cmd) const {
         if (cmd[0] != "SENTINEL") return "+OK\r\n";
@@ -77,7 +89,8 @@ class fake_sentinel {
 
     std::atomic<std::uint16_t> master_;
     std::atomic<int> epoch_;
-    std::atomic<int> announced_{0};
+    mutable std::mutex lock_;
+    std::vector<std::string> announced_;  // with the mutex
     const std::vector<std::uint16_t> others_;
     fake_server server_;  // last: its threads use the others
 };

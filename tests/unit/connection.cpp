@@ -330,6 +330,22 @@ TEST_CASE("a command that the connection cannot post was handed to nobody") {
     CHECK(distlock::post(with, by_name));
 }
 
+TEST_CASE("a connection that throws where it is to follow its master ends no program") {
+    struct throws_on_follow {
+        reply execute(const command&) { return reply::nil(); }
+        void on_master_change(const std::weak_ptr<distlock::master_listener>&) {}
+        void follow() {
+            ++calls;
+            throw 42;
+        }
+        int calls = 0;
+    };
+    static_assert(distlock::following_connection<throws_on_follow>);
+    throws_on_follow throwing;
+    distlock::any_connection_of(throwing).follow();
+    CHECK(throwing.calls == 1);
+}
+
 TEST_CASE("an exception while the body is sent is no answer either") {
     int calls = 0;
     auto throws_later = [&](const command&) -> reply {

@@ -2,6 +2,7 @@
 #include <array>
 #include <set>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <type_traits>
 
@@ -19,40 +20,41 @@ using distlock::error_category;
 struct row {
     errc code;
     std::errc condition;
+    std::string_view about;  // words of its message
 };
 
 constexpr std::array table{
-    row{errc::invalid_name, std::errc::invalid_argument},
-    row{errc::invalid_lease, std::errc::invalid_argument},
-    row{errc::invalid_option, std::errc::invalid_argument},
-    row{errc::invalid_uri, std::errc::invalid_argument},
-    row{errc::wrong_process, std::errc::operation_not_permitted},
-    row{errc::no_entropy, std::errc::resource_unavailable_try_again},
-    row{errc::cancelled, std::errc::operation_canceled},
-    row{errc::unreachable, std::errc::not_connected},
-    row{errc::no_reply, std::errc::timed_out},
-    row{errc::protocol_error, std::errc::protocol_error},
-    row{errc::reply_too_large, std::errc::message_size},
-    row{errc::tls_unavailable, std::errc::protocol_not_supported},
-    row{errc::tls_failed, std::errc::connection_refused},
-    row{errc::authentication_failed, std::errc::permission_denied},
-    row{errc::permission_denied, std::errc::permission_denied},
-    row{errc::unavailable, std::errc::resource_unavailable_try_again},
-    row{errc::read_only, std::errc::read_only_file_system},
-    row{errc::out_of_memory, std::errc::not_enough_memory},
-    row{errc::writes_refused, std::errc::io_error},
-    row{errc::wrong_type, std::errc::invalid_argument},
-    row{errc::wrong_node, std::errc::not_supported},
-    row{errc::unsupported_command, std::errc::function_not_supported},
-    row{errc::server_error, std::errc::io_error},
-    row{errc::deadlock, std::errc::resource_deadlock_would_occur},
-    row{errc::lease_expired, std::errc::timed_out},
-    row{errc::holder_without_ttl, std::errc::device_or_resource_busy},
-    row{errc::no_server, std::errc::no_such_file_or_directory},
-    row{errc::no_thread, std::errc::resource_unavailable_try_again},
-    row{errc::not_replicated, std::errc::resource_unavailable_try_again},
-    row{errc::limit_mismatch, std::errc::invalid_argument},
-    row{errc::not_held, std::errc::operation_not_permitted},
+    row{errc::invalid_name, std::errc::invalid_argument, "name"},
+    row{errc::invalid_lease, std::errc::invalid_argument, "24 h"},
+    row{errc::invalid_option, std::errc::invalid_argument, "option"},
+    row{errc::invalid_uri, std::errc::invalid_argument, "redis://"},
+    row{errc::wrong_process, std::errc::operation_not_permitted, "fork()"},
+    row{errc::no_entropy, std::errc::resource_unavailable_try_again, "random"},
+    row{errc::cancelled, std::errc::operation_canceled, "stop_token"},
+    row{errc::unreachable, std::errc::not_connected, "host and port"},
+    row{errc::no_reply, std::errc::timed_out, "no answer in time"},
+    row{errc::protocol_error, std::errc::protocol_error, "makes no sense"},
+    row{errc::reply_too_large, std::errc::message_size, "larger"},
+    row{errc::tls_unavailable, std::errc::protocol_not_supported, "distlock::hiredis_tls"},
+    row{errc::tls_failed, std::errc::connection_refused, "certificate"},
+    row{errc::authentication_failed, std::errc::permission_denied, "password"},
+    row{errc::permission_denied, std::errc::permission_denied, "ACL"},
+    row{errc::unavailable, std::errc::resource_unavailable_try_again, "try again"},
+    row{errc::read_only, std::errc::read_only_file_system, "replica; connect to the master"},
+    row{errc::out_of_memory, std::errc::not_enough_memory, "maxmemory"},
+    row{errc::writes_refused, std::errc::io_error, "disk"},
+    row{errc::wrong_type, std::errc::invalid_argument, "no lock of this kind"},
+    row{errc::wrong_node, std::errc::not_supported, "cluster_connection"},
+    row{errc::unsupported_command, std::errc::function_not_supported, "does not know or allow"},
+    row{errc::server_error, std::errc::io_error, "look up what it says"},
+    row{errc::deadlock, std::errc::resource_deadlock_would_occur, "wait for itself"},
+    row{errc::lease_expired, std::errc::timed_out, "longer lease"},
+    row{errc::holder_without_ttl, std::errc::device_or_resource_busy, "TTL"},
+    row{errc::no_server, std::errc::no_such_file_or_directory, "private server"},
+    row{errc::no_thread, std::errc::resource_unavailable_try_again, "limit of threads"},
+    row{errc::not_replicated, std::errc::resource_unavailable_try_again, "acknowledged"},
+    row{errc::limit_mismatch, std::errc::invalid_argument, "semaphore"},
+    row{errc::not_held, std::errc::operation_not_permitted, "this thread"},
 };
 
 const std::string no_such_code = "unknown error";
@@ -64,13 +66,14 @@ static_assert(noexcept(error_category()));
 
 }  // namespace
 
-TEST_CASE("every error code has a message of its own") {
+TEST_CASE("every error code has a message of its own, about what went wrong") {
     std::set<std::string> messages;
     for (const row& r : table) {
         const auto text = std::error_code(r.code).message();
         INFO(static_cast<int>(r.code) << " " << text);
         CHECK(text != no_such_code);
         CHECK(messages.insert(text).second);
+        CHECK(text.find(r.about) != std::string::npos);
     }
 }
 

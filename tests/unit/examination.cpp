@@ -319,14 +319,17 @@ TEST_CASE("locks that wait for replicas need so many, and WAIT") {
 }
 
 TEST_CASE("a replica that is late, or not online, is a warning") {
-    const auto with = [](const std::string& state, const std::string& lag) {
+    const auto with = [](const std::string& state, const std::string& lag,
+                         std::chrono::milliseconds lease = 10s) {
         auto it = sound();
         it.with("INFO", info("connected_slaves:1\r\nslave0:ip=h,port=1,state=" + state +
                              ",offset=0,lag=" + lag + "\r\n"));
-        return worst_of(diagnose(it, {.lease = 10s}), "replicas");
+        return worst_of(diagnose(it, {.lease = lease}), "replicas");
     };
     CHECK(with("online", "9") == severity::ok);
     CHECK(with("online", "10") == severity::warning);
+    CHECK(with("online", "0", 500ms) == severity::ok);
+    CHECK(with("online", "1", 500ms) == severity::warning);
     CHECK(with("wait_bgsave", "0") == severity::warning);
 
     auto only_role =
@@ -353,6 +356,10 @@ TEST_CASE(
     CHECK(with("2", "9", one) == severity::problem);
     CHECK(with("1", "9", one + "min_slaves_good_slaves:0\r\n") == severity::problem);
     CHECK(with("1", "9", "") == severity::problem);
+    auto it = sound().with("INFO", info(one));
+    it.with("CONFIG GET min-replicas", texts({"min-replicas-to-write", "1", "min-replicas-max-lag", "10"}));
+    CHECK(says(diagnose(it, {.lease = 1500ms}), severity::warning, "min-replicas-to-write",
+               "no less than the lease of 1500 ms"));
 }
 
 TEST_CASE("the loss by a restart depends on what is written, and when") {
@@ -367,6 +374,7 @@ TEST_CASE("the loss by a restart depends on what is written, and when") {
     CHECK(with("yes", "always", "").starts_with("ok: appendonly yes, appendfsync always"));
     CHECK(with("yes", "everysec", "").find("of the last second") != std::string::npos);
     CHECK(with("yes", "no", "").starts_with("warning: "));
+    CHECK(with("yes", "no", "").find("of the last half minute") != std::string::npos);
     CHECK(with("no", "always", "3600 1").starts_with("warning: snapshots only (save 3600 1)"));
     CHECK(with("no", "always", "").starts_with("warning: none: a restart frees all locks, and their owners"));
     CHECK(with("no", "always", "", "connected_slaves:1\r\nslave0:ip=h,port=1,state=online\r\n")
@@ -383,6 +391,8 @@ TEST_CASE("a server that started less than a lease ago may have lost locks, unle
     it.with("CONFIG GET append", texts({"appendonly", "yes", "appendfsync", "everysec"}));
     CHECK(worst_of(diagnose(it), "uptime") == severity::warning);
     CHECK(diagnose(it, {.lease = 7s}).about("uptime") == nullptr);
+    it.with("INFO", info("uptime_in_seconds:0\r\n"));
+    CHECK(worst_of(diagnose(it, {.lease = 500ms}), "uptime") == severity::warning);
     CHECK(says(diagnose(it.with("INFO", info("loading:1\r\n"))), severity::problem, "server", "loads"));
 }
 
@@ -410,6 +420,8 @@ TEST_CASE("a clock is off when no delay of the answer explains it") {
     };
     CHECK(clock(ours + 400'000, 2000).starts_with("ok: 399 ms ahead of ours"));
     CHECK(clock(ours - 400'000, 2000).starts_with("ok: 401 ms behind ours"));
+    CHECK(clock(ours + 600'000, 2000).starts_with("warning: 599 ms ahead of ours"));
+    CHECK(clock(ours - 600'000, 2000).starts_with("warning: 601 ms behind ours"));
     CHECK(clock(ours + 60 * second, 2000).starts_with("warning: 59999 ms ahead"));
     CHECK(clock(ours - 60 * second, 2000).starts_with("warning: 60001 ms behind"));
     CHECK(clock(ours + 2 * second, 4 * second).starts_with("ok: 0 ms"));
@@ -520,6 +532,16 @@ TEST_CASE("a permission that ACL DRYRUN refuses is named with its cost") {
     CHECK(without("PUBSUB").find("two seconds") != std::string::npos);
     CHECK(without("PUBLISH").find("re-check") != std::string::npos);
     CHECK(without("PTTL").find("SECURITY.md") != std::string::npos);
+}
+
+TEST_CASE("a command that ACL DRYRUN does not find is lacking; where it does not find the user it is tried") {
+    auto it = sound().with("ACL DRYRUN worker EVAL ", reply::error("ERR Command 'EVAL' not found"));
+    CHECK(says(diagnose(it), severity::problem, "permissions",
+               "user worker lacks +eval (ERR Command 'EVAL' not found)"));
+    CHECK_FALSE(it.was_asked("EVAL "));
+    it.with("ACL DRYRUN worker EVAL ", reply::error("ERR User 'worker' not found"));
+    CHECK(says(diagnose(it), severity::ok, "permissions", "may do all"));
+    CHECK(it.was_asked("EVAL "));
 }
 
 TEST_CASE("a Cluster's user that may not ask for the slots is warned of what that costs") {

@@ -613,6 +613,38 @@ TEST_CASE("nodes that did not answer are the last ones to be asked for a new map
     }
 }
 
+TEST_CASE("a command without time in a pipeline leaves the others the time to ask for the map") {
+    std::atomic<int> maps{0};
+    const fake_cluster all(1, with_nobody_last_at_first(maps, {0, 0}));
+    cluster_connection redis{all.uri(0, "?connect_timeout=20s&command_timeout=20s")};
+    const std::string there = "foo";  // 12182
+    CHECK(redis.execute(get("hello")).is_string("found"));
+    REQUIRE(the_next_map_may_be_asked_for());
+    std::vector<command> commands{get(there), get(there)};
+    commands[0].until(clk::now());
+    std::vector<reply> replies(2);
+    redis.pipeline(commands, replies);
+    CHECK_FALSE(replies[0].answered());
+    CHECK(replies[1].is_string("found"));
+    CHECK(maps == 2);
+}
+
+TEST_CASE("a command that a node refuses is not sent to it again where the next map still names it") {
+    std::atomic<bool> demoted{false};
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] == "CLUSTER") return of.slots({0});
+        return demoted ? std::string("-READONLY You can't write against a read only replica.\r\n") : found;
+    });
+    cluster_connection redis{all.uri(0, "?connect_timeout=20s&command_timeout=20s")};
+    const std::string key = "orders";
+    CHECK(redis.execute(get(key)).is_string("found"));
+    REQUIRE(the_next_map_may_be_asked_for());
+    demoted = true;
+    CHECK(redis.execute(get(key)).is(reply_kind::error));
+    CHECK(all.commands("CLUSTER") == 2);
+    CHECK(all.commands("GET") == 2);
+}
+
 TEST_CASE("a node that cannot be reached is replaced by the one that the next map names") {
     std::atomic<int> maps{0};
     const fake_cluster all(1, with_nobody_last_at_first(maps, {0}));
@@ -859,6 +891,16 @@ TEST_CASE("a Cluster whose user may not ask for the map is used by its redirecti
     // The first time two of three were redirected.
     CHECK(all.commands("GET") == 8);
     for (std::size_t i = 0; i < 3; ++i) CHECK(all.node(i).accepted() == 1);
+    for (std::size_t place = 0; place < 3; ++place) {
+        const auto key = key_at(all, place);
+        const auto wanted = std::make_shared<distlock::receipt>();
+        wanted->expect();
+        REQUIRE(redis.post(get(key), wanted));
+        CHECK(eventually([&] {
+            redis.collect();
+            return wanted->answer().has_value();
+        }));
+    }
 }
 
 TEST_CASE("a Cluster that refuses its map is asked for it less and less often, and errors say so") {
@@ -886,6 +928,30 @@ TEST_CASE("a Cluster that refuses its map is asked for it less and less often, a
     std::vector<reply> replies(1);
     redis.pipeline(commands, replies);
     CHECK_THAT(replies[0].text(), contains_text("is refused: NOPERM"));
+}
+
+TEST_CASE("a Cluster that is busy is asked for its map as often as before, and no error says it is refused") {
+    const auto honest = honest_but_for_the_map({});
+    const fake_cluster all(2, [&](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "CLUSTER")
+            return std::string("-BUSY Redis is busy running a script. You can only call SCRIPT KILL\r\n");
+        if (said[1] == "nowhere") return of.moved(hash_slot(said[1]), 1 - node);
+        return honest(of, node, said);
+    });
+    cluster_connection redis{all.uri(0, "?connect_timeout=20s&command_timeout=20s")};
+    const auto key = key_at(all, 0);
+    // Ten times a second. With pauses of 200, 400, ... 3200 ms the sixth question would come after six
+    // seconds.
+    CHECK(eventually(
+        [&] {
+            CHECK(redis.execute(get(key)).is_string("found"));
+            return all.commands("CLUSTER") >= 6;
+        },
+        5s));
+    const std::string nowhere = "nowhere";
+    const std::string failed = redis.execute(get(nowhere)).text();
+    CHECK_THAT(failed, contains_text("redirects again and again"));
+    CHECK(failed.find("is refused") == std::string::npos);
 }
 
 TEST_CASE("the node that took the place of a dead one is found though the Cluster refuses its map") {
@@ -1138,7 +1204,7 @@ TEST_CASE("a node that only ends an idle socket is asked whether it lives, and t
     CHECK(resting.commands("PING") == 1);
 }
 
-TEST_CASE("for a node that speaks again, and may have been replaced, the map is asked for once more") {
+TEST_CASE("for a silent node the map is asked for twice a second, and once more when it speaks again") {
     // It ends its first socket, and does not say that it lives.
     const fake_server resting([](fake_server::peer& p) {
         while (const auto said = p.next_command()) {
@@ -1165,6 +1231,11 @@ TEST_CASE("for a node that speaks again, and may have been replaced, the map is 
         return resting.commands("PING") == 1;
     }));
     REQUIRE(map_is_asked_for());
+    // After pauses of 100, 200 and 400 ms.
+    const auto took = time_of([&] {
+        for (int times = 0; times < 6; ++times) CHECK(map_is_asked_for());
+    });
+    CHECK(took < 4500ms);
     CHECK(redis.execute(get(there)).is_string("found"));
     CHECK(map_is_asked_for());
 }

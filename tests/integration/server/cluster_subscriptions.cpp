@@ -259,6 +259,18 @@ TEST_CASE("two nodes that each name the other are asked in pauses") {
     CHECK(all.commands("SSUBSCRIBE") <= 16);
 }
 
+TEST_CASE("a channel that its node ends after it was in force is asked for again at once, however often") {
+    std::atomic<int> ends{0};
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t node, const words& said) {
+        const bool ended = said[0] == "SSUBSCRIBE" && ++ends <= 12;
+        return as_the_only_node(of, node, said) + (ended ? said_of("sunsubscribe", said[1]) : "");
+    });
+    cluster_connection redis{all.uri()};
+    const auto news = redis.subscribe(low);
+    // Pauses that only grew would make it three seconds.
+    CHECK(time_of([&] { CHECK(in_force(news, 13)); }) < 2s);
+}
+
 TEST_CASE("a node that cannot be reached delays no message of another") {
     fake_server silent(scripts::hang);
     const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <system_error>
 #include <thread>
+#include <time.h>
 
 #include "support/catch.hpp"
 #include "support/deaf_listener.hpp"
@@ -43,8 +44,8 @@ std::atomic<int> looked_up_in_quiet{0};
 constexpr std::string_view moving_name = "moving.";
 std::atomic<int> moved_to{0};
 
-// Another name of that port: the nth look-up takes until a test says that n may end. One of which `late_gone`
-// tells has left its answer behind.
+// Another name of that port, which is not known where that is 0: the nth look-up takes until a test says that
+// n may end. One of which `late_gone` tells has left its answer behind.
 constexpr std::string_view late_name = "late.";
 std::atomic<int> late_begun{0};
 std::atomic<int> late_allowed{0};
@@ -55,6 +56,20 @@ struct leaving_thread {
     leaving_thread& operator=(const leaving_thread&) = delete;
     ~leaving_thread() { ++late_gone; }
 };
+
+/// Look-ups of late names are counted from here on; all of them have ended.
+void count_late_names() {
+    late_begun = 0;
+    late_allowed = 0;
+    late_gone = 0;
+}
+void let_late_names_end() {
+    late_allowed = 1000;
+    CHECK(eventually([] { return late_gone == late_begun; }));
+}
+
+// So much later than the system's is the clock of leases in this program.
+std::atomic<std::chrono::seconds> moved_on{0s};
 
 // The name of two ports of this machine.
 constexpr std::string_view double_name = "two.";
@@ -85,6 +100,7 @@ extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo
         static thread_local const leaving_thread mine;
         const int which = ++late_begun;
         eventually([&] { return late_allowed >= which; });
+        if (moved_to == 0) return EAI_AGAIN;
         return real("127.0.0.1", std::to_string(moved_to).c_str(), hints, found);
     }
     if (host != nullptr && std::string_view(host).starts_with(double_name) && !numeric) {
@@ -96,6 +112,14 @@ extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo
         return 0;
     }
     return real(host, service, hints, found);
+}
+
+extern "C" int clock_gettime(clockid_t which, timespec* shown) noexcept {
+    using function = int (*)(clockid_t, timespec*);
+    static const auto real = reinterpret_cast<function>(::dlsym(RTLD_NEXT, "clock_gettime"));
+    const int failed = real(which, shown);
+    if (which == CLOCK_BOOTTIME) shown->tv_sec += moved_on.load().count();
+    return failed;
 }
 
 TEST_CASE("a name server that does not answer keeps nobody beyond its deadline, and is asked once") {
@@ -203,6 +227,7 @@ TEST_CASE("the next caller uses a slow name server's answer for which nobody wai
         if (p.next_command()) p.send("+OK\r\n");
     });
     moved_to = server.port();
+    count_late_names();
     hiredis_connection redis("redis://late.example:1?connect_timeout=100ms&command_timeout=20s");
     const distlock::command ask{"GET", "a"};
     CHECK(redis.execute(ask).cause() == errc::unreachable);
@@ -212,8 +237,44 @@ TEST_CASE("the next caller uses a slow name server's answer for which nobody wai
     CHECK(late_begun == 1);
     CHECK(eventually([&] { return redis.execute(ask).cause() == errc::unreachable; }));
     CHECK(late_begun == 2);
-    late_allowed = 1000;
-    CHECK(eventually([] { return late_gone == late_begun; }));
+    let_late_names_end();
+}
+
+TEST_CASE("a slow name server's answer for which nobody waited any more is not used a minute later") {
+    const fake_server old(scripts::always("+old\r\n"));
+    const fake_server next(scripts::always("+next\r\n"));
+    moved_to = old.port();
+    count_late_names();
+    hiredis_connection redis("redis://late.example:1" + patient);
+    command hasty{"GET", "a"};
+    hasty.until(clock::now() + 50ms);
+    CHECK(redis.execute(hasty).is(reply_kind::not_sent));
+    late_allowed = 1;
+    REQUIRE(eventually([] { return late_gone == 1; }));
+    moved_on = 61s;
+    moved_to = next.port();
+    late_allowed = 2;
+    CHECK(redis.execute({"GET", "a"}).is_status("next"));
+    CHECK(late_begun == 2);
+    CHECK(old.accepted() == 0);
+    let_late_names_end();
+}
+
+TEST_CASE("a look-up that failed when nobody waited for it any more fails no later call") {
+    const fake_server server(scripts::always("+OK\r\n"));
+    moved_to = 0;
+    count_late_names();
+    hiredis_connection redis("redis://late.example:1" + patient);
+    command hasty{"GET", "a"};
+    hasty.until(clock::now() + 50ms);
+    CHECK(redis.execute(hasty).is(reply_kind::not_sent));
+    late_allowed = 1;
+    REQUIRE(eventually([] { return late_gone == 1; }));
+    moved_to = server.port();
+    late_allowed = 2;
+    CHECK(redis.execute({"GET", "a"}).is_status("OK"));
+    CHECK(late_begun == 2);
+    let_late_names_end();
 }
 
 TEST_CASE("an address that swallows what is sent to it leaves the next one of its name the time to answer") {

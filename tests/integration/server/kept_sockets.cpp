@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include <distlock/wire/acknowledgement.hpp>
+
 #include "support/catch.hpp"
 #include "support/fake_server.hpp"
 #include "support/hiredis_test.hpp"
@@ -426,6 +428,19 @@ TEST_CASE("neither a stop request nor a time-out of a command costs pipelines th
     REQUIRE(answer);
     CHECK(answer->is_integer(4));
     CHECK(redis.execute({"GET", "a"}).is_integer(7));
+}
+
+TEST_CASE(
+    "a write with the wait for its replicas is not sent on the socket for pipelines, which it could cost") {
+    full_server server(1);
+    hiredis_connection redis(server.uri());
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(2));
+    const distlock::replica_wait wait(1, 10ms);
+    const command write{"SET", "a", "1"};
+    const auto both = redis.execute_acknowledged(write, wait.behind(write));
+    CHECK_THAT(both.answer.text(), contains_text("max number of clients"));
+    CHECK_FALSE(both.replicated.answered());
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(4));
 }
 
 TEST_CASE(

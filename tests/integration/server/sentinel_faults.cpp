@@ -160,13 +160,14 @@ fake_server::script slowly(const std::atomic<std::uint16_t>& master, std::chrono
 TEST_CASE(
     "the right master is found while one Sentinel is dead, one is silent and one lies, and the stranger gets "
     "nothing") {
+    const std::string login = GENERATE(as<std::string>{}, "", "&sentinel_password=secret");  // AUTH hangs
     const fake_server stranger(in_role("master"));
     const fake_server silent(scripts::hang);
     const fake_sentinel honest(a_server().port(), 6);
     const fake_sentinel liar(stranger.port(), 5);
     sentinel_connection c(sentinel_uri_of({dead_port(), silent.port(), liar.port(), honest.port()}, "",
-                                          "?command_timeout=100ms"));
-    CHECK(ping(c).is_status("PONG"));
+                                          "?connect_timeout=20s&command_timeout=100ms" + login));
+    CHECK(time_of([&] { CHECK(ping(c).is_status("PONG")); }) < 5s);
     CHECK(stranger.accepted() == 0);
 }
 
@@ -195,6 +196,20 @@ TEST_CASE("a majority of Sentinels is followed at once, without waiting for one 
     sentinel_connection c(sentinel_uri_of({silent.port(), one.port(), two.port()}, "",
                                           "?command_timeout=10s&connect_timeout=10s" + login));
     CHECK(time_of([&] { CHECK(ping(c).is_status("PONG")); }) < 5s);
+}
+
+TEST_CASE("a Sentinel that is slow to check a password has the time to connect") {
+    const fake_server slow([](fake_server::peer& p) {
+        while (const auto cmd = p.next_command()) {
+            const bool login = cmd->at(0) == "AUTH";
+            if (login && !p.nap(300ms)) return;
+            const bool names = cmd->size() > 1 && cmd->at(1) == "GET-MASTER-ADDR-BY-NAME";
+            if (!p.send(login ? "+OK\r\n" : names ? address(a_server().port()) : "-ERR x\r\n")) return;
+        }
+    });
+    sentinel_connection c(sentinel_uri_of(
+        {slow.port()}, "", "?connect_timeout=20s&command_timeout=200ms&sentinel_password=secret"));
+    CHECK(eventually([&] { return ping(c).is_status("PONG"); }));
 }
 
 TEST_CASE("who waits for more Sentinels when one has answered leaves the processor to others") {
@@ -264,6 +279,7 @@ TEST_CASE("a Sentinel that is a plain server, or wants a password, says what is 
     const fake_server locked(scripts::always("-NOAUTH Authentication required.\r\n"));
     sentinel_connection d(sentinel_uri_of({locked.port()}));
     CHECK(ping(d).cause() == errc::authentication_failed);
+    CHECK_THAT(ping(d).text(), contains_text("127.0.0.1:" + std::to_string(locked.port()) + ": NOAUTH"));
     const fake_server strict(scripts::always("-WRONGPASS invalid username-password pair\r\n"));
     sentinel_connection e(sentinel_uri_of({strict.port()}, "", "?sentinel_password=secret"));
     CHECK(ping(e).cause() == errc::authentication_failed);
@@ -331,7 +347,10 @@ TEST_CASE(
     CHECK(a_server().command({"GET", "sentinel"}) == "by pipeline");
 }
 
-TEST_CASE("a pipeline that a server refuses is not sent to it again when the Sentinels still name it") {
+TEST_CASE(
+    "what a server refuses, alone or in a pipeline, is not sent to it again when the Sentinels still name "
+    "it") {
+    const bool alone = GENERATE(false, true);
     std::atomic<bool> demoted{false};
     const fake_server service(without_role(demoted));
     const fake_sentinel one(service.port(), 1);
@@ -342,7 +361,11 @@ TEST_CASE("a pipeline that a server refuses is not sent to it again when the Sen
     const auto asked = one.server().commands("SENTINEL");
     const command renewal{"SET", "sentinel", "refused"};
     reply answer;
-    c.pipeline({&renewal, 1}, {&answer, 1});
+    if (alone) {
+        answer = c.execute(renewal);
+    } else {
+        c.pipeline({&renewal, 1}, {&answer, 1});
+    }
     CHECK(answer.is(reply_kind::error));
     CHECK(one.server().commands("SENTINEL") > asked);
     CHECK(service.commands("SET") == 1);
@@ -752,6 +775,7 @@ TEST_CASE(
         CHECK(heard->told == (epoch == 7 || epoch == 4 ? 1 : 0));
     }
     CHECK(master.accepted() == 1);
+    CHECK(one.server().commands("SUBSCRIBE") == 1);
 }
 
 TEST_CASE("a waiter hears of another master though the Sentinels were asked just before") {
@@ -786,11 +810,13 @@ TEST_CASE("a waiter hears of another master though the Sentinels were asked just
     for (const auto* const where : {&a_server(), &another_server()}) where->command({"DEL", name});
 }
 
-TEST_CASE("the Sentinels are left in peace as long as their master answers") {
-    const fake_sentinel one(a_server().port(), 1);
+TEST_CASE("the Sentinels are left in peace as long as their master answers, whatever becomes of others") {
+    fake_sentinel one(a_server().port(), 1);
     sentinel_connection c(sentinel_uri_of({one.port()}, "", "?connect_timeout=20s&command_timeout=20s"));
     REQUIRE(ping(c).is_status("PONG"));
+    REQUIRE(eventually([&] { return one.server().commands("SUBSCRIBE") == 1; }));
     const auto asked = one.server().commands("SENTINEL");
+    one.announce("m2");
     // Time enough to ask them five times.
     for (const auto until = distlock::clock::now() + 500ms; distlock::clock::now() < until;) {
         CHECK(ping(c).is_status("PONG"));
@@ -798,6 +824,11 @@ TEST_CASE("the Sentinels are left in peace as long as their master answers") {
         ::poll(nullptr, 0, 10);
     }
     CHECK(one.server().commands("SENTINEL") == asked);
+    one.announce("m");
+    CHECK(eventually([&] {
+        c.follow();
+        return one.server().commands("SENTINEL") > asked;
+    }));
 }
 
 TEST_CASE("the Sentinels are asked when the master ends the one socket there is, that for renewals") {

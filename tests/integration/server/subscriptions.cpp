@@ -22,6 +22,7 @@
 
 #include <distlock/hiredis.hpp>
 #include <distlock/mutex.hpp>
+#include <distlock/net/receipt.hpp>
 #include <distlock/testing.hpp>
 #include <distlock/wire/redisson.hpp>
 
@@ -567,7 +568,7 @@ TEST_CASE("a channel that is given up and asked for again is not confirmed by th
 }
 
 TEST_CASE("a new socket is subscribed before the old one is closed, when that is not trusted any more") {
-    const bool role_changed = GENERATE(false, true);
+    const std::string how = GENERATE(as<std::string>{}, "told to", "by a command", "by a post");
     std::atomic<bool> early{false};
     const listed_server* whole = nullptr;
     listed_server server([&](int who, const auto& asked) -> std::string {
@@ -583,12 +584,13 @@ TEST_CASE("a new socket is subscribed before the old one is closed, when that is
     REQUIRE(in_force(news));
     const waiter one(news, "");
     const auto told = clk::now();
-    if (role_changed) {
-        CHECK(redis.execute({"SET", "a", "1"}).is(distlock::reply_kind::error));
-    } else {
-        news->reconnect();
-    }
-    REQUIRE(eventually([&] { return server.commands("SUBSCRIBE") == 2; }));
+    if (how == "told to") news->reconnect();
+    if (how == "by a command") CHECK(redis.execute({"SET", "a", "1"}).is(distlock::reply_kind::error));
+    if (how == "by a post") CHECK(redis.post({"SET", "a", "1"}, std::make_shared<distlock::receipt>()));
+    REQUIRE(eventually([&] {
+        if (how == "by a post") redis.collect();
+        return server.commands("SUBSCRIBE") == 2;
+    }));
     CHECK(clk::now() - told <= timing_tolerance);
     REQUIRE(eventually([&] { return server.has("0 ended"); }));
     CHECK(eventually([&] { return news->confirmations() == 2; }));
