@@ -159,6 +159,16 @@ TEST_CASE("a message of which half may be gone is confirmed before it is believe
     CHECK(old.step().what == kind::granted);
 }
 
+// It subscribed anew, and looked once a second however far back it stood.
+TEST_CASE("a message that came too late to be believed was heard: messages arrive") {
+    attempt a = in_queue();
+    a.told(message(), 2100ms);
+    REQUIRE(a.enters(enter_mode::join));
+    a.answer(queued({.ticket = 8, .position = 1000, .appended = true}));
+    CHECK_NOTHING_FIRST(a.step());
+    CHECK(a.pause() > 5s);
+}
+
 TEST_CASE("a message without the fence that is wanted is confirmed") {
     auto limits = defaults;
     limits.wants_fence = true;

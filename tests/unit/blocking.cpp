@@ -2,6 +2,7 @@
 // comes of the answers.
 #include <chrono>
 #include <cstddef>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <stop_token>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/allocations.hpp"
 #include "support/attempt.hpp"
 #include "support/catch.hpp"
 #include "support/ticking_clock.hpp"
@@ -428,6 +430,45 @@ TEST_CASE("while an attempt goes on it says what the trouble is, and that there 
           std::vector<std::optional<errc>>{std::nullopt, errc::unavailable, errc{}, errc::unreachable});
     CHECK(status.last_error() == errc{});
     CHECK(status.known());
+}
+
+// Nobody had it for a lease.
+TEST_CASE("a lock that too few replicas have is left also by who has no memory to say so") {
+    if (!allocations_can_fail()) return;
+    struct replicated {
+        reply execute(const command& cmd) { return inner.execute(cmd); }
+        distlock::acknowledged_reply execute_acknowledged(const command& write, const command&) {
+            auto answer = inner.execute(write);
+            fail_allocation(nth);
+            return {std::move(answer), reply::integer(1)};
+        }
+        long nth;
+        scripted_connection inner{ok};
+    };
+    auto within = one_try();
+    within.replicas = 2;
+    within.replica_timeout = 100ms;
+    bool failed = true;
+    for (long nth = 1; failed; ++nth) {
+        INFO("allocation " << nth);
+        replicated c{.nth = nth};
+        distlock::engine::remote_status status;
+        auto messages = inbox_of<manual_clock>(c, dialect);
+        left_tokens left;
+        failed = false;
+        const auto leave = [&](const token& owner, bool in_doubt) noexcept {
+            failed = allocation_failed();
+            fail_allocation(-1);
+            left.add(owner, in_doubt);
+        };
+        try {
+            attempt_test::take<manual_clock>(c, dialect, within, {}, false, status, messages, leave);
+        } catch (const std::bad_alloc&) {
+            CHECK(failed);
+        }
+        fail_allocation(0);
+        CHECK(left.tokens == tokens_of(c.inner));
+    }
 }
 
 TEST_CASE("an attempt that cannot have left anything on the server leaves nothing") {

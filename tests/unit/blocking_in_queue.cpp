@@ -4,6 +4,7 @@
 #include <chrono>
 #include <initializer_list>
 #include <memory>
+#include <new>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include <distlock/net/subscription.hpp>
 #include <distlock/wire/handoff.hpp>
 
+#include "support/allocations.hpp"
 #include "support/attempt.hpp"
 #include "support/catch.hpp"
 #include "support/handoff_answers.hpp"
@@ -59,15 +61,18 @@ struct attempt {
     attempt() { manual_clock::reset(); }
     grant take(bool contended = true, distlock::clock::duration timeout = 10s,
                std::chrono::milliseconds recheck = 1s) {
-        return attempt_test::take<manual_clock>(
-            redis, dialect,
-            {.lease = 30s,
-             .recheck = recheck,
-             .patience = 2s,
-             .deadline = manual_clock::now() + timeout,
-             .waits = waiting_manner::queues},
-            stop.get_token(), contended, status, messages,
-            [this](const token& t, bool in_doubt) noexcept { left.add(t, in_doubt); });
+        return attempt_test::take<manual_clock>(redis, dialect,
+                                                {.lease = 30s,
+                                                 .recheck = recheck,
+                                                 .patience = 2s,
+                                                 .deadline = manual_clock::now() + timeout,
+                                                 .waits = waiting_manner::queues},
+                                                stop.get_token(), contended, status, messages,
+                                                [this](const token& t, bool in_doubt) noexcept {
+                                                    short_of_memory = short_of_memory || allocation_failed();
+                                                    fail_allocation(-1);
+                                                    left.add(t, in_doubt);
+                                                });
     }
     /// Returns: after what time an attempt that is granted the lock at once joined.
     distlock::clock::duration wait_to_join(distlock::clock::duration timeout) {
@@ -89,6 +94,7 @@ struct attempt {
     distlock::engine::remote_status status;
     inbox messages = inbox_of<manual_clock>(redis, dialect);
     left_tokens left;
+    bool short_of_memory = false;  // when something was left
 };
 
 }  // namespace
@@ -283,6 +289,36 @@ TEST_CASE("a stop request ends the wait, and the ticket is left") {
     CHECK(unanswered.take().cause == errc::cancelled);
     CHECK(unanswered.left.tokens == words{unanswered.redis.token_of(0)});
     CHECK(unanswered.left.in_doubt == std::vector<bool>{true});
+}
+
+// The ticket stayed, and its listener took the message of the hand-over, which nobody answered.
+TEST_CASE(
+    "an attempt that has no memory for the server's answer leaves its ticket, and hears no more of it") {
+    if (!allocations_can_fail()) return;
+    bool failed = true;
+    for (long nth = 1; failed; ++nth) {
+        INFO("allocation " << nth);
+        attempt a;
+        a.redis.inner.then(lost);
+        a.redis.inner.then(
+            [&] {
+                a.stop.request_stop();
+                fail_allocation(nth);
+            },
+            reply::error("LOADING Redis is loading the dataset in memory"));
+        try {
+            const auto got = a.take();
+            CHECK(got.cause == errc::cancelled);
+        } catch (const std::bad_alloc&) {
+            CHECK(a.short_of_memory);
+        }
+        failed = a.short_of_memory || allocation_failed();
+        fail_allocation(0);
+        CHECK(a.sent() == words{"join", "join"});
+        CHECK(a.left.tokens == words{a.redis.token_of(0)});
+        CHECK(a.left.in_doubt == std::vector<bool>{true});
+        CHECK(a.messages.get() == nullptr);
+    }
 }
 
 TEST_CASE("at the deadline the last look takes the ticket back") {

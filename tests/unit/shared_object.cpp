@@ -124,6 +124,52 @@ TEST_CASE("a reader that is refused as a writer reads on") {
     CHECK(m.unlock_shared() == release_outcome::released);
 }
 
+// It lost its read to the other thread's trouble: the server had not been asked for it.
+TEST_CASE("a reader reads on while a writer of its object waits for a server in trouble, or for its answer") {
+    manual_clock::reset();
+    struct server_in_trouble {
+        reply execute(const command& cmd) {
+            const bool enters = cmd.argv()[1] == distlock::detail::shared_enter.sha1();
+            if (cmd.argv()[0] != "SET" && !enters) return reply::integer(1);
+            if (enters && !reads.exchange(true)) return granted("", 3'600'000);
+            ++asked;
+            const auto* const stop = cmd.stop();
+            while (!answers && stop != nullptr && !stop->stop_requested()) std::this_thread::yield();
+            return reply::error("LOADING the dataset");
+        }
+        std::atomic<bool> reads{false};
+        std::atomic<int> asked{0};  // by the writer
+        std::atomic<bool> answers{false};
+    };
+    const bool answered = GENERATE(true, false);
+    server_in_trouble server;
+    distlock::shared_mutex<server_in_trouble, manual_clock> m{
+        server, "orders", {.lease = 1h, .renew = false, .patience = 1h}};
+    m.lock_shared();
+    const std::jthread writer([&](const std::stop_token& stop) {
+        std::error_code ignored;
+        m.lock(stop, ignored);
+    });
+    server.answers = answered;
+    REQUIRE(eventually([&] {
+        manual_clock::advance(1ms);
+        return server.asked >= (answered ? 2 : 1);
+    }));
+    std::jthread time([](const std::stop_token& over) {
+        eventually([&] {
+            manual_clock::advance(10ms);
+            return over.stop_requested();
+        });
+    });
+    std::error_code ec = errc::deadlock;
+    CHECK_FALSE(m.try_upgrade(ec));
+    time.request_stop();
+    time.join();
+    CHECK_FALSE(ec);
+    CHECK(m.shared_until() > manual_clock::now());
+    CHECK(m.unlock_shared() == release_outcome::released);
+}
+
 namespace {
 
 // Refuses everybody, the first one when it is told to; `then` runs before that, on the thread that asked.

@@ -134,6 +134,7 @@ class acquire {
         const auto until = validity_end(since, given.ttl);
         const bool complete = given.fence != 0 || !limits_.wants_fence;
         if (!complete || until - now_ < clock::duration(given.ttl) / 2) {
+            place_heard_ = 0;  // it was heard: that the ticket is gone says nothing else
             note_unconfirmed();
             return enter(now_ >= limits_.deadline ? enter_mode::last : enter_mode::join);
         }

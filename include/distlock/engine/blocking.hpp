@@ -76,7 +76,7 @@ inline event subscribe(const token& owner, clock::time_point until, const std::s
 /// for every token under which the server may have, or may still get, a lock or a ticket that nobody wants.
 /// `messages` keeps what comes for the present token; after a grant it has to until a release by that token
 /// was sent. `together`: asks the server in its place, the first time.
-/// Throws: as operation::resume().
+/// Throws: as operation::resume(); the present token is left then.
 /// Round trips: one when the lock is free; two when it is taken and this is a try; in the queue two until the
 /// wait begins, one when the lock was found taken the last time, and none at its end; one more to name the
 /// type of a key that is no lock.
@@ -114,17 +114,24 @@ inline grant run_blocking(any_connection& connection, time_source time, operatio
         }
         return event::stopped();
     };
-    for (event last = stop.stop_requested() ? event::stopped() : event::started(time.now());;) {
-        action next = op.resume(last);
-        answer.reset();  // its memory serves the next one
-        if (next.heard && alone) status.answered(*next.heard, last.now);
-        if (next.leave) {
-            leave(next.leave->token, next.leave->in_doubt);
-            messages.forget();
+    try {
+        for (event last = stop.stop_requested() ? event::stopped() : event::started(time.now());;) {
+            action next = op.resume(last);
+            answer.reset();  // its memory serves the next one
+            if (next.heard && alone) status.answered(*next.heard, last.now);
+            if (next.leave) {
+                leave(next.leave->token, next.leave->in_doubt);
+                messages.forget();
+            }
+            if (next.reconnect && messages.source() != nullptr) messages.source()->reconnect();
+            if (next.what == action::kind::done) break;
+            last = perform(next);
         }
-        if (next.reconnect && messages.source() != nullptr) messages.source()->reconnect();
-        if (next.what == action::kind::done) break;
-        last = perform(next);
+    } catch (...) {
+        // Without memory nobody looks on whether the server has something of this attempt.
+        if (!op.result().token.empty()) leave(op.result().token, true);
+        messages.forget();
+        throw;
     }
     if (op.result().what != grant::kind::granted) messages.forget();
     return std::move(op).result();

@@ -90,7 +90,8 @@ class lock_object final : public lock_core, background_task, deadline {
         if (stop.stop_requested()) return failed(errc::cancelled);
         const auto turn_comes_by = how.together != nullptr ? duration::zero() : longest_command();
         auto done = how.once ? try_turn(turn_comes_by, stop) : queue_up(until, how.guarded, stop);
-        if (done) return *std::move(done);
+        // The trouble of another thread is none of an exchange that was not asked for: nothing has changed.
+        if (done) return how.in_exchange_for != nullptr ? result{} : *std::move(done);
         auto bounds = limits(until, how.once);
         bounds.in_exchange_for = how.in_exchange_for;
         return acquire_remotely(bounds, how, stop);

@@ -31,6 +31,7 @@
 #include <distlock/engine/background_release.hpp>
 #include <distlock/engine/release.hpp>
 #include <distlock/net/any_connection.hpp>
+#include <distlock/net/receipt.hpp>
 #include <distlock/wire/any_dialect.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/outcome.hpp>
@@ -98,8 +99,9 @@ class releaser {
         const engine::release how(sure, until);
         try {
             auto mine = in_background();
-            if (background_release::post(mine, {owner, how, answer_time_, send_by, waited_for}, most_left) !=
-                background_release::posting::sent) {
+            const auto posted =
+                background_release::post(mine, {owner, how, answer_time_, send_by, waited_for}, most_left);
+            if (posted != background_release::posting::sent) {
                 // A key that was found and deleted says that nothing of ours is left. But of two requests in
                 // doubt the other one may still be on its way.
                 const bool gone = !stopped && release_by(owner, send_by, stop) == release_outcome::released;
@@ -108,6 +110,7 @@ class releaser {
                 background_release::repeat(mine, owner, how, sent ? now + answer_time_ : now, most_left);
             }
             keep(sure == certainty::granted ? kind::left : kind::in_doubt, std::move(mine));
+            if (stopped && posted == background_release::posting::impossible) post_once(owner, send_by);
         } catch (...) {
             if (!stopped) release_by(owner, send_by, stop);  // no memory
         }
@@ -191,6 +194,16 @@ class releaser {
             background_release::repeat(mine, what.owner, what.how, io_->time().now());
         if (done != posting::impossible && another) keep(kind::posted, std::move(another));
         return done;
+    }
+
+    // Effects: what the background may have no room to repeat is sent all the same, where it can be posted.
+    // Throws: std::bad_alloc.
+    [[gnu::cold]] void post_once(const token& owner, time_point send_by) {
+        any_connection& connection = io_->connection();
+        if (!connection.can.post) return;
+        command cmd = dialect_->release(owner).with_body();
+        cmd.until(send_by);
+        connection.post(cmd, std::make_shared<receipt>());
     }
 
     // Returns: one that is pending, beside posted_; null: there is none.
