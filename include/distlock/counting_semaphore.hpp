@@ -275,7 +275,7 @@ class counting_semaphore {
     }
 
     /// Effects: as try_acquire_for, until `Other`, any clock, reaches `deadline`. A clock that is set back
-    /// meanwhile prolongs the wait.
+    /// meanwhile prolongs the wait. That it is set forward meanwhile is not noticed.
     template <detail::any_clock Other, class Duration>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_until(
         std::chrono::time_point<Other, Duration> deadline, std::int64_t n = 1, std::stop_token stop = {}) {

@@ -172,7 +172,7 @@ class mutex {
     }
 
     /// Effects: as try_lock_for, until `Other`, any clock, reaches `deadline`. A clock that is set back
-    /// meanwhile prolongs the wait.
+    /// meanwhile prolongs the wait. That it is set forward meanwhile is not noticed.
     template <detail::any_clock Other, class Duration>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
         std::chrono::time_point<Other, Duration> deadline, std::stop_token stop = {}) {

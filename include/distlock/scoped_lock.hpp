@@ -45,6 +45,10 @@ struct guard_access {
         return m.acquire_guarded(stop);
     }
     template <class M>
+    static auto try_lock(M& m, const std::stop_token& stop) {
+        return m.acquire(clock::time_point::max(), {.once = true, .guarded = true}, stop);
+    }
+    template <class M>
     static auto adopt(M& m) noexcept {
         return m.adopt();
     }
@@ -274,9 +278,9 @@ class scoped_lock {
 
     void lock(const std::stop_token& stop) {
         const sequence positions = order();
-        do {
-            undo();
-            try {
+        try {
+            do {
+                undo();
                 for (const auto at : positions) {
                     nth(at, [&](auto& m, std::uint64_t& serial, std::uint64_t& fence) {
                         const auto got = detail::guard_access::lock(m, stop);
@@ -284,12 +288,31 @@ class scoped_lock {
                         fence = got.fence;
                     });
                 }
-            } catch (...) {
-                undo();
-                throw;
+            } while (!keeps_all(stop));
+        } catch (...) {
+            undo();
+            throw;
+        }
+    }
+
+    // Effects: takes without a wait what was lost while others were waited for; these are kept meanwhile, or
+    // a lock that is waited for longer than another one lasts could never be had with it.
+    // Returns: whether all are held.
+    bool keeps_all(const std::stop_token& stop) {
+        bool all = true;
+        while (all && !owns_lock()) {
+            for (std::size_t i = 0; i < count; ++i) {
+                nth(i, [&]<class M>(M& m, std::uint64_t& serial, std::uint64_t& fence) {
+                    if (!all || end_of(m, serial) > M::clock_type::now()) return;
+                    detail::guard_access::undo(m, std::exchange(serial, 0));
+                    const auto got = detail::guard_access::try_lock(m, stop);
+                    serial = got.serial;
+                    fence = got.fence;
+                    all = serial != 0;
+                });
             }
-            // While the last lock was waited for, the lease of the first may have run out.
-        } while (!owns_lock());
+        }
+        return all;
     }
 
     void unlock() noexcept {

@@ -261,7 +261,7 @@ template <class Rep, class Period, detail::jointly_lockable... Locks>
 }
 
 /// Effects: as try_lock_for, until `Clock`, any clock, reaches `deadline`. A clock that is set back
-/// meanwhile prolongs the wait.
+/// meanwhile prolongs the wait. That it is set forward meanwhile is not noticed.
 template <detail::any_clock Clock, class Duration, detail::jointly_lockable... Locks>
     requires(sizeof...(Locks) > 0)
 [[nodiscard("unless the result is true, no lock was taken")]] bool try_lock_until(

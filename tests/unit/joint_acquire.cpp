@@ -15,6 +15,7 @@
 #include <distlock/engine/lock_core.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/net/any_connection.hpp>
+#include <distlock/recursive_mutex.hpp>
 #include <distlock/shared_mutex.hpp>
 #include <distlock/testing/manual_clock.hpp>
 #include <distlock/testing/scripted_connection.hpp>
@@ -173,6 +174,41 @@ TEST_CASE("a try beside a thread that gets several locks at once is told so as s
     CHECK(both);
     CHECK_FALSE(got);
     CHECK_FALSE(ec);
+}
+
+// The lock that another had was waited for all the time there was, and no error told.
+TEST_CASE("a call for several that none will ever grant ends at once, whoever has the others, and says why") {
+    manual_clock::reset();
+    struct full_server {
+        reply execute(const command& cmd) {
+            if (cmd.argv()[0] == "SET") return granted_first ? reply::status("OK") : reply::nil();
+            ++asked;
+            return handoff_answers::taken();
+        }
+        bool granted_first = false;
+        int asked = 0;
+    };
+    full_server server;
+    distlock::mutex<full_server, distlock::handoff, manual_clock> taken{server, "a"};
+    std::error_code ec;
+    SECTION("for more permits than there are") {
+        distlock::counting_semaphore<full_server, manual_clock> pool{server, "b", 2};
+        distlock::permit slot(pool, std::defer_lock, 3);
+        CHECK_FALSE(distlock::try_lock_for(0s, ec, taken, slot));
+        CHECK(ec == distlock::errc::invalid_option);
+        CHECK(server.asked == 0);
+    }
+    SECTION("for what the thread has lost, and not given back") {
+        distlock::recursive_mutex<full_server, distlock::handoff, manual_clock> lost{
+            server, "b", {.lease = 10s, .renew = false}};
+        server.granted_first = true;
+        lost.lock();
+        server.granted_first = false;
+        manual_clock::advance(10s);
+        CHECK_FALSE(distlock::try_lock_for(0s, ec, taken, lost));
+        CHECK(ec == distlock::errc::lease_expired);
+        CHECK(server.asked == 0);
+    }
 }
 
 namespace {

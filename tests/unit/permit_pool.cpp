@@ -29,6 +29,7 @@
 #include "support/handoff_answers.hpp"
 #include "support/in_child.hpp"
 #include "support/late_posts.hpp"
+#include "support/publishing_connection.hpp"
 #include "support/sleepers.hpp"
 #include "support/waiting.hpp"
 
@@ -39,6 +40,7 @@ using distlock::errc;
 using distlock::reply;
 using distlock::testing::scripted_connection;
 using handoff_answers::granted;
+using handoff_answers::queued;
 using handoff_answers::taken;
 
 // It was told that processes disagree, though both said the same by then.
@@ -172,6 +174,20 @@ TEST_CASE("a semaphore that is resized again and again keeps nothing of the limi
     };
     const auto before = use(3, 8);
     CHECK(use(8, 108) < before + 32'768);
+}
+
+// Each number of permits that was ever asked for left a lock object behind, and every try asked all of them.
+TEST_CASE("a semaphore that is asked for ever other numbers of permits keeps nothing of most of them") {
+    granting_server server;
+    distlock::counting_semaphore pool{server, "pool", 5000, {.renew = false, .release = distlock::confirmed}};
+    const auto use = [&](int from, int to) {
+        for (int n = from; n < to; ++n) {
+            if (!pool.try_acquire(n)) FAIL_CHECK(n << " permits");
+        }
+        return ::mallinfo2().uordblks;
+    };
+    const auto before = use(1, 33);
+    CHECK(use(33, 2033) < before + 32'768);
 }
 
 // Effects: has what is refused done so often that memory would show it.
@@ -332,6 +348,23 @@ TEST_CASE("who may not resize a semaphore is told which one, and what the server
     scripted_connection redis{reply::error("NOPERM this user may not")};
     distlock::counting_semaphore pool{redis, "pool", 2};
     CHECK_THROWS_WITH(pool.resize(3), contains_text("resize pool: NOPERM this user may not"));
+}
+
+// It has no effect there, but that each one cost another command.
+TEST_CASE("a permit that was handed over costs no command more where fencing tokens are asked for") {
+    publishing_connection redis;
+    redis.inner.then(taken());
+    const auto hand_over = [&] {
+        redis.source->deliver(redis.inner.commands().back().argv.at(6) + " 7 2000n 0 pool");
+    };
+    redis.inner.then(hand_over, queued());
+    distlock::counting_semaphore pool{redis, "pool", 1, {.fencing = GENERATE(false, true)}};
+    {
+        const auto mine = pool.acquire();
+        CHECK(mine);
+        CHECK(redis.inner.commands().size() == 2);
+        redis.inner.then(reply::integer(1));
+    }
 }
 
 TEST_CASE("who asks for more permits than there are is told how many that is, and how many there are") {

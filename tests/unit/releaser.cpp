@@ -60,6 +60,10 @@ struct releasing {
         const auto now = manual_clock::now();
         return it->release({owner, valid ? now + 10s : now, now + 20s, sure}, how);
     }
+    release_outcome give_back(bool valid) {
+        const auto now = manual_clock::now();
+        return it->give_back({owner, valid ? now + 10s : now, now + 20s, certainty::granted});
+    }
     release_outcome confirm(std::initializer_list<reply> answers, bool valid = true) {
         then(answers);
         const auto now = manual_clock::now();
@@ -220,6 +224,27 @@ TEST_CASE(
     }));
     CHECK(r.sent() == words(2, whole(owner)));
     CHECK(r.residual() > 0s);
+}
+
+// It was asked for twice with all the time of a command, after a stop request and past every deadline.
+TEST_CASE("what was of no use is given back by posting also when its lease has run out") {
+    releasing<posting> r(release_mode::confirmed);
+    CHECK(r.give_back(false) == release_outcome::posted);
+    CHECK(r.redis.how.at(0).deadline == manual_clock::now() + 30ms);
+    CHECK(r.executed() == 0);
+    CHECK(r.residual() == 20s);
+}
+
+TEST_CASE("where nothing can be posted, what was of no use is given back for a short while, then behind it") {
+    const bool valid = GENERATE(false, true);
+    releasing<executing> r;
+    r.then({lost, lost});
+    CHECK(r.give_back(valid) == release_outcome::unreachable);
+    REQUIRE(r.redis.bounded);
+    CHECK(r.redis.bounded->deadline == manual_clock::now() + 30ms);
+    CHECK(r.residual() == 20s);
+    r.then({done});
+    CHECK(r.nothing_left());
 }
 
 // ---- confirm ---------------------------------------------------------------------------------------------

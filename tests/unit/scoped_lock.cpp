@@ -336,30 +336,69 @@ TEST_CASE("the token of several locks stays as it is when the guard ends in time
     CHECK_FALSE(token.stop_requested());
 }
 
-// It held the second lock and believed to hold both.
-TEST_CASE("a guard that waited for one lock for so long that it lost another takes them all again") {
-    struct slow_once : locks_in_memory {
-        distlock::reply execute(const distlock::command& cmd) {
-            const bool takes_second = cmd.argv()[0] == "SET" && cmd.argv()[1] == "b";
-            if (takes_second && ++asked == 1) manual_clock::advance(10s);
-            return locks_in_memory::execute(cmd);
+namespace {
+
+// Each time the second lock is asked for, the lease or the longest hold of the first one ends.
+struct slow_second : locks_in_memory {
+    distlock::reply execute(const distlock::command& cmd) {
+        if (cmd.argv()[0] == "SET" && cmd.argv()[1] == "b") {
+            manual_clock::advance(10s);
+            if (intruder && asked == 0) give_to("somebody", "a");
+            if (++asked == 10) stop.request_stop();  // or who never has both would go on for ever
+        } else if (asked > 0 && owner("b").empty() && owner("a") == "somebody") {
+            delete_key("a");
         }
-        int asked = 0;
+        return locks_in_memory::execute(cmd);
+    }
+    bool intruder = false;
+    int asked = 0;
+    std::stop_source stop;
+};
+using slow_lock = distlock::mutex<slow_second, distlock::plain, manual_clock>;
+
+// Returns: whether somebody held both then, by a guard or by one call.
+bool has_both(slow_second& server, slow_lock& a, slow_lock& b, bool by_guard) {
+    const auto both = [&] {
+        return a.owns_lock() && b.owns_lock() && !server.owner("a").empty() && !server.owner("b").empty();
     };
-    using slow_lock = distlock::mutex<slow_once, distlock::plain, manual_clock>;
+    if (by_guard) {
+        const distlock::scoped_lock guard{a, b, server.stop.get_token()};
+        return guard.owns_lock() && both();
+    }
+    if (!distlock::try_lock_for(1h, server.stop.get_token(), a, b)) return false;
+    const bool had = both();
+    a.unlock();
+    b.unlock();
+    return had;
+}
+
+}  // namespace
+
+// It held the second lock and believed to hold both. Then it gave both back, and began anew for ever.
+TEST_CASE(
+    "who waited for one lock for so long that another was lost takes that one again, and keeps the rest") {
+    const bool by_guard = GENERATE(true, false);
+    const auto brief =
+        GENERATE(true, false) ? short_lease : lock_options{.lease = 60s, .renew = false, .max_hold = 10s};
     manual_clock::reset();
-    slow_once server;
+    slow_second server;
+    slow_lock a{server, "a", brief};
+    slow_lock b{server, "b", long_lease};
+    CHECK(has_both(server, a, b, by_guard));
+    CHECK(server.asked == 1);
+    CHECK(server.owner("a").empty());
+    CHECK(server.owner("b").empty());
+}
+
+TEST_CASE("who has lost one of several locks to another while the rest was waited for gives all back first") {
+    const bool by_guard = GENERATE(true, false);
+    manual_clock::reset();
+    slow_second server;
+    server.intruder = true;
     slow_lock a{server, "a", short_lease};
     slow_lock b{server, "b", long_lease};
-    {
-        const distlock::scoped_lock guard{a, b};
-        CHECK(guard.owns_lock());
-        CHECK(a.owns_lock());
-        CHECK(b.owns_lock());
-        CHECK_FALSE(server.owner("a").empty());
-        CHECK_FALSE(server.owner("b").empty());
-        CHECK(server.asked == 2);
-    }
+    CHECK(has_both(server, a, b, by_guard));
+    CHECK(server.asked == 2);
     CHECK(server.owner("a").empty());
     CHECK(server.owner("b").empty());
 }

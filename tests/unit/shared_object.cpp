@@ -1112,6 +1112,44 @@ TEST_CASE("readers go on joining a batch while one of them asks for the next") {
     CHECK(m.unlock_shared() == release_outcome::released);
 }
 
+// It had the grant for as long as that still lasted: 9.8 ms of 300.
+TEST_CASE(
+    "a reader joins while half of the lease is left, and of the longest hold, and asks for its own then") {
+    const bool by_hold = GENERATE(false, true);
+    manual_clock::reset();
+    patient_server server;
+    server.answers = 2;
+    const distlock::lock_options leased{.lease = 30s, .renew = false, .local_budget = 1h};
+    const distlock::lock_options held{.lease = 30s, .renew = false, .max_hold = 20s, .local_budget = 1h};
+    const std::chrono::seconds half = by_hold ? 10s : 15s;
+    distlock::shared_mutex<patient_server, manual_clock> m{server, "orders", by_hold ? held : leased};
+    const auto another_reads = [&m] { std::jthread{reads_once(m)}.join(); };
+    m.lock_shared();
+    manual_clock::advance(half - 3s);
+    another_reads();
+    CHECK(server.asked == 1);
+    manual_clock::advance(3s);
+    another_reads();
+    CHECK(server.asked == 2);
+    CHECK(m.unlock_shared() == release_outcome::released);
+}
+
+TEST_CASE("readers go on joining a grant whose lease is renewed") {
+    manual_clock::reset();
+    patient_server server;
+    distlock::shared_mutex<patient_server, manual_clock> m{
+        server, "orders", {.lease = 30s, .local_budget = 1h}};
+    m.lock_shared();
+    for (int i = 0; i < 4; ++i) {
+        const auto until = m.shared_until();
+        manual_clock::advance(11s);
+        REQUIRE(eventually([&] { return m.shared_until() > until; }));
+        std::jthread{reads_once(m)}.join();
+    }
+    CHECK(server.asked == 1);
+    CHECK(m.unlock_shared() == release_outcome::released);
+}
+
 TEST_CASE("when a reader that asked for the next batch was refused, the next one asks for it") {
     manual_clock::reset();
     patient_server server;

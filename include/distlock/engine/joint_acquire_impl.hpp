@@ -56,6 +56,15 @@ class joint_request final : public joint_asker {
         if (thrown_) std::rethrow_exception(thrown_);
         return false;
     }
+    /// Returns: of a run() in vain: the first one that no server has refused, and none ever will grant; null:
+    /// there is none.
+    const lock_core::result* hopeless() const noexcept {
+        const auto found = std::find_if(results_.begin(), results_.end(), [](const auto& one) {
+            return one.cause == errc::invalid_option || one.cause == errc::lease_expired ||
+                   one.cause == errc::wrong_process;
+        });
+        return found == results_.end() ? nullptr : &*found;
+    }
 
     reply ask(const command& one) noexcept override {
         const std::size_t mine = tries_.size();
@@ -148,7 +157,7 @@ class taken_members {
   public:
     explicit taken_members(std::span<joint_member* const> all) noexcept : all_(all) {}
     ~taken_members() {
-        if (count_ < all_.size()) undo();
+        if (count_ < all_.size() || without_ != nullptr) undo();
     }
     taken_members(const taken_members&) = delete;
     taken_members& operator=(const taken_members&) = delete;
@@ -156,18 +165,33 @@ class taken_members {
     std::span<joint_member* const> missing() const noexcept { return all_.subspan(count_); }
     void add(std::size_t more) noexcept { count_ += more; }
     void undo() noexcept {
-        while (count_ > 0) all_[--count_]->undo();
+        while (count_ > 0) {
+            auto* const one = all_[--count_];
+            if (one != without_) one->undo();
+        }
+        without_ = nullptr;
     }
     /// Returns: null: all are valid still.
-    const joint_member* first_ended() const noexcept {
+    joint_member* first_ended() const noexcept {
         const auto found = std::find_if(all_.begin(), all_.end(),
                                         [](const auto* one) { return one->now() >= one->valid_until(); });
         return found == all_.end() ? nullptr : *found;
+    }
+    /// Effects: takes the one that has ended without a wait, while the others are kept: or one that is waited
+    /// for longer than another lasts could never be had with it.
+    /// Returns: whether it is held.
+    bool take_again(joint_member& ended, clock::time_point until, const std::stop_token& stop) {
+        without_ = &ended;
+        ended.undo();
+        if (ended.acquire(until, {.once = true}, stop).serial == 0) return false;
+        without_ = nullptr;
+        return true;
     }
 
   private:
     const std::span<joint_member* const> all_;
     std::size_t count_ = 0;
+    const joint_member* without_ = nullptr;  // of those: it is not held
 };
 
 }  // namespace joint
@@ -182,18 +206,25 @@ lock_core::result acquire_all(std::span<joint_member*> members, clock::time_poin
         while (!taken.missing().empty()) {
             const auto missing = taken.missing();
             const std::size_t count = joint::together<Lazy>(missing);
-            if (count > 1 && !stop.stop_requested() &&
-                joint::joint_request<Lazy>(missing.first(count), until, stop).run()) {
-                taken.add(count);
-                last.serial = 1;
-                continue;
+            if (count > 1 && !stop.stop_requested()) {
+                joint::joint_request<Lazy> request(missing.first(count), until, stop);
+                if (request.run()) {
+                    taken.add(count);
+                    last.serial = 1;
+                    continue;
+                }
+                if (const auto* const cause = request.hopeless()) return *cause;
             }
             last = missing.front()->acquire(until, {}, stop);
             if (last.serial == 0) return last;
             taken.add(1);
         }
         // While the last one was waited for, the lease of the first may have run out.
-        const auto* const ended = taken.first_ended();
+        joint_member* ended = taken.first_ended();
+        while (ended != nullptr && ended->now() < until) {
+            if (!taken.take_again(*ended, until, stop)) break;
+            ended = taken.first_ended();
+        }
         if (ended == nullptr) return last;
         taken.undo();
         if (members.front()->now() >= until)

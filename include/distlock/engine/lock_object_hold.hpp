@@ -133,8 +133,10 @@ inline release_outcome lock_object::complete(const parting& p) noexcept {
         return release_outcome::released;
     }
     if (!p.last && !p.kept) return release_outcome::not_held;
-    const auto mode = p.how == usage::used ? options_.release : release_mode::posted;
-    const auto done = p.last ? releaser_.release(*p.last, mode) : *p.kept;
+    const bool used = p.how == usage::used;
+    const auto done = !p.last ? *p.kept
+                      : used  ? releaser_.release(*p.last, options_.release)
+                              : releaser_.give_back(*p.last);
     messages_.forget();
     const auto now = time_.now();
     // A try that hears of it finds that this thread has ended: else it would be told of an owner.

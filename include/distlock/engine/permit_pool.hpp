@@ -33,7 +33,7 @@
 
 namespace distlock::engine {
 
-/// Thread-safe. A set that was given back is kept for the next that wants as many: a warm
+/// Thread-safe. A set that was given back is kept, with some others, for the next that wants as many: a warm
 /// cycle makes nothing.
 template <class Lazy>
 class permit_pool final : public permit_core {
@@ -43,7 +43,7 @@ class permit_pool final : public permit_core {
     permit_pool(std::shared_ptr<background_io> io, std::string name, std::int64_t limit,
                 const lock_options& options, waiters_channel channel,
                 std::shared_ptr<lease_observer> observer)
-        : options_(options),
+        : options_(of_permits(options)),
           io_(std::move(io)),
           channel_(std::move(channel)),
           observer_(std::move(observer)),
@@ -147,6 +147,7 @@ class permit_pool final : public permit_core {
 
   private:
     static constexpr std::chrono::milliseconds refused_pause{5};
+    static constexpr std::ptrdiff_t most_idle = 16;  // callers may ask for any number
 
     struct slot {
         std::shared_ptr<lock_core> core;
@@ -172,6 +173,13 @@ class permit_pool final : public permit_core {
 
         permit_pool& of_;
     };
+
+    // Nothing that is said of permits has a fence: who waited for one would ask once more.
+    static lock_options of_permits(lock_options options) {
+        options.fencing = false;
+        options.owner_info = {};
+        return options;
+    }
 
     static constexpr std::int64_t most = std::int64_t{1} << 31;
 
@@ -206,8 +214,8 @@ class permit_pool final : public permit_core {
         return ask_after_releases(all, mine.core.get(), until, how, stop, asks);
     }
 
-    // Effects: a slot that is made takes those along to `over` that told the server a limit
-    // which it has no more.
+    // Effects: a slot that is made takes those along to `over` that told the server a limit which it has no
+    // more, and of the others those that are too many.
     // Throws: std::bad_alloc.
     slot& idle_slot(std::int64_t n, std::int64_t limit, std::vector<std::unique_ptr<slot>>& over)
         DISTLOCK_REQUIRES(mutex_) {
@@ -215,11 +223,15 @@ class permit_pool final : public permit_core {
             if (!one->busy && one->n == n && one->limit == limit) return *one;
         }
         over.reserve(slots_.size());
+        auto idle = std::count_if(slots_.begin(), slots_.end(), [](const auto& one) { return !one->busy; });
         std::erase_if(slots_, [&](std::unique_ptr<slot>& one) DISTLOCK_REQUIRES(mutex_) {
-            const bool useful = one->busy || one->limit == limit_ || one->limit == next_limit_ ||
-                                one->core->residual() > clock::duration::zero();
-            if (!useful) over.push_back(std::move(one));
-            return !useful;
+            const bool current = one->limit == limit_ || one->limit == next_limit_;
+            if (one->busy || (current && idle <= most_idle) ||
+                one->core->residual() > clock::duration::zero())
+                return false;
+            over.push_back(std::move(one));
+            --idle;
+            return true;
         });
         auto dialect = std::make_shared<const any_dialect_of<permits>>(name_, options_, channel_.name,
                                                                        channel_.kind, limit, n);

@@ -2,6 +2,7 @@
 //
 //   class releaser {
 //     release_outcome release(const ended_acquisition&, release_mode) noexcept;   // what a thread held
+//     release_outcome give_back(const ended_acquisition&) noexcept;    // what was of no use
 //     release_outcome confirm(token, valid_until, latest_expiry, stop) noexcept;   // by the calling thread
 //     void leave(const token&, certainty, stop) noexcept;              // of an attempt that gave up
 //     void repeat(const token&, certainty, latest_expiry) noexcept;    // in the background
@@ -62,26 +63,23 @@ class releaser {
     /// Effects: posted, while the acquisition is valid, it waits for next to nothing: what cannot be sent at
     /// once the background repeats.
     release_outcome release(const ended_acquisition& last, release_mode mode) noexcept {
-        using posting = background_release::posting;
-        const auto now = io_->time().now();
-        const engine::release how(certainty::granted, last.latest_expiry);
-        const auto posted = mode == release_mode::posted && now < last.valid_until
-                                ? post({last.owner, how, answer_time_, now + shortly})
-                                : posting::impossible;
-        auto done = posted == posting::sent ? release_outcome::posted : release_outcome::unreachable;
-        if (posted == posting::impossible) done = confirm(last.owner, last.valid_until, last.latest_expiry);
-        if (last.sure == certainty::in_doubt)
-            repeat(last.owner, certainty::in_doubt, late_until(io_->time().now()), answer_time_);
-        return done;
+        const bool posts = mode == release_mode::posted && io_->time().now() < last.valid_until;
+        return carry_out(last, posts, time_point::max());
+    }
+
+    /// Effects: releases what was of no use to its owner, also when its lease has run out. The thread waits
+    /// for next to nothing: what is not sent, or not confirmed, by then the background repeats.
+    [[gnu::cold]] release_outcome give_back(const ended_acquisition& last) noexcept {
+        return carry_out(last, true, io_->time().now() + shortly);
     }
 
     /// Effects: releases by `owner`, and asks once more where that may help; what is not confirmed then is
-    /// repeated in the background. So is what a request of `stop` cuts short.
+    /// repeated in the background. So is what a request of `stop`, or the time `by`, cuts short.
     /// Round trips: one; two when the answer is lost, or the server refuses.
     release_outcome confirm(const token& owner, time_point valid_until, time_point latest_expiry,
-                            const std::stop_token& stop = {}) noexcept {
+                            const std::stop_token& stop = {}, time_point by = time_point::max()) noexcept {
         const bool in_time = io_->time().now() < valid_until;
-        const auto machine = ask_twice(owner, latest_expiry, time_point::max(), stop);
+        const auto machine = ask_twice(owner, latest_expiry, by, stop);
         if (!machine.confirmed()) repeat(owner, certainty::granted, latest_expiry);
         return machine.outcome(in_time);
     }
@@ -176,6 +174,19 @@ class releaser {
 
     // Tokens in doubt must not take the places of keys that are known to be there.
     static constexpr std::size_t most_left = background_io::most_adopted / 4;
+
+    release_outcome carry_out(const ended_acquisition& last, bool posts, time_point answer_by) noexcept {
+        using posting = background_release::posting;
+        const engine::release how(certainty::granted, last.latest_expiry);
+        const auto posted =
+            posts ? post({last.owner, how, answer_time_, io_->time().now() + shortly}) : posting::impossible;
+        auto done = posted == posting::sent ? release_outcome::posted : release_outcome::unreachable;
+        if (posted == posting::impossible)
+            done = confirm(last.owner, last.valid_until, last.latest_expiry, {}, answer_by);
+        if (last.sure == certainty::in_doubt)
+            repeat(last.owner, certainty::in_doubt, late_until(io_->time().now()), answer_time_);
+        return done;
+    }
 
     // Effects: what is not sent is repeated in the background.
     background_release::posting post(const background_release::sending& what) noexcept {

@@ -5,6 +5,7 @@
 //   std::unique_ptr<shared_core> shared_core_of<Clock>(Conn&, name, options, observer);
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,12 +14,21 @@
 #include <distlock/base/clock.hpp>
 #include <distlock/base/observer.hpp>
 #include <distlock/base/options.hpp>
+#include <distlock/detail/saturate.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/engine/lock_core.hpp>
 #include <distlock/net/connection.hpp>
 #include <distlock/wire/outcome.hpp>
 
 namespace distlock::engine {
+
+/// Returns: for how long readers join a grant, as long as enough of its lease is left.
+inline clock::duration joining_time(const lock_options& options) noexcept {
+    using namespace distlock::detail;
+    const clock::duration budget = options.local_budget.get();
+    if (!options.max_hold.given()) return budget;
+    return std::min(budget, saturating_cast<clock::duration, rounding::down>(options.max_hold.get()) / 2);
+}
 
 /// As lock_core, for readers. Each has a serial; where none is named, the calling thread's is meant.
 class shared_core : public lock_core {

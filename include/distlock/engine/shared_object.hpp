@@ -35,8 +35,8 @@ namespace distlock::engine {
 
 /// Thread-safe. Readers that come while one of them asks the server, or shortly after it was let in, have the
 /// lock by the same grant: a batch, one reader to the server. A writer of this object that waits ends the
-/// batch: who reads after it comes stands behind it on the server. So does the end of
-/// lock_options::local_budget, for writers elsewhere.
+/// batch: who reads after it comes stands behind it on the server. So does the end of local_budget, for
+/// writers elsewhere, and of half the validity or half the longest hold, for readers that would join.
 template <class Lazy>
 class shared_object final : public shared_core {
     using time_point = clock::time_point;
@@ -205,6 +205,7 @@ class shared_object final : public shared_core {
         std::size_t readers = 0;
         bool used = false;  // by one of them that has ended
         time_point joins_until{};
+        duration least{};      // of validity, for who joins: half of what the first one had
         waiter_queue members;  // of asking: threads that wait for the one that asks
         errc last_error{};     // of asking: how the last attempt failed
         time_point failing_since{};
@@ -300,14 +301,13 @@ class shared_object final : public shared_core {
         DISTLOCK_EXCLUDES(mutex_);
 
     bool may_join(const batch& open) const noexcept DISTLOCK_REQUIRES(mutex_) {
-        if (waiting_writers_ > 0) return false;
         const auto now = time_.now();
-        return now < open.joins_until && now < open.until();
+        return waiting_writers_ == 0 && now < open.joins_until && open.until() - now > open.least;
     }
 
     // The next batch is asked for while readers go on joining this one: else all of them would sleep.
     bool ends_soon(const batch& open) const noexcept {
-        return open.joins_until - time_.now() < duration(options_.local_budget.get()) / 4;
+        return open.joins_until - time_.now() < joining_time(options_) / 4;
     }
 
     // Returns: the batch that this thread asks for next, or how its wait ended.

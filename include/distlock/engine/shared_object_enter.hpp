@@ -142,7 +142,9 @@ typename shared_object<Lazy>::result shared_object<Lazy>::open(batch& mine, cons
     mine.used = false;
     mine.serial = got.serial;
     mine.fence = got.fence;
-    mine.joins_until = distlock::detail::saturating_add(time_.now(), duration(options_.local_budget.get()));
+    const auto now = time_.now();
+    mine.joins_until = distlock::detail::saturating_add(now, joining_time(options_));
+    mine.least = (mine.until() - now) / 2;
     const bool succeeds = successor_ == &mine;
     if (succeeds) successor_ = nullptr;
     if ((joined_ == nullptr || succeeds) && waiting_writers_ == 0) joined_ = &mine;

@@ -57,7 +57,6 @@ class fault_proxy final : public fault_plan {
         ending_ = true;
         heed();
         thread_.join();
-        ::close(listener_);
     }
 
     std::uint16_t port() const noexcept { return port_; }
@@ -111,12 +110,12 @@ class fault_proxy final : public fault_plan {
     };
 
     void start() {
-        listener_ = detail::open_socket(AF_INET, detail::when_busy::fail).release();
+        listener_ = detail::open_socket(AF_INET, detail::when_busy::fail);
         sockaddr_in address = loopback(0);
         socklen_t size = sizeof address;
         auto* const any = reinterpret_cast<sockaddr*>(&address);
-        if (::bind(listener_, any, size) != 0 || ::getsockname(listener_, any, &size) != 0 ||
-            ::listen(listener_, 128) != 0) {
+        if (::bind(listener_.get(), any, size) != 0 || ::getsockname(listener_.get(), any, &size) != 0 ||
+            ::listen(listener_.get(), 128) != 0) {
             throw error(errc::no_server, "no fault proxy: " + std::generic_category().message(errno));
         }
         port_ = ntohs(address.sin_port);
@@ -134,7 +133,7 @@ class fault_proxy final : public fault_plan {
     void run() {
         std::vector<pollfd> polled;
         for (;;) {
-            polled.assign({{wake_.fd(), POLLIN, 0}, {listener_, POLLIN, 0}});
+            polled.assign({{wake_.fd(), POLLIN, 0}, {listener_.get(), POLLIN, 0}});
             const auto now = clock::now();
             const pace now_at = present();
             time_point next = time_point::max();
@@ -197,7 +196,7 @@ class fault_proxy final : public fault_plan {
 
     void accept_one() {
         line l;
-        l.client = detail::accept_socket(listener_).release();
+        l.client = detail::accept_socket(listener_.get()).release();
         if (l.client < 0) return;
         no_delay(l.client);
         l.server = connect_to_server();
@@ -369,7 +368,7 @@ class fault_proxy final : public fault_plan {
 
     const std::string socket_path_;
     const std::uint16_t server_port_ = 0;
-    int listener_ = -1;
+    detail::file_descriptor listener_;
     detail::wake_event wake_;
     std::uint16_t port_ = 0;
 

@@ -737,4 +737,49 @@ TEST_CASE("a stop request ends a try for several while the server stands still")
     CHECK(ec == errc::cancelled);
 }
 
+// The first one was asked for twice with all the time of a command: no stop request was heard, no deadline
+// kept.
+TEST_CASE("a wait for several ends in time also where a lease has run out while the server stood still") {
+    redis_server server;
+    const auto name = fresh_name();
+    hiredis_connection redis(server.uri() + "?command_timeout=600ms");
+    mutex first(redis, name + ".1", {.lease = 700ms}), second(redis, name + ".2");
+    const lock_on_server others(server, name + ".2");
+    REQUIRE(others.strangers("60000"));
+    std::stop_source stop;
+    std::error_code why;
+    clk::time_point by, ended;
+    const auto guards = [&] {
+        try {
+            const distlock::scoped_lock all(first, second, stop.get_token());
+        } catch (const distlock::error& e) {
+            why = e.code();
+        }
+    };
+    const auto tries = [&] {
+        CHECK_FALSE(distlock::try_lock_for(20s, stop.get_token(), why, first, second));
+    };
+    const auto keeps_time = [&] {
+        by = clk::now() + 1500ms + 200ms;
+        CHECK_FALSE(distlock::try_lock_for(1500ms, why, first, second));
+    };
+    const int way = GENERATE(0, 1, 2);
+    sleeper call([&] {
+        if (way == 0) guards();
+        if (way == 1) tries();
+        if (way == 2) keeps_time();
+        ended = clk::now();
+    });
+    REQUIRE(others.gets(1));
+    const standstill still(server);
+    REQUIRE(eventually([&] { return first.valid_until() <= clk::now(); }));
+    if (way != 2) {
+        by = clk::now();
+        stop.request_stop();
+    }
+    call.join();
+    CHECK(ended - by < timing_tolerance);
+    CHECK(why == (way == 2 ? errc::no_reply : errc::cancelled));
+}
+
 }  // namespace try_lock_for_tests
