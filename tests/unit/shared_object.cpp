@@ -1150,6 +1150,24 @@ TEST_CASE("readers go on joining a grant whose lease is renewed") {
     CHECK(m.unlock_shared() == release_outcome::released);
 }
 
+TEST_CASE("a reader joins a grant that is renewed until half of its longest hold is over") {
+    manual_clock::reset();
+    patient_server server;
+    server.answers = 2;
+    distlock::shared_mutex<patient_server, manual_clock> m{
+        server, "orders", {.lease = 30s, .max_hold = 100s, .local_budget = 1h}};
+    m.lock_shared();
+    for (int i = 1; i <= 5; ++i) {
+        const auto until = m.shared_until();
+        manual_clock::advance(11s);
+        REQUIRE(eventually([&] { return m.shared_until() > until; }));
+        CHECK(m.try_lock_shared());
+        CHECK(server.asked == (i < 5 ? 1 : 2));
+        CHECK(m.unlock_shared() == release_outcome::released);
+    }
+    CHECK(m.unlock_shared() == release_outcome::released);
+}
+
 TEST_CASE("when a reader that asked for the next batch was refused, the next one asks for it") {
     manual_clock::reset();
     patient_server server;
