@@ -206,6 +206,9 @@ class cluster_pool final : public connection_pool {
         if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
         const auto slot = hash_slot(cmd);
         nodes_.refresh(when_running::go_on, cmd.deadline(), cmd.stop());
+        // Sent now, it would be executed when nobody waits for it any more.
+        if (clock::now() >= cmd.deadline())
+            return reply::not_sent(errc::unreachable, shown_ + ": no time left");
         node here = nodes_.of(slot);
         bool asking = false;
         for (command_route route;;) {
@@ -230,7 +233,6 @@ class cluster_pool final : public connection_pool {
                     if (here == from) return explained(std::move(answer), from->at);
                     break;
             }
-            // Sent now, it would be executed when nobody waits for it any more.
             if (cmd.stop_requested()) return reply::not_sent(errc::cancelled, "stopped");
             if (clock::now() >= cmd.deadline()) return explained(std::move(answer), from->at);
         }

@@ -1385,4 +1385,74 @@ TEST_CASE("a write to a slot on its way goes behind ASKING, and what waits for i
           std::vector<std::string>{"ASKING", "SET", "WAIT", "ASKING", "SET", "WAIT", "ASKING", "SET"});
 }
 
+// ---- a map that is refused, and a node that does not answer
+// ---------------------------------------------------------------
+
+namespace {
+
+const std::string no_map = "-NOPERM this user has no permissions to run the 'cluster|slots' command\r\n";
+
+/// A node that has all slots and refuses the map, and behind it one that says nothing.
+std::string uri_behind_which_one_is_silent(const fake_cluster& all, const fake_server& silent,
+                                           const std::string& options = "") {
+    return all.uri() + ",127.0.0.1:" + std::to_string(silent.port()) + options;
+}
+
+}  // namespace
+
+// The silent one was given all the time that was left, and the command sent when that was over.
+TEST_CASE("a node that refuses the map has time for the command, though another one is silent") {
+    const fake_server silent(scripts::hang);
+    const fake_cluster all(1, [](const fake_cluster&, std::size_t, const words& said) {
+        return said[0] == "CLUSTER" ? no_map : found;
+    });
+    cluster_connection redis{uri_behind_which_one_is_silent(all, silent)};
+    const std::string key = "orders";
+    int lost = 0;
+    const auto end = clk::now() + 2s;
+    static_cast<void>(eventually([&] {
+        command hurried = get(key);
+        if (!redis.execute(hurried.until(clk::now() + 150ms)).is_string("found")) ++lost;
+        return clk::now() >= end;
+    }));
+    CHECK(lost == 0);
+    CHECK(all.commands("CLUSTER") > 1);
+    CHECK(silent.accepted() > 1);
+}
+
+TEST_CASE("a thread does not wait for another one's question for the map where that was refused") {
+    const fake_server silent(scripts::hang);
+    const fake_cluster all(1, [](const fake_cluster&, std::size_t, const words& said) {
+        return said[0] == "CLUSTER" ? no_map : found;
+    });
+    cluster_connection redis{
+        uri_behind_which_one_is_silent(all, silent, "?connect_timeout=1s&command_timeout=1s")};
+    const std::string key = "orders";
+    command hurried = get(key);
+    CHECK(redis.execute(hurried.until(clk::now() + 400ms)).is_string("found"));
+    const int before = silent.accepted();
+    std::atomic<bool> over{false};
+    std::jthread asker([&] {
+        CHECK(eventually(
+            [&] { return redis.execute(get(key)).is_string("found") && silent.accepted() > before; }));
+        over = true;
+    });
+    REQUIRE(eventually([&] { return silent.accepted() > before; }));
+    CHECK(redis.execute(get(key)).is_string("found"));
+    CHECK_FALSE(over);
+}
+
+TEST_CASE("a command whose time the question for the map took is not sent") {
+    const fake_cluster all(1, [](const fake_cluster&, std::size_t, const words& said) {
+        return said[0] == "CLUSTER" ? std::string() : found;
+    });
+    cluster_connection redis{all.uri()};
+    const std::string key = "orders";
+    command hurried = get(key);
+    const auto answer = redis.execute(hurried.until(clk::now() + 100ms));
+    CHECK(answer.is(reply_kind::not_sent));
+    CHECK(answer.cause() == errc::unreachable);
+    CHECK(all.commands("GET") == 0);
+}
+
 }  // namespace cluster_redirections_tests

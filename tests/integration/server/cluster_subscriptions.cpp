@@ -671,4 +671,18 @@ TEST_CASE("a child after fork can only destroy a connection that listened") {
     CHECK(mine->in_force());
 }
 
+// The question took all the time of the socket, and the node was taken for silent.
+TEST_CASE("a channel is in force in a connect time-out though its node gives no map") {
+    const std::string no_map = GENERATE("", "-NOPERM no permissions\r\n");
+    const fake_server silent(scripts::hang);
+    const fake_cluster all(1, [&](const fake_cluster&, std::size_t, const words& said) {
+        return said[0] == "CLUSTER" ? no_map : to_a_subscriber(said);
+    });
+    cluster_connection redis{all.uri() + ",127.0.0.1:" + std::to_string(silent.port()) +
+                             "?connect_timeout=2s&command_timeout=2s"};
+    const auto start = clk::now();
+    CHECK(in_force(redis.subscribe(low)));
+    CHECK(clk::now() - start < 1800ms);
+}
+
 }  // namespace cluster_subscriptions_tests
