@@ -103,7 +103,8 @@ class node_pool {
     bool post(const command& cmd, std::shared_ptr<receipt> wanted) {
         bool posted = false;
         on_a_stream(purpose::post, cmd.deadline(), cmd.stop(), [&](stream& c, bool) {
-            posted = c.post(cmd, answer_by(cmd.deadline()), std::move(wanted));
+            // Not moved: the first socket may turn out to be over.
+            posted = c.post(cmd, answer_by(cmd.deadline()), wanted);
             return reply::nil();
         });
         return posted;
