@@ -175,8 +175,8 @@ class cluster_pool final : public connection_pool {
         bool sent = true;
 
         void add(std::size_t i, const command& cmd) {
-            static constexpr command ask{argument("ASKING")};
-            if (asking && !cmd.bound_to_previous()) commands.push_back(ask);
+            if (asking && !cmd.bound_to_previous())
+                commands.push_back(command{argument("ASKING")}.until(cmd.deadline()));
             which.push_back(i);
             places.push_back(commands.size());
             commands.push_back(cmd);

@@ -1455,4 +1455,36 @@ TEST_CASE("a command whose time the question for the map took is not sent") {
     CHECK(all.commands("GET") == 0);
 }
 
+// ---- a node behind ASK that does not execute the command
+// ---------------------------------------------------------------
+
+namespace {
+
+/// A node that has all slots, and sends who wants any of them to another server.
+fake_cluster::answering asks_at(const fake_server& other) {
+    return [port = std::to_string(other.port())](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] == "CLUSTER") return of.slots({0});
+        return "-ASK " + std::to_string(hash_slot(said[1])) + " 127.0.0.1:" + port + "\r\n";
+    };
+}
+
+}  // namespace
+
+// ASKING had no deadline, and the pipeline has the last one of its commands.
+TEST_CASE("a pipeline keeps its deadline behind ASK, where the node that is named does not answer") {
+    const fake_server silent(scripts::hang);
+    const fake_cluster all(1, asks_at(silent));
+    cluster_connection redis{all.uri(0, "?command_timeout=5s")};
+    const std::string key = "orders";
+    std::vector<command> commands{get(key)};
+    std::vector<reply> replies(1);
+    const auto took = time_of([&] {
+        commands[0].until(clk::now() + 200ms);
+        redis.pipeline(commands, replies);
+    });
+    CHECK(replies[0].is(reply_kind::no_answer));
+    CHECK(silent.accepted() == 1);
+    CHECK(took <= 200ms + timing_tolerance);
+}
+
 }  // namespace cluster_redirections_tests
