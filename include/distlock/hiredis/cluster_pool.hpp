@@ -292,9 +292,10 @@ class cluster_pool final : public connection_pool {
         for (parcel* const one : mine) one->deliver();
     }
 
-    // Effects: the next pipelines do not wait for a node that did not answer this one.
+    // Effects: the next pipelines do not wait for a node that did not answer this one; a full one said so.
     static void note_silence(const parcel& one) noexcept {
-        if (one.sent && !one.replies.back().answered()) one.to->pass_over();
+        const reply& last = one.replies.back();
+        if (one.sent && !last.answered() && last.cause() != errc::unavailable) one.to->pass_over();
     }
 
     // Effects: a thread of its own asks the node whether it answers. Where it does not, pipelines that pass

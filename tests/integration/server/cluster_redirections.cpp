@@ -1487,4 +1487,32 @@ TEST_CASE("a pipeline keeps its deadline behind ASK, where the node that is name
     CHECK(took <= 200ms + timing_tolerance);
 }
 
+// The refusal was taken for the answer to ASKING, and the command for one that may have been executed.
+TEST_CASE("a node behind ASK that has its fill of clients is unavailable, and has executed nothing") {
+    const fake_server full([](fake_server::peer& p) {
+        while (const auto said = p.next_command()) {
+            if (said->at(0) == "ASKING") continue;
+            p.send("-ERR max number of clients reached\r\n");
+            return p.close();
+        }
+    });
+    const fake_cluster all(1, asks_at(full));
+    cluster_connection redis{all.uri()};
+    const std::string key = "orders";
+    const auto refused = [](const reply& answer) {
+        return answer.is(reply_kind::not_sent) && answer.cause() == errc::unavailable;
+    };
+    CHECK(refused(redis.execute(get(key))));
+    const distlock::replica_wait wait(1, 100ms);
+    const auto write = set(key);
+    const auto both = redis.execute_acknowledged(write, wait.behind(write));
+    CHECK(refused(both.answer));
+    CHECK(refused(both.replicated));
+    const std::vector<command> commands{get(key), write};
+    std::vector<reply> replies(2);
+    redis.pipeline(commands, replies);
+    CHECK(refused(replies[0]));
+    CHECK(refused(replies[1]));
+}
+
 }  // namespace cluster_redirections_tests
