@@ -104,7 +104,11 @@ class cluster_nodes {
 
     void assign(std::uint16_t slot, const node_address& to) {
         const annotated_lock guard(lock_);
+        const node there = named(to);  // with its sockets, if it was met before
         map_.assign(slot, to);
+        used_.resize(map_.nodes().size());
+        const auto place = map_.place(to);  // none: there are too many nodes
+        if (place && std::erase(strangers_, there) > 0) used_[*place] = there;
         changed();
     }
 
@@ -162,8 +166,7 @@ class cluster_nodes {
                 guard.unlock();
                 return learn(until, stop);
             }
-            const bool can_go_on = !map_.nodes().empty() || !refusal_.empty();
-            if (what == when_running::go_on && can_go_on) return;
+            if (what == when_running::go_on && !(map_.nodes().empty() && refusal_.empty())) return;
             if (!schedule_.running() && !schedule_.cut_short()) return;
         }
         const auto patience = what == when_running::go_on ? some_of(until) : until;
@@ -211,6 +214,7 @@ class cluster_nodes {
 
   private:
     static constexpr std::size_t most_strangers = 16;
+    static constexpr std::chrono::milliseconds longest_doubt_pause{500};
 
     // Returns: so long a caller may do without the map, and still send its command.
     clock::time_point some_of(clock::time_point until) const noexcept {
@@ -324,8 +328,6 @@ class cluster_nodes {
         return std::any_of(used_.begin(), used_.end(), that_one) ||
                std::any_of(strangers_.begin(), strangers_.end(), that_one) || that_one(last_);
     }
-
-    static constexpr std::chrono::milliseconds longest_doubt_pause{500};
 
     node named(const node_address& where) DISTLOCK_REQUIRES(lock_) {
         if (const auto place = map_.place(where)) return known(*place);
