@@ -106,4 +106,15 @@ TEST_CASE("a question that its caller had no time for is said to be so until the
     CHECK_FALSE(s.cut_short());
 }
 
+TEST_CASE("a caller may do without a map for half of its time, or all but what a command takes") {
+    const auto some_of = [](clock::time_point until) {
+        return refresh_schedule::some_of(start, until, 700ms);
+    };
+    CHECK(some_of(start + 150ms) == start + 75ms);
+    CHECK(some_of(start + 1400ms) == start + 700ms);
+    CHECK(some_of(start + 2s) == start + 1300ms);
+    CHECK(some_of(clock::time_point::max()) == clock::time_point::max() - 700ms);
+    CHECK(some_of(clock::time_point::min()) == start);
+}
+
 }  // namespace refresh_schedule_tests

@@ -104,7 +104,11 @@ class cluster_nodes {
 
     void assign(std::uint16_t slot, const node_address& to) {
         const annotated_lock guard(lock_);
+        const node there = named(to);  // with its sockets, if it was met before
         map_.assign(slot, to);
+        used_.resize(map_.nodes().size());
+        const auto place = map_.place(to);  // none: there are too many nodes
+        if (place && std::erase(strangers_, there) > 0) used_[*place] = there;
         changed();
     }
 
@@ -149,8 +153,8 @@ class cluster_nodes {
 
     /// Effects: asks for a new map if one is due, no longer than `until`, nor once `stop` was requested.
     /// Where another caller asks, waits as long for that one, and asks itself where that one had no time for
-    /// it; with go_on, only if there is no map yet. A map that cannot be had changes nothing: a node
-    /// redirects what it has not got.
+    /// it; with go_on, only if there is no map yet, nobody refused it, and not with the time that the command
+    /// needs. A map that cannot be had changes nothing: a node redirects what it has not got.
     void refresh(when_running what, clock::time_point until, const std::stop_token* stop) {
         const auto wake = [this]() noexcept {
             const annotated_lock guard(lock_);
@@ -162,24 +166,25 @@ class cluster_nodes {
                 guard.unlock();
                 return learn(until, stop);
             }
-            if (what == when_running::go_on && !map_.nodes().empty()) return;
+            if (what == when_running::go_on && !(map_.nodes().empty() && refusal_.empty())) return;
             if (!schedule_.running() && !schedule_.cut_short()) return;
         }
+        const auto patience = what == when_running::go_on ? some_of(until) : until;
         const std::stop_callback on_stop(stop != nullptr ? *stop : std::stop_token(), wake);
         annotated_lock guard(lock_);
         // They are called with the mutex.
         const auto stopped = [&] { return stop != nullptr && stop->stop_requested(); };
         const auto over = [&]() DISTLOCK_UNCHECKED { return !schedule_.running() || stopped(); };
         for (;;) {
-            wait_until(refreshed_.get(), guard.native(), until, over);
+            wait_until(refreshed_.get(), guard.native(), patience, over);
             const auto now = clock::now();
-            if (!schedule_.cut_short() || stopped() || now >= until) return;
+            if (!schedule_.cut_short() || stopped() || now >= patience) return;
             if (schedule_.begin(now)) {
                 guard.unlock();
                 return learn(until, stop);
             }
             const auto begun = [&]() DISTLOCK_UNCHECKED { return schedule_.running() || stopped(); };
-            wait_until(refreshed_.get(), guard.native(), std::min(until, schedule_.next()), begun);
+            wait_until(refreshed_.get(), guard.native(), std::min(patience, schedule_.next()), begun);
         }
     }
 
@@ -209,6 +214,12 @@ class cluster_nodes {
 
   private:
     static constexpr std::size_t most_strangers = 16;
+    static constexpr std::chrono::milliseconds longest_doubt_pause{500};
+
+    // Returns: so long a caller may do without the map, and still send its command.
+    clock::time_point some_of(clock::time_point until) const noexcept {
+        return refresh_schedule::some_of(clock::now(), until, like_.connect_timeout + like_.command_timeout);
+    }
 
     void changed() noexcept DISTLOCK_REQUIRES(lock_) {
         if (reader_ != nullptr) reader_->interrupt();
@@ -222,7 +233,7 @@ class cluster_nodes {
         const auto longest = clock::now() + like_.connect_timeout + like_.command_timeout;
         bool asked = false;
         try {
-            fresh = ask(std::min(until, longest), stop, why);
+            fresh = ask(std::min(until, longest), some_of(until), stop, why);
             asked = until >= longest && !(stop != nullptr && stop->stop_requested());
             left.resize(fresh ? fresh->nodes().size() : 0);
             if (fresh) changed_hands = learned_.changes_to(*fresh);
@@ -230,13 +241,14 @@ class cluster_nodes {
             fresh.reset();  // without memory the old map is used on
         }
         {
+            const auto jitter = refresh_schedule::some_jitter(clock::now());
             const annotated_lock guard(lock_);
             if (!why.empty()) {
-                schedule_.end_refused(some_jitter());
+                schedule_.end_refused(jitter);
             } else if (!fresh && !asked) {
-                schedule_.end_cut_short(some_jitter());
+                schedule_.end_cut_short(jitter);
             } else {
-                schedule_.end(fresh.has_value(), some_jitter());
+                schedule_.end(fresh.has_value(), jitter);
             }
             refusal_.swap(why);
             if (fresh) replace_by(*std::move(fresh), left);
@@ -249,8 +261,10 @@ class cluster_nodes {
         listeners_.tell([&](master_listener& who) { who.master_changed_of(changed_hands); });
     }
 
-    // `refusal`: the answer of a node that refuses the map, where none gives it.
-    std::optional<slot_map> ask(clock::time_point until, const std::stop_token* stop, std::string& refusal) {
+    // `some`: until then, where a node answers, but gives no map: it redirects, and a silent one must not
+    // have all the time. `refusal`: the answer of a node that refuses the map, where none gives it.
+    std::optional<slot_map> ask(clock::time_point until, clock::time_point some, const std::stop_token* stop,
+                                std::string& refusal) {
         std::size_t speaking = 0;
         const auto all = candidates(speaking);
         for (std::size_t i = 0; i < all.size(); ++i) {
@@ -286,6 +300,7 @@ class cluster_nodes {
                 in_vain ? asked_in_vain_.add(one->at, true) : asked_in_vain_.clear();
                 return map;
             }
+            until = std::min(until, some);
         }
         return std::nullopt;
     }
@@ -313,8 +328,6 @@ class cluster_nodes {
         return std::any_of(used_.begin(), used_.end(), that_one) ||
                std::any_of(strangers_.begin(), strangers_.end(), that_one) || that_one(last_);
     }
-
-    static constexpr std::chrono::milliseconds longest_doubt_pause{500};
 
     node named(const node_address& where) DISTLOCK_REQUIRES(lock_) {
         if (const auto place = map_.place(where)) return known(*place);
@@ -361,12 +374,6 @@ class cluster_nodes {
         map_ = std::move(fresh);
         used_.swap(left);
         changed();
-    }
-
-    // Processes that are redirected together need not ask together.
-    static clock::duration some_jitter() noexcept {
-        const auto most = clock::duration(refresh_schedule::longest_jitter).count();
-        return clock::duration(clock::now().time_since_epoch().count() % most);
     }
 
     const uri like_;

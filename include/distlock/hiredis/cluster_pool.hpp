@@ -175,8 +175,8 @@ class cluster_pool final : public connection_pool {
         bool sent = true;
 
         void add(std::size_t i, const command& cmd) {
-            static constexpr command ask{argument("ASKING")};
-            if (asking && !cmd.bound_to_previous()) commands.push_back(ask);
+            if (asking && !cmd.bound_to_previous())
+                commands.push_back(command{argument("ASKING")}.until(cmd.deadline()));
             which.push_back(i);
             places.push_back(commands.size());
             commands.push_back(cmd);
@@ -206,6 +206,9 @@ class cluster_pool final : public connection_pool {
         if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
         const auto slot = hash_slot(cmd);
         nodes_.refresh(when_running::go_on, cmd.deadline(), cmd.stop());
+        // Sent now, it would be executed when nobody waits for it any more.
+        if (clock::now() >= cmd.deadline())
+            return reply::not_sent(errc::unreachable, shown_ + ": no time left");
         node here = nodes_.of(slot);
         bool asking = false;
         for (command_route route;;) {
@@ -230,7 +233,6 @@ class cluster_pool final : public connection_pool {
                     if (here == from) return explained(std::move(answer), from->at);
                     break;
             }
-            // Sent now, it would be executed when nobody waits for it any more.
             if (cmd.stop_requested()) return reply::not_sent(errc::cancelled, "stopped");
             if (clock::now() >= cmd.deadline()) return explained(std::move(answer), from->at);
         }
@@ -290,9 +292,10 @@ class cluster_pool final : public connection_pool {
         for (parcel* const one : mine) one->deliver();
     }
 
-    // Effects: the next pipelines do not wait for a node that did not answer this one.
+    // Effects: the next pipelines do not wait for a node that did not answer this one; a full one said so.
     static void note_silence(const parcel& one) noexcept {
-        if (one.sent && !one.replies.back().answered()) one.to->pass_over();
+        const reply& last = one.replies.back();
+        if (one.sent && !last.answered() && last.cause() != errc::unavailable) one.to->pass_over();
     }
 
     // Effects: a thread of its own asks the node whether it answers. Where it does not, pipelines that pass

@@ -261,10 +261,11 @@ class master_search {
         {
             const annotated_lock guard(lock_);
             if (fresh) current_ = fresh;
+            const auto now = clock::now();
             schedule_.end(learned ? ending::learned
                           : asked ? ending::in_vain
                                   : ending::cut_short,
-                          clock::now(), some_jitter());
+                          now, refresh_schedule::some_jitter(now));
             if (!learned) why_ = std::move(why);
             found_.get().notify_all();
         }
@@ -310,12 +311,6 @@ class master_search {
     // Effects: all that is held is renewed.
     void tell() {
         listeners_.tell([](master_listener& who) { who.master_changed(); });
-    }
-
-    // Processes that lose their master together need not ask together.
-    static clock::duration some_jitter() noexcept {
-        const auto most = clock::duration(refresh_schedule::longest_jitter).count();
-        return clock::duration(clock::now().time_since_epoch().count() % most);
     }
 
     const uri like_;  // of every master, but for host and port

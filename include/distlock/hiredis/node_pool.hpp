@@ -103,7 +103,8 @@ class node_pool {
     bool post(const command& cmd, std::shared_ptr<receipt> wanted) {
         bool posted = false;
         on_a_stream(purpose::post, cmd.deadline(), cmd.stop(), [&](stream& c, bool) {
-            posted = c.post(cmd, answer_by(cmd.deadline()), std::move(wanted));
+            // Not moved: the first socket may turn out to be over.
+            posted = c.post(cmd, answer_by(cmd.deadline()), wanted);
             return reply::nil();
         });
         return posted;
@@ -139,6 +140,7 @@ class node_pool {
     std::chrono::milliseconds connect_timeout() const noexcept { return where_.connect_timeout; }
 
   private:
+    static constexpr const char* no_room = "max number of clients reached";
     using purpose = kept_sockets::purpose;
     using pooled = kept_sockets::pooled;
 
@@ -193,6 +195,7 @@ class node_pool {
         });
         if (failure.answered()) return;
         const errc unsent = failure.is(reply_kind::not_sent) ? failure.cause() : errc::unreachable;
+        if (unsent == errc::unavailable) done.begun = 0;  // the server had no room, and executed nothing
         for (std::size_t i = done.answered; i < replies.size(); ++i) {
             replies[i] = i < done.begun ? reply::no_answer(failure.cause(), failure.text())
                                         : reply::not_sent(unsent, failure.text());
@@ -220,6 +223,8 @@ class node_pool {
             // nothing was sent on it then, or executed.
             const bool stopped = !answer.answered() && answer.cause() == errc::cancelled;
             const bool away = mine.on->turned_away() && mine.heard == mine.opened;
+            // What it said may have been taken for the answer to ASKING.
+            if (away && !stopped && !answer.answered()) answer = reply::not_sent(errc::unavailable, no_room);
             const bool again =
                 kept && !stopped && (away || (mine.on->broken() && answer.is(reply_kind::not_sent)));
             const bool turned_away = !kept && !stopped && (away || answer.is(reply_kind::not_sent));

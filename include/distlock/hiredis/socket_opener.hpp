@@ -19,7 +19,7 @@
 namespace distlock::detail {
 
 /// A thread that connects to a node while another one goes on reading from the others. Where the map may be
-/// wrong it is asked for first.
+/// wrong it is asked for first, and the socket has its time-out for itself.
 template <class Lazy>
 class socket_opener {
   public:
@@ -41,10 +41,10 @@ class socket_opener {
   private:
     void open(cluster_nodes<Lazy>& nodes, node_pool& pool, const std::stop_token& stop) noexcept {
         try {
-            const auto until = clock::now() + nodes.connect_timeout();
-            nodes.refresh(cluster_nodes<Lazy>::when_running::wait, until, &stop);
+            const auto half = clock::now() + nodes.connect_timeout() / 2;
+            nodes.refresh(cluster_nodes<Lazy>::when_running::wait, half, &stop);
             const wake_on_stop wake(stop);
-            made_ = pool.connect(until, wake.fd());
+            made_ = pool.connect(clock::now() + nodes.connect_timeout(), wake.fd());
         } catch (...) {
             // Memory or descriptors: perhaps there is some by and by.
         }

@@ -11,6 +11,8 @@
 //     bool may_begin(time_point now) const noexcept;
 //     bool running() const noexcept;
 //     time_point next() const noexcept;                    // of begin(), at the earliest
+//     static time_point some_of(now, until, longest);      // the time of a caller, but for a command
+//     static duration some_jitter(now);
 //   };
 #pragma once
 
@@ -70,6 +72,18 @@ class refresh_schedule {
 
     /// Returns: when a refresh may begin, at the earliest.
     clock::time_point next() const noexcept { return next_; }
+
+    /// Returns: until when a caller who has time until then may do without the map, and still send a command
+    /// that takes as long as `longest`, which is not negative; of little time, half is for the command.
+    static clock::time_point some_of(clock::time_point now, clock::time_point until,
+                                     clock::duration longest) noexcept {
+        const auto left = std::max(until, now) - now;
+        return now + std::max(left / 2, left - longest);
+    }
+    /// Processes that are redirected, or lose their master, together need not ask together.
+    static clock::duration some_jitter(clock::time_point now) noexcept {
+        return clock::duration(now.time_since_epoch().count() % clock::duration(longest_jitter).count());
+    }
 
   private:
     enum class phase { current, due, running, running_and_due };

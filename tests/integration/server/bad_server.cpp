@@ -11,6 +11,7 @@
 #include <fstream>
 #include <memory>
 #include <netinet/in.h>
+#include <optional>
 #include <poll.h>
 #include <signal.h>
 #include <stdexcept>
@@ -78,6 +79,15 @@ class full_server {
         ::rmdir(folder_.c_str());
     }
     std::string uri(const std::string& login) const { return "unix://" + login + path() + patient; }
+    /// Effects: from now on the test talks to the clients.
+    void let_in() const noexcept { full_listener = -1; }
+    /// Effects: reads what the next client sends. Returns: the socket to it.
+    distlock::testing::impl::unique_fd hear_next() const {
+        distlock::testing::impl::unique_fd client{::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+        char chunk[4096];
+        static_cast<void>(::recv(client.get(), chunk, sizeof chunk, 0));
+        return client;
+    }
 
   private:
     std::string path() const { return folder_ + "/socket"; }
@@ -908,6 +918,33 @@ TEST_CASE("a posted release whose reply was lost is asked for until the server h
     CHECK(eventually([&] { return m.residual() == 0s; }));
     CHECK(proxy.lost() == replies);
     CHECK(real.command({"EXISTS", "orders"}) == "0");
+}
+
+// It was sent again without its receipt: the release was not known to be done for a command time-out.
+TEST_CASE("a post that a full server turned away is confirmed by the answer on its next socket") {
+    const auto say = [](const auto& client, std::string_view text) {
+        REQUIRE(::send(client.get(), text.data(), text.size(), MSG_NOSIGNAL) ==
+                static_cast<ssize_t>(text.size()));
+    };
+    // In most rounds both are posted within a millisecond: the socket is not looked at before it is used.
+    for (int round = 0; round < 20; ++round) {
+        const full_server server;
+        server.let_in();
+        hiredis_connection redis(server.uri(""));
+        REQUIRE(redis.post({"DEL", "a"}));
+        say(server.hear_next(), no_room);
+        const auto told = std::make_shared<distlock::receipt>();
+        REQUIRE(redis.post({"DEL", "b"}, told));
+        const auto client = server.hear_next();
+        say(client, "+OK\r\n");
+        std::optional<reply> answer;
+        REQUIRE(eventually([&] {
+            redis.collect();
+            answer = told->answer();
+            return answer.has_value();
+        }));
+        CHECK(answer->is_status("OK"));
+    }
 }
 
 }  // namespace bad_server_tests

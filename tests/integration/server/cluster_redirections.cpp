@@ -1456,4 +1456,134 @@ TEST_CASE("a write to a slot on its way goes behind ASKING, and what waits for i
           std::vector<std::string>{"ASKING", "SET", "WAIT", "ASKING", "SET", "WAIT", "ASKING", "SET"});
 }
 
+// ---- a map that is refused, and a node that does not answer
+// ---------------------------------------------------------------
+
+namespace {
+
+const std::string no_map = "-NOPERM this user has no permissions to run the 'cluster|slots' command\r\n";
+
+/// A node that has all slots and refuses the map, and behind it one that says nothing.
+std::string uri_behind_which_one_is_silent(const fake_cluster& all, const fake_server& silent,
+                                           const std::string& options = "") {
+    return all.uri() + ",127.0.0.1:" + std::to_string(silent.port()) + options;
+}
+
+}  // namespace
+
+// The silent one was given all the time that was left, and the command sent when that was over.
+TEST_CASE("a node that refuses the map has time for the command, though another one is silent") {
+    const fake_server silent(scripts::hang);
+    const fake_cluster all(1, [](const fake_cluster&, std::size_t, const words& said) {
+        return said[0] == "CLUSTER" ? no_map : found;
+    });
+    cluster_connection redis{uri_behind_which_one_is_silent(all, silent)};
+    const std::string key = "orders";
+    int lost = 0;
+    const auto end = clk::now() + 2s;
+    static_cast<void>(eventually([&] {
+        command hurried = get(key);
+        if (!redis.execute(hurried.until(clk::now() + 150ms)).is_string("found")) ++lost;
+        return clk::now() >= end;
+    }));
+    CHECK(lost == 0);
+    CHECK(all.commands("CLUSTER") > 1);
+    CHECK(silent.accepted() > 1);
+}
+
+TEST_CASE("a thread does not wait for another one's question for the map where that was refused") {
+    const fake_server silent(scripts::hang);
+    const fake_cluster all(1, [](const fake_cluster&, std::size_t, const words& said) {
+        return said[0] == "CLUSTER" ? no_map : found;
+    });
+    cluster_connection redis{
+        uri_behind_which_one_is_silent(all, silent, "?connect_timeout=1s&command_timeout=1s")};
+    const std::string key = "orders";
+    command hurried = get(key);
+    CHECK(redis.execute(hurried.until(clk::now() + 400ms)).is_string("found"));
+    const int before = silent.accepted();
+    std::atomic<bool> over{false};
+    std::jthread asker([&] {
+        CHECK(eventually(
+            [&] { return redis.execute(get(key)).is_string("found") && silent.accepted() > before; }));
+        over = true;
+    });
+    REQUIRE(eventually([&] { return silent.accepted() > before; }));
+    CHECK(redis.execute(get(key)).is_string("found"));
+    CHECK_FALSE(over);
+}
+
+TEST_CASE("a command whose time the question for the map took is not sent") {
+    const fake_cluster all(1, [](const fake_cluster&, std::size_t, const words& said) {
+        return said[0] == "CLUSTER" ? std::string() : found;
+    });
+    cluster_connection redis{all.uri()};
+    const std::string key = "orders";
+    command hurried = get(key);
+    const auto answer = redis.execute(hurried.until(clk::now() + 100ms));
+    CHECK(answer.is(reply_kind::not_sent));
+    CHECK(answer.cause() == errc::unreachable);
+    CHECK(all.commands("GET") == 0);
+}
+
+// ---- a node behind ASK that does not execute the command
+// ---------------------------------------------------------------
+
+namespace {
+
+/// A node that has all slots, and sends who wants any of them to another server.
+fake_cluster::answering asks_at(const fake_server& other) {
+    return [port = std::to_string(other.port())](const fake_cluster& of, std::size_t, const words& said) {
+        if (said[0] == "CLUSTER") return of.slots({0});
+        return "-ASK " + std::to_string(hash_slot(said[1])) + " 127.0.0.1:" + port + "\r\n";
+    };
+}
+
+}  // namespace
+
+// ASKING had no deadline, and the pipeline has the last one of its commands.
+TEST_CASE("a pipeline keeps its deadline behind ASK, where the node that is named does not answer") {
+    const fake_server silent(scripts::hang);
+    const fake_cluster all(1, asks_at(silent));
+    cluster_connection redis{all.uri(0, "?command_timeout=5s")};
+    const std::string key = "orders";
+    std::vector<command> commands{get(key)};
+    std::vector<reply> replies(1);
+    const auto took = time_of([&] {
+        commands[0].until(clk::now() + 200ms);
+        redis.pipeline(commands, replies);
+    });
+    CHECK(replies[0].is(reply_kind::no_answer));
+    CHECK(silent.accepted() == 1);
+    CHECK(took <= 200ms + timing_tolerance);
+}
+
+// The refusal was taken for the answer to ASKING, and the command for one that may have been executed.
+TEST_CASE("a node behind ASK that has its fill of clients is unavailable, and has executed nothing") {
+    const fake_server full([](fake_server::peer& p) {
+        while (const auto said = p.next_command()) {
+            if (said->at(0) == "ASKING") continue;
+            p.send("-ERR max number of clients reached\r\n");
+            return p.close();
+        }
+    });
+    const fake_cluster all(1, asks_at(full));
+    cluster_connection redis{all.uri()};
+    const std::string key = "orders";
+    const auto refused = [](const reply& answer) {
+        return answer.is(reply_kind::not_sent) && answer.cause() == errc::unavailable;
+    };
+    CHECK(refused(redis.execute(get(key))));
+    const distlock::replica_wait wait(1, 100ms);
+    const auto write = set(key);
+    const auto both = redis.execute_acknowledged(write, wait.behind(write));
+    CHECK(refused(both.answer));
+    CHECK(refused(both.replicated));
+    const std::vector<command> commands{get(key), write};
+    std::vector<reply> replies(2);
+    redis.pipeline(commands, replies);
+    CHECK(refused(replies[0]));
+    CHECK(refused(replies[1]));
+}
+
 }  // namespace cluster_redirections_tests

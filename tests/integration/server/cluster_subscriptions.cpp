@@ -683,4 +683,52 @@ TEST_CASE("a child after fork can only destroy a connection that listened") {
     CHECK(mine->in_force());
 }
 
+// The question took all the time of the socket, and the node was taken for silent.
+TEST_CASE("a channel is in force in a connect time-out though its node gives no map") {
+    const std::string no_map = GENERATE("", "-NOPERM no permissions\r\n");
+    const fake_server silent(scripts::hang);
+    const fake_cluster all(1, [&](const fake_cluster&, std::size_t, const words& said) {
+        return said[0] == "CLUSTER" ? no_map : to_a_subscriber(said);
+    });
+    cluster_connection redis{all.uri() + ",127.0.0.1:" + std::to_string(silent.port()) +
+                             "?connect_timeout=2s&command_timeout=2s"};
+    const auto start = clk::now();
+    CHECK(in_force(redis.subscribe(low)));
+    CHECK(clk::now() - start < 1800ms);
+}
+
+// The node that ASK had named took the place of the one that was in use, and its channels broke off.
+TEST_CASE("a node that ASK named, and then MOVED, keeps its sockets when the map names it, too") {
+    enum { asks, moves, mapped };
+    std::atomic<int> stage{asks};
+    std::atomic<int> maps{0};
+    const fake_cluster all(2, [&](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "ASKING") return std::string("+OK\r\n");
+        if (said[0] == "CLUSTER") {
+            if (stage == asks) return of.slots({0, 0});
+            if (stage == moves) return std::string("-LOADING the dataset\r\n");
+            ++maps;
+            return of.slots({0, 1});
+        }
+        if (said[0] != "GET") return to_a_subscriber(said);
+        const auto slot = hash_slot(said[1]);
+        return node == 1 ? std::string("+OK\r\n") : stage == asks ? of.ask(slot, 1) : of.moved(slot, 1);
+    });
+    cluster_connection redis{all.uri()};
+    const auto executed = [&] {
+        return redis.execute(command({"GET", std::string_view(high)}, high)).is_status("OK");
+    };
+    CHECK(executed());
+    stage = moves;
+    CHECK(executed());
+    const auto first = redis.subscribe(high);
+    CHECK(in_force(first));
+    const int sockets = all.node(1).accepted();
+    stage = mapped;
+    CHECK(eventually([&] { return executed() && maps == 1; }));
+    CHECK(in_force(redis.subscribe("{foo}:2")));
+    CHECK(first->confirmations() == 1);
+    CHECK(all.node(1).accepted() == sockets);
+}
+
 }  // namespace cluster_subscriptions_tests
