@@ -16,7 +16,8 @@
 //   class permit { permit(semaphore, std::defer_lock, n = 1); valid_until, remaining, lost, n, release };
 //
 // The four that take permits also accept, as last arguments, a std::stop_token, a std::error_code&, or both
-// in this order. With an error_code they do not throw, and return what is empty.
+// in this order. With an error_code they do not throw; on an error they return an empty permit or
+// std::nullopt.
 #pragma once
 
 #include <algorithm>
@@ -61,9 +62,9 @@ class permit {
     using time_point = clock::time_point;
     using duration = clock::duration;
 
-    /// Effects: has none.
+    /// Postconditions: it has no permits.
     permit() noexcept = default;
-    /// Effects: has none yet: distlock::try_lock_for() takes `n`.
+    /// Postconditions: it has no permits yet; distlock::try_lock_for() takes `n`.
     template <connection Conn, class Clock>
     permit(counting_semaphore<Conn, Clock>& pool, std::defer_lock_t, std::int64_t n = 1) noexcept
         : from_(pool.core_.get()), wants_(n) {}
@@ -93,12 +94,13 @@ class permit {
     /// Returns: how many it was given; 0 before, and after a move or a release.
     std::int64_t n() const noexcept { return of_ == nullptr ? 0 : wants_; }
 
-    /// Returns: the end of validity, as far as it is renewed; time_point{} when it has none.
+    /// Returns: until when its permits are valid; each renewal moves that forward. time_point{} when it has
+    /// none.
     time_point valid_until() const noexcept {
         return of_ == nullptr ? time_point{} : of_->valid_until(serial_);
     }
 
-    /// Returns: how long they may still be believed held; zero when they are not.
+    /// Returns: how long until valid_until(); zero when it has no permits, or has lost them.
     duration remaining() const noexcept {
         if (of_ == nullptr) return duration::zero();
         return std::max(valid_until() - from_->now(), duration::zero());
@@ -109,7 +111,8 @@ class permit {
     /// Throws: error(errc::no_thread), std::bad_alloc, on the first call.
     std::stop_token lost() const { return of_ == nullptr ? detail::stopped_token() : of_->lost(serial_); }
 
-    /// Effects: gives them back: to the first in the queue for whom there are enough, in one step.
+    /// Effects: gives the permits back. In the same step the server hands permits to the waiters at the front
+    /// of the queue, in order, as long as there are enough.
     /// Returns: what happened, as mutex::unlock(); `not_held` when it has none.
     release_outcome release() noexcept {
         if (of_ == nullptr) return release_outcome::not_held;
@@ -148,9 +151,11 @@ class permit {
 /// There is no release() of the semaphore: it could give back somebody else's.
 ///
 /// lock_options as for a mutex; each acquisition has a lease of its own. Without effect: `fencing`,
-/// `owner_info`, `local_budget`. Every process gives the same limit. The server keeps it as long as permits
-/// are out or waited for, and for three re-checks (90 s or more) after one was given back; a process that
-/// gives another one meanwhile is told errc::limit_mismatch, with both.
+/// `owner_info`, `local_budget`.
+///
+/// Every process must give the same limit. The server keeps the limit while permits are out or waited for,
+/// and for three re-checks (90 s or more) after one was given back. A process that gives another limit
+/// meanwhile gets errc::limit_mismatch; the message names both limits.
 ///
 /// All members may be called from several threads. `Conn` must outlive the semaphore.
 template <connection Conn, class Clock = clock>
@@ -274,8 +279,8 @@ class counting_semaphore {
         return try_acquire_for(timeout, 1, std::stop_token{}, ec);
     }
 
-    /// Effects: as try_acquire_for, until `Other`, any clock, reaches `deadline`. A clock that is set back
-    /// meanwhile prolongs the wait. That it is set forward meanwhile is not noticed.
+    /// Effects: as try_acquire_for, until `Other`, any clock, reaches `deadline`. If that clock is set back
+    /// during the wait, the call waits longer; if it is set forward, the call does not notice.
     template <detail::any_clock Other, class Duration>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_until(
         std::chrono::time_point<Other, Duration> deadline, std::int64_t n = 1, std::stop_token stop = {}) {
@@ -309,10 +314,10 @@ class counting_semaphore {
         return try_acquire_until(deadline, 1, std::stop_token{}, ec);
     }
 
-    /// Effects: there are `limit` permits from now on, here and on the server. Where more are out, none is
-    /// given until enough have come back. Semaphore objects elsewhere that were given another limit are told
-    /// errc::limit_mismatch when they next ask. A waiter keeps its position in the queue, unless it waits for
-    /// more than there are now.
+    /// Effects: there are `limit` permits from now on, here and on the server. If more are out, none is given
+    /// until enough have come back. Semaphore objects elsewhere that were made with another limit get
+    /// errc::limit_mismatch at their next request. A waiter keeps its position in the queue, unless it asked
+    /// for more permits than there are now: then its call fails.
     /// Returns: how many are out.
     /// Throws: error.
     /// Round trips: one.

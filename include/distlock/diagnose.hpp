@@ -72,14 +72,14 @@ void try_to_subscribe(C& c, examination& asked) {
 
 }  // namespace detail
 
-/// Effects: asks the server that the connection leads to for its role, its settings, its clock, and for what
-/// the user is permitted. Leaves nothing on it: no lock is taken, no key written. Where ACL DRYRUN is
-/// refused, permissions are tried by commands that do nothing, on a key and a channel of its own; what is
-/// refused then stands in the server's ACL LOG. A connection that can subscribe does so, on its socket for
-/// messages, until it ends at the latest. Of a Cluster one node is asked, the one that has the slot of a key
-/// that begins with `options.prefix`.
-/// Returns: the findings. An answer that the server refuses is severity::unknown; that it cannot be reached,
-/// does not answer, or refuses the password is one finding, severity::problem.
+/// Effects: asks the server that the connection leads to for its role, its settings and its clock, and what
+/// the user is permitted. Leaves nothing on it: no lock is taken, no key written. If the server refuses ACL
+/// DRYRUN, tries the permissions by commands that do nothing, on a key and a channel of its own; the server's
+/// ACL LOG then has an entry for each that is refused. A connection that can subscribe subscribes to that
+/// channel, on its socket for messages; the subscription ends with the connection at the latest. Of a Cluster
+/// one node is asked: the one that has the slot of a key that begins with `options.prefix`.
+/// Returns: the findings. A question that the server refuses is severity::unknown. If the server cannot be
+/// reached, does not answer, or refuses the password, there is one finding, severity::problem.
 /// Throws: std::bad_alloc; error(errc::invalid_name) for a prefix longer than 4055 bytes, or one with a '}'
 /// but no `{hash tag}`; error(errc::no_entropy).
 /// Round trips: three at most over a connection with pipelines, else one for each of some fifty questions;

@@ -90,15 +90,16 @@ lock_report inspect(Conn& connection, std::string name, std::error_code& ec) noe
     });
 }
 
-/// Effects: takes the lock from whoever holds it, be it all readers, or all permits, and hands it to the
-/// first waiter of the queue at once; frees it if nobody is queued. If that waiter is dead, the others wait
-/// two seconds at most. The owner is not stopped: it learns of it at its next renewal, as
-/// loss_reason::forced, or when it releases, as release_outcome::expired or release_outcome::taken, and works
-/// on until then. So stop the owner first, or be sure that it is dead. Over Redisson it learns of it as
-/// loss_reason::expired; so do all but the first 1,900 of those that had permits, and the owner of a lock
-/// whose name can have no keys beside it, as "a}b". Fencing tokens go on growing.
-/// Where only writers wait for a shared_mutex, force_release<shared_handoff>, of interop.hpp, tells the first
-/// of them, and this lets it find out.
+/// Effects: takes the lock away from its owner or from all its readers, or takes all permits, and hands it to
+/// the first waiter of the queue at once; frees it if nobody is queued. If that waiter is dead, the others
+/// wait two seconds at most. Fencing tokens go on growing.
+/// The owner is not stopped. It learns of the loss at its next renewal, as loss_reason::forced, or when it
+/// releases, as release_outcome::expired or release_outcome::taken, and works on until then. So stop the
+/// owner first, or be sure that it is dead. The reason is loss_reason::expired over Redisson, for a lock
+/// whose name can have no keys beside it, as "a}b", and for all but the first 1,900 of those that had
+/// permits.
+/// If only writers wait for a shared_mutex, the first of them gets the lock but learns of it at its next
+/// re-check; force_release<shared_handoff>, of interop.hpp, tells it at once.
 /// Returns: whether somebody had it.
 /// Throws: error; errc::no_reply if the answer was lost: the lock may have been freed. It is not sent again:
 /// that could free the next owner's lock. errc::wrong_type for a key that is no lock, which stays.

@@ -54,8 +54,9 @@ enum class stop_reason {
     lost,  ///< somebody else may lead
 };
 
-/// A candidate's news, on the thread that runs it, in order: never `stopped` without `started` before
-/// it. term() of the election has changed by then. An exception that leaves it ends the program.
+/// Is told what becomes of a candidate, on the thread that is in run(), in order: `stopped` only after its
+/// `started`. term() of the election has its new value by then. An exception that leaves one of the functions
+/// ends the program.
 class election_observer {
   public:
     virtual ~election_observer() = default;
@@ -90,7 +91,7 @@ struct leader_report {
     std::string identity;
     std::string host;
     std::int64_t pid = 0;
-    /// The last one that began: a mutex without fencing that has the name begins none.
+    /// The term that began last. A mutex without fencing that has the same name begins no term.
     std::uint64_t term = 0;
     std::chrono::sys_time<std::chrono::microseconds> since{};  ///< by the server's clock
     std::chrono::milliseconds remaining{};                     ///< of the lease that was begun last
@@ -120,10 +121,10 @@ class leader_election {
 
     /// Effects: until `stop` is requested: waits to lead, in order; calls `work(const leadership&)` on this
     /// thread; gives the leadership up when that returns, also after a loss; and waits again, behind all
-    /// others where waiters are queued (subscribing_connection). `work` should return soon after lost(), or a
-    /// stop request, which it must look for itself. Told to the observer and ridden out, however long, are
-    /// errc::unreachable, no_reply, unavailable, read_only, out_of_memory, writes_refused, protocol_error,
-    /// lease_expired, no_thread, no_entropy and tls_failed.
+    /// others where waiters are queued (subscribing_connection). `work` should return soon after lost(), or
+    /// after a stop request, which it must check itself. After these errors run() calls failed() of the
+    /// observer and tries again, however long they last: errc::unreachable, no_reply, unavailable, read_only,
+    /// out_of_memory, writes_refused, protocol_error, lease_expired, no_thread, no_entropy and tls_failed.
     /// Throws: what `work` throws; every other error, as a wrong key, a refused password or permission, or a
     /// call from a child after fork(); std::bad_alloc.
     template <std::invocable<const leadership&> Work>
@@ -151,7 +152,7 @@ class leader_election {
         return mine == mutex_.fencing_token() && mutex_.owns_lock() ? mine : 0;
     }
 
-    /// Returns: who leads; none: nobody, or with `ec` that it failed.
+    /// Returns: the leader; none if nobody leads. With `ec`, none also on an error, which is in `ec` then.
     /// Throws: error. Round trips: one.
     [[nodiscard]] std::optional<leader_report> leader(std::error_code& ec) const noexcept {
         return detail::without_throwing(ec, [&] { return leader(); });

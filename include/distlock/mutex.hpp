@@ -54,35 +54,37 @@ class recursive_mutex;
 
 /// A lock on a name, shared by all processes that use the same server and name.
 ///
-/// Waiters over a subscribing_connection are queued, and unlock() hands the lock to the first of them
-/// (dialect handoff); or a message wakes them (redisson). All other waiters poll, in jittered pauses of up to
-/// lock_options::recheck; so do those of handoff for a name with a `}` but no `{hash tag}`. A previous owner
-/// that saw pollers want the lock backs off before it locks again (not before try_lock()): a tenth of the
-/// time it held the lock, at most 50 ms and half of its time-out.
+/// Waiters over a subscribing_connection, such as hiredis_connection, are queued, and unlock() hands the lock
+/// to the first of them (dialect handoff); or a message wakes them (redisson). All other waiters poll, in
+/// jittered pauses of up to lock_options::recheck; so do those of handoff for a name with a `}` but no
+/// `{hash tag}`. A previous owner that saw pollers want the lock backs off before it locks again (not before
+/// try_lock()): for a tenth of the time it held the lock, at most 50 ms and half of its time-out.
 ///
 /// The threads that share an object queue within the process, first come, first served. One of them waits on
-/// the server for all, and unlock() passes the lock on to the next without the server, for
+/// the server for all, and unlock() passes the lock on to the next without a request to the server, for
 /// lock_options::local_budget at most.
 ///
 /// One object may be shared by the threads of a process, like a std::mutex; an acquisition may be released by
 /// another thread than the one that took it. It meets the standard's TimedLockable requirements, so
-/// std::lock_guard, std::unique_lock, std::scoped_lock and std::lock work. A mutex here adds the lease: a
-/// grant is believed until valid_until() and no longer. It is renewed in the background for as long as the
-/// lock is held, and lost() tells when that did not succeed. When the lease of one thread is lost, another
-/// may take the lock through the same object; the late unlock() of the first releases nothing and says
-/// `expired`.
+/// std::lock_guard, std::unique_lock, std::scoped_lock and std::lock work.
+///
+/// A mutex here adds the lease: an owner may rely on the lock until valid_until(), and no longer. The
+/// background renews the lease while the lock is held; lost() tells when the lock was lost. Then another
+/// thread may take it through the same object; the late unlock() of the thread that lost it releases nothing
+/// and returns `expired`.
 ///
 /// `lock` throws when retrying does not help; `try_*` return false only if somebody else has the lock, and
-/// throw if the server fails. The overloads with a `std::error_code&` do not throw, and return whether the
-/// lock was taken. They clear it on success and if somebody else has the lock; but errc::holder_without_ttl
-/// comes with false: as of the server's last answer, which another thread of the object may have had.
+/// throw if the server fails. The overloads with a `std::error_code&` do not throw, and return whether they
+/// took the lock. They clear the code on success and if somebody else has the lock. One exception: if that
+/// owner's key has no TTL, they set errc::holder_without_ttl and return false. They go by the server's last
+/// answer, which another thread of the object may have had.
 ///
 /// The overloads with a `std::stop_token` fail with errc::cancelled when a stop is requested: at once,
 /// whatever the server does, over a connection that honours the stop request of a command (hiredis_connection
-/// does). A lock that a request already sent may still get is released in the background.
+/// does). If a request that was already sent still takes the lock, the background releases it.
 ///
-/// A call with a time-out ends by it, or with the server's last answers: those asked for just before the
-/// time-out, or at it, may take 50 to 200 ms each.
+/// A call with a time-out returns by then, or with the server's last answers: a request that is sent just
+/// before the time-out, or at it, may wait 50 to 200 ms for its answer.
 ///
 /// `Conn` must outlive the mutex. `Clock` is for tests; its time points are those of distlock::clock.
 template <connection Conn, dialect Dialect = handoff, class Clock = clock>
@@ -109,17 +111,19 @@ class mutex {
     mutex& operator=(const mutex&) = delete;
 
     /// Preconditions: no thread is in a member function.
-    /// Effects: unlock(), if still locked. In a child after fork(): none. The last mutex of a connection that
-    /// is no service_hosting_connection waits for callbacks that run; else the connection's destructor does.
+    /// Effects: unlock(), if still locked. In a child after fork(): none. The connection's destructor waits
+    /// for callbacks that run; over a connection that is no service_hosting_connection (see connection.hpp)
+    /// the destructor of its last mutex does.
     ~mutex() = default;
 
-    /// Effects: waits until the lock is taken, however long others have it. Retries a server that is
-    /// unreachable, loading or silent for lock_options::patience.
+    /// Effects: waits until it has the lock, however long others hold it. Retries for lock_options::patience
+    /// while the server is unreachable, loading or silent.
     /// Postconditions: owns_lock().
     /// Throws: error. errc::no_thread: no thread could be started to renew the lease; the lock was released
     /// again.
-    /// Round trips: one if the lock is free. In the queue, two, or one if the lock was taken the last time,
-    /// and those of re-checks. None if another thread of this object passes it on.
+    /// Round trips: one if the lock is free. In the queue two, or one if this object found the lock taken by
+    /// others the last time; and one for each re-check. None if another thread of this object passes the lock
+    /// on.
     void lock() { lock(std::stop_token{}); }
     void lock(std::stop_token stop) {
         engine::throw_on_error(core_->acquire(clock::time_point::max(), {}, stop));
@@ -129,12 +133,13 @@ class mutex {
         return engine::taken_or_error(ec, [&] { return core_->acquire(clock::time_point::max(), {}, stop); });
     }
 
-    /// Effects: tries once, without waiting for another owner. While another thread of this object has asked
-    /// the server and was not answered yet, waits for that answer, for as long as a command may take.
-    /// Returns: whether the lock was taken; false only when somebody else has it.
+    /// Effects: tries once, without waiting for another owner. If another thread of this object has asked the
+    /// server and has no answer yet, waits for that answer: for the connection's command and connect
+    /// time-outs at most.
+    /// Returns: whether it took the lock; false only when somebody else has it.
     /// Throws: error.
-    /// Round trips: one; two when the lock was found taken. While a posted release of this object is not
-    /// confirmed, up to two more for that and two to try again.
+    /// Round trips: one; two when somebody else has the lock. While a posted release of this object is not
+    /// confirmed, up to two more to ask about that, and two to try again.
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock() {
         return try_lock(std::stop_token{});
     }
@@ -171,8 +176,8 @@ class mutex {
             ec, [&] { return core_->acquire(engine::after<Clock>(timeout), {}, stop); });
     }
 
-    /// Effects: as try_lock_for, until `Other`, any clock, reaches `deadline`. A clock that is set back
-    /// meanwhile prolongs the wait. That it is set forward meanwhile is not noticed.
+    /// Effects: as try_lock_for, until `Other`, any clock, reaches `deadline`. If that clock is set back
+    /// during the wait, the call waits longer; if it is set forward, the call does not notice.
     template <detail::any_clock Other, class Duration>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_until(
         std::chrono::time_point<Other, Duration> deadline, std::stop_token stop = {}) {
@@ -190,31 +195,32 @@ class mutex {
         return engine::taken_or_error(ec, [&] { return acquire_until(deadline, stop); });
     }
 
-    /// Effects: if the lock is still ours, hands it to the next waiter, or frees it. Another owner's lock is
-    /// never touched. With release_mode::posted, over a posting_connection and while the lease lasts, it does
-    /// not wait for the answer, which is read later; nor for longer than 30 ms to connect, or for room to
-    /// send. The release is repeated in the background if need be.
-    /// The object's next request follows it. An unlock() before lock_options::hold_at_least is over leaves
-    /// the release to the background, which sends it then, even after the mutex was destroyed: see there. It
-    /// ends the calling thread's acquisition; if that has none, one that was lost and not unlocked yet; else
-    /// the present one, of another thread.
+    /// Effects: ends the calling thread's acquisition. If the thread has none: one that was lost and is not
+    /// unlocked yet; else the present one, of another thread. If the lock is still ours, the server hands it
+    /// to the next waiter, or frees it; another owner's lock is never touched.
+    /// With release_mode::posted, over a posting_connection and while the lease lasts, unlock() sends the
+    /// release and does not wait for the answer: the library reads it later, and repeats the release in the
+    /// background if need be. unlock() waits 30 ms at most then, to connect or for room to send. The object's
+    /// next request is sent after the release.
+    /// Before lock_options::hold_at_least is over, unlock() sends no release: the background sends it at that
+    /// time, even if the mutex was destroyed meanwhile.
     /// Postconditions: that acquisition is over for this object, whatever the outcome.
-    /// Returns: what happened; may be ignored. After `unreachable` and `refused` the release is retried in
-    /// the background until the lease is over; see residual(). Retrying ends, after one last try, with the
-    /// connection, or with its last mutex if it is no service_hosting_connection.
+    /// Returns: what happened; may be ignored. After `unreachable` and `refused` the background retries the
+    /// release until the lease is over; see residual(). Retrying stops earlier, after one last try, when the
+    /// connection is destroyed; or with the last mutex of a connection that is no service_hosting_connection.
     /// Round trips: none if posted or passed on to another thread of this object. Else one, or two if the
-    /// answer is lost or the server refuses. It does not wait for a renewal that is on its way.
+    /// answer is lost or the server refuses. unlock() does not wait for a renewal that is on its way.
     release_outcome unlock() noexcept { return core_->unlock(); }
 
-    /// Returns: whether a lock is held through this object and not lost. To a thread that lost the lock and
-    /// has not called unlock() since, false, whoever has it now. Local and cheap.
+    /// Returns: whether a lock is held through this object and not lost. In a thread that lost the lock and
+    /// has not called unlock() since: false, whoever has it now. Local and cheap.
     bool owns_lock() const noexcept { return Clock::now() < valid_until(); }
 
-    /// Returns: the end of the present acquisition's validity, as far as it is renewed; it moves back only on
-    /// a loss. time_point{} if there is none.
+    /// Returns: until when the owner may rely on the present acquisition: each renewal moves it forward, only
+    /// a loss moves it back. time_point{} if there is none.
     time_point valid_until() const noexcept { return core_->valid_until(); }
 
-    /// Returns: how long the lock may still be believed held; zero when it is not.
+    /// Returns: how long until valid_until(); zero when the lock is not held.
     duration remaining() const noexcept {
         const auto left = valid_until() - Clock::now();
         return left > duration::zero() ? left : duration::zero();

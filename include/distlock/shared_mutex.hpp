@@ -47,13 +47,14 @@ namespace distlock {
 
 /// A lock on a name that one writer has alone, or readers together. The writer's side is a mutex, with all
 /// that a mutex promises: every client that takes a lock by SET NX PX on this name excludes writers and
-/// readers, and is excluded by both. Whoever shares the name with it through distlock uses shared_mutex, too.
+/// readers, and is excluded by both. All distlock clients of the name should use shared_mutex: if one of them
+/// uses a mutex, the lock stays exclusive, but readers lose their positions in the queue.
 ///
-/// Waiters over a subscribing_connection are served in the order they came: a writer that waits is not
-/// overtaken by readers that come later, and readers that stand together at the front enter together. All
-/// others poll, and a writer that polls finds no moment where readers keep coming. Each reader has a lease of
-/// its own, renewed for as long as it reads: one that dies keeps writers out until its own lease ends,
-/// however many others read.
+/// Waiters over a subscribing_connection are served in the order they came: readers that come later do not
+/// overtake a writer that waits, and readers that stand together at the front enter together. All other
+/// waiters poll; a writer that polls starves while readers keep coming. Each reader has a lease of its own,
+/// renewed for as long as it reads: one that dies keeps writers out until its own lease ends, however many
+/// others read.
 ///
 /// The readers of one object that come together have one grant for all: a thousand threads cost the server
 /// what one costs. They share it for lock_options::local_budget, or until a writer of this object waits; a
@@ -162,17 +163,18 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
         return engine::taken_or_error(ec, [&] { return acquire_until(deadline, stop); });
     }
 
-    /// Effects: this thread reads no more; one that lost a read and reads anew ends the new one first. The
-    /// last reader of a grant gives it back, and a waiter is handed the lock.
-    /// Returns: `released`, or what mutex::unlock() says, of the last reader; `expired` after a loss;
-    /// `not_held` when the thread does not read, or a shared_scoped_lock is to end that: nothing was sent.
+    /// Effects: ends the calling thread's read; if it lost a read and has locked again, the new one first.
+    /// The last reader of a shared grant releases it, and the server hands the lock to a waiter.
+    /// Returns: `released` while other readers share the grant; for the last one, what mutex::unlock()
+    /// returns; `expired` after a loss; `not_held` when the thread does not read, or a shared_scoped_lock
+    /// owns its read (nothing was sent).
     release_outcome unlock_shared() noexcept { return readers_.unlock_shared(); }
 
     /// Effects: the calling thread, which has the lock for writing, reads from now on: no other writer is let
-    /// in between. Readers that wait at the front of the queue enter with it. It is a new acquisition, as
-    /// try_upgrade() is: lock_options::max_hold and lock_options::hold_at_least count anew, and what was
-    /// written under is not kept any longer.
-    /// Postconditions: where it throws, the thread has neither.
+    /// in between. Readers that wait at the front of the queue enter with it. This is a new acquisition, as
+    /// that of try_upgrade() is: lock_options::max_hold and lock_options::hold_at_least count anew, and
+    /// hold_at_least does not apply to the acquisition that it replaces.
+    /// Postconditions: if it throws, the thread has the lock neither for writing nor for reading.
     /// Throws: error; errc::not_held when the thread has not locked it for writing, or has lost it.
     /// Round trips: one.
     void downgrade() {
@@ -185,13 +187,13 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
         return done;
     }
 
-    /// Effects: the calling thread, which reads, has the lock for writing from now on, if nobody else reads:
-    /// no other writer is let in between, not even one that waits already. Waits for nobody: two readers that
-    /// wait for each other's end would do so for ever.
-    /// Returns: whether it has; if not, it reads still. False also where it does not read, or has lost
-    /// that, and while another thread of this object waits to write. The read of a shared_scoped_lock
-    /// is its thread's: that one must not end before the guard, since the next may be known by the
-    /// same std::thread::id.
+    /// Effects: if nobody else reads, the calling thread, which reads, has the lock for writing from now on:
+    /// no other writer is let in between, not even one that waits already. It waits for nobody: two readers
+    /// that waited for each other to finish would wait for ever.
+    /// Returns: whether the thread has the lock for writing; if not, it still reads. Also false if the thread
+    /// does not read, or has lost its read, and while another thread of this object waits to write.
+    /// A read that a shared_scoped_lock owns belongs to the thread that locked it. That thread must not end
+    /// before the guard, since the next thread may be known by the same std::thread::id.
     /// Postconditions: where it throws, the thread has neither.
     /// Throws: error.
     /// Round trips: one; none where another thread of this object reads.
@@ -206,9 +208,9 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// Returns: until when the calling thread may believe that it reads; time_point{} if it does not.
     time_point shared_until() const noexcept { return readers_.shared_until(); }
 
-    /// Returns: a token that is stopped once what the calling thread reads under is lost; see mutex::lost().
-    /// If it does not read: a stopped one. Readers that have one grant together have one token: it may be
-    /// stopped later than this one read.
+    /// Returns: a token that is stopped once the calling thread's read is lost; see mutex::lost(). If it does
+    /// not read: a stopped one. Readers that share a grant share its token, so it may be stopped after this
+    /// thread has ended its read, too.
     /// Throws: error(errc::no_thread), std::bad_alloc, on the first call for a grant.
     std::stop_token shared_lost() const { return readers_.shared_lost(); }
 

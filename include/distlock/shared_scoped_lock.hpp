@@ -53,8 +53,9 @@ class shared_scoped_lock {
         fence_ = got.fence;
     }
 
-    /// Preconditions: the mutex outlives the guard; the calling thread reads, and no guard has that.
-    /// Effects: the guard ends that. A read that was lost before is not held: see owns_lock().
+    /// Preconditions: the mutex outlives the guard; the calling thread reads, and no other guard owns that
+    /// read.
+    /// Effects: the guard takes over the read. A read that was lost before is not held: see owns_lock().
     [[nodiscard("an unnamed guard releases the lock at once")]] shared_scoped_lock(std::adopt_lock_t,
                                                                                    Mutex& mutex) noexcept
         : mutex_(&mutex) {
@@ -106,7 +107,7 @@ class shared_scoped_lock {
     /// lock_options::fencing.
     std::uint64_t fencing_token() const noexcept { return fence_; }
 
-    /// Preconditions: the mutex is there still.
+    /// Preconditions: the mutex still exists.
     const std::string& name() const noexcept { return mutex_->name(); }
 
   private:

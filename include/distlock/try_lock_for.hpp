@@ -222,11 +222,11 @@ engine::lock_core::result acquire_jointly_until(std::chrono::time_point<Clock, D
 
 }  // namespace detail
 
-/// Effects: takes all the locks, or none, waiting until `timeout` is over; zero or less tries once.
-/// Locks that follow one another by name, of one connection and in one slot, are taken by one command
-/// while all of them are free. Where one is not, they are waited for one after the other, in the order
-/// of their names, so that callers of the same locks never wait for each other in a circle; what was
-/// taken so far is held meanwhile.
+/// Effects: takes all the locks, or none, waiting until `timeout` is over; zero or less tries once. The locks
+/// are taken in the order of their names, so that callers of the same locks never wait for each other in a
+/// circle. While all are free, one command takes neighbours in that order that have one connection and one
+/// slot. If one is not free, the call waits for one lock after the other, and keeps those that it has
+/// meanwhile.
 /// Preconditions: the guards and permits among them have a lock each, and do not own it.
 /// Returns: whether they were taken; false only when somebody else has one and the time is up. Afterwards
 /// each is released on its own: a mutex by unlock(), a guard or a permit by its end.
@@ -260,8 +260,8 @@ template <class Rep, class Period, detail::jointly_lockable... Locks>
     return distlock::try_lock_for(timeout, std::stop_token{}, ec, locks...);
 }
 
-/// Effects: as try_lock_for, until `Clock`, any clock, reaches `deadline`. A clock that is set back
-/// meanwhile prolongs the wait. That it is set forward meanwhile is not noticed.
+/// Effects: as try_lock_for, until `Clock`, any clock, reaches `deadline`. If that clock is set back during
+/// the wait, the call waits longer; if it is set forward, the call does not notice.
 template <detail::any_clock Clock, class Duration, detail::jointly_lockable... Locks>
     requires(sizeof...(Locks) > 0)
 [[nodiscard("unless the result is true, no lock was taken")]] bool try_lock_until(

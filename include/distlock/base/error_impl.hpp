@@ -35,7 +35,7 @@ namespace detail {
         case errc::unreachable:
             return "the server cannot be reached; check that it runs and that host and port are right";
         case errc::no_reply:
-            return "no answer in time, what was sent may have been applied and ends with its lease; look at "
+            return "no answer in time: the request may have been applied, for one lease at most; check "
                    "server and network";
         case errc::protocol_error:
             return "the answer makes no sense; check that this is a Redis or Valkey server";
@@ -72,8 +72,8 @@ namespace detail {
         case errc::deadlock:
             return "the same lock was asked for twice and would wait for itself; name each lock once";
         case errc::lease_expired:
-            return "the lease was over before the lock could be used; take a longer lease, and unlock() what "
-                   "was lost";
+            return "the lease was over before the lock could be used; take a longer lease, and unlock() lost "
+                   "holds of a recursive_mutex";
         case errc::holder_without_ttl:
             return "the lock is held under a key without a TTL, which never expires by itself; ask its "
                    "owner or "

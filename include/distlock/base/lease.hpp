@@ -39,8 +39,8 @@ class time_span {
 inline constexpr std::chrono::milliseconds min_lease{10};
 inline constexpr std::chrono::milliseconds max_lease = std::chrono::hours{24};
 
-/// Returns: what an owner must not use of a lease: one per cent for clocks that run at different rates, and 2
-/// ms for the server's millisecond grid and the way of the scheduler.
+/// Returns: the part of a lease that its owner must leave unused: one per cent for clocks that run at
+/// different rates, and 2 ms for the server's millisecond grid and for scheduling delays.
 constexpr clock::duration drift_margin(std::chrono::milliseconds lease) noexcept {
     using namespace std::chrono_literals;
     return detail::saturating_cast<clock::duration, detail::rounding::up>(lease) / 100 + 2ms;

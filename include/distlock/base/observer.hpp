@@ -26,9 +26,10 @@ enum class loss_reason {
 ///
 /// Its functions are called on a thread of the library that holds no lock of the library: they may block,
 /// throw (which is ignored), and call anything, unlock() of the same lock and the end of its mutex included.
-/// That unlock() is in the owner's place: an owner whose guard is none of ours must not unlock after it.
-/// One that blocks delays neither other locks nor std::stop_token of lost(). Two may run at once. A call may
-/// come shortly after the mutex is gone, none after its connection is.
+/// Such an unlock() takes the place of the owner's: an owner whose guard is not distlock's, but a
+/// std::unique_lock for example, must not unlock after it. A function that blocks delays neither other locks
+/// nor the std::stop_token of lost(). Two calls may run at once. A call may still come shortly after the
+/// mutex was destroyed, but none after its connection was.
 class lease_observer {
   public:
     lease_observer() = default;
@@ -36,16 +37,17 @@ class lease_observer {
     lease_observer& operator=(const lease_observer&) = delete;
     virtual ~lease_observer() = default;
 
-    /// A renewal failed, for the first time since one succeeded. It is tried again until the lock is lost,
-    /// for as long as `left`.
+    /// A renewal failed, for the first time since one succeeded. The library retries it until it succeeds or
+    /// `left` is over; then the lock is lost.
     virtual void at_risk(const std::string& /*name*/, clock::duration /*left*/) {}
 
-    /// The lock is no longer ours. Once for an acquisition, and never for one that was released in time.
+    /// The lock is no longer ours. Called at most once for an acquisition, and never for one that was
+    /// released in time.
     virtual void lost(const std::string& /*name*/, loss_reason /*why*/) {}
 
-    /// Another server took the place of the master that the lock was granted by, over a connection that
-    /// follows it. The lock is renewed there at once; where it did not get there in time, lost() follows. Of
-    /// locks that are renewed.
+    /// Another server took the place of the master that granted the lock; only over a following_connection,
+    /// and only for locks that are renewed. The lock is renewed on the new master at once; if it did not get
+    /// there in time, lost() follows.
     virtual void master_changed(const std::string& /*name*/) {}
 };
 

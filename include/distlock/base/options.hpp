@@ -21,30 +21,32 @@ using enum release_mode;
 /// An aggregate for designated initialisers: `lock_options{.lease = 10s}`. Every duration takes any
 /// std::chrono unit.
 struct lock_options {
-    /// How long the server keeps the lock after it was granted: its TTL. It is over then, whether released or
-    /// not. 10 ms to 24 h, and longer than the connection's command time-out. A lock that was handed over has
-    /// two seconds of it, at most, until its first renewal.
+    /// How long the server keeps the lock after it was granted or renewed: its TTL. Then the lock is free,
+    /// released or not. 10 ms to 24 h, and longer than the connection's command time-out. A lock that was
+    /// handed over has a TTL of two seconds at most, until its first renewal.
     time_span lease = std::chrono::seconds{30};
 
     /// Whether the lease is renewed, at a third of it, for as long as the lock is held. One thread does it
     /// for all locks of a connection; it starts with the first of them that is taken.
     bool renew = true;
 
-    /// The longest time an acquisition is kept: at its end the lock is lost, with loss_reason::max_hold, and
-    /// free at unlock(), or when the lease ends that was begun last. `{}`: no limit. Else at least 10 ms.
+    /// The longest time an acquisition is kept. At its end the lock is lost, with loss_reason::max_hold;
+    /// others can have it at unlock(), or when the lease that was renewed last is over. `{}`: no limit. Else
+    /// at least 10 ms.
     time_span max_hold = {};
 
-    /// The shortest time an acquisition keeps others out, from the grant on: a lock that is unlocked earlier
-    /// is released, and handed over, when it is over. unlock() does not wait for that, and answers
-    /// release_outcome::posted; it is over for its owner, and the next lock() of the same object waits like
-    /// everybody's. So a job that each process of a fleet tries once a minute is done once a minute:
-    /// try_lock() with 40 s here. For so long the background renews the lease, also when the mutex is gone.
-    /// When the process or the connection ends earlier, or the last mutex of a connection that is no
-    /// service_hosting_connection, which has no background without one, the key is left to its lease: `lease`
-    /// is how long others are kept out then, so let it be as long as this. A lock that scoped_lock or
-    /// try_lock_for gives back, because another of the set could not be taken, is released at once. At most
-    /// `max_hold`, where that is given, and at most `lease`, where it is not renewed. In whole milliseconds,
-    /// rounded down. Zero: none.
+    /// The shortest time an acquisition keeps others out, counted from the grant. An earlier unlock() ends
+    /// the acquisition for its owner only: it returns release_outcome::posted at once, and the background
+    /// releases the lock, and hands it over, when this time is over. The next lock() of the same object waits
+    /// like everybody's. So a job that each process of a fleet tries once a minute is done once a minute:
+    /// try_lock() with 40 s here.
+    /// Until then the background renews the lease, even if the mutex was destroyed. If the process or the
+    /// connection ends before that time, the key stays until its lease ends: others are kept out for `lease`
+    /// then, so let `lease` be as long as this time. The same holds for the last mutex of a connection that
+    /// is no service_hosting_connection, which has no background without a mutex.
+    /// scoped_lock and try_lock_for release a lock at once if they give it back because another one of the
+    /// set could not be taken. At most `max_hold`, where that is given, and at most `lease`, where the lease
+    /// is not renewed. In whole milliseconds, rounded down. Zero: none.
     time_span hold_at_least = {};
 
     /// Whether every acquisition gets a fencing token: a number larger than any before it under this name. It
@@ -65,32 +67,32 @@ struct lock_options {
     /// kept.
     owner_label owner_info = {};
 
-    /// How long lock() and the timed forms ride out a server that is unreachable, loading, or does not
-    /// answer, before they fail with what is wrong; a shorter time-out of the caller ends it sooner. Zero:
-    /// the first failure is final; but what may have been applied is asked for once more in any case.
+    /// How long lock() and the timed forms keep trying while the server is unreachable, loading or silent,
+    /// before they fail with the cause; a shorter time-out of the caller ends that sooner. Zero: the first
+    /// failure is final. In any case a request that may have been applied is repeated once.
     time_span patience = std::chrono::seconds{2};
 
     /// How unlock() releases: `posted` where the connection can post and the lease has not run out; it costs
     /// no round trip then, and unlock() answers release_outcome::posted.
     release_mode release = release_mode::posted;
 
-    /// How long the threads that share a mutex object may pass the lock on among themselves before it is
-    /// handed to the next process. Zero: never, and never with `hold_at_least`, nor a writer of a
-    /// shared_mutex with `fencing`. 0 ms to 1 h. A dialect that polls hands it to nobody: it is free for a
-    /// moment then, and a waiter elsewhere gets it at its next poll.
+    /// How long the threads that share a mutex object may pass the lock on among themselves before the next
+    /// process gets it. 0 ms to 1 h. Zero: never. They never do with `hold_at_least`, nor as writers of a
+    /// shared_mutex with `fencing`. With a dialect that polls, the lock is free for a moment when this time
+    /// is over, and a waiter elsewhere gets it at its next poll.
     time_span local_budget = std::chrono::milliseconds{5};
 
-    /// How many replicas must have a grant, a hand-over or a renewal before it counts: WAIT goes behind the
-    /// write. Where fewer acknowledge it, the lock is released, and the call fails with errc::not_replicated;
-    /// a renewal is tried again as long as the last one that counted is valid. It makes it unlikely that a
-    /// fail-over loses the lock, not impossible: a replica without it may be promoted. 0 (none is waited for)
-    /// to 1000. The connection must be able to pipeline. A lock that was handed over costs one round trip
-    /// more, and so does one that is taken while others wait.
+    /// How many replicas must acknowledge a grant, a hand-over or a renewal before it counts: the library
+    /// sends WAIT behind the write. If fewer do, it releases the lock, and the call fails with
+    /// errc::not_replicated; it retries a renewal for as long as the last one that counted is valid. That
+    /// makes it unlikely, not impossible, that a fail-over loses the lock: a replica without the lock may be
+    /// promoted. 0 (no WAIT) to 1000. The connection must have pipeline() or execute_acknowledged(). A lock
+    /// that was handed over costs one round trip more, and so does one that is taken while others wait.
     int replicas = 0;
 
-    /// How long the server waits for them, to a tenth of a second. Less than 1 ms is refused; more than a
-    /// sixth of the lease counts as that, and over a connection without execute_acknowledged() more than half
-    /// of its command time-out as that.
+    /// How long the server waits for the replicas, accurate to a tenth of a second. At least 1 ms. A larger
+    /// value than a sixth of the lease counts as that sixth; over a connection without
+    /// execute_acknowledged(), a larger value than half of its command time-out counts as that half.
     time_span replica_timeout = std::chrono::milliseconds{100};
 };
 

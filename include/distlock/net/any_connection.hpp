@@ -41,9 +41,9 @@ class any_connection {
         bool pipeline = false;
         bool acknowledge = false;
         bool post = false;
-        bool confirm = false;  ///< a receipt is noted in
+        bool confirm = false;  ///< it notes the answer to a posted command in the receipt
         bool subscribe = false;
-        bool shard = false;  ///< of what is published, it hears what is sent to the shard of the channel
+        bool shard = false;  ///< it hears what SPUBLISH sends, not PUBLISH
         bool follow = false;
     };
 

@@ -73,9 +73,9 @@ concept pipelining_connection = connection<C> &&
     { c.pipeline(commands, replies) } -> std::same_as<void>;
 };
 
-/// Executes a write and, right behind it on the same socket, the command that waits for its replicas; else as
-/// execute() does, so that a stop request ends it. A command that is bound to the one before it goes wherever
-/// that one goes in pipeline(), too. A connection that can only pipeline does both in a pipeline.
+/// Executes a write and, right behind it on the same socket, the command that waits for its replicas.
+/// Deadline and stop request end it as they end execute(). In pipeline(), too, a command that is bound to the
+/// one before it goes wherever that one goes. A connection that can only pipeline does both in a pipeline.
 template <class C>
 concept acknowledging_connection = connection<C> &&
     requires(C& c, const command& write, const command& wait) {
@@ -99,29 +99,30 @@ concept confirming_connection = posting_connection<C> &&
     { c.collect() } -> std::same_as<void>;
 };
 
-/// Hears what is published on any number of channels, and tells the subscription, which it has confirmed
-/// when the server has. A connection that broke is made again by itself, as long as somebody has the
-/// subscription, and confirmed again; equal channels may share one, and do where they are channels of
-/// shards: a message is told to one subscription. Does not wait for the server. Messages are read on a
-/// thread of the connection's own, or by the threads that wait (message_reader); in the latter case the
-/// connection must outlive every wait.
+/// Subscribes to any number of channels. subscribe() does not wait for the server. The connection calls
+/// confirm() of the subscription each time the server has subscribed it, and deliver() for each message. When
+/// its socket broke, it subscribes again on a new one, as long as somebody has the subscription. Calls with
+/// equal channels may return one subscription; those of a sharded_connection do, so that each message goes to
+/// one subscription. Messages are read on a thread of the connection's own, or by the threads that wait
+/// (message_reader); in the latter case the connection must outlive every wait.
 template <class C>
 concept subscribing_connection = connection<C> && requires(C& c, std::string_view channel) {
     { c.subscribe(channel) } -> std::same_as<std::shared_ptr<subscription>>;
 };
 
-/// Leads to a Cluster: a channel is heard on the node that has the slot of its name, to whose
-/// shard SPUBLISH sends.
+/// Leads to a Cluster. It subscribes by SSUBSCRIBE on the node that has the slot of the channel, and hears
+/// what SPUBLISH sends there.
 template <class C>
 concept sharded_connection = subscribing_connection<C> && requires {
     requires C::channels == channel_kind::sharded;
 };
 
-/// Leads to whatever server is the master, and tells its listeners when another took its place, as long as
-/// they live. All that was sent to the old one by then is answered or given up: nothing is heard from it any
-/// more. follow() looks whether there is a sign of another master, and only then finds out, for no longer
-/// than a command may take. It is called some times a second as long as something is to be done later in the
-/// background: an owner sends nothing between renewals that a new master would answer.
+/// Leads to whatever server is the master, and calls master_changed(), or master_changed_of(), of its
+/// listeners, as long as they live, when another server became the master. By then every command that was
+/// sent to the old master is answered or given up, and the connection reads nothing from it any more.
+/// follow() looks for signs of another master; only if it finds one, it asks which server that is, for no
+/// longer than a command may take. The background calls follow() about ten times a second while it has work
+/// scheduled, such as a renewal: between renewals an owner sends nothing that would show a new master.
 template <class C>
 concept following_connection = connection<C> && requires(C& c, std::weak_ptr<master_listener> who) {
     { c.on_master_change(who) } -> std::same_as<void>;

@@ -15,8 +15,8 @@
 
 namespace distlock {
 
-/// Shared by who posts a command and the connection, which notes the answer when it reads it, be that by
-/// chance, for another command on the same socket. Thread-safe.
+/// Shared by the caller that posts a command and the connection. The connection notes the answer when it
+/// reads it, perhaps while it reads for another command on the same socket. Thread-safe.
 class receipt {
   public:
     /// Effects: forgets what is known: another command will be posted.

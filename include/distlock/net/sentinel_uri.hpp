@@ -89,7 +89,7 @@ inline std::string with_sentinel_port(std::string_view host) {
         if (one.scheme == uri_scheme::unix_socket || master.scheme == uri_scheme::unix_socket)
             refuse_uri(
                 "Sentinels are not reached by a unix socket; write redis+sentinel://s1,s2,s3/mymaster");
-        if (one.scheme != master.scheme) refuse_uri("TLS is for Sentinels and masters, or for none of them");
+        if (one.scheme != master.scheme) refuse_uri("use TLS for Sentinels and masters, or for neither");
         if (one.database != 0) refuse_uri("Sentinels have no databases; give the master's as ?db=2");
         if (!detail::alike_but_for_place(one, first))
             refuse_uri("the Sentinels differ in more than host and port");

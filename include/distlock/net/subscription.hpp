@@ -113,8 +113,9 @@ class message_hub {
         return first_ != nullptr;
     }
 
-    /// Returns: in read(), until when its thread waits for messages. It may return so late where it opens a
-    /// socket, which would be lost: `until` is when it has something else to do, in so far as it is sooner.
+    /// Returns: in read(): until when the thread that reads waits for messages in all. The `until` of read()
+    /// may be sooner: then the thread re-checks the lock. A read() that opens a socket may return as late as
+    /// this, since giving up at `until` would lose the attempt.
     clock::time_point reading_until() const noexcept {
         const detail::annotated_lock guard(lock_);
         return reading_until_;
@@ -152,7 +153,8 @@ class subscription {
     /// Returns: whether messages arrive, as far as is known: it was confirmed, and has not lapsed since.
     bool in_force() const noexcept { return in_force_.load(); }
 
-    /// Effects: messages do not arrive: subscribes on a new socket, where the connection can.
+    /// Effects: subscribes on a new socket, where the connection can: for a caller to whom messages do not
+    /// arrive.
     void reconnect() noexcept {
         if (hub_->reader_ != nullptr) hub_->reader_->reconnect();
     }
@@ -171,13 +173,14 @@ class subscription {
         if (!unclaimed_) unclaimed_ = std::move(made);
     }
 
-    /// By the connection.
+    /// Called by the connection each time the server has confirmed the subscription.
     void confirm() noexcept;
-    /// By the connection: its socket broke, or is not trusted any more. In force again with the next
-    /// confirmation. Wakes those who are to look now, but for the one that is in read(), which has to return.
-    /// No lock may be held that interrupt() takes.
+    /// Called by the connection when its socket broke, or is not trusted any more; the next confirm() puts
+    /// the subscription in force again. Wakes its waiters, so that they re-check the lock sooner. It does not
+    /// wake the thread in read(): read() must return after this call. The caller must hold no lock that
+    /// interrupt() takes.
     void lapse() noexcept;
-    /// By the connection.
+    /// Called by the connection for each message on the channel.
     void deliver(std::string_view text) noexcept;
 
   private:

@@ -36,8 +36,9 @@ class fault_plan {
   public:
     using words = std::vector<std::string>;
 
-    /// Which commands are meant: whatever can be called with the words of one and says so; none: all. It is
-    /// called on the proxy's thread, with the plan's mutex: it calls nothing of the proxy.
+    /// Which commands are meant: any callable that takes the words of a command and returns whether it is
+    /// meant; none: all commands. The proxy calls it on its thread, while it holds the plan's mutex: it must
+    /// call nothing of the proxy.
     class which {
       public:
         which() = default;
@@ -77,10 +78,10 @@ class fault_plan {
     struct rule {
         part of = part::request;
         which command = {};     ///< whose request or reply, or which message
-        std::size_t after = 0;  ///< so many bytes of it still pass; more than it has: all of it
+        std::size_t after = 0;  ///< how many bytes of it still pass; more than it has: all of it
         ending how = ending::reset;
-        int first = 1;  ///< of those that match from now on, counted from 1
-        int times = 1;  ///< so many in a row, each on whatever connection it comes
+        int first = 1;  ///< which match is the first that is cut, counted from 1, from now on
+        int times = 1;  ///< how many matches in a row are cut, on whatever connections they come
     };
     struct made {
         part of;
@@ -99,9 +100,9 @@ class fault_plan {
         const detail::annotated_lock guard(lock_);
         rewriting_ = {std::move(these), std::move(bytes), times};
     }
-    /// Effects: cuts one in so many requests, replies and messages, at any byte and in any way but delay.
-    /// Whether and where depends on the seed, on how many connections came before and on how many of them
-    /// on this one. 0: none.
+    /// Effects: cuts one in `one_in` requests, replies and messages, at any byte and in any way but delay.
+    /// Whether and where depends on the seed, on the number of the connection, and on the number of the
+    /// request, reply or message on it. 0: cuts none.
     void storm(std::uint64_t seed, std::uint32_t one_in) {
         const detail::annotated_lock guard(lock_);
         storm_seed_ = seed;

@@ -133,8 +133,8 @@ class examination_report {
         }
         if (of_.can.follow && fact(asked_for::role).elements().empty()) {
             add(severity::warning, "role",
-                "ROLE is refused: sentinel_connection takes Sentinels at their word, and finds out a replica "
-                "by its answers");
+                "ROLE is refused: sentinel_connection cannot check what Sentinels call the master, and "
+                "notices a replica only when it answers READONLY");
         }
     }
 
@@ -200,7 +200,7 @@ class examination_report {
         if (is_late(lag)) {
             return add(severity::warning, subject,
                        set + ", no less than the lease of " + seconds_of_lease() +
-                           ": so long an old master goes on granting and renewing locks");
+                           ": an old master goes on granting and renewing locks for that long");
         }
         add(severity::ok, subject,
             set + ": after that an old master whose replicas left it grants and renews nothing");
@@ -300,8 +300,8 @@ class examination_report {
                        shown + ": leases do not depend on it, fail-overs do: keep the servers' clocks alike");
         add(severity::warning, "clock",
             shown +
-                ": if it is the server's that is wrong, to set it forward ends leases early, and so does a "
-                "fail-over to a replica whose clock is right, or more ahead; slew it");
+                ": if the server's clock is the wrong one, slew it: setting it forward ends leases early, "
+                "and so does a fail-over to a replica whose clock is ahead of it");
     }
 
     void cluster() {

@@ -19,10 +19,10 @@ struct known_bug {
 };
 inline constexpr std::string_view too_old = "older than Redis 6.2: locks are not tested with it";
 inline constexpr std::string_view no_check_in_scripts =  // redis/redis#10160; notes of 6.2.7
-    "scripts ignore min-replicas-to-write (redis#9993, mended in 6.2.7): an old master goes on granting and "
+    "scripts ignore min-replicas-to-write (redis#9993, fixed in 6.2.7): an old master goes on granting and "
     "renewing locks";
 inline constexpr std::string_view unsynced_rewrite =  // notes of 7.0.5
-    "the end of an append-only file may not be on disk when it is rewritten (redis#11004, mended in 7.0.5): "
+    "the end of an append-only file may not be on disk when it is rewritten (redis#11004, fixed in 7.0.5): "
     "a crash of the machine loses more locks than appendfsync says";
 inline constexpr std::string_view lua_bug =
     "whoever may run EVAL, as each user of locks may, can run code on the server (CVE-2025-49844); a "
