@@ -145,7 +145,8 @@ function(job_libcxx)
     message(FATAL_ERROR "job libcxx: without std::stop_token the umbrella does not say how to get it, but:\n${said}")
   endif()
   # Linux's own calls; what follows has POSIX's.
-  run(clang++-19 -std=c++20 -stdlib=libc++ -fexperimental-library -fsyntax-only -Iinclude tests/packaging/consume/over_hiredis.cpp)
+  run(clang++-19 -std=c++20 -stdlib=libc++ -fexperimental-library -fsyntax-only -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror
+    -Iinclude tests/packaging/consume/over_tls.cpp tests/packaging/consume/with_testing.cpp)
 
   set(contract "mutex$")
   if(WITH_CONTRACT)

@@ -176,6 +176,26 @@ TEST_CASE("a try beside a thread that gets several locks at once is told so as s
     CHECK_FALSE(ec);
 }
 
+// One answer that came late ended the call, as if no server would ever grant the locks.
+TEST_CASE("a call for several whose leases were over when the answer came asks again") {
+    manual_clock::reset();
+    struct late_once {
+        reply execute(const command& cmd) {
+            if (cmd.argv()[1] == distlock::detail::joint_enter.sha1() && inner.asked_together == 0)
+                manual_clock::advance(30s);
+            return inner.execute(cmd);
+        }
+        server_for_two inner;
+    };
+    late_once server;
+    using lock = distlock::mutex<late_once, distlock::handoff, manual_clock>;
+    lock one{server, "one", {.renew = false}};
+    lock other{server, "other", {.renew = false}};
+    CHECK(distlock::try_lock_for(1min, one, other));
+    CHECK(one.owns_lock());
+    CHECK(other.owns_lock());
+}
+
 // The lock that another had was waited for all the time there was, and no error told.
 TEST_CASE("a call for several that none will ever grant ends at once, whoever has the others, and says why") {
     manual_clock::reset();

@@ -56,9 +56,10 @@ class joint_request final : public joint_asker {
         if (thrown_) std::rethrow_exception(thrown_);
         return false;
     }
-    /// Returns: of a run() in vain: the first one that no server has refused, and none ever will grant; null:
+    /// Returns: of a run() in vain that sent nothing: the first one that no server will ever grant; null:
     /// there is none.
     const lock_core::result* hopeless() const noexcept {
+        if (answer_) return nullptr;
         const auto found = std::find_if(results_.begin(), results_.end(), [](const auto& one) {
             return one.cause == errc::invalid_option || one.cause == errc::lease_expired ||
                    one.cause == errc::wrong_process;

@@ -88,8 +88,8 @@ class lock_object final : public lock_core, background_task, deadline {
     result acquire(time_point until, manner how, const std::stop_token& stop) override {
         if (in_forked_child()) return failed(errc::wrong_process);
         if (stop.stop_requested()) return failed(errc::cancelled);
-        const auto turn_comes_by = how.together != nullptr ? duration::zero() : longest_command();
-        auto done = how.once ? try_turn(turn_comes_by, stop) : queue_up(until, how.guarded, stop);
+        const auto longest_turn = how.together != nullptr ? duration::zero() : longest_command();
+        auto done = how.once ? try_turn(longest_turn, until, stop) : queue_up(until, how.guarded, stop);
         // The trouble of another thread is none of an exchange that was not asked for: nothing has changed.
         if (done) return how.in_exchange_for != nullptr ? result{} : *std::move(done);
         auto bounds = limits(until, how.once);
@@ -238,9 +238,10 @@ class lock_object final : public lock_core, background_task, deadline {
 
     // For a thread that does not wait for another owner. While a thread of ours asks the server, that
     // one knows whether "somebody else has it" would be true, and this one waits for its first
-    // answer, for `longest`.
+    // answer, for `longest` or until `until`.
     // Returns: none when it is for this thread to ask the server.
-    std::optional<result> try_turn(duration longest, const std::stop_token& stop) DISTLOCK_EXCLUDES(mutex_);
+    std::optional<result> try_turn(duration longest, time_point until, const std::stop_token& stop)
+        DISTLOCK_EXCLUDES(mutex_);
 
     // Returns: what became of it; none when it is for this thread to ask the server.
     std::optional<result> queue_up(time_point until, bool guarded, const std::stop_token& stop)

@@ -66,10 +66,10 @@ inline void lock_object::start_remote() noexcept {
     }
 }
 
-inline std::optional<lock_object::result> lock_object::try_turn(duration longest,
+inline std::optional<lock_object::result> lock_object::try_turn(duration longest, time_point until,
                                                                 const std::stop_token& stop) {
     std::optional<errc> heard;  // cancelled: that thread has ended without an answer
-    for (const auto until = distlock::detail::saturating_add(time_.now(), longest);;) {
+    for (const auto by = std::min(until, distlock::detail::saturating_add(time_.now(), longest));;) {
         {
             const distlock::detail::annotated_lock guard(mutex_);
             if (may_go_remote()) {
@@ -81,7 +81,7 @@ inline std::optional<lock_object::result> lock_object::try_turn(duration longest
         }
         if (heard == errc::holder_without_ttl) return result{.without_ttl = true};
         if (heard && *heard != errc::cancelled) return *heard == errc{} ? result{} : failed(*heard);
-        const bool answered = status_.wait(until, stop, time_);
+        const bool answered = status_.wait(by, stop, time_);
         if (stop.stop_requested()) return failed(errc::cancelled);
         if (!answered) return failed(errc::no_reply, "the server has not answered another thread yet");
         heard = status_.last_error();
@@ -113,7 +113,7 @@ inline std::optional<lock_object::result> lock_object::queue_up(time_point until
         case turn_end::kind::timed_out:
             break;
     }
-    return try_turn(shortest_answer_time, stop);
+    return try_turn(shortest_answer_time, time_point::max(), stop);
 }
 
 inline lock_object::turn_end lock_object::wait_for_turn(waiter_queue::waiter& mine, time_point until,

@@ -50,8 +50,8 @@ class operation {
     operation(const operation&) = delete;
     operation& operator=(const operation&) = delete;
 
-    /// Throws: error(errc::no_entropy), std::bad_alloc; the operation is over then, and what is left on the
-    /// server is left by the token of result(), if that is not empty.
+    /// Throws: error(errc::no_entropy), std::bad_alloc; the operation is over then. If result() has a token,
+    /// the server may have a lock or a ticket of it, which the caller has to release.
     action resume(const event& what) {
         action next;
         const phase before = std::exchange(phase_, phase::done);

@@ -32,7 +32,6 @@
 #include <distlock/engine/background_release.hpp>
 #include <distlock/engine/release.hpp>
 #include <distlock/net/any_connection.hpp>
-#include <distlock/net/receipt.hpp>
 #include <distlock/wire/any_dialect.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/outcome.hpp>
@@ -47,7 +46,7 @@ struct ended_acquisition {
     certainty sure;  ///< in_doubt: an earlier request for it was not answered, and may still arrive
 };
 
-/// Thread-safe, but for release(), which one thread at a time calls.
+/// Thread-safe, but for release() and give_back(), which one thread at a time calls.
 class releaser {
     using time_point = clock::time_point;
 
@@ -67,10 +66,12 @@ class releaser {
         return carry_out(last, posts, time_point::max());
     }
 
-    /// Effects: releases what was of no use to its owner, also when its lease has run out. The thread waits
-    /// for next to nothing: what is not sent, or not confirmed, by then the background repeats.
+    /// Effects: releases what was of no use to its owner. Where it can be posted, or its lease has run out,
+    /// the thread waits for next to nothing: what is not sent, or not confirmed, by then the background
+    /// repeats.
     [[gnu::cold]] release_outcome give_back(const ended_acquisition& last) noexcept {
-        return carry_out(last, true, io_->time().now() + shortly);
+        const auto now = io_->time().now();
+        return carry_out(last, true, now < last.valid_until ? time_point::max() : now + shortly);
     }
 
     /// Effects: releases by `owner`, and asks once more where that may help; what is not confirmed then is
@@ -207,14 +208,15 @@ class releaser {
         return done;
     }
 
-    // Effects: what the background may have no room to repeat is sent all the same, where it can be posted.
+    // Effects: what the background may have no room to repeat is sent all the same, where it can be posted;
+    // without a receipt, or a socket that ends would drop it as somebody else's to repeat.
     // Throws: std::bad_alloc.
     [[gnu::cold]] void post_once(const token& owner, time_point send_by) {
         any_connection& connection = io_->connection();
         if (!connection.can.post) return;
         command cmd = dialect_->release(owner).with_body();
         cmd.until(send_by);
-        connection.post(cmd, std::make_shared<receipt>());
+        connection.post(cmd, nullptr);
     }
 
     // Returns: one that is pending, beside posted_; null: there is none.

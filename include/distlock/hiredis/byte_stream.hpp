@@ -20,6 +20,9 @@
 
 namespace distlock::detail {
 
+/// What a server says that has its fill of clients.
+inline constexpr const char* no_room = "max number of clients reached";
+
 /// Returns: the end of a receive that brought nothing, for messages.
 [[gnu::cold]] constexpr const char* why_no_reply(io how) noexcept {
     switch (how) {

@@ -108,7 +108,8 @@ class cluster_nodes {
         map_.assign(slot, to);
         used_.resize(map_.nodes().size());
         const auto place = map_.place(to);  // none: there are too many nodes
-        if (place && std::erase(strangers_, there) > 0) used_[*place] = there;
+        if (place) used_[*place] = there;
+        if (place) std::erase(strangers_, there);
         changed();
     }
 

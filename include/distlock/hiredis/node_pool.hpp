@@ -140,7 +140,6 @@ class node_pool {
     std::chrono::milliseconds connect_timeout() const noexcept { return where_.connect_timeout; }
 
   private:
-    static constexpr const char* no_room = "max number of clients reached";
     using purpose = kept_sockets::purpose;
     using pooled = kept_sockets::pooled;
 
@@ -191,11 +190,12 @@ class node_pool {
         stream::extent done;
         const reply failure = on_a_stream(why, deadline, stop, [&](stream& c, bool) {
             done = {};
-            return c.run_all(commands, replies, answer_by(deadline, commands), stop, done);
+            reply answer = c.run_all(commands, replies, answer_by(deadline, commands), stop, done);
+            if (!answer.answered() && c.turned_away()) done.begun = 0;  // it has executed nothing
+            return answer;
         });
         if (failure.answered()) return;
         const errc unsent = failure.is(reply_kind::not_sent) ? failure.cause() : errc::unreachable;
-        if (unsent == errc::unavailable) done.begun = 0;  // the server had no room, and executed nothing
         for (std::size_t i = done.answered; i < replies.size(); ++i) {
             replies[i] = i < done.begun ? reply::no_answer(failure.cause(), failure.text())
                                         : reply::not_sent(unsent, failure.text());

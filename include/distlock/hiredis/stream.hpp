@@ -303,7 +303,7 @@ class stream {
             return sent > 0 ? session_lost()
                             : reply::not_sent(errc::tls_failed, concat({"TLS: ", bytes_.failure()}));
         if (outcome == io::failed && sent == 0 && (turned_away_ = bytes_.heard_no_room()))
-            return reply::not_sent(errc::unavailable, "max number of clients reached");
+            return reply::not_sent(errc::unavailable, no_room);
         if (sent == 0) return reply::not_sent(errc::unreachable, "the connection broke");
         return lost(errc::no_reply,
                     outcome == io::timed_out ? "sending took too long" : "the connection broke");

@@ -63,7 +63,8 @@ class any_connection {
     /// Effects: as distlock::execute() of the write, with `wait` behind it each time.
     acknowledged_reply execute_acknowledged(const command& write, const command& wait) noexcept;
 
-    /// Returns: whether it was handed to the system. Without can.confirm nothing is noted in `wanted`.
+    /// Returns: whether it was handed to the system. Without can.confirm nothing is noted in `wanted`; null:
+    /// nobody wants the answer.
     virtual bool post(const command& cmd, const std::shared_ptr<receipt>& wanted) noexcept = 0;
     virtual void collect() noexcept = 0;
 
@@ -115,6 +116,7 @@ class any_connection_of final : public any_connection {
     bool post([[maybe_unused]] const command& cmd,
               [[maybe_unused]] const std::shared_ptr<receipt>& wanted) noexcept override {
         if constexpr (confirming_connection<C>) {
+            if (!wanted) return distlock::post(it_, cmd);
             try {
                 auto mine = wanted;  // a connection may take it by reference
                 return it_.post(cmd, mine);

@@ -258,6 +258,7 @@ TEST_CASE("a slow name server's answer for which nobody waited any more is not u
     CHECK(late_begun == 2);
     CHECK(old.accepted() == 0);
     let_late_names_end();
+    moved_on = 0s;
 }
 
 TEST_CASE("a look-up that failed when nobody waited for it any more fails no later call") {
