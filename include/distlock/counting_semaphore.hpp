@@ -315,9 +315,9 @@ class counting_semaphore {
     }
 
     /// Effects: there are `limit` permits from now on, here and on the server. If more are out, none is given
-    /// until enough have come back. Semaphore objects elsewhere that were made with another limit get
-    /// errc::limit_mismatch at their next request. A waiter keeps its position in the queue, unless it asked
-    /// for more permits than there are now: then its call fails.
+    /// until enough have come back. A call of a semaphore object elsewhere that has another limit fails with
+    /// errc::limit_mismatch when it asks for permits, unless it waits already: a waiter keeps its position in
+    /// the queue, unless it asked for more permits than there are now; then its call fails.
     /// Returns: how many are out.
     /// Throws: error.
     /// Round trips: one.

@@ -98,8 +98,8 @@ lock_report inspect(Conn& connection, std::string name, std::error_code& ec) noe
 /// owner first, or be sure that it is dead. The reason is loss_reason::expired over Redisson, for a lock
 /// whose name can have no keys beside it, as "a}b", and for all but the first 1,900 of those that had
 /// permits.
-/// If only writers wait for a shared_mutex, the first of them gets the lock but learns of it at its next
-/// re-check; force_release<shared_handoff>, of interop.hpp, tells it at once.
+/// If only writers wait for a shared_mutex, the message that the first of them gets does not suffice: it asks
+/// the server once more. force_release<shared_handoff>, of interop.hpp, spares it that.
 /// Returns: whether somebody had it.
 /// Throws: error; errc::no_reply if the answer was lost: the lock may have been freed. It is not sent again:
 /// that could free the next owner's lock. errc::wrong_type for a key that is no lock, which stays.

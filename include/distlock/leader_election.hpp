@@ -70,8 +70,9 @@ class election_observer {
 /// The leadership that work() was called for. Good until it returns.
 class leadership {
   public:
-    /// Returns: a token that is stopped when the leadership is lost: before anybody else leads, whatever the
-    /// server does. Give up then.
+    /// Returns: a token that is stopped when the leadership is lost. If its lease ends: before anybody else
+    /// leads, whatever the server does. If the key was deleted or taken by force: at the next renewal. Give
+    /// up then.
     std::stop_token lost() const noexcept { return lost_; }
     /// Returns: a number larger than that of every leader before: the fencing token. A resource that compares
     /// it refuses a leader that was paused for too long.

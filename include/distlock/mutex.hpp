@@ -134,8 +134,9 @@ class mutex {
     }
 
     /// Effects: tries once, without waiting for another owner. If another thread of this object has asked the
-    /// server and has no answer yet, waits for that answer: for the connection's command and connect
-    /// time-outs at most.
+    /// server and has no answer yet, waits for that answer: for command_timeout() and connect_timeout() of
+    /// the connection at most, which over sentinel_connection and cluster_connection is twice the sum of
+    /// those in the URI.
     /// Returns: whether it took the lock; false only when somebody else has it.
     /// Throws: error.
     /// Round trips: one; two when somebody else has the lock. While a posted release of this object is not

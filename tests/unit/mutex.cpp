@@ -230,7 +230,7 @@ TEST_CASE("an acquire that stays unanswered is an error, and is taken back") {
     redis.then(released);
     manual_mutex m{redis, "orders"};
     CHECK_THROWS_WITH(m.try_lock(), contains_text("orders") && contains_text("no reply in time") &&
-                                        contains_text("ends with its lease"));
+                                        contains_text("for one lease at most"));
     const auto sent = redis.commands();
     REQUIRE(sent.size() == 3);
     CHECK(sent[2].argv.at(0) == "EVAL");

@@ -41,8 +41,8 @@ class lease_observer {
     /// `left` is over; then the lock is lost.
     virtual void at_risk(const std::string& /*name*/, clock::duration /*left*/) {}
 
-    /// The lock is no longer ours. Called at most once for an acquisition, and never for one that was
-    /// released in time.
+    /// The lock is no longer ours. Called once for an acquisition whose loss is noticed before its unlock(),
+    /// and never for one that was released in time.
     virtual void lost(const std::string& /*name*/, loss_reason /*why*/) {}
 
     /// Another server took the place of the master that granted the lock; only over a following_connection,

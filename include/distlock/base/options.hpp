@@ -31,8 +31,8 @@ struct lock_options {
     bool renew = true;
 
     /// The longest time an acquisition is kept. At its end the lock is lost, with loss_reason::max_hold;
-    /// others can have it at unlock(), or when the lease that was renewed last is over. `{}`: no limit. Else
-    /// at least 10 ms.
+    /// others can have it at unlock(), or when the lease that was granted or renewed last is over. `{}`: no
+    /// limit. Else at least 10 ms.
     time_span max_hold = {};
 
     /// The shortest time an acquisition keeps others out, counted from the grant. An earlier unlock() ends
@@ -42,8 +42,8 @@ struct lock_options {
     /// try_lock() with 40 s here.
     /// Until then the background renews the lease, even if the mutex was destroyed. If the process or the
     /// connection ends before that time, the key stays until its lease ends: others are kept out for `lease`
-    /// then, so let `lease` be as long as this time. The same holds for the last mutex of a connection that
-    /// is no service_hosting_connection, which has no background without a mutex.
+    /// then, so let `lease` be as long as this time. The same holds when the last mutex of a connection is
+    /// destroyed that is no service_hosting_connection: such a one has no background without a mutex.
     /// scoped_lock and try_lock_for release a lock at once if they give it back because another one of the
     /// set could not be taken. At most `max_hold`, where that is given, and at most `lease`, where the lease
     /// is not renewed. In whole milliseconds, rounded down. Zero: none.
@@ -69,7 +69,8 @@ struct lock_options {
 
     /// How long lock() and the timed forms keep trying while the server is unreachable, loading or silent,
     /// before they fail with the cause; a shorter time-out of the caller ends that sooner. Zero: the first
-    /// failure is final. In any case a request that may have been applied is repeated once.
+    /// failure is final. Even so a request that may have been applied is repeated once, unless the time-out
+    /// is over.
     time_span patience = std::chrono::seconds{2};
 
     /// How unlock() releases: `posted` where the connection can post and the lease has not run out; it costs

@@ -14,7 +14,7 @@ namespace distlock {
 
 struct master_answer {
     bool suspect = false;  ///< another server may be the master by now: the Sentinels know
-    bool executed = true;  ///< the command was, or may have been; false: send it to another master
+    bool executed = true;  ///< the command was, or may have been; false: it may go to another master
 };
 
 constexpr master_answer judge_master_error(std::string_view text) noexcept {
