@@ -356,7 +356,7 @@ struct slow_second : locks_in_memory {
 };
 using slow_lock = distlock::mutex<slow_second, distlock::plain, manual_clock>;
 
-// Returns: whether somebody held both then, by a guard or by one call.
+// Returns: whether a guard, or one call, held both then.
 bool has_both(slow_second& server, slow_lock& a, slow_lock& b, bool by_guard) {
     const auto both = [&] {
         return a.owns_lock() && b.owns_lock() && !server.owner("a").empty() && !server.owner("b").empty();
@@ -372,35 +372,33 @@ bool has_both(slow_second& server, slow_lock& a, slow_lock& b, bool by_guard) {
     return had;
 }
 
+// Both are had, after the second one was asked for so many times, and nothing is left.
+void check_has_both(slow_second& server, const lock_options& of_first, int asked) {
+    const bool by_guard = GENERATE(true, false);
+    manual_clock::reset();
+    slow_lock a{server, "a", of_first};
+    slow_lock b{server, "b", long_lease};
+    CHECK(has_both(server, a, b, by_guard));
+    CHECK(server.asked == asked);
+    CHECK(server.owner("a").empty());
+    CHECK(server.owner("b").empty());
+}
+
 }  // namespace
 
 // It held the second lock and believed to hold both. Then it gave both back, and began anew for ever.
 TEST_CASE(
     "who waited for one lock for so long that another was lost takes that one again, and keeps the rest") {
-    const bool by_guard = GENERATE(true, false);
     const auto brief =
         GENERATE(true, false) ? short_lease : lock_options{.lease = 60s, .renew = false, .max_hold = 10s};
-    manual_clock::reset();
     slow_second server;
-    slow_lock a{server, "a", brief};
-    slow_lock b{server, "b", long_lease};
-    CHECK(has_both(server, a, b, by_guard));
-    CHECK(server.asked == 1);
-    CHECK(server.owner("a").empty());
-    CHECK(server.owner("b").empty());
+    check_has_both(server, brief, 1);
 }
 
 TEST_CASE("who has lost one of several locks to another while the rest was waited for gives all back first") {
-    const bool by_guard = GENERATE(true, false);
-    manual_clock::reset();
     slow_second server;
     server.intruder = true;
-    slow_lock a{server, "a", short_lease};
-    slow_lock b{server, "b", long_lease};
-    CHECK(has_both(server, a, b, by_guard));
-    CHECK(server.asked == 2);
-    CHECK(server.owner("a").empty());
-    CHECK(server.owner("b").empty());
+    check_has_both(server, short_lease, 2);
 }
 
 }  // namespace scoped_lock_tests

@@ -222,10 +222,8 @@ lock_core::result acquire_all(std::span<joint_member*> members, clock::time_poin
         }
         // While the last one was waited for, the lease of the first may have run out.
         joint_member* ended = taken.first_ended();
-        while (ended != nullptr && ended->now() < until) {
-            if (!taken.take_again(*ended, until, stop)) break;
+        while (ended != nullptr && ended->now() < until && taken.take_again(*ended, until, stop))
             ended = taken.first_ended();
-        }
         if (ended == nullptr) return last;
         taken.undo();
         if (members.front()->now() >= until)

@@ -62,8 +62,9 @@ class releaser {
     /// Effects: posted, while the acquisition is valid, it waits for next to nothing: what cannot be sent at
     /// once the background repeats.
     release_outcome release(const ended_acquisition& last, release_mode mode) noexcept {
-        const bool posts = mode == release_mode::posted && io_->time().now() < last.valid_until;
-        return carry_out(last, posts, time_point::max());
+        const auto now = io_->time().now();
+        const bool posts = mode == release_mode::posted && now < last.valid_until;
+        return carry_out(last, now, posts, time_point::max());
     }
 
     /// Effects: releases what was of no use to its owner. Where it can be posted, or its lease has run out,
@@ -71,7 +72,7 @@ class releaser {
     /// repeats.
     [[gnu::cold]] release_outcome give_back(const ended_acquisition& last) noexcept {
         const auto now = io_->time().now();
-        return carry_out(last, true, now < last.valid_until ? time_point::max() : now + shortly);
+        return carry_out(last, now, true, now < last.valid_until ? time_point::max() : now + shortly);
     }
 
     /// Effects: releases by `owner`, and asks once more where that may help; what is not confirmed then is
@@ -176,11 +177,12 @@ class releaser {
     // Tokens in doubt must not take the places of keys that are known to be there.
     static constexpr std::size_t most_left = background_io::most_adopted / 4;
 
-    release_outcome carry_out(const ended_acquisition& last, bool posts, time_point answer_by) noexcept {
+    release_outcome carry_out(const ended_acquisition& last, time_point now, bool posts,
+                              time_point answer_by) noexcept {
         using posting = background_release::posting;
         const engine::release how(certainty::granted, last.latest_expiry);
         const auto posted =
-            posts ? post({last.owner, how, answer_time_, io_->time().now() + shortly}) : posting::impossible;
+            posts ? post({last.owner, how, answer_time_, now + shortly}) : posting::impossible;
         auto done = posted == posting::sent ? release_outcome::posted : release_outcome::unreachable;
         if (posted == posting::impossible)
             done = confirm(last.owner, last.valid_until, last.latest_expiry, {}, answer_by);

@@ -20,7 +20,7 @@
 
 namespace distlock::detail {
 
-/// What a server says that has its fill of clients.
+/// The error of a server that has its fill of clients.
 inline constexpr const char* no_room = "max number of clients reached";
 
 /// Returns: the end of a receive that brought nothing, for messages.

@@ -104,12 +104,7 @@ class cluster_nodes {
 
     void assign(std::uint16_t slot, const node_address& to) {
         const annotated_lock guard(lock_);
-        const node there = named(to);  // with its sockets, if it was met before
         map_.assign(slot, to);
-        used_.resize(map_.nodes().size());
-        const auto place = map_.place(to);  // none: there are too many nodes
-        if (place) used_[*place] = there;
-        if (place) std::erase(strangers_, there);
         changed();
     }
 
@@ -332,11 +327,8 @@ class cluster_nodes {
 
     node named(const node_address& where) DISTLOCK_REQUIRES(lock_) {
         if (const auto place = map_.place(where)) return known(*place);
-        if (is_last(where)) return last_;
+        if (node one = met(where)) return one;
         // A node that gets its first slots is in no map before it has them.
-        const auto mine = std::find_if(strangers_.begin(), strangers_.end(),
-                                       [&](const node& one) { return one->at == where; });
-        if (mine != strangers_.end()) return *mine;
         if (strangers_.size() == most_strangers) strangers_.erase(strangers_.begin());
         return strangers_.emplace_back(open(where));
     }
@@ -345,8 +337,19 @@ class cluster_nodes {
         used_.resize(map_.nodes().size());
         const node_address& where = map_.nodes()[place];
         auto& mine = used_[place];
-        if (!mine) mine = is_last(where) ? last_ : open(where);
+        if (mine) return mine;
+        mine = met(where);
+        std::erase(strangers_, mine);
+        if (!mine) mine = open(where);
         return mine;
+    }
+
+    // Returns: the node as it was met before a map named it, with its sockets; null: it was not.
+    node met(const node_address& where) const DISTLOCK_REQUIRES(lock_) {
+        if (is_last(where)) return last_;
+        const auto one = std::find_if(strangers_.begin(), strangers_.end(),
+                                      [&](const node& of) { return of->at == where; });
+        return one != strangers_.end() ? *one : nullptr;
     }
 
     bool is_last(const node_address& where) const noexcept DISTLOCK_REQUIRES(lock_) {
@@ -354,10 +357,7 @@ class cluster_nodes {
     }
 
     node open(const node_address& where) const {
-        uri one = like_;
-        one.host = where.host;
-        one.port = where.port;
-        return std::make_shared<cluster_node>(std::move(one), secure_);
+        return std::make_shared<cluster_node>(with_place(like_, where.host, where.port), secure_);
     }
 
     // Preconditions: as many in `left` as nodes in the map. Effects: they are the nodes that left.

@@ -291,10 +291,7 @@ class master_search {
     }
 
     master node(const believed_master& who) const {
-        uri where = like_;
-        where.host = who.at.host;
-        where.port = who.at.port;
-        return std::make_shared<master_node>(who, std::move(where), secure_);
+        return std::make_shared<master_node>(who, with_place(like_, who.at.host, who.at.port), secure_);
     }
 
     // Effects: nothing is heard from the old master any more; then all that it granted is renewed

@@ -223,7 +223,7 @@ class node_pool {
             // nothing was sent on it then, or executed.
             const bool stopped = !answer.answered() && answer.cause() == errc::cancelled;
             const bool away = mine.on->turned_away() && mine.heard == mine.opened;
-            // What it said may have been taken for the answer to ASKING.
+            // The refusal may have been taken for the answer to ASKING.
             if (away && !stopped && !answer.answered()) answer = reply::not_sent(errc::unavailable, no_room);
             const bool again =
                 kept && !stopped && (away || (mine.on->broken() && answer.is(reply_kind::not_sent)));

@@ -172,10 +172,7 @@ class sentinel_inquiry {
                 all.push_back(std::move(*known));
                 continue;
             }
-            uri where = like_;
-            where.host = at.host;
-            where.port = at.port;
-            all.push_back(std::make_unique<sentinel>(std::move(where)));
+            all.push_back(std::make_unique<sentinel>(with_place(like_, at.host, at.port)));
         }
         for (const auto& one : all) one->open.reset();
         sentinels_ = std::move(all);

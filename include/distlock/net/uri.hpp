@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <distlock/base/error.hpp>
 #include <distlock/detail/separate.hpp>
@@ -44,11 +45,15 @@ struct uri {
 };
 
 namespace detail {
+/// Returns: the same, of another place.
+inline uri with_place(uri one, const std::string& host, std::uint16_t port) {
+    one.host = host;
+    one.port = port;
+    return one;
+}
 /// Returns: whether two addresses differ in host and port at most.
 inline bool alike_but_for_place(uri one, const uri& other) {
-    one.host = other.host;
-    one.port = other.port;
-    return one == other;
+    return with_place(std::move(one), other.host, other.port) == other;
 }
 }  // namespace detail
 

@@ -11,7 +11,6 @@
 #include <fstream>
 #include <memory>
 #include <netinet/in.h>
-#include <optional>
 #include <poll.h>
 #include <signal.h>
 #include <stdexcept>
@@ -27,6 +26,7 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/collected.hpp"
 #include "support/deaf_listener.hpp"
 #include "support/fake_server.hpp"
 #include "support/hiredis_test.hpp"
@@ -937,12 +937,8 @@ TEST_CASE("a post that a full server turned away is confirmed by the answer on i
         REQUIRE(redis.post({"DEL", "b"}, told));
         const auto client = server.hear_next();
         say(client, "+OK\r\n");
-        std::optional<reply> answer;
-        REQUIRE(eventually([&] {
-            redis.collect();
-            answer = told->answer();
-            return answer.has_value();
-        }));
+        const auto answer = collected(redis, *told);
+        REQUIRE(answer);
         CHECK(answer->is_status("OK"));
     }
 }

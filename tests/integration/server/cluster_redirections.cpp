@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <poll.h>
 #include <stop_token>
 #include <string>
@@ -30,6 +29,7 @@
 #include <distlock/wire/reply.hpp>
 
 #include "support/catch.hpp"
+#include "support/collected.hpp"
 #include "support/fake_cluster.hpp"
 #include "support/fake_server.hpp"
 #include "support/in_child.hpp"
@@ -896,10 +896,7 @@ TEST_CASE("a Cluster whose user may not ask for the map is used by its redirecti
         const auto wanted = std::make_shared<distlock::receipt>();
         wanted->expect();
         REQUIRE(redis.post(get(key), wanted));
-        CHECK(eventually([&] {
-            redis.collect();
-            return wanted->answer().has_value();
-        }));
+        CHECK(collected(redis, *wanted));
     }
 }
 
@@ -1060,12 +1057,8 @@ TEST_CASE("a redirection of a posted command is noted as it is") {
         const auto wanted = std::make_shared<distlock::receipt>();
         wanted->expect();
         REQUIRE(redis.post(get(key), wanted));
-        std::optional<reply> answer;
-        REQUIRE(eventually([&] {
-            redis.collect();
-            answer = wanted->answer();
-            return answer.has_value();
-        }));
+        const auto answer = collected(redis, *wanted);
+        REQUIRE(answer);
         CHECK(answer->is(known ? reply_kind::string : reply_kind::error));
         if (!known) CHECK_THAT(answer->text(), contains_text("MOVED"));
     }

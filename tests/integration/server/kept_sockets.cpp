@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <poll.h>
 #include <stop_token>
 #include <string>
@@ -19,6 +18,7 @@
 #include <distlock/wire/acknowledgement.hpp>
 
 #include "support/catch.hpp"
+#include "support/collected.hpp"
 #include "support/fake_server.hpp"
 #include "support/hiredis_test.hpp"
 #include "support/moody_server.hpp"
@@ -483,10 +483,7 @@ TEST_CASE("a command that finds the socket for pipelines owing answers leaves it
     }));
     CHECK_FALSE(redis.execute({"GET", "a"}).is(reply_kind::integer));
     server.let_go();
-    CHECK(eventually([&] {
-        redis.collect();
-        return told->answer().has_value();
-    }));
+    CHECK(collected(redis, *told));
     const auto both = pipeline(redis, {"GET", "a"}, {"GET", "b"});
     CHECK(both[1].is(reply_kind::integer));
 }
@@ -625,12 +622,8 @@ TEST_CASE("a socket that nobody needed for a second is kept as long as an answer
     answers = true;
     REQUIRE(all);
     REQUIRE(posted);
-    std::optional<reply> answer;
-    REQUIRE(eventually([&] {
-        redis.collect();
-        answer = told->answer();
-        return answer.has_value();
-    }));
+    const auto answer = collected(redis, *told);
+    REQUIRE(answer);
     CHECK(answer->is_status("OK"));
     CHECK(server.accepted() == 4);
 }
