@@ -290,16 +290,15 @@ search() {
 
 models() { cat "$root"/tests/model/*.pml "$root/tests/model/run.sh" | cksum; }
 
-case "${1:-}" in holds | found) ;; *) QUICK= ;; esac
 case "${1:-}" in
 holds | found) search "$@" && exit || exit 1 ;;
-'' | --all) ;;
+'' | --all) QUICK= ;;
 --quick)
-    if [ "$(models)" = "$(head -n 1 "$noted")" ]; then
-        export QUICK=1
-    else
+    export QUICK=1
+    [ "$(models)" = "$(head -n 1 "$noted")" ] || {
+        QUICK=
         echo "model: another one than $noted was noted for, so everything is searched"
-    fi
+    }
     ;;
 *) echo 'usage: sh tests/model/run.sh [--all | --quick]' >&2; exit 2 ;;
 esac
