@@ -114,9 +114,9 @@ class lock_object final : public lock_core, background_task, deadline {
         serial == 0 ? end_mine(usage::unused) : end_of(serial, usage::unused);
     }
 
-    exchange begin_exchange(std::uint64_t serial) noexcept override;
-    void end_exchange(const exchange& of) noexcept override;
-    void surrender(const exchange& of) noexcept override;
+    inline exchange begin_exchange(std::uint64_t serial) noexcept override;
+    inline void end_exchange(const exchange& of) noexcept override;
+    inline void surrender(const exchange& of) noexcept override;
 
     time_point valid_until(std::uint64_t serial) const noexcept override {
         if (in_forked_child()) return {};
