@@ -114,9 +114,9 @@ class lock_object final : public lock_core, background_task, deadline {
         serial == 0 ? end_mine(usage::unused) : end_of(serial, usage::unused);
     }
 
-    inline exchange begin_exchange(std::uint64_t serial) noexcept override;
-    inline void end_exchange(const exchange& of) noexcept override;
-    inline void surrender(const exchange& of) noexcept override;
+    exchange begin_exchange(std::uint64_t serial) noexcept override { return offer_in_exchange(serial); }
+    void end_exchange(const exchange& of) noexcept override { keep_in_exchange(of); }
+    void surrender(const exchange& of) noexcept override { give_up_in_exchange(of); }
 
     time_point valid_until(std::uint64_t serial) const noexcept override {
         if (in_forked_child()) return {};
@@ -279,6 +279,10 @@ class lock_object final : public lock_core, background_task, deadline {
 
     release_outcome end_mine(usage how) noexcept DISTLOCK_EXCLUDES(mutex_);
     release_outcome end_of(std::uint64_t serial, usage how) noexcept DISTLOCK_EXCLUDES(mutex_);
+
+    exchange offer_in_exchange(std::uint64_t serial) noexcept DISTLOCK_EXCLUDES(mutex_);
+    void keep_in_exchange(const exchange& of) noexcept DISTLOCK_EXCLUDES(mutex_);
+    void give_up_in_exchange(const exchange& of) noexcept DISTLOCK_EXCLUDES(mutex_);
 
     // Preconditions: there is an acquisition.
     // Effects: it is over for its owner.

@@ -53,7 +53,7 @@ inline release_outcome lock_object::end_of(std::uint64_t serial, usage how) noex
     return complete(last);
 }
 
-[[gnu::cold]] inline lock_object::exchange lock_object::begin_exchange(std::uint64_t serial) noexcept {
+[[gnu::cold]] inline lock_object::exchange lock_object::offer_in_exchange(std::uint64_t serial) noexcept {
     if (in_forked_child()) return {};
     const distlock::detail::annotated_lock guard(mutex_);
     if (!has(serial) || time_.now() >= threads_.held()->lease().until()) return {};
@@ -64,12 +64,12 @@ inline release_outcome lock_object::end_of(std::uint64_t serial, usage how) noex
     return {threads_.held()->owner(), by.serial, by.guarded};
 }
 
-[[gnu::cold]] inline void lock_object::end_exchange(const exchange& of) noexcept {
+[[gnu::cold]] inline void lock_object::keep_in_exchange(const exchange& of) noexcept {
     const distlock::detail::annotated_lock guard(mutex_);
     if (exchanging_ == of.serial) exchanging_ = 0;
 }
 
-[[gnu::cold]] inline void lock_object::surrender(const exchange& of) noexcept {
+[[gnu::cold]] inline void lock_object::give_up_in_exchange(const exchange& of) noexcept {
     const distlock::detail::annotated_lock guard(mutex_);
     if (!has(of.serial)) return threads_.gave_up(std::this_thread::get_id(), of.guarded ? of.serial : 0);
     const auto late_until = threads_.held()->late_until();
