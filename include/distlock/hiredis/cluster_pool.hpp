@@ -89,7 +89,12 @@ class cluster_pool final : public connection_pool {
             })->deadline();
         nodes_.refresh(when_running::go_on, last, nullptr);
         std::vector<journey> all(commands.size());  // those that are bound go with the ones before them
-        for (std::size_t i = 0; i < all.size(); ++i) all[i].to = nodes_.of(hash_slot(commands[i]));
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            all[i].to = nodes_.of(hash_slot(commands[i]));
+            const bool late = commands[i].bound_to_previous() ? all[i - 1].at == journey::stage::over
+                                                              : clock::now() >= commands[i].deadline();
+            if (late) conclude(all[i], replies[i] = no_time_left());
+        }
         for (;;) {
             auto parcels = pack(all, commands);
             if (parcels.empty()) return;
@@ -200,15 +205,16 @@ class cluster_pool final : public connection_pool {
         }
     };
 
+    // To a command that, sent now, would be executed when nobody waits for it any more.
+    reply no_time_left() const { return reply::not_sent(errc::unreachable, shown_ + ": no time left"); }
+
     // `execute(node_pool&, bool asking)`: the reply to `cmd` there.
     template <class Execute>
     reply on_the_nodes(const command& cmd, Execute execute) {
         if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
         const auto slot = hash_slot(cmd);
         nodes_.refresh(when_running::go_on, cmd.deadline(), cmd.stop());
-        // Sent now, it would be executed when nobody waits for it any more.
-        if (clock::now() >= cmd.deadline())
-            return reply::not_sent(errc::unreachable, shown_ + ": no time left");
+        if (clock::now() >= cmd.deadline()) return no_time_left();
         node here = nodes_.of(slot);
         bool asking = false;
         for (command_route route;;) {

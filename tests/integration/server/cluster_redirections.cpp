@@ -1514,6 +1514,26 @@ TEST_CASE("a command whose time the question for the map took is not sent") {
     CHECK(all.commands("GET") == 0);
 }
 
+TEST_CASE("of a pipeline, commands whose time the question for the map took are not sent") {
+    const fake_cluster all(1, [](const fake_cluster&, std::size_t, const words& said) {
+        return said[0] == "CLUSTER" ? std::string() : found;
+    });
+    cluster_connection redis{all.uri(0, "?command_timeout=300ms")};
+    const std::string key = "orders";
+    std::vector<command> commands{get(key), get(key), get(key)};
+    commands[0].until(clk::now() + 100ms);
+    commands[1].until(clk::now() + 100ms).bind_to_previous(0ms);
+    commands[2].until(clk::now() + 10s);
+    std::vector<reply> replies(3);
+    redis.pipeline(commands, replies);
+    for (const std::size_t late : {0U, 1U}) {
+        CHECK(replies[late].is(reply_kind::not_sent));
+        CHECK(replies[late].cause() == errc::unreachable);
+    }
+    CHECK(replies[2].is_string("found"));
+    CHECK(all.commands("GET") == 1);
+}
+
 // ---- a node behind ASK that does not execute the command
 
 namespace {
