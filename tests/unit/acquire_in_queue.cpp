@@ -343,6 +343,11 @@ TEST_CASE("without messages the waiter looks often") {
     CHECK(a.enters(enter_mode::join));
     a.answer(queued({.ticket = 7}));
     CHECK(a.pause() > 500ms);
+    auto limits = defaults;
+    limits.recheck = 5ms;
+    attempt hurried(limits, true, false);
+    hurried.answer(queued());
+    CHECK(hurried.pause() <= 5ms);
 }
 
 // It slept for its second, though messages had ceased: until the socket was there again, and a released lock
@@ -424,6 +429,9 @@ TEST_CASE(
         CHECK(a.pause() > 20s);
         a.sleep();
         a.answer(queued({.ticket = 8, .position = 900, .appended = true}));
+        CHECK(a.pause() <= std::min(lease, offer) / 2);
+        a.sleep();
+        a.answer(queued({.ticket = 8, .position = 899}));
         CHECK(a.pause() <= std::min(lease, offer) / 2);
     }
 }

@@ -358,4 +358,26 @@ TEST_CASE(
     CHECK_FALSE((sound.held || second.held));
 }
 
+TEST_CASE("what a lock that was lost while others were waited for throws is thrown, and none is held") {
+    struct trouble {};
+    struct troubled final : lock_of_old {
+        using lock_of_old::lock_of_old;
+        distlock::engine::lock_core::result acquire(distlock::clock::time_point until,
+                                                    const distlock::engine::lock_core::manner& how,
+                                                    const std::stop_token& stop) override {
+            if (how.once) throw trouble();
+            return lock_of_old::acquire(until, how, stop);
+        }
+    };
+    server_for_two server;
+    distlock::any_connection_of<server_for_two> redis(server);
+    const distlock::clock::time_point now{1h};
+    lock_of_old sound("a", redis, now + 10s);
+    troubled lost("b", redis, now);
+    distlock::engine::joint_member* all[] = {&lost, &sound};
+    CHECK_THROWS_AS(distlock::engine::acquire_all(all, now + 10s, {}), trouble);
+    CHECK(lost.asked == 1);
+    CHECK_FALSE(sound.held);
+}
+
 }  // namespace joint_acquire_tests

@@ -63,6 +63,26 @@ TEST_CASE("a lock is passed on while half of its lease is left, and no longer") 
     }
 }
 
+TEST_CASE("a lock whose longest hold is over is passed on to no thread, and its owner is told so") {
+    for (int round = 0; round < 20; ++round) {  // the background may be faster
+        manual_clock::reset();
+        locks_in_memory server;
+        shared m{server, "orders", {.lease = 60s, .renew = false, .max_hold = 10s, .local_budget = 1h}};
+        m.lock();
+        sleeper next([&] {
+            m.lock();
+            m.unlock();
+        });
+        const bool queued = next.sleeps();
+        manual_clock::advance(10s);
+        const auto end = m.unlock();
+        next.join();
+        CHECK(queued);
+        CHECK(end == release_outcome::expired);
+        CHECK(server.count("take") == 2);
+    }
+}
+
 namespace {
 
 // Returns: the fencing tokens of so many threads that wait for the lock, which is unlocked after `held`.

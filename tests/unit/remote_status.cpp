@@ -56,6 +56,16 @@ TEST_CASE("trouble counts from the first answer that told of it, whoever asked, 
     CHECK(status.failing_since() == start + 4s);
 }
 
+// Threads that waited for such an owner failed with the first lost answer, as if the server had been silent.
+TEST_CASE("that the owner's key never expires is an answer, and no trouble") {
+    remote_status status;
+    const distlock::clock::time_point start{1h};
+    status.answered(errc::unreachable, start);
+    status.answered(errc::holder_without_ttl, start + 1s);
+    CHECK(status.failing_since() == never);
+    CHECK(status.last_error() == errc::holder_without_ttl);
+}
+
 TEST_CASE("a stop of the thread that asks is no answer") {
     remote_status status;
     status.begin();

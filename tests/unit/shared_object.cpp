@@ -357,6 +357,27 @@ TEST_CASE("a thread does not downgrade what another one has locked") {
     CHECK(m.unlock() == release_outcome::released);
 }
 
+TEST_CASE(
+    "who has lost its hold neither becomes a reader nor the writer, though the server still has its key") {
+    manual_clock::reset();
+    using shared_mutex = distlock::shared_mutex<scripted_connection, manual_clock>;
+    const distlock::lock_options ten_seconds{.lease = 30s, .renew = false, .max_hold = 10s};
+    std::error_code ec;
+    scripted_connection of_writer{reply::status("OK")};
+    shared_mutex writes{of_writer, "orders", ten_seconds};
+    writes.lock();
+    manual_clock::advance(10s);
+    CHECK_FALSE(writes.downgrade(ec));
+    CHECK(ec == errc::not_held);
+    CHECK(of_writer.commands().size() == 1);
+    scripted_connection of_reader{granted("", 30'000)};
+    shared_mutex reads{of_reader, "orders", ten_seconds};
+    reads.lock_shared();
+    manual_clock::advance(10s);
+    CHECK_FALSE(reads.try_upgrade(ec));
+    CHECK(of_reader.commands().size() == 1);
+}
+
 // Some four of a hundred were told that somebody else has it, on a busy machine.
 TEST_CASE("a try comes after what its object has released, be it for reading or writing") {
     for (const bool once : {true, false}) {
@@ -719,6 +740,7 @@ auto reads_once(Mutex& m) {
 
 // The server alone knows who comes first: the writer's request may be there before theirs.
 TEST_CASE("readers do not share a grant while a writer of their object waits") {
+    const bool has_a_deadline = GENERATE(false, true);
     slow_for_the_first server;
     distlock::shared_mutex m{server, "orders", {.renew = false, .local_budget = 1h}};
     std::atomic<int> reading{0};
@@ -729,7 +751,11 @@ TEST_CASE("readers do not share a grant while a writer of their object waits") {
         m.unlock_shared();
     };
     sleeper writer([&] {
-        m.lock();
+        if (!has_a_deadline) {
+            m.lock();
+        } else if (!m.try_lock_for(1h)) {
+            return;
+        }
         m.unlock();
     });
     CHECK(eventually([&] { return server.asked == 1; }));
@@ -911,6 +937,35 @@ TEST_CASE("a reader that comes late to others of its object has a patience of it
     REQUIRE(eventually([&] { return server.asked > 0; }));
     REQUIRE(first.sleeps());
     manual_clock::advance(1900ms);
+    std::stop_source stop;
+    std::error_code of_second;
+    sleeper second([&] { had = m.lock_shared(stop.get_token(), of_second) || had; });
+    REQUIRE(second.sleeps());
+    CHECK(eventually([&] {
+        if (!first.done()) manual_clock::advance(1ms);
+        return first.done();
+    }));
+    CHECK(of_first == errc::no_reply);
+    CHECK(second.sleeps());
+    CHECK_FALSE(second.done());
+    stop.request_stop();
+    second.join();
+    CHECK_FALSE(had);
+    CHECK(of_second == errc::cancelled);
+}
+
+// A mutex's threads had that, too: the product overflowed, and there was no patience at all.
+TEST_CASE("readers that wait for another one of their object share any patience") {
+    manual_clock::reset();
+    moody server;
+    server.troubled = true;
+    distlock::shared_mutex<moody, manual_clock> m{
+        server, "orders", {.renew = false, .patience = std::chrono::hours::max()}};
+    std::error_code of_first;
+    bool had = false;
+    sleeper first([&] { had = m.try_lock_shared_for(3s, of_first); });
+    REQUIRE(eventually([&] { return server.asked > 0; }));
+    REQUIRE(first.sleeps());
     std::stop_source stop;
     std::error_code of_second;
     sleeper second([&] { had = m.lock_shared(stop.get_token(), of_second) || had; });

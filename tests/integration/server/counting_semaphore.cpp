@@ -122,6 +122,8 @@ TEST_CASE("a permit gives back what it has by its end, by release(), or when ano
         CHECK(moved.n() == 3);
         CHECK(used(name, "4"));
         one = std::move(moved);
+        CHECK(one.n() == 3);
+        CHECK(moved.n() == 0);  // NOLINT: what is left of it is promised
         CHECK(used(name, "3"));
         CHECK(one.release() == release_outcome::released);
         CHECK(one.release() == release_outcome::not_held);
