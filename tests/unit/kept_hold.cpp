@@ -20,7 +20,9 @@
 #include <distlock/scoped_lock.hpp>
 #include <distlock/testing/manual_clock.hpp>
 #include <distlock/wire/any_dialect.hpp>
+#include <distlock/wire/command.hpp>
 #include <distlock/wire/handoff.hpp>
+#include <distlock/wire/handoff_scripts.hpp>
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
@@ -390,6 +392,30 @@ TEST_CASE("a release that is not answered is repeated") {
         manual_clock::advance(10ms);
         return all.redis.owner().empty();
     }));
+}
+
+// Others were kept out until the lease ended.
+TEST_CASE("a lock that was kept is released when its time is over also by a server that is full") {
+    struct full_server : hosted_locks {
+        reply execute(const distlock::command& cmd) {
+            const auto& leave = distlock::detail::handoff_leave;
+            const bool writes_more = cmd.argv()[1] == leave.sha1() || cmd.argv()[1] == leave.text();
+            return writes_more ? reply::error("OOM command not allowed") : hosted_locks::execute(cmd);
+        }
+    };
+    manual_clock::reset();
+    full_server redis;
+    distlock::mutex<full_server, distlock::handoff, manual_clock> m{
+        redis, "orders", {.lease = 60s, .hold_at_least = 10s}};
+    const auto lease_ends = manual_clock::now() + 60s;
+    m.lock();
+    m.unlock();
+    manual_clock::advance(10s);
+    CHECK(eventually([&] {
+        manual_clock::advance(10ms);
+        return redis.owner().empty();
+    }));
+    CHECK(manual_clock::now() < lease_ends);
 }
 
 TEST_CASE("a hand-over that is told late is not answered with a release while its lock is kept") {

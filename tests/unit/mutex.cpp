@@ -401,4 +401,14 @@ TEST_CASE("what a connection says of its trouble becomes short and printable in 
     }
 }
 
+// Between polls of other clients it got few turns.
+TEST_CASE("a waiter that polls looks every 50 ms where it was not told how often") {
+    manual_clock::reset();
+    locks_in_memory server;
+    server.give_to("somebody");
+    distlock::mutex<locks_in_memory, distlock::plain, ticking_clock> m{server, "orders"};
+    CHECK_FALSE(m.try_lock_for(3s));
+    CHECK(server.count("take") >= 50);
+}
+
 }  // namespace mutex_tests

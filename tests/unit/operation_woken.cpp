@@ -54,6 +54,21 @@ TEST_CASE(
     CHECK(w.next.what == kind::subscribe);  // it tries again
 }
 
+TEST_CASE(
+    "a waiter that is told looks as often as others while the server is in trouble, and seldom after it") {
+    waiter w;
+    w.subscribed();
+    for (int i = 0; i < 3; ++i) {
+        w.answer(reply::error("LOADING it loads its data"));
+        REQUIRE(w.next.what == kind::wait);
+        CHECK(w.next.until - w.now <= 50ms);
+        w.wake();
+    }
+    w.answer(busy);
+    CHECK(w.next.what == kind::wait);
+    CHECK(w.next.until - w.now >= 500ms);
+}
+
 TEST_CASE("a message ends a wait, and a pause that differs from waiter to waiter the next asking") {
     waiter w;
     w.subscribed();

@@ -126,6 +126,46 @@ TEST_CASE(
     resizes.join();
 }
 
+// It would have stood in the queue for ever.
+TEST_CASE(
+    "a waiter for more than a semaphore is being resized to does not ask by that limit, and is told so") {
+    struct smaller_by_now {
+        reply execute(const distlock::command& cmd) {
+            const auto& resize = distlock::detail::permit_resize;
+            if (cmd.argv()[1] == resize.sha1() || cmd.argv()[1] == resize.text()) {
+                hold.pass();
+                return reply::integer(0);
+            }
+            ++asked;
+            if (cmd.argv().back() != "2") return reply::error("LIMITMISMATCH it has 2 permits");
+            by_next = true;
+            return taken();
+        }
+        gate hold;
+        std::atomic<int> asked{0};
+        std::atomic<bool> by_next{false};
+    };
+    smaller_by_now server;
+    distlock::counting_semaphore pool{server, "pool", 3, {.renew = false}};
+    sleeper resizes([&] { pool.resize(2); });
+    REQUIRE(eventually([&] { return server.hold.reached(); }));
+    std::error_code ec;
+    CHECK_FALSE(pool.try_acquire(3, ec));
+    CHECK(ec == errc::limit_mismatch);
+    std::error_code of_waiter;
+    std::stop_source stop;
+    sleeper waits([&] { static_cast<void>(pool.acquire(3, stop.get_token(), of_waiter)); });
+    const int before = server.asked;
+    CHECK(eventually([&] { return server.asked > before + 2 || server.by_next; }));
+    server.hold.open();
+    resizes.join();
+    CHECK(eventually([&] { return waits.done(); }));
+    stop.request_stop();
+    waits.join();
+    CHECK(of_waiter == errc::invalid_option);
+    CHECK_FALSE(server.by_next);
+}
+
 TEST_CASE("a waiter for more than a semaphore was resized to is told so") {
     scripted_connection redis;
     distlock::counting_semaphore pool{redis, "pool", 3, {.renew = false}};

@@ -342,6 +342,23 @@ TEMPLATE_LIST_TEST_CASE("a renewal lasts a whole lease for what says who the own
     CHECK(ttl_beside(s.key, "fence") > 3'600'000);
 }
 
+TEMPLATE_LIST_TEST_CASE(
+    "a fence grows also where the last one is ahead of the server's clock, or is no number", "",
+    with_siblings) {
+    const std::uint64_t last = 9'007'199'254'740'993;  // no double has its last digit
+    for (const auto& there : {std::to_string(last), std::string("garbage")}) {
+        setting<TestType> s;
+        const auto fence_key = distlock::key(s.key).sibling("fence");
+        REQUIRE(ask({"SET", fence_key, there, "PX", "900000"}) == "OK");
+        acquisition<typename TestType::dialect> it{s.redis, s.name, fenced_and_described};
+        const auto outcome = it.take();
+        REQUIRE(outcome.what == got::granted);
+        CHECK(outcome.fence > (there == "garbage" ? 0 : last));
+        CHECK(ask({"GET", fence_key}) == std::to_string(outcome.fence));
+        CHECK(ttl_beside(s.key, "fence") > 3'600'000);
+    }
+}
+
 // Redisson's kind was refused.
 TEMPLATE_LIST_TEST_CASE("a server that is full grants what is ours again, renews it and takes it back", "",
                         all) {

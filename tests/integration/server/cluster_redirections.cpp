@@ -1565,6 +1565,21 @@ TEST_CASE("a pipeline keeps its deadline behind ASK, where the node that is name
     CHECK(took <= 1s + timing_tolerance);
 }
 
+// With an ASKING that nobody wanted the answer to, the socket was closed in good order.
+TEST_CASE("a command that is given up behind ASK arrives no more: its socket is reset") {
+    std::atomic<bool> reset{false};
+    const fake_server halted([&](fake_server::peer& p) {
+        p.next_command();
+        p.next_command();
+        reset = p.wait_for_end() == fake_server::ending::reset;
+    });
+    const fake_cluster all(1, asks_at(halted));
+    cluster_connection redis{all.uri(0, "?command_timeout=100ms")};
+    const std::string key = "orders";
+    CHECK(redis.execute(get(key)).is(reply_kind::no_answer));
+    CHECK(eventually([&] { return reset.load(); }));
+}
+
 // The refusal was taken for the answer to ASKING, and the command for one that may have been executed.
 TEST_CASE("a node behind ASK that has its fill of clients is unavailable, and has executed nothing") {
     const fake_server full([](fake_server::peer& p) {

@@ -22,6 +22,7 @@
 #include "support/fake_cluster.hpp"
 #include "support/fake_server.hpp"
 #include "support/in_child.hpp"
+#include "support/no_threads.hpp"
 #include "support/processor_time.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
@@ -209,6 +210,29 @@ TEST_CASE("a channel follows the map when commands find that its slot has moved"
     CHECK(again);
     CHECK(all.node(1).commands("SSUBSCRIBE") == 1);
     CHECK(eventually([&] { return all.node(0).commands("SUNSUBSCRIBE") == 1; }));  // nobody waits for it
+}
+
+// By itself it looks once a second: a waiter's place was lost where the lock was released meanwhile.
+TEST_CASE("a channel that somebody reads follows its slot as soon as a command finds that it has moved") {
+    std::atomic<std::size_t> owner{0};
+    const fake_cluster all(2, [&](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "CLUSTER") return of.slots({owner, 1});
+        if (said[0] == "GET")
+            return owner == node ? std::string("$-1\r\n") : of.moved(hash_slot(said[1]), owner);
+        return to_a_subscriber(said);
+    });
+    cluster_connection redis{all.uri()};
+    const auto mine = redis.subscribe(low);
+    const auto reading = keep_reading(mine);
+    CHECK(eventually([&] { return mine->confirmations() == 1; }));
+    const auto took = time_of([&] {
+        for (std::uint64_t times = 2; times <= 6; ++times) {
+            owner = 1 - owner;
+            static_cast<void>(redis.execute(command({"GET", std::string_view(low)})));
+            CHECK(eventually([&] { return mine->confirmations() == times; }));
+        }
+    });
+    CHECK(took < 2s);
 }
 
 TEST_CASE("a node that a channel has left neither confirms it nor ends it") {
@@ -411,6 +435,29 @@ TEST_CASE("a new socket is asked for at once where messages are not trusted any 
         }
     });
     CHECK(took < 2s);
+}
+
+TEST_CASE("a socket that was replaced since messages were not trusted is trusted") {
+    const fake_cluster all(1, as_the_only_node);
+    cluster_connection redis{all.uri()};
+    const auto mine = redis.subscribe(low);
+    const auto reading = keep_reading(mine);
+    CHECK(eventually([&] { return mine->confirmations() == 1; }));
+    const int before = all.node(0).accepted();
+    mine->reconnect();
+    CHECK(eventually([&] { return mine->confirmations() == 2; }));
+    CHECK_FALSE(eventually([&] { return mine->confirmations() > 2; }, 500ms));
+    CHECK(all.node(0).accepted() == before + 1);
+}
+
+TEST_CASE("without threads a channel is heard all the same, on the thread that waits for its messages") {
+    if (!threads_in_a_child) return;
+    const fake_cluster all(1, as_the_only_node);
+    CHECK(in_child([&]() noexcept {
+        if (!let_no_thread_start()) return false;
+        cluster_connection redis{all.uri()};
+        return in_force(redis.subscribe(low));
+    }));
 }
 
 TEST_CASE("who waits for messages of a Cluster leaves the processor to others, also after another has left") {

@@ -12,9 +12,12 @@
 #include <system_error>
 #include <thread>
 #include <time.h>
+#include <vector>
 
 #include "support/catch.hpp"
 #include "support/deaf_listener.hpp"
+#include "support/fake_cluster.hpp"
+#include "support/fake_sentinel.hpp"
 #include "support/fake_server.hpp"
 #include "support/hiredis_test.hpp"
 #include "support/in_child.hpp"
@@ -39,6 +42,25 @@ std::atomic<int> looked_up{0};
 // signal of the program.
 constexpr std::string_view watched_name = "watched.";
 std::atomic<int> looked_up_in_quiet{0};
+// The same of a thread that is to connect to such a name: it finds out first that it is no address.
+std::atomic<int> connected{0};
+std::atomic<int> connected_in_quiet{0};
+
+/// Returns: whether the calling thread would handle no signal of the program.
+bool is_quiet() {
+    sigset_t mask;
+    ::pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+    return sigismember(&mask, SIGTERM) == 1 && sigismember(&mask, SIGUSR1) == 1;
+}
+
+/// A node of a Cluster that has the low slots; a watched name has the high ones.
+std::string beside_a_watched_node(const fake_cluster& of, std::size_t, const fake_cluster::words& said) {
+    if (said[0] != "CLUSTER") return "$-1\r\n";
+    const auto map = of.slots({0, 0});
+    return map.substr(0, map.rfind("$9\r\n127.0.0.1")) + "$15\r\nwatched.example\r\n:1\r\n";
+}
+constexpr std::string_view low = "hello";  // slot 866
+constexpr std::string_view high = "foo";   // slot 12182
 
 // The name of whatever port of this machine a test says.
 constexpr std::string_view moving_name = "moving.";
@@ -97,11 +119,10 @@ extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo
         eventually([] { return !names_are_slow; });
         return EAI_AGAIN;
     }
-    if (host != nullptr && std::string_view(host).starts_with(watched_name) && !numeric) {
-        sigset_t mask;
-        ::pthread_sigmask(SIG_SETMASK, nullptr, &mask);
-        if (sigismember(&mask, SIGTERM) == 1 && sigismember(&mask, SIGUSR1) == 1) ++looked_up_in_quiet;
-        return EAI_AGAIN;
+    if (host != nullptr && std::string_view(host).starts_with(watched_name)) {
+        if (numeric) ++connected;
+        if (is_quiet()) ++(numeric ? connected_in_quiet : looked_up_in_quiet);
+        return numeric ? EAI_NONAME : EAI_AGAIN;
     }
     if (host != nullptr && std::string_view(host).starts_with(moving_name) && !numeric)
         return real("127.0.0.1", std::to_string(moved_to).c_str(), hints, found);
@@ -209,6 +230,40 @@ TEST_CASE("no signal of the program is handled on the thread that looks up a nam
     CHECK(looked_up_in_quiet == 1);
 }
 
+TEST_CASE("no signal of the program is handled on the threads that ask the Sentinels") {
+    connected = connected_in_quiet = 0;
+    distlock::sentinel_connection redis("redis+sentinel://watched.example:1,watched.too:1/m");
+    CHECK(redis.execute({"PING"}).is(reply_kind::not_sent));
+    CHECK(connected >= 2);
+    CHECK(connected_in_quiet == connected);
+}
+
+TEST_CASE("no signal of the program is handled on the threads that send a pipeline to other nodes") {
+    connected = connected_in_quiet = 0;
+    const fake_cluster all(1, beside_a_watched_node);
+    distlock::cluster_connection redis{all.uri()};
+    const std::vector<command> both{command{"GET", low}, command{"GET", high}};
+    std::vector<distlock::reply> replies(2);
+    redis.pipeline(both, replies);
+    CHECK(replies[0].is(reply_kind::nil));
+    CHECK(replies[1].is(reply_kind::not_sent));
+    CHECK(connected > 0);
+    CHECK(connected_in_quiet == connected);
+}
+
+TEST_CASE("no signal of the program is handled on the threads that open sockets for messages") {
+    connected = connected_in_quiet = 0;
+    const fake_cluster all(1, beside_a_watched_node);
+    distlock::cluster_connection redis{all.uri()};
+    static_cast<void>(redis.execute(command{"GET", low}));
+    distlock::listener mine(redis.subscribe(high), "");
+    CHECK(eventually([&] {
+        mine.wait(clock::now() + 20ms, {});
+        return connected > 0;
+    }));
+    CHECK(connected_in_quiet == connected);
+}
+
 TEST_CASE("a name that leads elsewhere after a fail-over is looked up again, and followed") {
     redis_server old(redis_server_options{.tcp = true});
     const redis_server fresh(redis_server_options{.tcp = true});
@@ -246,6 +301,22 @@ TEST_CASE("the next caller uses a slow name server's answer for which nobody wai
     CHECK(late_begun == 1);
     CHECK(eventually([&] { return redis.execute(ask).cause() == errc::unreachable; }));
     CHECK(late_begun == 2);
+    let_late_names_end();
+}
+
+// Each question began a look-up of its own: such Sentinels were never reached.
+TEST_CASE("the next question to a Sentinel uses a slow name server's answer to the last one") {
+    const redis_server master(redis_server_options{.tcp = true});
+    const fake_sentinel sentinel(master.port(), 1);
+    moved_to = sentinel.port();
+    count_late_names();
+    distlock::sentinel_connection redis(
+        "redis+sentinel://late.example:1/m?connect_timeout=100ms&command_timeout=100ms");
+    CHECK(redis.execute({"PING"}).is(reply_kind::not_sent));
+    late_allowed = 1;
+    REQUIRE(eventually([] { return late_gone == 1; }));
+    CHECK(eventually([&] { return redis.execute({"PING"}).is_status("PONG"); }));
+    CHECK(late_begun == 1);
     let_late_names_end();
 }
 

@@ -100,16 +100,17 @@ fake_server::script without_role(const std::atomic<bool>& demoted) {
     };
 }
 
-/// A master that takes its time to say so, and confirms who subscribes to news, but for the first so many.
-fake_server::script publishes(int refused = 0) {
-    return [refused](fake_server::peer& p) {
+/// A master that takes its time to say so, and confirms who subscribes to news, but for the first so many; in
+/// the same segment it sends `more`.
+fake_server::script publishes(int refused = 0, const std::string& more = "") {
+    return [refused, more](fake_server::peer& p) {
         while (const auto cmd = p.next_command()) {
             const std::string& word = cmd->at(0);
             if (word == "SUBSCRIBE" && p.number() < refused) return;
             if (word == "ROLE" && !p.nap(20ms)) return;
             std::string said = "+OK\r\n";
             if (word == "ROLE") said = "*1\r\n$6\r\nmaster\r\n";
-            if (word == "SUBSCRIBE") said = "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n";
+            if (word == "SUBSCRIBE") said = "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n" + more;
             if (word == "SSUBSCRIBE") said = "*3\r\n$10\r\nssubscribe\r\n$4\r\nnews\r\n:1\r\n";
             if (word == "PING") said = "*2\r\n$4\r\npong\r\n$0\r\n\r\n";
             if (!p.send(said)) return;
@@ -920,6 +921,35 @@ TEST_CASE("a waiter for messages waits at the new master when a Sentinel says th
     REQUIRE(eventually([&] { return distlock::clock::now() - subscribed > 100ms; }));
     CHECK(next.commands("SUBSCRIBE") == 1);
     CHECK(old.commands("SUBSCRIBE") == 1);
+}
+
+// A hand-over by the old master would be believed, when the new one had granted the lock to another.
+TEST_CASE("what was received from the old master is not delivered once there is another") {
+    const auto message = [](const std::string& text) {
+        return "*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$3\r\n" + text + "\r\n";
+    };
+    const fake_server old(publishes(0, message("one") + message("two")));
+    const fake_server next(publishes());
+    fake_sentinel one(old.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    const auto news = c.subscribe("news");
+    std::atomic<int> heard{0};
+    std::atomic<bool> replaced{false};
+    news->on_unclaimed([&](std::string_view text) {
+        ++heard;
+        if (text != "one") return;
+        one.name(next.port(), 2);
+        one.announce();
+        replaced = eventually([&] {
+            c.follow();
+            static_cast<void>(c.execute({"GET", "a"}));
+            return next.commands("GET") > 0;
+        });
+    });
+    const auto reading = keep_reading(news);
+    CHECK(eventually([&] { return next.commands("SUBSCRIBE") > 0 && news->in_force(); }));
+    CHECK(replaced);
+    CHECK(heard == 1);
 }
 
 TEST_CASE("a waiter for messages connects to each new master once") {
