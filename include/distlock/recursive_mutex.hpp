@@ -15,7 +15,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -29,6 +28,7 @@
 #include <distlock/base/observer.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/detail/printable.hpp>
+#include <distlock/detail/thread_safety.hpp>
 #include <distlock/engine/call_forms.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/net/connection.hpp>
@@ -132,7 +132,7 @@ class recursive_mutex {
     /// Returns: how many unlock() the calling thread still owes, lost or not.
     std::size_t hold_count() const noexcept {
         if (mutex_.core_->in_forked_child()) return 0;
-        const std::lock_guard guard(state_);
+        const detail::annotated_lock guard(state_);
         const auto mine = find();
         return mine == holds_.end() ? 0 : mine->count;
     }
@@ -160,7 +160,7 @@ class recursive_mutex {
     }
     result adopt() noexcept {
         if (mutex_.core_->in_forked_child()) return {};
-        const std::lock_guard guard(state_);
+        const detail::annotated_lock guard(state_);
         const auto mine = find();
         return mine == holds_.end() ? result{} : result{.serial = mine->serial, .fence = mine->fence};
     }
@@ -180,9 +180,12 @@ class recursive_mutex {
         std::size_t count;
     };
 
-    // Preconditions: state_ is held.
-    auto find() const noexcept { return std::find_if(holds_.begin(), holds_.end(), is_mine()); }
-    auto find() noexcept { return std::find_if(holds_.begin(), holds_.end(), is_mine()); }
+    auto find() const noexcept DISTLOCK_REQUIRES(state_) {
+        return std::find_if(holds_.begin(), holds_.end(), is_mine());
+    }
+    auto find() noexcept DISTLOCK_REQUIRES(state_) {
+        return std::find_if(holds_.begin(), holds_.end(), is_mine());
+    }
     static auto is_mine() noexcept {
         return [me = std::this_thread::get_id()](const holds& one) { return one.thread == me; };
     }
@@ -193,7 +196,7 @@ class recursive_mutex {
         if (mutex_.core_->in_forked_child()) return release_outcome::wrong_process;
         std::uint64_t last = 0;
         {
-            const std::lock_guard guard(state_);
+            const detail::annotated_lock guard(state_);
             const auto mine = find();
             if (mine == holds_.end()) return release_outcome::not_held;
             if (--mine->count > 0) return release_outcome::nested;
@@ -207,7 +210,7 @@ class recursive_mutex {
     // Returns: what to tell the caller; none when the server is to be asked.
     std::optional<result> again() {
         if (mutex_.core_->in_forked_child()) return std::nullopt;  // which says so
-        const std::lock_guard guard(state_);
+        const detail::annotated_lock guard(state_);
         const auto mine = find();
         if (mine == holds_.end()) return std::nullopt;
         if (Clock::now() < mutex_.core_->valid_until(mine->serial)) {
@@ -226,7 +229,7 @@ class recursive_mutex {
         result taken = take();
         if (taken.serial == 0) return taken;
         try {
-            const std::lock_guard guard(state_);
+            const detail::annotated_lock guard(state_);
             holds_.push_back({std::this_thread::get_id(), taken.serial, taken.fence, 1});
         } catch (...) {
             mutex_.core_->undo(taken.serial);
@@ -245,8 +248,8 @@ class recursive_mutex {
     }
 
     base mutex_;
-    mutable std::mutex state_;
-    std::vector<holds> holds_;
+    mutable detail::annotated_mutex state_;
+    std::vector<holds> holds_ DISTLOCK_GUARDED_BY(state_);
 };
 
 template <connection Conn>

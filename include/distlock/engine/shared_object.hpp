@@ -117,22 +117,7 @@ class shared_object final : public shared_core {
     void end_exchange(const exchange& of) noexcept override { writers_->end_exchange(of); }
     void surrender(const exchange& of) noexcept override { writers_->surrender(of); }
 
-    result downgrade(const std::stop_token& stop) override {
-        if (in_forked_child() || stop.stop_requested()) return writers_->acquire(time_point::max(), {}, stop);
-        const exchange of = writers_->begin_exchange();
-        result got;
-        if (of.from.empty()) return got;
-        try {
-            batch& mine = begin_asking_alone();
-            got = ask(mine, time_point::max(), {.once = true, .in_exchange_for = &of.from}, stop);
-        } catch (...) {
-            writers_->surrender(of);
-            throw;
-        }
-        // The token is released even so: an answer may have been lost.
-        writers_->surrender(of);
-        return got;
-    }
+    result downgrade(const std::stop_token& stop) override;
     // Where nobody knows what the server did, the reader may have become the writer, and is neither.
     result try_upgrade(const std::stop_token& stop) override {
         if (in_forked_child() || stop.stop_requested()) return writers_->acquire(time_point::max(), {}, stop);

@@ -80,21 +80,19 @@ class cluster_nodes {
     /// owner is silent and the map is refused.
     node of(std::optional<std::uint16_t> slot) {
         const annotated_lock guard(lock_);
-        if (const auto place = slot ? map_.owner(*slot) : std::nullopt) {
-            node owner = known(*place);
-            if (!owner->silent || refusal_.empty()) return owner;
-            // Nobody says which node takes its place; another one redirects there.
-            const auto may_know = [](const node& one) { return one && !one->silent; };
-            if (may_know(last_)) return last_;
-            const auto other = std::find_if(used_.begin(), used_.end(), may_know);
-            if (other != used_.end()) return *other;
-            const auto seed =
-                std::find_if(seeds_.begin(), seeds_.end(),
-                             [&](const node_address& one) DISTLOCK_UNCHECKED { return !is_silent(one); });
-            return seed != seeds_.end() ? named(*seed) : owner;
-        }
         if (!last_ || last_->superseded.stop_requested()) last_ = named(seeds_.front());
-        return last_;
+        const auto place = slot ? map_.owner(*slot) : std::nullopt;
+        node owner = place ? known(*place) : last_;
+        if (!owner->silent || refusal_.empty()) return owner;
+        // Nobody says which node takes its place; another one redirects there.
+        const auto may_know = [](const node& one) { return one && !one->silent; };
+        if (may_know(last_)) return last_;
+        const auto other = std::find_if(used_.begin(), used_.end(), may_know);
+        if (other != used_.end()) return *other;
+        const auto seed =
+            std::find_if(seeds_.begin(), seeds_.end(),
+                         [&](const node_address& one) DISTLOCK_UNCHECKED { return !is_silent(one); });
+        return seed != seeds_.end() ? named(*seed) : owner;
     }
 
     node at(const node_address& where) {

@@ -979,6 +979,27 @@ TEST_CASE("the node that took the place of a dead one is found though the Cluste
     CHECK(replies[1].is_string("found"));
 }
 
+TEST_CASE(
+    "the node that took the place of the URI's only one is found by way of one that a redirection named") {
+    std::atomic<bool> dead{false};
+    const fake_cluster all(3, [&](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "CLUSTER") return no_map;
+        if (dead && node == 1) return std::string();
+        const auto slot = hash_slot(said[1]);
+        const auto share = of.share_of(slot);
+        const auto owner = dead && share == 1 ? 2 : share;
+        return owner == node ? found : of.moved(slot, owner);
+    });
+    cluster_connection redis{all.uri(1)};
+    const auto elsewhere = key_at(all, 0);
+    const auto key = key_at(all, 1);
+    CHECK(redis.execute(get(elsewhere)).is_string("found"));
+    CHECK(redis.execute(get(key)).is_string("found"));
+    dead = true;
+    CHECK(redis.execute(get(key)).is(reply_kind::no_answer));
+    CHECK(redis.execute(get(key)).is_string("found"));
+}
+
 TEST_CASE("the first of the URI's nodes that answers is enough; where none does, the error says so at once") {
     const fake_cluster all(1, honest_but_for_the_map({0}));
     const auto nobody = std::to_string(distlock::testing::impl::unused_port());

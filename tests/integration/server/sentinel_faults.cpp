@@ -975,6 +975,30 @@ TEST_CASE("a waiter for messages connects to each new master once") {
     CHECK(first.accepted() + second.accepted() < 2 * changes);
 }
 
+// Once a second, and a waiter stayed in the old master's queue as long.
+TEST_CASE("who waits for messages looks ten times a second whether a Sentinel told of another master") {
+    const fake_server first(publishes());
+    const fake_server second(publishes());
+    fake_sentinel one(first.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    const auto news = c.subscribe("news");
+    const auto reading = keep_reading(news);
+    REQUIRE(eventually([&] { return news->in_force(); }));
+    const auto took = time_of([&] {
+        for (int i = 0; i < 4; ++i) {
+            // They are asked ten times a second at most.
+            const auto from = distlock::clock::now();
+            REQUIRE(eventually([&] { return distlock::clock::now() - from > 150ms; }));
+            const fake_server& next = i % 2 == 0 ? second : first;
+            const int before = next.commands("SUBSCRIBE");
+            one.name(next.port(), 2 + i);
+            one.announce();
+            REQUIRE(eventually([&] { return next.commands("SUBSCRIBE") > before && news->in_force(); }));
+        }
+    });
+    CHECK(took < 2500ms);
+}
+
 TEST_CASE("a new master is tried by a waiter for messages as if the old one had never hung up") {
     const fake_server old(publishes(1000));
     const fake_server next(publishes(4));
