@@ -316,8 +316,9 @@ class counting_semaphore {
 
     /// Effects: there are `limit` permits from now on, here and on the server. If more are out, none is given
     /// until enough have come back. A call of a semaphore object elsewhere that has another limit fails with
-    /// errc::limit_mismatch when it asks for permits, unless it waits already: a waiter keeps its position in
-    /// the queue, unless it asked for more permits than there are now; then its call fails.
+    /// errc::limit_mismatch when it asks for permits, unless it stands in the queue: there a waiter keeps its
+    /// position, unless it asked for more permits than there are now; then its call fails. A waiter over a
+    /// connection that cannot subscribe asks again and again, and stands in no queue.
     /// Returns: how many are out.
     /// Throws: error.
     /// Round trips: one.

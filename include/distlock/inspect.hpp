@@ -96,8 +96,8 @@ lock_report inspect(Conn& connection, std::string name, std::error_code& ec) noe
 /// The owner is not stopped. It learns of the loss at its next renewal, as loss_reason::forced, or when it
 /// releases, as release_outcome::expired or release_outcome::taken, and works on until then. So stop the
 /// owner first, or be sure that it is dead. The reason is loss_reason::expired over Redisson, for a lock
-/// whose name can have no keys beside it, as "a}b", and for all but the first 1,900 of those that had
-/// permits.
+/// whose name can have no keys beside it, as "a}b", for all but the first 1,900 of those that had permits,
+/// and where the lock is taken from the next owner, too, before that renewal.
 /// If only writers wait for a shared_mutex, the message that the first of them gets does not suffice: it asks
 /// the server once more. force_release<shared_handoff>, of interop.hpp, spares it that.
 /// Returns: whether somebody had it.

@@ -54,6 +54,20 @@ TEST_CASE("a master that is known is used for a second after Sentinels were aske
     CHECK(s.may_begin(start + 100ms, caller::patient, unknown));
 }
 
+TEST_CASE(
+    "that Sentinels were asked in vain counts until one answers, whoever had too little time meanwhile") {
+    sentinel_schedule s;
+    CHECK_FALSE(s.in_vain());
+    ask(s, start, caller::hurried, known, ending::cut_short);
+    CHECK_FALSE(s.in_vain());
+    ask(s, start + 1min, caller::patient, known, ending::in_vain);
+    CHECK(s.in_vain());
+    ask(s, start + 2min, caller::hurried, known, ending::cut_short);
+    CHECK(s.in_vain());
+    ask(s, start + 3min, caller::patient, known, ending::learned);
+    CHECK_FALSE(s.in_vain());
+}
+
 TEST_CASE("a question that a hurried caller had no time for is asked by a patient one at once") {
     sentinel_schedule s;
     ask(s, start, caller::hurried, known, ending::cut_short);

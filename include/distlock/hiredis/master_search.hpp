@@ -106,7 +106,8 @@ class master_search {
                 guard.unlock();
                 return ask(until, stop);
             }
-            if (!schedule_.running() && (current_ || !schedule_.cut_short())) return current_;
+            if (current_ && (!schedule_.running() || schedule_.in_vain())) return current_;
+            if (!schedule_.running() && !schedule_.cut_short()) return nullptr;
         }
         const auto wake = [this]() noexcept {
             const annotated_lock guard(lock_);

@@ -11,6 +11,7 @@
 //     bool running() const noexcept;
 //     time_point next() const noexcept;         // of begin(), at the earliest
 //     bool cut_short() const noexcept;
+//     bool in_vain() const noexcept;
 //     bool unheeded() const noexcept;
 //   };
 #pragma once
@@ -71,6 +72,7 @@ class sentinel_schedule {
         } else {
             questions_.end(how == ending::learned, jitter);
         }
+        in_vain_ = how == ending::in_vain || (in_vain_ && how == ending::cut_short);
         if (how == ending::in_vain) again_ = now + in_vain_pause;
         constexpr clock::duration first_pause = refresh_schedule::pause;
         hurried_pause_ = how == ending::learned ? clock::duration::zero()
@@ -81,6 +83,8 @@ class sentinel_schedule {
     bool running() const noexcept { return questions_.running(); }
     clock::time_point next() const noexcept { return questions_.next(); }
     bool cut_short() const noexcept { return questions_.cut_short(); }
+    /// Returns: whether they were asked in vain the last time: who has a master waits for nobody who asks.
+    bool in_vain() const noexcept { return in_vain_; }
     /// Returns: whether a sign was seen, and nobody has asked since.
     bool unheeded() const noexcept { return unheeded_; }
 
@@ -91,6 +95,7 @@ class sentinel_schedule {
     clock::duration hurried_pause_{};    // before that
     clock::time_point next_look_{};
     bool unheeded_ = false;
+    bool in_vain_ = false;
 };
 
 }  // namespace distlock::detail

@@ -1074,6 +1074,29 @@ TEST_CASE("a master goes on at its own speed though all Sentinels have fallen si
     CHECK(relay.accepted() <= asked + 2);
 }
 
+// All stood still while one asked, for as long as it did, once a second: renewals, too.
+TEST_CASE("who has a master waits for nobody who asks Sentinels that were silent before") {
+    redis_server master(redis_server_options{.tcp = true});
+    std::atomic<bool> silent{false};
+    const fake_server relay(falls_silent(master.port(), silent));
+    sentinel_connection c(sentinel_uri_of({relay.port()}, "", "?connect_timeout=2s&command_timeout=2s"));
+    REQUIRE(ping(c).is_status("PONG"));
+    int asked = relay.accepted();
+    silent = true;
+    master.kill();
+    CHECK_FALSE(ping(c).answered());
+    master.start();
+    CHECK(eventually([&] { return ping(c).is_status("PONG") && relay.accepted() > asked; }));
+    const std::jthread asks([&](const std::stop_token& stop) {
+        while (!stop.stop_requested()) static_cast<void>(ping(c));
+    });
+    for (int i = 0; i < 2; ++i) {
+        asked = relay.accepted();
+        REQUIRE(eventually([&] { return relay.accepted() > asked; }));
+        CHECK(time_of([&] { CHECK(ping(c).is_status("PONG")); }) < 500ms);
+    }
+}
+
 // Each asked until its time was over, and the master was sent what nobody waited for.
 TEST_CASE("a call with little time is answered by the master though all Sentinels have fallen silent") {
     redis_server master(redis_server_options{.tcp = true});
