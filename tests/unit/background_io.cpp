@@ -377,6 +377,27 @@ TEST_CASE("in a Cluster another master of some slots is the master of their lock
     CHECK(io.master_since("hello") >= before);
 }
 
+// Locks whose slots came late were not renewed at once, since their tasks saw the old master.
+TEST_CASE("in a Cluster a task that another master wakes finds it noted, however many slots that has") {
+    following_shards c;
+    task one("one");
+    std::atomic<time_point> noted = time_point::min();
+    io_over<following_shards, real_clock> io(c);
+    one.on_begin = [&](time_point) {
+        noted = io.master_since("orders");
+        return never;
+    };
+    io.schedule(one, clock::now() + 1h);
+    // So many that the thread would wake while they are noted.
+    std::vector<std::uint16_t> slots(4'000'000, distlock::hash_slot("hello"));
+    slots.push_back(distlock::hash_slot("orders"));
+    const auto before = clock::now();
+    if (const auto told = c.listener.lock()) told->master_changed_of(slots);
+    CHECK(eventually([&] { return one.begins == 1; }));
+    io.cancel(one);
+    CHECK(noted.load() >= before);
+}
+
 TEST_CASE(
     "a connection is asked to follow its master as long as something is to be done later, and else left in "
     "peace") {

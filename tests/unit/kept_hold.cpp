@@ -124,6 +124,23 @@ TEST_CASE("a lock that is held for longer than hold_at_least is released by unlo
     CHECK(all.redis.owner().empty());
 }
 
+// Nobody knows when a server that answers late granted it.
+TEST_CASE("hold_at_least begins when the owner hears of the grant, however late that is") {
+    fleet all;
+    locker m{all.redis, "orders", {.lease = 60s, .hold_at_least = 10s}};
+    all.redis.instead([](const std::string& asked) -> std::optional<reply> {
+        if (asked == "take") manual_clock::advance(5s);
+        return {};
+    });
+    m.lock();
+    manual_clock::advance(9s);
+    CHECK(m.unlock() == release_outcome::posted);
+    CHECK(all.redis.count("release") == 0);
+    CHECK_FALSE(all.redis.owner().empty());
+    manual_clock::advance(1s);
+    CHECK(all.released());
+}
+
 TEMPLATE_TEST_CASE("every guard that ends early leaves the lock its time", "", std::lock_guard<locker>,
                    std::unique_lock<locker>, distlock::scoped_lock<locker>) {
     fleet all;

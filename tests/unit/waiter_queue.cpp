@@ -4,13 +4,23 @@
 #include <deque>
 #include <mutex>
 #include <random>
+#include <stop_token>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
 #include <distlock/engine/waiter_queue.hpp>
+#include <distlock/mutex.hpp>
+#include <distlock/shared_mutex.hpp>
+#include <distlock/testing/scripted_connection.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/plain.hpp>
+#include <distlock/wire/reply.hpp>
 
 #include "support/catch.hpp"
+#include "support/gate.hpp"
 #include "support/sleepers.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
@@ -18,8 +28,10 @@
 namespace waiter_queue_tests {
 
 using namespace std::chrono_literals;
+using distlock::reply;
 using distlock::engine::waiter_queue;
 using distlock::engine::wake;
+using distlock::testing::scripted_connection;
 using clk = distlock::clock;
 
 namespace {
@@ -282,6 +294,78 @@ TEST_CASE("threads that wake one another in a ring never lose a wake") {
     CHECK(done == threads * turns);
     CHECK_FALSE(two);
     CHECK(q.queue.empty());
+}
+
+namespace {
+
+// Stands still at the gate in the thread that is told to: a lock object reads it with its mutex held, before
+// each sleep.
+struct halting_clock : clk {
+    static time_point now() noexcept {
+        const gate* const at = halting ? closed.load() : nullptr;
+        if (at != nullptr) at->pass();
+        return clk::now();
+    }
+    static inline thread_local bool halting = false;
+    static inline std::atomic<const gate*> closed = nullptr;
+};
+
+// Effects: stops the thread that does `wait(stop, ec)` while it is about to sleep.
+// Returns: whether the request came when it slept, and ended that.
+template <class Wait>
+bool stopped_when_it_sleeps(Wait wait) {
+    std::stop_source stop;
+    std::error_code ec;
+    gate about_to_sleep;
+    sleeper waiter([&] {
+        halting_clock::halting = true;
+        wait(stop.get_token(), ec);
+    });
+    const bool queued = waiter.sleeps();
+    halting_clock::closed = &about_to_sleep;
+    const bool halts = eventually([&] { return about_to_sleep.reached(); });
+    sleeper stopper([&] { stop.request_stop(); });
+    const bool comes_later = stopper.sleeps() && !stopper.done();
+    about_to_sleep.open();
+    stopper.join();
+    waiter.join();
+    halting_clock::closed = nullptr;
+    return queued && halts && comes_later && ec == distlock::errc::cancelled;
+}
+
+}  // namespace
+
+// The thread slept on until its turn came, for ever where the owner did not unlock.
+TEST_CASE("a stop request does not come between a queued thread's last look at it and the sleep") {
+    scripted_connection redis{reply::status("OK"), reply::integer(1)};
+    distlock::mutex<scripted_connection, distlock::plain, halting_clock> m{redis, "orders", {.renew = false}};
+    m.lock();
+    CHECK(stopped_when_it_sleeps([&](const std::stop_token& stop, std::error_code& ec) {
+        static_cast<void>(m.try_lock_for(10min, stop, ec));
+    }));
+    CHECK(m.unlock() == distlock::release_outcome::released);
+}
+
+TEST_CASE("a stop request does not come between a reader's last look at it and its sleep behind another") {
+    struct silent_server {
+        reply execute(const distlock::command&) {
+            hold.pass();
+            return reply::no_answer(distlock::errc::no_reply, "no reply in time");
+        }
+        gate hold;
+    };
+    silent_server server;
+    distlock::shared_mutex<silent_server, halting_clock> m{
+        server, "orders", {.renew = false, .patience = 0ms}};
+    std::error_code ec;
+    sleeper first([&] { m.lock_shared(ec); });
+    REQUIRE(eventually([&] { return server.hold.reached(); }));
+    const bool in_time = stopped_when_it_sleeps(
+        [&](const std::stop_token& stop, std::error_code& said) { m.lock_shared(stop, said); });
+    server.hold.open();
+    first.join();
+    CHECK(in_time);
+    CHECK(ec == distlock::errc::no_reply);
 }
 
 }  // namespace waiter_queue_tests
