@@ -94,9 +94,13 @@ class joint_mutex : public engine::joint_member {
 
     engine::lock_core::result acquire(clock::time_point until, const engine::lock_core::manner& how,
                                       const std::stop_token& stop) override {
-        return joint_access::acquire(mutex_, until, how, stop);
+        const auto got = joint_access::acquire(mutex_, until, how, stop);
+        serial_ = got.serial;
+        return got;
     }
-    clock::time_point valid_until() const noexcept override { return mutex_.valid_until(); }
+    clock::time_point valid_until() const noexcept override {
+        return joint_access::core(mutex_).valid_until(serial_);
+    }
     void undo() noexcept override { joint_access::undo(mutex_); }
 
     void check() const noexcept {}
@@ -104,11 +108,13 @@ class joint_mutex : public engine::joint_member {
 
   protected:
     Mutex& mutex_;
+    std::uint64_t serial_ = 0;  // the thread may have lost another one, and not unlocked it yet
 };
 
 template <class Mutex>
 class joint_reader : public joint_mutex<Mutex> {
     using joint_mutex<Mutex>::mutex_;
+    using joint_mutex<Mutex>::serial_;
 
   public:
     using joint_mutex<Mutex>::joint_mutex;
@@ -123,9 +129,6 @@ class joint_reader : public joint_mutex<Mutex> {
         return joint_access::shared_until(mutex_, serial_);
     }
     void undo() noexcept override { joint_access::undo_shared(mutex_, serial_); }
-
-  private:
-    std::uint64_t serial_ = 0;  // the thread may have lost another read, and not unlocked it yet
 };
 
 // Throws: std::system_error, as the members of a std::unique_lock that lock.

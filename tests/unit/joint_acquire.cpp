@@ -2,10 +2,12 @@
 #include <chrono>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <stop_token>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include <distlock/base/clock.hpp>
@@ -378,6 +380,44 @@ TEST_CASE("what a lock that was lost while others were waited for throws is thro
     CHECK_THROWS_AS(distlock::engine::acquire_all(all, now + 10s, {}), trouble);
     CHECK(lost.asked == 1);
     CHECK_FALSE(sound.held);
+}
+
+// It was had twice, or the other thread's was given back.
+TEST_CASE(
+    "of several locks one that another thread of the process took meanwhile is neither had nor given back") {
+    manual_clock::reset();
+    using lock = distlock::mutex<scripted_connection, distlock::handoff, manual_clock>;
+    scripted_connection of_a{reply::status("OK"), reply::integer(0), reply::status("OK"), reply::integer(1)};
+    scripted_connection of_b;
+    lock a{of_a, "a", ten_seconds};
+    lock b{of_b, "b", {.renew = false}};
+    gate has_it;
+    distlock::release_outcome end{};
+    std::optional<sleeper> other;
+    bool taken = false;
+    of_b.then(
+        [&] {
+            manual_clock::advance(20s);
+            std::jthread([&] { a.unlock(); }).join();  // as an observer may
+            other.emplace([&] {
+                a.lock();
+                has_it.pass();
+                end = a.unlock();
+            });
+            taken = eventually([&] { return has_it.reached(); });
+        },
+        reply::status("OK"));
+    of_b.then(reply::integer(1));
+    std::error_code ec;
+    CHECK_FALSE(distlock::try_lock_for(10s, ec, a, b));
+    CHECK(ec == distlock::errc::lease_expired);
+    CHECK(taken);
+    CHECK_FALSE(b.owns_lock());
+    has_it.open();
+    other->join();
+    CHECK(end == distlock::release_outcome::released);
+    CHECK(of_a.left() == 0);
+    CHECK(of_b.left() == 0);
 }
 
 }  // namespace joint_acquire_tests

@@ -108,10 +108,12 @@ class lock_object final : public lock_core, background_task, deadline {
         const auto by = threads_.adopt(std::this_thread::get_id());
         return {.serial = by.serial, .fence = by.fence};
     }
-    release_outcome unlock() noexcept override { return end_mine(usage::used); }
+    release_outcome unlock() noexcept override { return end_mine(); }
     release_outcome unlock(std::uint64_t serial) noexcept override { return end_of(serial, usage::used); }
     void undo(std::uint64_t serial) noexcept override {
-        serial == 0 ? end_mine(usage::unused) : end_of(serial, usage::unused);
+        // By now another thread may have what this one has lost, and that is not for it to end.
+        if (serial == 0) serial = adopt().serial;
+        if (serial != 0) end_of(serial, usage::unused);
     }
 
     exchange begin_exchange(std::uint64_t serial) noexcept override { return offer_in_exchange(serial); }
@@ -277,7 +279,7 @@ class lock_object final : public lock_core, background_task, deadline {
 
     result not_granted(const grant& got, const manner& how) DISTLOCK_EXCLUDES(mutex_);
 
-    release_outcome end_mine(usage how) noexcept DISTLOCK_EXCLUDES(mutex_);
+    release_outcome end_mine() noexcept DISTLOCK_EXCLUDES(mutex_);
     release_outcome end_of(std::uint64_t serial, usage how) noexcept DISTLOCK_EXCLUDES(mutex_);
 
     exchange offer_in_exchange(std::uint64_t serial) noexcept DISTLOCK_EXCLUDES(mutex_);

@@ -20,7 +20,7 @@
 
 namespace distlock::engine {
 
-inline release_outcome lock_object::end_mine(usage how) noexcept {
+inline release_outcome lock_object::end_mine() noexcept {
     if (in_forked_child()) return release_outcome::wrong_process;
     parting last;
     {
@@ -34,7 +34,7 @@ inline release_outcome lock_object::end_mine(usage how) noexcept {
             case unlocking::ends:
                 break;
         }
-        last = part(how);
+        last = part(usage::used);
     }
     return complete(last);
 }
