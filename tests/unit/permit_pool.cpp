@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <latch>
 #include <malloc.h>
 #include <memory>
@@ -29,6 +30,7 @@
 #include "support/handoff_answers.hpp"
 #include "support/in_child.hpp"
 #include "support/late_posts.hpp"
+#include "support/lease_observers.hpp"
 #include "support/publishing_connection.hpp"
 #include "support/sleepers.hpp"
 #include "support/waiting.hpp"
@@ -499,6 +501,49 @@ TEST_CASE("a try comes after the permits that its semaphore has given back, howe
     auto one = pool.try_acquire();
     REQUIRE(one);
     CHECK_FALSE(pool.try_acquire());
+}
+
+// The lock object of that release ended while a thread asked about it.
+TEST_CASE("a try keeps what it asks about, also when another thread resizes the semaphore meanwhile") {
+    struct keeps_receipts {
+        reply execute(const distlock::command& cmd) {
+            const auto is = [&](const distlock::script& what) {
+                return cmd.argv()[1] == what.sha1() || cmd.argv()[1] == what.text();
+            };
+            if (is(distlock::detail::permit_resize)) return reply::integer(0);
+            if (!is(distlock::detail::permit_leave)) return ++asked == 1 ? granted("", 30'000) : taken();
+            if (on_question) on_question();
+            return reply::integer(1);
+        }
+        bool post(const distlock::command&, const std::shared_ptr<distlock::receipt>& its = nullptr) {
+            posted = its;
+            return true;
+        }
+        void collect() {}
+        std::chrono::milliseconds command_timeout() const { return std::chrono::seconds(10); }
+        std::shared_ptr<distlock::receipt> posted;
+        std::function<void()> on_question;
+        int asked = 0;
+    };
+    distlock::testing::manual_clock::reset();
+    keeps_receipts server;
+    const auto observer = std::make_shared<counting_observer>();  // each lock object has a share in it
+    distlock::counting_semaphore<keeps_receipts, distlock::testing::manual_clock> pool{
+        server, "pool", 2, {.renew = false}, observer};
+    CHECK(pool.acquire().release() == distlock::release_outcome::posted);
+    long before = 0, meanwhile = 0;
+    server.on_question = [&] {
+        server.posted->settle(reply::integer(1));
+        before = observer.use_count();
+        std::jthread([&] {
+            pool.resize(3);
+            static_cast<void>(pool.try_acquire());
+        }).join();
+        meanwhile = observer.use_count();
+    };
+    CHECK_FALSE(pool.try_acquire(2));
+    CHECK(before > 0);
+    CHECK(meanwhile == before + 1);  // of the new limit
 }
 
 TEST_CASE("a try for several permits comes after all that were given back one by one") {
