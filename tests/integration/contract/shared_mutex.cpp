@@ -312,6 +312,29 @@ TEMPLATE_LIST_TEST_CASE("a shared_scoped_lock reads for as long as it lives, mov
     CHECK(here.gone());
 }
 
+// A resource would have refused its reads, or taken old data for new.
+TEMPLATE_LIST_TEST_CASE(
+    "a reader's guard that takes over a read has its fencing token, and the other has none", "",
+    connection_fixtures::all) {
+    place<TestType> here;
+    auto options = quick;
+    options.fencing = true;
+    distlock::shared_mutex first{here.fixture.connection, here.name, options};
+    distlock::shared_mutex second{here.fixture.connection, connection_fixtures::fresh_name(), options};
+    for (auto* const m : {&first, &second}) {
+        m->lock();
+        m->unlock();
+    }
+    distlock::shared_scoped_lock guard{first};
+    distlock::shared_scoped_lock next{second};
+    const auto fence = next.fencing_token();
+    REQUIRE(fence != guard.fencing_token());
+    guard = std::move(next);
+    CHECK(guard.name() == second.name());
+    CHECK(guard.fencing_token() == fence);
+    CHECK(next.fencing_token() == 0);
+}
+
 TEMPLATE_LIST_TEST_CASE("a shared_scoped_lock adopts what its thread reads, and ends it on any thread", "",
                         connection_fixtures::all) {
     place<TestType> here;

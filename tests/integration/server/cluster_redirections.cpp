@@ -950,6 +950,20 @@ TEST_CASE("a Cluster that is busy is asked for its map as often as before, and n
     CHECK(failed.find("is refused") == std::string::npos);
 }
 
+// It would have been asked for as seldom as one that nobody gives.
+TEST_CASE("a map that one node gives is not refused, though another one refuses it: no error says so") {
+    const fake_cluster all(2, [](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "CLUSTER") return node == 0 ? no_map : of.slots({0, 1});
+        return of.moved(hash_slot(said[1]), 1 - node);
+    });
+    cluster_connection redis{all.uri() + ",127.0.0.1:" + std::to_string(all.node(1).port())};
+    const std::string key = "nowhere";
+    const std::string failed = redis.execute(get(key)).text();
+    CHECK(all.node(0).commands("CLUSTER") == 1);
+    CHECK_THAT(failed, contains_text("redirects again and again"));
+    CHECK(failed.find("is refused") == std::string::npos);
+}
+
 TEST_CASE("the node that took the place of a dead one is found though the Cluster refuses its map") {
     std::atomic<bool> dead{false};
     const fake_cluster all(3, [&](const fake_cluster& of, std::size_t node, const words& said) {

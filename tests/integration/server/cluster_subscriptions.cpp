@@ -82,6 +82,15 @@ std::string as_the_only_node(const fake_cluster& of, std::size_t, const words& s
     return said[0] == "CLUSTER" ? of.slots({0, 0}) : to_a_subscriber(said);
 }
 
+/// Returns: what a node answers while `owner` has all slots; no other says by itself that they have left it.
+fake_cluster::answering all_at(const std::atomic<std::size_t>& owner) {
+    return [&owner](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "CLUSTER") return of.slots({owner, owner});
+        if (said[0] != "GET") return to_a_subscriber(said);
+        return owner == node ? std::string("$-1\r\n") : of.moved(hash_slot(said[1]), owner);
+    };
+}
+
 /// Returns: what the node of the low slots answers; `other` is the one of the high slots.
 fake_cluster::answering next_to(const fake_server& other) {
     return [&other](const fake_cluster& of, std::size_t, const words& said) {
@@ -215,12 +224,7 @@ TEST_CASE("a channel follows the map when commands find that its slot has moved"
 // By itself it looks once a second: a waiter's place was lost where the lock was released meanwhile.
 TEST_CASE("a channel that somebody reads follows its slot as soon as a command finds that it has moved") {
     std::atomic<std::size_t> owner{0};
-    const fake_cluster all(2, [&](const fake_cluster& of, std::size_t node, const words& said) {
-        if (said[0] == "CLUSTER") return of.slots({owner, 1});
-        if (said[0] == "GET")
-            return owner == node ? std::string("$-1\r\n") : of.moved(hash_slot(said[1]), owner);
-        return to_a_subscriber(said);
-    });
+    const fake_cluster all(2, all_at(owner));
     cluster_connection redis{all.uri()};
     const auto mine = redis.subscribe(low);
     const auto reading = keep_reading(mine);
@@ -233,6 +237,26 @@ TEST_CASE("a channel that somebody reads follows its slot as soon as a command f
         }
     });
     CHECK(took < 2s);
+}
+
+TEST_CASE("a channel that somebody reads follows its slot as soon as a new map says that it has moved") {
+    std::atomic<std::size_t> owner{0};
+    const fake_cluster all(2, all_at(owner));
+    cluster_connection redis{all.uri()};
+    const auto mine = redis.subscribe(low);
+    const auto reading = keep_reading(mine);
+    CHECK(eventually([&] { return mine->confirmations() == 1; }));
+    const auto took = time_of([&] {
+        for (std::uint64_t times = 2; times <= 6; ++times) {
+            owner = 1 - owner;
+            // A redirection of another slot; then the map is asked for.
+            CHECK(eventually([&] {
+                static_cast<void>(redis.execute(command({"GET", std::string_view(high)})));
+                return mine->confirmations() == times;
+            }));
+        }
+    });
+    CHECK(took < 3s);
 }
 
 TEST_CASE("a node that a channel has left neither confirms it nor ends it") {

@@ -251,6 +251,36 @@ TEST_CASE(
     CHECK(common().command({"EXISTS", sibling("orders")}) == "0");
 }
 
+// They were kept for a whole lease, for nobody.
+TEST_CASE(
+    "a command for several locks that comes late gives back what its own tokens had, but lost by then") {
+    const auto name = fresh_name();
+    const auto sibling = [&](const char* what) { return "{" + name + "}" + what; };
+    const auto mine = distlock::token::generate();
+    const auto another = distlock::token::generate();
+    const distlock::shared_handoff together(sibling("together"), {});
+    const distlock::permits workers(sibling("workers"), {}, {}, distlock::channel_kind::ordinary, 8, 2);
+    const distlock::handoff last(sibling("last"), {});
+    hiredis_connection redis{common().uri()};
+    for (const auto& by : {another, mine}) {
+        REQUIRE(distlock::execute(redis, together.look(by)).answered());
+        REQUIRE(distlock::execute(redis, workers.look(by)).answered());
+    }
+    REQUIRE(distlock::execute(redis, last.look(another)).answered());
+    const std::string token(mine.view());
+    const std::string readers(together.look(mine).argv()[7]);
+    for (const auto& one : {readers, workers.name()})
+        REQUIRE(common().command({"ZADD", one, "XX", "CH", "1", token}) == "1");  // it ended long ago
+
+    const distlock::command tries[] = {together.look(mine), workers.look(mine), last.look(mine)};
+    CHECK(distlock::execute(redis, distlock::detail::joint_try(tries).ask()).is_integer(3));
+    for (const auto& one : {readers, workers.name()}) {
+        INFO(one);
+        CHECK(common().command({"ZSCORE", one, token}) == "(nil)");
+        CHECK(common().command({"ZSCORE", one, std::string(another.view())}) != "(nil)");
+    }
+}
+
 TEST_CASE("a reader beside other readers is taken with the rest") {
     const auto name = fresh_name();
     account mine(name), others(name);
