@@ -1,6 +1,8 @@
 // One TLS session against an OpenSSL server in memory: whom it trusts, and what it makes of odd peers.
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -8,6 +10,7 @@
 #include <openssl/err.h>
 #include <string>
 #include <string_view>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <system_error>
 #include <unistd.h>
@@ -21,6 +24,7 @@
 #include "integration/tls/certificates.hpp"
 #include "integration/tls/servers.hpp"
 #include "support/catch.hpp"
+#include "support/in_child.hpp"
 
 namespace session_tests {
 
@@ -505,6 +509,27 @@ TEST_CASE("an option that cannot be used is an error that names it, the file, an
     said({.certificate_file = certificate, .key_file = locked}, {"key_file", locked});
     said({.ca_file = std::string(1000, 'x') + "\x1b[31m"}, {"...", "name"});
     CHECK_FALSE(contains(option_error({.ca_file = "/\x1b[31m"}), "\x1b"));
+}
+
+// A service that was started by hand stood still.
+TEST_CASE("nobody is asked on the terminal for the password of an encrypted key: it is an error") {
+    const std::string locked = all().folder / "asked_for.key";
+    certificates::write_encrypted(all().good.key.get(), locked);
+    const int keyboard = ::posix_openpt(O_RDWR | O_NOCTTY);
+    const bool there = keyboard >= 0 && ::grantpt(keyboard) == 0 && ::unlockpt(keyboard) == 0;
+    const int terminal = there ? ::open(::ptsname(keyboard), O_RDWR | O_NOCTTY) : -1;
+    if (terminal < 0) {
+        WARN("not run: there are no terminals here");
+        return;
+    }
+    CHECK(in_child([&] {
+        if (::setsid() < 0 || ::ioctl(terminal, TIOCSCTTY, 0) != 0) return false;
+        if (::write(keyboard, "secret\n", 7) != 7) return false;
+        return contains(option_error({.certificate_file = all().good.certificate_file, .key_file = locked}),
+                        locked);
+    }));
+    ::close(terminal);
+    ::close(keyboard);
 }
 
 }  // namespace session_tests
