@@ -365,6 +365,29 @@ TEST_CASE("when the waiter that opens a socket leaves, the next one opens one ot
     CHECK(server.accepted() == 2);
 }
 
+// Behind a slow link there would have been no socket while callers subscribe, or meet a replica.
+TEST_CASE("who subscribes, or trusts the old socket no more, does not break off the opening of a new one") {
+    const bool subscribes = GENERATE(true, false);
+    std::atomic<bool> selected{false};
+    listed_server server([&](int connection, const auto& asked) {
+        if (connection == 1 && asked.at(0) == "SELECT") eventually([&] { return selected.load(); });
+        return as_a_server(asked);
+    });
+    hiredis_connection redis(server.uri("/2" + patient));
+    const auto news = redis.subscribe("news");
+    const waiter one(news, "no message");
+    REQUIRE(eventually([&] { return news->confirmations() == 1; }));
+    news->reconnect();
+    REQUIRE(eventually([&] { return server.commands("SELECT") == 2; }));
+    channel more;
+    if (subscribes) more = redis.subscribe("more");
+    if (!subscribes) news->reconnect();
+    CHECK_FALSE(eventually([&] { return server.has("1 ended") || server.accepted() > 2; }, 300ms));
+    selected = true;
+    CHECK(eventually([&] { return news->confirmations() == 2; }));
+    if (subscribes) CHECK(eventually([&] { return more->in_force(); }));
+}
+
 TEST_CASE("a socket on which the server makes no sense is aborted, and replaced") {
     std::atomic<bool> aborted{false};
     const fake_server server([&](fake_server::peer& p) {
