@@ -358,7 +358,7 @@ TEST_CASE("a thread does not downgrade what another one has locked") {
 }
 
 TEST_CASE(
-    "who has lost its hold neither becomes a reader nor the writer, though the server still has its key") {
+    "a thread that has lost its hold neither becomes a reader nor the writer, though the server still has its key") {
     manual_clock::reset();
     using shared_mutex = distlock::shared_mutex<scripted_connection, manual_clock>;
     const distlock::lock_options ten_seconds{.lease = 30s, .renew = false, .max_hold = 10s};
@@ -466,7 +466,6 @@ TEST_CASE("a reader that was refused as the writer is told of a loss as before")
     m.unlock_shared();
 }
 
-// Its thread did not see the lock that another one handed to it, nor could it unlock that.
 // The next owner's unlock() was taken for that one: the lock stayed locked, and was renewed without end.
 TEST_CASE("a writer that had lost its lock when it was to become a reader owes no unlock") {
     manual_clock::reset();
@@ -497,6 +496,7 @@ TEST_CASE("a writer that had lost its lock when it was to become a reader owes n
     CHECK(redis.left() == 0);
 }
 
+// Its thread did not see the lock that another one handed to it, nor could it unlock that.
 TEST_CASE("a writer that loses its lock while it becomes a reader owes no unlock") {
     manual_clock::reset();
     scripted_connection redis{reply::status("OK")};

@@ -36,7 +36,7 @@ typename shared_object<Lazy>::result shared_object<Lazy>::downgrade(const std::s
     const exchange of = writers_->begin_exchange();
     result got;
     if (of.from.empty()) {
-        // Who had it and lost it owes no unlock() any more.
+        // A thread that had it and lost it owes no unlock() any more.
         if (const auto lost = writers_->adopt(); lost.serial != 0) writers_->unlock(lost.serial);
         return got;
     }

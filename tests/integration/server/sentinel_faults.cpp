@@ -976,7 +976,7 @@ TEST_CASE("a waiter for messages connects to each new master once") {
 }
 
 // Once a second, and a waiter stayed in the old master's queue as long.
-TEST_CASE("who waits for messages looks ten times a second whether a Sentinel told of another master") {
+TEST_CASE("a waiter for messages looks ten times a second whether a Sentinel told of another master") {
     const fake_server first(publishes());
     const fake_server second(publishes());
     fake_sentinel one(first.port(), 1);
@@ -1075,7 +1075,7 @@ TEST_CASE("a master goes on at its own speed though all Sentinels have fallen si
 }
 
 // All stood still while one asked, for as long as it did, once a second: renewals, too.
-TEST_CASE("who has a master waits for nobody who asks Sentinels that were silent before") {
+TEST_CASE("a caller that has a master waits for no other that asks Sentinels that were silent before") {
     redis_server master(redis_server_options{.tcp = true});
     std::atomic<bool> silent{false};
     const fake_server relay(falls_silent(master.port(), silent));
