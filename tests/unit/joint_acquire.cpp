@@ -336,23 +336,32 @@ TEST_CASE(
     CHECK_FALSE((sound.held || over.held || last.held));
 }
 
+namespace {
+
+using manner = distlock::engine::lock_core::manner;
+struct trouble {};
+
+// The same, but for trouble where it is asked for in that manner.
+struct troubled final : lock_of_old {
+    using lock_of_old::lock_of_old;
+    distlock::engine::lock_core::result acquire(distlock::clock::time_point until, const manner& how,
+                                                const std::stop_token& stop) override {
+        if (throws(how)) throw trouble();
+        return lock_of_old::acquire(until, how, stop);
+    }
+    bool (*throws)(const manner&) = nullptr;
+};
+
+}  // namespace
+
 TEST_CASE(
     "what one of several locks throws when it is asked for with the others is thrown, and none is held") {
-    struct trouble {};
-    struct troubled final : lock_of_old {
-        using lock_of_old::lock_of_old;
-        distlock::engine::lock_core::result acquire(distlock::clock::time_point until,
-                                                    const distlock::engine::lock_core::manner& how,
-                                                    const std::stop_token& stop) override {
-            if (how.together != nullptr) throw trouble();
-            return lock_of_old::acquire(until, how, stop);
-        }
-    };
     server_for_two server;
     distlock::any_connection_of<server_for_two> redis(server);
     const distlock::clock::time_point now{1h};
     lock_of_old sound("a", redis, now + 10s);
     troubled second("b", redis, now + 10s);
+    second.throws = [](const manner& how) { return how.together != nullptr; };
     sound.joins = second.joins = true;
     distlock::engine::joint_member* all[] = {&second, &sound};
     CHECK_THROWS_AS(distlock::engine::acquire_all(all, now, {}), trouble);
@@ -361,21 +370,12 @@ TEST_CASE(
 }
 
 TEST_CASE("what a lock that was lost while others were waited for throws is thrown, and none is held") {
-    struct trouble {};
-    struct troubled final : lock_of_old {
-        using lock_of_old::lock_of_old;
-        distlock::engine::lock_core::result acquire(distlock::clock::time_point until,
-                                                    const distlock::engine::lock_core::manner& how,
-                                                    const std::stop_token& stop) override {
-            if (how.once) throw trouble();
-            return lock_of_old::acquire(until, how, stop);
-        }
-    };
     server_for_two server;
     distlock::any_connection_of<server_for_two> redis(server);
     const distlock::clock::time_point now{1h};
     lock_of_old sound("a", redis, now + 10s);
     troubled lost("b", redis, now);
+    lost.throws = [](const manner& how) { return how.once; };
     distlock::engine::joint_member* all[] = {&lost, &sound};
     CHECK_THROWS_AS(distlock::engine::acquire_all(all, now + 10s, {}), trouble);
     CHECK(lost.asked == 1);

@@ -94,21 +94,32 @@ TEST_CASE(
     redis.then(reply::integer(1));
 }
 
+namespace {
+
+// A server that answers resize() when a test lets it.
+struct slow_to_resize {
+    /// Returns: whether the command is resize(), by when it is to be answered.
+    bool resizes(const distlock::command& cmd) const {
+        const auto& resize = distlock::detail::permit_resize;
+        if (cmd.argv()[1] != resize.sha1() && cmd.argv()[1] != resize.text()) return false;
+        hold.pass();
+        return true;
+    }
+    gate hold;
+    std::atomic<int> asked{0};  // for permits
+};
+
+}  // namespace
+
 // It asked as fast as it could, for as long as the other thread's answer took.
 TEST_CASE(
     "a request that the server refuses by both limits, while the semaphore is resized, keeps to its time") {
-    struct other_limit {
+    struct other_limit : slow_to_resize {
         reply execute(const distlock::command& cmd) {
-            const auto& resize = distlock::detail::permit_resize;
-            if (cmd.argv()[1] == resize.sha1() || cmd.argv()[1] == resize.text()) {
-                hold.pass();
-                return reply::integer(0);
-            }
+            if (resizes(cmd)) return reply::integer(0);
             ++asked;
             return reply::error("LIMITMISMATCH it has 5 permits");
         }
-        gate hold;
-        std::atomic<int> asked{0};
     };
     other_limit server;
     distlock::counting_semaphore pool{server, "pool", 2, {.renew = false}};
@@ -131,20 +142,14 @@ TEST_CASE(
 // It would have stood in the queue for ever.
 TEST_CASE(
     "a waiter for more than a semaphore is being resized to does not ask by that limit, and is told so") {
-    struct smaller_by_now {
+    struct smaller_by_now : slow_to_resize {
         reply execute(const distlock::command& cmd) {
-            const auto& resize = distlock::detail::permit_resize;
-            if (cmd.argv()[1] == resize.sha1() || cmd.argv()[1] == resize.text()) {
-                hold.pass();
-                return reply::integer(0);
-            }
+            if (resizes(cmd)) return reply::integer(0);
             ++asked;
             if (cmd.argv().back() != "2") return reply::error("LIMITMISMATCH it has 2 permits");
             by_next = true;
             return taken();
         }
-        gate hold;
-        std::atomic<int> asked{0};
         std::atomic<bool> by_next{false};
     };
     smaller_by_now server;

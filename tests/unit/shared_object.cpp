@@ -358,7 +358,8 @@ TEST_CASE("a thread does not downgrade what another one has locked") {
 }
 
 TEST_CASE(
-    "a thread that has lost its hold neither becomes a reader nor the writer, though the server still has its key") {
+    "a thread that has lost its hold neither becomes a reader nor the writer, though the server still has "
+    "its key") {
     manual_clock::reset();
     using shared_mutex = distlock::shared_mutex<scripted_connection, manual_clock>;
     const distlock::lock_options ten_seconds{.lease = 30s, .renew = false, .max_hold = 10s};
@@ -956,17 +957,23 @@ TEST_CASE("a reader's patience is spent by the server's trouble, not by the writ
     CHECK(of_second == errc::cancelled);
 }
 
-TEST_CASE("a reader that comes late to others of its object has a patience of its own") {
+namespace {
+
+// A reader comes so much later than another one of its object, by `enter(m, ec)`, which waits for a server in
+// trouble; and waits on when that one has failed.
+template <class Enter>
+void check_that_the_second_waits_on(const distlock::lock_options& options, Enter enter,
+                                    std::chrono::milliseconds later) {
     manual_clock::reset();
     moody server;
     server.troubled = true;
-    distlock::shared_mutex<moody, manual_clock> m{server, "orders", {.renew = false, .patience = 2s}};
+    distlock::shared_mutex<moody, manual_clock> m{server, "orders", options};
     std::error_code of_first;
     bool had = false;
-    sleeper first([&] { had = m.lock_shared(of_first); });
+    sleeper first([&] { had = enter(m, of_first); });
     REQUIRE(eventually([&] { return server.asked > 0; }));
     REQUIRE(first.sleeps());
-    manual_clock::advance(1900ms);
+    manual_clock::advance(later);
     std::stop_source stop;
     std::error_code of_second;
     sleeper second([&] { had = m.lock_shared(stop.get_token(), of_second) || had; });
@@ -984,33 +991,19 @@ TEST_CASE("a reader that comes late to others of its object has a patience of it
     CHECK(of_second == errc::cancelled);
 }
 
+}  // namespace
+
+TEST_CASE("a reader that comes late to others of its object has a patience of its own") {
+    check_that_the_second_waits_on(
+        {.renew = false, .patience = 2s}, [](auto& m, std::error_code& ec) { return m.lock_shared(ec); },
+        1900ms);
+}
+
 // A mutex's threads had that, too: the product overflowed, and there was no patience at all.
 TEST_CASE("readers that wait for another one of their object share any patience") {
-    manual_clock::reset();
-    moody server;
-    server.troubled = true;
-    distlock::shared_mutex<moody, manual_clock> m{
-        server, "orders", {.renew = false, .patience = std::chrono::hours::max()}};
-    std::error_code of_first;
-    bool had = false;
-    sleeper first([&] { had = m.try_lock_shared_for(3s, of_first); });
-    REQUIRE(eventually([&] { return server.asked > 0; }));
-    REQUIRE(first.sleeps());
-    std::stop_source stop;
-    std::error_code of_second;
-    sleeper second([&] { had = m.lock_shared(stop.get_token(), of_second) || had; });
-    REQUIRE(second.sleeps());
-    CHECK(eventually([&] {
-        if (!first.done()) manual_clock::advance(1ms);
-        return first.done();
-    }));
-    CHECK(of_first == errc::no_reply);
-    CHECK(second.sleeps());
-    CHECK_FALSE(second.done());
-    stop.request_stop();
-    second.join();
-    CHECK_FALSE(had);
-    CHECK(of_second == errc::cancelled);
+    check_that_the_second_waits_on(
+        {.renew = false, .patience = std::chrono::hours::max()},
+        [](auto& m, std::error_code& ec) { return m.try_lock_shared_for(3s, ec); }, 0ms);
 }
 
 // It was told of a trouble that had ended long before.

@@ -117,7 +117,10 @@ class lock_object final : public lock_core, background_task, deadline {
     }
 
     exchange begin_exchange(std::uint64_t serial) noexcept override { return offer_in_exchange(serial); }
-    void end_exchange(const exchange& of) noexcept override { keep_in_exchange(of); }
+    [[gnu::cold]] void end_exchange(const exchange& of) noexcept override {
+        const distlock::detail::annotated_lock guard(mutex_);
+        if (exchanging_ == of.serial) exchanging_ = 0;
+    }
     void surrender(const exchange& of) noexcept override { give_up_in_exchange(of); }
 
     time_point valid_until(std::uint64_t serial) const noexcept override {
@@ -283,7 +286,6 @@ class lock_object final : public lock_core, background_task, deadline {
     release_outcome end_of(std::uint64_t serial, usage how) noexcept DISTLOCK_EXCLUDES(mutex_);
 
     exchange offer_in_exchange(std::uint64_t serial) noexcept DISTLOCK_EXCLUDES(mutex_);
-    void keep_in_exchange(const exchange& of) noexcept DISTLOCK_EXCLUDES(mutex_);
     void give_up_in_exchange(const exchange& of) noexcept DISTLOCK_EXCLUDES(mutex_);
 
     // Preconditions: there is an acquisition.

@@ -64,11 +64,6 @@ inline release_outcome lock_object::end_of(std::uint64_t serial, usage how) noex
     return {threads_.held()->owner(), by.serial, by.guarded};
 }
 
-[[gnu::cold]] inline void lock_object::keep_in_exchange(const exchange& of) noexcept {
-    const distlock::detail::annotated_lock guard(mutex_);
-    if (exchanging_ == of.serial) exchanging_ = 0;
-}
-
 [[gnu::cold]] inline void lock_object::give_up_in_exchange(const exchange& of) noexcept {
     const distlock::detail::annotated_lock guard(mutex_);
     if (!has(of.serial)) return threads_.gave_up(std::this_thread::get_id(), of.guarded ? of.serial : 0);

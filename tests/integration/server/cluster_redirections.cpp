@@ -964,16 +964,25 @@ TEST_CASE("a map that one node gives is not refused, though another one refuses 
     CHECK(failed.find("is refused") == std::string::npos);
 }
 
-TEST_CASE("the node that took the place of a dead one is found though the Cluster refuses its map") {
-    std::atomic<bool> dead{false};
-    const fake_cluster all(3, [&](const fake_cluster& of, std::size_t node, const words& said) {
+namespace {
+
+/// Three nodes that refuse their map; the last one takes the place of the second when that is dead.
+fake_cluster::answering until_the_second_is_dead(const std::atomic<bool>& dead) {
+    return [&dead](const fake_cluster& of, std::size_t node, const words& said) {
         if (said[0] == "CLUSTER") return no_map;
         if (dead && node == 1) return std::string();
         const auto slot = hash_slot(said[1]);
         const auto share = of.share_of(slot);
         const auto owner = dead && share == 1 ? 2 : share;
         return owner == node ? found : of.moved(slot, owner);
-    });
+    };
+}
+
+}  // namespace
+
+TEST_CASE("the node that took the place of a dead one is found though the Cluster refuses its map") {
+    std::atomic<bool> dead{false};
+    const fake_cluster all(3, until_the_second_is_dead(dead));
     cluster_connection redis{all.uri()};
     const auto key = key_at(all, 1);
     const auto another = key_at(all, 1, 1);
@@ -996,14 +1005,7 @@ TEST_CASE("the node that took the place of a dead one is found though the Cluste
 TEST_CASE(
     "the node that took the place of the URI's only one is found by way of one that a redirection named") {
     std::atomic<bool> dead{false};
-    const fake_cluster all(3, [&](const fake_cluster& of, std::size_t node, const words& said) {
-        if (said[0] == "CLUSTER") return no_map;
-        if (dead && node == 1) return std::string();
-        const auto slot = hash_slot(said[1]);
-        const auto share = of.share_of(slot);
-        const auto owner = dead && share == 1 ? 2 : share;
-        return owner == node ? found : of.moved(slot, owner);
-    });
+    const fake_cluster all(3, until_the_second_is_dead(dead));
     cluster_connection redis{all.uri(1)};
     const auto elsewhere = key_at(all, 0);
     const auto key = key_at(all, 1);

@@ -221,40 +221,52 @@ TEST_CASE("a channel follows the map when commands find that its slot has moved"
     CHECK(eventually([&] { return all.node(0).commands("SUNSUBSCRIBE") == 1; }));  // nobody waits for it
 }
 
+namespace {
+
+// A channel that somebody reads, while all slots move from one node to the other and back.
+struct channel_that_moves {
+    channel_that_moves() {
+        CHECK(eventually([&] { return mine->confirmations() == 1; }));
+    }
+    void get(std::string_view key) { static_cast<void>(redis.execute(command({"GET", key}))); }
+    /// Returns: how long five moves took, each of which `find(confirmations)` has commands find.
+    template <class Find>
+    std::chrono::milliseconds five_times(Find find) {
+        return time_of([&] {
+            for (std::uint64_t times = 2; times <= 6; ++times) {
+                owner = 1 - owner;
+                find(times);
+            }
+        });
+    }
+
+    std::atomic<std::size_t> owner{0};
+    const fake_cluster all{2, all_at(owner)};
+    cluster_connection redis{all.uri()};
+    const channel mine = redis.subscribe(low);
+    const std::jthread reading = keep_reading(mine);
+};
+
+}  // namespace
+
 // By itself it looks once a second: a waiter's place was lost where the lock was released meanwhile.
 TEST_CASE("a channel that somebody reads follows its slot as soon as a command finds that it has moved") {
-    std::atomic<std::size_t> owner{0};
-    const fake_cluster all(2, all_at(owner));
-    cluster_connection redis{all.uri()};
-    const auto mine = redis.subscribe(low);
-    const auto reading = keep_reading(mine);
-    CHECK(eventually([&] { return mine->confirmations() == 1; }));
-    const auto took = time_of([&] {
-        for (std::uint64_t times = 2; times <= 6; ++times) {
-            owner = 1 - owner;
-            static_cast<void>(redis.execute(command({"GET", std::string_view(low)})));
-            CHECK(eventually([&] { return mine->confirmations() == times; }));
-        }
+    channel_that_moves c;
+    const auto took = c.five_times([&](std::uint64_t times) {
+        c.get(low);
+        CHECK(eventually([&] { return c.mine->confirmations() == times; }));
     });
     CHECK(took < 2s);
 }
 
 TEST_CASE("a channel that somebody reads follows its slot as soon as a new map says that it has moved") {
-    std::atomic<std::size_t> owner{0};
-    const fake_cluster all(2, all_at(owner));
-    cluster_connection redis{all.uri()};
-    const auto mine = redis.subscribe(low);
-    const auto reading = keep_reading(mine);
-    CHECK(eventually([&] { return mine->confirmations() == 1; }));
-    const auto took = time_of([&] {
-        for (std::uint64_t times = 2; times <= 6; ++times) {
-            owner = 1 - owner;
-            // A redirection of another slot; then the map is asked for.
-            CHECK(eventually([&] {
-                static_cast<void>(redis.execute(command({"GET", std::string_view(high)})));
-                return mine->confirmations() == times;
-            }));
-        }
+    channel_that_moves c;
+    const auto took = c.five_times([&](std::uint64_t times) {
+        // A redirection of another slot; then the map is asked for.
+        CHECK(eventually([&] {
+            c.get(high);
+            return c.mine->confirmations() == times;
+        }));
     });
     CHECK(took < 3s);
 }

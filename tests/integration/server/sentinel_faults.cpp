@@ -952,48 +952,60 @@ TEST_CASE("what was received from the old master is not delivered once there is 
     CHECK(heard == 1);
 }
 
+namespace {
+
+// Two servers that are the master by turns, and a waiter for messages.
+struct masters_by_turns {
+    masters_by_turns() {
+        REQUIRE(eventually([&] { return news->in_force(); }));
+    }
+    /// Effects: the other one is the master, and the Sentinel says so.
+    void change() {
+        next = next == &second ? &first : &second;
+        before = next->commands("SUBSCRIBE");
+        one.name(next->port(), ++epoch);
+        one.announce();
+    }
+    /// Returns: whether the waiter hears the master.
+    bool is_heard() const { return next->commands("SUBSCRIBE") > before && news->in_force(); }
+
+    const fake_server first{publishes()};
+    const fake_server second{publishes()};
+    const fake_server* next = &first;
+    int before = 0;
+    int epoch = 1;
+    fake_sentinel one{first.port(), epoch};
+    sentinel_connection c{sentinel_uri_of({one.port()})};
+    const std::shared_ptr<distlock::subscription> news = c.subscribe("news");
+    const std::jthread reading = keep_reading(news);
+};
+
+}  // namespace
+
 TEST_CASE("a waiter for messages connects to each new master once") {
-    const fake_server first(publishes());
-    const fake_server second(publishes());
-    fake_sentinel one(first.port(), 1);
-    sentinel_connection c(sentinel_uri_of({one.port()}));
-    const auto news = c.subscribe("news");
-    const auto reading = keep_reading(news);
-    REQUIRE(eventually([&] { return news->in_force(); }));
+    masters_by_turns two;
     constexpr int changes = 8;
     for (int i = 0; i < changes; ++i) {
-        const fake_server& next = i % 2 == 0 ? second : first;
-        const int before = next.commands("SUBSCRIBE");
-        one.name(next.port(), 2 + i);
-        one.announce();
+        two.change();
         REQUIRE(eventually([&] {
-            c.follow();
-            return next.commands("SUBSCRIBE") > before && news->in_force();
+            two.c.follow();
+            return two.is_heard();
         }));
     }
     // One or the other is broken off where the old one's socket ends before the waiter is told why.
-    CHECK(first.accepted() + second.accepted() < 2 * changes);
+    CHECK(two.first.accepted() + two.second.accepted() < 2 * changes);
 }
 
 // Once a second, and a waiter stayed in the old master's queue as long.
 TEST_CASE("a waiter for messages looks ten times a second whether a Sentinel told of another master") {
-    const fake_server first(publishes());
-    const fake_server second(publishes());
-    fake_sentinel one(first.port(), 1);
-    sentinel_connection c(sentinel_uri_of({one.port()}));
-    const auto news = c.subscribe("news");
-    const auto reading = keep_reading(news);
-    REQUIRE(eventually([&] { return news->in_force(); }));
+    masters_by_turns two;
     const auto took = time_of([&] {
         for (int i = 0; i < 4; ++i) {
             // They are asked ten times a second at most.
             const auto from = distlock::clock::now();
             REQUIRE(eventually([&] { return distlock::clock::now() - from > 150ms; }));
-            const fake_server& next = i % 2 == 0 ? second : first;
-            const int before = next.commands("SUBSCRIBE");
-            one.name(next.port(), 2 + i);
-            one.announce();
-            REQUIRE(eventually([&] { return next.commands("SUBSCRIBE") > before && news->in_force(); }));
+            two.change();
+            REQUIRE(eventually([&] { return two.is_heard(); }));
         }
     });
     CHECK(took < 2500ms);
