@@ -83,7 +83,8 @@ class sentinel_schedule {
     bool running() const noexcept { return questions_.running(); }
     clock::time_point next() const noexcept { return questions_.next(); }
     bool cut_short() const noexcept { return questions_.cut_short(); }
-    /// Returns: whether they were asked in vain the last time: a caller that has a master waits for no other that asks.
+    /// Returns: whether they were asked in vain the last time: a caller that has a master waits for no other
+    /// that asks.
     bool in_vain() const noexcept { return in_vain_; }
     /// Returns: whether a sign was seen, and nobody has asked since.
     bool unheeded() const noexcept { return unheeded_; }
