@@ -23,6 +23,7 @@ using namespace std::chrono_literals;
 namespace {
 
 std::atomic<int> batches{0};
+std::atomic<bool> failed{false};
 
 void schedule_jobs(std::uint64_t term) {
     std::printf("term %llu: schedules batch %d\n", static_cast<unsigned long long>(term), ++batches);
@@ -58,18 +59,23 @@ int main(int argc, char** argv) {
         std::vector<std::jthread> candidates;
         for (int i = 1; i <= 3; ++i) {
             candidates.emplace_back([&, i](std::stop_token stop) {
-                distlock::hiredis_connection redis{uri};  // as a process of its own has it
-                stand(redis, "candidate " + std::to_string(i), stop);
+                try {
+                    distlock::hiredis_connection redis{uri};  // as a process of its own has it
+                    stand(redis, "candidate " + std::to_string(i), stop);
+                } catch (const std::exception& refused) {  // what standing again does not help
+                    std::fprintf(stderr, "%s\n", refused.what());
+                    failed = true;
+                }
             });
         }
-        while (batches < 9) std::this_thread::sleep_for(1ms);
+        while (batches < 9 && !failed) std::this_thread::sleep_for(1ms);
         distlock::hiredis_connection redis{uri};
         const distlock::leader_election asks{redis, "scheduler"};
         if (const auto leader = asks.leader())
             std::printf("%s leads, in process %d\n", leader->identity.c_str(), static_cast<int>(leader->pid));
-        return 0;
-    } catch (const std::exception& failed) {
-        std::fprintf(stderr, "%s\n", failed.what());
+        return failed ? 1 : 0;
+    } catch (const std::exception& refused) {
+        std::fprintf(stderr, "%s\n", refused.what());
         return 1;
     }
 }

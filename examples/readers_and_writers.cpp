@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <future>
 #include <optional>
 #include <string>
 #include <thread>
@@ -95,17 +96,15 @@ int overlaps(const std::vector<history>& all) {
 int draw(const std::string& uri) {
     std::vector<history> all(readers + writers);
     const auto begin = clk::now();
-    {
-        std::vector<std::jthread> threads;
-        for (int i = 0; i < readers + writers; ++i) {
-            const bool writes = i >= readers;
-            threads.emplace_back([&, i, writes] {
-                all[static_cast<std::size_t>(i)] =
-                    writes ? take_turns(uri, true, 8ms, 45ms + 13ms * i, begin + all_the_time)
-                           : take_turns(uri, false, 20ms + 3ms * i, 4ms + 2ms * i, begin + all_the_time);
-            });
-        }
+    std::vector<std::future<history>> threads;
+    for (int i = 0; i < readers + writers; ++i) {
+        const bool writes = i >= readers;
+        threads.push_back(std::async(std::launch::async, [&, i, writes] {
+            return writes ? take_turns(uri, true, 8ms, 45ms + 13ms * i, begin + all_the_time)
+                          : take_turns(uri, false, 20ms + 3ms * i, 4ms + 2ms * i, begin + all_the_time);
+        }));
     }
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = threads[i].get();
     for (int i = 0; i < readers + writers; ++i) {
         const bool writes = i >= readers;
         std::printf("%s %d |%s|\n", writes ? "writer" : "reader", writes ? i - readers + 1 : i + 1,

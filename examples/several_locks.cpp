@@ -4,11 +4,11 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <future>
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <distlock/distlock.hpp>
@@ -38,13 +38,14 @@ int main(int argc, char** argv) {
         std::optional<distlock::testing::redis_server> server;
         if (argc < 2) server.emplace();
         const std::string uri = argc < 2 ? server->uri() : argv[1];
-        std::vector<std::jthread> customers;
+        std::vector<std::future<void>> customers;
         for (int i = 1; i <= 3; ++i) {
-            customers.emplace_back([&, i] {
+            customers.push_back(std::async(std::launch::async, [&, i] {
                 distlock::hiredis_connection redis{uri};  // as a process of its own has it
                 sell(redis, i);
-            });
+            }));
         }
+        for (auto& one : customers) one.get();
         return 0;
     } catch (const std::exception& failed) {
         std::fprintf(stderr, "%s\n", failed.what());

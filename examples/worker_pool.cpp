@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <future>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -63,13 +64,14 @@ int main(int argc, char** argv) {
         if (argc < 2) server.emplace();
         const std::string uri = argc < 2 ? server->uri() : argv[1];
         {
-            std::vector<std::jthread> workers;
+            std::vector<std::future<void>> workers;
             for (int i = 1; i <= 6; ++i) {
-                workers.emplace_back([&, i] {
+                workers.push_back(std::async(std::launch::async, [&, i] {
                     distlock::hiredis_connection redis{uri};  // as a process of its own has it
                     work(redis, i);
-                });
+                }));
             }
+            for (auto& one : workers) one.get();
         }
         distlock::hiredis_connection redis{uri};
         work_if_there_is_room(redis);
