@@ -28,8 +28,8 @@
 #include <distlock/base/lease.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/base/owner.hpp>
+#include <distlock/base/time_source.hpp>
 #include <distlock/detail/concat.hpp>
-#include <distlock/detail/system.hpp>
 #include <distlock/detail/without_throwing.hpp>
 #include <distlock/inspect.hpp>
 #include <distlock/mutex.hpp>
@@ -122,18 +122,22 @@ class leader_election {
 
     /// Effects: until `stop` is requested: waits to lead, in order; calls `work(const leadership&)` on this
     /// thread; gives the leadership up when that returns, also after a loss; and waits again, behind all
-    /// others where waiters are queued (subscribing_connection). `work` should return soon after lost(), or
-    /// after a stop request, which it must check itself. After these errors run() calls failed() of the
-    /// observer and tries again, however long they last: errc::unreachable, no_reply, unavailable, read_only,
-    /// out_of_memory, writes_refused, protocol_error, lease_expired, no_thread, no_entropy and tls_failed.
+    /// others where waiters are queued (subscribing_connection). Work that returns at once is called no more
+    /// often than every 100 ms: a fleet whose work cannot be done must not pass the leadership round as fast
+    /// as the server can. `work` should return soon after lost(), or after a stop request, which it must
+    /// check itself. After these errors run() calls failed() of the observer and tries again, however long
+    /// they last: errc::unreachable, no_reply, unavailable, read_only, out_of_memory, writes_refused,
+    /// protocol_error, lease_expired, no_thread, no_entropy and tls_failed.
     /// Throws: what `work` throws; every other error, as a wrong key, a refused password or permission, or a
     /// call from a child after fork(); std::bad_alloc.
     template <std::invocable<const leadership&> Work>
     void run(std::stop_token stop, Work work) {
         while (!stop.stop_requested()) {
             bool leads = false;  // what the work throws is no trouble of the server
+            clock::time_point next{};
             try {
                 const scoped_lock guard(mutex_, stop);
+                next = clock::now() + shortest_pause;
                 lead(guard, work, leads);
             } catch (const error& e) {
                 if (leads) throw;
@@ -141,8 +145,9 @@ class leader_election {
                 if (e.code().category() != error_category() || !passes(static_cast<errc>(e.code().value())))
                     throw;
                 if (observer_) observer_->failed(e.code());
-                pause(stop);
+                next = clock::now() + shortest_pause;
             }
+            detail::pause_until(stop, next);
         }
     }
 
@@ -239,11 +244,8 @@ class leader_election {
         }
     }
 
-    static void pause(const std::stop_token& stop) {
-        detail::parker wake;
-        const std::stop_callback on_stop(stop, [&] { wake.nudge(1); });
-        wake.sleep(std::chrono::milliseconds{100});
-    }
+    // From when one stands to when it may stand again.
+    static constexpr std::chrono::milliseconds shortest_pause{100};
 
     Conn& connection_;
     lock mutex_;

@@ -105,6 +105,42 @@ TEST_CASE("one candidate leads at a time, in terms that grow, and each of them i
     CHECK(eventually([&] { return common().command({"EXISTS", name}) == "0"; }));
 }
 
+// A fleet whose work could not be done led in thousands of terms a second.
+TEST_CASE("work that returns at once is called again 100 ms later, and no sooner") {
+    hiredis_connection redis(common().uri());
+    election mine(redis, fresh_name());
+    std::stop_source stop;
+    std::vector<clk::time_point> calls;
+    mine.run(stop.get_token(), [&](const leadership&) {
+        calls.push_back(clk::now());
+        if (calls.size() == 3) stop.request_stop();
+    });
+    REQUIRE(calls.size() == 3);
+    CHECK(calls[1] - calls[0] >= 90ms);
+    CHECK(calls[2] - calls[1] >= 90ms);
+}
+
+TEST_CASE("work that has taken its time is called again at once") {
+    hiredis_connection redis(common().uri());
+    election mine(redis, fresh_name());
+    // One of several: the machine may be busy.
+    CHECK(eventually([&] {
+        std::stop_source stop;
+        std::optional<clk::time_point> end;
+        clk::duration between{};
+        mine.run(stop.get_token(), [&](const leadership&) {
+            if (end) {
+                between = clk::now() - *end;
+                stop.request_stop();
+            }
+            const auto until = clk::now() + 100ms;
+            while (clk::now() < until) std::this_thread::yield();
+            end = clk::now();
+        });
+        return between < 50ms;
+    }));
+}
+
 // Where two threads ran one election, the one that had lost said that nobody leads while the other did.
 TEST_CASE("two threads may run one election: one leads at a time, and term() is its") {
     const auto name = fresh_name();
