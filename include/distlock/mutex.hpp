@@ -230,8 +230,10 @@ class mutex {
     /// Returns: a token that is stopped once the present acquisition is lost: at valid_until() at the latest,
     /// whatever the server does, or when the server says that somebody else has the lock. One token for each
     /// acquisition, not stopped if it is released in time. After a loss, or while nothing is held: a stopped
-    /// one. Callbacks run on a thread of the library that holds no lock: they may block and call anything. An
-    /// exception ends the program, as for any stop_callback.
+    /// one. Callbacks run on a thread of the library that holds no lock: they may block and call anything,
+    /// unlock() as a lease_observer may. One that is registered after the loss runs at once, on the thread
+    /// that registers it, and an unlock() there is that thread's own. An exception ends the program, as for
+    /// any stop_callback.
     /// Throws: error(errc::no_thread), std::bad_alloc, on the first call for an acquisition.
     std::stop_token lost() const { return core_->lost(); }
 

@@ -196,7 +196,7 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// before the guard, since the next thread may be known by the same std::thread::id.
     /// Postconditions: where it throws, the thread has neither.
     /// Throws: error.
-    /// Round trips: one; none where another thread of this object reads.
+    /// Round trips: one; none where another thread of this object reads by the same grant.
     [[nodiscard("unless the result is true, the lock is only read under")]] bool try_upgrade() {
         return engine::taken_or_throw(readers_.try_upgrade({}));
     }

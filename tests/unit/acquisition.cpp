@@ -188,13 +188,43 @@ TEST_CASE("locks that are held are renewed at once by another master, and their 
     CHECK(seen->losses == 0);
 }
 
+TEST_CASE("an observer that is told of another master may unlock the lock; its owner is told so") {
+    manual_clock::reset();
+    struct unlocking final : lease_observer {
+        void master_changed(const std::string&) override {
+            end = held->unlock();
+            done = true;
+        }
+        lock_of<following_locks>* held = nullptr;
+        std::atomic<release_outcome> end{release_outcome::not_held};
+        std::atomic<bool> done{false};
+    };
+    const auto seen = std::make_shared<unlocking>();
+    following_locks server;
+    lock_of<following_locks> held{server, "orders", {}, seen};
+    seen->held = &held;
+    held.lock();
+    manual_clock::advance(1s);
+    server.change_master();
+    CHECK(eventually([&] { return seen->done.load(); }));
+    CHECK(seen->end == release_outcome::released);
+    CHECK(held.unlock() == release_outcome::expired);
+}
+
 // It is not looked at: its owner watches the clock.
 TEST_CASE("a lock that is not renewed is neither renewed by another master nor told of one") {
     manual_clock::reset();
     following_locks server;
     const auto seen = std::make_shared<counting_observer>();
     lock_of<following_locks> held{server, "orders", {.renew = false}, seen};
-    held.lock();
+    gate answer;
+    server.wait_at("take", answer);
+    std::jthread taker([&] { held.lock(); });
+    CHECK(eventually([&] { return answer.reached(); }));
+    manual_clock::advance(1s);
+    server.change_master();
+    answer.open();
+    taker.join();
     manual_clock::advance(1s);
     server.change_master();
     a_while();
@@ -231,7 +261,8 @@ TEST_CASE("a lock that was granted while another master took over is renewed the
     following_locks server;
     gate answer;
     server.wait_at("take", answer);
-    lock_of<following_locks> m{server, "orders"};
+    const auto seen = std::make_shared<counting_observer>();
+    lock_of<following_locks> m{server, "orders", {}, seen};
     std::jthread taker([&] { m.lock(); });
     CHECK(eventually([&] { return answer.reached(); }));
     manual_clock::advance(1s);
@@ -239,6 +270,7 @@ TEST_CASE("a lock that was granted while another master took over is renewed the
     answer.open();
     taker.join();
     CHECK(renewed(server));
+    CHECK(seen->masters == 0);  // it may be that one that granted it
 }
 
 TEST_CASE("a lock that another master does not have is lost at once") {
@@ -1088,6 +1120,53 @@ TEST_CASE("unlock in the lost callback does not deadlock") {
     CHECK(((outcome == taken && stopped != taken) || (stopped == taken && outcome != taken)));
     CHECK((outcome <= not_held && stopped <= not_held));
     CHECK(s.server.owner() == "somebody");
+    CHECK(m->unlock() == release_outcome::expired);  // the owner's
+}
+
+TEST_CASE(
+    "an observer that unlocks a lock at risk which its owner has unlocked is told that it is not held") {
+    setting s;
+    std::optional<lock> m;
+    gate unlocked;
+    std::atomic<release_outcome> end{release_outcome::released};
+    std::atomic<bool> done{false};
+    s.seen->on_risk = [&] {
+        unlocked.pass();
+        end = m->unlock();
+        done = true;
+    };
+    m.emplace(s.server, "orders", lock_options{}, s.seen);
+    m->lock();
+    s.server.answer("renew", unreachable);
+    manual_clock::advance(10s);
+    CHECK(eventually([&] { return unlocked.reached(); }));
+    CHECK(m->unlock() == release_outcome::released);
+    unlocked.open();
+    CHECK(eventually([&] { return done.load(); }));
+    CHECK(end == release_outcome::not_held);
+}
+
+TEST_CASE(
+    "an observer that unlocks a lock at risk frees it; its owner is told so, and unlocks it all the same") {
+    setting s;
+    std::optional<lock> m;
+    std::atomic<release_outcome> end{release_outcome::not_held};
+    std::atomic<bool> done{false};
+    s.seen->on_risk = [&] {
+        end = m->unlock();
+        done = true;
+    };
+    m.emplace(s.server, "orders", lock_options{.lease = 30s}, s.seen);
+    m->lock();
+    s.server.answer("renew", unreachable);
+    manual_clock::advance(10s);
+    CHECK(eventually([&] { return done.load(); }));
+    CHECK(end == release_outcome::released);
+    CHECK(s.server.owner().empty());
+    std::jthread([&] { m->lock(); }).join();
+    CHECK_FALSE(m->owns_lock());
+    CHECK(m->unlock() == release_outcome::expired);
+    CHECK(m->owns_lock());
 }
 
 TEST_CASE("the lost callback may take the lock again, and ask what it likes") {
@@ -1104,6 +1183,7 @@ TEST_CASE("the lost callback may take the lock again, and ask what it likes") {
     s.server.delete_key();
     manual_clock::advance(10s);
     CHECK(eventually([&] { return again.load(); }));
+    CHECK(m->unlock() == release_outcome::expired);  // this thread's own
     CHECK(m->owns_lock());
 }
 

@@ -1,6 +1,8 @@
 // What a thread is told of a lock object whose lease it lost, while another thread has it:
 // every way to hold a lock.
+#include <atomic>
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <latch>
@@ -23,7 +25,10 @@
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
+#include "support/gate.hpp"
+#include "support/lease_observers.hpp"
 #include "support/sleepers.hpp"
+#include "support/waiting.hpp"
 
 namespace lost_holds_tests {
 
@@ -78,6 +83,32 @@ struct guard_of_recursive : distlock::scoped_lock<recursive> {
     explicit guard_of_recursive(recursive& m) : scoped_lock(m) {}
 };
 using ways = std::tuple<bare_lock, standard_guard, own_guard, recursive_lock, guard_of_recursive>;
+
+// An observer that unlocks what was lost, once it may.
+template <class Lockable>
+struct unlocks_at_a_loss {
+    // What it is told: holds belong to a thread of a recursive mutex, and this is another one.
+    static constexpr auto expected =
+        std::same_as<Lockable, recursive> ? release_outcome::not_held : release_outcome::expired;
+
+    bool done() const {
+        return eventually([&] { return done_.load(); });
+    }
+
+    gate may;
+    Lockable* lock = nullptr;
+    std::atomic<bool> owned{true};
+    std::atomic<release_outcome> end{};
+    const std::shared_ptr<recording_observer> observer = at_a_loss([this] {
+        may.pass();
+        owned = lock->owns_lock();
+        end = lock->unlock();
+        done_ = true;
+    });
+
+  private:
+    std::atomic<bool> done_{false};
+};
 
 // Another thread that takes the lock and keeps it until this ends.
 template <class Lockable>
@@ -193,6 +224,99 @@ TEST_CASE("an unlock() under a guard whose lease ran out frees nobody else's loc
     CHECK(m.unlock() == release_outcome::expired);
     CHECK(other.release() == release_outcome::released);
     CHECK(other.owned());
+}
+
+// It ended the acquisition that had followed, and that thread went on without the lock.
+TEMPLATE_LIST_TEST_CASE("an unlock() by an observer ends no acquisition that followed the lost one", "",
+                        ways) {
+    manual_clock::reset();
+    using lockable = typename TestType::lockable;
+    unlocks_at_a_loss<lockable> unlocks;
+    scripted_connection redis{granted(7), granted(9), released};
+    lockable m{redis, "orders", fenced, unlocks.observer};
+    unlocks.lock = &m;
+    {
+        const TestType stale{m};
+        manual_clock::advance(10s);
+        other_owner other(m);
+        unlocks.may.open();
+        CHECK(unlocks.done());
+        CHECK(unlocks.end == unlocks.expected);
+        CHECK_FALSE(unlocks.owned);
+        CHECK_FALSE(m.owns_lock());
+        CHECK(other.release() == release_outcome::released);
+        CHECK(other.owned());
+    }
+    CHECK_FALSE(m.owns_lock());
+}
+
+TEST_CASE("an unlock() by an observer ends no acquisition of the thread that lost one before") {
+    manual_clock::reset();
+    unlocks_at_a_loss<fenced_mutex> unlocks;
+    scripted_connection redis{granted(7), granted(9), released};
+    fenced_mutex m{redis, "orders", fenced, unlocks.observer};
+    unlocks.lock = &m;
+    const distlock::scoped_lock stale{m};
+    manual_clock::advance(10s);
+    m.lock();
+    unlocks.may.open();
+    CHECK(unlocks.done());
+    CHECK(unlocks.end == release_outcome::expired);
+    CHECK(m.owns_lock());
+    CHECK(m.fencing_token() == 9);
+    CHECK(m.unlock() == release_outcome::released);
+}
+
+// It was told that it owned the lock, and the next owner's fencing token; and had it a std::unique_lock, that
+// one's end freed the next owner's lock.
+TEMPLATE_LIST_TEST_CASE("a thread whose lost lock an observer has unlocked is told so, though another has it",
+                        "", ways) {
+    manual_clock::reset();
+    using lockable = typename TestType::lockable;
+    unlocks_at_a_loss<lockable> unlocks;
+    scripted_connection redis{granted(7)};
+    if (unlocks.expected == release_outcome::expired) redis.then(reply::integer(0));
+    redis.then(granted(9));
+    redis.then(released);
+    lockable m{redis, "orders", fenced, unlocks.observer};
+    unlocks.lock = &m;
+    unlocks.may.open();
+    std::optional<TestType> hold(std::in_place, m);
+    manual_clock::advance(10s);
+    CHECK(unlocks.done());
+    CHECK(unlocks.end == unlocks.expected);
+
+    other_owner other(m);
+    CHECK_FALSE(m.owns_lock());
+    CHECK(m.fencing_token() == 0);
+    hold.reset();
+    CHECK(m.owns_lock());
+    CHECK(m.fencing_token() == 9);
+    CHECK(other.release() == release_outcome::released);
+    CHECK(other.owned());
+}
+
+TEST_CASE("an observer that locks what was lost unlocks its own") {
+    manual_clock::reset();
+    std::atomic<bool> done{false};
+    std::atomic<bool> owned{false};
+    std::atomic<release_outcome> end{};
+    fenced_mutex* lost = nullptr;
+    scripted_connection redis{granted(7), granted(9), released};
+    const auto again = at_a_loss([&] {
+        lost->lock();
+        owned = lost->owns_lock();
+        end = lost->unlock();
+        done = true;
+    });
+    fenced_mutex m{redis, "orders", fenced, again};
+    lost = &m;
+    m.lock();
+    manual_clock::advance(10s);
+    CHECK(eventually([&] { return done.load(); }));
+    CHECK(owned);
+    CHECK(end == release_outcome::released);
+    CHECK(m.unlock() == release_outcome::expired);
 }
 
 TEST_CASE("the guards of a recursive mutex have the same fencing token: inner, outer and adopted") {

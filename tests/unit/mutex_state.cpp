@@ -19,6 +19,7 @@
 #include "support/catch.hpp"
 #include "support/locks_in_memory.hpp"
 #include "support/sleepers.hpp"
+#include "support/waiting.hpp"
 
 namespace mutex_state_tests {
 
@@ -76,10 +77,15 @@ TEST_CASE("a lock whose longest hold is over is passed on to no thread, and its 
         const bool queued = next.sleeps();
         manual_clock::advance(10s);
         const auto end = m.unlock();
-        next.join();
+        // Where it asks before the background has released what was lost, it asks once more.
+        const bool had_it = eventually([&] {
+            manual_clock::advance(50ms);
+            return next.done();
+        });
         CHECK(queued);
+        CHECK(had_it);
         CHECK(end == release_outcome::expired);
-        CHECK(server.count("take") == 2);
+        CHECK(server.count("take") >= 2);
     }
 }
 

@@ -36,6 +36,7 @@
 #include "support/handoff_answers.hpp"
 #include "support/in_child.hpp"
 #include "support/late_posts.hpp"
+#include "support/lease_observers.hpp"
 #include "support/sleepers.hpp"
 #include "support/waiting.hpp"
 
@@ -111,6 +112,53 @@ TEST_CASE("what an object keeps for its readers does not grow with how often the
     };
     const auto before = after(100);
     CHECK(after(5000) < before + 32'768);
+}
+
+// It freed the writer's lock, and another process wrote beside it.
+TEST_CASE("an unlock() by an observer that hears of a lost read leaves the present writer alone") {
+    manual_clock::reset();
+    struct granting_server {
+        reply execute(const command& cmd) {
+            const bool asks =
+                cmd.argv()[0] == "SET" || cmd.argv()[1] == distlock::detail::shared_enter.sha1();
+            return asks ? granted("", 30'000) : reply::integer(1);
+        }
+    };
+    using shared = distlock::shared_mutex<granting_server, manual_clock>;
+    gate writes;
+    gate written;
+    std::atomic<bool> done{false};
+    std::atomic<bool> owned{true};
+    std::atomic<release_outcome> end{};
+    shared* lost = nullptr;
+    const auto unlocking = at_a_loss([&] {
+        writes.pass();
+        owned = lost->owns_lock();
+        end = lost->unlock();
+        done = true;
+    });
+    granting_server server;
+    shared m{server, "orders", {.renew = false}, unlocking};
+    lost = &m;
+    m.lock_shared();
+    manual_clock::advance(30s);
+    bool owned_by_writer = false;
+    auto end_of_writer = release_outcome::not_held;
+    sleeper writer([&] {
+        m.lock();
+        writes.open();
+        written.pass();
+        owned_by_writer = m.owns_lock();
+        end_of_writer = m.unlock();
+    });
+    CHECK(eventually([&] { return done.load(); }));
+    written.open();
+    writer.join();
+    CHECK_FALSE(owned);
+    CHECK(end == release_outcome::expired);
+    CHECK(owned_by_writer);
+    CHECK(end_of_writer == release_outcome::released);
+    CHECK(m.unlock_shared() == release_outcome::expired);
 }
 
 TEST_CASE("a reader that is refused as a writer reads on") {

@@ -26,12 +26,10 @@ enum class loss_reason {
 ///
 /// Its functions are called on a thread of the library that holds no lock of the library: they may block,
 /// throw (which is ignored), and call anything, unlock() of the same lock and the end of its mutex included.
-/// Such an unlock() takes the place of the owner's: an owner whose guard is not distlock's, but a
-/// std::unique_lock for example, must not unlock after it. It names no acquisition: if a thread has locked
-/// the same mutex object again meanwhile, it ends that acquisition. So unlock there only where no thread
-/// locks again before the observer returns; else leave it to the owner's guard. A function that blocks delays
-/// neither other locks nor the std::stop_token of lost(). Two calls may run at once. A call may still come
-/// shortly after the mutex was destroyed, but none after its connection was.
+/// Such an unlock() ends the acquisition that the call tells of and no other of that lock; its owner still
+/// unlocks it, and is told `expired` then. Likewise owns_lock() and its like answer for that acquisition. A
+/// function that blocks delays neither other locks nor the std::stop_token of lost(). Two calls may run at
+/// once. A call may still come shortly after the mutex was destroyed, but none after its connection was.
 class lease_observer {
   public:
     lease_observer() = default;

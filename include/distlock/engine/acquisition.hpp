@@ -3,7 +3,7 @@
 //
 //   class acquisition {
 //     struct holder { thread, serial, fence, guarded };
-//     acquisition(const grant&, const lease_terms&, const holder&, time_point late_until);
+//     acquisition(std::size_t lock, const grant&, const lease_terms&, const holder&, time_point late_until);
 //     const token& owner() const;  const holder& held_by() const;  const renewal& lease() const;
 //     void observe(...);                                       // a lease_observer is told of the loss
 //     std::stop_token lost(callback_pool&, time_point now);    // is stopped by the loss
@@ -58,10 +58,12 @@ class acquisition {
     /// Within it an observer is told of a loss, whatever becomes of the question why.
     static constexpr std::chrono::seconds longest_question{1};
 
-    /// `late_until`: until then an earlier request by the same token may still arrive.
-    [[gnu::noinline]] acquisition(const grant& got, const lease_terms& terms, const holder& by,
-                                  time_point late_until)
-        : owner_(got.token),
+    /// `lock`: what tells its lock from others. `late_until`: until then an earlier request by the
+    /// same token may still arrive.
+    [[gnu::noinline]] acquisition(std::size_t lock, const grant& got, const lease_terms& terms,
+                                  const holder& by, time_point late_until)
+        : lock_(lock),
+          owner_(got.token),
           lease_(terms, got.ttl, got.sent, got.came, jitter_seed(got.token)),
           by_(by),
           granted_serial_(by.serial),
@@ -115,10 +117,10 @@ class acquisition {
     [[gnu::noinline]] bool notify_loss(callback_pool& callbacks, time_point now) noexcept {
         const auto why = lease_.lost(now);
         if (!why) return false;
-        if (on_stop_) callbacks.post(std::move(on_stop_));
+        if (on_stop_) tell(callbacks, std::move(on_stop_), true);
         if (on_loss_) {
             on_loss_->why = *why;
-            callbacks.post(std::move(on_loss_));
+            tell(callbacks, std::move(on_loss_), true);
         }
         return true;
     }
@@ -136,7 +138,8 @@ class acquisition {
     [[gnu::cold]] void ask_why(background_io& io, const any_dialect& dialect, time_point now) noexcept {
         if (!on_loss_) return;
         try {
-            auto asks = std::make_shared<question>(dialect, on_loss_->notice, lease_.lost(now).value(), io);
+            auto asks = std::make_shared<question>(dialect, on_loss_->notice, about(true),
+                                                   lease_.lost(now).value(), io);
             io.deadlines().schedule(*asks, now + longest_question);
             if (io.adopt(std::move(asks), now, most_questions)) on_loss_.reset();
         } catch (...) {
@@ -148,18 +151,18 @@ class acquisition {
     [[gnu::cold]] void warn(std::shared_ptr<lease_observer> observer, const std::string& name,
                             callback_pool& callbacks, time_point now) const noexcept {
         try {
-            callbacks.post(std::make_unique<tell_of_risk>(std::move(observer), name, lease_.until() - now));
+            tell(callbacks, std::make_unique<tell_of_risk>(std::move(observer), name, lease_.until() - now),
+                 false);
         } catch (...) {
             // No memory for a warning; a loss has its own.
         }
     }
 
     /// Effects: `observer` is told that another server took the place of the master.
-    [[gnu::cold]] static void tell_master_changed(std::shared_ptr<lease_observer> observer,
-                                                  const std::string& name,
-                                                  callback_pool& callbacks) noexcept {
+    [[gnu::cold]] void tell_master_changed(std::shared_ptr<lease_observer> observer, const std::string& name,
+                                           callback_pool& callbacks) const noexcept {
         try {
-            callbacks.post(std::make_unique<tell_of_master>(std::move(observer), name));
+            tell(callbacks, std::make_unique<tell_of_master>(std::move(observer), name), false);
         } catch (...) {
             // As above.
         }
@@ -226,11 +229,13 @@ class acquisition {
     class question final : public background_task, public deadline {
       public:
         [[gnu::cold]] question(const any_dialect& dialect, const std::shared_ptr<loss_notice>& notice,
-                               loss_reason why, background_io& io)
+                               const subject& about, loss_reason why, background_io& io)
             : asked_(dialect.forced(notice->name)),
               io_(io),
               tells_(std::make_unique<tell_of_loss>(notice, why)),
-              tells_late_(std::make_unique<tell_of_loss>(notice, why)) {}
+              tells_late_(std::make_unique<tell_of_loss>(notice, why)) {
+            tells_->about = tells_late_->about = about;
+        }
         [[gnu::cold]] ~question() override {
             io_.deadlines().cancel(static_cast<deadline&>(*this));
             if (tells_) io_.callbacks().post(std::move(tells_));
@@ -267,6 +272,13 @@ class acquisition {
         return seed;
     }
 
+    subject about(bool lost) const noexcept { return {lock_, by_.serial, lost}; }
+    void tell(callback_pool& callbacks, std::unique_ptr<callback> what, bool lost) const noexcept {
+        what->about = about(lost);
+        callbacks.post(std::move(what));
+    }
+
+    std::size_t lock_;
     token owner_;
     renewal lease_;
     holder by_;

@@ -265,11 +265,11 @@ class background_io {
                 io_.tasks_.advance_all(now);
             });
         }
-        [[gnu::cold]] void master_changed_of(std::span<const std::uint16_t> slots) noexcept override {
+        [[gnu::cold]] void master_changed_of(std::span<const std::uint16_t> which) noexcept override {
             if (!io_.follows_slots()) return master_changed();
-            use([this, slots] {
+            use([this, which] {
                 const auto now = io_.time_.now();
-                for (const auto slot : slots) io_.master_since_[slot] = now;
+                for (const auto slot : which) io_.master_since_[slot] = now;
                 io_.tasks_.advance_all(now);
             });
         }

@@ -1,7 +1,7 @@
 // Threads for the user's code.
 //
 //   class callback_pool {
-//     struct callback { explicit callback(bool urgent = false); virtual void run() = 0; };
+//     struct callback { explicit callback(bool urgent = false); virtual void run() = 0; subject about; };
 //     explicit callback_pool(deadline_timer&, time_source);
 //     void reserve_thread();
 //     void post(std::unique_ptr<callback>) noexcept;
@@ -12,6 +12,8 @@
 #include <chrono>
 #include <concepts>
 #include <condition_variable>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -25,15 +27,30 @@
 
 namespace distlock::engine {
 
+/// An acquisition, as callbacks name it.
+struct subject {
+    std::size_t lock = 0;      ///< tells locks apart, whichever object has them
+    std::uint64_t serial = 0;  ///< of the acquisition; 0: there is none
+    bool lost = false;
+};
+
 /// Code of the user. It may throw, which is ignored, block, and destroy the pool and its timer.
 class callback {
   public:
+    /// Returns: what the callback that runs on this thread tells of.
+    static subject& current() noexcept {
+        static thread_local subject of;
+        return of;
+    }
+
     /// `urgent`: it goes first; where the system gives no thread, the one that waits for deadlines runs it.
     explicit callback(bool urgent = false) : urgent_(urgent) {}
     callback(const callback&) = delete;
     callback& operator=(const callback&) = delete;
     virtual ~callback() = default;
     virtual void run() = 0;
+
+    subject about;
 
   private:
     friend class callback_queue;
@@ -230,9 +247,11 @@ class callback_pool {
 
         [[gnu::cold]] void call(std::unique_ptr<callback> c) noexcept DISTLOCK_REQUIRES(lock) {
             lock.unlock();
+            const auto outer = std::exchange(callback::current(), c->about);
             try {
                 c->run();
             } catch (...) {}
+            callback::current() = outer;
             c.reset();
             lock.lock();
         }

@@ -378,7 +378,7 @@ class lock_object final : public lock_core, background_task, deadline {
     const distlock::detail::process_id process_ = distlock::detail::current_process();
 
     mutable distlock::detail::annotated_mutex mutex_;
-    mutable mutex_state threads_ DISTLOCK_GUARDED_BY(mutex_);
+    mutable mutex_state threads_ DISTLOCK_GUARDED_BY(mutex_){name(), io_.get()};
     std::uint64_t failures_ DISTLOCK_GUARDED_BY(mutex_) = 0;  // attempts that ended in trouble
     errc last_failure_ DISTLOCK_GUARDED_BY(mutex_){};         // of the last of them
     bool unwatched_ DISTLOCK_GUARDED_BY(mutex_) = false;  // no thread could be had to tell of the lease's end

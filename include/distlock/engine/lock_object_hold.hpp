@@ -164,8 +164,11 @@ inline void lock_object::schedule_renewal(const renewal& lease) {
 }
 
 [[gnu::cold]] inline bool lock_object::follow_master(acquisition& held) noexcept {
-    const bool changed = held.on_master_change(io_->master_since(name()));
-    if (changed && observer_) acquisition::tell_master_changed(observer_, name(), io_->callbacks());
+    const auto since = io_->master_since(name());
+    const bool changed = held.on_master_change(since);
+    // It may be the new one that granted it: that looked for the master first.
+    if (changed && observer_ && options_.renew && since > held.granted_at())
+        held.tell_master_changed(observer_, name(), io_->callbacks());
     return changed;
 }
 

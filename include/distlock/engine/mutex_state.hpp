@@ -2,6 +2,7 @@
 // waits; decided without a socket or a clock.
 //
 //   class mutex_state {
+//     mutex_state(std::string_view name, const void* connection);
 //     phase current_phase() const;  acquisition* held();  waiter_queue& waiters();
 //     bool may_go_remote(now) const;                 // one thread at a time asks the server
 //     [[gnu::noinline]] std::optional<acquisition> start_remote();  // returns what was lost, and is over now
@@ -14,15 +15,19 @@
 //   };
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <utility>
 
 #include <distlock/base/clock.hpp>
 #include <distlock/detail/function_ref.hpp>
 #include <distlock/engine/acquisition.hpp>
+#include <distlock/engine/callback_pool.hpp>
 #include <distlock/engine/renewal.hpp>
 #include <distlock/engine/stale_unlocks.hpp>
 #include <distlock/engine/waiter_queue.hpp>
@@ -45,6 +50,10 @@ class mutex_state {
         too_late,  ///< for one that was lost, and followed by another or by none
         not_held,
     };
+
+    /// Of the lock `name` over that connection: callbacks tell it from others by a hash of both.
+    mutex_state(std::string_view name, const void* connection) noexcept
+        : lock_(std::hash<std::string_view>{}(name) ^ reinterpret_cast<std::uintptr_t>(connection)) {}
 
     phase current_phase() const noexcept {
         return held_ ? phase::held : remote_ ? phase::remote : phase::idle;
@@ -69,8 +78,7 @@ class mutex_state {
     [[gnu::noinline]] std::optional<acquisition> start_remote() noexcept {
         remote_ = true;
         if (!held_) return std::nullopt;
-        const holder& by = held_->held_by();
-        stale_unlocks_.add(by.thread, by.guarded ? by.serial : 0);
+        expect_unlock();
         return std::exchange(held_, std::nullopt);
     }
 
@@ -85,7 +93,7 @@ class mutex_state {
     [[gnu::noinline]] acquisition& hold(const grant& got, const lease_terms& terms, std::thread::id me,
                                         bool guarded, time_point late_until) {
         stale_unlocks_.make_room();
-        held_.emplace(got, terms, holder{me, ++serial_, got.fence, guarded}, late_until);
+        held_.emplace(lock_, got, terms, holder{me, next_serial(), got.fence, guarded}, late_until);
         remote_ = false;
         return *held_;
     }
@@ -119,11 +127,12 @@ class mutex_state {
         }
         lease.pass(now);
         try {
+            stale_unlocks_.make_room();
             schedule(lease);
         } catch (...) {
-            return nullptr;  // nobody could renew it for that thread
+            return nullptr;  // nobody could renew it for that thread, or tell its late unlock() apart
         }
-        next.serial = ++serial_;
+        next.serial = next_serial();
         held_->pass({next.thread, next.serial, next.fence, next.guarded}, lease);
         return &waiters_.dequeue(wake::granted);
     }
@@ -136,17 +145,26 @@ class mutex_state {
     }
 
     /// `serial`: 0: the present acquisition; but a thread that lost its own, and has not unlocked since,
-    /// asks about that one.
+    /// asks about that one, and a callback about the one that it tells of.
     bool has(std::thread::id me, std::uint64_t serial) const noexcept {
         if (!held_) return false;
         if (serial != 0) return held_->held_by().serial == serial;
-        return held_->held_by().thread == me || !stale_unlocks_.contains(me);
+        if (held_->held_by().thread == me) return true;
+        if (const subject* const told = told_of()) return held_->held_by().serial == told->serial;
+        return !stale_unlocks_.contains(me);
     }
 
     /// Effects: an unlock that comes too late is not expected any longer. It must not free the lock
-    /// of the present owner.
+    /// of the present owner. That of a callback is for the acquisition that it tells of; the owner's is still
+    /// to come.
     [[gnu::noinline]] unlocking unlock_by(std::thread::id me) noexcept {
         const bool mine = held_ && held_->held_by().thread == me;
+        if (const subject* const told = mine ? nullptr : told_of(); told && !stale_unlocks_.contains(me)) {
+            if (!held_ || held_->held_by().serial != told->serial)
+                return told->lost ? unlocking::too_late : unlocking::not_held;
+            expect_unlock();
+            return unlocking::ends;
+        }
         if (!mine && (stale_unlocks_.consume(me) || stale_unlocks_.contains(me))) return unlocking::too_late;
         return held_ ? unlocking::ends : unlocking::not_held;
     }
@@ -168,9 +186,28 @@ class mutex_state {
     }
 
   private:
+    // Preconditions: held().
+    void expect_unlock() noexcept {
+        const holder& by = held_->held_by();
+        stale_unlocks_.add(by.thread, by.guarded ? by.serial : 0);
+    }
+
+    // The acquisition of this lock that a callback on this thread tells of, by whichever lock object; null:
+    // none.
+    const subject* told_of() const noexcept {
+        const subject& told = callback::current();
+        return told.serial != 0 && told.lock == lock_ ? &told : nullptr;
+    }
+
+    // No two lock objects give one serial: callbacks outlive them.
+    static std::uint64_t next_serial() noexcept {
+        static std::atomic<std::uint64_t> last{0};
+        return ++last;
+    }
+
+    const std::size_t lock_;
     std::optional<acquisition> held_;
-    bool remote_ = false;       // without held_: a thread of ours talks to the server
-    std::uint64_t serial_ = 0;  // of the last acquisition
+    bool remote_ = false;  // without held_: a thread of ours talks to the server
     waiter_queue waiters_;
     stale_unlocks stale_unlocks_;
 };

@@ -602,6 +602,7 @@ TEMPLATE_LIST_TEST_CASE("an observer may unlock what was lost", "", connection_f
     REQUIRE(eventually([&] { return done.load(); }));
     CHECK(outcome.load() == release_outcome::expired);
     CHECK(fixture.server().command({"EXISTS", name}) == "0");
+    CHECK(m.unlock() == release_outcome::expired);  // its own
     CHECK(m.unlock() == release_outcome::not_held);
 }
 
