@@ -190,27 +190,27 @@ class counting_semaphore {
     /// errc::limit_mismatch.
     /// Round trips: one if they are there; two in the queue, or one if they were not there the last time.
     [[nodiscard("a permit that is dropped is given back at once")]] permit acquire(
-        std::int64_t n = 1, std::stop_token stop = {}) {
+        std::int64_t n = 1, std::stop_token stop = {}) & {
         return *given_or_throw(n, core_->acquire(n, time_point::max(), {}, stop));
     }
-    [[nodiscard("a permit that is dropped is given back at once")]] permit acquire(std::stop_token stop) {
+    [[nodiscard("a permit that is dropped is given back at once")]] permit acquire(std::stop_token stop) & {
         return acquire(1, std::move(stop));
     }
     [[nodiscard("a permit that is dropped is given back at once")]] permit acquire(
-        std::int64_t n, std::stop_token stop, std::error_code& ec) noexcept {
+        std::int64_t n, std::stop_token stop, std::error_code& ec) & noexcept {
         return given_or_error(n, ec, [&] { return core_->acquire(n, time_point::max(), {}, stop); })
             .value_or(permit());
     }
     [[nodiscard("a permit that is dropped is given back at once")]] permit acquire(
-        std::int64_t n, std::error_code& ec) noexcept {
+        std::int64_t n, std::error_code& ec) & noexcept {
         return acquire(n, std::stop_token{}, ec);
     }
     [[nodiscard("a permit that is dropped is given back at once")]] permit acquire(
-        std::stop_token stop, std::error_code& ec) noexcept {
+        std::stop_token stop, std::error_code& ec) & noexcept {
         return acquire(1, std::move(stop), ec);
     }
     [[nodiscard("a permit that is dropped is given back at once")]] permit acquire(
-        std::error_code& ec) noexcept {
+        std::error_code& ec) & noexcept {
         return acquire(1, std::stop_token{}, ec);
     }
 

@@ -94,6 +94,13 @@ struct guard_access {
     }
 };
 
+template <class M>
+concept guardable = requires(M& m) {
+    typename M::connection_type;
+    typename M::clock_type;
+    m.lock();
+    m.unlock();
+};
 }  // namespace detail
 
 /// A guard releases only what it acquired: if its lease ran out and somebody else has locked the mutex, its
@@ -101,6 +108,11 @@ struct guard_access {
 template <class... Mutexes>
 class scoped_lock {
     static_assert(sizeof...(Mutexes) > 0, "a scoped_lock guards at least one mutex");
+    static_assert(
+        (detail::guardable<Mutexes> && ...),
+        "a distlock::scoped_lock guards a distlock::mutex, recursive_mutex or shared_mutex, or several; "
+        "to adopt one write scoped_lock guard{std::adopt_lock, m}; to wait no longer than a time-out "
+        "std::unique_lock guard{m, timeout}");
     static constexpr std::size_t count = sizeof...(Mutexes);
 
   public:

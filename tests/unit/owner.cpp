@@ -45,6 +45,7 @@ TEST_CASE("a label is the text it was made from, byte for byte") {
     CHECK(owner_label().empty());
     CHECK(owner_label().view().empty());
     CHECK(owner_label("").empty());
+    CHECK(owner_label(static_cast<const char*>(nullptr)).empty());  // of a variable that is not set
     const std::string text("\0a\n\xff\0", 5);
     CHECK(owner_label(text).view() == text);
     CHECK(owner_label(std::string_view(text)).size() == 5);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <new>
 #include <string>
 #include <system_error>
 #include <type_traits>
@@ -87,8 +88,10 @@ class __attribute__((visibility("default"))) error_category_type final : public 
 
 /// Returns: the category of `errc`; one object in the whole program, shared libraries included.
 __attribute__((visibility("default"))) inline const std::error_category& error_category() noexcept {
-    static const detail::error_category_type category;
-    return category;
+    // Never destroyed: what ends after main() may still ask for a message.
+    alignas(detail::error_category_type) static unsigned char place[sizeof(detail::error_category_type)];
+    static const auto* const category = ::new (static_cast<void*>(place)) detail::error_category_type;
+    return *category;
 }
 
 /// Returns: the code of `e` in `error_category()`.

@@ -24,7 +24,8 @@ class owner_label {
     constexpr owner_label(std::string_view text) : size_(text.size()) {
         std::copy_n(text.begin(), std::min(text.size(), max_size), text_.begin());
     }
-    constexpr owner_label(const char* text) : owner_label(std::string_view(text)) {}
+    /// A null pointer, as of a variable that is not set, is an empty text.
+    constexpr owner_label(const char* text) : owner_label(detail::text_or_none(text)) {}
     owner_label(const std::string& text) : owner_label(std::string_view(text)) {}
 
     /// Returns: the length of the text it was made from, which is too long when it is more than max_size.

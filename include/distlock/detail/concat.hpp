@@ -38,6 +38,11 @@ class text_piece {
     bool is_number_ = false;
 };
 
+/// Returns: `text`; an empty one for a null pointer, as of a variable that is not set.
+constexpr std::string_view text_or_none(const char* text) noexcept {
+    return text != nullptr ? std::string_view(text) : std::string_view();
+}
+
 /// Effects: appends the pieces, one after the other.
 [[gnu::noinline, gnu::cold]] inline void append(std::string& out, std::initializer_list<text_piece> pieces) {
     for (const text_piece& one : pieces) one.append_to(out);

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <utility>
 
+#include <distlock/detail/concat.hpp>
 #include <distlock/detail/separate.hpp>
 #include <distlock/hiredis/connection_pool.hpp>
 #include <distlock/hiredis/secure.hpp>
@@ -71,10 +72,15 @@ class cluster_connection {
     template <class Lazy = void>
     explicit cluster_connection(std::string_view where) : cluster_connection(where, nullptr) {}
     template <class Lazy = void>
+    explicit cluster_connection(const char* where) : cluster_connection(detail::text_or_none(where)) {}
+    template <class Lazy = void>
     explicit cluster_connection(const cluster_uri& where) : cluster_connection(where, nullptr) {}
     template <class Lazy = void>
     cluster_connection(std::string_view where, std::shared_ptr<const secure_layer> secure)
         : cluster_connection(parse_cluster_uri(where), std::move(secure)) {}
+    template <class Lazy = void>
+    cluster_connection(const char* where, std::shared_ptr<const secure_layer> secure)
+        : cluster_connection(detail::text_or_none(where), std::move(secure)) {}
     template <class Lazy = void>
     cluster_connection(const cluster_uri& where, std::shared_ptr<const secure_layer> secure)
         : pool_(detail::make_cluster_pool<Lazy>(where, std::move(secure))) {}

@@ -264,18 +264,18 @@ class cluster_nodes {
         for (std::size_t i = 0; i < all.size(); ++i) {
             const auto now = clock::now();
             if (now >= until || (stop != nullptr && stop->stop_requested())) break;
-            command slots{"CLUSTER", std::string_view("SLOTS")};
+            command question{"CLUSTER", std::string_view("SLOTS")};
             // The next one must have some of the time; one that may be dead has it the next
             // time, when this one may be, too.
             const auto enough = now + like_.command_timeout / 2;
             const bool alone = i + 1 == all.size() || (i + 1 == speaking && until >= enough);
-            slots.until(alone ? until : now + (until - now) / 2);
-            if (stop != nullptr) slots.until(*stop);
+            question.until(alone ? until : now + (until - now) / 2);
+            if (stop != nullptr) question.until(*stop);
             const node one = at(all[i]);
-            const reply answer = one->pool.ask_for_map(slots);
+            const reply answer = one->pool.ask_for_map(question);
             if (!answer.answered()) {
                 if (answer.cause() == errc::cancelled) continue;
-                if (slots.deadline() >= enough) one->silent = true;
+                if (question.deadline() >= enough) one->silent = true;
                 asked_in_vain_.add(one->at, false);
                 continue;
             }

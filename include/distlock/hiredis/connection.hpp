@@ -20,7 +20,9 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 
+#include <distlock/detail/concat.hpp>
 #include <distlock/detail/separate.hpp>
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/net/connection.hpp>
@@ -67,8 +69,11 @@ class hiredis_connection {
     /// Throws: error(errc::invalid_uri), also for a secure_layer without rediss://;
     /// error(errc::tls_unavailable) for rediss:// without a secure_layer.
     explicit hiredis_connection(std::string_view where);
+    explicit hiredis_connection(const char* where) : hiredis_connection(detail::text_or_none(where)) {}
     explicit hiredis_connection(uri where);
     hiredis_connection(std::string_view where, std::shared_ptr<const secure_layer> secure);
+    hiredis_connection(const char* where, std::shared_ptr<const secure_layer> secure)
+        : hiredis_connection(detail::text_or_none(where), std::move(secure)) {}
     hiredis_connection(uri where, std::shared_ptr<const secure_layer> secure);
 
     hiredis_connection(const hiredis_connection&) = delete;

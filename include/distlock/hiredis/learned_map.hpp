@@ -20,7 +20,7 @@ class learned_map {
     std::vector<std::uint16_t> changes_to(const slot_map& fresh) {
         std::vector<char> gone;
         for (const node_address& one : learned_.nodes()) gone.push_back(!fresh.place(one));
-        std::vector<std::uint16_t> slots;
+        std::vector<std::uint16_t> which;
         slot_map copy = fresh;  // assigned whole or not at all
         for (std::uint16_t slot = 0; slot < slot_count; ++slot) {
             const auto owner = learned_.owner(slot);
@@ -28,11 +28,11 @@ class learned_map {
             if (!fresh.owner(slot)) {
                 copy.assign(slot, learned_.nodes()[*owner]);  // the next map may say who took its place
             } else if (gone[*owner]) {
-                slots.push_back(slot);
+                which.push_back(slot);
             }
         }
         learned_ = std::move(copy);
-        return slots;
+        return which;
     }
 
   private:

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <utility>
 
+#include <distlock/detail/concat.hpp>
 #include <distlock/detail/separate.hpp>
 #include <distlock/hiredis/connection_pool.hpp>
 #include <distlock/hiredis/secure.hpp>
@@ -71,10 +72,15 @@ class sentinel_connection {
     template <class Lazy = void>
     explicit sentinel_connection(std::string_view where) : sentinel_connection(where, nullptr) {}
     template <class Lazy = void>
+    explicit sentinel_connection(const char* where) : sentinel_connection(detail::text_or_none(where)) {}
+    template <class Lazy = void>
     explicit sentinel_connection(const sentinel_uri& where) : sentinel_connection(where, nullptr) {}
     template <class Lazy = void>
     sentinel_connection(std::string_view where, std::shared_ptr<const secure_layer> secure)
         : pool_(detail::make_master_pool<Lazy>(where, std::move(secure))) {}
+    template <class Lazy = void>
+    sentinel_connection(const char* where, std::shared_ptr<const secure_layer> secure)
+        : sentinel_connection(detail::text_or_none(where), std::move(secure)) {}
     template <class Lazy = void>
     sentinel_connection(const sentinel_uri& where, std::shared_ptr<const secure_layer> secure)
         : pool_(detail::make_master_pool<Lazy>(where, std::move(secure))) {}

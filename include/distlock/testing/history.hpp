@@ -154,7 +154,7 @@ class recorder {
         std::vector<history_event> found;
         const auto count = static_cast<std::size_t>(book_->claimed.load());
         for (std::size_t i = 0; i < count; ++i) {
-            const slot& s = slots()[i];
+            const slot& s = places()[i];
             if (s.ready.load(std::memory_order_acquire)) found.push_back(s.event);
         }
         return found;
@@ -183,7 +183,7 @@ class recorder {
     [[noreturn]] static void fail() { throw std::system_error(errno, std::generic_category(), "no history"); }
     static std::size_t size_of(std::size_t capacity) { return sizeof(book) + capacity * sizeof(slot); }
 
-    slot* slots() const noexcept { return reinterpret_cast<slot*>(book_ + 1); }
+    slot* places() const noexcept { return reinterpret_cast<slot*>(book_ + 1); }
 
     static history_event of_hold(kind what, std::uint64_t hold) noexcept {
         history_event e;
@@ -200,7 +200,7 @@ class recorder {
     void write(const history_event& e) noexcept {
         const auto at = book_->claimed.fetch_add(1, std::memory_order_relaxed);
         if (at >= capacity_) return;
-        slot& s = slots()[static_cast<std::size_t>(at)];
+        slot& s = places()[static_cast<std::size_t>(at)];
         s.event = e;
         s.ready.store(true, std::memory_order_release);
     }

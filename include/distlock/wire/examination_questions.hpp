@@ -35,7 +35,7 @@ enum class purpose {
     inspecting,
     counting,
     publishing,
-    slots,
+    slot_map,
     asking
 };
 
@@ -71,7 +71,7 @@ inline constexpr std::array<need, 23> needs{{
     {"publish", purpose::publishing, "PUBLISH $C x", need::where::single},
     {"pubsub|shardnumsub", purpose::counting, "PUBSUB SHARDNUMSUB $C", need::where::sharded},
     {"spublish", purpose::publishing, "SPUBLISH $C x", need::where::sharded},
-    {"cluster|slots", purpose::slots, "CLUSTER SLOTS", need::where::sharded, true},
+    {"cluster|slots", purpose::slot_map, "CLUSTER SLOTS", need::where::sharded, true},
     {"asking", purpose::asking, "ASKING", need::where::sharded},
 }};
 
@@ -93,7 +93,7 @@ inline constexpr std::array<consequence, 10> consequences{{
     {purpose::inspecting, severity::warning, "inspect() reports no waiters"},
     {purpose::counting, severity::warning, "a dead waiter always costs the others two seconds"},
     {purpose::publishing, severity::warning, "a waiter finds at its next re-check that it has the lock"},
-    {purpose::slots, severity::warning, "each slot is found by its first redirection"},
+    {purpose::slot_map, severity::warning, "each slot is found by its first redirection"},
     {purpose::asking, severity::warning, "a lock whose slot moves is not found until it has arrived"},
 }};
 

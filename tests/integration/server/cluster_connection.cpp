@@ -557,6 +557,17 @@ TEST_CASE("a cluster_connection takes the URI of a Cluster, and TLS only with it
     CHECK_FALSE(code_of_uri("redis+cluster://127.0.0.1"));
 }
 
+// It read from address 0.
+TEST_CASE("an environment variable that is not set is an empty URI, and no crash") {
+    const char* const unset = nullptr;
+    CHECK(code_of([&] { const distlock::hiredis_connection made{unset}; }) == errc::invalid_uri);
+    CHECK(code_of([&] { const distlock::hiredis_connection made{unset, nullptr}; }) == errc::invalid_uri);
+    CHECK(code_of([&] { const distlock::sentinel_connection made{unset}; }) == errc::invalid_uri);
+    CHECK(code_of([&] { const distlock::sentinel_connection made{unset, nullptr}; }) == errc::invalid_uri);
+    CHECK(code_of([&] { const cluster_connection made{unset}; }) == errc::invalid_uri);
+    CHECK(code_of([&] { const cluster_connection made{unset, nullptr}; }) == errc::invalid_uri);
+}
+
 TEST_CASE("a URI that was filled in by hand is checked as one that is written") {
     distlock::sentinel_uri watched = distlock::parse_sentinel_uri("redis+sentinel://127.0.0.1:1/m");
     const auto follows = [&] { const distlock::sentinel_connection made{watched}; };

@@ -1,5 +1,7 @@
-// What a mutex must refuse to do, or to be ignored at. (How cases are written: cmake/dev/compile_fail.cmake.)
+// What a mutex, its guard or a semaphore must refuse to do, or to be ignored at. (How cases are written:
+// cmake/dev/compile_fail.cmake.)
 #include <chrono>
+#include <mutex>
 #include <stop_token>
 #include <system_error>
 #include <utility>
@@ -105,4 +107,27 @@ void work() { distlock::scoped_lock guard{orders}; }
 void work(distlock::scoped_lock<distlock::mutex<silent_server>>& guard) { auto copy = guard; }
 #elif defined(CASE_guard_copy_ok)
 void work(distlock::scoped_lock<distlock::mutex<silent_server>>& guard) { auto moved = std::move(guard); }
+#endif
+
+// It said that a member was missing, a hundred lines deep.
+// CASE_guard_that_adopts_last: to adopt one write scoped_lock guard.std::adopt_lock, m.
+#if defined(CASE_guard_that_adopts_last)
+void work() { distlock::scoped_lock guard{orders, std::adopt_lock}; }
+#elif defined(CASE_guard_that_adopts_last_ok)
+void work() { distlock::scoped_lock guard{std::adopt_lock, orders}; }
+#endif
+
+// CASE_guard_of_another_mutex: a distlock::scoped_lock guards a distlock::mutex
+#if defined(CASE_guard_of_another_mutex)
+void work(std::mutex& here) { distlock::scoped_lock guard{orders, here}; }
+#elif defined(CASE_guard_of_another_mutex_ok)
+void work(std::mutex& here) { std::scoped_lock guard{orders, here}; }
+#endif
+
+// The permit would outlive its semaphore.
+// CASE_permit_of_a_temporary: discards qualifiers|no matching (member )?function|cannot bind|passing
+#if defined(CASE_permit_of_a_temporary)
+void work() { auto mine = distlock::counting_semaphore{server, "service", 2}.acquire(); }
+#elif defined(CASE_permit_of_a_temporary_ok)
+void work(distlock::counting_semaphore<silent_server>& service) { auto mine = service.acquire(); }
 #endif
