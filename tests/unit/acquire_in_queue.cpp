@@ -263,6 +263,25 @@ TEST_CASE("a claim that is not answered is repeated after a pause while the offe
     CHECK(gone.step().fresh_token);
 }
 
+TEST_CASE("a new subscription is no reason to look for a waiter that claims what it was granted") {
+    auto limits = defaults;
+    limits.claims_lease = true;
+    for (const bool by_message : {false, true}) {
+        attempt a = in_queue(limits);
+        if (by_message) {
+            a.told(message(), 10ms);
+        } else {
+            a.sleep();
+            a.answer(granted());
+        }
+        a.claimed(renew_outcome::kind::later, 10ms);
+        REQUIRE(a.step().what == kind::pause);
+        const auto until = a.step().at;
+        CHECK(a.subscribed().what == kind::pause);
+        CHECK(a.step().at == until);
+    }
+}
+
 TEST_CASE("a waiter that gave back what it could not claim has no ticket to leave") {
     auto limits = defaults;
     limits.claims_lease = true;
