@@ -1,10 +1,11 @@
 # find_package(distlock [COMPONENTS hiredis hiredis_tls testing]): looks for nothing the caller did not ask for.
+cmake_policy(VERSION 3.21)  # also where the caller's is older: IN_LIST is of 3.3
 include(CMakeFindDependencyMacro)
 
 set(_distlock_known distlock testing hiredis hiredis_tls)
 set(_distlock_wanted distlock ${distlock_FIND_COMPONENTS})
 if("hiredis_tls" IN_LIST _distlock_wanted)
-  list(APPEND _distlock_wanted hiredis)
+  list(INSERT _distlock_wanted 1 hiredis)  # before what stands on it
 endif()
 list(REMOVE_DUPLICATES _distlock_wanted)
 
@@ -21,10 +22,13 @@ foreach(_distlock_component IN LISTS _distlock_wanted)
     include("${CMAKE_CURRENT_LIST_DIR}/distlock_find_hiredis.cmake")
     if(NOT TARGET distlock::hiredis_library)
       set(_distlock_reason "distlock's component 'hiredis' needs hiredis, which was not found (Debian: libhiredis-dev)")
+      set(_distlock_hiredis_reason "${_distlock_reason}")
     endif()
   elseif(_distlock_component STREQUAL "hiredis_tls")
-    find_package(OpenSSL QUIET)
-    if(NOT TARGET OpenSSL::SSL)
+    find_package(OpenSSL 3 QUIET)
+    if(NOT distlock_hiredis_FOUND)
+      set(_distlock_reason "${_distlock_hiredis_reason}")
+    elseif(NOT TARGET OpenSSL::SSL)
       set(_distlock_reason "distlock's component 'hiredis_tls' needs OpenSSL, which was not found (Debian: libssl-dev)")
     endif()
   endif()
@@ -33,6 +37,9 @@ foreach(_distlock_component IN LISTS _distlock_wanted)
     set(distlock_${_distlock_component}_FOUND FALSE)
     if(_distlock_component IN_LIST distlock_FIND_COMPONENTS AND NOT distlock_FIND_REQUIRED_${_distlock_component})
       continue()
+    endif()
+    if(_distlock_component STREQUAL "hiredis" AND NOT _distlock_component IN_LIST distlock_FIND_COMPONENTS)
+      continue()  # hiredis_tls, which asked for it, says so if it is required
     endif()
     set(distlock_FOUND FALSE)
     list(APPEND _distlock_reasons "${_distlock_reason}")

@@ -6,18 +6,28 @@
 
 if(NOT TARGET distlock::hiredis_library)
   set(_distlock_hiredis "")
-  if(NOT TARGET hiredis::hiredis AND NOT TARGET hiredis)
+  # _distlock_first_library(out): the first of the names that is a library. A target of ExternalProject_Add(hiredis) is none.
+  macro(_distlock_first_library out)
+    foreach(_distlock_candidate IN ITEMS hiredis::hiredis hiredis hiredis::hiredis_static hiredis_static)
+      if(NOT ${out} AND TARGET ${_distlock_candidate})
+        get_target_property(_distlock_type ${_distlock_candidate} TYPE)
+        if(_distlock_type MATCHES "_LIBRARY$")
+          set(${out} ${_distlock_candidate})
+        endif()
+      endif()
+    endforeach()
+  endmacro()
+  _distlock_first_library(_distlock_hiredis)
+  if(NOT _distlock_hiredis)
     find_package(hiredis CONFIG QUIET)
-    if(TARGET hiredis::hiredis AND _distlock_hiredis_scope STREQUAL "GLOBAL")
-      set_target_properties(hiredis::hiredis PROPERTIES IMPORTED_GLOBAL TRUE)
+    _distlock_first_library(_distlock_hiredis)
+    if(_distlock_hiredis AND _distlock_hiredis_scope STREQUAL "GLOBAL")
+      get_target_property(_distlock_imported ${_distlock_hiredis} IMPORTED)
+      if(_distlock_imported)  # FetchContent may have answered with a target of this build
+        set_target_properties(${_distlock_hiredis} PROPERTIES IMPORTED_GLOBAL TRUE)
+      endif()
     endif()
   endif()
-  foreach(_distlock_candidate IN ITEMS hiredis::hiredis hiredis hiredis::hiredis_static hiredis_static)
-    if(TARGET ${_distlock_candidate})
-      set(_distlock_hiredis ${_distlock_candidate})
-      break()
-    endif()
-  endforeach()
 
   if(_distlock_hiredis)
     add_library(distlock::hiredis_library INTERFACE IMPORTED ${_distlock_hiredis_scope})
@@ -38,10 +48,12 @@ if(NOT TARGET distlock::hiredis_library)
       pkg_check_modules(_DISTLOCK_HIREDIS_PC QUIET hiredis)
     endif()
     find_path(DISTLOCK_HIREDIS_INCLUDE_DIR hiredis/hiredis.h
-      HINTS ${_DISTLOCK_HIREDIS_PC_INCLUDEDIR} ${_DISTLOCK_HIREDIS_PC_INCLUDE_DIRS}
+      HINTS ${hiredis_ROOT} ENV hiredis_ROOT ${_DISTLOCK_HIREDIS_PC_INCLUDEDIR} ${_DISTLOCK_HIREDIS_PC_INCLUDE_DIRS}
+      PATH_SUFFIXES include
       DOC "The folder that holds hiredis/hiredis.h")
     find_library(DISTLOCK_HIREDIS_LIBRARY hiredis
-      HINTS ${_DISTLOCK_HIREDIS_PC_LIBDIR} ${_DISTLOCK_HIREDIS_PC_LIBRARY_DIRS}
+      HINTS ${hiredis_ROOT} ENV hiredis_ROOT ${_DISTLOCK_HIREDIS_PC_LIBDIR} ${_DISTLOCK_HIREDIS_PC_LIBRARY_DIRS}
+      PATH_SUFFIXES lib
       DOC "The hiredis library")
     mark_as_advanced(DISTLOCK_HIREDIS_INCLUDE_DIR DISTLOCK_HIREDIS_LIBRARY)
     if(DISTLOCK_HIREDIS_INCLUDE_DIR AND DISTLOCK_HIREDIS_LIBRARY)

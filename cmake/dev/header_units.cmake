@@ -29,7 +29,7 @@ function(distlock_header_units name folder pattern)
   endif()
 
   add_executable(${name})
-  set(everything "#define slots\n#define signals public\n#define emit\n#define foreach for\n#define forever for (\;\;)\n")  # as Qt does
+  set(everything "#define slots\n#define signals public\n#define emit\n#define foreach for\n#define forever for (;;)\n")  # as Qt does
   set(count 0)
   foreach(header IN LISTS headers)
     distlock_header_needs(need ${header})

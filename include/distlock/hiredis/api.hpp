@@ -1,12 +1,12 @@
-// One name for the hiredis headers, whatever the packaging.
+// One name for the header of hiredis, whatever the packaging.
 #pragma once
 
-#if __has_include(<hiredis/hiredis.h>)
-#include <hiredis/hiredis.h>
-#include <hiredis/read.h>
-#elif __has_include(<hiredis.h>)  // as a sub-project
+// First the folder that a build names: the other form also finds the system's hiredis, and the header of one
+// with the library of another writes past its objects.
+#if __has_include(<hiredis.h>)
 #include <hiredis.h>
-#include <read.h>
+#elif __has_include(<hiredis/hiredis.h>)
+#include <hiredis/hiredis.h>
 #else
 #error \
     "distlock/hiredis.hpp needs hiredis (apt-get install libhiredis-dev); any other connection works without it"
