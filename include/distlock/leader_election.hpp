@@ -123,8 +123,8 @@ class leader_election {
     /// Effects: until `stop` is requested: waits to lead, in order; calls `work(const leadership&)` on this
     /// thread; gives the leadership up when that returns, also after a loss; and waits again, behind all
     /// others where waiters are queued (subscribing_connection). Work that returns at once is called no more
-    /// often than every 100 ms: a fleet whose work cannot be done must not pass the leadership round as fast
-    /// as the server can. `work` should return soon after lost(), or after a stop request, which it must
+    /// often than every 100 ms: candidates whose work cannot be done must not pass the leadership round as
+    /// fast as the server can. `work` should return soon after lost(), or after a stop request, which it must
     /// check itself. After these errors run() calls failed() of the observer and tries again, however long
     /// they last: errc::unreachable, no_reply, unavailable, read_only, out_of_memory, writes_refused,
     /// protocol_error, lease_expired, no_thread, no_entropy and tls_failed.

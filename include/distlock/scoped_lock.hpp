@@ -95,11 +95,9 @@ struct guard_access {
 };
 
 template <class M>
-concept guardable = requires(M& m) {
+concept guardable = requires {
     typename M::connection_type;
     typename M::clock_type;
-    m.lock();
-    m.unlock();
 };
 }  // namespace detail
 
@@ -108,11 +106,6 @@ concept guardable = requires(M& m) {
 template <class... Mutexes>
 class scoped_lock {
     static_assert(sizeof...(Mutexes) > 0, "a scoped_lock guards at least one mutex");
-    static_assert(
-        (detail::guardable<Mutexes> && ...),
-        "a distlock::scoped_lock guards a distlock::mutex, recursive_mutex or shared_mutex, or several; "
-        "to adopt one write scoped_lock guard{std::adopt_lock, m}; to wait no longer than a time-out "
-        "std::unique_lock guard{m, timeout}");
     static constexpr std::size_t count = sizeof...(Mutexes);
 
   public:
@@ -131,6 +124,7 @@ class scoped_lock {
     [[nodiscard("an unnamed guard releases the lock at once")]] scoped_lock(Mutexes&... mutexes,
                                                                             std::stop_token stop)
         : mutexes_(&mutexes...) {
+        refuse_others();
         lock(stop);
     }
 
@@ -140,6 +134,7 @@ class scoped_lock {
     [[nodiscard("an unnamed guard releases the lock at once")]] scoped_lock(std::adopt_lock_t,
                                                                             Mutexes&... mutexes) noexcept
         : mutexes_(&mutexes...) {
+        refuse_others();
         for (std::size_t i = 0; i < count; ++i) {
             nth(i, [](auto& m, std::uint64_t& serial, std::uint64_t& fence) {
                 const auto has = detail::guard_access::adopt(m);
@@ -214,6 +209,15 @@ class scoped_lock {
     const std::string& name() const noexcept requires(count == 1) { return std::get<0>(mutexes_)->name(); }
 
   private:
+    // Where a guard is made, since the type of one may be named before its mutex is complete.
+    static constexpr void refuse_others() noexcept {
+        static_assert(
+            (detail::guardable<Mutexes> && ...),
+            "a distlock::scoped_lock guards a distlock::mutex, recursive_mutex or shared_mutex, or several; "
+            "to adopt one write scoped_lock guard{std::adopt_lock, m}; to wait no longer than a time-out "
+            "std::unique_lock guard{m, timeout}");
+    }
+
     // A guard that was moved from may outlive its mutex: with no acquisition it is not touched.
     template <class M>
     static time_point end_of(const M& m, std::uint64_t serial) noexcept {

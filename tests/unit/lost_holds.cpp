@@ -319,6 +319,76 @@ TEST_CASE("an observer that locks what was lost unlocks its own") {
     CHECK(m.unlock() == release_outcome::expired);
 }
 
+// Callbacks run on one thread, one after the other: the second took the lock of the first for its own.
+TEST_CASE("an unlock() by an observer frees nothing that a stop callback has locked for others") {
+    manual_clock::reset();
+    std::atomic<bool> done{false};
+    std::atomic<release_outcome> end{};
+    fenced_mutex* lost = nullptr;
+    const auto unlocking = at_a_loss([&] {
+        end = lost->unlock();
+        done = true;
+    });
+    scripted_connection redis{granted(7), granted(9), released};
+    fenced_mutex m{redis, "orders", fenced, unlocking};
+    lost = &m;
+    m.lock();
+    const std::stop_callback again(m.lost(), [&] { m.lock(); });
+    manual_clock::advance(10s);
+    CHECK(eventually([&] { return done.load(); }));
+    CHECK(end == release_outcome::expired);
+    CHECK(m.unlock() == release_outcome::expired);
+    CHECK(m.unlock() == release_outcome::released);
+}
+
+TEST_CASE("an observer that loses what it has locked for another thread leaves that one's unlock() to it") {
+    manual_clock::reset();
+    std::atomic<int> losses{0};
+    fenced_mutex* lost = nullptr;
+    const auto again = at_a_loss([&] {
+        lost->unlock();
+        lost->lock();
+        ++losses;
+    });
+    const auto gone = reply::integer(0);
+    scripted_connection redis{granted(7), gone, granted(8), gone, granted(9), released};
+    fenced_mutex m{redis, "orders", fenced, again};
+    lost = &m;
+    m.lock();
+    for (const int so_far : {1, 2}) {
+        manual_clock::advance(10s);
+        REQUIRE(eventually([&] { return losses == so_far; }));
+    }
+    CHECK(m.unlock() == release_outcome::expired);  // the first
+    CHECK(m.unlock() == release_outcome::expired);  // the observer's first
+    CHECK(m.unlock() == release_outcome::released);
+}
+
+TEST_CASE("an observer whose own lock is lost and who unlocks it leaves no unlock() to be waited for") {
+    manual_clock::reset();
+    std::atomic<int> losses{0};
+    std::atomic<bool> done{false};
+    std::atomic<release_outcome> end{};
+    fenced_mutex* lost = nullptr;
+    const auto again = at_a_loss([&] {
+        if (losses++ > 0) return;
+        lost->lock();
+        manual_clock::advance(10s);
+        std::jthread([&] { lost->lock(); }).join();
+        end = lost->unlock();
+        done = true;
+    });
+    scripted_connection redis{granted(7), granted(8), granted(9), released};
+    fenced_mutex m{redis, "orders", fenced, again};
+    lost = &m;
+    m.lock();
+    manual_clock::advance(10s);
+    REQUIRE(eventually([&] { return done.load(); }));
+    CHECK(end == release_outcome::expired);
+    CHECK(m.unlock() == release_outcome::expired);   // this thread's
+    CHECK(m.unlock() == release_outcome::released);  // the other's, for it
+}
+
 TEST_CASE("the guards of a recursive mutex have the same fencing token: inner, outer and adopted") {
     manual_clock::reset();
     scripted_connection redis{granted(7), released};

@@ -17,7 +17,7 @@ constexpr std::uint64_t bare = 0;
 
 void add(stale_unlocks& book, std::thread::id owner, std::uint64_t serial = bare) {
     book.make_room();
-    book.add(owner, serial);
+    book.add(owner, serial == bare ? 1 : serial, serial != bare);
 }
 
 // The id of a thread that is gone.
@@ -67,6 +67,15 @@ TEST_CASE("a thread that gives up what it lost takes none but its own bare unloc
     CHECK(book.forget(std::this_thread::get_id()));
     CHECK_FALSE(book.forget(std::this_thread::get_id()));
     CHECK(book.contains(std::this_thread::get_id()));
+}
+
+TEST_CASE("a callback takes none of what its thread has left to others before off the books") {
+    const auto me = std::this_thread::get_id();
+    stale_unlocks book;
+    book.make_room();
+    book.add(me, 7, false);
+    CHECK_FALSE(book.forget(me, 7));
+    CHECK(book.forget(me, 6));
 }
 
 TEST_CASE("a thread takes its own unlock off the books before another's") {

@@ -45,7 +45,7 @@ namespace distlock::engine {
 struct holder {
     std::thread::id thread;
     std::uint64_t serial =
-        0;  ///< tells the acquisitions of one lock object apart: threads pass on what was granted
+        0;  ///< tells acquisitions apart, of whatever lock object: threads pass on what was granted
     std::uint64_t fence = 0;
     bool guarded = false;  ///< a guard ends it, by its serial
 };

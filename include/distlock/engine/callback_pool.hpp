@@ -9,6 +9,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <concepts>
 #include <condition_variable>
@@ -32,11 +33,18 @@ struct subject {
     std::size_t lock = 0;      ///< tells locks apart, whichever object has them
     std::uint64_t serial = 0;  ///< of the acquisition; 0: there is none
     bool lost = false;
+    std::uint64_t began = 0;  ///< the last serial that there was when the callback began
 };
 
 /// Code of the user. It may throw, which is ignored, block, and destroy the pool and its timer.
 class callback {
   public:
+    /// Returns: the last serial; each acquisition has its own, of whatever lock object: callbacks outlive
+    /// them.
+    static std::atomic<std::uint64_t>& last_serial() noexcept {
+        static std::atomic<std::uint64_t> last{0};
+        return last;
+    }
     /// Returns: what the callback that runs on this thread tells of.
     static subject& current() noexcept {
         static thread_local subject of;
@@ -247,6 +255,7 @@ class callback_pool {
 
         [[gnu::cold]] void call(std::unique_ptr<callback> c) noexcept DISTLOCK_REQUIRES(lock) {
             lock.unlock();
+            c->about.began = callback::last_serial();
             const auto outer = std::exchange(callback::current(), c->about);
             try {
                 c->run();

@@ -15,7 +15,6 @@
 //   };
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -93,7 +92,8 @@ class mutex_state {
     [[gnu::noinline]] acquisition& hold(const grant& got, const lease_terms& terms, std::thread::id me,
                                         bool guarded, time_point late_until) {
         stale_unlocks_.make_room();
-        held_.emplace(lock_, got, terms, holder{me, next_serial(), got.fence, guarded}, late_until);
+        held_.emplace(lock_, got, terms, holder{me, ++callback::last_serial(), got.fence, guarded},
+                      late_until);
         remote_ = false;
         return *held_;
     }
@@ -132,7 +132,7 @@ class mutex_state {
         } catch (...) {
             return nullptr;  // nobody could renew it for that thread, or tell its late unlock() apart
         }
-        next.serial = next_serial();
+        next.serial = ++callback::last_serial();
         held_->pass({next.thread, next.serial, next.fence, next.guarded}, lease);
         return &waiters_.dequeue(wake::granted);
     }
@@ -149,8 +149,9 @@ class mutex_state {
     bool has(std::thread::id me, std::uint64_t serial) const noexcept {
         if (!held_) return false;
         if (serial != 0) return held_->held_by().serial == serial;
-        if (held_->held_by().thread == me) return true;
-        if (const subject* const told = told_of()) return held_->held_by().serial == told->serial;
+        const subject* const told = told_of();
+        if (is_of(me, told)) return true;
+        if (told != nullptr) return held_->held_by().serial == told->serial;
         return !stale_unlocks_.contains(me);
     }
 
@@ -158,15 +159,19 @@ class mutex_state {
     /// of the present owner. That of a callback is for the acquisition that it tells of; the owner's is still
     /// to come.
     [[gnu::noinline]] unlocking unlock_by(std::thread::id me) noexcept {
-        const bool mine = held_ && held_->held_by().thread == me;
-        if (const subject* const told = mine ? nullptr : told_of(); told && !stale_unlocks_.contains(me)) {
-            if (!held_ || held_->held_by().serial != told->serial)
-                return told->lost ? unlocking::too_late : unlocking::not_held;
-            expect_unlock();
-            return unlocking::ends;
+        const subject* const told = told_of();
+        const bool mine = is_of(me, told);
+        if (told == nullptr) {
+            if (!mine && (stale_unlocks_.consume(me) || stale_unlocks_.contains(me)))
+                return unlocking::too_late;
+            return held_ ? unlocking::ends : unlocking::not_held;
         }
-        if (!mine && (stale_unlocks_.consume(me) || stale_unlocks_.contains(me))) return unlocking::too_late;
-        return held_ ? unlocking::ends : unlocking::not_held;
+        if (mine) return unlocking::ends;
+        if (stale_unlocks_.forget(me, told->began)) return unlocking::too_late;
+        if (!held_ || held_->held_by().serial != told->serial)
+            return told->lost ? unlocking::too_late : unlocking::not_held;
+        expect_unlock();
+        return unlocking::ends;
     }
     /// Effects: a guard ends what the thread has; what it lost before, nobody needs to end any more.
     /// Returns: by whom that is held; a serial of 0: the thread has none that no guard ends.
@@ -189,7 +194,7 @@ class mutex_state {
     // Preconditions: held().
     void expect_unlock() noexcept {
         const holder& by = held_->held_by();
-        stale_unlocks_.add(by.thread, by.guarded ? by.serial : 0);
+        stale_unlocks_.add(by.thread, by.serial, by.guarded);
     }
 
     // The acquisition of this lock that a callback on this thread tells of, by whichever lock object; null:
@@ -199,10 +204,11 @@ class mutex_state {
         return told.serial != 0 && told.lock == lock_ ? &told : nullptr;
     }
 
-    // No two lock objects give one serial: callbacks outlive them.
-    static std::uint64_t next_serial() noexcept {
-        static std::atomic<std::uint64_t> last{0};
-        return ++last;
+    // Of what a thread of callbacks has, only what it took within this one is its own: earlier ones have left
+    // theirs to others.
+    bool is_of(std::thread::id me, const subject* told) const noexcept {
+        return held_ && held_->held_by().thread == me &&
+               (told == nullptr || held_->held_by().serial > told->began);
     }
 
     const std::size_t lock_;

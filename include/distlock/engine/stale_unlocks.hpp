@@ -2,9 +2,9 @@
 //
 //   class stale_unlocks {
 //     void make_room();
-//     void add(std::thread::id owner, std::uint64_t serial) noexcept;
+//     void add(std::thread::id owner, std::uint64_t serial, bool guarded) noexcept;
 //     bool consume(std::thread::id caller) noexcept;
-//     bool forget(std::thread::id owner) noexcept;
+//     bool forget(std::thread::id owner, std::uint64_t after = 0) noexcept;
 //     void consume(std::uint64_t serial) noexcept;
 //     bool contains(std::thread::id caller) const noexcept;
 //   };
@@ -28,15 +28,15 @@ class stale_unlocks {
     }
 
     /// Preconditions: make_room() was called since the last add().
-    /// Effects: expects one more unlock by the thread that took an acquisition. `serial`: of the acquisition,
-    /// where a guard names it when it ends; 0: a bare unlock() is to come.
-    void add(std::thread::id owner, std::uint64_t serial) noexcept {
+    /// Effects: expects one more unlock by the thread that took an acquisition. `guarded`: a guard names it
+    /// by its serial when it ends; else a bare unlock() is to come.
+    void add(std::thread::id owner, std::uint64_t serial, bool guarded) noexcept {
         constexpr std::size_t most = 1024;  // threads that never unlock must not fill the memory
         if (expected_.size() == most) {
-            if (expected_.front().serial == 0) ++older_;
+            if (!expected_.front().guarded) ++older_;
             expected_.erase(expected_.begin());
         }
-        expected_.push_back({owner, serial});
+        expected_.push_back({owner, serial, guarded});
     }
 
     /// Effects: a bare unlock() came: takes away the thread's own entry, or else anybody's, for a lock may be
@@ -44,20 +44,22 @@ class stale_unlocks {
     /// Returns: whether there was one.
     bool consume(std::thread::id caller) noexcept {
         if (forget(caller)) return true;
-        if (older_ == 0) return erase_first([](const entry& e) { return e.serial == 0; });
+        if (older_ == 0) return erase_first([](const entry& e) { return !e.guarded; });
         --older_;
         return true;
     }
 
     /// Effects: that thread gave up what it had lost: one bare unlock() of its own is not to come any more.
+    /// `after`: of what it has taken since that serial.
     /// Returns: whether one was.
-    bool forget(std::thread::id owner) noexcept {
-        return erase_first([&](const entry& e) { return e.serial == 0 && e.owner == owner; });
+    bool forget(std::thread::id owner, std::uint64_t after = 0) noexcept {
+        return erase_first(
+            [&](const entry& e) { return !e.guarded && e.owner == owner && e.serial > after; });
     }
 
     /// Effects: the guard of that acquisition ended.
     void consume(std::uint64_t serial) noexcept {
-        while (erase_first([&](const entry& e) { return e.serial == serial; })) {}
+        while (erase_first([&](const entry& e) { return e.guarded && e.serial == serial; })) {}
     }
 
     /// Returns: whether an unlock is still to come from that thread, bare or by a guard.
@@ -72,6 +74,7 @@ class stale_unlocks {
     struct entry {
         std::thread::id owner;
         std::uint64_t serial;
+        bool guarded;
     };
 
     template <class F>

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include <distlock/base/observer.hpp>
+#include <distlock/engine/callback_pool.hpp>
 #include <distlock/wire/outcome.hpp>
 
 #include "model/simulator/checks.hpp"
@@ -44,11 +45,10 @@ class any_lock : public lock_view {
     virtual std::uint64_t fence() const = 0;
     virtual nanos residual() const = 0;
 
-    /// Serials count up; each is found by one thread.
+    /// Serials count up, those of all lock objects together; each is found by one thread.
     std::uint64_t find_serial() {
         if (valid_until(0) == nanos(0)) return 0;
-        constexpr std::uint64_t few = 64;
-        for (std::uint64_t s = last_found_ + 1; s <= last_found_ + few; ++s) {
+        for (std::uint64_t s = distlock::engine::callback::last_serial(); s > last_found_; --s) {
             if (valid_until(s) != nanos(0)) return last_found_ = s;
         }
         return 0;

@@ -48,6 +48,7 @@ exceptions_in_flight& in_flight() {
 
 scheduler::scheduler(world& w, const habits& how) : world_(w), habits_(how) {
     present_ = this;
+    distlock::engine::callback::last_serial() = 0;  // each world is played as if it were the first
     __libc_single_threaded = 0;  // or libstdc++ wakes nobody who waits for the end of a stop callback
 }
 
@@ -106,6 +107,7 @@ void scheduler::run(fiber& next) {
     auto& globals = in_flight();
     const exceptions_in_flight mine = globals;
     globals = {next.exceptions_.caught, next.exceptions_.uncaught};
+    distlock::engine::callback::current() = next.callback_;
     running_ = &next;
     next.state_ = fiber::state::running;
     if (_setjmp(place_) == 0) {
@@ -122,6 +124,7 @@ void scheduler::run(fiber& next) {
     running_ = nullptr;
     last.exceptions_ = {in_flight().caught, in_flight().uncaught};
     in_flight() = mine;
+    last.callback_ = std::exchange(distlock::engine::callback::current(), {});
     if (last.state_ == fiber::state::over) {
         spare_stacks().push_back(last.stack_);
         last.stack_ = nullptr;

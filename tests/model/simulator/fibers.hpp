@@ -20,6 +20,8 @@
 #include <utility>
 #include <vector>
 
+#include <distlock/engine/callback_pool.hpp>
+
 #include "model/simulator/world.hpp"
 
 namespace sim {
@@ -98,6 +100,7 @@ class fiber final : public happening {
         void* caught = nullptr;
         unsigned uncaught = 0;
     } exceptions_;
+    distlock::engine::subject callback_;  // of the callback that it runs
 };
 
 class scheduler {
