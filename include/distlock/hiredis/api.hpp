@@ -1,5 +1,6 @@
 // One name for the header of hiredis, whatever the packaging.
 #pragma once
+#pragma GCC system_header  // of hiredis itself, too, where a build names its folder by -I
 
 // First the folder that a build names: the other form also finds the system's hiredis, and the header of one
 // with the library of another writes past its objects.
