@@ -17,8 +17,8 @@ namespace distlock {
 enum class release_outcome {
     released,       ///< it was ours, and is free now, or passed on
     posted,         ///< on its way to the server, or kept for hold_at_least; the background sees to it
-    expired,        ///< the lease had run out: nothing was there to release
-    taken,          ///< the lease had run out and somebody else holds the lock: left alone
+    expired,        ///< the lock had been lost, and nobody has it now
+    taken,          ///< the lock had been lost, and somebody else has it: left alone
     unreachable,    ///< no server answered, or could be sent to at once; the background goes on
     refused,        ///< the server answered that it will not
     not_held,       ///< unlock() without owning: nothing was sent
