@@ -12,7 +12,9 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/observer.hpp>
+#include <distlock/wire/outcome.hpp>
 
+#include "support/gate.hpp"
 #include "support/waiting.hpp"
 
 struct counting_observer final : distlock::lease_observer {
@@ -79,3 +81,25 @@ inline std::shared_ptr<recording_observer> at_a_loss(std::function<void()> what)
     made->on_loss = std::move(what);
     return made;
 }
+
+/// An observer that unlocks what was lost, once it may. It outlives the lock and its connection.
+template <class Lockable>
+struct unlocks_at_a_loss {
+    bool done() const {
+        return eventually([&] { return done_.load(); });
+    }
+
+    gate may;
+    Lockable* lock = nullptr;
+    std::atomic<bool> owned{true};  // what it is told just before
+    std::atomic<distlock::release_outcome> end{};
+    const std::shared_ptr<recording_observer> observer = at_a_loss([this] {
+        may.pass();
+        owned = lock->owns_lock();
+        end = lock->unlock();
+        done_ = true;
+    });
+
+  private:
+    std::atomic<bool> done_{false};
+};

@@ -86,6 +86,18 @@ bool renew_once(M& m, Conn& server) {
     return renewed(server, renewals + 1) && eventually([&] { return m.valid_until() > before; });
 }
 
+/// Effects: locks `m`; another master takes over before the server answers.
+void lock_while_the_master_changes(lock_of<following_locks>& m, following_locks& server) {
+    gate answer;
+    server.wait_at("take", answer);
+    std::jthread taker([&] { m.lock(); });
+    CHECK(eventually([&] { return answer.reached(); }));
+    manual_clock::advance(1s);
+    server.change_master();
+    answer.open();
+    taker.join();
+}
+
 struct setting {
     setting() { manual_clock::reset(); }
     hosted_locks server;
@@ -217,14 +229,7 @@ TEST_CASE("a lock that is not renewed is neither renewed by another master nor t
     following_locks server;
     const auto seen = std::make_shared<counting_observer>();
     lock_of<following_locks> held{server, "orders", {.renew = false}, seen};
-    gate answer;
-    server.wait_at("take", answer);
-    std::jthread taker([&] { held.lock(); });
-    CHECK(eventually([&] { return answer.reached(); }));
-    manual_clock::advance(1s);
-    server.change_master();
-    answer.open();
-    taker.join();
+    lock_while_the_master_changes(held, server);
     manual_clock::advance(1s);
     server.change_master();
     a_while();
@@ -259,16 +264,9 @@ TEST_CASE(
 TEST_CASE("a lock that was granted while another master took over is renewed there") {
     manual_clock::reset();
     following_locks server;
-    gate answer;
-    server.wait_at("take", answer);
     const auto seen = std::make_shared<counting_observer>();
     lock_of<following_locks> m{server, "orders", {}, seen};
-    std::jthread taker([&] { m.lock(); });
-    CHECK(eventually([&] { return answer.reached(); }));
-    manual_clock::advance(1s);
-    server.change_master();
-    answer.open();
-    taker.join();
+    lock_while_the_master_changes(m, server);
     CHECK(renewed(server));
     a_while();
     CHECK(seen->masters == 0);  // it may be that one that granted it

@@ -25,7 +25,6 @@
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
-#include "support/gate.hpp"
 #include "support/lease_observers.hpp"
 #include "support/sleepers.hpp"
 #include "support/waiting.hpp"
@@ -84,31 +83,11 @@ struct guard_of_recursive : distlock::scoped_lock<recursive> {
 };
 using ways = std::tuple<bare_lock, standard_guard, own_guard, recursive_lock, guard_of_recursive>;
 
-// An observer that unlocks what was lost, once it may.
+// What an observer is told that unlocks: holds belong to a thread of a recursive mutex, and it is another
+// one.
 template <class Lockable>
-struct unlocks_at_a_loss {
-    // What it is told: holds belong to a thread of a recursive mutex, and this is another one.
-    static constexpr auto expected =
-        std::same_as<Lockable, recursive> ? release_outcome::not_held : release_outcome::expired;
-
-    bool done() const {
-        return eventually([&] { return done_.load(); });
-    }
-
-    gate may;
-    Lockable* lock = nullptr;
-    std::atomic<bool> owned{true};
-    std::atomic<release_outcome> end{};
-    const std::shared_ptr<recording_observer> observer = at_a_loss([this] {
-        may.pass();
-        owned = lock->owns_lock();
-        end = lock->unlock();
-        done_ = true;
-    });
-
-  private:
-    std::atomic<bool> done_{false};
-};
+constexpr auto end_by_an_observer =
+    std::same_as<Lockable, recursive> ? release_outcome::not_held : release_outcome::expired;
 
 // Another thread that takes the lock and keeps it until this ends.
 template <class Lockable>
@@ -241,7 +220,7 @@ TEMPLATE_LIST_TEST_CASE("an unlock() by an observer ends no acquisition that fol
         other_owner other(m);
         unlocks.may.open();
         CHECK(unlocks.done());
-        CHECK(unlocks.end == unlocks.expected);
+        CHECK(unlocks.end == end_by_an_observer<lockable>);
         CHECK_FALSE(unlocks.owned);
         CHECK_FALSE(m.owns_lock());
         CHECK(other.release() == release_outcome::released);
@@ -275,7 +254,7 @@ TEMPLATE_LIST_TEST_CASE("a thread whose lost lock an observer has unlocked is to
     using lockable = typename TestType::lockable;
     unlocks_at_a_loss<lockable> unlocks;
     scripted_connection redis{granted(7)};
-    if (unlocks.expected == release_outcome::expired) redis.then(reply::integer(0));
+    if (end_by_an_observer<lockable> == release_outcome::expired) redis.then(reply::integer(0));
     redis.then(granted(9));
     redis.then(released);
     lockable m{redis, "orders", fenced, unlocks.observer};
@@ -284,7 +263,7 @@ TEMPLATE_LIST_TEST_CASE("a thread whose lost lock an observer has unlocked is to
     std::optional<TestType> hold(std::in_place, m);
     manual_clock::advance(10s);
     CHECK(unlocks.done());
-    CHECK(unlocks.end == unlocks.expected);
+    CHECK(unlocks.end == end_by_an_observer<lockable>);
 
     other_owner other(m);
     CHECK_FALSE(m.owns_lock());
@@ -322,21 +301,16 @@ TEST_CASE("an observer that locks what was lost unlocks its own") {
 // Callbacks run on one thread, one after the other: the second took the lock of the first for its own.
 TEST_CASE("an unlock() by an observer frees nothing that a stop callback has locked for others") {
     manual_clock::reset();
-    std::atomic<bool> done{false};
-    std::atomic<release_outcome> end{};
-    fenced_mutex* lost = nullptr;
-    const auto unlocking = at_a_loss([&] {
-        end = lost->unlock();
-        done = true;
-    });
+    unlocks_at_a_loss<fenced_mutex> unlocks;
     scripted_connection redis{granted(7), granted(9), released};
-    fenced_mutex m{redis, "orders", fenced, unlocking};
-    lost = &m;
+    fenced_mutex m{redis, "orders", fenced, unlocks.observer};
+    unlocks.lock = &m;
+    unlocks.may.open();
     m.lock();
     const std::stop_callback again(m.lost(), [&] { m.lock(); });
     manual_clock::advance(10s);
-    CHECK(eventually([&] { return done.load(); }));
-    CHECK(end == release_outcome::expired);
+    CHECK(unlocks.done());
+    CHECK(unlocks.end == release_outcome::expired);
     CHECK(m.unlock() == release_outcome::expired);
     CHECK(m.unlock() == release_outcome::released);
 }

@@ -52,6 +52,18 @@ using distlock::testing::scripted_connection;
 using handoff_answers::granted;
 using handoff_answers::taken;
 
+namespace {
+
+// It gives the lock to every caller.
+struct granting_server {
+    reply execute(const command& cmd) {
+        const bool asks = cmd.argv()[0] == "SET" || cmd.argv()[1] == distlock::detail::shared_enter.sha1();
+        return asks ? granted("", 30'000) : reply::integer(1);
+    }
+};
+
+}  // namespace
+
 // It went on reading: the first request came late, made it the writer, and its release let
 // others write meanwhile.
 TEST_CASE("a reader does not read on beside an exchange that was not answered and may still arrive") {
@@ -93,13 +105,6 @@ TEST_CASE("readers that were neither refused nor let in as writers leave nothing
 }
 
 TEST_CASE("what an object keeps for its readers does not grow with how often they read") {
-    struct granting_server {
-        reply execute(const command& cmd) {
-            const bool asks =
-                cmd.argv()[0] == "SET" || cmd.argv()[1] == distlock::detail::shared_enter.sha1();
-            return asks ? granted("", 30'000) : reply::integer(1);
-        }
-    };
     granting_server server;
     distlock::shared_mutex m{server, "orders", {.renew = false, .local_budget = 0ms}};
     const auto after = [&](int reads) {
@@ -117,45 +122,28 @@ TEST_CASE("what an object keeps for its readers does not grow with how often the
 // It freed the writer's lock, and another process wrote beside it.
 TEST_CASE("an unlock() by an observer that hears of a lost read leaves the present writer alone") {
     manual_clock::reset();
-    struct granting_server {
-        reply execute(const command& cmd) {
-            const bool asks =
-                cmd.argv()[0] == "SET" || cmd.argv()[1] == distlock::detail::shared_enter.sha1();
-            return asks ? granted("", 30'000) : reply::integer(1);
-        }
-    };
     using shared = distlock::shared_mutex<granting_server, manual_clock>;
-    gate writes;
     gate written;
-    std::atomic<bool> done{false};
-    std::atomic<bool> owned{true};
-    std::atomic<release_outcome> end{};
-    shared* lost = nullptr;
-    const auto unlocking = at_a_loss([&] {
-        writes.pass();
-        owned = lost->owns_lock();
-        end = lost->unlock();
-        done = true;
-    });
+    unlocks_at_a_loss<shared> unlocks;
     granting_server server;
-    shared m{server, "orders", {.renew = false}, unlocking};
-    lost = &m;
+    shared m{server, "orders", {.renew = false}, unlocks.observer};
+    unlocks.lock = &m;
     m.lock_shared();
     manual_clock::advance(30s);
     bool owned_by_writer = false;
     auto end_of_writer = release_outcome::not_held;
     sleeper writer([&] {
         m.lock();
-        writes.open();
+        unlocks.may.open();
         written.pass();
         owned_by_writer = m.owns_lock();
         end_of_writer = m.unlock();
     });
-    CHECK(eventually([&] { return done.load(); }));
+    CHECK(unlocks.done());
     written.open();
     writer.join();
-    CHECK_FALSE(owned);
-    CHECK(end == release_outcome::expired);
+    CHECK_FALSE(unlocks.owned);
+    CHECK(unlocks.end == release_outcome::expired);
     CHECK(owned_by_writer);
     CHECK(end_of_writer == release_outcome::released);
     CHECK(m.unlock_shared() == release_outcome::expired);

@@ -14,7 +14,7 @@ class master_listener {
 
     /// The same in a Cluster: another server took the place of the master of those slots, and the locks in
     /// others stay where they are.
-    virtual void master_changed_of(std::span<const std::uint16_t> /*of_slots*/) noexcept { master_changed(); }
+    virtual void master_changed_of(std::span<const std::uint16_t> /*slots*/) noexcept { master_changed(); }
 
   protected:
     ~master_listener() = default;

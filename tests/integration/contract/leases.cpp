@@ -587,20 +587,15 @@ TEMPLATE_LIST_TEST_CASE("a mutex can be destroyed by what is told of its loss", 
 }
 
 TEMPLATE_LIST_TEST_CASE("an observer may unlock what was lost", "", connection_fixtures::all) {
-    std::atomic<release_outcome> outcome{release_outcome::not_held};
-    std::atomic<bool> done{false};
+    unlocks_at_a_loss<distlock::mutex<decltype(TestType::connection)>> unlocks;
     TestType fixture;
     const auto name = connection_fixtures::fresh_name();
-    distlock::mutex<decltype(fixture.connection)>* lost = nullptr;
-    const auto unlocking = at_a_loss([&] {
-        outcome = lost->unlock();
-        done = true;
-    });
-    distlock::mutex m{fixture.connection, name, {.lease = short_lease, .max_hold = 30ms}, unlocking};
-    lost = &m;
+    distlock::mutex m{fixture.connection, name, {.lease = short_lease, .max_hold = 30ms}, unlocks.observer};
+    unlocks.lock = &m;
+    unlocks.may.open();
     m.lock();
-    REQUIRE(eventually([&] { return done.load(); }));
-    CHECK(outcome.load() == release_outcome::expired);
+    REQUIRE(unlocks.done());
+    CHECK(unlocks.end == release_outcome::expired);
     CHECK(fixture.server().command({"EXISTS", name}) == "0");
     CHECK(m.unlock() == release_outcome::expired);  // its own
     CHECK(m.unlock() == release_outcome::not_held);
