@@ -20,14 +20,14 @@ void fulfil(const char* where) {
     try {
         distlock::scoped_lock guard{order};  // queues with all processes; its lease is renewed
         charge_card();
-        const auto lost = guard.lost();  // stops when the lease ends, before it can be somebody else's
+        const auto lost = guard.lost();  // stopped before the lock can be somebody else's
         for (int part = 0; part < parts && !lost.stop_requested(); ++part) ship(part);
     } catch (const distlock::error& e) {  // server trouble; contention is no error
         std::fprintf(stderr, "%s\n", e.what());
         throw;
     }
 
-    if (order.try_lock_for(200ms)) {  // as std::timed_mutex
+    if (order.try_lock_for(200ms)) {  // throws if the server fails
         if (!order.owns_lock()) std::puts("lost");
         order.unlock();  // never throws
     } else {

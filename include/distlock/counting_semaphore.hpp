@@ -315,10 +315,9 @@ class counting_semaphore {
     }
 
     /// Effects: there are `limit` permits from now on, here and on the server. If more are out, none is given
-    /// until enough have come back. A call of a semaphore object elsewhere that has another limit fails with
-    /// errc::limit_mismatch when it asks for permits, unless it stands in the queue: there a waiter keeps its
-    /// position, unless it asked for more permits than there are now; then its call fails. A waiter over a
-    /// connection that cannot subscribe asks again and again, and stands in no queue.
+    /// until enough have come back. Other objects with the old limit fail with errc::limit_mismatch when they
+    /// ask for permits. A queued waiter keeps its position; its call fails only if it asked for more permits
+    /// than there are now. A waiter over a connection that cannot subscribe polls, and so fails, too.
     /// Returns: how many are out.
     /// Throws: error.
     /// Round trips: one.

@@ -95,9 +95,9 @@ lock_report inspect(Conn& connection, std::string name, std::error_code& ec) noe
 /// wait two seconds at most. Fencing tokens go on growing.
 /// The owner is not stopped. It learns of the loss at its next renewal, as loss_reason::forced, or when it
 /// releases, as release_outcome::expired or release_outcome::taken, and works on until then. So stop the
-/// owner first, or be sure that it is dead. The reason is loss_reason::expired over Redisson, for a lock
-/// whose name can have no keys beside it, as "a}b", for all but the first 1,900 of those that had permits,
-/// and where the lock is taken from the next owner, too, before that renewal.
+/// owner first, or be sure that it is dead. In four cases the reason is loss_reason::expired: over Redisson;
+/// for a name that can have no sibling keys, such as "a}b"; for all holders of permits but the first 1,900;
+/// and if force_release() takes the lock from the next owner, too, before the first one renews.
 /// If only writers wait for a shared_mutex, the message that the first of them gets does not suffice: it asks
 /// the server once more. force_release<shared_handoff>, of interop.hpp, spares it that.
 /// Returns: whether somebody had it.

@@ -57,8 +57,9 @@ class recursive_mutex;
 /// Waiters over a subscribing_connection, such as hiredis_connection, are queued, and unlock() hands the lock
 /// to the first of them (dialect handoff); or a message wakes them (redisson). All other waiters poll, in
 /// jittered pauses of up to lock_options::recheck; so do those of handoff for a name with a `}` but no
-/// `{hash tag}`. A previous owner that saw pollers want the lock backs off before it locks again (not before
-/// try_lock()): for a tenth of the time it held the lock, at most 50 ms and half of its time-out.
+/// `{hash tag}`. Where waiters poll, an owner that lately found the lock taken pauses before it locks again,
+/// except in try_lock(): for a tenth of the time it held the lock, at most 50 ms and half of its time-out;
+/// for 2 ms with redisson.
 ///
 /// The threads that share an object queue within the process, first come, first served. One of them waits on
 /// the server for all, and unlock() passes the lock on to the next without a request to the server, for
@@ -69,7 +70,8 @@ class recursive_mutex;
 /// std::lock_guard, std::unique_lock, std::scoped_lock and std::lock work.
 ///
 /// A mutex here adds the lease: an owner may rely on the lock until valid_until(), and no longer. The
-/// background renews the lease while the lock is held; lost() tells when the lock was lost. Then another
+/// connection's background thread renews the lease while the lock is held; lost() tells when the lock was
+/// lost. Then another
 /// thread may take it through the same object; the late unlock() of the thread that lost it releases nothing
 /// and returns `expired`.
 ///
@@ -81,7 +83,7 @@ class recursive_mutex;
 ///
 /// The overloads with a `std::stop_token` fail with errc::cancelled when a stop is requested: at once,
 /// whatever the server does, over a connection that honours the stop request of a command (hiredis_connection
-/// does). If a request that was already sent still takes the lock, the background releases it.
+/// does). If a request that was already sent still takes the lock, the background thread releases it.
 ///
 /// A call with a time-out returns by then, or with the server's last answers: a request that is sent just
 /// before the time-out, or at it, may wait 50 to 200 ms for its answer.

@@ -1,4 +1,4 @@
-// What can go wrong, in one enumeration: every message says what to do next.
+// What can go wrong, in one enumeration: each message says what is wrong, and what can be done.
 //
 //   enum class errc { ... };                       // distlock::errc, an error code enumeration
 //   const std::error_category& error_category();   // "distlock"
@@ -45,7 +45,7 @@ enum class errc {
     read_only,              ///< std::errc::read_only_file_system: a replica
     out_of_memory,          ///< std::errc::not_enough_memory, on the server
     writes_refused,         ///< std::errc::io_error: persistence or replication broken
-    wrong_type,             ///< std::errc::invalid_argument: the key, or one beside it, is no lock's
+    wrong_type,             ///< std::errc::invalid_argument: the key, or a sibling key, is no lock's
     wrong_node,             ///< std::errc::not_supported: a cluster, asked through a single-server connection
     unsupported_command,    ///< std::errc::function_not_supported
     server_error,           ///< std::errc::io_error: any other error reply

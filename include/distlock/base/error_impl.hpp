@@ -22,7 +22,7 @@ namespace detail {
             return "the lease cannot be used; give one from 10 ms to 24 h, longer than the command "
                    "time-out";
         case errc::invalid_option:
-            return "an option cannot be used; give a value that can be, or leave it out";
+            return "an option has a value out of its range; change it, or leave it out";
         case errc::invalid_uri:
             return "the URI cannot be used; write it like redis://user:password@host:6379/0";
         case errc::wrong_process:
@@ -35,15 +35,15 @@ namespace detail {
         case errc::unreachable:
             return "the server cannot be reached; check that it runs and that host and port are right";
         case errc::no_reply:
-            return "no answer in time: the request may have been applied, for one lease at most; check "
+            return "no answer in time: the server may have locked the name, for one lease at most; check "
                    "server and network";
         case errc::protocol_error:
             return "the answer makes no sense; check that this is a Redis or Valkey server";
         case errc::reply_too_large:
             return "the answer is larger than any a lock needs; check what listens there";
         case errc::tls_unavailable:
-            return "TLS was asked for but is not built in; link distlock::hiredis_tls and pass a "
-                   "distlock::tls";
+            return "the URI asks for TLS; link distlock::hiredis_tls, and pass distlock::tls(options) to the "
+                   "connection";
         case errc::tls_failed:
             return "no trusted TLS session; check the certificate, its host name and the CA";
         case errc::authentication_failed:
@@ -59,7 +59,7 @@ namespace detail {
         case errc::writes_refused:
             return "the server refuses writes; look at its disk (MISCONF) or its replicas (NOREPLICAS)";
         case errc::wrong_type:
-            return "the key, or one beside it, is no lock of this kind; use another name, or remove the key "
+            return "the key, or a sibling key, is no lock of this kind; use another name, or remove the key "
                    "if nobody needs it";
         case errc::wrong_node:
             return "this cluster node does not own the keys; use a cluster_connection, and for CROSSSLOT a "
@@ -72,8 +72,8 @@ namespace detail {
         case errc::deadlock:
             return "the same lock was asked for twice and would wait for itself; name each lock once";
         case errc::lease_expired:
-            return "the lease was over before the lock could be used; take a longer lease, and unlock() lost "
-                   "holds of a recursive_mutex";
+            return "the lease was over before the lock could be used; take a longer lease, or, for a "
+                   "recursive_mutex, unlock() every lost hold first";
         case errc::holder_without_ttl:
             return "the lock is held under a key without a TTL, which never expires by itself; ask its "
                    "owner or "

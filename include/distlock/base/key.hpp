@@ -50,8 +50,8 @@ class key {
         if (looks_like_sibling(name_)) {
             detail::throw_error(errc::invalid_name,
                                 {"the lock name ", detail::printable(name_, 100),
-                                 " ends like a key that stands beside a lock; give one that does not end "
-                                 "in :distlock:<word>"});
+                                 " ends like a sibling key of a lock; give one that does not end in "
+                                 ":distlock:<word>"});
         }
     }
 

@@ -26,14 +26,15 @@ namespace distlock {
                     {"max_hold is ", max_hold.count(), " ms, give 10 ms or more, or {} for no limit"});
     }
     const std::chrono::milliseconds least = options.hold_at_least;
-    const auto refuse_least = [&](const std::string& give) {
-        throw_error(errc::invalid_option, {"hold_at_least is ", least.count(), " ms, give ", give});
+    const auto refuse_least = [&](const std::string& how) {
+        throw_error(errc::invalid_option, {"hold_at_least is ", least.count(), " ms", how});
     };
-    if (least < std::chrono::milliseconds{0}) refuse_least("zero or more");
+    if (least < std::chrono::milliseconds{0}) refuse_least(", give zero or more");
     if (options.max_hold.given() && least > max_hold)
-        refuse_least(concat({"max_hold at most, ", max_hold.count(), " ms"}));
+        refuse_least(concat({", longer than max_hold; give ", max_hold.count(), " ms or less"}));
     if (!options.renew && least > lease)
-        refuse_least(concat({"the lease at most, ", lease.count(), " ms, or renew it"}));
+        refuse_least(
+            concat({", longer than the lease; give ", lease.count(), " ms or less, or renew = true"}));
     const std::chrono::milliseconds recheck = options.recheck;
     if (options.recheck.given() &&
         (recheck < std::chrono::milliseconds{1} || recheck > std::chrono::hours{1})) {
