@@ -24,9 +24,12 @@ install(FILES
   "${_distlock_generated}/distlock-config-version.cmake"
   DESTINATION "${_distlock_package}")
 
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+
 # pcfiledir keeps the pkg-config files right when the installed tree is moved.
 set(_distlock_pc_folder "${CMAKE_INSTALL_DATADIR}/pkgconfig")
-file(RELATIVE_PATH _distlock_pc_up "${CMAKE_INSTALL_PREFIX}/${_distlock_pc_folder}" "${CMAKE_INSTALL_PREFIX}")
+cmake_path(ABSOLUTE_PATH _distlock_pc_folder BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}" OUTPUT_VARIABLE _distlock_pc_up)
+file(RELATIVE_PATH _distlock_pc_up "${_distlock_pc_up}" "${CMAKE_INSTALL_PREFIX}")
 string(REGEX REPLACE "/$" "" _distlock_pc_up "${_distlock_pc_up}")
 cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_INCLUDEDIR BASE_DIRECTORY "\${prefix}" OUTPUT_VARIABLE _distlock_pc_include)
 foreach(_distlock_pc IN ITEMS distlock distlock-hiredis)

@@ -13,3 +13,4 @@
 #include <distlock/shared_mutex.hpp>
 #include <distlock/shared_scoped_lock.hpp>
 #include <distlock/try_lock_for.hpp>
+#include <distlock/version.hpp>

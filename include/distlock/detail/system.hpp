@@ -28,6 +28,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <type_traits>
 
 // DISTLOCK_POSIX_ONLY is for tests: defined in every source file, it makes Linux do with what
 // every POSIX system has.
@@ -67,6 +68,21 @@ namespace distlock::detail {
 using process_id = int;
 #else
 using process_id = pid_t;
+
+/// A cast that some systems need; on the others it would be one that -Wuseless-cast speaks of.
+template <class To, class From>
+constexpr To cast_where_needed(From value) noexcept {
+    if constexpr (std::is_same_v<To, From>) {
+        return value;
+    } else {
+        return static_cast<To>(value);
+    }
+}
+
+inline timespec timespec_of(std::chrono::nanoseconds span) noexcept {
+    const auto whole = std::chrono::duration_cast<std::chrono::seconds>(span);
+    return {cast_where_needed<time_t>(whole.count()), cast_where_needed<long>((span - whole).count())};
+}
 
 inline std::chrono::nanoseconds read_clock(clockid_t id) noexcept {
     timespec t{};
@@ -211,8 +227,7 @@ class parker {
         if (word() != 0) return;
         timespec span{};
         if (longest) {
-            const auto whole = std::chrono::duration_cast<std::chrono::seconds>(*longest);
-            span = {static_cast<time_t>(whole.count()), static_cast<long>((*longest - whole).count())};
+            span = timespec_of(*longest);
         }
         ::syscall(SYS_futex, &word_, FUTEX_WAIT_PRIVATE, 0, longest ? &span : nullptr, nullptr, 0);
     }

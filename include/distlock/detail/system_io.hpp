@@ -8,6 +8,7 @@
 //     file_descriptor accept_socket(int listener);            // it never blocks
 //     int wait_for(pollfd* polled, nfds_t count, std::chrono::nanoseconds longest) noexcept;    // as poll(2)
 //   }
+//   constexpr bool would_block(int error) noexcept;
 //   constexpr int send_flags;                                 // of send(): no SIGPIPE, no waiting
 //   void keep_alive(int socket, int idle, int interval, int count) noexcept;    // seconds, seconds, probes
 #pragma once
@@ -56,6 +57,14 @@ class file_descriptor {
   private:
     int fd_ = -1;
 };
+
+/// Returns: whether a call with this errno would have had to wait.
+constexpr bool would_block(int error) noexcept {
+#if EAGAIN != EWOULDBLOCK
+    if (error == EWOULDBLOCK) return true;
+#endif
+    return error == EAGAIN;
+}
 
 struct pipe_ends {
     file_descriptor read;
@@ -186,8 +195,7 @@ inline file_descriptor accept_socket(int listener) noexcept {
 }
 
 inline int wait_for(pollfd* polled, nfds_t count, std::chrono::nanoseconds longest) noexcept {
-    const auto whole = std::chrono::duration_cast<std::chrono::seconds>(longest);
-    const timespec span{static_cast<time_t>(whole.count()), static_cast<long>((longest - whole).count())};
+    const timespec span = timespec_of(longest);
     return ::ppoll(polled, count, &span, nullptr);
 }
 

@@ -274,7 +274,7 @@ class cluster_subscriber final : public message_reader {
             open.push_back(one.get());
             polled.push_back({one->current->fd(), POLLIN, 0});
         }
-        wait_for(polled.data(), static_cast<nfds_t>(polled.size()),
+        wait_for(polled.data(), cast_where_needed<nfds_t>(polled.size()),
                  heard ? clock::duration::zero() : time_source().slice(by));  // another may be silent
         if (polled[0].revents != 0) wake_.reset();
         const auto then = clock::now();

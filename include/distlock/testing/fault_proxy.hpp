@@ -147,7 +147,8 @@ class fault_proxy final : public fault_plan {
                 polled.push_back(
                     {server_over ? -1 : l.server, wanted(!l.server_ended && !l.dead, to_server), 0});
             }
-            if (::poll(polled.data(), static_cast<nfds_t>(polled.size()), milliseconds_to(next, now)) < 0)
+            if (::poll(polled.data(), detail::cast_where_needed<nfds_t>(polled.size()),
+                       milliseconds_to(next, now)) < 0)
                 continue;  // EINTR
             if (polled[0].revents != 0 && !answer_bell()) break;
             std::size_t at = 2;

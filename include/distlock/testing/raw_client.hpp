@@ -116,7 +116,7 @@ class raw_client {
 
     // After a call that would not go on: EAGAIN and EINTR are waited out, all else ends this connection.
     void wait(short event) const {
-        if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
+        if (!detail::would_block(errno) && errno != EINTR) {
             throw error(errc::no_reply, "private server: " + std::generic_category().message(errno));
         }
         if (left() == 0) throw error(errc::no_reply, "private server");

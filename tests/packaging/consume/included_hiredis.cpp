@@ -2,8 +2,8 @@
 #include <distlock/hiredis.hpp>
 
 #ifdef EXPECT_HIREDIS_OF_THIS_TREE
-#ifndef HIREDIS_OF_THIS_TREE
-#error "another hiredis.h than that of the tree was found"
+#if !defined(HIREDIS_OF_THIS_TREE) || !defined(READ_OF_THIS_TREE)
+#error "another hiredis.h, or read.h, than that of the tree was found"
 #endif
 #endif
 

@@ -22,19 +22,24 @@ function(host folder)
   run("${CMAKE_CTEST_COMMAND}" --test-dir "${build}" --output-on-failure --no-tests=error)
 endfunction()
 
-# project_version(out): the version, which has its home in CMakeLists.txt.
+# project_version(out): the version, which has its home in CMakeLists.txt; version.hpp repeats it.
 function(project_version out)
   file(STRINGS "${SOURCE}/CMakeLists.txt" line REGEX "^project[(]distlock VERSION ")
   string(REGEX REPLACE "^.* VERSION ([0-9.]+).*$" "\\1" version "${line}")
+  file(STRINGS "${SOURCE}/include/distlock/version.hpp" said REGEX "^#define DISTLOCK_VERSION ")
+  string(REGEX MATCHALL "[0-9]+" parts "${version}")
+  list(GET parts 0 major)
+  list(GET parts 1 minor)
+  list(GET parts 2 patch)
+  math(EXPR number "${major} * 10000 + ${minor} * 100 + ${patch}")
+  if(NOT said STREQUAL "#define DISTLOCK_VERSION ${number}")
+    message(FATAL_ERROR "CMakeLists.txt has the version ${version}, so version.hpp should say ${number}; it says ${said}")
+  endif()
   set(${out} "${version}" PARENT_SCOPE)
 endfunction()
 
-# Makes hiredis impossible to find, wherever it is.
-get_filename_component(library_folder "${HIREDIS_LIBRARY}" DIRECTORY)
-file(WRITE "${build}/no_hiredis.cmake"
-  "set(CMAKE_IGNORE_PATH \"${HIREDIS_INCLUDE};${HIREDIS_INCLUDE}/hiredis;${library_folder}\" CACHE STRING \"\")\n"
-  "set(CMAKE_DISABLE_FIND_PACKAGE_hiredis ON CACHE BOOL \"\")\n")
-set(no_hiredis -C "${build}/no_hiredis.cmake")
+# As one says to CMake that hiredis is not to be looked for.
+set(no_hiredis -DCMAKE_DISABLE_FIND_PACKAGE_hiredis=ON)
 
 if(CASE STREQUAL "install")
   # Installed in one place and used in another: nothing may remember the first.
@@ -43,7 +48,8 @@ if(CASE STREQUAL "install")
   run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${first}")
   file(GLOB_RECURSE files RELATIVE "${first}" "${first}/*")
   foreach(needed IN ITEMS include/distlock/distlock.hpp share/cmake/distlock/distlock-config.cmake
-      share/cmake/distlock/distlock_find_hiredis.cmake share/pkgconfig/distlock.pc share/pkgconfig/distlock-hiredis.pc)
+      share/cmake/distlock/distlock_find_hiredis.cmake share/pkgconfig/distlock.pc share/pkgconfig/distlock-hiredis.pc
+      share/doc/distlock/LICENSE)
     if(NOT needed IN_LIST files)
       message(SEND_ERROR "install: ${needed} is missing")
     endif()
@@ -55,7 +61,7 @@ if(CASE STREQUAL "install")
     endif()
   endforeach()
   foreach(file IN LISTS files)
-    if(NOT file MATCHES "^(include/distlock/.*\\.hpp|share/cmake/distlock/[^/]+\\.cmake|share/pkgconfig/distlock[a-z-]*\\.pc)$")
+    if(NOT file MATCHES "^(include/distlock/.*\\.hpp|share/(cmake/distlock/[^/]+\\.cmake|pkgconfig/distlock[a-z-]*\\.pc|doc/distlock/LICENSE))$")
       message(SEND_ERROR "install: ${file} should not be installed")
     endif()
     file(READ "${first}/${file}" text)
@@ -80,8 +86,12 @@ elseif(CASE STREQUAL "subdirectory_hiredis_missing")
   host(subdirectory_without_hiredis ${no_hiredis})
 elseif(CASE STREQUAL "hiredis_in_tree")
   set(tree "${WORK}/hiredis_tree")
-  file(WRITE "${tree}/hiredis.h"
-    "#pragma once\n#define HIREDIS_OF_THIS_TREE\n#include \"${HIREDIS_INCLUDE}/hiredis/hiredis.h\"\n")
+  file(COPY "${HIREDIS_INCLUDE}/hiredis/" DESTINATION "${tree}")
+  foreach(header IN ITEMS hiredis read)
+    file(READ "${tree}/${header}.h" text)
+    string(TOUPPER "${header}" name)
+    file(WRITE "${tree}/${header}.h" "#define ${name}_OF_THIS_TREE\n${text}")
+  endforeach()
   file(WRITE "${tree}/CMakeLists.txt" "add_library(hiredis INTERFACE)\n"
     "target_include_directories(hiredis INTERFACE \"\${CMAKE_CURRENT_SOURCE_DIR}\")\n"
     "target_link_libraries(hiredis INTERFACE \"${HIREDIS_LIBRARY}\")\n")
@@ -103,7 +113,10 @@ elseif(CASE STREQUAL "find_package_components")
 
 elseif(CASE STREQUAL "pkg_config" OR CASE STREQUAL "plain_include")
   separate_arguments(flags UNIX_COMMAND "${CXX_FLAGS}")
-  list(APPEND flags -std=c++20 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror)
+  list(APPEND flags -std=c++20 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wold-style-cast -Werror)
+  if(NOT CXX MATCHES "clang")
+    list(APPEND flags -Wuseless-cast -Wlogical-op)  # our headers stand in a folder of the user's here
+  endif()
   file(MAKE_DIRECTORY "${build}")
   foreach(package IN ITEMS distlock distlock-hiredis)
     set(program "${build}/${package}")
@@ -249,7 +262,7 @@ elseif(CASE STREQUAL "cpack_deb")
   run("${dpkg_deb}" -x "${package}" "${build}/root")
   file(GLOB_RECURSE files RELATIVE "${build}/root" "${build}/root/*")
   foreach(file IN LISTS files)
-    if(NOT file MATCHES "^usr/(include/distlock/.*\\.hpp|share/cmake/distlock/[^/]+\\.cmake|share/pkgconfig/distlock[a-z-]*\\.pc)$"
+    if(NOT file MATCHES "^usr/(include/distlock/.*\\.hpp|share/(cmake/distlock/[^/]+\\.cmake|pkgconfig/distlock[a-z-]*\\.pc|doc/distlock/LICENSE))$"
         AND NOT file STREQUAL "usr/share/doc/libdistlock-dev/copyright")
       message(SEND_ERROR "cpack_deb: ${file} should not be in the package")
     endif()
@@ -336,6 +349,7 @@ class StandIn(ConanFile):
 ]])
     run("${conan}" create "${build}/${name}" --no-remote)
   endfunction()
+  get_filename_component(library_folder "${HIREDIS_LIBRARY}" DIRECTORY)
   stand_in(hiredis 1.2.0 hiredislib hiredis "${library_folder}")
   set(forms "hiredis=False")
   if(WITH_TLS)
