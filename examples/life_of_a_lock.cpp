@@ -20,7 +20,7 @@ void fulfil(const char* where) {
     try {
         distlock::scoped_lock guard{order};  // queues with all processes; its lease is renewed
         charge_card();
-        const auto lost = guard.lost();  // stopped before the lock can be somebody else's
+        const auto lost = guard.lost();  // stopped when the lease ends, before the next one begins
         for (int part = 0; part < parts && !lost.stop_requested(); ++part) ship(part);
     } catch (const distlock::error& e) {  // server trouble; contention is no error
         std::fprintf(stderr, "%s\n", e.what());

@@ -71,9 +71,8 @@ class recursive_mutex;
 ///
 /// A mutex here adds the lease: an owner may rely on the lock until valid_until(), and no longer. The
 /// connection's background thread renews the lease while the lock is held; lost() tells when the lock was
-/// lost. Then another
-/// thread may take it through the same object; the late unlock() of the thread that lost it releases nothing
-/// and returns `expired`.
+/// lost. Then another thread may take it through the same object; the late unlock() of the thread that lost
+/// it releases nothing and returns `expired`.
 ///
 /// `lock` throws when retrying does not help; `try_*` return false only if somebody else has the lock, and
 /// throw if the server fails. The overloads with a `std::error_code&` do not throw, and return whether they
@@ -199,16 +198,17 @@ class mutex {
     }
 
     /// Effects: ends the calling thread's acquisition. If the thread has none: one that was lost and is not
-    /// unlocked yet; else the present one, of another thread. If the lock is still ours, the server hands it
-    /// to the next waiter, or frees it; another owner's lock is never touched.
+    /// unlocked yet; else the present one, of another thread, unless a distlock guard is to end it. If the
+    /// lock is still ours, the server hands it to the next waiter, or frees it; another owner's lock is never
+    /// touched. A thread whose guard was moved to another and lost does not end what a third one has locked.
     /// With release_mode::posted, over a posting_connection and while the lease lasts, unlock() sends the
     /// release and does not wait for the answer: the library reads it later, and repeats the release in the
-    /// background if need be. unlock() waits 30 ms at most then, to connect or for room to send. The object's
-    /// next request is sent after the release.
-    /// Before lock_options::hold_at_least is over, unlock() sends no release: the background sends it at that
-    /// time, even if the mutex was destroyed meanwhile.
+    /// background thread if need be. unlock() waits 30 ms at most then, to connect or for room to send. The
+    /// object's next request is sent after the release.
+    /// Before lock_options::hold_at_least is over, unlock() sends no release: the background thread sends it
+    /// at that time, even if the mutex was destroyed meanwhile.
     /// Postconditions: that acquisition is over for this object, whatever the outcome.
-    /// Returns: what happened; may be ignored. After `unreachable` and `refused` the background retries the
+    /// Returns: what happened; may be ignored. After `unreachable` and `refused` the library retries the
     /// release until the lease is over; see residual(). Retrying stops earlier, after one last try, when the
     /// connection is destroyed; or with the last mutex of a connection that is no service_hosting_connection.
     /// Round trips: none if posted or passed on to another thread of this object. Else one, or two if the

@@ -173,7 +173,9 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// Effects: the calling thread, which has the lock for writing, reads from now on: no other writer is let
     /// in between. Readers that wait at the front of the queue enter with it. This is a new acquisition, as
     /// that of try_upgrade() is: lock_options::max_hold and lock_options::hold_at_least count anew, and
-    /// hold_at_least does not apply to the acquisition that it replaces.
+    /// hold_at_least does not apply to the acquisition that it replaces. A distlock::scoped_lock of that one
+    /// ends the new one, and its owns_lock(), valid_until() and lost() speak of it; its fencing_token() does
+    /// not change. The guards of the standard must be told: release() them, and end it by unlock_shared().
     /// Postconditions: if it throws, the thread has the lock neither for writing nor for reading.
     /// Throws: error; errc::not_held when the thread has not locked it for writing, or has lost it.
     /// Round trips: one.
@@ -193,7 +195,8 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// Returns: whether the thread has the lock for writing; if not, it still reads. Also false if the thread
     /// does not read, or has lost its read, and while another thread of this object waits to write.
     /// A read that a shared_scoped_lock owns belongs to the thread that locked it. That thread must not end
-    /// before the guard, since the next thread may be known by the same std::thread::id.
+    /// before the guard, since the next thread may be known by the same std::thread::id. The guard ends the
+    /// write, unless another adopts it or the thread unlocks it; the guards of the standard do not.
     /// Postconditions: where it throws, the thread has neither.
     /// Throws: error.
     /// Round trips: one; none where another thread of this object reads by the same grant.

@@ -25,6 +25,7 @@ void check_failures(Read read) {
         {reply::not_sent(errc::unreachable, ""), kind::later, errc::unreachable},
         {reply::not_sent(errc::no_reply, ""), kind::later, errc::no_reply},
         {reply::not_sent(errc::unavailable, ""), kind::later, errc::unavailable},
+        {reply::not_sent(errc::read_only, ""), kind::later, errc::read_only},
         {reply::not_sent(errc::wrong_process, ""), kind::refused, errc::wrong_process},
         {reply::not_sent(errc::authentication_failed, ""), kind::refused, errc::authentication_failed},
         {reply::not_sent(errc::tls_failed, ""), kind::refused, errc::tls_failed},

@@ -4,6 +4,7 @@
 //     fake_sentinel(port of the master, epoch, others = {});    // port 0: it knows no master
 //     void name(port, epoch);                                   // from now on
 //     void announce(name of a master = "m");                    // +switch-master
+//     void hang_up();                                           // on those who listen now
 //     std::uint16_t port() const;
 //     const fake_server& server() const;                        // what was sent to it
 //   };
@@ -39,6 +40,7 @@ class fake_sentinel {
         const std::lock_guard guard(lock_);
         announced_.push_back(of);
     }
+    void hang_up() { ++hung_up_; }
     std::uint16_t port() const { return server_.port(); }
     const fake_server& server() const { return server_; }
 
@@ -60,7 +62,8 @@ class fake_sentinel {
     }
     void announce_to(fake_server::peer& p) const {
         using namespace std::chrono_literals;
-        for (std::size_t said = 0; p.nap(1ms);) {
+        const int before = hung_up_;
+        for (std::size_t said = 0; hung_up_ == before && p.nap(1ms);) {
             const auto of = announcement(said);
             if (!of) continue;
             if (!p.send(array({"message", "+switch-master", *of + " 127.0.0.1 1 127.0.0.1 2"}))) return;
@@ -89,6 +92,7 @@ class fake_sentinel {
 
     std::atomic<std::uint16_t> master_;
     std::atomic<int> epoch_;
+    std::atomic<int> hung_up_{0};
     mutable std::mutex lock_;
     std::vector<std::string> announced_;  // with the mutex
     const std::vector<std::uint16_t> others_;

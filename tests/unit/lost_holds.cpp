@@ -206,6 +206,20 @@ TEST_CASE("an unlock() under a guard whose lease ran out frees nobody else's loc
 }
 
 // It ended the acquisition that had followed, and that thread went on without the lock.
+// A second unlock() by mistake ended what another thread worked under, and its lost() was not stopped.
+TEST_CASE("an unlock() by a thread that has nothing does not end what a guard of another is to end") {
+    manual_clock::reset();
+    scripted_connection redis{granted(1), released};
+    fenced_mutex m{redis, "orders", fenced};
+    {
+        const distlock::scoped_lock guard(m);
+        std::jthread([&] { CHECK(m.unlock() == release_outcome::not_held); }).join();
+        CHECK(guard.owns_lock());
+        CHECK(redis.left() == 1);
+    }
+    CHECK(redis.left() == 0);
+}
+
 TEMPLATE_LIST_TEST_CASE("an unlock() by an observer ends no acquisition that followed the lost one", "",
                         ways) {
     manual_clock::reset();

@@ -683,6 +683,60 @@ TEST_CASE("a reader becomes the writer after another one of its object has ended
     CHECK(m.owns_lock());
 }
 
+namespace {
+
+struct exchanging_server {
+    reply execute(const command& cmd) {
+        if (cmd.argv()[0] == "SET") return reply::status("OK");
+        const auto script = cmd.argv()[1];
+        using namespace distlock::detail;
+        return script == shared_enter.sha1() || script == shared_exchange.sha1() ? granted("", 30'000)
+                                                                                 : reply::integer(1);
+    }
+};
+
+/// The read of a guard has become a write, which its thread unlocks, or loses.
+struct upgraded_guard {
+    using mutex_type = distlock::shared_mutex<exchanging_server, manual_clock>;
+
+    upgraded_guard() {
+        manual_clock::reset();
+        guard.emplace(m);
+        CHECK(m.try_upgrade());
+    }
+    void let_another_thread_have_it() {
+        manual_clock::advance(30s);
+        std::jthread([this] { m.lock(); }).join();
+    }
+
+    exchanging_server server;
+    mutex_type m{server, "orders", {.renew = false, .release = distlock::confirmed}};
+    std::optional<distlock::shared_scoped_lock<mutex_type>> guard;
+};
+
+}  // namespace
+
+TEST_CASE("a guard whose read has become a write that was unlocked takes nobody's unlock that is to come") {
+    upgraded_guard was;
+    CHECK(was.m.unlock() == release_outcome::released);
+    was.m.lock();
+    was.let_another_thread_have_it();
+    was.guard.reset();
+    CHECK(was.m.unlock() == release_outcome::expired);
+    bool has = false;
+    std::jthread([&] { has = was.m.owns_lock() && was.m.unlock() == release_outcome::released; }).join();
+    CHECK(has);
+}
+
+TEST_CASE("a guard whose read has become a write that was lost leaves no unlock to come") {
+    upgraded_guard was;
+    was.let_another_thread_have_it();
+    CHECK_FALSE(was.guard->owns_lock());
+    was.guard.reset();
+    CHECK(was.m.owns_lock());
+    CHECK(was.m.unlock() == release_outcome::released);  // for the other thread
+}
+
 TEST_CASE("readers share a grant also after a thread that wrote nothing has asked to read on") {
     scripted_connection redis{granted("", 30'000)};
     distlock::shared_mutex m{redis, "orders", {.renew = false, .local_budget = 1h}};

@@ -44,9 +44,10 @@ struct lock_options {
     /// connection ends before that time, the key stays until its lease ends: others are kept out for `lease`
     /// then, so let `lease` be as long as this time. The same holds when the last mutex of a connection is
     /// destroyed that is no service_hosting_connection: such a one has no background without a mutex.
-    /// scoped_lock and try_lock_for release a lock at once if they give it back because another one of the
-    /// set could not be taken. At most `max_hold`, where that is given, and at most `lease`, where the lease
-    /// is not renewed. In whole milliseconds, rounded down. Zero: none.
+    /// distlock's scoped_lock and try_lock_for release a lock at once if they give it back because another
+    /// one of the set could not be taken; std::lock() and std::scoped_lock do not, and keep its name. At most
+    /// `max_hold`, where that is given, and at most `lease`, where the lease is not renewed. In whole
+    /// milliseconds, rounded down. Zero: none.
     time_span hold_at_least = {};
 
     /// Whether every acquisition gets a fencing token: a number larger than any before it under this name. It

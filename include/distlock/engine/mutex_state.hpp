@@ -164,7 +164,9 @@ class mutex_state {
         if (told == nullptr) {
             if (!mine && (stale_unlocks_.consume(me) || stale_unlocks_.contains(me)))
                 return unlocking::too_late;
-            return held_ ? unlocking::ends : unlocking::not_held;
+            // Any thread may end what no guard is to end.
+            const bool has_one = held_ && (mine || !held_->held_by().guarded);
+            return has_one ? unlocking::ends : unlocking::not_held;
         }
         if (mine) return unlocking::ends;
         if (stale_unlocks_.forget(me, told->began)) return unlocking::too_late;

@@ -1,13 +1,15 @@
 // Which thread reads by which grant: one entry for each time that it was let in.
 //
 //   template <class Batch> class reader_holds {
-//     struct hold { std::thread::id thread; std::uint64_t serial; Batch* in; bool guarded; };
+//     struct hold { std::thread::id thread; std::uint64_t serial; Batch* in; bool guarded; origin was; };
 //     void make_room(std::size_t more);              // may throw
 //     void add(const hold&) noexcept;
 //     const hold* find(std::uint64_t serial) const noexcept;
+//     const hold* find(const origin&) const noexcept;
 //     const hold* newest() const noexcept;            // of the calling thread
 //     const hold* newest_unguarded() const noexcept;
 //     void adopt(const hold&) noexcept;
+//     void set_origin(const hold&, const origin&) noexcept;
 //     void remove(const hold&) noexcept;
 //     std::size_t size() const noexcept;
 //   };
@@ -22,6 +24,15 @@
 
 namespace distlock::engine {
 
+/// What a guard's acquisition was before it was exchanged: the guard knows it by that.
+struct origin {
+    std::uint64_t read = 0;   ///< the serial of the first, if that was a reader's
+    std::uint64_t write = 0;  ///< if it was a writer's
+
+    explicit operator bool() const noexcept { return read != 0 || write != 0; }
+    friend bool operator==(const origin&, const origin&) = default;
+};
+
 /// A hash table by thread, with linear probing: a thousand readers end as fast as one does. Not thread-safe.
 template <class Batch>
 class reader_holds {
@@ -31,6 +42,7 @@ class reader_holds {
         std::uint64_t serial = 0;  // not 0
         Batch* in = nullptr;
         bool guarded = false;
+        origin was = {};  // of what came by downgrade() under a guard
     };
 
     std::size_t size() const noexcept { return size_; }
@@ -67,6 +79,15 @@ class reader_holds {
         }
         return nullptr;
     }
+    /// `was`: not {}.
+    /// Returns: the same, of the hold that this became.
+    const hold* find(const origin& was) const noexcept {
+        if (size_ == 0) return nullptr;
+        for (const hold& one : slots_) {
+            if (one.serial != 0 && one.was == was) return &one;
+        }
+        return nullptr;
+    }
 
     /// A thread may have lost what it reads under, and read anew before it ended that.
     /// Returns: the calling thread's last hold; null: none. Until the next change.
@@ -81,8 +102,11 @@ class reader_holds {
     /// `which`: as one of those has returned it.
     /// Effects: a guard ends it.
     void adopt(const hold& which) noexcept {
-        slots_[static_cast<std::size_t>(&which - slots_.data())].guarded = true;
+        hold& one = slot_of(which);
+        one.guarded = true;
+        one.was = {};
     }
+    void set_origin(const hold& which, const origin& was) noexcept { slot_of(which).was = was; }
 
     /// `which`: as one of those has returned it.
     void remove(const hold& which) noexcept {
@@ -111,6 +135,9 @@ class reader_holds {
         return found;
     }
 
+    hold& slot_of(const hold& which) noexcept {
+        return slots_[static_cast<std::size_t>(&which - slots_.data())];
+    }
     std::size_t home_of(const hold& one) const noexcept {
         return std::hash<std::thread::id>{}(one.thread) & (slots_.size() - 1);
     }

@@ -12,6 +12,7 @@
 #include <distlock/engine/shared_core.hpp>
 #include <distlock/engine/shared_object.hpp>
 #include <distlock/engine/shared_object_enter.hpp>
+#include <distlock/engine/shared_object_exchange.hpp>
 #include <distlock/wire/any_dialect.hpp>
 #include <distlock/wire/shared_handoff.hpp>
 

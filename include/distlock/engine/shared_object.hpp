@@ -1,5 +1,6 @@
 // One shared lock object, shared by threads: its writers queue as those of a mutex do, its readers come in
-// batches. How a thread comes to read is in shared_object_enter.hpp.
+// batches. How a thread comes to read is in shared_object_enter.hpp; how a reader becomes the writer, and the
+// writer a reader, in shared_object_exchange.hpp.
 #pragma once
 
 #include <algorithm>
@@ -71,13 +72,21 @@ class shared_object final : public shared_core {
     void confirm_posted(clock::time_point by, const std::stop_token& stop) noexcept override {
         writers_->confirm_posted(by, stop);
     }
-    release_outcome unlock() noexcept override { return writers_->unlock(); }
-    release_outcome unlock(std::uint64_t serial) noexcept override { return writers_->unlock(serial); }
+    release_outcome unlock() noexcept override;
+    release_outcome unlock(std::uint64_t serial) noexcept override;
     void undo(std::uint64_t serial) noexcept override { writers_->undo(serial); }
     time_point valid_until(std::uint64_t serial) const noexcept override {
-        return writers_->valid_until(serial);
+        if (in_forked_child()) return {};
+        const guard here(mutex_);
+        const auto* const reads = serial != 0 ? successor_of({.write = serial}).reads : nullptr;
+        return reads != nullptr ? reads->in->until() : writers_->valid_until(writes_by(serial));
     }
-    std::stop_token lost(std::uint64_t serial) const override { return writers_->lost(serial); }
+    std::stop_token lost(std::uint64_t serial) const override {
+        if (in_forked_child()) return distlock::detail::stopped_token();
+        const guard here(mutex_);
+        const auto* const reads = serial != 0 ? successor_of({.write = serial}).reads : nullptr;
+        return reads != nullptr ? reads->in->lost() : writers_->lost(writes_by(serial));
+    }
     std::uint64_t fence() const noexcept override { return writers_->fence(); }
     duration residual() const noexcept override {
         duration longest = writers_->residual();
@@ -96,7 +105,13 @@ class shared_object final : public shared_core {
                                   [&] { return enter_batch(until, how, stop); });
     }
 
-    result adopt() noexcept override { return writers_->adopt(); }
+    result adopt() noexcept override {
+        const auto mine = writers_->adopt();
+        if (mine.serial == 0) return mine;
+        const guard here(mutex_);
+        if (upgraded_.serial == mine.serial) upgraded_ = {};
+        return mine;
+    }
     result adopt_shared() noexcept override {
         if (in_forked_child()) return {};
         const guard here(mutex_);
@@ -106,9 +121,7 @@ class shared_object final : public shared_core {
         return {.serial = mine->serial, .fence = mine->in->fence};
     }
 
-    release_outcome unlock_shared(std::uint64_t serial) noexcept override {
-        return leave_batch(serial, true);
-    }
+    release_outcome unlock_shared(std::uint64_t serial) noexcept override;
     void undo_shared(std::uint64_t serial) noexcept override { leave_batch(serial, false); }
 
     exchange begin_exchange(std::uint64_t serial) noexcept override {
@@ -118,50 +131,23 @@ class shared_object final : public shared_core {
     void surrender(const exchange& of) noexcept override { writers_->surrender(of); }
 
     result downgrade(const std::stop_token& stop) override;
-    // Where nobody knows what the server did, the reader may have become the writer, and is neither.
-    result try_upgrade(const std::stop_token& stop) override {
-        if (in_forked_child() || stop.stop_requested()) return writers_->acquire(time_point::max(), {}, stop);
-        batch* mine = nullptr;
-        std::uint64_t serial = 0;
-        exchange of;
-        {
-            const guard here(mutex_);
-            const auto* const me = holds_.newest();
-            if (me == nullptr) return {};
-            mine = me->in;
-            serial = me->serial;
-            if (mine->readers > 1 || mine->now != phase::open) return {};
-            of = mine->core->begin_exchange(mine->serial);
-            if (of.from.empty()) return {};
-            mine->now = phase::exchanging;
-            if (joined_ == mine) joined_ = nullptr;
-        }
-        result got;
-        bool known = false;
-        try {
-            got = ask_after_readers(time_point::max(), {.once = true, .in_exchange_for = &of.from}, stop);
-            known = got.serial == 0 && got.cause == errc{};
-        } catch (...) {
-            end_upgrade(*mine, serial, of, false);
-            throw;
-        }
-        end_upgrade(*mine, serial, of, known);
-        return got;
-    }
+    result try_upgrade(const std::stop_token& stop) override;
 
     time_point shared_until(std::uint64_t serial) const noexcept override {
         if (in_forked_child()) return {};
         const guard here(mutex_);
         const auto* const mine = asked_about(serial);
-        return mine != nullptr ? mine->in->until() : time_point{};
+        if (mine != nullptr) return mine->in->until();
+        const auto writes = serial != 0 ? successor_of({.read = serial}).writes : 0;
+        return writes != 0 ? writers_->valid_until(writes) : time_point{};
     }
     std::stop_token shared_lost(std::uint64_t serial) const override {
         if (in_forked_child()) return distlock::detail::stopped_token();
         const guard here(mutex_);
         const auto* const mine = asked_about(serial);
-        if (mine == nullptr) return distlock::detail::stopped_token();
-        const batch& in = *mine->in;
-        return in.core->lost(in.serial);
+        if (mine != nullptr) return mine->in->lost();
+        const auto writes = serial != 0 ? successor_of({.read = serial}).writes : 0;
+        return writes != 0 ? writers_->lost(writes) : distlock::detail::stopped_token();
     }
     std::uint64_t shared_fence() const noexcept override {
         if (in_forked_child()) return 0;
@@ -182,6 +168,7 @@ class shared_object final : public shared_core {
     struct batch {
         explicit batch(std::unique_ptr<lock_core> of) : core(std::move(of)) {}
         time_point until() const noexcept { return core->valid_until(serial); }
+        std::stop_token lost() const { return core->lost(serial); }
 
         const std::unique_ptr<lock_core> core;
         phase now = phase::idle;
@@ -200,10 +187,12 @@ class shared_object final : public shared_core {
         bool at_last = false;   // its time is up: it asks once
         result told = {};
     };
-    // Returns: that reader's hold; serial 0: the calling thread's last.
+    // Returns: that reader's hold, or the one that it has become; serial 0: the calling thread's last.
     const typename reader_holds<batch>::hold* asked_about(std::uint64_t serial) const noexcept
         DISTLOCK_REQUIRES(mutex_) {
-        return serial == 0 ? holds_.newest() : holds_.find(serial);
+        if (serial == 0) return holds_.newest();
+        const auto* const itself = holds_.find(serial);
+        return itself != nullptr ? itself : successor_of({.read = serial}).reads;
     }
     release_outcome leave_batch(std::uint64_t serial, bool has_read) noexcept DISTLOCK_EXCLUDES(mutex_) {
         if (in_forked_child()) return release_outcome::wrong_process;
@@ -333,28 +322,34 @@ class shared_object final : public shared_core {
     result open(batch& mine, const result& got, bool guarded, waiter_queue& to_wake) noexcept
         DISTLOCK_REQUIRES(mutex_);
 
-    // Preconditions: phase::exchanging, set by this thread for the reader `serial`.
-    // Effects: that one `reads_on`, unless a guard has ended it meanwhile; or it is the writer, or neither.
-    void end_upgrade(batch& mine, std::uint64_t serial, const exchange& of, bool reads_on) noexcept
-        DISTLOCK_EXCLUDES(mutex_) {
-        if (reads_on) {
-            mine.core->end_exchange(of);
-        } else {
-            mine.core->surrender(of);
-        }
-        {
-            const guard here(mutex_);
-            const auto* const reader = holds_.find(serial);
-            if (reads_on && reader != nullptr) {
-                mine.now = phase::open;
-                return;
-            }
-            if (reader != nullptr) holds_.remove(*reader);
-            mine.readers = 0;
-            mine.now = reads_on ? phase::releasing : phase::idle;
-        }
-        if (reads_on) release(mine, mine.used);
+    // The write that a guard's read has become, or its write before that.
+    struct upgraded {
+        origin was = {};
+        std::uint64_t serial = 0;  // of the writer's acquisition; 0: there is none
+        std::thread::id by = {};
+    };
+    // What a guard's acquisition has become: one of the two, or neither.
+    struct successor {
+        const typename reader_holds<batch>::hold* reads = nullptr;
+        std::uint64_t writes = 0;
+    };
+    successor successor_of(const origin& was) const noexcept DISTLOCK_REQUIRES(mutex_) {
+        if (const auto* const reads = holds_.find(was)) return {.reads = reads};
+        return {.writes = upgraded_.was == was ? upgraded_.serial : 0};
     }
+    // Returns: the writer's acquisition that this one has become; or `serial`.
+    std::uint64_t writes_by(std::uint64_t serial) const noexcept DISTLOCK_REQUIRES(mutex_) {
+        const auto writes = serial != 0 ? successor_of({.write = serial}).writes : 0;
+        return writes != 0 ? writes : serial;
+    }
+    // Effects: ends what that acquisition has become; `not_held`: it has not.
+    release_outcome end_successor(const origin& was) noexcept DISTLOCK_EXCLUDES(mutex_);
+
+    // Preconditions: phase::exchanging, set by this thread for the reader `serial`.
+    // Effects: that one `reads_on`, unless a guard has ended it meanwhile; or it is the writer `to`, or
+    // neither.
+    void end_upgrade(batch& mine, std::uint64_t serial, const exchange& of, bool reads_on,
+                     const upgraded& to) noexcept DISTLOCK_EXCLUDES(mutex_);
 
     // Effects: the next thread that waits in this batch asks, if there is one.
     void end_asking(batch& mine) noexcept DISTLOCK_REQUIRES(mutex_) {
@@ -377,6 +372,7 @@ class shared_object final : public shared_core {
     batch* joined_ DISTLOCK_GUARDED_BY(mutex_) = nullptr;     // by readers that come now
     batch* successor_ DISTLOCK_GUARDED_BY(mutex_) = nullptr;  // of joined_, that a thread asks for
     reader_holds<batch> holds_ DISTLOCK_GUARDED_BY(mutex_);
+    upgraded upgraded_ DISTLOCK_GUARDED_BY(mutex_);
     std::size_t expected_ DISTLOCK_GUARDED_BY(mutex_) = 0;  // readers that ask or wait
     std::uint64_t serial_ DISTLOCK_GUARDED_BY(mutex_) = 0;
     int waiting_writers_ DISTLOCK_GUARDED_BY(mutex_) = 0;

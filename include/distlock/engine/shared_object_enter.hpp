@@ -31,28 +31,6 @@ typename shared_object<Lazy>::result shared_object<Lazy>::ask_after_readers(time
 }
 
 template <class Lazy>
-typename shared_object<Lazy>::result shared_object<Lazy>::downgrade(const std::stop_token& stop) {
-    if (in_forked_child() || stop.stop_requested()) return writers_->acquire(time_point::max(), {}, stop);
-    const exchange of = writers_->begin_exchange();
-    result got;
-    if (of.from.empty()) {
-        // A thread that had it and lost it owes no unlock() any more.
-        if (const auto lost = writers_->adopt(); lost.serial != 0) writers_->unlock(lost.serial);
-        return got;
-    }
-    try {
-        batch& mine = begin_asking_alone();
-        got = ask(mine, time_point::max(), {.once = true, .in_exchange_for = &of.from}, stop);
-    } catch (...) {
-        writers_->surrender(of);
-        throw;
-    }
-    // The token is released even so: an answer may have been lost.
-    writers_->surrender(of);
-    return got;
-}
-
-template <class Lazy>
 typename shared_object<Lazy>::result shared_object<Lazy>::enter_batch(time_point until, manner how,
                                                                       const std::stop_token& stop) {
     waiter_queue::waiter me(std::this_thread::get_id(), how.guarded);

@@ -96,7 +96,7 @@ class stream_socket {
             if (n >= 0) {
                 sent += static_cast<std::size_t>(n);
                 bytes.remove_prefix(static_cast<std::size_t>(n));
-            } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            } else if (would_block(errno)) {
                 if (const io w = wait(POLLOUT, deadline, -1); w != io::done) return w;
             } else if (errno != EINTR) {
                 return io::failed;
@@ -126,15 +126,15 @@ class stream_socket {
                 return io::done;
             }
             if (n == 0) return io::closed;
-            if (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) return io::failed;
+            if (errno != EINTR && !would_block(errno)) return io::failed;
         }
     }
 
     /// Effects: tells what time-out most calls of receive() will have, 1 ms or more.
     [[gnu::cold]] void expect_timeout(std::chrono::milliseconds usual) noexcept {
         const auto whole = std::chrono::duration_cast<std::chrono::seconds>(usual);
-        const timeval span{static_cast<time_t>(whole.count()),
-                           static_cast<suseconds_t>(std::chrono::microseconds(usual - whole).count())};
+        const timeval span{cast_where_needed<time_t>(whole.count()),
+                           cast_where_needed<suseconds_t>(std::chrono::microseconds(usual - whole).count())};
         if (::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &span, sizeof span) != 0) return;
         const int flags = ::fcntl(fd_.get(), F_GETFL);
         if (flags >= 0 && ::fcntl(fd_.get(), F_SETFL, flags & ~O_NONBLOCK) == 0) usual_timeout_ = usual;
@@ -147,7 +147,7 @@ class stream_socket {
         const auto n = ::recv(fd_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
         if (n > 0) return io::done;
         if (n == 0) return io::closed;
-        return errno == EAGAIN || errno == EWOULDBLOCK ? io::timed_out : io::failed;
+        return would_block(errno) ? io::timed_out : io::failed;
     }
 
     /// Effects: ends the waits of the thread that uses it, and those to come: the stream is
@@ -155,8 +155,12 @@ class stream_socket {
     void shut_down() noexcept { ::shutdown(fd_.get(), SHUT_RDWR); }
 
     /// Effects: closes at once, dropping what still sits in the send queue, so that it is not applied later:
-    /// close() alone lets the kernel deliver it.
+    /// close() alone lets the kernel deliver it, and so does all of this where a forked child has a copy,
+    /// except on Linux, which ends the connection of both.
     void abort() noexcept {
+        sockaddr none{};
+        none.sa_family = AF_UNSPEC;
+        ::connect(fd_.get(), &none, sizeof none);
         const linger at_once{1, 0};
         ::setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
         fd_ = file_descriptor();

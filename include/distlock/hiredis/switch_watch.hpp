@@ -9,6 +9,8 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <exception>
 #include <memory>
 #include <string>
@@ -48,10 +50,12 @@ class switch_watch {
             if (known || !one.on->send_only({"SUBSCRIBE", event}, clock::now())) continue;
             streams_.push_back(std::move(one));
         }
+        most_ = std::max(most_, streams_.size());
     }
 
-    /// Returns: whether a Sentinel said it, or may have when there was no memory to hear it, or none is heard
-    /// any more, since the last call.
+    /// Returns: whether a Sentinel said it, or may have when there was no memory to hear it, since the last
+    /// call; or whether fewer are heard than were, which is worth a question now and then: those that are
+    /// left may be cut off from the others.
     bool heard() {
         const annotated_lock guard(lock_);
         bool changed = false;
@@ -69,12 +73,23 @@ class switch_watch {
             }
         };
         const bool some_ended = std::erase_if(streams_, over) > 0;
-        return changed || (some_ended && streams_.empty());
+        return changed || (some_ended && streams_.empty()) || some_are_missed(clock::now());
     }
 
   private:
     static constexpr std::string_view event = "+switch-master";
     static constexpr int most_at_once = 256;
+    static constexpr std::chrono::seconds shortest_pause{1};
+    static constexpr std::chrono::seconds longest_pause{30};
+
+    // One that restarts is back in a moment, one that was taken away never.
+    bool some_are_missed(clock::time_point now) DISTLOCK_REQUIRES(lock_) {
+        if (streams_.size() >= most_ || now < next_) return false;
+        if (now - next_ >= longest_pause) pause_ = shortest_pause;
+        next_ = now + pause_;
+        pause_ = std::min<clock::duration>(2 * pause_, longest_pause);
+        return true;
+    }
 
     // ["message", "+switch-master", "name 10.0.0.1 6379 10.0.0.2 6379"]
     bool is_about_ours(const reply& said) const noexcept {
@@ -86,6 +101,9 @@ class switch_watch {
     const std::string begin_;
     annotated_mutex lock_;
     std::vector<sentinel_stream> streams_ DISTLOCK_GUARDED_BY(lock_);
+    std::size_t most_ DISTLOCK_GUARDED_BY(lock_) = 0;      // that were heard at a time
+    clock::time_point next_ DISTLOCK_GUARDED_BY(lock_){};  // some that are missed are a sign
+    clock::duration pause_ DISTLOCK_GUARDED_BY(lock_) = shortest_pause;
 };
 
 }  // namespace distlock::detail

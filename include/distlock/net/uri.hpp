@@ -36,9 +36,9 @@ struct uri {
     std::chrono::milliseconds connect_timeout{500};
     /// 1 ms to 1 h, from sending a command to the end of its reply.
     std::chrono::milliseconds command_timeout{200};
-    /// 1 to 1024: how many sockets stay open while nobody uses them; two, once nobody has needed the others
-    /// for a second. Besides, one is kept for pipelines (renewals) once there was one, and one for
-    /// subscriptions.
+    /// 1 to 1024: how many sockets stay open while nobody uses them; once nobody has needed the others for a
+    /// second, two of them, from the next command on. Besides, one is kept for pipelines (renewals) once
+    /// there was one, and one for subscriptions.
     std::size_t max_idle = 16;
 
     friend bool operator==(const uri&, const uri&) = default;

@@ -12,8 +12,9 @@ namespace distlock {
 DISTLOCK_INLINE acquire_outcome acquire_outcome::failure(const reply& r) {
     switch (r.kind()) {
         case reply_kind::not_sent: {
+            // read_only: a master that the Sentinels still name says that it is none any more.
             const bool waitable = r.cause() == errc::unreachable || r.cause() == errc::no_reply ||
-                                  r.cause() == errc::unavailable;
+                                  r.cause() == errc::unavailable || r.cause() == errc::read_only;
             return {waitable ? kind::later : kind::refused, r.cause(), {}};
         }
         case reply_kind::no_answer:

@@ -7,6 +7,7 @@
 #include <latch>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <stop_token>
 #include <string>
@@ -632,6 +633,83 @@ TEMPLATE_LIST_TEST_CASE("the only reader becomes the writer by try_upgrade(); wi
     CHECK(here.readers() == 0);
     CHECK(m.unlock() == said<TestType>());
     CHECK(here.gone());
+}
+
+// The guard found nothing to end: the other side was renewed until its mutex died.
+TEMPLATE_LIST_TEST_CASE("a guard ends what its acquisition has become", "", connection_fixtures::all) {
+    place<TestType> here;
+    distlock::shared_mutex m{here.fixture.connection, here.name, quick};
+    SECTION("a reader's that writes") {
+        {
+            const distlock::shared_scoped_lock guard{m};
+            REQUIRE(m.try_upgrade());
+            CHECK(guard.owns_lock());
+            CHECK_FALSE(guard.lost().stop_requested());
+        }
+        CHECK_FALSE(m.owns_lock());
+    }
+    SECTION("a writer's that reads") {
+        {
+            const distlock::scoped_lock guard{m};
+            m.downgrade();
+            CHECK(guard.owns_lock());
+            CHECK_FALSE(guard.lost().stop_requested());
+            CHECK(here.readers() == 1);
+        }
+        CHECK(m.shared_until() == clk::time_point{});
+    }
+    SECTION("a reader's, there and back, moved to another thread") {
+        distlock::shared_scoped_lock guard{m};
+        REQUIRE(m.try_upgrade());
+        m.downgrade();
+        CHECK(guard.owns_lock());
+        elsewhere([&] {
+            const auto moved = std::move(guard);
+            return moved.owns_lock();
+        });
+    }
+    SECTION("a writer's, there and back") {
+        const distlock::scoped_lock guard{m};
+        m.downgrade();
+        REQUIRE(m.try_upgrade());
+        CHECK(guard.owns_lock());
+    }
+    CHECK(eventually([&] { return here.gone(); }));
+}
+
+TEMPLATE_LIST_TEST_CASE("of two guards the one that adopted what the other's has become ends it", "",
+                        connection_fixtures::all) {
+    place<TestType> here;
+    distlock::shared_mutex m{here.fixture.connection, here.name, quick};
+    std::optional<distlock::shared_scoped_lock<decltype(m)>> reads(std::in_place, m);
+    REQUIRE(m.try_upgrade());
+    {
+        std::optional<distlock::scoped_lock<decltype(m)>> writes(std::in_place, std::adopt_lock, m);
+        reads.reset();
+        CHECK(writes->owns_lock());
+        m.downgrade();
+        const distlock::shared_scoped_lock again{std::adopt_lock, m};
+        writes.reset();
+        CHECK(again.owns_lock());
+    }
+    CHECK(eventually([&] { return here.gone(); }));
+}
+
+TEMPLATE_LIST_TEST_CASE("a guard whose read became a write that the thread has unlocked ends nothing", "",
+                        connection_fixtures::all) {
+    place<TestType> here;
+    distlock::shared_mutex m{here.fixture.connection, here.name, quick};
+    {
+        const distlock::shared_scoped_lock reads{m};
+        REQUIRE(m.try_upgrade());
+        CHECK(m.unlock_shared() == release_outcome::not_held);
+        CHECK(m.unlock() == said<TestType>());
+        m.lock();
+        CHECK_FALSE(reads.owns_lock());
+    }
+    CHECK(m.owns_lock());
+    CHECK(m.unlock() == said<TestType>());
+    CHECK(eventually([&] { return here.gone(); }));
 }
 
 TEMPLATE_LIST_TEST_CASE("a writer whose lock was deleted is told so by downgrade(), and has neither", "",

@@ -30,6 +30,7 @@
 #include "support/deaf_listener.hpp"
 #include "support/fake_server.hpp"
 #include "support/hiredis_test.hpp"
+#include "support/owner_process.hpp"
 #include "support/proxy.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
@@ -653,6 +654,23 @@ TEST_CASE("a socket that is given up is reset, so that nothing unsent is applied
     std::atomic<int> ended{-1};
     const fake_server server([&](fake_server::peer& p) { ended = static_cast<int>(p.wait_for_end()); });
     hiredis_connection redis(server.uri("", "?command_timeout=50ms"));
+    CHECK_FALSE(redis.execute({"GET", "a"}).answered());
+    REQUIRE(eventually([&] { return ended >= 0; }));
+    CHECK(static_cast<fake_server::ending>(ended.load()) == fake_server::ending::reset);
+}
+
+TEST_CASE("a socket that is given up is reset though a forked child has a copy of it") {
+    std::atomic<int> ended{-1};
+    const fake_server server([&](fake_server::peer& p) {
+        if (p.next_command()) p.send("+OK\r\n");
+        ended = static_cast<int>(p.wait_for_end());
+    });
+    hiredis_connection redis(server.uri("", "?command_timeout=50ms"));
+    CHECK(redis.execute({"GET", "a"}).answered());
+    const owner_process child([] {
+        for (;;) ::pause();
+        return true;
+    });
     CHECK_FALSE(redis.execute({"GET", "a"}).answered());
     REQUIRE(eventually([&] { return ended >= 0; }));
     CHECK(static_cast<fake_server::ending>(ended.load()) == fake_server::ending::reset);

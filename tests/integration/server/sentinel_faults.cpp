@@ -311,6 +311,36 @@ TEST_CASE("a server that says it is no master gets no command") {
     CHECK(replica.commands("GET") == 0);
 }
 
+// Its refusal by a new socket was final: in a planned fail-over all waits of a fleet failed at once.
+TEST_CASE("a wait outlasts a master that says that it is none, for as long as the Sentinels name it") {
+    std::atomic<bool> replaced{false};
+    const fake_server server([&](fake_server::peer& p) {
+        while (const auto cmd = p.next_command()) {
+            const std::string role = replaced ? "*1\r\n$6\r\nmaster\r\n" : "*1\r\n$5\r\nslave\r\n";
+            if (!p.send(cmd->at(0) == "ROLE" ? role : "+OK\r\n")) return;
+        }
+    });
+    const fake_sentinel one(server.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    SECTION("until it is one") {
+        lock m{c, fresh_name(), {.patience = 1h}};
+        std::jthread waits([&] {
+            m.lock();
+            CHECK(replaced);
+        });
+        CHECK(eventually([&] { return server.commands("ROLE") >= 2; }));
+        replaced = true;
+    }
+    SECTION("for the patience") {
+        lock m{c, fresh_name(), {.patience = 300ms}};
+        const auto began = distlock::clock::now();
+        std::error_code ec;
+        CHECK_FALSE(m.lock(ec));
+        CHECK(ec == errc::read_only);
+        CHECK(distlock::clock::now() - began >= 300ms);
+    }
+}
+
 TEST_CASE("a service that refuses ROLE is a master until it says READONLY, and then another one is asked") {
     std::atomic<bool> demoted{false};
     const fake_server service(without_role(demoted));
@@ -875,6 +905,44 @@ TEST_CASE("the Sentinels are asked again when the last one that was heard has hu
         c.follow();
         return one.commands("SUBSCRIBE") >= 2;
     }));
+}
+
+// One that was restarted weeks ago was not listened to again: the one that was left might know nothing.
+TEST_CASE("an owner that only holds a lock hears of the next master from a Sentinel that had hung up") {
+    fake_sentinel one(a_server().port(), 1);
+    fake_sentinel two(a_server().port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port(), two.port()}));
+    const auto seen = std::make_shared<counting_observer>();
+    lock held{c, fresh_name(), {}, seen};
+    held.lock();
+    const auto listened = [](const fake_sentinel& to) { return to.server().commands("SUBSCRIBE"); };
+    REQUIRE(eventually([&] { return listened(one) == 1 && listened(two) == 1; }));
+    two.hang_up();
+    REQUIRE(eventually([&] { return listened(two) == 2; }));
+    CHECK(listened(one) == 1);
+    one.name(another_server().port(), 2);
+    two.name(another_server().port(), 2);
+    two.announce();
+    CHECK(time_of([&] { CHECK(eventually([&] { return seen->masters == 1; })); }) < 300ms + timing_tolerance);
+}
+
+TEST_CASE("Sentinels are asked for one that is gone, but not all the time") {
+    fake_sentinel one(a_server().port(), 1);
+    auto two = std::make_unique<fake_sentinel>(a_server().port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port(), two->port()}));
+    REQUIRE(ping(c).is_status("PONG"));
+    REQUIRE(eventually([&] { return two->server().commands("SUBSCRIBE") == 1; }));
+    two.reset();
+    const auto asked = one.server().commands("SENTINEL");
+    const auto began = distlock::clock::now();
+    const auto questions = [&] { return (one.server().commands("SENTINEL") - asked) / 4; };
+    CHECK(eventually([&] {
+        c.follow();
+        return questions() >= 2;
+    }));
+    CHECK(distlock::clock::now() - began >
+          900ms);  // the first is for the one that may be back, the second a second later
+    CHECK(questions() == 2);
 }
 
 // Every call waited for the thread that listened to it.
