@@ -24,7 +24,7 @@ install(FILES
   "${_distlock_generated}/distlock-config-version.cmake"
   DESTINATION "${_distlock_package}")
 
-install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/doc/distlock")  # DOCDIR may be the parent's
 
 # pcfiledir keeps the pkg-config files right when the installed tree is moved.
 set(_distlock_pc_folder "${CMAKE_INSTALL_DATADIR}/pkgconfig")

@@ -55,14 +55,14 @@ class fake_sentinel {
     }
 
     void serve(fake_server::peer& p) const {
+        const int before = hung_up_;
         while (const auto cmd = p.next_command()) {
             if (!p.send(answer(*cmd))) return;
-            if (cmd->at(0) == "SUBSCRIBE") return announce_to(p);
+            if (cmd->at(0) == "SUBSCRIBE") return announce_to(p, before);
         }
     }
-    void announce_to(fake_server::peer& p) const {
+    void announce_to(fake_server::peer& p, int before) const {
         using namespace std::chrono_literals;
-        const int before = hung_up_;
         for (std::size_t said = 0; hung_up_ == before && p.nap(1ms);) {
             const auto of = announcement(said);
             if (!of) continue;

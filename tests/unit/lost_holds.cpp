@@ -205,7 +205,6 @@ TEST_CASE("an unlock() under a guard whose lease ran out frees nobody else's loc
     CHECK(other.owned());
 }
 
-// It ended the acquisition that had followed, and that thread went on without the lock.
 // A second unlock() by mistake ended what another thread worked under, and its lost() was not stopped.
 TEST_CASE("an unlock() by a thread that has nothing does not end what a guard of another is to end") {
     manual_clock::reset();
@@ -220,6 +219,7 @@ TEST_CASE("an unlock() by a thread that has nothing does not end what a guard of
     CHECK(redis.left() == 0);
 }
 
+// It ended the acquisition that had followed, and that thread went on without the lock.
 TEMPLATE_LIST_TEST_CASE("an unlock() by an observer ends no acquisition that followed the lost one", "",
                         ways) {
     manual_clock::reset();

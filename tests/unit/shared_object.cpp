@@ -730,11 +730,30 @@ TEST_CASE("a guard whose read has become a write that was unlocked takes nobody'
 
 TEST_CASE("a guard whose read has become a write that was lost leaves no unlock to come") {
     upgraded_guard was;
-    was.let_another_thread_have_it();
-    CHECK_FALSE(was.guard->owns_lock());
-    was.guard.reset();
+    SECTION("it ends") {
+        was.let_another_thread_have_it();
+        CHECK_FALSE(was.guard->owns_lock());
+        was.guard.reset();
+    }
+    SECTION("it ends after another one that has upgraded, too") {
+        manual_clock::advance(30s);
+        {
+            const distlock::shared_scoped_lock another(was.m);
+            CHECK(was.m.try_upgrade());
+        }
+        was.let_another_thread_have_it();
+        was.guard.reset();
+    }
     CHECK(was.m.owns_lock());
     CHECK(was.m.unlock() == release_outcome::released);  // for the other thread
+}
+
+TEST_CASE("a write that a guard's read has become is ended by no stray unlock()") {
+    upgraded_guard was;
+    std::jthread([&] { CHECK(was.m.unlock() == release_outcome::not_held); }).join();
+    CHECK(was.guard->owns_lock());
+    std::jthread([&, moved = *std::move(was.guard)] { CHECK(moved.owns_lock()); }).join();
+    CHECK_FALSE(was.m.owns_lock());
 }
 
 TEST_CASE("readers share a grant also after a thread that wrote nothing has asked to read on") {

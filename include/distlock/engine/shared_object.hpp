@@ -72,7 +72,7 @@ class shared_object final : public shared_core {
     void confirm_posted(clock::time_point by, const std::stop_token& stop) noexcept override {
         writers_->confirm_posted(by, stop);
     }
-    release_outcome unlock() noexcept override;
+    release_outcome unlock() noexcept override { return writers_->unlock(); }
     release_outcome unlock(std::uint64_t serial) noexcept override;
     void undo(std::uint64_t serial) noexcept override { writers_->undo(serial); }
     time_point valid_until(std::uint64_t serial) const noexcept override {
@@ -106,11 +106,14 @@ class shared_object final : public shared_core {
     }
 
     result adopt() noexcept override {
-        const auto mine = writers_->adopt();
-        if (mine.serial == 0) return mine;
-        const guard here(mutex_);
-        if (upgraded_.serial == mine.serial) upgraded_ = {};
-        return mine;
+        if (in_forked_child()) return {};
+        {
+            const guard here(mutex_);
+            const bool has_one = upgraded_.by == std::this_thread::get_id() &&
+                                 writers_->valid_until(upgraded_.serial) != time_point{};
+            if (has_one) return {.serial = std::exchange(upgraded_, {}).serial, .fence = writers_->fence()};
+        }
+        return writers_->adopt();
     }
     result adopt_shared() noexcept override {
         if (in_forked_child()) return {};

@@ -68,7 +68,8 @@ typename shared_object<Lazy>::result shared_object<Lazy>::try_upgrade(const std:
     result got;
     bool known = false;
     try {
-        got = ask_after_readers(time_point::max(), {.once = true, .in_exchange_for = &of.from}, stop);
+        const manner how{.once = true, .guarded = bool(to.was), .in_exchange_for = &of.from};
+        got = ask_after_readers(time_point::max(), how, stop);
         known = got.serial == 0 && got.cause == errc{};
     } catch (...) {
         end_upgrade(*mine, serial, of, false, to);
@@ -87,6 +88,7 @@ void shared_object<Lazy>::end_upgrade(batch& mine, std::uint64_t serial, const e
     } else {
         mine.core->surrender(of);
     }
+    std::uint64_t before = 0;
     {
         const guard here(mutex_);
         const auto* const reader = holds_.find(serial);
@@ -95,21 +97,12 @@ void shared_object<Lazy>::end_upgrade(batch& mine, std::uint64_t serial, const e
             return;
         }
         if (reader != nullptr) holds_.remove(*reader);
-        if (to.serial != 0) upgraded_ = to;
+        if (to.serial != 0) before = std::exchange(upgraded_, to).serial;
         mine.readers = 0;
         mine.now = reads_on ? phase::releasing : phase::idle;
     }
     if (reads_on) release(mine, mine.used);
-}
-
-template <class Lazy>
-release_outcome shared_object<Lazy>::unlock() noexcept {
-    if (in_forked_child()) return release_outcome::wrong_process;
-    {
-        const guard here(mutex_);
-        if (upgraded_.by == std::this_thread::get_id()) upgraded_ = {};
-    }
-    return writers_->unlock();
+    if (before != 0) writers_->unlock(before);  // it was lost, or is unlocked
 }
 
 template <class Lazy>
@@ -139,9 +132,7 @@ release_outcome shared_object<Lazy>::end_successor(const origin& was) noexcept {
     }
     if (reads != 0) return leave_batch(reads, true);
     if (writes == 0) return release_outcome::not_held;
-    if (writers_->valid_until(writes) != time_point{}) return writers_->unlock(writes);
-    writers_->surrender({.serial = writes});  // it was lost; no unlock() of the thread is to come
-    return release_outcome::expired;
+    return writers_->unlock(writes);
 }
 
 }  // namespace distlock::engine

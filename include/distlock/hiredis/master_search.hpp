@@ -208,12 +208,13 @@ class master_search {
         return current_ && schedule_.begin_look(now);
     }
     void look_at(const master& there) {
-        const bool told = watch_.heard();
+        using news = typename switch_watch<Lazy>::news;
+        const news told = watch_.heard();
         const bool ended = there->pool.lost_idle();
         const annotated_lock guard(lock_);
         // A Sentinel speaks of the master of now: `there` may have been replaced since, and that one, too.
-        if (!told && !(ended && there == current_)) return;
-        schedule_.see_sign();
+        if (told == news::changed || (ended && there == current_)) return schedule_.see_sign();
+        if (told == news::some_missed) schedule_.doubt();  // whoever asks listens to them again
     }
 
     // Preconditions: schedule_.begin() returned true.

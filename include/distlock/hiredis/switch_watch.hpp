@@ -4,7 +4,8 @@
 //   class switch_watch {
 //     explicit switch_watch(std::string master_name);
 //     void listen_on(std::vector<sentinel_stream> more);
-//     bool heard();                                           // since the last call
+//     enum class news { none, some_missed, changed };
+//     news heard();                                           // since the last call
 //   };
 #pragma once
 
@@ -53,10 +54,13 @@ class switch_watch {
         most_ = std::max(most_, streams_.size());
     }
 
-    /// Returns: whether a Sentinel said it, or may have when there was no memory to hear it, since the last
-    /// call; or whether fewer are heard than were, which is worth a question now and then: those that are
-    /// left may be cut off from the others.
-    bool heard() {
+    enum class news {
+        none,
+        some_missed,  ///< fewer are heard than were: those that are left may be cut off from the others
+        changed,  ///< a Sentinel said it, or may have when there was no memory to hear it, or none is left
+    };
+    /// Returns: what came since the last call; `some_missed` only now and then.
+    news heard() {
         const annotated_lock guard(lock_);
         bool changed = false;
         const auto over = [&](const sentinel_stream& one) noexcept {
@@ -73,7 +77,8 @@ class switch_watch {
             }
         };
         const bool some_ended = std::erase_if(streams_, over) > 0;
-        return changed || (some_ended && streams_.empty()) || some_are_missed(clock::now());
+        if (changed || (some_ended && streams_.empty())) return news::changed;
+        return some_are_missed(clock::now()) ? news::some_missed : news::none;
     }
 
   private:

@@ -220,8 +220,9 @@ TEST_CASE("A12: a server without memory refuses locks, and lets owners renew and
 TEST_CASE("A13: where keys are evicted, owners are told, and no late write is accepted") {
     // The lock is gone as well as its queue: waiters find that when the TTL ends that they saw last.
     campaign c("A13", lease + timing_tolerance, {.people = at_work});
-    constexpr std::array<const char*, 6> policies{"volatile-lru", "volatile-ttl", "volatile-random",
-                                                  "allkeys-lru",  "allkeys-lfu",  "allkeys-random"};
+    constexpr std::array<const char*, 7> policies{"volatile-lru",    "volatile-lfu", "volatile-ttl",
+                                                  "volatile-random", "allkeys-lru",  "allkeys-lfu",
+                                                  "allkeys-random"};
     c.repeat([&](int n) {
         const auto from = clk::now();
         c.server.command(

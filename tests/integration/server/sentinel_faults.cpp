@@ -911,7 +911,7 @@ TEST_CASE("the Sentinels are asked again when the last one that was heard has hu
 TEST_CASE("an owner that only holds a lock hears of the next master from a Sentinel that had hung up") {
     fake_sentinel one(a_server().port(), 1);
     fake_sentinel two(a_server().port(), 1);
-    sentinel_connection c(sentinel_uri_of({one.port(), two.port()}));
+    sentinel_connection c(sentinel_uri_of({one.port(), two.port()}, "", "?command_timeout=2s"));
     const auto seen = std::make_shared<counting_observer>();
     lock held{c, fresh_name(), {}, seen};
     held.lock();
@@ -929,7 +929,7 @@ TEST_CASE("an owner that only holds a lock hears of the next master from a Senti
 TEST_CASE("Sentinels are asked for one that is gone, but not all the time") {
     fake_sentinel one(a_server().port(), 1);
     auto two = std::make_unique<fake_sentinel>(a_server().port(), 1);
-    sentinel_connection c(sentinel_uri_of({one.port(), two->port()}));
+    sentinel_connection c(sentinel_uri_of({one.port(), two->port()}, "", "?command_timeout=2s"));
     REQUIRE(ping(c).is_status("PONG"));
     REQUIRE(eventually([&] { return two->server().commands("SUBSCRIBE") == 1; }));
     two.reset();
