@@ -36,7 +36,9 @@ class sql_account {
         const auto update =
             prepare("UPDATE account SET fence = ?1 WHERE id = 7 AND fence <= ?1 RETURNING balance", fence);
         if (!step(update)) return std::nullopt;
-        return sqlite3_column_int64(update.get(), 0);
+        const std::int64_t balance = sqlite3_column_int64(update.get(), 0);
+        while (step(update)) continue;  // the row comes first, the commit at the end
+        return balance;
     }
 
     // Equal tokens pass: an owner may write more than once.

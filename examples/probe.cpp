@@ -3,6 +3,7 @@
 // $DISTLOCK_SERVER, a URI.
 //        probe --diagnose [prefix]: what the server is like for locks whose names begin so; 1 when it has a
 //            problem.
+#include <cctype>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -35,6 +36,14 @@ std::optional<std::chrono::milliseconds> milliseconds(const std::string& text) {
     const auto [stop, problem] = std::from_chars(text.data(), end, count);
     if (problem != std::errc{} || stop != end || count < 0) return std::nullopt;
     return std::chrono::milliseconds(count);
+}
+
+// What others wrote is not fit for a terminal.
+std::string shown(std::string text) {
+    for (char& c : text) {
+        if (std::isprint(static_cast<unsigned char>(c)) == 0) c = '?';
+    }
+    return text;
 }
 
 double in_ms(distlock::clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
@@ -91,7 +100,8 @@ int main(int argc, char** argv) {
                     in_ms(distlock::clock::now() - asked));
         const auto seen = distlock::inspect(redis, key);
         if (seen.holder) {
-            std::printf("holder %s %s, ", seen.holder->token.c_str(), seen.holder->label.c_str());
+            std::printf("holder %s %s, ", shown(seen.holder->token).c_str(),
+                        shown(seen.holder->label).c_str());
             if (seen.remaining) {
                 std::printf("for %lld ms\n", static_cast<long long>(seen.remaining->count()));
             } else {

@@ -1011,6 +1011,27 @@ TEST_CASE("the loss token is the same within an acquisition and another in the n
     m.unlock();
 }
 
+TEST_CASE(
+    "the loss token of a thread that the lock was passed on to is its own, and is stopped by the loss") {
+    setting s;
+    lock m{s.server, "orders", {.renew = false, .local_budget = 1h}};
+    m.lock();
+    const auto first = m.lost();
+    std::stop_token second;
+    sleeper next([&] {
+        m.lock();
+        second = m.lost();
+    });
+    REQUIRE(next.sleeps());
+    CHECK(m.unlock() == release_outcome::released);
+    next.join();
+    CHECK_FALSE(second == first);
+    CHECK_FALSE(second.stop_requested());
+    manual_clock::advance(30s);
+    CHECK(eventually([&] { return second.stop_requested(); }));
+    CHECK_FALSE(first.stop_requested());
+}
+
 TEST_CASE("the loss token is never stopped when the lock was released in time") {
     setting s;
     std::stop_token first;

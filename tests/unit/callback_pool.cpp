@@ -133,6 +133,19 @@ TEST_CASE("a callback that blocks delays no deadline and no other callback") {
     of.timer.cancel(first);
 }
 
+TEST_CASE("of two callbacks that are posted at once the second is run though the first blocks") {
+    for (int i = 0; i < 20; ++i) {  // most often the reserved thread has not been woken yet
+        gate hold;
+        std::atomic<bool> ran{false};
+        real_fixture of;
+        of.pool.reserve_thread();
+        post(of, [&] { hold.pass(); });
+        post(of, [&] { ran = true; });
+        CHECK(eventually([&] { return ran.load(); }));
+        hold.open();
+    }
+}
+
 TEST_CASE("a callback behind one that blocks is run soon, though others are posted all the time") {
     gate hold;
     std::atomic<bool> ran{false};

@@ -98,7 +98,7 @@ server sound() {
              {"ROLE", role_of_master()},
              {"CONFIG GET maxmemory", texts({"maxmemory", "1000000", "maxmemory-policy", "noeviction"})},
              {"CONFIG GET min-replicas", texts({"min-replicas-to-write", "0", "min-replicas-max-lag", "10"})},
-             {"CONFIG GET append", texts({"appendonly", "yes", "appendfsync", "always"})},
+             {"CONFIG GET *append", texts({"appendonly", "yes", "appendfsync", "always"})},
              {"CONFIG GET save", texts({"save", ""})},
              {"ACL WHOAMI", reply::string("worker")},
              {"ACL DRYRUN worker", reply::status("OK")},
@@ -199,7 +199,7 @@ TEST_CASE("a server is told the mistakes of its version, and no other's") {
     CHECK(says(diagnose(dragonfly), severity::unknown, "server", "Dragonfly"));
     auto without_file = sound()
                             .with("INFO", info("", "redis_version:7.0.4\r\n"))
-                            .with("CONFIG GET append", texts({"appendonly", "no", "appendfsync", "always"}));
+                            .with("CONFIG GET *append", texts({"appendonly", "no", "appendfsync", "always"}));
     CHECK(lines(diagnose(without_file), "server").find("11004") == std::string::npos);
 }
 
@@ -209,7 +209,7 @@ TEST_CASE(
     auto it = sound();
     for (const char* command : {"CONFIG", "ROLE", "ACL", "CLUSTER"})
         it.with(command, reply::error("ERR unknown command '" + std::string(command) + "'"));
-    for (const char* known : {"CONFIG GET maxmemory", "CONFIG GET min-replicas", "CONFIG GET append",
+    for (const char* known : {"CONFIG GET maxmemory", "CONFIG GET min-replicas", "CONFIG GET *append",
                               "CONFIG GET save", "ACL WHOAMI", "ACL DRYRUN worker", "CLUSTER INFO"})
         it.says.erase(known);
     it.with("INFO", info("role:master\r\nmaxmemory:500\r\nmaxmemory_policy:volatile-lru\r\naof_enabled:1\r\n"
@@ -362,16 +362,28 @@ TEST_CASE(
                "no less than the lease of 1500 ms"));
 }
 
+TEST_CASE("of a replica that takes writes is not said that locks fail") {
+    auto it = sound().with("INFO", info("role:slave\r\nslave_read_only:0\r\n"));
+    CHECK(says(diagnose(it), severity::problem, "role", "two may own one"));
+    it.with("INFO", info("role:slave\r\nslave_read_only:1\r\n"));
+    CHECK(says(diagnose(it), severity::problem, "role", "errc::read_only"));
+}
+
 TEST_CASE("the loss by a restart depends on what is written, and when") {
     const auto with = [](const std::string& file, const std::string& fsync, const std::string& save,
                          const std::string& more = "") {
         auto it = sound();
-        it.with("CONFIG GET append", texts({"appendonly", file, "appendfsync", fsync}))
+        it.with("CONFIG GET *append", texts({"appendonly", file, "appendfsync", fsync}))
             .with("CONFIG GET save", texts({"save", save}));
         it.with("INFO", info(more));
         return lines(diagnose(it), "persistence");
     };
     CHECK(with("yes", "always", "").starts_with("ok: appendonly yes, appendfsync always"));
+    auto rewrites = sound().with("CONFIG GET *append", texts({"appendonly", "yes", "appendfsync", "always",
+                                                              "no-appendfsync-on-rewrite", "yes"}));
+    CHECK(says(diagnose(rewrites), severity::warning, "persistence", "no-appendfsync-on-rewrite"));
+    CHECK(worst_of(diagnose(rewrites.with("INFO", info("uptime_in_seconds:7\r\n"))), "uptime") ==
+          severity::warning);
     CHECK(with("yes", "everysec", "").find("of the last second") != std::string::npos);
     CHECK(with("yes", "no", "").starts_with("warning: "));
     CHECK(with("yes", "no", "").find("of the last half minute") != std::string::npos);
@@ -388,7 +400,7 @@ TEST_CASE("the loss by a restart depends on what is written, and when") {
 TEST_CASE("a server that started less than a lease ago may have lost locks, unless it loses none") {
     auto it = sound().with("INFO", info("uptime_in_seconds:7\r\n"));
     CHECK(diagnose(it).about("uptime") == nullptr);
-    it.with("CONFIG GET append", texts({"appendonly", "yes", "appendfsync", "everysec"}));
+    it.with("CONFIG GET *append", texts({"appendonly", "yes", "appendfsync", "everysec"}));
     CHECK(worst_of(diagnose(it), "uptime") == severity::warning);
     CHECK(diagnose(it, {.lease = 7s}).about("uptime") == nullptr);
     it.with("INFO", info("uptime_in_seconds:0\r\n"));
@@ -411,6 +423,24 @@ diagnosis at(std::int64_t before, std::int64_t after, server it, examination::ab
 }
 
 }  // namespace
+
+TEST_CASE("a master whose replicas may have left it is not said to lose nothing by a fail-over") {
+    const auto worst = [](server of, const char* subject, bool follows = false) {
+        return worst_of(at(0, 0, of, {.follow = follows}), subject);
+    };
+    CHECK(worst(sound(), "replicas") == severity::ok);
+    CHECK(worst(sound(), "min-replicas-to-write") == severity::ok);
+    auto alone = sound().with("INFO", info("connected_slaves:0\r\nrepl_backlog_active:1\r\n"));
+    for (const auto* subject : {"replicas", "min-replicas-to-write"}) {
+        CHECK(worst(alone, subject) == severity::warning);
+        CHECK(worst(sound(), subject, true) == severity::warning);
+    }
+    // It said that there are none.
+    auto silent = sound();
+    for (const char* command : {"INFO", "ROLE"}) silent.with(command, reply::error("NOPERM x"));
+    CHECK(worst(silent, "replicas") == severity::unknown);
+    CHECK(worst(silent, "min-replicas-to-write") == severity::warning);
+}
 
 TEST_CASE("a clock is off when no delay of the answer explains it") {
     constexpr std::int64_t ours = 1'700'000'000'000'000;

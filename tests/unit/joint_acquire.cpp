@@ -275,6 +275,25 @@ TEST_CASE("a permit whose lease ran out while a lock was waited for is taken ane
     CHECK(server.of_first.left() == 0);
 }
 
+TEST_CASE("two locks whose leases ran out while a third was waited for are both taken anew") {
+    manual_clock::reset();
+    using lock = distlock::mutex<scripted_connection, distlock::handoff, manual_clock>;
+    const auto twice = [] {
+        return scripted_connection{reply::status("OK"), reply::integer(1), reply::status("OK")};
+    };
+    scripted_connection of_first = twice();
+    scripted_connection of_second = twice();
+    scripted_connection of_third;
+    of_third.then([] { manual_clock::advance(10s); }, reply::status("OK"));
+    lock first{of_first, "first", ten_seconds};
+    lock second{of_second, "second", ten_seconds};
+    lock third{of_third, "third", {.renew = false}};
+    REQUIRE(distlock::try_lock_for(1min, first, second, third));
+    CHECK(first.owns_lock());
+    CHECK(second.owns_lock());
+    CHECK(third.owns_lock());
+}
+
 TEST_CASE("a permit that was lost is no place for another: it is to be given back first") {
     scripted_connection redis{granted(), reply::integer(1)};
     distlock::counting_semaphore<scripted_connection, manual_clock> pool{redis, "pool", 2, ten_seconds};

@@ -323,6 +323,7 @@ inline redis_server::launch redis_server::launch_once(const std::string& program
     write_settings();
     std::vector<std::string> arguments{folder_ + "/server.conf"};
     arguments.insert(arguments.end(), options_.arguments.begin(), options_.arguments.end());
+    arguments.insert(arguments.end(), {"--daemonize", "no"});  // a daemon would outlive this object
     try {
         process_.emplace(program, arguments, log_path(), options_.environment);
     } catch (const std::system_error& failed) {

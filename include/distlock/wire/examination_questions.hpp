@@ -21,7 +21,7 @@ inline constexpr std::array<std::string_view, 9> facts{"TIME",
                                                        "ROLE",
                                                        "CONFIG GET maxmemory*",
                                                        "CONFIG GET min-replicas-*",
-                                                       "CONFIG GET append*",
+                                                       "CONFIG GET *append*",
                                                        "CONFIG GET save",
                                                        "ACL WHOAMI",
                                                        "CLUSTER INFO"};

@@ -78,12 +78,12 @@ class examination_report {
         auto all = replicas_in(info_);
         return all.empty() ? replicas_in(fact(asked_for::role)) : all;
     }
-    static std::int64_t online(const std::vector<replica_state>& all) {
-        return std::count_if(all.begin(), all.end(), [](const replica_state& one) { return one.online; });
-    }
     bool knows_replicas() const {
         return info_.field("connected_slaves").has_value() || !fact(asked_for::role).elements().empty();
     }
+
+    // The backlog is made for the first replica, and freed an hour after the last.
+    bool may_have_had_replicas() const { return of_.can.follow || info_.is("repl_backlog_active", "1"); }
 
     void server() {
         const auto valkey = info_.field("valkey_version");
@@ -121,9 +121,13 @@ class examination_report {
                 return add(severity::problem, "role",
                            "a Sentinel, which keeps no locks: name it in a redis+sentinel:// URI");
             case role_of::replica:
-                return add(severity::problem, "role",
-                           "a replica: locks fail with errc::read_only; connect to its master, or through "
-                           "sentinel_connection");
+                return add(
+                    severity::problem, "role",
+                    info_.is("slave_read_only", "0")
+                        ? "a replica that takes writes: it grants locks beside its master, so two may own "
+                          "one; connect to its master, and set replica-read-only"
+                        : "a replica: locks fail with errc::read_only; connect to its master, or through "
+                          "sentinel_connection");
             case role_of::master:
                 add(severity::ok, "role", "a master");
                 break;
@@ -151,9 +155,12 @@ class examination_report {
                     " fail with errc::not_replicated");
             if (all.empty()) return;
         }
+        if (all.empty() && may_have_had_replicas())
+            return add(
+                severity::warning, "replicas",
+                "none is connected now: one that was cut off may take over, with the locks of that time");
         if (all.empty())
-            return add(severity::ok, "replicas",
-                       "none: nothing takes over, and no lock is lost by a fail-over");
+            return add(severity::ok, "replicas", "none: nothing takes over, and no fail-over loses a lock");
         for (const replica_state& one : all) {
             std::string state = printable(one.where, 80);
             const bool late = one.lag && is_late(*one.lag);
@@ -183,7 +190,8 @@ class examination_report {
         const auto needed = count_in(*value).value_or(0);
         const std::int64_t lag = count_in(max_lag.value_or("")).value_or(-1);  // -1: not known
         if (needed == 0 || lag == 0) {
-            if (all.empty()) return add(severity::ok, subject, "off, and there are no replicas");
+            if (all.empty() && knows_replicas() && !may_have_had_replicas())
+                return add(severity::ok, subject, "off, and there are no replicas");
             return add(
                 severity::warning, subject,
                 "off: after a fail-over the old master goes on granting and renewing locks for clients that "
@@ -253,9 +261,14 @@ class examination_report {
                            "appendonly yes; appendfsync " + could_not(fact(asked_for::append)) +
                                ": with any but always a crash of the machine frees locks that are held");
             }
-            if (*fsync == "always")
+            if (syncs_each_write(fact(asked_for::append)))
                 return add(severity::ok, subject,
                            "appendonly yes, appendfsync always: a restart keeps all locks");
+            if (*fsync == "always")
+                return add(
+                    severity::warning, subject,
+                    "appendonly yes, no-appendfsync-on-rewrite yes: a crash of the machine while a child "
+                    "process writes a file or fills a replica frees locks of the last half minute or so");
             return add(
                 severity::warning, subject,
                 "appendonly yes, appendfsync " + printable(*fsync, 20) +
@@ -278,7 +291,7 @@ class examination_report {
     void uptime() {
         const auto up = info_.number("uptime_in_seconds");
         if (!up || is_late(*up)) return;
-        if (has_aof() && setting(fact(asked_for::append), "appendfsync") == "always") return;
+        if (has_aof() && syncs_each_write(fact(asked_for::append))) return;
         add(severity::warning, "uptime",
             number(*up) +
                 " s, less than a lease: owners of locks that it lost when it started may not know yet");

@@ -24,21 +24,21 @@ namespace distlock {
 
 namespace detail {
 
-// Each kind's own script, as a function whose parameter hides the server's KEYS. A key that the user may not
-// ask about is taken for a lock's.
+// Each kind's own script, as a function whose parameter hides the server's KEYS. Which kind a key is of GET
+// says, which every user of a lock may use: TYPE would stand in the ACL log.
 inline constexpr std::string_view family_contract =
     R"(-- KEYS: lock, queue, fence, owner, mark, readers, limit.
 -- Answers as the script of its kind does.
 )"sv;
 inline constexpr std::string_view family_is_pool =
     R"(
+local function is_no_string(key)
+  local held = redis.pcall('get', key)
+  return held and held.err and string.find(held.err, 'WRONGTYPE', 1, true), held
+end
 local function is_pool()
-  local kind = redis.pcall('type', KEYS[1]).ok
-  if not kind then -- the user may not ask; a key of another type is no lock's
-    local held = redis.pcall('get', KEYS[1])
-    kind = not held and 'none' or held.err and string.find(held.err, 'WRONGTYPE', 1, true) and 'zset'
-  end
-  return kind == 'zset' or kind == 'none' and redis.pcall('exists', KEYS[7]) == 1
+  local other, held = is_no_string(KEYS[1])
+  return other or not held and is_no_string(KEYS[7])
 end
 )"sv;
 inline std::string_view family_inspect() noexcept {

@@ -33,7 +33,8 @@ struct lock_waiter {
     std::uint64_t permits = 0;  ///< of a semaphore; 0: it waits for a lock
 };
 
-/// A moment of a lock's life; it may be over when it is read.
+/// A moment of a lock's life; it may be over when it is read. Texts are the bytes that others wrote: make
+/// them printable before you show them on a terminal.
 struct lock_report {
     std::optional<lock_holder> holder;  ///< none: the lock is free, or readers have it
     /// Of a held lock: its TTL on the server; none: it never expires.

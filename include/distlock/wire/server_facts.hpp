@@ -67,6 +67,13 @@ inline std::optional<std::string_view> setting(const reply& answer, std::string_
     return std::nullopt;
 }
 
+/// `append`: the answer to CONFIG GET *append*.
+/// Returns: whether a write is on the disk of a server with an append-only file before it is answered.
+inline bool syncs_each_write(const reply& append) noexcept {
+    return setting(append, "appendfsync") == "always" &&
+           setting(append, "no-appendfsync-on-rewrite") != "yes";
+}
+
 struct server_version {
     std::array<int, 3> number{};
     friend auto operator<=>(const server_version&, const server_version&) = default;
@@ -137,6 +144,11 @@ inline std::vector<replica_state> replicas_in(const reply& role) {
         all.push_back(std::move(one));
     }
     return all;
+}
+
+/// Returns: how many of them are online.
+inline std::int64_t online(const std::vector<replica_state>& all) {
+    return std::count_if(all.begin(), all.end(), [](const replica_state& one) { return one.online; });
 }
 
 /// Returns: microseconds since 1970 in the answer to TIME.

@@ -106,6 +106,23 @@ TEMPLATE_LIST_TEST_CASE("waiters are served in the order of coming, and each at 
     CHECK(eventually([&] { return seen.untouched(); }));
 }
 
+TEMPLATE_LIST_TEST_CASE("a waiter that does not renew is handed the lock for its whole lease", "", queueing) {
+    TestType fixture;
+    const auto name = connection_fixtures::fresh_name();
+    const lock_on_server seen(fixture.server(), name);
+    distlock::mutex owner{fixture.connection, name, no_looks};
+    owner.lock();
+    distlock::mutex next{fixture.connection, name, {.renew = false, .recheck = 1h}};
+    auto left = std::async(std::launch::async, [&] {
+        next.lock();
+        return next.remaining();
+    });
+    REQUIRE(seen.gets(1));
+    owner.unlock();
+    CHECK(left.get() > 10s);
+    next.unlock();
+}
+
 TEMPLATE_LIST_TEST_CASE(
     "a lock that is handed on belongs to one: queued threads and processes exclude each other", "",
     queueing) {

@@ -345,6 +345,15 @@ TEST_CASE("a program that runs and never answers is given up when its time to st
     CHECK(std::chrono::steady_clock::now() - begun >= options.startup);
 }
 
+// It left the group that ends with us.
+TEST_CASE("a server that is told to become a daemon ends with its object all the same") {
+    redis_server_options options;
+    options.arguments = {"--daemonize", "yes"};
+    redis_server server(options);
+    CHECK(server.running());
+    CHECK(server.command({"PING"}) == "PONG");
+}
+
 TEST_CASE("arguments reach the server, and command() gives the password they set") {
     redis_server_options options;
     options.arguments = {"--requirepass", "secret", "--maxmemory", "100mb"};
