@@ -72,8 +72,8 @@ namespace detail {
         case errc::deadlock:
             return "the same lock was asked for twice and would wait for itself; name each lock once";
         case errc::lease_expired:
-            return "the lease was over before the lock could be used; take a longer one, or unlock() a "
-                   "recursive_mutex's lost holds";
+            return "the lease was over before the lock could be used; take a longer lease, or unlock() "
+                   "a recursive_mutex's lost holds";
         case errc::holder_without_ttl:
             return "the lock is held under a key without a TTL, which never expires by itself; ask its "
                    "owner or "
