@@ -364,6 +364,7 @@ TEST_CASE(
 
 TEST_CASE("of a replica that takes writes is not said that locks fail") {
     auto it = sound().with("INFO", info("role:slave\r\nslave_read_only:0\r\n"));
+    it.with("ROLE", reply::array({reply::string("slave"), reply::string("h"), reply::integer(1)}));
     CHECK(says(diagnose(it), severity::problem, "role", "two may own one"));
     it.with("INFO", info("role:slave\r\nslave_read_only:1\r\n"));
     CHECK(says(diagnose(it), severity::problem, "role", "errc::read_only"));

@@ -323,7 +323,10 @@ inline redis_server::launch redis_server::launch_once(const std::string& program
     write_settings();
     std::vector<std::string> arguments{folder_ + "/server.conf"};
     arguments.insert(arguments.end(), options_.arguments.begin(), options_.arguments.end());
-    arguments.insert(arguments.end(), {"--daemonize", "no"});  // a daemon would outlive this object
+    // A daemon would outlive this object.
+    const auto may_say_so = [](const std::string& one) { return one == "--daemonize" || one == "--include"; };
+    if (std::any_of(options_.arguments.begin(), options_.arguments.end(), may_say_so))
+        arguments.insert(arguments.end(), {"--daemonize", "no"});
     try {
         process_.emplace(program, arguments, log_path(), options_.environment);
     } catch (const std::system_error& failed) {
