@@ -494,6 +494,29 @@ TEST_CASE("each form of a request asks for as many permits as it says, and for o
     CHECK(given(pool.try_acquire_until(soon, 2, stop, ec).value()) == 2);
 }
 
+TEST_CASE("a permit whose release was lost is given back again, though another one was granted since") {
+    struct losing_server {
+        reply execute(const distlock::command& cmd) {
+            using distlock::detail::permit_leave;
+            const bool leaves = cmd.argv()[1] == permit_leave.sha1() || cmd.argv()[1] == permit_leave.text();
+            left += leaves;
+            return leaves ? reply::integer(1) : handoff_answers::granted("", 30'000);
+        }
+        bool post(const distlock::command&, const std::shared_ptr<distlock::receipt>& = nullptr) {
+            return true;
+        }
+        void collect() {}
+        std::chrono::milliseconds command_timeout() const { return 20ms; }
+        std::atomic<int> left{0};
+    };
+    losing_server server;
+    distlock::counting_semaphore pool{server, "pool", 2};
+    { const auto first = pool.acquire(); }
+    const auto second = pool.acquire();
+    CHECK(eventually([&] { return server.left > 0; }));
+    CHECK(second);
+}
+
 // It was told that they are out.
 TEST_CASE("a try comes after the permits that its semaphore has given back, however many they were") {
     late_posts server;
