@@ -24,7 +24,11 @@ install(FILES
   "${_distlock_generated}/distlock-config-version.cmake"
   DESTINATION "${_distlock_package}")
 
-install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/doc/distlock")  # DOCDIR may be the parent's
+set(_distlock_doc "${CMAKE_INSTALL_DOCDIR}")
+if(NOT PROJECT_IS_TOP_LEVEL)
+  set(_distlock_doc "${CMAKE_INSTALL_DATAROOTDIR}/doc/distlock")  # DOCDIR is the parent's
+endif()
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${_distlock_doc}")
 
 # pcfiledir keeps the pkg-config files right when the installed tree is moved.
 set(_distlock_pc_folder "${CMAKE_INSTALL_DATADIR}/pkgconfig")

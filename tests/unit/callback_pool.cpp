@@ -134,15 +134,20 @@ TEST_CASE("a callback that blocks delays no deadline and no other callback") {
 }
 
 TEST_CASE("of two callbacks that are posted at once the second is run though the first blocks") {
-    for (int i = 0; i < 20; ++i) {  // most often the reserved thread has not been woken yet
+    real_fixture of;
+    of.pool.reserve_thread();
+    for (int i = 0; i < 20; ++i) {  // most often the reserved thread sleeps again by then
         gate hold;
         std::atomic<bool> ran{false};
-        real_fixture of;
-        of.pool.reserve_thread();
-        post(of, [&] { hold.pass(); });
+        std::atomic<bool> over{false};
+        post(of, [&] {
+            hold.pass();
+            over = true;
+        });
         post(of, [&] { ran = true; });
         CHECK(eventually([&] { return ran.load(); }));
         hold.open();
+        REQUIRE(eventually([&] { return over.load(); }));
     }
 }
 

@@ -385,6 +385,9 @@ TEST_CASE("the loss by a restart depends on what is written, and when") {
     CHECK(says(diagnose(rewrites), severity::warning, "persistence", "no-appendfsync-on-rewrite"));
     CHECK(worst_of(diagnose(rewrites.with("INFO", info("uptime_in_seconds:7\r\n"))), "uptime") ==
           severity::warning);
+    rewrites.with("CONFIG GET *append", texts({"appendonly", "yes", "appendfsync", "everysec",
+                                               "no-appendfsync-on-rewrite", "yes"}));
+    CHECK(says(diagnose(rewrites), severity::warning, "persistence", "half minute"));
     CHECK(with("yes", "everysec", "").find("of the last second") != std::string::npos);
     CHECK(with("yes", "no", "").starts_with("warning: "));
     CHECK(with("yes", "no", "").find("of the last half minute") != std::string::npos);

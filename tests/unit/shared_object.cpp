@@ -742,6 +742,7 @@ TEST_CASE("a guard whose read has become a write that was lost leaves no unlock 
             CHECK(was.m.try_upgrade());
         }
         was.let_another_thread_have_it();
+        CHECK_FALSE(was.m.owns_lock());
         was.guard.reset();
     }
     CHECK(was.m.owns_lock());

@@ -109,9 +109,12 @@ class shared_object final : public shared_core {
         if (in_forked_child()) return {};
         {
             const guard here(mutex_);
-            const bool has_one = upgraded_.by == std::this_thread::get_id() &&
-                                 writers_->valid_until(upgraded_.serial) != time_point{};
-            if (has_one) return {.serial = std::exchange(upgraded_, {}).serial, .fence = writers_->fence()};
+            const auto mine = std::find_if(upgraded_.begin(), upgraded_.end(), [&](const upgraded& one) {
+                return one.by == std::this_thread::get_id() &&
+                       writers_->valid_until(one.serial) != time_point{};
+            });
+            if (mine != upgraded_.end())
+                return {.serial = forget_upgraded(mine->serial).serial, .fence = writers_->fence()};
         }
         return writers_->adopt();
     }
@@ -338,7 +341,18 @@ class shared_object final : public shared_core {
     };
     successor successor_of(const origin& was) const noexcept DISTLOCK_REQUIRES(mutex_) {
         if (const auto* const reads = holds_.find(was)) return {.reads = reads};
-        return {.writes = upgraded_.was == was ? upgraded_.serial : 0};
+        const auto found = std::find_if(upgraded_.begin(), upgraded_.end(),
+                                        [&](const upgraded& one) { return one.was == was; });
+        return {.writes = found != upgraded_.end() ? found->serial : 0};
+    }
+    // Returns: what stood there; serial 0: nothing.
+    upgraded forget_upgraded(std::uint64_t serial) noexcept DISTLOCK_REQUIRES(mutex_) {
+        const auto found = std::find_if(upgraded_.begin(), upgraded_.end(),
+                                        [&](const upgraded& one) { return one.serial == serial; });
+        if (found == upgraded_.end()) return {};
+        const upgraded was = *found;
+        upgraded_.erase(found);
+        return was;
     }
     // Returns: the writer's acquisition that this one has become; or `serial`.
     std::uint64_t writes_by(std::uint64_t serial) const noexcept DISTLOCK_REQUIRES(mutex_) {
@@ -375,7 +389,8 @@ class shared_object final : public shared_core {
     batch* joined_ DISTLOCK_GUARDED_BY(mutex_) = nullptr;     // by readers that come now
     batch* successor_ DISTLOCK_GUARDED_BY(mutex_) = nullptr;  // of joined_, that a thread asks for
     reader_holds<batch> holds_ DISTLOCK_GUARDED_BY(mutex_);
-    upgraded upgraded_ DISTLOCK_GUARDED_BY(mutex_);
+    // One for each guard that lives: until then its thread takes no later write for its own.
+    std::vector<upgraded> upgraded_ DISTLOCK_GUARDED_BY(mutex_);
     std::size_t expected_ DISTLOCK_GUARDED_BY(mutex_) = 0;  // readers that ask or wait
     std::uint64_t serial_ DISTLOCK_GUARDED_BY(mutex_) = 0;
     int waiting_writers_ DISTLOCK_GUARDED_BY(mutex_) = 0;

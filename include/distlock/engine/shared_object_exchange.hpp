@@ -38,7 +38,7 @@ typename shared_object<Lazy>::result shared_object<Lazy>::downgrade(const std::s
     if (got.serial == 0) return got;
     const guard here(mutex_);
     origin was{.write = of.guarded ? of.serial : 0};
-    if (upgraded_.serial == of.serial) was = std::exchange(upgraded_, {}).was;
+    if (const upgraded came = forget_upgraded(of.serial); came.serial != 0) was = came.was;
     if (const auto* const reads = holds_.find(got.serial)) holds_.set_origin(*reads, was);
     return got;
 }
@@ -58,6 +58,7 @@ typename shared_object<Lazy>::result shared_object<Lazy>::try_upgrade(const std:
         mine = me->in;
         serial = me->serial;
         if (mine->readers > 1 || mine->now != phase::open) return {};
+        upgraded_.reserve(upgraded_.size() + batches_.size());  // a grant must not fail for want of memory
         of = mine->core->begin_exchange(mine->serial);
         if (of.from.empty()) return {};
         to.was = me->guarded ? origin{.read = serial} : me->was;
@@ -88,7 +89,6 @@ void shared_object<Lazy>::end_upgrade(batch& mine, std::uint64_t serial, const e
     } else {
         mine.core->surrender(of);
     }
-    std::uint64_t before = 0;
     {
         const guard here(mutex_);
         const auto* const reader = holds_.find(serial);
@@ -97,12 +97,11 @@ void shared_object<Lazy>::end_upgrade(batch& mine, std::uint64_t serial, const e
             return;
         }
         if (reader != nullptr) holds_.remove(*reader);
-        if (to.serial != 0) before = std::exchange(upgraded_, to).serial;
+        if (to.serial != 0) upgraded_.push_back(to);
         mine.readers = 0;
         mine.now = reads_on ? phase::releasing : phase::idle;
     }
     if (reads_on) release(mine, mine.used);
-    if (before != 0) writers_->unlock(before);  // it was lost, or is unlocked
 }
 
 template <class Lazy>
@@ -128,7 +127,7 @@ release_outcome shared_object<Lazy>::end_successor(const origin& was) noexcept {
         const successor now = successor_of(was);
         if (now.reads != nullptr) reads = now.reads->serial;
         writes = now.writes;
-        if (writes != 0) upgraded_ = {};
+        forget_upgraded(writes);
     }
     if (reads != 0) return leave_batch(reads, true);
     if (writes == 0) return release_outcome::not_held;

@@ -57,7 +57,7 @@ class switch_watch {
     enum class news {
         none,
         some_missed,  ///< fewer are heard than were: those that are left may be cut off from the others
-        changed,  ///< a Sentinel said it, or may have when there was no memory to hear it, or none is left
+        changed,      ///< a Sentinel said it, or may have when there was no memory to hear it
     };
     /// Returns: what came since the last call; `some_missed` only now and then.
     news heard() {
@@ -76,8 +76,8 @@ class switch_watch {
                 return changed = true;
             }
         };
-        const bool some_ended = std::erase_if(streams_, over) > 0;
-        if (changed || (some_ended && streams_.empty())) return news::changed;
+        std::erase_if(streams_, over);
+        if (changed) return news::changed;
         return some_are_missed(clock::now()) ? news::some_missed : news::none;
     }
 

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <arpa/inet.h>
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -324,7 +325,10 @@ inline redis_server::launch redis_server::launch_once(const std::string& program
     std::vector<std::string> arguments{folder_ + "/server.conf"};
     arguments.insert(arguments.end(), options_.arguments.begin(), options_.arguments.end());
     // A daemon would outlive this object.
-    const auto may_say_so = [](const std::string& one) { return one == "--daemonize" || one == "--include"; };
+    const auto may_say_so = [](std::string one) {
+        for (char& c : one) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+        return one.starts_with("--daemonize") || one.starts_with("--include");
+    };
     if (std::any_of(options_.arguments.begin(), options_.arguments.end(), may_say_so))
         arguments.insert(arguments.end(), {"--daemonize", "no"});
     try {

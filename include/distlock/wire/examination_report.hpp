@@ -242,8 +242,9 @@ class examination_report {
         const auto loses_all = std::string(": a restart frees all locks") +
                                (seen_replicas().empty() ? "" : ", on its replicas, too") +
                                ", and their owners do not know until their next renewal; set appendonly yes";
-        const auto aof = setting(fact(asked_for::append), "appendonly");
-        const auto fsync = setting(fact(asked_for::append), "appendfsync");
+        const reply& append = fact(asked_for::append);
+        const auto aof = setting(append, "appendonly");
+        const auto fsync = setting(append, "appendfsync");
         const auto save = setting(fact(asked_for::save), "save");
         if (info_.is("aof_enabled", "1") && info_.is("aof_last_write_status", "err"))
             add(severity::problem, subject,
@@ -253,15 +254,15 @@ class examination_report {
                 "the last snapshot failed: with stop-writes-on-bgsave-error the server refuses writes");
         if (!aof && !info_.field("aof_enabled")) {
             return add(severity::unknown, subject,
-                       could_not(fact(asked_for::append)) + ": what a restart would lose is not known");
+                       could_not(append) + ": what a restart would lose is not known");
         }
         if (has_aof()) {
             if (!fsync) {
                 return add(severity::unknown, subject,
-                           "appendonly yes; appendfsync " + could_not(fact(asked_for::append)) +
+                           "appendonly yes; appendfsync " + could_not(append) +
                                ": with any but always a crash of the machine frees locks that are held");
             }
-            if (syncs_each_write(fact(asked_for::append)))
+            if (syncs_each_write(append))
                 return add(severity::ok, subject,
                            "appendonly yes, appendfsync always: a restart keeps all locks");
             if (*fsync == "always")
@@ -273,7 +274,7 @@ class examination_report {
                 severity::warning, subject,
                 "appendonly yes, appendfsync " + printable(*fsync, 20) +
                     ": a restart keeps all locks, but a crash of the machine frees those of the last " +
-                    (*fsync == "everysec" ? "second" : "half minute or so"));
+                    (*fsync == "everysec" && !waits_for_rewrites(append) ? "second" : "half minute or so"));
         }
         if (!save) {
             return add(severity::unknown, subject,

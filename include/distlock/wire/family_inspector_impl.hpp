@@ -25,20 +25,20 @@ namespace distlock {
 namespace detail {
 
 // Each kind's own script, as a function whose parameter hides the server's KEYS. Which kind a key is of GET
-// says, which every user of a lock may use: TYPE would stand in the ACL log.
+// and ZCARD say, which every user of a lock may use: TYPE would stand in the ACL log.
 inline constexpr std::string_view family_contract =
     R"(-- KEYS: lock, queue, fence, owner, mark, readers, limit.
 -- Answers as the script of its kind does.
 )"sv;
 inline constexpr std::string_view family_is_pool =
     R"(
-local function is_no_string(key)
-  local held = redis.pcall('get', key)
-  return held and held.err and string.find(held.err, 'WRONGTYPE', 1, true), held
+local function is_other(said)
+  return type(said) == 'table' and said.err and string.find(said.err, 'WRONGTYPE', 1, true)
 end
 local function is_pool()
-  local other, held = is_no_string(KEYS[1])
-  return other or not held and is_no_string(KEYS[7])
+  local held = redis.pcall('get', KEYS[1])
+  if held then return is_other(held) and not is_other(redis.pcall('zcard', KEYS[1])) end
+  return is_other(redis.pcall('get', KEYS[7]))
 end
 )"sv;
 inline std::string_view family_inspect() noexcept {

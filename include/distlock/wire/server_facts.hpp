@@ -68,10 +68,13 @@ inline std::optional<std::string_view> setting(const reply& answer, std::string_
 }
 
 /// `append`: the answer to CONFIG GET *append*.
+/// Returns: whether nothing is synced while a child process writes a file or fills a replica.
+inline bool waits_for_rewrites(const reply& append) noexcept {
+    return setting(append, "no-appendfsync-on-rewrite") == "yes";
+}
 /// Returns: whether a write is on the disk of a server with an append-only file before it is answered.
 inline bool syncs_each_write(const reply& append) noexcept {
-    return setting(append, "appendfsync") == "always" &&
-           setting(append, "no-appendfsync-on-rewrite") != "yes";
+    return setting(append, "appendfsync") == "always" && !waits_for_rewrites(append);
 }
 
 struct server_version {
