@@ -12,6 +12,7 @@
 #include <distlock/wire/shared_scripts.hpp>
 
 #include "support/handoff_answers.hpp"
+#include "support/script_calls.hpp"
 
 /// Whoever asks has it alone, until a release is executed. Thread-safe.
 struct late_posts {
@@ -19,7 +20,8 @@ struct late_posts {
         using distlock::reply;
         const std::lock_guard guard(lock);
         const bool plain = cmd.argv()[0] == "SET";
-        if (!plain && (is(cmd, distlock::detail::shared_leave) || is(cmd, distlock::detail::permit_leave))) {
+        if (!plain &&
+            (calls(cmd, distlock::detail::shared_leave) || calls(cmd, distlock::detail::permit_leave))) {
             taken = false;
             return reply::integer(1);
         }
@@ -34,9 +36,4 @@ struct late_posts {
 
     std::mutex lock;
     bool taken = false;
-
-  private:
-    static bool is(const distlock::command& cmd, const distlock::script& what) {
-        return cmd.argv()[1] == what.sha1() || cmd.argv()[1] == what.text();
-    }
 };

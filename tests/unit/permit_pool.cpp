@@ -32,6 +32,7 @@
 #include "support/late_posts.hpp"
 #include "support/lease_observers.hpp"
 #include "support/publishing_connection.hpp"
+#include "support/script_calls.hpp"
 #include "support/sleepers.hpp"
 #include "support/waiting.hpp"
 
@@ -446,8 +447,7 @@ TEST_CASE("a permit that was moved from has no semaphore to take any of, with ot
 TEST_CASE("each form of a request asks for as many permits as it says, and for one without a number") {
     struct generous {
         reply execute(const distlock::command& cmd) {
-            const auto& leave = distlock::detail::permit_leave;
-            if (cmd.argv()[1] == leave.sha1() || cmd.argv()[1] == leave.text()) return reply::integer(1);
+            if (calls(cmd, distlock::detail::permit_leave)) return reply::integer(1);
             const auto ticket = std::string(cmd.argv()[6]) + std::string(cmd.argv()[7]);
             asked = distlock::detail::ticket::read(ticket).value().permits;
             return granted("", 30'000);
@@ -497,8 +497,7 @@ TEST_CASE("each form of a request asks for as many permits as it says, and for o
 TEST_CASE("a permit whose release was lost is given back again, though another one was granted since") {
     struct losing_server {
         reply execute(const distlock::command& cmd) {
-            using distlock::detail::permit_leave;
-            const bool leaves = cmd.argv()[1] == permit_leave.sha1() || cmd.argv()[1] == permit_leave.text();
+            const bool leaves = calls(cmd, distlock::detail::permit_leave);
             left += leaves;
             return leaves ? reply::integer(1) : handoff_answers::granted("", 30'000);
         }
@@ -535,11 +534,9 @@ TEST_CASE("a try comes after the permits that its semaphore has given back, howe
 TEST_CASE("a try keeps what it asks about, also when another thread resizes the semaphore meanwhile") {
     struct keeps_receipts {
         reply execute(const distlock::command& cmd) {
-            const auto is = [&](const distlock::script& what) {
-                return cmd.argv()[1] == what.sha1() || cmd.argv()[1] == what.text();
-            };
-            if (is(distlock::detail::permit_resize)) return reply::integer(0);
-            if (!is(distlock::detail::permit_leave)) return ++asked == 1 ? granted("", 30'000) : taken();
+            if (calls(cmd, distlock::detail::permit_resize)) return reply::integer(0);
+            if (!calls(cmd, distlock::detail::permit_leave))
+                return ++asked == 1 ? granted("", 30'000) : taken();
             if (on_question) on_question();
             return reply::integer(1);
         }
@@ -577,9 +574,7 @@ TEST_CASE("a try keeps what it asks about, also when another thread resizes the 
 TEST_CASE("a try for several permits comes after all that were given back one by one") {
     struct two_permits {
         reply execute(const distlock::command& cmd) {
-            if (cmd.argv()[1] == distlock::detail::permit_leave.sha1() ||
-                cmd.argv()[1] == distlock::detail::permit_leave.text())
-                return --out, reply::integer(1);
+            if (calls(cmd, distlock::detail::permit_leave)) return --out, reply::integer(1);
             if (out + wanted > 2) return taken();
             out += wanted;
             return granted("", 30'000);

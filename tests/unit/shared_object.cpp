@@ -37,6 +37,7 @@
 #include "support/in_child.hpp"
 #include "support/late_posts.hpp"
 #include "support/lease_observers.hpp"
+#include "support/script_calls.hpp"
 #include "support/sleepers.hpp"
 #include "support/waiting.hpp"
 
@@ -57,7 +58,9 @@ namespace {
 // It gives the lock to every caller.
 struct granting_server {
     reply execute(const command& cmd) {
-        const bool asks = cmd.argv()[0] == "SET" || cmd.argv()[1] == distlock::detail::shared_enter.sha1();
+        using namespace distlock::detail;
+        if (cmd.argv()[0] == "SET") return reply::status("OK");
+        const bool asks = calls(cmd, shared_enter) || calls(cmd, shared_exchange);
         return asks ? granted("", 30'000) : reply::integer(1);
     }
 };
@@ -685,19 +688,9 @@ TEST_CASE("a reader becomes the writer after another one of its object has ended
 
 namespace {
 
-struct exchanging_server {
-    reply execute(const command& cmd) {
-        if (cmd.argv()[0] == "SET") return reply::status("OK");
-        const auto script = cmd.argv()[1];
-        using namespace distlock::detail;
-        return script == shared_enter.sha1() || script == shared_exchange.sha1() ? granted("", 30'000)
-                                                                                 : reply::integer(1);
-    }
-};
-
 /// The read of a guard has become a write, which its thread unlocks, or loses.
 struct upgraded_guard {
-    using mutex_type = distlock::shared_mutex<exchanging_server, manual_clock>;
+    using mutex_type = distlock::shared_mutex<granting_server, manual_clock>;
 
     upgraded_guard() {
         manual_clock::reset();
@@ -709,7 +702,7 @@ struct upgraded_guard {
         std::jthread([this] { m.lock(); }).join();
     }
 
-    exchanging_server server;
+    granting_server server;
     mutex_type m{server, "orders", {.renew = false, .release = distlock::confirmed}};
     std::optional<distlock::shared_scoped_lock<mutex_type>> guard;
 };
@@ -749,7 +742,7 @@ TEST_CASE("a guard whose read has become a write that was lost leaves no unlock 
     CHECK(was.m.unlock() == release_outcome::released);  // for the other thread
 }
 
-TEST_CASE("a write that a guard's read has become is ended by no stray unlock()") {
+TEST_CASE("a write that a guard's read has become is not ended by a thread that has nothing") {
     upgraded_guard was;
     std::jthread([&] { CHECK(was.m.unlock() == release_outcome::not_held); }).join();
     CHECK(was.guard->owns_lock());

@@ -1,4 +1,4 @@
-// What can go wrong, in one enumeration: each message says what is wrong, and what can be done.
+// The errors, in one enumeration: each message names the fault, and a remedy where there is one.
 //
 //   enum class errc { ... };                       // distlock::errc, an error code enumeration
 //   const std::error_category& error_category();   // "distlock"

@@ -24,7 +24,7 @@
 
 namespace distlock::engine {
 
-/// What a guard's acquisition was before it was exchanged: the guard knows it by that.
+/// The serial by which a guard knows its acquisition, from before the exchange.
 struct origin {
     std::uint64_t read = 0;   ///< the serial of the first, if that was a reader's
     std::uint64_t write = 0;  ///< if it was a writer's

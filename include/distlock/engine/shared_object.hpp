@@ -78,14 +78,14 @@ class shared_object final : public shared_core {
     time_point valid_until(std::uint64_t serial) const noexcept override {
         if (in_forked_child()) return {};
         const guard here(mutex_);
-        const auto* const reads = serial != 0 ? successor_of({.write = serial}).reads : nullptr;
-        return reads != nullptr ? reads->in->until() : writers_->valid_until(writes_by(serial));
+        const continuation now = of_writer(serial);
+        return now.reads != nullptr ? now.reads->in->until() : writers_->valid_until(now.writes);
     }
     std::stop_token lost(std::uint64_t serial) const override {
         if (in_forked_child()) return distlock::detail::stopped_token();
         const guard here(mutex_);
-        const auto* const reads = serial != 0 ? successor_of({.write = serial}).reads : nullptr;
-        return reads != nullptr ? reads->in->lost() : writers_->lost(writes_by(serial));
+        const continuation now = of_writer(serial);
+        return now.reads != nullptr ? now.reads->in->lost() : writers_->lost(now.writes);
     }
     std::uint64_t fence() const noexcept override { return writers_->fence(); }
     duration residual() const noexcept override {
@@ -142,18 +142,16 @@ class shared_object final : public shared_core {
     time_point shared_until(std::uint64_t serial) const noexcept override {
         if (in_forked_child()) return {};
         const guard here(mutex_);
-        const auto* const mine = asked_about(serial);
-        if (mine != nullptr) return mine->in->until();
-        const auto writes = serial != 0 ? successor_of({.read = serial}).writes : 0;
-        return writes != 0 ? writers_->valid_until(writes) : time_point{};
+        const continuation now = of_reader(serial);
+        if (now.reads != nullptr) return now.reads->in->until();
+        return now.writes != 0 ? writers_->valid_until(now.writes) : time_point{};
     }
     std::stop_token shared_lost(std::uint64_t serial) const override {
         if (in_forked_child()) return distlock::detail::stopped_token();
         const guard here(mutex_);
-        const auto* const mine = asked_about(serial);
-        if (mine != nullptr) return mine->in->lost();
-        const auto writes = serial != 0 ? successor_of({.read = serial}).writes : 0;
-        return writes != 0 ? writers_->lost(writes) : distlock::detail::stopped_token();
+        const continuation now = of_reader(serial);
+        if (now.reads != nullptr) return now.reads->in->lost();
+        return now.writes != 0 ? writers_->lost(now.writes) : distlock::detail::stopped_token();
     }
     std::uint64_t shared_fence() const noexcept override {
         if (in_forked_child()) return 0;
@@ -193,13 +191,6 @@ class shared_object final : public shared_core {
         bool at_last = false;   // its time is up: it asks once
         result told = {};
     };
-    // Returns: that reader's hold, or the one that it has become; serial 0: the calling thread's last.
-    const typename reader_holds<batch>::hold* asked_about(std::uint64_t serial) const noexcept
-        DISTLOCK_REQUIRES(mutex_) {
-        if (serial == 0) return holds_.newest();
-        const auto* const itself = holds_.find(serial);
-        return itself != nullptr ? itself : successor_of({.read = serial}).reads;
-    }
     release_outcome leave_batch(std::uint64_t serial, bool has_read) noexcept DISTLOCK_EXCLUDES(mutex_) {
         if (in_forked_child()) return release_outcome::wrong_process;
         batch* last = nullptr;
@@ -334,16 +325,28 @@ class shared_object final : public shared_core {
         std::uint64_t serial = 0;  // of the writer's acquisition; 0: there is none
         std::thread::id by = {};
     };
-    // What a guard's acquisition has become: one of the two, or neither.
-    struct successor {
+    // The acquisition in whose place an exchange put another: reads, or writes, or is over.
+    struct continuation {
         const typename reader_holds<batch>::hold* reads = nullptr;
         std::uint64_t writes = 0;
     };
-    successor successor_of(const origin& was) const noexcept DISTLOCK_REQUIRES(mutex_) {
+    continuation continuation_of(const origin& was) const noexcept DISTLOCK_REQUIRES(mutex_) {
         if (const auto* const reads = holds_.find(was)) return {.reads = reads};
         const auto found = std::find_if(upgraded_.begin(), upgraded_.end(),
                                         [&](const upgraded& one) { return one.was == was; });
         return {.writes = found != upgraded_.end() ? found->serial : 0};
+    }
+    // The same of an acquisition that may not have been exchanged. `serial`: 0: the present writer's.
+    continuation of_writer(std::uint64_t serial) const noexcept DISTLOCK_REQUIRES(mutex_) {
+        if (serial == 0) return {};
+        const continuation now = continuation_of({.write = serial});
+        return now.reads != nullptr || now.writes != 0 ? now : continuation{.writes = serial};
+    }
+    // `serial`: 0: the calling thread's last.
+    continuation of_reader(std::uint64_t serial) const noexcept DISTLOCK_REQUIRES(mutex_) {
+        const auto* const itself = serial == 0 ? holds_.newest() : holds_.find(serial);
+        return itself != nullptr || serial == 0 ? continuation{.reads = itself}
+                                                : continuation_of({.read = serial});
     }
     // Returns: what stood there; serial 0: nothing.
     upgraded forget_upgraded(std::uint64_t serial) noexcept DISTLOCK_REQUIRES(mutex_) {
@@ -354,13 +357,8 @@ class shared_object final : public shared_core {
         upgraded_.erase(found);
         return was;
     }
-    // Returns: the writer's acquisition that this one has become; or `serial`.
-    std::uint64_t writes_by(std::uint64_t serial) const noexcept DISTLOCK_REQUIRES(mutex_) {
-        const auto writes = serial != 0 ? successor_of({.write = serial}).writes : 0;
-        return writes != 0 ? writes : serial;
-    }
-    // Effects: ends what that acquisition has become; `not_held`: it has not.
-    release_outcome end_successor(const origin& was) noexcept DISTLOCK_EXCLUDES(mutex_);
+    // Effects: ends the continuation; `not_held`: there is none.
+    release_outcome end_continuation(const origin& was) noexcept DISTLOCK_EXCLUDES(mutex_);
 
     // Preconditions: phase::exchanging, set by this thread for the reader `serial`.
     // Effects: that one `reads_on`, unless a guard has ended it meanwhile; or it is the writer `to`, or

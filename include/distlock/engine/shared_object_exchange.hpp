@@ -107,7 +107,7 @@ void shared_object<Lazy>::end_upgrade(batch& mine, std::uint64_t serial, const e
 template <class Lazy>
 release_outcome shared_object<Lazy>::unlock(std::uint64_t serial) noexcept {
     if (in_forked_child()) return release_outcome::wrong_process;
-    const auto done = end_successor({.write = serial});
+    const auto done = end_continuation({.write = serial});
     return done != release_outcome::not_held ? done : writers_->unlock(serial);
 }
 
@@ -115,16 +115,16 @@ template <class Lazy>
 release_outcome shared_object<Lazy>::unlock_shared(std::uint64_t serial) noexcept {
     const auto done = leave_batch(serial, true);
     if (done != release_outcome::not_held || serial == 0) return done;
-    return end_successor({.read = serial});
+    return end_continuation({.read = serial});
 }
 
 template <class Lazy>
-release_outcome shared_object<Lazy>::end_successor(const origin& was) noexcept {
+release_outcome shared_object<Lazy>::end_continuation(const origin& was) noexcept {
     std::uint64_t reads = 0;
     std::uint64_t writes = 0;
     {
         const guard here(mutex_);
-        const successor now = successor_of(was);
+        const continuation now = continuation_of(was);
         if (now.reads != nullptr) reads = now.reads->serial;
         writes = now.writes;
         forget_upgraded(writes);

@@ -22,6 +22,7 @@
 #include <distlock/base/clock.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/hiredis/stream.hpp>
+#include <distlock/net/connect_schedule.hpp>
 #include <distlock/net/node_address.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
@@ -84,15 +85,10 @@ class switch_watch {
   private:
     static constexpr std::string_view event = "+switch-master";
     static constexpr int most_at_once = 256;
-    static constexpr std::chrono::seconds shortest_pause{1};
-    static constexpr std::chrono::seconds longest_pause{30};
 
-    // One that restarts is back in a moment, one that was taken away never.
     bool some_are_missed(clock::time_point now) DISTLOCK_REQUIRES(lock_) {
-        if (streams_.size() >= most_ || now < next_) return false;
-        if (now - next_ >= longest_pause) pause_ = shortest_pause;
-        next_ = now + pause_;
-        pause_ = std::min<clock::duration>(2 * pause_, longest_pause);
+        if (streams_.size() >= most_ || !missed_.due(now)) return false;
+        missed_.begin(now);
         return true;
     }
 
@@ -106,9 +102,10 @@ class switch_watch {
     const std::string begin_;
     annotated_mutex lock_;
     std::vector<sentinel_stream> streams_ DISTLOCK_GUARDED_BY(lock_);
-    std::size_t most_ DISTLOCK_GUARDED_BY(lock_) = 0;      // that were heard at a time
-    clock::time_point next_ DISTLOCK_GUARDED_BY(lock_){};  // some that are missed are a sign
-    clock::duration pause_ DISTLOCK_GUARDED_BY(lock_) = shortest_pause;
+    std::size_t most_ DISTLOCK_GUARDED_BY(lock_) = 0;  // that were heard at a time
+    // One that restarts is back in a moment, one that was taken away never.
+    connect_schedule missed_ DISTLOCK_GUARDED_BY(lock_){std::chrono::seconds{1}, std::chrono::seconds{30},
+                                                        std::chrono::minutes{1}};
 };
 
 }  // namespace distlock::detail

@@ -64,6 +64,7 @@ class waiter {
     }
     void stop() { stop_.request_stop(); }
     auto unlock() { return mutex_.unlock(); }
+    auto remaining() const { return mutex_.remaining(); }
 
   private:
     Mutex mutex_;
@@ -112,13 +113,12 @@ TEMPLATE_LIST_TEST_CASE("a waiter that does not renew is handed the lock for its
     const lock_on_server seen(fixture.server(), name);
     distlock::mutex owner{fixture.connection, name, no_looks};
     owner.lock();
-    distlock::mutex next{fixture.connection, name, {.renew = false, .recheck = 1h}};
-    auto left =
-        std::async(std::launch::async, [&] { return next.try_lock_for(20s) ? next.remaining() : 0s; });
+    auto next = waiting(fixture, name, {.renew = false, .recheck = 1h});
     REQUIRE(seen.gets(1));
     owner.unlock();
-    CHECK(left.get() > 10s);
-    next.unlock();
+    REQUIRE(next->served_after(clk::now()) < 1h);
+    CHECK(next->remaining() > 10s);
+    next->unlock();
 }
 
 TEMPLATE_LIST_TEST_CASE(
