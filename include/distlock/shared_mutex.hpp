@@ -178,7 +178,8 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// anew of a guard of one lock; its fencing_token() does not change. The guards of
     /// the standard must be told: release() them, and end it by unlock_shared().
     /// Postconditions: if it throws, the thread has the lock neither for writing nor for reading.
-    /// Throws: error; errc::not_held when the thread has not locked it for writing, or has lost it.
+    /// Throws: error; errc::not_held when the thread has not locked it for writing, or has lost it, or its
+    /// guard has ended on another thread meanwhile.
     /// Round trips: one.
     void downgrade() {
         if (engine::taken_or_throw(readers_.downgrade({}))) return;
@@ -194,7 +195,8 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// no other writer is let in between, not even one that waits already. It waits for nobody: two readers
     /// that waited for each other to finish would wait for ever.
     /// Returns: whether the thread has the lock for writing; if not, it still reads. Also false if the thread
-    /// does not read, or has lost its read, and while another thread of this object waits to write.
+    /// does not read, or has lost its read, or its guard has ended on another thread meanwhile, and while
+    /// another thread of this object waits to write.
     /// A read that a shared_scoped_lock owns belongs to the thread that locked it. That thread must not end
     /// before the guard, since the next thread may be known by the same std::thread::id. The guard ends the
     /// write, unless another adopts it or the thread unlocks it; the guards of the standard do not.

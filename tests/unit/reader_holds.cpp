@@ -14,6 +14,8 @@ namespace reader_holds_tests {
 
 namespace {
 
+using distlock::engine::ended_by;
+
 struct batch {};
 using table = distlock::engine::reader_holds<batch>;
 
@@ -27,13 +29,13 @@ TEST_CASE("a thread finds what it read under last, also of what no guard ends") 
     CHECK(holds.newest_unguarded() == nullptr);
     CHECK(holds.find(7) == nullptr);
     holds.make_room(4);
-    holds.add({me, 1, &one, true});
+    holds.add({me, 1, &one, ended_by::guard});
     REQUIRE(holds.newest() != nullptr);
     CHECK(holds.newest()->serial == 1);
     CHECK(holds.newest_unguarded() == nullptr);
-    holds.add({me, 2, &two, false});
-    holds.add({me, 3, &one, false});
-    holds.add({me, 4, &two, true});
+    holds.add({me, 2, &two, ended_by::thread});
+    holds.add({me, 3, &one, ended_by::thread});
+    holds.add({me, 4, &two, ended_by::guard});
     CHECK(holds.size() == 4);
     CHECK(holds.newest()->serial == 4);
     CHECK(holds.newest_unguarded()->serial == 3);
@@ -52,7 +54,7 @@ TEST_CASE("a thread finds what it read under last, also of what no guard ends") 
     CHECK(holds.newest_unguarded()->serial == 2);
     holds.remove(*holds.newest());
     CHECK(holds.newest()->serial == 2);
-    holds.adopt(*holds.newest_unguarded());
+    holds.set_ended_by(*holds.newest_unguarded(), ended_by::guard);
     CHECK(holds.newest_unguarded() == nullptr);
     CHECK(holds.size() == 2);
     holds.remove(*holds.find(1));
@@ -93,7 +95,7 @@ TEST_CASE("threads that come and go in any order never find another one's, and a
             for (int step = 0; step < steps; ++step) {
                 if (mine.size() < 3 && dice() % 2 == 0) {
                     holds.make_room(1);
-                    holds.add({me, ++serial, &any, dice() % 2 == 0});
+                    holds.add({me, ++serial, &any, dice() % 2 == 0 ? ended_by::guard : ended_by::thread});
                     mine.push_back(serial);
                 } else if (!mine.empty()) {
                     end_one();

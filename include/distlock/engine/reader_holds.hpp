@@ -1,15 +1,13 @@
 // Which thread reads by which grant: one entry for each time that it was let in.
 //
 //   template <class Batch> class reader_holds {
-//     struct hold { std::thread::id thread; std::uint64_t serial; Batch* in; bool guarded; origin was; };
+//     struct hold { std::thread::id thread; std::uint64_t serial; Batch* in; ended_by ends; };
 //     void make_room(std::size_t more);              // may throw
 //     void add(const hold&) noexcept;
 //     const hold* find(std::uint64_t serial) const noexcept;
-//     const hold* find(const origin&) const noexcept;
 //     const hold* newest() const noexcept;            // of the calling thread
 //     const hold* newest_unguarded() const noexcept;
-//     void adopt(const hold&) noexcept;
-//     void set_origin(const hold&, const origin&) noexcept;
+//     void set_ended_by(const hold&, ended_by) noexcept;
 //     void remove(const hold&) noexcept;
 //     std::size_t size() const noexcept;
 //   };
@@ -24,14 +22,8 @@
 
 namespace distlock::engine {
 
-/// The serial by which a guard knows its acquisition, from before the exchange.
-struct origin {
-    std::uint64_t read = 0;   ///< the serial of the first, if that was a reader's
-    std::uint64_t write = 0;  ///< if it was a writer's
-
-    explicit operator bool() const noexcept { return read != 0 || write != 0; }
-    friend bool operator==(const origin&, const origin&) = default;
-};
+/// Who ends a hold: its thread, a guard by its serial, or whichever of them does first.
+enum class ended_by { thread, guard, both };
 
 /// A hash table by thread, with linear probing: a thousand readers end as fast as one does. Not thread-safe.
 template <class Batch>
@@ -41,8 +33,7 @@ class reader_holds {
         std::thread::id thread;
         std::uint64_t serial = 0;  // not 0
         Batch* in = nullptr;
-        bool guarded = false;
-        origin was = {};  // of what came by downgrade() under a guard
+        ended_by ends = ended_by::thread;
     };
 
     std::size_t size() const noexcept { return size_; }
@@ -79,34 +70,18 @@ class reader_holds {
         }
         return nullptr;
     }
-    /// `was`: not {}.
-    /// Returns: the same, of the hold that this became.
-    const hold* find(const origin& was) const noexcept {
-        if (size_ == 0) return nullptr;
-        for (const hold& one : slots_) {
-            if (one.serial != 0 && one.was == was) return &one;
-        }
-        return nullptr;
-    }
-
     /// A thread may have lost what it reads under, and read anew before it ended that.
     /// Returns: the calling thread's last hold; null: none. Until the next change.
     const hold* newest() const noexcept {
         return newest_of([](const hold&) { return true; });
     }
-    /// Returns: the same, of those that no guard ends.
+    /// Returns: the same, of those that the thread may end.
     const hold* newest_unguarded() const noexcept {
-        return newest_of([](const hold& one) { return !one.guarded; });
+        return newest_of([](const hold& one) { return one.ends != ended_by::guard; });
     }
 
     /// `which`: as one of those has returned it.
-    /// Effects: a guard ends it.
-    void adopt(const hold& which) noexcept {
-        hold& one = slot_of(which);
-        one.guarded = true;
-        one.was = {};
-    }
-    void set_origin(const hold& which, const origin& was) noexcept { slot_of(which).was = was; }
+    void set_ended_by(const hold& which, ended_by who) noexcept { slot_of(which).ends = who; }
 
     /// `which`: as one of those has returned it.
     void remove(const hold& which) noexcept {

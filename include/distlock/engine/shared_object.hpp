@@ -24,6 +24,7 @@
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/engine/background_io.hpp>
+#include <distlock/engine/continuations.hpp>
 #include <distlock/engine/lock_core_impl.hpp>
 #include <distlock/engine/posted_before.hpp>
 #include <distlock/engine/reader_holds.hpp>
@@ -78,14 +79,12 @@ class shared_object final : public shared_core {
     time_point valid_until(std::uint64_t serial) const noexcept override {
         if (in_forked_child()) return {};
         const guard here(mutex_);
-        const continuation now = of_writer(serial);
-        return now.reads != nullptr ? now.reads->in->until() : writers_->valid_until(now.writes);
+        return until(now({.write = serial}));
     }
     std::stop_token lost(std::uint64_t serial) const override {
         if (in_forked_child()) return distlock::detail::stopped_token();
         const guard here(mutex_);
-        const continuation now = of_writer(serial);
-        return now.reads != nullptr ? now.reads->in->lost() : writers_->lost(now.writes);
+        return loss(now({.write = serial}));
     }
     std::uint64_t fence() const noexcept override { return writers_->fence(); }
     duration residual() const noexcept override {
@@ -109,12 +108,14 @@ class shared_object final : public shared_core {
         if (in_forked_child()) return {};
         {
             const guard here(mutex_);
-            const auto mine = std::find_if(upgraded_.begin(), upgraded_.end(), [&](const upgraded& one) {
-                return one.by == std::this_thread::get_id() &&
-                       writers_->valid_until(one.serial) != time_point{};
-            });
-            if (mine != upgraded_.end())
-                return {.serial = forget_upgraded(mine->serial).serial, .fence = writers_->fence()};
+            const auto is_held = [&](std::uint64_t serial) {
+                return writers_->valid_until(serial) != time_point{};
+            };
+            const serials mine = continuations_.write_by(std::this_thread::get_id(), is_held);
+            if (mine) {
+                continuations_.adopt(mine);
+                return {.serial = mine.write, .fence = writers_->fence()};
+            }
         }
         return writers_->adopt();
     }
@@ -123,7 +124,8 @@ class shared_object final : public shared_core {
         const guard here(mutex_);
         const auto* const mine = holds_.newest_unguarded();
         if (mine == nullptr) return {};
-        holds_.adopt(*mine);
+        holds_.set_ended_by(*mine, ended_by::guard);
+        continuations_.adopt({.read = mine->serial});
         return {.serial = mine->serial, .fence = mine->in->fence};
     }
 
@@ -142,16 +144,14 @@ class shared_object final : public shared_core {
     time_point shared_until(std::uint64_t serial) const noexcept override {
         if (in_forked_child()) return {};
         const guard here(mutex_);
-        const continuation now = of_reader(serial);
-        if (now.reads != nullptr) return now.reads->in->until();
-        return now.writes != 0 ? writers_->valid_until(now.writes) : time_point{};
+        const serials mine = read(serial);
+        return mine ? until(mine) : time_point{};
     }
     std::stop_token shared_lost(std::uint64_t serial) const override {
         if (in_forked_child()) return distlock::detail::stopped_token();
         const guard here(mutex_);
-        const continuation now = of_reader(serial);
-        if (now.reads != nullptr) return now.reads->in->lost();
-        return now.writes != 0 ? writers_->lost(now.writes) : distlock::detail::stopped_token();
+        const serials mine = read(serial);
+        return mine ? loss(mine) : distlock::detail::stopped_token();
     }
     std::uint64_t shared_fence() const noexcept override {
         if (in_forked_child()) return 0;
@@ -201,6 +201,7 @@ class shared_object final : public shared_core {
             const auto* const mine = serial == 0 ? holds_.newest_unguarded() : holds_.find(serial);
             if (mine == nullptr) return release_outcome::not_held;
             batch& in = *mine->in;
+            if (in.now == phase::exchanging) continuations_.take({.read = mine->serial});
             holds_.remove(*mine);
             used = in.used = in.used || has_read;
             if (--in.readers > 0)
@@ -252,7 +253,7 @@ class shared_object final : public shared_core {
     // Preconditions: make_room(), for each that was not let in yet.
     result let_in(batch& to, std::thread::id whom, bool guarded) noexcept DISTLOCK_REQUIRES(mutex_) {
         ++to.readers;
-        holds_.add({whom, ++serial_, &to, guarded});
+        holds_.add({whom, ++serial_, &to, guarded ? ended_by::guard : ended_by::thread});
         return {.serial = serial_, .fence = to.fence};
     }
 
@@ -294,12 +295,6 @@ class shared_object final : public shared_core {
         return mine;
     }
 
-    batch& begin_asking_alone() {
-        const guard here(mutex_);
-        make_room();
-        return begin_asking();
-    }
-
     bool out_of_patience(time_point since) const {
         using distlock::detail::rounding;
         const auto longest =
@@ -319,52 +314,47 @@ class shared_object final : public shared_core {
     result open(batch& mine, const result& got, bool guarded, waiter_queue& to_wake) noexcept
         DISTLOCK_REQUIRES(mutex_);
 
-    // The write that a guard's read has become, or its write before that.
-    struct upgraded {
-        origin was = {};
-        std::uint64_t serial = 0;  // of the writer's acquisition; 0: there is none
-        std::thread::id by = {};
-    };
-    // The acquisition in whose place an exchange put another: reads, or writes, or is over.
-    struct continuation {
-        const typename reader_holds<batch>::hold* reads = nullptr;
-        std::uint64_t writes = 0;
-    };
-    continuation continuation_of(const origin& was) const noexcept DISTLOCK_REQUIRES(mutex_) {
-        if (const auto* const reads = holds_.find(was)) return {.reads = reads};
-        const auto found = std::find_if(upgraded_.begin(), upgraded_.end(),
-                                        [&](const upgraded& one) { return one.was == was; });
-        return {.writes = found != upgraded_.end() ? found->serial : 0};
-    }
-    // The same of an acquisition that may not have been exchanged. `serial`: 0: the present writer's.
-    continuation of_writer(std::uint64_t serial) const noexcept DISTLOCK_REQUIRES(mutex_) {
-        if (serial == 0) return {};
-        const continuation now = continuation_of({.write = serial});
-        return now.reads != nullptr || now.writes != 0 ? now : continuation{.writes = serial};
+    // What a guard's acquisition is now.
+    serials now(const serials& guards) const noexcept DISTLOCK_REQUIRES(mutex_) {
+        const serials other = continuations_.now(guards);
+        return other ? other : guards;
     }
     // `serial`: 0: the calling thread's last.
-    continuation of_reader(std::uint64_t serial) const noexcept DISTLOCK_REQUIRES(mutex_) {
-        const auto* const itself = serial == 0 ? holds_.newest() : holds_.find(serial);
-        return itself != nullptr || serial == 0 ? continuation{.reads = itself}
-                                                : continuation_of({.read = serial});
+    serials read(std::uint64_t serial) const noexcept DISTLOCK_REQUIRES(mutex_) {
+        if (serial != 0) return now({.read = serial});
+        const auto* const mine = holds_.newest();
+        return {.read = mine != nullptr ? mine->serial : 0};
     }
-    // Returns: what stood there; serial 0: nothing.
-    upgraded forget_upgraded(std::uint64_t serial) noexcept DISTLOCK_REQUIRES(mutex_) {
-        const auto found = std::find_if(upgraded_.begin(), upgraded_.end(),
-                                        [&](const upgraded& one) { return one.serial == serial; });
-        if (found == upgraded_.end()) return {};
-        const upgraded was = *found;
-        upgraded_.erase(found);
-        return was;
+    // `of`: {}: the present write.
+    time_point until(const serials& of) const noexcept DISTLOCK_REQUIRES(mutex_) {
+        if (of.read == 0) return writers_->valid_until(of.write);
+        const auto* const reads = holds_.find(of.read);
+        return reads != nullptr ? reads->in->until() : time_point{};
     }
-    // Effects: ends the continuation; `not_held`: there is none.
-    release_outcome end_continuation(const origin& was) noexcept DISTLOCK_EXCLUDES(mutex_);
+    std::stop_token loss(const serials& of) const DISTLOCK_REQUIRES(mutex_) {
+        if (of.read == 0) return writers_->lost(of.write);
+        const auto* const reads = holds_.find(of.read);
+        return reads != nullptr ? reads->in->lost() : distlock::detail::stopped_token();
+    }
+    // Effects: ends what a guard's acquisition, whose own end was `done`, has become.
+    release_outcome end_continuation(serials of, release_outcome done) noexcept DISTLOCK_EXCLUDES(mutex_);
 
-    // Preconditions: phase::exchanging, set by this thread for the reader `serial`.
-    // Effects: that one `reads_on`, unless a guard has ended it meanwhile; or it is the writer `to`, or
-    // neither.
-    void end_upgrade(batch& mine, std::uint64_t serial, const exchange& of, bool reads_on,
-                     const upgraded& to) noexcept DISTLOCK_EXCLUDES(mutex_);
+    // An exchange that a thread has begun, and ends in any case. Without a token there is none.
+    struct running_exchange {
+        exchange of = {};
+        batch* in = nullptr;       // of its reader
+        std::uint64_t reader = 0;  // of an upgrade
+        serials guards = {};       // what its guard knows; {}: it has none
+    };
+    // Throws: std::bad_alloc; the exchange may have begun.
+    void begin_downgrade(running_exchange& mine) DISTLOCK_EXCLUDES(mutex_);
+    void begin_upgrade(running_exchange& mine) DISTLOCK_EXCLUDES(mutex_);
+    // Effects: of an exchange that was granted, or that the server may have granted.
+    // Returns: false: a guard has ended it meanwhile, so what was granted is to be ended, too.
+    bool end_downgrade(const running_exchange& mine, const result& got) noexcept DISTLOCK_EXCLUDES(mutex_);
+    bool end_upgrade(const running_exchange& mine, const result& got) noexcept DISTLOCK_EXCLUDES(mutex_);
+    // Effects: of one that was refused: its reader reads on, unless a guard has ended it meanwhile.
+    void read_on(const running_exchange& mine) noexcept DISTLOCK_EXCLUDES(mutex_);
 
     // Effects: the next thread that waits in this batch asks, if there is one.
     void end_asking(batch& mine) noexcept DISTLOCK_REQUIRES(mutex_) {
@@ -387,8 +377,7 @@ class shared_object final : public shared_core {
     batch* joined_ DISTLOCK_GUARDED_BY(mutex_) = nullptr;     // by readers that come now
     batch* successor_ DISTLOCK_GUARDED_BY(mutex_) = nullptr;  // of joined_, that a thread asks for
     reader_holds<batch> holds_ DISTLOCK_GUARDED_BY(mutex_);
-    // One for each guard that lives: until then its thread takes no later write for its own.
-    std::vector<upgraded> upgraded_ DISTLOCK_GUARDED_BY(mutex_);
+    continuations continuations_ DISTLOCK_GUARDED_BY(mutex_);
     std::size_t expected_ DISTLOCK_GUARDED_BY(mutex_) = 0;  // readers that ask or wait
     std::uint64_t serial_ DISTLOCK_GUARDED_BY(mutex_) = 0;
     int waiting_writers_ DISTLOCK_GUARDED_BY(mutex_) = 0;

@@ -9,6 +9,7 @@
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
 #include <distlock/detail/stop_token.hpp>
+#include <distlock/engine/continuations.hpp>
 #include <distlock/engine/lock_core.hpp>
 #include <distlock/engine/reader_holds.hpp>
 #include <distlock/engine/shared_object.hpp>
@@ -19,119 +20,148 @@ namespace distlock::engine {
 template <class Lazy>
 typename shared_object<Lazy>::result shared_object<Lazy>::downgrade(const std::stop_token& stop) {
     if (in_forked_child() || stop.stop_requested()) return writers_->acquire(time_point::max(), {}, stop);
-    const exchange of = writers_->begin_exchange();
+    running_exchange mine;
     result got;
-    if (of.from.empty()) {
-        // A thread that had it and lost it owes no unlock() any more.
-        if (const auto lost = writers_->adopt(); lost.serial != 0) writers_->unlock(lost.serial);
-        return got;
-    }
     try {
-        batch& mine = begin_asking_alone();
-        got = ask(mine, time_point::max(), {.once = true, .in_exchange_for = &of.from}, stop);
+        begin_downgrade(mine);
+        if (mine.of.from.empty()) {
+            // A thread that had it and lost it owes no unlock() any more.
+            if (const auto lost = writers_->adopt(); lost.serial != 0) writers_->unlock(lost.serial);
+            return {};
+        }
+        const manner how{.once = true, .in_exchange_for = &mine.of.from};
+        got = ask(*mine.in, time_point::max(), how, stop);
     } catch (...) {
-        writers_->surrender(of);
+        end_downgrade(mine, {});
         throw;
     }
-    // The token is released even so: an answer may have been lost.
-    writers_->surrender(of);
-    if (got.serial == 0) return got;
+    if (end_downgrade(mine, got)) return got;
+    leave_batch(got.serial, true);
+    return {};
+}
+
+template <class Lazy>
+void shared_object<Lazy>::begin_downgrade(running_exchange& mine) {
     const guard here(mutex_);
-    origin was{.write = of.guarded ? of.serial : 0};
-    if (const upgraded came = forget_upgraded(of.serial); came.serial != 0) was = came.was;
-    if (const auto* const reads = holds_.find(got.serial)) holds_.set_origin(*reads, was);
-    return got;
+    mine.of = writers_->begin_exchange();
+    if (mine.of.from.empty()) return;
+    make_room();
+    mine.guards = continuations_.begin({.write = mine.of.serial}, mine.of.guarded);
+    mine.in = &begin_asking();
+}
+
+template <class Lazy>
+bool shared_object<Lazy>::end_downgrade(const running_exchange& mine, const result& got) noexcept {
+    bool wanted = true;
+    {
+        const guard here(mutex_);
+        if (got.serial == 0) {
+            continuations_.give_up(mine.guards);
+        } else {
+            wanted = continuations_.finish(mine.guards, {.read = got.serial}, {});
+            if (const auto* const reads = holds_.find(got.serial); reads != nullptr && mine.guards)
+                holds_.set_ended_by(*reads, ended_by::both);
+        }
+    }
+    // The token is released even so: an answer may have been lost.
+    if (!mine.of.from.empty()) writers_->surrender(mine.of);
+    return wanted;
 }
 
 // Where nobody knows what the server did, the reader may have become the writer, and is neither.
 template <class Lazy>
 typename shared_object<Lazy>::result shared_object<Lazy>::try_upgrade(const std::stop_token& stop) {
     if (in_forked_child() || stop.stop_requested()) return writers_->acquire(time_point::max(), {}, stop);
-    batch* mine = nullptr;
-    upgraded to;
-    std::uint64_t serial = 0;
-    exchange of;
-    {
-        const guard here(mutex_);
-        const auto* const me = holds_.newest();
-        if (me == nullptr) return {};
-        mine = me->in;
-        serial = me->serial;
-        if (mine->readers > 1 || mine->now != phase::open) return {};
-        upgraded_.reserve(upgraded_.size() + batches_.size());  // a grant must not fail for want of memory
-        of = mine->core->begin_exchange(mine->serial);
-        if (of.from.empty()) return {};
-        to.was = me->guarded ? origin{.read = serial} : me->was;
-        to.by = std::this_thread::get_id();
-        mine->now = phase::exchanging;
-        if (joined_ == mine) joined_ = nullptr;
-    }
+    running_exchange mine;
     result got;
-    bool known = false;
     try {
-        const manner how{.once = true, .guarded = bool(to.was), .in_exchange_for = &of.from};
+        begin_upgrade(mine);
+        if (mine.of.from.empty()) return {};
+        const manner how{.once = true, .guarded = bool(mine.guards), .in_exchange_for = &mine.of.from};
         got = ask_after_readers(time_point::max(), how, stop);
-        known = got.serial == 0 && got.cause == errc{};
     } catch (...) {
-        end_upgrade(*mine, serial, of, false, to);
+        end_upgrade(mine, {});
         throw;
     }
-    if (to.was) to.serial = got.serial;
-    end_upgrade(*mine, serial, of, known, to);
-    return got;
+    if (got.serial == 0 && got.cause == errc{}) {
+        read_on(mine);
+        return got;
+    }
+    if (end_upgrade(mine, got)) return got;
+    writers_->unlock(got.serial);
+    return {};
 }
 
 template <class Lazy>
-void shared_object<Lazy>::end_upgrade(batch& mine, std::uint64_t serial, const exchange& of, bool reads_on,
-                                      const upgraded& to) noexcept {
-    if (reads_on) {
-        mine.core->end_exchange(of);
-    } else {
-        mine.core->surrender(of);
-    }
+void shared_object<Lazy>::begin_upgrade(running_exchange& mine) {
+    const guard here(mutex_);
+    const auto* const me = holds_.newest();
+    if (me == nullptr || me->in->readers > 1 || me->in->now != phase::open) return;
+    mine.of = me->in->core->begin_exchange(me->in->serial);
+    if (mine.of.from.empty()) return;
+    mine.in = me->in;
+    mine.reader = me->serial;
+    mine.in->now = phase::exchanging;
+    if (joined_ == mine.in) joined_ = nullptr;
+    mine.guards = continuations_.begin({.read = me->serial}, me->ends != ended_by::thread);
+}
+
+template <class Lazy>
+bool shared_object<Lazy>::end_upgrade(const running_exchange& mine, const result& got) noexcept {
+    bool wanted = true;
     {
         const guard here(mutex_);
-        const auto* const reader = holds_.find(serial);
-        if (reads_on && reader != nullptr) {
-            mine.now = phase::open;
-            return;
+        if (got.serial == 0) {
+            continuations_.give_up(mine.guards);
+        } else {
+            wanted = continuations_.finish(mine.guards, {.write = got.serial}, std::this_thread::get_id());
         }
-        if (reader != nullptr) holds_.remove(*reader);
-        if (to.serial != 0) upgraded_.push_back(to);
-        mine.readers = 0;
-        mine.now = reads_on ? phase::releasing : phase::idle;
+        if (const auto* const reader = holds_.find(mine.reader)) holds_.remove(*reader);
     }
-    if (reads_on) release(mine, mine.used);
+    mine.in->core->surrender(mine.of);
+    const guard here(mutex_);
+    mine.in->readers = 0;
+    mine.in->now = phase::idle;
+    return wanted;
+}
+
+template <class Lazy>
+void shared_object<Lazy>::read_on(const running_exchange& mine) noexcept {
+    mine.in->core->end_exchange(mine.of);
+    {
+        const guard here(mutex_);
+        continuations_.give_up(mine.guards);
+        mine.in->now = phase::open;
+        if (holds_.find(mine.reader) != nullptr) return;
+        mine.in->now = phase::releasing;
+    }
+    release(*mine.in, mine.in->used);
 }
 
 template <class Lazy>
 release_outcome shared_object<Lazy>::unlock(std::uint64_t serial) noexcept {
     if (in_forked_child()) return release_outcome::wrong_process;
-    const auto done = end_continuation({.write = serial});
-    return done != release_outcome::not_held ? done : writers_->unlock(serial);
+    return end_continuation({.write = serial}, writers_->unlock(serial));
 }
 
 template <class Lazy>
 release_outcome shared_object<Lazy>::unlock_shared(std::uint64_t serial) noexcept {
     const auto done = leave_batch(serial, true);
     if (done != release_outcome::not_held || serial == 0) return done;
-    return end_continuation({.read = serial});
+    return end_continuation({.read = serial}, done);
 }
 
+// An exchange may end while the guard does: what it has become is looked for after each step.
 template <class Lazy>
-release_outcome shared_object<Lazy>::end_continuation(const origin& was) noexcept {
-    std::uint64_t reads = 0;
-    std::uint64_t writes = 0;
-    {
-        const guard here(mutex_);
-        const continuation now = continuation_of(was);
-        if (now.reads != nullptr) reads = now.reads->serial;
-        writes = now.writes;
-        forget_upgraded(writes);
+release_outcome shared_object<Lazy>::end_continuation(serials of, release_outcome done) noexcept {
+    for (;;) {
+        {
+            const guard here(mutex_);
+            of = continuations_.take(of);
+        }
+        if (!of) return done;
+        done = of.write != 0 ? writers_->unlock(of.write) : leave_batch(of.read, true);
     }
-    if (reads != 0) return leave_batch(reads, true);
-    if (writes == 0) return release_outcome::not_held;
-    return writers_->unlock(writes);
 }
 
 }  // namespace distlock::engine
