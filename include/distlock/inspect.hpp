@@ -41,7 +41,8 @@ T read_or_throw(Conn& c, failure_detail wanted, std::optional<T> said, const rep
     if (cause == errc::wrong_type) {
         const reply type = distlock::execute(c, {{"TYPE", name}, name});
         if (type.is(reply_kind::status) && type.text() != "none")
-            what += " (the key holds a " + printable(type.text(), 40) + ")";
+            what += " (the key holds a " + printable(type.text(), 40) +
+                    (type.text() == "hash" ? "; Redisson's locks are hashes: inspect<redisson>)" : ")");
     }
     throw error(cause, what);
 }

@@ -5,6 +5,7 @@
 //     void name(port, epoch);                                   // from now on
 //     void announce(name of a master = "m");                    // +switch-master
 //     void hang_up();                                           // on those who listen now
+//     void slow_down(milliseconds);                             // from now on each answer takes so long
 //     std::uint16_t port() const;
 //     const fake_server& server() const;                        // what was sent to it
 //   };
@@ -41,6 +42,7 @@ class fake_sentinel {
         announced_.push_back(of);
     }
     void hang_up() { ++hung_up_; }
+    void slow_down(std::chrono::milliseconds by) { answers_after_ = by; }
     std::uint16_t port() const { return server_.port(); }
     const fake_server& server() const { return server_; }
 
@@ -57,6 +59,8 @@ class fake_sentinel {
     void serve(fake_server::peer& p) const {
         const int before = hung_up_;
         while (const auto cmd = p.next_command()) {
+            const auto pause = answers_after_.load();
+            if (pause.count() > 0 && !p.nap(pause)) return;
             if (!p.send(answer(*cmd))) return;
             if (cmd->at(0) == "SUBSCRIBE") return announce_to(p, before);
         }
@@ -93,6 +97,7 @@ class fake_sentinel {
     std::atomic<std::uint16_t> master_;
     std::atomic<int> epoch_;
     std::atomic<int> hung_up_{0};
+    std::atomic<std::chrono::milliseconds> answers_after_{};
     mutable std::mutex lock_;
     std::vector<std::string> announced_;  // with the mutex
     const std::vector<std::uint16_t> others_;

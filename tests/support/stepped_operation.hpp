@@ -57,6 +57,10 @@ struct stepped_operation {
         REQUIRE((next.what == kind::wait || next.what == kind::subscribe));
         return next = op.resume(event::subscribed(now));
     }
+    const action& refused() {
+        REQUIRE(next.what == kind::subscribe);
+        return next = op.resume(event::refused(now));
+    }
     /// Effects: so much later a message comes.
     const action& tell(std::string_view text, duration span = 1ms) {
         REQUIRE(next.what == kind::wait);

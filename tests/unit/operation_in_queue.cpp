@@ -86,6 +86,65 @@ TEST_CASE("a waiter subscribes once, and again each time it joins without messag
     CHECK(name_of_next(deaf) == "join");
 }
 
+// Its ticket was dropped at each release, since nobody listened on its channel: it might wait for ever.
+TEST_CASE("a waiter whose subscription is refused takes a ticket without a channel, and looks often") {
+    stepped s(dialect, limits, true);
+    s.begin();
+    s.refused();
+    REQUIRE(name_of_next(s) == "join");
+    CHECK(s.sends().at(8) == " 30000 0 p0 ");
+    const auto token = s.token_now();
+    s.answer(handoff_answers::taken(20'000, 7, 40, 1));
+    CHECK(s.next.what == kind::wait);
+    CHECK(s.next.until - s.now <= 300ms);
+    CHECK(s.next.unheard_for <= 300ms);
+    SECTION("under the same token, without asking again") {
+        s.wake();
+        REQUIRE(name_of_next(s) == "join");
+        CHECK(s.sends().at(8) == " 30000 0 p0 ");
+        CHECK(s.token_now() == token);
+        s.answer(granted);
+        CHECK(s.result().what == ended::granted);
+        const auto release = dialect.release(s.result().token);
+        CHECK(release.argv()[8] == " 30000 0 p0 ");
+    }
+    SECTION("also where the subscription comes into force while it waits") {
+        const auto until = s.next.until;
+        s.subscribed();
+        CHECK(s.next.what == kind::wait);
+        CHECK(s.next.until == until);
+    }
+    SECTION("and leaves by it") {
+        s.stop();
+        REQUIRE(s.next.leave);
+        CHECK(dialect.release(s.next.leave->token).argv()[8] == " 30000 0 p0 ");
+    }
+}
+
+TEST_CASE("a waiter in the queue whose subscription is refused from now on takes another ticket") {
+    waiter w;
+    const auto token = w.token_now();
+    w.hear_nothing();
+    w.refused();
+    CHECK(leaves(w.next, token, false));
+    REQUIRE(name_of_next(w) == "join");
+    CHECK(w.sends().at(8) == " 30000 0 p0 ");
+    CHECK(w.token_now() != token);
+    CHECK(w.token_now() == w.sends().at(7));
+}
+
+TEST_CASE("a waiter in doubt keeps its token, whose ticket may have a channel, though it is refused") {
+    stepped s(dialect, limits, true);
+    s.begin();
+    s.wake();
+    const auto token = s.token_now();
+    s.answer(lost);
+    s.refused();
+    CHECK_FALSE(s.next.leave);
+    CHECK(s.sends().at(7) == token);
+    CHECK(s.sends().at(8) == " 30000 0 p13 distlock:here");
+}
+
 TEST_CASE("a waiter in the queue that hears nothing any more looks without waiting for a subscription") {
     waiter w;
     CHECK(w.next.unheard_for <= 50ms);

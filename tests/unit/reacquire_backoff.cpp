@@ -92,15 +92,18 @@ TEST_CASE("where others poll, the pause is a tenth of the time that the lock was
 
 TEST_CASE("contention is remembered for ten seconds and ten acquisitions") {
     reacquire_backoff backoff(contenders::poll);
+    unsigned unseen = 0;
     const auto needed_after = [&](distlock::clock::time_point sent) {
         backoff.on_attempt(false, sent);
         backoff.on_release(sent + 1s);
         return backoff.until().has_value();
     };
     backoff.on_attempt(true, start);
-    for (int later = 1; later <= 100; ++later) CHECK(needed_after(start + later * 1min) == (later <= 10));
+    for (int later = 1; later <= 100; ++later)
+        CHECK(needed_after(start + later * 1min) == (later <= 10 || ++unseen % 4 == 0));
     backoff.on_attempt(true, start);
-    for (int later = 1; later <= 100; ++later) CHECK(needed_after(start + later * 200ms) == (later <= 50));
+    for (int later = 1; later <= 100; ++later)
+        CHECK(needed_after(start + later * 200ms) == (later <= 50 || ++unseen % 4 == 0));
 }
 
 TEST_CASE("an attempt is contended when it found somebody else to have the lock, and the next may not be") {
@@ -135,13 +138,25 @@ TEST_CASE("where others queue, the lock is handed to them, and there is no pause
     CHECK(pause_after(contenders::queue, 1s) == 0ms);
 }
 
-TEST_CASE("without contention there is no pause") {
+// One of three had the lock 240 times, and the others never: who polls is only seen once it had the lock.
+TEST_CASE("while nobody is seen to poll there is a pause after each fourth release, and no other") {
     reacquire_backoff backoff(contenders::poll);
-    backoff.on_release(start);
-    CHECK_FALSE(backoff.until());
-    backoff.on_attempt(false, start);
-    backoff.on_release(start + 1s);
-    CHECK_FALSE(backoff.until());
+    for (int release = 1; release <= 40; ++release) {
+        backoff.on_attempt(false, start);
+        backoff.on_release(start + 1s);
+        CHECK(backoff.until().has_value() == (release % 4 == 0));
+    }
+}
+
+TEST_CASE("without contention nobody waits for those who are told, or queue") {
+    for (const auto how : {contenders::are_told, contenders::queue}) {
+        reacquire_backoff backoff(how);
+        for (int release = 0; release < 40; ++release) {
+            backoff.on_attempt(false, start);
+            backoff.on_release(start + 1s);
+            CHECK_FALSE(backoff.until());
+        }
+    }
 }
 
 // Four threads that locked again at once had a lock 7,357 times in ten seconds, and four real clients of

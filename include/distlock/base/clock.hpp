@@ -8,9 +8,9 @@
 namespace distlock {
 
 /// Meets the standard's Clock requirements ([time.clock.req]). It is CLOCK_BOOTTIME on Linux: a lease
-/// goes on running out on the server while a laptop or a virtual machine is suspended, and
-/// `std::chrono::steady_clock` stands still then. Elsewhere it is CLOCK_MONOTONIC, which counts that
-/// on macOS and FreeBSD.
+/// goes on running out on the server while a laptop, or a virtual machine by its own system, is suspended,
+/// and `std::chrono::steady_clock` stands still then. Elsewhere it is CLOCK_MONOTONIC, which counts that on
+/// macOS and FreeBSD.
 struct clock {
     using duration = std::chrono::nanoseconds;
     using rep = duration::rep;

@@ -24,7 +24,8 @@ namespace detail {
         case errc::invalid_option:
             return "an option has a value out of its range; change it, or leave it out";
         case errc::invalid_uri:
-            return "the URI cannot be used; write it like redis://user:password@host:6379/0";
+            return "the URI cannot be used; write it like redis://user:password@host:6379/0, or as the "
+                   "connection's guide shows";
         case errc::wrong_process:
             return "this lock belongs to the parent process; after fork() make connections and locks "
                    "anew";
@@ -35,8 +36,8 @@ namespace detail {
         case errc::unreachable:
             return "the server cannot be reached; check that it runs and that host and port are right";
         case errc::no_reply:
-            return "no answer in time: the server may have locked the name, for one lease at most; check "
-                   "server and network";
+            return "no answer in time: what was asked may have been done all the same; check server and "
+                   "network";
         case errc::protocol_error:
             return "the answer makes no sense; check that this is a Redis or Valkey server";
         case errc::reply_too_large:
@@ -49,7 +50,7 @@ namespace detail {
         case errc::authentication_failed:
             return "the server refused user or password; check both";
         case errc::permission_denied:
-            return "the user may not run this command on this key; extend its ACL";
+            return "the user may not run this command on this key; extend its ACL (SECURITY.md has the list)";
         case errc::unavailable:
             return "the server is up but cannot serve just now; try again";
         case errc::read_only:

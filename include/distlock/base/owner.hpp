@@ -45,7 +45,7 @@ class owner_label {
 
 /// Returns: host name, process id and `label`, a line each; the label comes last and may hold any bytes.
 inline std::string describe_owner(std::string_view label) {
-    return detail::concat({detail::host_name(), "\n", detail::current_process(), "\n", label});
+    return detail::concat({detail::host_name(), "\n", detail::process_number(), "\n", label});
 }
 
 }  // namespace distlock

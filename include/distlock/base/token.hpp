@@ -79,6 +79,10 @@ class token {
     /// Returns: its decimal digits, which live as long as this object; none when only the server's was used.
     std::string_view fence() const noexcept { return {fence_.data(), fence_size_}; }
 
+    /// Effects: notes that its owner hears no messages while it waits.
+    void deafen() noexcept { deaf_ = true; }
+    bool is_deaf() const noexcept { return deaf_; }
+
     friend constexpr bool operator==(const token& a, const token& b) noexcept { return a.view() == b.view(); }
 
   private:
@@ -86,6 +90,7 @@ class token {
     std::size_t size_ = 0;
     std::array<char, 20> fence_{};
     std::size_t fence_size_ = 0;
+    bool deaf_ = false;
 };
 
 }  // namespace distlock

@@ -6,7 +6,7 @@
 //     std::chrono::nanoseconds clock_time();  // since some instant; counts suspension where the system does
 //     std::ptrdiff_t random_bytes(void* into, std::size_t size);
 //         // as getrandom(2): perhaps fewer; -1: see errno
-//     process_id current_process();
+//     process_id current_process();  // differs from a parent's
 //     class parker {
 //       std::uint32_t word() const noexcept;
 //       void rest() noexcept;                               // by the thread: the word is 0 again
@@ -15,6 +15,7 @@
 //       void sleep(longest) noexcept;  // by the thread: until there is a word, or for no reason
 //     };
 //   }
+//   int process_number();
 //   std::string host_name();
 //   class blocked_signals;
 #pragma once
@@ -59,16 +60,25 @@ extern "C" unsigned char __stdcall SystemFunction036(void* into, unsigned long s
 #include <new>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #endif
 
 namespace distlock::detail {
 
-#ifdef _WIN32
-using process_id = int;
-#else
-using process_id = pid_t;
+/// Of one process of this machine, for comparison.
+using process_id = std::uint64_t;
 
+/// Returns: the number by which people know this process.
+inline int process_number() noexcept {
+#ifdef _WIN32
+    return ::_getpid();
+#else
+    return ::getpid();
+#endif
+}
+
+#ifndef _WIN32
 /// A cast that some systems need; on the others it would be one that -Wuseless-cast speaks of.
 template <class To, class From>
 constexpr To cast_where_needed(From value) noexcept {
@@ -112,13 +122,7 @@ inline std::ptrdiff_t random_bytes(void* into, std::size_t size) noexcept {
     return static_cast<std::ptrdiff_t>(some);
 }
 
-inline process_id current_process() noexcept {
-#ifdef _WIN32
-    return ::_getpid();
-#else
-    return ::getpid();
-#endif
-}
+inline process_id current_process() noexcept { return static_cast<process_id>(process_number()); }
 
 /// Where one thread sleeps until another one calls it. It may end as soon as its thread has seen the word,
 /// even while call() has not returned: the word is written under the mutex, and the end waits for that.
@@ -174,14 +178,14 @@ inline std::ptrdiff_t random_bytes(void* into, std::size_t size) noexcept {
 // A page the kernel empties in every child (madvise(2), MADV_WIPEONFORK), however the child was
 // made. Null where the system has no such thing. It lives as long as the process: destructors of
 // static objects ask, too.
-inline std::atomic<pid_t>* process_page() noexcept {
-    static std::atomic<pid_t>* const page = []() noexcept -> std::atomic<pid_t>* {
+inline std::atomic<process_id>* process_page() noexcept {
+    static std::atomic<process_id>* const page = []() noexcept -> std::atomic<process_id>* {
 #ifdef MADV_WIPEONFORK
         constexpr std::size_t size = 4096;
         void* const memory =
             ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (memory == MAP_FAILED) return nullptr;
-        if (::madvise(memory, size, MADV_WIPEONFORK) == 0) return new (memory) std::atomic<pid_t>(0);
+        if (::madvise(memory, size, MADV_WIPEONFORK) == 0) return new (memory) std::atomic<process_id>(0);
         ::munmap(memory, size);
 #endif
         return nullptr;
@@ -191,12 +195,15 @@ inline std::atomic<pid_t>* process_page() noexcept {
 
 // Without a system call after the first time in each process: what a check on every call can afford.
 inline process_id current_process() noexcept {
-    std::atomic<pid_t>* const page = process_page();
-    if (page == nullptr) return ::getpid();
-    pid_t known = page->load(std::memory_order_relaxed);
+    std::atomic<process_id>* const page = process_page();
+    process_id known = page != nullptr ? page->load(std::memory_order_relaxed) : 0;
     if (known == 0) {
-        known = ::getpid();
-        page->store(known, std::memory_order_relaxed);
+        // The first process of a container and its child in another one may both have number 1: where
+        // numbers count is told by the inode of the namespace (pid_namespaces(7)).
+        struct stat space {};
+        if (::stat("/proc/self/ns/pid", &space) != 0) space.st_ino = 0;
+        known = static_cast<process_id>(space.st_ino) << 32U | static_cast<process_id>(process_number());
+        if (page != nullptr) page->store(known, std::memory_order_relaxed);
     }
     return known;
 }

@@ -8,10 +8,9 @@
 //     acquire_step on_claim(const renew_outcome&, time_point sent, time_point now, acknowledged);
 //     acquire_step on_wake(clock::time_point now);                       // the pause is over
 //     acquire_step on_message(const handover&, clock::time_point now);   // the lock was handed over to us
-//     acquire_step on_subscribed(clock::time_point now);
-//         // messages arrive from now on, some may have been lost
+//     acquire_step on_subscribed(clock::time_point now);  // messages arrive, some may have been lost
 //     acquire_step on_stop();                                            // the caller's stop_token fired
-//     void subscribed(); void unheard();  // messages arrive, of what is sent next; do not arrive any more
+//     void subscribed(); void unheard(); void deafen();  // messages arrive from now on; do not; never will
 //   };
 #pragma once
 
@@ -159,6 +158,13 @@ class acquire {
     void unheard() noexcept {
         heard_ = false;
         sent_heard_ = 0;
+    }
+
+    /// Effects: the present token is a new one, whose ticket is served without a message.
+    void deafen() noexcept {
+        forget_token();
+        unheard();
+        deaf_ = true;
     }
 
     /// An outcome whose cause is errc::cancelled is a stop, too: the sending is in doubt then.

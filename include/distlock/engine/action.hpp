@@ -39,7 +39,7 @@ struct grant {
 
 /// Something that happened. It refers to what the caller keeps until resume() returns.
 struct event {
-    enum class kind { started, answered, woke, message, subscribed, stopped };
+    enum class kind { started, answered, woke, message, subscribed, refused, stopped };
 
     kind what;
     clock::time_point now{};
@@ -68,6 +68,8 @@ struct event {
     }
     /// Messages arrive from now on; some may have been lost.
     static event subscribed(clock::time_point now) noexcept { return {kind::subscribed, now}; }
+    /// After `subscribe`: messages will not arrive, the server does not let us subscribe.
+    static event refused(clock::time_point now) noexcept { return {.what = kind::refused, .now = now}; }
     /// The caller's stop_token fired before the action was begun, or ended a wait.
     static event stopped() noexcept { return {kind::stopped}; }
 };
@@ -79,7 +81,7 @@ struct action {
         /// `command`, whose deadline is set: until answered.
         send,
         /// Messages for result().token are kept from now on. Where they do not arrive, that is waited for
-        /// until `until`: until subscribed or woke.
+        /// until `until`: until subscribed, refused or woke.
         subscribe,
         /// Until message, subscribed, or woke: at `until`, or when messages have not
         /// arrived for `unheard_for`.

@@ -237,6 +237,7 @@ class background_io {
     /// dialect, text)` is called for every message that no waiter is there for, by each kind of dialect that
     /// had one, as long as this lives and somebody has the subscription; it must not wait.
     /// Preconditions: connection().can.subscribe.
+    /// Returns: null where it cannot all the same.
     /// Throws: as any_connection::subscribe, std::bad_alloc.
     template <class F>
     std::shared_ptr<subscription> messages(const std::shared_ptr<const any_dialect>& dialect, F unclaimed) {
@@ -244,6 +245,7 @@ class background_io {
         present_->speaks(dialect);
         if (messages_) return messages_;
         auto made = connection_->subscribe(channel_of(dialect->name()));
+        if (!made) return nullptr;
         made->on_unclaimed([of = present_, this, unclaimed](std::string_view text) {
             of->use_each([&](const any_dialect& one) { unclaimed(*this, one, text); });
         });

@@ -33,6 +33,7 @@ inline event woken_event(inbox& messages, listener::woken by, clock::time_point 
             return event::subscribed(now);
         case listener::woken::by_stop:
             return event::stopped();
+        case listener::woken::by_refusal:
         case listener::woken::by_time:
             break;
     }
@@ -58,14 +59,15 @@ inline event wait_for(const action& what, const std::stop_token& stop, inbox& me
 inline event subscribe(const token& owner, clock::time_point until, const std::stop_token& stop,
                        inbox& messages, time_source time) {
     listener* const mine = messages.expect(owner);
-    if (mine == nullptr) return event::woke(time.now());
     auto now = time.now();
+    if (mine == nullptr) return event::refused(now);
     while (messages.worth_waiting() && now < until) {
         const auto before = now;
         if (mine->wait(until, stop, time) == listener::woken::by_stop) return event::stopped();
         now = time.now();
         messages.waited(now - before);
     }
+    if (messages.refused()) return event::refused(time.now());
     return messages.in_force() ? event::subscribed(time.now()) : event::woke(time.now());
 }
 

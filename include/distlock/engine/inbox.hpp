@@ -61,8 +61,11 @@ class inbox {
     /// Returns: whether they are to be waited for: they never arrived, and that was not waited for as long as
     /// it may be. Those that have ceased may not be back for long.
     bool worth_waiting() const noexcept {
-        return subscription_ && subscription_->confirmations() == 0 && waited_ < longest_subscribing;
+        return subscription_ && subscription_->confirmations() == 0 && !subscription_->refused() &&
+               waited_ < longest_subscribing;
     }
+    /// Returns: whether none is to be expected.
+    bool refused() const noexcept { return !subscription_ || subscription_->refused(); }
     void waited(clock::duration span) noexcept { waited_ += span; }
 
     /// Effects: messages for `owner` are kept from now on. Waits for nothing.
@@ -75,6 +78,7 @@ class inbox {
         try {
             if (!subscription_)
                 subscription_ = queues ? open() : io_->connection().subscribe(*dialect_->channel());
+            if (!subscription_) return nullptr;
             owner_ = owner;
             listener_.get().emplace(subscription_, queues ? owner_.view() : std::string_view());
         } catch (...) {

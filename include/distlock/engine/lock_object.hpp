@@ -62,7 +62,7 @@ class lock_object final : public lock_core, background_task, deadline {
           dialect_(std::move(dialect)),
           observer_(std::move(observer)),
           waits_(manner_of_waiting(io_->connection(), *dialect_)),
-          backoff_(contenders()),
+          backoff_(contenders(), time_.is_real()),
           releaser_(io_, dialect_, answer_time()),
           messages_(io_, dialect_) {
         // A renewal is tried again, and holds up those of other locks.

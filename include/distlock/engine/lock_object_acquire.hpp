@@ -6,6 +6,7 @@
 #include <chrono>
 #include <optional>
 #include <stop_token>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -260,7 +261,11 @@ inline lock_object::result lock_object::not_granted(const grant& got, const mann
     const auto cause = got.what == grant::kind::failed ? got.cause : errc{};
     // Made while this thread is the remote one: where there is no memory for it, the next
     // one's turn comes once.
-    result told = cause != errc{} ? failed(cause, got.detail) : result{.without_ttl = got.without_ttl};
+    std::string unsure;
+    if (cause == errc::no_reply)
+        unsure = distlock::detail::concat({got.detail, "; this request may lock it, for one lease at most"});
+    result told = cause != errc{} ? failed(cause, unsure.empty() ? got.detail : unsure)
+                                  : result{.without_ttl = got.without_ttl};
     told.failing_since = status_.failing_since();
     {
         const distlock::detail::annotated_lock guard(mutex_);

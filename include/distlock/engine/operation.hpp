@@ -199,10 +199,10 @@ class operation {
     }
 
     // A process subscribes before it joins, and knows the token before it is sent. Without messages it joins
-    // all the same, unless the subscription comes into force at once; half of the time is left to ask in. A
-    // waiter that has a ticket only looks.
+    // all the same, unless the subscription comes into force at once; half of the time is left to ask in.
+    // Where the server refuses the subscription, the ticket says so. A waiter that has a ticket only looks.
     [[gnu::noinline]] void enter(enter_mode mode, clock::time_point now, action& next) {
-        if (mode != enter_mode::join || hearing_ == hearing::messages)
+        if (mode != enter_mode::join || hearing_ == hearing::messages || result_.token.is_deaf())
             return send(phase::entering, dialect_.enter(live_token(), mode), next);
         live_token();
         phase_ = phase::subscribing;
@@ -222,6 +222,13 @@ class operation {
     void on_subscription(const event& what, action& next) {
         if (listens(what)) {
             machine_.subscribed();
+        } else if (what.what == event::kind::refused && !machine_.in_doubt()) {
+            if (machine_.in_queue()) {
+                next.leave = action::leaving{std::exchange(result_.token, {}), false};
+                live_token();
+            }
+            result_.token.deafen();
+            machine_.deafen();
         } else {
             machine_.unheard();
         }
@@ -294,6 +301,7 @@ class operation {
                 return follow(machine_.on_message(*given, what.now), what, next);
             }
         }
+        if (what.what == event::kind::subscribed && result_.token.is_deaf()) return wait(what.now, next);
         if (what.what == event::kind::subscribed) {
             // Of a channel on which nobody listens for the present token yet.
             if (hearing_ == hearing::nothing) return wait(what.now, next);
@@ -348,9 +356,11 @@ class operation {
                                           result_.detail, ")"});
             return;
         }
-        result_.detail =
-            distlock::detail::concat({"the key holds a ", type.text(), " where this lock needs a ",
-                                      dialect_.stored_as(), " (", result_.detail, ")"});
+        const bool other_kind = type.text() == "hash";
+        result_.detail = distlock::detail::concat(
+            {"the key holds a ", type.text(), " where this lock needs a ", dialect_.stored_as(),
+             other_kind ? ": Redisson's locks are hashes, and mutex<Conn, redisson> takes them (" : " (",
+             result_.detail, ")"});
     }
 
     const any_dialect& dialect_;

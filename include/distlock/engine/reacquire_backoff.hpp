@@ -1,7 +1,7 @@
 // The pause that a previous owner makes before it takes a lock again that others poll for.
 //
 //   class reacquire_backoff {
-//     explicit reacquire_backoff(contenders);
+//     explicit reacquire_backoff(contenders, bool guesses = true);
 //     void on_attempt(bool contended, time_point sent) noexcept;
 //     void on_release(time_point at) noexcept;
 //     std::optional<time_point> until() const noexcept;
@@ -18,7 +18,8 @@
 namespace distlock::engine {
 
 /// The previous owner can always re-acquire before a poller notices the release, so it backs off briefly if
-/// it saw contention. Not thread-safe.
+/// it saw contention; now and then if it did not, since a poller that never finds the lock free is never
+/// seen. Not thread-safe.
 class reacquire_backoff {
     using time_point = clock::time_point;
 
@@ -30,7 +31,10 @@ class reacquire_backoff {
         poll,      ///< by looking now and then
     };
 
-    explicit reacquire_backoff(contenders how) noexcept : contenders_(how) {}
+    /// `guesses`: that somebody polls who was not seen: not where a test moves the clock, and waits for
+    /// nobody.
+    explicit reacquire_backoff(contenders how, bool guesses = true) noexcept
+        : contenders_(how), guesses_(guesses) {}
 
     /// Effects: an attempt to take the lock ended, whose last command was sent at `sent`, or answered then if
     /// it was not granted; the pause is over.
@@ -67,18 +71,23 @@ class reacquire_backoff {
 
   private:
     // Pollers are seen only when they had the lock, and some pause for 250 ms.
-    bool needed() const noexcept {
+    bool needed() noexcept {
         constexpr std::chrono::seconds remembered{10};
         constexpr unsigned at_least = 10;
-        if (!contended_at_ || contenders_ == contenders::queue) return false;
-        if (contenders_ == contenders::are_told) return attempts_since_ == 0;
-        return attempts_since_ <= at_least || sent_ - *contended_at_ <= remembered;
+        constexpr unsigned one_of = 4;
+        if (contenders_ == contenders::queue) return false;
+        if (contenders_ == contenders::are_told) return contended();
+        if (contended_at_ && (attempts_since_ <= at_least || sent_ - *contended_at_ <= remembered))
+            return true;
+        return guesses_ && ++unseen_ % one_of == 0;
     }
 
     contenders contenders_;
+    bool guesses_;
     time_point sent_{};                       // of the last attempt
     std::optional<time_point> contended_at_;  // when the last attempt was sent that was contended
     unsigned attempts_since_ = 0;
+    unsigned unseen_ = 0;  // releases since then that nobody was seen to wait for
     std::optional<time_point> until_;
 };
 

@@ -42,9 +42,8 @@ namespace distlock::detail {
 /// A socket for each node on whose slots somebody listens. A channel belongs to the slot of its name, and is
 /// asked for by SSUBSCRIBE on the node that has the slot; again where the server ends it (sunsubscribe),
 /// redirects it (MOVED), or the map says that the slot has moved. A refused request is not sent again on the
-/// same socket. A socket that was silent for three seconds is asked whether it lives, and replaced when it
-/// does not answer within the command time-out. Sockets that fail are replaced after a pause, of 10 ms at
-/// first and of half a second at last.
+/// same socket. Silent sockets are asked whether they live, and those that fail are replaced, as by
+/// subscriber.
 template <class Lazy>
 class cluster_subscriber final : public message_reader {
   public:
@@ -84,8 +83,7 @@ class cluster_subscriber final : public message_reader {
                 connection_.keep_up();
             }
         } catch (...) {
-            for (const auto& one : streams_)
-                lose(*one, clock::now());  // memory: perhaps there is some by and by
+            for (const auto& one : streams_) lose(*one, clock::now());  // perhaps there is memory by and by
         }
     }
     void interrupt() noexcept override {
@@ -204,9 +202,8 @@ class cluster_subscriber final : public message_reader {
 
     void take_over(node_stream& mine, clock::time_point now) {
         if (!mine.opener || !mine.opener->over()) return;
-        auto fresh = mine.opener->take();
-        mine.opener.reset();
-        adopt(mine, std::move(fresh), now);
+        const auto opener = std::move(mine.opener);
+        adopt(mine, opener->take(), now);
     }
 
     // Effects: `fresh` is the present socket; null: the node was not reached.
@@ -222,6 +219,9 @@ class cluster_subscriber final : public message_reader {
     // Effects: the present socket is over. One that it was to replace is the present one again, until there
     // is another: a full server turned the new one away.
     void lose(node_stream& mine, clock::time_point now) noexcept {
+        for (const request& one : mine.asked) {
+            if (const auto whose = one.begins ? find(one.channel) : nullptr) whose->unanswered();
+        }
         mine.to_renew = mine.previous != nullptr;
         replace_by(mine, std::move(mine.previous), now);
         try {
@@ -339,6 +339,7 @@ class cluster_subscriber final : public message_reader {
             if (there->to) nodes_.assign(there->slot, *there->to);
             nodes_.invalidate();
         } else if (!classify_error(why).transient) {
+            if (const auto whose = find(channel)) whose->refuse();
             return;
         }
         ask_again(by, channel);

@@ -57,6 +57,11 @@ class handshake {
             // Servers echo the arguments of what they refuse: nothing of the answer's text may be shown.
             const reply answer = made->run(auth, deadline, stop_fd);
             if (answer.is(reply_kind::error)) {
+                if (first_word(answer.text()) == "DENIED")
+                    return {nullptr,
+                            reply::not_sent(errc::server_error,
+                                            "it is in protected mode, and refuses other machines: give "
+                                            "its default user a password, or set protected-mode no")};
                 const auto e = classify_error(answer.text());
                 const errc cause = e.transient ? e.cause : errc::authentication_failed;
                 return {nullptr, reply::not_sent(cause, "AUTH was refused")};

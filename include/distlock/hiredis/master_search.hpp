@@ -213,7 +213,9 @@ class master_search {
         const bool ended = there->pool.lost_idle();
         const annotated_lock guard(lock_);
         // A Sentinel speaks of the master of now: `there` may have been replaced since, and that one, too.
-        if (told == news::changed || (ended && there == current_)) return schedule_.see_sign();
+        // And while none is heard, somebody must ask, also where no commands are sent.
+        const bool sign = told == news::changed || told == news::all_missed;
+        if (sign || (ended && there == current_)) return schedule_.see_sign();
         if (told == news::some_missed) schedule_.doubt();  // whoever asks listens to them again
     }
 
@@ -239,7 +241,10 @@ class master_search {
         bool again = false;
         try {
             const auto last = old ? std::optional(old->is) : std::nullopt;
-            const auto heard = inquiry_.ask(last, std::min(until, longest), stop_fd);
+            // To be listened to again, one that is missed has to answer, though the others decide without it.
+            constexpr std::chrono::milliseconds for_the_missed{50};
+            const auto for_others = watch_.misses_some() ? for_the_missed : std::chrono::milliseconds::zero();
+            const auto heard = inquiry_.ask(last, std::min(until, longest), stop_fd, for_others);
             const auto said = heard.conclude();
             asked = !stopped(stop_fd) && (until >= longest || clock::now() < until);
             if (said.what == sentinel_election::kind::believed) {

@@ -2,7 +2,8 @@
 //
 //   class sentinel_inquiry {
 //     sentinel_inquiry(const sentinel_uri&, std::shared_ptr<const secure_layer>);
-//     sentinel_election ask(std::optional<believed_master> last, time_point deadline, int stop_fd);
+//     sentinel_election ask(std::optional<believed_master> last, time_point deadline, int stop_fd,
+//                           duration for_others);
 //     std::vector<sentinel_stream> learn(const sentinel_election&, const node_address& master);
 //   };
 #pragma once
@@ -60,10 +61,11 @@ class sentinel_inquiry {
     sentinel_inquiry(const sentinel_inquiry&) = delete;
     sentinel_inquiry& operator=(const sentinel_inquiry&) = delete;
 
-    /// Returns: what was answered when that decides, or else before `deadline` and until `stop_fd`
-    /// can be read (none: -1).
+    /// Returns: what was answered when that decides, and `for_others` later, or else before `deadline` and
+    /// until `stop_fd` can be read (none: -1).
     /// Throws: std::system_error, std::bad_alloc.
-    sentinel_election ask(std::optional<believed_master> last, clock::time_point deadline, int stop_fd) {
+    sentinel_election ask(std::optional<believed_master> last, clock::time_point deadline, int stop_fd,
+                          clock::duration for_others) {
         find_all();
         poll_state state{
             sentinel_election(sentinels_.size(), std::move(last), deadline, like_.command_timeout)};
@@ -83,7 +85,7 @@ class sentinel_inquiry {
                     ask_it();  // one after the other, then
                 }
             }
-            state.wait(stop_fd);
+            state.wait(stop_fd, for_others);
         }
         return state.take();
     }
@@ -126,13 +128,15 @@ class sentinel_inquiry {
             election_.add(std::move(answer), clock::now());
             heard_.set();
         }
-        void wait(int stop_fd) {
-            for (;;) {
+        void wait(int stop_fd, clock::duration for_others) {
+            for (std::optional<clock::time_point> decided;;) {
                 clock::time_point until;
                 {
                     const annotated_lock guard(lock_);
-                    if (election_.decided()) return;
+                    if (election_.complete()) return;
+                    if (!decided && election_.decided()) decided = clock::now();
                     until = election_.until();
+                    if (decided) until = std::min(until, *decided + for_others);
                 }
                 const auto left = time_source().slice(until);
                 if (left == clock::duration::zero()) return;

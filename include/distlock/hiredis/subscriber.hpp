@@ -235,6 +235,7 @@ class subscriber final : public message_reader {
     // Effects: the present socket is over. One that it was to replace is the present one again, until there
     // is another: a full server turned the new one away.
     [[gnu::cold]] void lose() noexcept {
+        each_sent([](const interest&, subscription& whose) { whose.unanswered(); });
         const bool kept = previous_ != nullptr;
         replace_by(std::move(previous_));
         previous_.reset();
@@ -280,14 +281,18 @@ class subscriber final : public message_reader {
     }
 
     // ["message", channel, text], the like of shards, or an answer. ["subscribe", channel, count]
-    // confirms; the other answers are of no interest, and so are errors, but for those that pass: what is
-    // refused stays unconfirmed.
+    // confirms, and so does an error refuse, but for those that pass; the other answers are of no interest.
     void tell(const reply& said) {
         const auto& parts = said.elements();
         const auto what = parts.size() == 3 ? std::string_view(parts[0].text()) : std::string_view();
         const bool message = what == "message" || what == "smessage";
         if (!message && unanswered() > 0) ++answered_;
-        if (said.is(reply_kind::error) && classify_error(said.text()).transient) return ask_again();
+        if (said.is(reply_kind::error)) {
+            if (classify_error(said.text()).transient) return ask_again();
+            return each_sent([&](const interest& one, subscription& whose) {
+                if (one.answer == answered_) whose.refuse();
+            });
+        }
         if (!message && what != "subscribe") return;
         std::shared_ptr<subscription> whose;
         {
@@ -308,6 +313,16 @@ class subscriber final : public message_reader {
             whose->deliver(parts[2].text());
         } else {
             whose->confirm();
+        }
+    }
+
+    // Effects: calls `f` for what was asked for on the present socket, and not confirmed.
+    template <class F>
+    [[gnu::cold]] void each_sent(F f) noexcept {
+        const annotated_lock guard(lock_);
+        for (const interest& one : interests_) {
+            const auto whose = one.at == stage::sent ? one.whose.lock() : nullptr;
+            if (whose) f(one, *whose);
         }
     }
 

@@ -4,8 +4,9 @@
 //   class switch_watch {
 //     explicit switch_watch(std::string master_name);
 //     void listen_on(std::vector<sentinel_stream> more);
-//     enum class news { none, some_missed, changed };
+//     enum class news { none, some_missed, all_missed, changed };
 //     news heard();                                           // since the last call
+//     bool misses_some();
 //   };
 #pragma once
 
@@ -58,9 +59,10 @@ class switch_watch {
     enum class news {
         none,
         some_missed,  ///< fewer are heard than were: those that are left may be cut off from the others
+        all_missed,   ///< none is heard
         changed,      ///< a Sentinel said it, or may have when there was no memory to hear it
     };
-    /// Returns: what came since the last call; `some_missed` only now and then.
+    /// Returns: what came since the last call; that Sentinels are missed only now and then.
     news heard() {
         const annotated_lock guard(lock_);
         bool changed = false;
@@ -79,18 +81,22 @@ class switch_watch {
         };
         std::erase_if(streams_, over);
         if (changed) return news::changed;
-        return some_are_missed(clock::now()) ? news::some_missed : news::none;
+        if (streams_.size() >= most_) return news::none;
+        const auto now = clock::now();
+        if (!missed_.due(now)) return news::none;
+        missed_.begin(now);
+        return streams_.empty() ? news::all_missed : news::some_missed;
+    }
+
+    /// Returns: whether fewer are heard than were.
+    bool misses_some() {
+        const annotated_lock guard(lock_);
+        return streams_.size() < most_;
     }
 
   private:
     static constexpr std::string_view event = "+switch-master";
     static constexpr int most_at_once = 256;
-
-    bool some_are_missed(clock::time_point now) DISTLOCK_REQUIRES(lock_) {
-        if (streams_.size() >= most_ || !missed_.due(now)) return false;
-        missed_.begin(now);
-        return true;
-    }
 
     // ["message", "+switch-master", "name 10.0.0.1 6379 10.0.0.2 6379"]
     bool is_about_ours(const reply& said) const noexcept {

@@ -99,12 +99,13 @@ concept confirming_connection = posting_connection<C> &&
     { c.collect() } -> std::same_as<void>;
 };
 
-/// Subscribes to any number of channels. subscribe() does not wait for the server. The connection calls
-/// confirm() of the subscription each time the server has subscribed it, and deliver() for each message. When
-/// its socket broke, it subscribes again on a new one, as long as somebody has the subscription. Calls with
-/// equal channels may return one subscription; those of a sharded_connection do, so that each message goes to
-/// one subscription. Messages are read on a thread of the connection's own, or by the threads that wait
-/// (message_reader); in the latter case the connection must outlive every wait.
+/// Subscribes to any number of channels. subscribe() does not wait for the server; it may return null where
+/// there is nothing to subscribe to. The connection calls confirm() of the subscription each time the server
+/// has subscribed it, refuse() when it did not, and deliver() for each message. When its socket broke, it
+/// subscribes again on a new one, as long as somebody has the subscription. Calls with equal channels may
+/// return one subscription; those of a sharded_connection do, so that each message goes to one subscription.
+/// Messages are read on a thread of the connection's own, or by the threads that wait (message_reader); in
+/// the latter case the connection must outlive every wait.
 template <class C>
 concept subscribing_connection = connection<C> && requires(C& c, std::string_view channel) {
     { c.subscribe(channel) } -> std::same_as<std::shared_ptr<subscription>>;

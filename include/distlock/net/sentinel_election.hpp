@@ -88,7 +88,8 @@ class sentinel_election {
         answers_.push_back(std::move(answer));
     }
 
-    bool decided() const { return answers_.size() == asked_ || majority_of(voters(), {}) != nullptr; }
+    bool complete() const noexcept { return answers_.size() == asked_; }
+    bool decided() const { return complete() || majority_of(voters(), {}) != nullptr; }
 
     clock::time_point until() const noexcept { return until_; }
 

@@ -58,6 +58,7 @@ class listener {
     enum class woken {
         by_message,       ///< see message()
         by_confirmation,  ///< the subscription is in force (again): messages may have been lost until now
+        by_refusal,       ///< the server does not let the connection subscribe
         by_stop,
         by_time,
     };
@@ -70,9 +71,9 @@ class listener {
     listener& operator=(const listener&) = delete;
     ~listener();
 
-    /// Effects: waits until there is a message or a confirmation that was not returned yet, `stop` is
-    /// requested, it is `until`, or the subscription was not in force for all of the last `unheard`, in this
-    /// wait. Meanwhile it may be this thread that reads for all others, too. Allocates nothing itself.
+    /// Effects: waits until there is a message, a confirmation or a refusal that was not returned yet, `stop`
+    /// is requested, it is `until`, or the subscription was not in force for all of the last `unheard`, in
+    /// this wait. Meanwhile it may be this thread that reads for all others, too. Allocates nothing itself.
     /// Returns: the first of these that holds. Of several messages only the last is returned.
     /// Preconditions: one thread at a time.
     woken wait(clock::time_point until, const std::stop_token& stop, time_source time = {},
@@ -93,6 +94,7 @@ class listener {
     bool asleep_ = false;
     bool message_ = false;
     bool confirmed_ = false;
+    bool refused_ = false;
     std::array<char, longest_message> kept_{};
     std::size_t kept_size_ = 0;
     std::array<char, longest_message> taken_{};
@@ -153,6 +155,9 @@ class subscription {
     /// Returns: whether messages arrive, as far as is known: it was confirmed, and has not lapsed since.
     bool in_force() const noexcept { return in_force_.load(); }
 
+    /// Returns: whether the server refused it, the last time it was asked.
+    bool refused() const noexcept { return refused_.load(); }
+
     /// Effects: subscribes on a new socket, where the connection can: for a caller to whom messages do not
     /// arrive.
     void reconnect() noexcept {
@@ -180,6 +185,14 @@ class subscription {
     /// wake the thread in read(): read() must return after this call. The caller must hold no lock that
     /// interrupt() takes.
     void lapse() noexcept;
+    /// Called by the connection when the server refused to subscribe: a waiter takes a ticket then that is
+    /// served without a message, and looks for the lock.
+    void refuse() noexcept;
+    /// Called by the connection when its socket ended, or was silent, before the server answered. One that
+    /// was confirmed before will be again; else the next server, or what is before it, may do the same.
+    void unanswered() noexcept {
+        if (confirmations() == 0) refuse();
+    }
     /// Called by the connection for each message on the channel.
     void deliver(std::string_view text) noexcept;
 
@@ -196,6 +209,7 @@ class subscription {
     const std::shared_ptr<message_hub> hub_;
     std::atomic<std::uint64_t> confirmations_{0};
     std::atomic<bool> in_force_{false};
+    std::atomic<bool> refused_{false};
     std::shared_ptr<const handler> unclaimed_ DISTLOCK_GUARDED_BY(hub_->lock_);
 };
 

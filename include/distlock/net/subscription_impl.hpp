@@ -36,6 +36,7 @@ DISTLOCK_INLINE void message_hub::wake_a_reader() noexcept {
 DISTLOCK_INLINE void subscription::confirm() noexcept {
     const detail::annotated_lock guard(hub_->lock_);
     in_force_ = true;
+    refused_ = false;
     ++confirmations_;
     for (listener* one = hub_->first_; one != nullptr; one = one->next_) {
         if (one->on_.get() != this) continue;
@@ -50,6 +51,17 @@ DISTLOCK_INLINE void subscription::lapse() noexcept {
     // Their waits are shorter now.
     for (listener* one = hub_->first_; one != nullptr; one = one->next_) {
         if (one->on_.get() == this) message_hub::wake(*one);
+    }
+}
+
+DISTLOCK_INLINE void subscription::refuse() noexcept {
+    const detail::annotated_lock guard(hub_->lock_);
+    in_force_ = false;
+    if (refused_.exchange(true)) return;
+    for (listener* one = hub_->first_; one != nullptr; one = one->next_) {
+        if (one->on_.get() != this) continue;
+        one->refused_ = true;
+        message_hub::wake(*one);
     }
 }
 
@@ -112,6 +124,8 @@ DISTLOCK_INLINE listener::woken listener::wait(clock::time_point until, const st
             why = woken::by_message;
         } else if (std::exchange(confirmed_, false)) {
             why = woken::by_confirmation;
+        } else if (std::exchange(refused_, false)) {
+            why = woken::by_refusal;
         } else if (stop.stop_requested()) {
             why = woken::by_stop;
         } else {

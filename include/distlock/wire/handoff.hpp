@@ -101,7 +101,7 @@ class handoff {
     command enter(const token& owner, enter_mode mode) const {
         return {detail::handoff_enter,
                 {name(), queue_->queue, queue_->fence, queue_->owner},
-                {owner.view(), queue_->needs, detail::word(mode), queue_->life}};
+                {owner.view(), queue_->needs.of(owner), detail::word(mode), queue_->life}};
     }
     /// The lock has its whole lease again.
     command renew(const token& owner) const { return plain_.renew(owner); }
@@ -112,10 +112,11 @@ class handoff {
         if (!hands_over()) return plain_.release(owner);
         const auto& [queue, fence, owner_key, needs, life, fence_life] = *queue_;
         if (fence_life.empty() || owner.fence().empty())
-            return {detail::handoff_leave, {name(), queue, fence, owner_key}, {owner.view(), needs}};
+            return {
+                detail::handoff_leave, {name(), queue, fence, owner_key}, {owner.view(), needs.of(owner)}};
         return {detail::handoff_leave,
                 {name(), queue, fence, owner_key},
-                {owner.view(), needs, owner.fence(), fence_life}};
+                {owner.view(), needs.of(owner), owner.fence(), fence_life}};
     }
     /// Of a message that no waiter claims. A ticket of that token, if it has another, was made with needs
     /// that are not known here: it stays until it is served.

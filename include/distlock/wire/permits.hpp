@@ -54,8 +54,7 @@ class permits {
           limit_key_(key_.sibling("limit")),
           limit_(detail::concat({limit})),
           life_(detail::concat({handoff::queue_life(options).count()})) {
-        const detail::ticket mine{.lease = lease_, .kind = kind, .channel = channel, .permits = n};
-        needs_ = mine.needs();
+        needs_ = detail::waiter_needs({.lease = lease_, .kind = kind, .channel = channel, .permits = n});
     }
 
     const std::string& name() const noexcept { return key_.name(); }
@@ -70,13 +69,13 @@ class permits {
     command enter(const token& owner, enter_mode mode) const {
         return {detail::permit_enter,
                 {name(), queue_, limit_key_},
-                {owner.view(), needs_, detail::word(mode), life_, limit_}};
+                {owner.view(), needs_.of(owner), detail::word(mode), life_, limit_}};
     }
     command renew(const token& owner) const {
         return {detail::permit_renew, {name(), limit_key_}, {owner.view(), lease_text_}};
     }
     command release(const token& owner) const {
-        return {detail::permit_leave, {name(), queue_, limit_key_}, {owner.view(), needs_, life_}};
+        return {detail::permit_leave, {name(), queue_, limit_key_}, {owner.view(), needs_.of(owner), life_}};
     }
     /// There is none that needs less: what is out must be counted.
     command release_minimal(const token& owner) const { return release(owner); }
@@ -109,7 +108,7 @@ class permits {
     std::string limit_key_;
     std::string limit_;
     std::string life_;
-    std::string needs_;  // a ticket without its token
+    detail::waiter_needs needs_;
 };
 
 }  // namespace distlock

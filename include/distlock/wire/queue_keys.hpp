@@ -24,6 +24,22 @@
 
 namespace distlock::detail {
 
+// What a waiter needs, as its ticket says behind the token: of one that hears no messages without a channel,
+// so that it is handed the lock all the same, and finds it by looking.
+class waiter_needs {
+  public:
+    waiter_needs() = default;
+    [[gnu::cold]] explicit waiter_needs(ticket of) : heard_(of.needs()) {
+        of.channel = {};
+        deaf_ = of.needs();
+    }
+    std::string_view of(const token& owner) const noexcept { return owner.is_deaf() ? deaf_ : heard_; }
+
+  private:
+    std::string heard_;
+    std::string deaf_;
+};
+
 struct queue_keys {
     /// `queue_life`: how long the queue lasts after the last waiter looked.
     [[gnu::cold]] queue_keys(const key& lock, const lock_options& options,
@@ -41,13 +57,13 @@ struct queue_keys {
             mine.fence_life = sibling_keys::life_of_fence(options.lease);
             fence_life = concat({mine.fence_life.count()});
         }
-        needs = mine.needs();
+        needs = waiter_needs(mine);
     }
 
     std::string queue;
     std::string fence;
     std::string owner;
-    std::string needs;  // a ticket without its token
+    waiter_needs needs;
     std::string life;
     std::string fence_life;  // empty: without fencing
 };

@@ -75,7 +75,6 @@ constexpr bool says_too_many_clients(std::string_view text) noexcept {
         {"NOAUTH", errc::authentication_failed, false},
         {"WRONGPASS", errc::authentication_failed, false},
         {"NOPERM", errc::permission_denied, false},
-        {"DENIED", errc::permission_denied, false},
         {"WRONGTYPE", errc::wrong_type, false},
         {"NOSCRIPT", errc::unavailable, true},
         {"LIMITMISMATCH", errc::limit_mismatch, false},  // of our own script

@@ -48,21 +48,21 @@ class shared_queue {
     command look(const token& owner) const { return enter(owner, enter_mode::try_once); }
     command enter(const token& owner, enter_mode mode) const {
         const argument_list keys{name(), keys_.queue, keys_.fence, keys_.owner, readers_};
-        argument_list arguments{owner.view(), keys_.needs, word(mode), keys_.life};
+        argument_list arguments{owner.view(), keys_.needs.of(owner), word(mode), keys_.life};
         if (reads_ && keys_.fence_life.empty()) arguments.add(lease_text_);
         return {shared_enter, keys.all(), arguments.all()};
     }
     command release(const token& owner) const {
         return {shared_leave,
                 {name(), keys_.queue, keys_.fence, keys_.owner, readers_},
-                {owner.view(), keys_.needs}};
+                {owner.view(), keys_.needs.of(owner)}};
     }
 
     /// A writer becomes a reader, or the only reader the writer.
     command exchange(const token& owner, const token& from) const {
         return {shared_exchange,
                 {name(), keys_.queue, keys_.fence, keys_.owner, readers_},
-                {owner.view(), keys_.needs, from.view()}};
+                {owner.view(), keys_.needs.of(owner), from.view()}};
     }
 
     acquire_outcome read_look(const reply& r) const { return read_enter(r); }

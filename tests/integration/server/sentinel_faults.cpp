@@ -926,6 +926,37 @@ TEST_CASE("an owner that only holds a lock hears of the next master from a Senti
     CHECK(time_of([&] { CHECK(eventually([&] { return seen->masters == 1; })); }) < 300ms + timing_tolerance);
 }
 
+// A waiter sends nothing for as long as `.recheck`, so nobody asked.
+TEST_CASE("a process that only waits listens again to a Sentinel when the last one has hung up") {
+    fake_sentinel one(a_server().port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    const auto listened = [&] { return one.server().commands("SUBSCRIBE"); };
+    const auto news = c.subscribe("news");
+    const auto reading = keep_reading(news);
+    REQUIRE(eventually([&] { return news->in_force() && listened() == 1; }));
+    one.hang_up();
+    CHECK(eventually([&] { return listened() == 2; }));
+}
+
+// The two that were heard decided, each time, before it had answered.
+TEST_CASE("a Sentinel that had hung up is listened to again though it answers later than the others") {
+    fake_sentinel one(a_server().port(), 1);
+    fake_sentinel two(a_server().port(), 1);
+    fake_sentinel three(a_server().port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port(), two.port(), three.port()}, "", "?command_timeout=2s"));
+    const auto listened = [](const fake_sentinel& to) { return to.server().commands("SUBSCRIBE"); };
+    three.slow_down(100ms);
+    REQUIRE(ping(c).is_status("PONG"));
+    REQUIRE(eventually([&] { return listened(one) == 1 && listened(two) == 1; }));
+    three.slow_down(0ms);
+    two.slow_down(5ms);
+    two.hang_up();
+    CHECK(eventually([&] {
+        c.follow();
+        return listened(two) == 2;
+    }));
+}
+
 TEST_CASE("Sentinels are asked for one that is gone, but not all the time") {
     fake_sentinel one(a_server().port(), 1);
     auto two = std::make_unique<fake_sentinel>(a_server().port(), 1);

@@ -87,7 +87,7 @@ struct waiter {
     waiter(const channel& on, std::string what)
         : key(std::move(what)), mine(on, key), thread([this] {
               do got = wait(mine, stop.get_token());
-              while (got == woken::by_confirmation);
+              while (got == woken::by_confirmation || got == woken::by_refusal);
               ended = clk::now();
               done = true;
           }) {}
@@ -534,7 +534,9 @@ TEST_CASE("a subscription that is refused is never confirmed, and asked for once
     hiredis_connection redis("unix://worker:secret@" + server.socket_path() + patient);
     const auto news = redis.subscribe("news");
     listener mine(news, "");
-    CHECK(mine.wait(clk::now() + 200ms, {}) == woken::by_time);
+    CHECK(mine.wait(clk::now() + 10s, {}) == woken::by_refusal);
+    CHECK(news->refused());
+    CHECK(mine.wait(clk::now() + 100ms, {}) == woken::by_time);
     CHECK(news->confirmations() == 0);
     const std::string info = server.command({"INFO", "errorstats"});
     CHECK_THAT(info, contains_text("errorstat_NOPERM:count=2\r"));
