@@ -49,7 +49,7 @@ const std::map<std::string, meaning, std::less<>> words{{"LOADING", {errc::unava
                                                         {"NOAUTH", {errc::authentication_failed, false}},
                                                         {"WRONGPASS", {errc::authentication_failed, false}},
                                                         {"NOPERM", {errc::permission_denied, false}},
-                                                        {"DENIED", {errc::permission_denied, false}},
+                                                        {"DENIED", {errc::server_error, false}},
                                                         {"WRONGTYPE", {errc::wrong_type, false}},
                                                         {"LIMITMISMATCH", {errc::limit_mismatch, false}}};
 

@@ -399,6 +399,22 @@ TEST_CASE("farther back a waiter that hears nothing any more looks later, too") 
     CHECK(a.step().unheard_for <= 550ms);
 }
 
+// Each hand-over took the 25 to 50 ms until the next look.
+TEST_CASE("a waiter who may not subscribe looks the more often, the nearer it is to the front") {
+    const auto pause_at = [](std::uint32_t position) {
+        acquire machine(defaults, 1);
+        machine.begin(start, true);
+        machine.deafen();
+        return machine.on_outcome(queued({.ticket = 7, .position = position}), start, start).at - start;
+    };
+    CHECK(pause_at(0) <= 10ms);
+    CHECK(pause_at(1) <= 23ms);
+    CHECK(pause_at(2) > 15ms);
+    CHECK(pause_at(4) > 35ms);
+    CHECK(pause_at(4) <= 75ms);
+    CHECK(pause_at(1000) <= 1s);
+}
+
 TEST_CASE("after a new subscription the waiter looks at once: messages may have been lost") {
     attempt a = in_queue();
     a.subscribed();

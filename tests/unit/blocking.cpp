@@ -232,7 +232,8 @@ TEST_CASE("a key of another type is told from a lock by the look, and both types
     CHECK(got.what == kind::failed);
     CHECK(got.cause == errc::wrong_type);
     CHECK(got.detail ==
-          "the key holds a hash where this lock needs a string (WRONGTYPE Operation against a key)");
+          "the key holds a hash where this lock needs a string: Redisson's locks are hashes, and "
+          "mutex<Conn, redisson> takes them (WRONGTYPE Operation against a key)");
     CHECK(what_was_sent(c) == words{"SET", "look", "something else"});
 }
 

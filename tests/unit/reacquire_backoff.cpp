@@ -148,6 +148,15 @@ TEST_CASE("while nobody is seen to poll there is a pause after each fourth relea
     }
 }
 
+TEST_CASE("where nobody is seen to poll there is no pause into which no look could fall") {
+    reacquire_backoff backoff(contenders::poll);
+    for (int release = 1; release <= 40; ++release) {
+        backoff.on_attempt(false, start);
+        backoff.on_release(start + 900us);
+        CHECK_FALSE(backoff.until());
+    }
+}
+
 TEST_CASE("without contention nobody waits for those who are told, or queue") {
     for (const auto how : {contenders::are_told, contenders::queue}) {
         reacquire_backoff backoff(how);

@@ -69,7 +69,7 @@ const std::vector<sample> plain_texts{
      "NOPERM this user has no permissions to access one of the keys used as arguments"},
     {errc::permission_denied, final, "NOPERM User u has no permissions to run the 'get' command"},  // 7.2
     {errc::permission_denied, final, "NOPERM No permissions to access a key"},                      // 7.2
-    {errc::permission_denied, final,
+    {errc::server_error, final,
      "DENIED Redis is running in protected mode because protected mode is enabled and no password is set for "
      "the default user."},
     {errc::wrong_type, final, "WRONGTYPE Operation against a key holding the wrong kind of value"},

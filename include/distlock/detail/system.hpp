@@ -22,6 +22,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -40,7 +41,6 @@
 // Windows has just enough here for what decides without I/O: base/, wire/, and the pure files of engine/.
 // More of it compiles, but none of it was run there.
 #ifdef _WIN32
-#include <cerrno>
 #include <cstdlib>
 #include <process.h>
 // RtlGenRandom, without <windows.h>.
@@ -196,14 +196,17 @@ inline std::atomic<process_id>* process_page() noexcept {
 // Without a system call after the first time in each process: what a check on every call can afford.
 inline process_id current_process() noexcept {
     std::atomic<process_id>* const page = process_page();
-    process_id known = page != nullptr ? page->load(std::memory_order_relaxed) : 0;
+    if (page == nullptr) return on_posix::current_process();
+    process_id known = page->load(std::memory_order_relaxed);
     if (known == 0) {
         // The first process of a container and its child in another one may both have number 1: where
         // numbers count is told by the inode of the namespace (pid_namespaces(7)).
+        const int before = errno;
         struct stat space {};
         if (::stat("/proc/self/ns/pid", &space) != 0) space.st_ino = 0;
+        errno = before;
         known = static_cast<process_id>(space.st_ino) << 32U | static_cast<process_id>(process_number());
-        if (page != nullptr) page->store(known, std::memory_order_relaxed);
+        page->store(known, std::memory_order_relaxed);
     }
     return known;
 }

@@ -25,10 +25,11 @@ namespace distlock::engine {
 
 namespace detail {
 
-inline event woken_event(inbox& messages, listener::woken by, clock::time_point now) noexcept {
+inline event woken_event(const listener& mine, const inbox& messages, listener::woken by,
+                         clock::time_point now) noexcept {
     switch (by) {
         case listener::woken::by_message:
-            return event::message(messages.get()->message(), now);
+            return event::message(mine.message(), now);
         case listener::woken::by_confirmation:
             return event::subscribed(now);
         case listener::woken::by_stop:
@@ -52,7 +53,7 @@ inline event wait_for(const action& what, const std::stop_token& stop, inbox& me
         return pause_for(stop, std::min(what.until, unheard_until), time);
     }
     const auto by = mine->wait(what.until, stop, time, what.unheard_for);
-    return woken_event(messages, by, time.now());
+    return woken_event(*mine, messages, by, time.now());
 }
 
 // Only the first subscription is waited for.

@@ -126,15 +126,15 @@ class lock_object final : public lock_core, background_task, deadline {
     time_point valid_until(std::uint64_t serial) const noexcept override {
         if (in_forked_child()) return {};
         const distlock::detail::annotated_lock guard(mutex_);
-        return has(serial) ? threads_.held()->lease().until() : time_point{};
+        return has(serial) ? threads_.present().lease().until() : time_point{};
     }
     [[gnu::cold]] std::stop_token lost(std::uint64_t serial) const override {
         if (in_forked_child()) return distlock::detail::stopped_token();
         const distlock::detail::annotated_lock guard(mutex_);
         if (!has(serial)) return distlock::detail::stopped_token();
         try {
-            auto told = threads_.held()->lost(io_->callbacks(), time_.now());
-            if (threads_.held()->has_listeners()) schedule_deadline();
+            auto told = threads_.present().lost(io_->callbacks(), time_.now());
+            if (threads_.present().has_listeners()) schedule_deadline();
             return told;
         } catch (const std::system_error& e) {
             throw no_thread(e);
@@ -143,7 +143,7 @@ class lock_object final : public lock_core, background_task, deadline {
     std::uint64_t fence() const noexcept override {
         if (in_forked_child()) return 0;
         const distlock::detail::annotated_lock guard(mutex_);
-        return has(0) ? threads_.held()->held_by().fence : 0;
+        return has(0) ? threads_.present().held_by().fence : 0;
     }
     [[gnu::cold]] duration residual() const noexcept override {
         if (in_forked_child()) return {};

@@ -56,18 +56,18 @@ inline release_outcome lock_object::end_of(std::uint64_t serial, usage how) noex
 [[gnu::cold]] inline lock_object::exchange lock_object::offer_in_exchange(std::uint64_t serial) noexcept {
     if (in_forked_child()) return {};
     const distlock::detail::annotated_lock guard(mutex_);
-    if (!has(serial) || time_.now() >= threads_.held()->lease().until()) return {};
-    const holder& by = threads_.held()->held_by();
+    if (!has(serial) || time_.now() >= threads_.present().lease().until()) return {};
+    const holder& by = threads_.present().held_by();
     // An acquisition may be released by any thread, but goes on as another one's for its own thread alone.
     if (serial == 0 && by.thread != std::this_thread::get_id()) return {};
     exchanging_ = by.serial;
-    return {threads_.held()->owner(), by.serial, by.guarded};
+    return {threads_.present().owner(), by.serial, by.guarded};
 }
 
 [[gnu::cold]] inline void lock_object::give_up_in_exchange(const exchange& of) noexcept {
     const distlock::detail::annotated_lock guard(mutex_);
     if (!has(of.serial)) return threads_.gave_up(std::this_thread::get_id(), of.guarded ? of.serial : 0);
-    const auto late_until = threads_.held()->late_until();
+    const auto late_until = threads_.present().late_until();
     const auto mine = ended(threads_.release(), time_.now());
     releaser_.repeat(mine.owner, mine.sure, std::max(mine.latest_expiry, late_until));
     messages_.forget();
@@ -79,7 +79,7 @@ inline lock_object::parting lock_object::part(usage how) noexcept {
     // It is called with the mutex.
     const auto schedule = [this](const renewal& lease) DISTLOCK_UNCHECKED { schedule_renewal(lease); };
     // Whom the server takes it from must not pass it on.
-    const bool exchanged = is_exchanged(*threads_.held());
+    const bool exchanged = is_exchanged(threads_.present());
     auto* const next = exchanged ? nullptr
                                  : threads_.pass_on(now, options_.local_budget.get(),
                                                     dialect_->allows_local_fences(), schedule);
@@ -87,7 +87,7 @@ inline lock_object::parting lock_object::part(usage how) noexcept {
         if (unwatched_) threads_.waiters().recheck_first();
         return {next};
     }
-    if (how == usage::used && too_early(*threads_.held(), now)) {
+    if (how == usage::used && too_early(threads_.present(), now)) {
         acquisition mine = threads_.release();
         mine.notify_loss(io_->callbacks(), now);
         return {nullptr, {}, keep(mine, now)};
@@ -143,7 +143,7 @@ inline release_outcome lock_object::complete(const parting& p) noexcept {
 }
 
 inline void lock_object::schedule_deadline() const {
-    io_->deadlines().schedule(const_cast<lock_object&>(*this), threads_.held()->lease().until());
+    io_->deadlines().schedule(const_cast<lock_object&>(*this), threads_.present().lease().until());
 }
 
 inline bool lock_object::deadline_is_set() noexcept {

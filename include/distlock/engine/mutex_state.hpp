@@ -3,7 +3,7 @@
 //
 //   class mutex_state {
 //     mutex_state(std::string_view name, const void* connection);
-//     phase current_phase() const;  acquisition* held();  waiter_queue& waiters();
+//     phase current_phase() const;  acquisition* held();  acquisition& present();  waiter_queue& waiters();
 //     bool may_go_remote(now) const;                 // one thread at a time asks the server
 //     [[gnu::noinline]] std::optional<acquisition> start_remote();  // returns what was lost, and is over now
 //     waiter* end_remote();                          // returns the thread that goes remote next
@@ -61,6 +61,9 @@ class mutex_state {
     /// Returns: the acquisition of phase::held; else null.
     acquisition* held() noexcept { return held_ ? &*held_ : nullptr; }
     const acquisition* held() const noexcept { return held_ ? &*held_ : nullptr; }
+    /// Preconditions: held().
+    acquisition& present() noexcept { return *held_; }
+    const acquisition& present() const noexcept { return *held_; }
 
     waiter_queue& waiters() noexcept { return waiters_; }
 

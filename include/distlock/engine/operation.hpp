@@ -222,10 +222,11 @@ class operation {
     void on_subscription(const event& what, action& next) {
         if (listens(what)) {
             machine_.subscribed();
-        } else if (what.what == event::kind::refused && !machine_.in_doubt()) {
-            if (machine_.in_queue()) {
-                next.leave = action::leaving{std::exchange(result_.token, {}), false};
-                live_token();
+        } else if (what.what == event::kind::refused) {
+            // What the last token may have, or still get, has a channel.
+            if (machine_.in_queue() || machine_.in_doubt()) {
+                const token fresh = token::generate();
+                next.leave = action::leaving{std::exchange(result_.token, fresh), machine_.in_doubt()};
             }
             result_.token.deafen();
             machine_.deafen();

@@ -47,7 +47,10 @@ inline poll_interval poll_interval_of(const poll_conditions& of, jitter& random)
         return span - random.up_to(span / 2);
     };
     clock::duration span = span_of(of.recheck);
-    const auto unheard = span_of(std::min(of.recheck, unheard_recheck));
+    // One that is never told makes the others wait until it looks, at its turn.
+    constexpr std::chrono::milliseconds at_the_front{10};
+    const auto often = of.deaf ? std::min(unheard_recheck, at_the_front * (position + 1)) : unheard_recheck;
+    const auto unheard = span_of(std::min(of.recheck, often));
     if (!of.hears) span = unheard;
     if (of.ttl && of.ttl->count() >= 0 && position < near) {
         constexpr std::chrono::milliseconds grid{1};  // a TTL is rounded down

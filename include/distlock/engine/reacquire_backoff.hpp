@@ -52,15 +52,15 @@ class reacquire_backoff {
 
     /// Effects: the acquisition that the last attempt got was released.
     void on_release(time_point at) noexcept {
-        if (!needed()) return;
         // The server saw the lock held for as long as from the request to the release. With a tenth of
         // that, a poller finds a lock free once in eleven looks; more gave nobody more turns beside real
         // clients of other languages.
         constexpr std::chrono::milliseconds longest{50};
         constexpr std::chrono::milliseconds way_of_a_message{2};
-        until_ = at + (contenders_ == contenders::are_told
-                           ? way_of_a_message
-                           : std::min<clock::duration>((at - sent_) / 10, longest));
+        const auto pause = contenders_ == contenders::are_told
+                               ? way_of_a_message
+                               : std::min<clock::duration>((at - sent_) / 10, longest);
+        if (needed(pause)) until_ = at + pause;
     }
 
     /// Returns: when a caller that may wait is to ask for the lock again; none: at once.
@@ -71,7 +71,7 @@ class reacquire_backoff {
 
   private:
     // Pollers are seen only when they had the lock, and some pause for 250 ms.
-    bool needed() noexcept {
+    bool needed(clock::duration pause) noexcept {
         constexpr std::chrono::seconds remembered{10};
         constexpr unsigned at_least = 10;
         constexpr unsigned one_of = 4;
@@ -79,7 +79,9 @@ class reacquire_backoff {
         if (contenders_ == contenders::are_told) return contended();
         if (contended_at_ && (attempts_since_ <= at_least || sent_ - *contended_at_ <= remembered))
             return true;
-        return guesses_ && ++unseen_ % one_of == 0;
+        // Into so short a one no look falls, and to sleep takes longer.
+        constexpr std::chrono::microseconds shortest_guess{100};
+        return guesses_ && pause >= shortest_guess && ++unseen_ % one_of == 0;
     }
 
     contenders contenders_;

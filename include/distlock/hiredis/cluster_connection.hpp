@@ -56,8 +56,8 @@ std::unique_ptr<connection_pool> make_cluster_pool(const cluster_uri& where,
 /// The host and the port of a node are what the Cluster says; they get the URI's user and password, over TLS
 /// once their certificate was verified.
 ///
-/// Messages need Redis 7 or Valkey (SSUBSCRIBE): with an older server waiters poll, and get
-/// the lock in any order.
+/// Messages need Redis 7 or Valkey (SSUBSCRIBE): with an older server waiters get the lock in their turn, and
+/// find that by looking.
 ///
 /// After fork() the child can only destroy it.
 class cluster_connection {

@@ -41,9 +41,8 @@ namespace distlock::detail {
 
 /// A socket for each node on whose slots somebody listens. A channel belongs to the slot of its name, and is
 /// asked for by SSUBSCRIBE on the node that has the slot; again where the server ends it (sunsubscribe),
-/// redirects it (MOVED), or the map says that the slot has moved. A refused request is not sent again on the
-/// same socket. Silent sockets are asked whether they live, and those that fail are replaced, as by
-/// subscriber.
+/// redirects it (MOVED), or the map says that the slot has moved; else once on a socket, if it is refused.
+/// Silent sockets are asked whether they live, and those that fail are replaced, as by subscriber.
 template <class Lazy>
 class cluster_subscriber final : public message_reader {
   public:
@@ -68,6 +67,7 @@ class cluster_subscriber final : public message_reader {
         } else {
             place->whose = made;
             if (place->at == stage::in_force) made->confirm();
+            if (place->at == stage::refused) made->refuse();
         }
         return made;
     }
@@ -113,7 +113,7 @@ class cluster_subscriber final : public message_reader {
         connect_schedule attempts;
     };
     // What the node was told on its present socket.
-    enum class stage { unsent, sent, in_force };
+    enum class stage { unsent, sent, refused, in_force };
     struct interest {
         std::weak_ptr<subscription> whose;  // expired: given up, and the server is to be told
         std::string channel;
@@ -219,9 +219,9 @@ class cluster_subscriber final : public message_reader {
     // Effects: the present socket is over. One that it was to replace is the present one again, until there
     // is another: a full server turned the new one away.
     void lose(node_stream& mine, clock::time_point now) noexcept {
-        for (const request& one : mine.asked) {
-            if (const auto whose = one.begins ? find(one.channel) : nullptr) whose->unanswered();
-        }
+        each_sent(mine, [](interest&, const auto& whose) {
+            if (whose) whose->unanswered();
+        });
         mine.to_renew = mine.previous != nullptr;
         replace_by(mine, std::move(mine.previous), now);
         try {
@@ -265,10 +265,9 @@ class cluster_subscriber final : public message_reader {
         std::vector<pollfd> polled{{wake_.fd(), POLLIN, 0}};
         bool heard = false;
         for (const auto& one : streams_) {
-            if (!one->current) continue;
-            if (one->asked.empty() && now >= one->last + silence) send(*one, {true, ""}, now);
-            if (!one->current) continue;
-            if (hear(*one)) heard = true;
+            const bool silent = one->asked.empty() && now >= one->last + silence;
+            if (one->current && silent) send(*one, {true, ""}, now);
+            if (one->current && hear(*one)) heard = true;
             if (!one->current) continue;
             by = std::min(by, end_of(*one));
             open.push_back(one.get());
@@ -300,11 +299,7 @@ class cluster_subscriber final : public message_reader {
             if (!said) return heard;
             heard = true;
             from.last = clock::now();
-            if (said->answered()) {
-                tell(from, *said);
-            } else {
-                lose(from, from.last);
-            }
+            said->answered() ? tell(from, *said) : lose(from, from.last);
         }
         return heard;
     }
@@ -335,14 +330,24 @@ class cluster_subscriber final : public message_reader {
     }
 
     void refused(node_stream& by, const std::string& channel, std::string_view why) {
-        if (const auto there = read_redirection(why, by.node->at)) {
-            if (there->to) nodes_.assign(there->slot, *there->to);
-            nodes_.invalidate();
-        } else if (!classify_error(why).transient) {
-            if (const auto whose = find(channel)) whose->refuse();
-            return;
+        const auto there = read_redirection(why, by.node->at);
+        if (there && there->to) nodes_.assign(there->slot, *there->to);
+        if (there) nodes_.invalidate();
+        if (there || classify_error(why).transient) return ask_again(by, channel);
+        each_sent(by, [&](interest& one, const auto& whose) {
+            if (one.channel != channel) return;
+            one.at = stage::refused;
+            if (whose) whose->refuse();
+        });
+    }
+
+    // Effects: calls `f` for what was asked for on the node's present socket, and not answered.
+    template <class F>
+    void each_sent(const node_stream& on, F f) noexcept {
+        const annotated_lock guard(lock_);
+        for (interest& one : interests_) {
+            if (one.on == &on && one.at == stage::sent) f(one, one.whose.lock());
         }
-        ask_again(by, channel);
     }
 
     std::shared_ptr<subscription> find(std::string_view channel) {
@@ -357,17 +362,12 @@ class cluster_subscriber final : public message_reader {
         // The first answer does not confirm a channel that was given up and is asked for again.
         const auto same = [&](const request& one) { return one.channel == channel; };
         if (std::any_of(from.asked.begin(), from.asked.end(), same)) return;
-        std::shared_ptr<subscription> whose;
-        {
-            const annotated_lock guard(lock_);
-            for (interest& one : interests_) {
-                if (one.channel != channel || one.on != &from) continue;
-                one.at = stage::in_force;
-                one.pause = {};
-                whose = one.whose.lock();
-            }
-        }
-        if (whose) whose->confirm();
+        each_sent(from, [&](interest& one, const auto& whose) {
+            if (one.channel != channel) return;
+            one.at = stage::in_force;
+            one.pause = {};
+            if (whose) whose->confirm();
+        });
     }
 
     // At once, the first time; then in pauses: two nodes may each say that it is the other's.

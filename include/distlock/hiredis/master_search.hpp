@@ -216,7 +216,9 @@ class master_search {
         // And while none is heard, somebody must ask, also where no commands are sent.
         const bool sign = told == news::changed || told == news::all_missed;
         if (sign || (ended && there == current_)) return schedule_.see_sign();
-        if (told == news::some_missed) schedule_.doubt();  // whoever asks listens to them again
+        if (told != news::some_missed) return;
+        for_the_missed_ = true;
+        schedule_.doubt();  // whoever asks listens to them again
     }
 
     // Preconditions: schedule_.begin() returned true.
@@ -232,7 +234,15 @@ class master_search {
 
     master ask(clock::time_point until, int stop_fd) {
         const auto longest = answered_by();
-        const master old = present();
+        // To be listened to again, one that is missed has to answer, though the others decide without it.
+        constexpr std::chrono::milliseconds for_the_missed{50};
+        std::chrono::milliseconds for_others{};
+        master old;
+        {
+            const annotated_lock guard(lock_);
+            old = current_;
+            if (std::exchange(for_the_missed_, false)) for_others = for_the_missed;
+        }
         master fresh;
         reply why;
         bool learned = false;
@@ -241,9 +251,6 @@ class master_search {
         bool again = false;
         try {
             const auto last = old ? std::optional(old->is) : std::nullopt;
-            // To be listened to again, one that is missed has to answer, though the others decide without it.
-            constexpr std::chrono::milliseconds for_the_missed{50};
-            const auto for_others = watch_.misses_some() ? for_the_missed : std::chrono::milliseconds::zero();
             const auto heard = inquiry_.ask(last, std::min(until, longest), stop_fd, for_others);
             const auto said = heard.conclude();
             asked = !stopped(stop_fd) && (until >= longest || clock::now() < until);
@@ -327,6 +334,7 @@ class master_search {
     annotated_mutex lock_;
     sentinel_schedule schedule_ DISTLOCK_GUARDED_BY(lock_);
     master current_ DISTLOCK_GUARDED_BY(lock_);
+    bool for_the_missed_ DISTLOCK_GUARDED_BY(lock_) = false;  // the next who asks does so for them
     reply why_ DISTLOCK_GUARDED_BY(lock_) = reply::not_sent(errc::unreachable, shown_);
     subscriber* subscriber_ DISTLOCK_GUARDED_BY(lock_) = nullptr;  // none before the first subscribe()
     leaked_in_child<std::condition_variable> found_;

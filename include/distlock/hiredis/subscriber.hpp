@@ -88,6 +88,7 @@ class subscriber final : public message_reader {
         } else {
             place->whose = made;
             if (place->at == stage::in_force) made->confirm();
+            if (place->at == stage::refused) made->refuse();
         }
         return made;
     }
@@ -125,7 +126,7 @@ class subscriber final : public message_reader {
 
   private:
     // What the server was told on the present socket.
-    enum class stage { unsent, sent, in_force };
+    enum class stage { unsent, sent, refused, in_force };
     struct interest {
         std::weak_ptr<subscription> whose;  // expired: given up, and the server is to be told
         std::string channel;
@@ -235,7 +236,9 @@ class subscriber final : public message_reader {
     // Effects: the present socket is over. One that it was to replace is the present one again, until there
     // is another: a full server turned the new one away.
     [[gnu::cold]] void lose() noexcept {
-        each_sent([](const interest&, subscription& whose) { whose.unanswered(); });
+        each_sent([](const interest&, const std::shared_ptr<subscription>& whose) {
+            if (whose) whose->unanswered();
+        });
         const bool kept = previous_ != nullptr;
         replace_by(std::move(previous_));
         previous_.reset();
@@ -289,8 +292,10 @@ class subscriber final : public message_reader {
         if (!message && unanswered() > 0) ++answered_;
         if (said.is(reply_kind::error)) {
             if (classify_error(said.text()).transient) return ask_again();
-            return each_sent([&](const interest& one, subscription& whose) {
-                if (one.answer == answered_) whose.refuse();
+            return each_sent([&](interest& one, const std::shared_ptr<subscription>& whose) {
+                if (one.answer != answered_) return;
+                one.at = stage::refused;
+                if (whose) whose->refuse();
             });
         }
         if (!message && what != "subscribe") return;
@@ -316,13 +321,12 @@ class subscriber final : public message_reader {
         }
     }
 
-    // Effects: calls `f` for what was asked for on the present socket, and not confirmed.
+    // Effects: calls `f` for what was asked for on the present socket, and not answered.
     template <class F>
     [[gnu::cold]] void each_sent(F f) noexcept {
         const annotated_lock guard(lock_);
-        for (const interest& one : interests_) {
-            const auto whose = one.at == stage::sent ? one.whose.lock() : nullptr;
-            if (whose) f(one, *whose);
+        for (interest& one : interests_) {
+            if (one.at == stage::sent) f(one, one.whose.lock());
         }
     }
 

@@ -6,7 +6,6 @@
 //     void listen_on(std::vector<sentinel_stream> more);
 //     enum class news { none, some_missed, all_missed, changed };
 //     news heard();                                           // since the last call
-//     bool misses_some();
 //   };
 #pragma once
 
@@ -86,12 +85,6 @@ class switch_watch {
         if (!missed_.due(now)) return news::none;
         missed_.begin(now);
         return streams_.empty() ? news::all_missed : news::some_missed;
-    }
-
-    /// Returns: whether fewer are heard than were.
-    bool misses_some() {
-        const annotated_lock guard(lock_);
-        return streams_.size() < most_;
     }
 
   private:

@@ -334,7 +334,7 @@ class examination_report {
                 "with errc::wrong_node, and waiters may poll; use cluster_connection");
         } else if (old) {
             add(severity::warning, "cluster",
-                "older than Redis 7, it has no SSUBSCRIBE: waiters poll, in any order");
+                "older than Redis 7, it has no SSUBSCRIBE: waiters look for their turn, untold");
         }
         const auto is = state.field("cluster_state");
         if (!is) return add(severity::unknown, "cluster", could_not(fact(asked_for::cluster)));
@@ -377,10 +377,9 @@ class examination_report {
     }
 
     void messages() {
-        constexpr text polls = "waiters poll, in any order";
         if (!of_.can.subscribe)
             return add(severity::warning, "messages",
-                       "this connection cannot subscribe: " + std::string(polls));
+                       "this connection cannot subscribe: waiters poll, in any order");
         if (!of_.subscribed) return;
         if (*of_.subscribed)
             return add(severity::ok, "messages",
@@ -388,8 +387,8 @@ class examination_report {
         add(severity::warning, "messages",
             "the server does not confirm a subscription" +
                 (of_.why_not.empty() ? "" : " (" + printable(of_.why_not, 120) + ")") + ": " +
-                std::string(polls) +
-                "; allow SUBSCRIBE, on a Cluster SSUBSCRIBE, and the channels in .github/SECURITY.md");
+                "waiters look for their turn, untold; allow SUBSCRIBE, on a Cluster SSUBSCRIBE, and the "
+                "channels in .github/SECURITY.md");
     }
 
     const examined& of_;

@@ -58,7 +58,7 @@ constexpr bool says_too_many_clients(std::string_view text) noexcept {
         errc cause;
         bool transient;
     };
-    constexpr std::array<row, 20> table{{
+    constexpr std::array<row, 19> table{{
         {"LOADING", errc::unavailable, true},
         {"BUSY", errc::unavailable, true},
         {"MASTERDOWN", errc::unavailable, true},

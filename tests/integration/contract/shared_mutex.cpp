@@ -663,10 +663,10 @@ TEMPLATE_LIST_TEST_CASE("a guard ends what its acquisition has become", "", conn
         REQUIRE(m.try_upgrade());
         m.downgrade();
         CHECK(guard.owns_lock());
-        elsewhere([&] {
+        CHECK(elsewhere([&] {
             const auto moved = std::move(guard);
             return moved.owns_lock();
-        });
+        }));
     }
     SECTION("a writer's, there and back") {
         const distlock::scoped_lock guard{m};

@@ -159,6 +159,17 @@ TEST_CASE("a wrong password or none is an error that names the server and no pas
     CHECK(server.command({"EXISTS", "a"}) == "0");
 }
 
+// "Check user and password", and nothing was wrong with them.
+TEST_CASE("a server in protected mode is told from one that refuses the password") {
+    const fake_server server(scripts::once("-DENIED Redis is running in protected mode because ...\r\n"));
+    hiredis_connection redis(server.uri(":" + canary + "@", patient));
+    const reply r = redis.execute({"PING"});
+    CHECK(r.is(reply_kind::not_sent));
+    CHECK(r.cause() == errc::server_error);
+    CHECK_THAT(r.text(), contains_text("protected mode") && contains_text("127.0.0.1"));
+    CHECK_THAT(r.text(), !contains_text(canary));
+}
+
 TEST_CASE("a password the server does not want is an error") {
     const redis_server server;
     hiredis_connection redis(unix_uri(server, ":" + canary + "@"));

@@ -115,7 +115,8 @@ elseif(CASE STREQUAL "pkg_config" OR CASE STREQUAL "plain_include")
   separate_arguments(flags UNIX_COMMAND "${CXX_FLAGS}")
   list(APPEND flags -std=c++20 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wold-style-cast -Werror)
   if(NOT CXX MATCHES "clang")
-    list(APPEND flags -Wuseless-cast -Wlogical-op)  # our headers stand in a folder of the user's here
+    # Our headers stand in a folder of the user's here; some warnings need the optimiser.
+    list(APPEND flags -Wuseless-cast -Wlogical-op -Wnull-dereference -O2)
   endif()
   file(MAKE_DIRECTORY "${build}")
   foreach(package IN ITEMS distlock distlock-hiredis)
