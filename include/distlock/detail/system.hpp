@@ -205,7 +205,8 @@ inline process_id current_process() noexcept {
         struct stat space {};
         if (::stat("/proc/self/ns/pid", &space) != 0) space.st_ino = 0;
         errno = before;
-        known = static_cast<process_id>(space.st_ino) << 32U | static_cast<process_id>(process_number());
+        known =
+            cast_where_needed<process_id>(space.st_ino) << 32U | static_cast<process_id>(process_number());
         page->store(known, std::memory_order_relaxed);
     }
     return known;
