@@ -789,16 +789,20 @@ TEST_CASE("a guard that ends on another thread during an exchange ends what come
         reply execute(const command& cmd) {
             if (cmd.argv()[0] == "SET") return reply::status("OK");
             const std::string token(cmd.argv()[3 + std::stoul(std::string(cmd.argv()[2]))]);
-            if (calls(cmd, distlock::detail::shared_exchange)) {
-                during();
-                last = token;
-                return granted("", 30'000);
-            }
-            if (calls(cmd, distlock::detail::shared_enter)) return granted("", 30'000);
+            const bool exchanges = calls(cmd, distlock::detail::shared_exchange);
+            if (exchanges) during();
+            const std::lock_guard guard(lock);
+            if (exchanges) last = token;
+            if (exchanges || calls(cmd, distlock::detail::shared_enter)) return granted("", 30'000);
             if (token == last) last.clear();
             return reply::integer(1);
         }
+        bool is_free() {
+            const std::lock_guard guard(lock);
+            return last.empty();
+        }
         std::function<void()> during = [] {};
+        std::mutex lock;
         std::string last;  // until it is released
     };
     exchanging_server server;
@@ -828,7 +832,7 @@ TEST_CASE("a guard that ends on another thread during an exchange ends what come
     CHECK_FALSE(m.owns_lock());
     CHECK(m.unlock() == release_outcome::not_held);
     CHECK(m.unlock_shared() == release_outcome::not_held);
-    CHECK(server.last.empty());
+    CHECK(server.is_free());
 }
 
 TEST_CASE("a guard that ends while its thread goes on exchanging leaves nothing behind") {

@@ -79,8 +79,11 @@ constexpr lock_options confirmed{.release = distlock::confirmed};
 // of it late has lost its place.
 bool wait_untold(const lock_on_server& seen, int count) {
     return eventually([&] {
-        const auto tickets = seen.at.command({"ZRANGE", seen.queue_key, "0", "-1"});
-        return seen.queued() == count && tickets.find("distlock:") == std::string::npos;
+        const std::string tickets = seen.at.command({"ZRANGE", seen.queue_key, "0", "-1"});
+        int untold = 0;
+        for (auto at = tickets.find("0 "); at != std::string::npos; at = tickets.find("0 ", at + 1))
+            untold += at > 0 && (tickets[at - 1] == 'p' || tickets[at - 1] == 'P' || tickets[at - 1] == 'q');
+        return untold == count;
     });
 }
 
