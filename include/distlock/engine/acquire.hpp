@@ -392,7 +392,7 @@ class acquire {
     leftover left_ = leftover::none;
     failure failure_;      // of the last answers
     bool heard_ = false;   // messages arrive, as far as is known
-    bool deaf_ = false;    // a ticket was gone without a message
+    bool deaf_ = false;    // a ticket was gone without a message, or none brings one
     bool looked_ = false;  // the script was sent, which tells a lock from a key of another type
     bool without_ttl_ = false;
 };

@@ -1,5 +1,4 @@
-// What the acquisitions of guards have become: an exchange puts another one in the place of each, which its
-// guard ends.
+// An exchange puts another acquisition in the place of a guard's: which one that is, for the guard ends it.
 //
 //   struct serials { std::uint64_t read, write; };     // of one acquisition: the other is 0
 //   class continuations {

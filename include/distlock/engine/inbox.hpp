@@ -61,8 +61,7 @@ class inbox {
     /// Returns: whether they are to be waited for: they never arrived, and that was not waited for as long as
     /// it may be. Those that have ceased may not be back for long.
     bool worth_waiting() const noexcept {
-        return subscription_ && subscription_->confirmations() == 0 && !subscription_->refused() &&
-               waited_ < longest_subscribing;
+        return !refused() && subscription_->confirmations() == 0 && waited_ < longest_subscribing;
     }
     /// Returns: whether none is to be expected.
     bool refused() const noexcept { return !subscription_ || subscription_->refused(); }

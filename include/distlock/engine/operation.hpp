@@ -223,7 +223,7 @@ class operation {
         if (listens(what)) {
             machine_.subscribed();
         } else if (what.what == event::kind::refused) {
-            // What the last token may have, or still get, has a channel.
+            // A ticket of the last token has a channel, also one that it may still get.
             if (machine_.in_queue() || machine_.in_doubt()) {
                 const token fresh = token::generate();
                 next.leave = action::leaving{std::exchange(result_.token, fresh), machine_.in_doubt()};
@@ -302,10 +302,9 @@ class operation {
                 return follow(machine_.on_message(*given, what.now), what, next);
             }
         }
-        if (what.what == event::kind::subscribed && result_.token.is_deaf()) return wait(what.now, next);
         if (what.what == event::kind::subscribed) {
-            // Of a channel on which nobody listens for the present token yet.
-            if (hearing_ == hearing::nothing) return wait(what.now, next);
+            // Of a channel on which nobody listens for the present token, or not yet.
+            if (hearing_ == hearing::nothing || result_.token.is_deaf()) return wait(what.now, next);
             hearing_ = hearing::messages;
             if (waits_ == waiting_manner::queues) return follow(machine_.on_subscribed(what.now), what, next);
         }

@@ -23,7 +23,7 @@ struct poll_conditions {
     std::optional<std::chrono::milliseconds> ttl;  ///< of the lock, as the server answered; -1: none
     std::uint32_t position;                        ///< how many tickets stand before the waiter's
     bool hears;                                    ///< messages arrive
-    bool deaf;                                     ///< one did not, although they should have arrived
+    bool deaf;  ///< one did not, although they should have arrived; or none will
 };
 
 struct poll_interval {

@@ -52,6 +52,7 @@ class reacquire_backoff {
 
     /// Effects: the acquisition that the last attempt got was released.
     void on_release(time_point at) noexcept {
+        if (contenders_ == contenders::queue) return;
         // The server saw the lock held for as long as from the request to the release. With a tenth of
         // that, a poller finds a lock free once in eleven looks; more gave nobody more turns beside real
         // clients of other languages.
@@ -75,7 +76,6 @@ class reacquire_backoff {
         constexpr std::chrono::seconds remembered{10};
         constexpr unsigned at_least = 10;
         constexpr unsigned one_of = 4;
-        if (contenders_ == contenders::queue) return false;
         if (contenders_ == contenders::are_told) return contended();
         if (contended_at_ && (attempts_since_ <= at_least || sent_ - *contended_at_ <= remembered))
             return true;
@@ -89,7 +89,7 @@ class reacquire_backoff {
     time_point sent_{};                       // of the last attempt
     std::optional<time_point> contended_at_;  // when the last attempt was sent that was contended
     unsigned attempts_since_ = 0;
-    unsigned unseen_ = 0;  // releases since then that nobody was seen to wait for
+    unsigned unseen_ = 0;  // releases that nobody was seen to wait for
     std::optional<time_point> until_;
 };
 

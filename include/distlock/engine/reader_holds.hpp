@@ -22,7 +22,7 @@
 
 namespace distlock::engine {
 
-/// Who ends a hold: its thread, a guard by its serial, or whichever of them does first.
+/// A hold is ended by its thread, by a guard that knows its serial, or by the one that does so first.
 enum class ended_by { thread, guard, both };
 
 /// A hash table by thread, with linear probing: a thousand readers end as fast as one does. Not thread-safe.
@@ -70,6 +70,7 @@ class reader_holds {
         }
         return nullptr;
     }
+
     /// A thread may have lost what it reads under, and read anew before it ended that.
     /// Returns: the calling thread's last hold; null: none. Until the next change.
     const hold* newest() const noexcept {

@@ -201,12 +201,15 @@ class shared_object final : public shared_core {
             const auto* const mine = serial == 0 ? holds_.newest_unguarded() : holds_.find(serial);
             if (mine == nullptr) return release_outcome::not_held;
             batch& in = *mine->in;
-            if (in.now == phase::exchanging) continuations_.take({.read = mine->serial});
+            const serials ended{.read = mine->serial};
             holds_.remove(*mine);
             used = in.used = in.used || has_read;
             if (--in.readers > 0)
                 return time_.now() < in.until() ? release_outcome::released : release_outcome::expired;
-            if (in.now == phase::exchanging) return release_outcome::posted;  // try_upgrade() ends it
+            if (in.now == phase::exchanging) {
+                continuations_.take(ended);
+                return release_outcome::posted;  // try_upgrade() ends it
+            }
             in.now = phase::releasing;
             if (joined_ == &in) joined_ = std::exchange(successor_, nullptr);
             last = &in;
@@ -314,7 +317,7 @@ class shared_object final : public shared_core {
     result open(batch& mine, const result& got, bool guarded, waiter_queue& to_wake) noexcept
         DISTLOCK_REQUIRES(mutex_);
 
-    // What a guard's acquisition is now.
+    // Returns: the acquisition that the guard has now.
     serials now(const serials& guards) const noexcept DISTLOCK_REQUIRES(mutex_) {
         const serials other = continuations_.now(guards);
         return other ? other : guards;

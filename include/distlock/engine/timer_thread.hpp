@@ -190,7 +190,7 @@ class timer_thread {
         bool adopt(std::shared_ptr<item> i, time_point at, std::size_t most) noexcept {
             const lock_type guard(lock);
             const bool counts = most != unlimited;
-            if (!i) return false;
+            if (!i) return false;  // it never is; but -Wnull-dereference cannot know
             try {
                 if (!i->adopted_ && counts && adopted >= most) return false;
                 staff();

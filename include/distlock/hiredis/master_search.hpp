@@ -217,8 +217,9 @@ class master_search {
         const bool sign = told == news::changed || told == news::all_missed;
         if (sign || (ended && there == current_)) return schedule_.see_sign();
         if (told != news::some_missed) return;
-        for_the_missed_ = true;
-        schedule_.doubt();  // whoever asks listens to them again
+        // To be listened to again, one that is missed has to answer, though the others decide without it.
+        for_the_missed_ = std::chrono::milliseconds{50};
+        schedule_.doubt();
     }
 
     // Preconditions: schedule_.begin() returned true.
@@ -234,14 +235,12 @@ class master_search {
 
     master ask(clock::time_point until, int stop_fd) {
         const auto longest = answered_by();
-        // To be listened to again, one that is missed has to answer, though the others decide without it.
-        constexpr std::chrono::milliseconds for_the_missed{50};
-        std::chrono::milliseconds for_others{};
+        std::chrono::milliseconds for_others;
         master old;
         {
             const annotated_lock guard(lock_);
             old = current_;
-            if (std::exchange(for_the_missed_, false)) for_others = for_the_missed;
+            for_others = std::exchange(for_the_missed_, {});
         }
         master fresh;
         reply why;
@@ -334,7 +333,8 @@ class master_search {
     annotated_mutex lock_;
     sentinel_schedule schedule_ DISTLOCK_GUARDED_BY(lock_);
     master current_ DISTLOCK_GUARDED_BY(lock_);
-    bool for_the_missed_ DISTLOCK_GUARDED_BY(lock_) = false;  // the next who asks does so for them
+    std::chrono::milliseconds for_the_missed_
+        DISTLOCK_GUARDED_BY(lock_){};  // so long the next question waits
     reply why_ DISTLOCK_GUARDED_BY(lock_) = reply::not_sent(errc::unreachable, shown_);
     subscriber* subscriber_ DISTLOCK_GUARDED_BY(lock_) = nullptr;  // none before the first subscribe()
     leaked_in_child<std::condition_variable> found_;

@@ -199,6 +199,9 @@ class subscription {
   private:
     friend class listener;
 
+    // Effects: each of its listeners is woken, and finds that flag set.
+    void tell(bool listener::*news) noexcept DISTLOCK_REQUIRES(hub_->lock_);
+
     // As std::function, whose header costs every user compile time.
     struct handler {
         virtual ~handler() = default;

@@ -33,16 +33,20 @@ DISTLOCK_INLINE void message_hub::wake_a_reader() noexcept {
     }
 }
 
+DISTLOCK_INLINE void subscription::tell(bool listener::*news) noexcept {
+    for (listener* one = hub_->first_; one != nullptr; one = one->next_) {
+        if (one->on_.get() != this) continue;
+        one->*news = true;
+        message_hub::wake(*one);
+    }
+}
+
 DISTLOCK_INLINE void subscription::confirm() noexcept {
     const detail::annotated_lock guard(hub_->lock_);
     in_force_ = true;
     refused_ = false;
     ++confirmations_;
-    for (listener* one = hub_->first_; one != nullptr; one = one->next_) {
-        if (one->on_.get() != this) continue;
-        one->confirmed_ = true;
-        message_hub::wake(*one);
-    }
+    tell(&listener::confirmed_);
 }
 
 DISTLOCK_INLINE void subscription::lapse() noexcept {
@@ -57,12 +61,7 @@ DISTLOCK_INLINE void subscription::lapse() noexcept {
 DISTLOCK_INLINE void subscription::refuse() noexcept {
     const detail::annotated_lock guard(hub_->lock_);
     in_force_ = false;
-    if (refused_.exchange(true)) return;
-    for (listener* one = hub_->first_; one != nullptr; one = one->next_) {
-        if (one->on_.get() != this) continue;
-        one->refused_ = true;
-        message_hub::wake(*one);
-    }
+    if (!refused_.exchange(true)) tell(&listener::refused_);
 }
 
 DISTLOCK_INLINE void subscription::deliver(std::string_view text) noexcept {

@@ -24,8 +24,8 @@
 
 namespace distlock::detail {
 
-// What a waiter needs, as its ticket says behind the token: of one that hears no messages without a channel,
-// so that it is handed the lock all the same, and finds it by looking.
+// The needs of a waiter, as its ticket says them behind the token. The ticket of a waiter that hears no
+// messages has no channel: the waiter is handed the lock all the same, and finds it by looking.
 class waiter_needs {
   public:
     waiter_needs() = default;

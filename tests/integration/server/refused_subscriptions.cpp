@@ -1,5 +1,6 @@
 // Waiters whose connection may not subscribe: each is served in its turn all the same, though nobody tells
 // it.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -10,7 +11,6 @@
 
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
-#include <distlock/inspect.hpp>
 #include <distlock/testing.hpp>
 #include <distlock/wire/redisson.hpp>
 
@@ -75,17 +75,39 @@ class without_messages {
 
 constexpr lock_options confirmed{.release = distlock::confirmed};
 
-// Returns: whether so many waited by and by, all of whom knew that nobody would tell them. One that learned
-// of it late has lost its place.
-bool wait_untold(const lock_on_server& seen, int count) {
-    return eventually([&] {
-        const std::string tickets = seen.at.command({"ZRANGE", seen.queue_key, "0", "-1"});
-        int untold = 0;
-        for (auto at = tickets.find("0 "); at != std::string::npos; at = tickets.find("0 ", at + 1))
-            untold += at > 0 && (tickets[at - 1] == 'p' || tickets[at - 1] == 'P' || tickets[at - 1] == 'q');
-        return untold == count;
-    });
+// Returns: how many wait there who know that nobody will tell them: their tickets have no channel.
+int untold(const lock_on_server& seen) {
+    const std::string tickets = seen.at.command({"ZRANGE", seen.queue_key, "0", "-1"});
+    const std::string ways = "pPqsSQ";
+    int count = 0;
+    for (auto at = tickets.find("0 "); at != std::string::npos; at = tickets.find("0 ", at + 1))
+        count += at > 0 && ways.find(tickets[at - 1]) != std::string::npos;
+    return count;
 }
+// Returns: whether so many do by and by. One that learned of it late has lost its place.
+bool wait_untold(const lock_on_server& seen, int count) {
+    return eventually([&] { return untold(seen) == count; });
+}
+
+// A thread that waits for what `take` returns, a guard or a permit, and keeps it until it may end.
+class keeper {
+  public:
+    template <class Take>
+    explicit keeper(Take take)
+        : thread_([this, take] {
+              const auto mine = take();
+              has_ = true;
+              may_end_.pass();
+          }) {}
+    ~keeper() { may_end_.open(); }
+    bool has() const { return has_; }
+    void let_end() { may_end_.open(); }
+
+  private:
+    gate may_end_;
+    std::atomic<bool> has_{false};
+    std::jthread thread_;
+};
 
 template <class Connection>
 void is_served_in_order(const redis_server& server, const std::string& uri) {
@@ -161,18 +183,13 @@ TEST_CASE("a writer who may not subscribe is not overtaken by readers who come l
     const lock_on_server seen(at.server, "orders");
     reader.lock_shared();
     later.lock_shared();
-    gate may_end;
-    std::jthread writes([&] {
-        writer.lock();
-        may_end.pass();
-        writer.unlock();
-    });
+    keeper writes([&] { return distlock::scoped_lock(writer); });
     REQUIRE(wait_untold(seen, 1));
     reader.unlock_shared();
     CHECK_FALSE(reader.try_lock_shared());
     later.unlock_shared();
     CHECK_FALSE(later.try_lock_shared());
-    may_end.open();
+    writes.let_end();
     const auto released = clk::now();
     reader.lock_shared();
     CHECK(clk::now() - released < 2s + timing_tolerance);
@@ -187,18 +204,13 @@ TEST_CASE("readers who may not subscribe are let in together, before a writer wh
     distlock::shared_mutex reader{deaf, "orders", confirmed};
     const lock_on_server seen(at.server, "orders");
     writer.lock();
-    gate may_end;
-    std::jthread reads([&] {
-        reader.lock_shared();
-        may_end.pass();
-        reader.unlock_shared();
-    });
+    keeper reads([&] { return distlock::shared_scoped_lock(reader); });
     REQUIRE(wait_untold(seen, 1));
     writer.unlock();
     CHECK_FALSE(writer.try_lock());
-    may_end.open();
+    reads.let_end();
     writer.lock();
-    reads.join();
+    CHECK(reads.has());
     writer.unlock();
 }
 
@@ -210,20 +222,14 @@ TEST_CASE("a request for three permits by one who may not subscribe is not overt
     distlock::counting_semaphore waiting{deaf, "pool", 3, confirmed};
     const lock_on_server seen(at.server, "pool");
     auto one = pool.acquire();
-    std::atomic<bool> has{false};
-    gate may_end;
-    std::jthread wants([&] {
-        const auto all = waiting.acquire(3);
-        has = true;
-        may_end.pass();
-    });
+    keeper wants([&] { return waiting.acquire(3); });
     REQUIRE(wait_untold(seen, 1));
     CHECK_FALSE(pool.try_acquire());
     one.release();
     CHECK_FALSE(pool.try_acquire());
-    may_end.open();
+    wants.let_end();
     CHECK(pool.acquire().n() == 1);
-    CHECK(has);
+    CHECK(wants.has());
 }
 
 TEST_CASE("over a Cluster a waiter who may not subscribe has the lock in its turn, too") {
@@ -239,18 +245,15 @@ TEST_CASE("over a Cluster a waiter who may not subscribe has the lock in its tur
     distlock::mutex owner{redis, name, confirmed};
     for (int i = 0; i < 3; ++i) {
         owner.lock();
-        gate may_end;
-        std::jthread waits([&] {
-            distlock::mutex waiter{deaf, name, confirmed};  // of a job: it asks for the channel anew
-            waiter.lock();
-            may_end.pass();
-            waiter.unlock();
-        });
-        const auto queued = [&] { return distlock::inspect(redis, name).waiters == 1U; };
-        if (!eventually(queued)) FAIL_CHECK("it is not queued");
+        distlock::mutex waiter{deaf, name, confirmed};  // of a job: it asks for the channel anew
+        keeper waits([&] { return distlock::scoped_lock(waiter); });
+        REQUIRE(eventually([&] {
+            return std::any_of(nodes.nodes().begin(), nodes.nodes().end(),
+                               [&](const auto& node) { return untold(lock_on_server(*node, name)) == 1; });
+        }));
         owner.unlock();
         CHECK_FALSE(owner.try_lock());
-        may_end.open();
+        waits.let_end();
         owner.lock();
         owner.unlock();
     }

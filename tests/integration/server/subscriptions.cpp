@@ -532,12 +532,14 @@ TEST_CASE("a subscription that is refused is never confirmed, and asked for once
     server.command({"ACL", "SETUSER", "worker", "on", ">secret", "~*", command ? "&*" : "resetchannels",
                     "+@all", command ? "-subscribe" : "+subscribe", command ? "-ssubscribe" : "+ssubscribe"});
     hiredis_connection redis("unix://worker:secret@" + server.socket_path() + patient);
-    const auto news = redis.subscribe("news");
-    listener mine(news, "");
-    CHECK(mine.wait(clk::now() + 10s, {}) == woken::by_refusal);
-    CHECK(news->refused());
-    CHECK(mine.wait(clk::now() + 100ms, {}) == woken::by_time);
-    CHECK(news->confirmations() == 0);
+    {
+        const auto news = redis.subscribe("news");
+        listener mine(news, "");
+        CHECK(mine.wait(clk::now() + 10s, {}) == woken::by_refusal);
+        CHECK(news->refused());
+        CHECK(mine.wait(clk::now() + 100ms, {}) == woken::by_time);
+        CHECK(news->confirmations() == 0);
+    }
     const std::string info = server.command({"INFO", "errorstats"});
     CHECK_THAT(info, contains_text("errorstat_NOPERM:count=2\r"));
     // A lock that comes later is not to wait for what was refused before.
