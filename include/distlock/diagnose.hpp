@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <new>
 #include <span>
 #include <utility>
@@ -58,7 +59,8 @@ void try_to_subscribe(C& c, examination& asked) {
         patience = 2 * std::min<std::chrono::milliseconds>(std::as_const(c).command_timeout(), longest);
     }
     try {
-        const auto messages = c.subscribe(asked.channel());
+        const std::shared_ptr<subscription> messages = c.subscribe(asked.channel());
+        if (!messages) return asked.on_subscribed(false, "the connection has none");
         const auto until = clock::now() + patience;
         listener here(messages, {});
         while (!messages->in_force() && clock::now() < until) here.wait(until, std::stop_token());

@@ -10,6 +10,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -40,9 +41,13 @@ T read_or_throw(Conn& c, failure_detail wanted, std::optional<T> said, const rep
     if (!answer.text().empty()) what += ": " + printable(answer.text());
     if (cause == errc::wrong_type) {
         const reply type = distlock::execute(c, {{"TYPE", name}, name});
-        if (type.is(reply_kind::status) && type.text() != "none")
-            what += " (the key holds a " + printable(type.text(), 40) +
-                    (type.text() == "hash" ? "; Redisson's locks are hashes: inspect<redisson>)" : ")");
+        const std::string_view is = type.is(reply_kind::status) ? type.text() : "none";
+        if (is != "none") what += " (the key holds a " + printable(is, 40);
+        if (is == "hash") what += "; Redisson's locks are hashes: inspect<redisson>";
+        // A mutex is a string, a semaphore a sorted set.
+        if (is == "string" || is == "zset")
+            what += "; if that is the lock's, a key beside it, {name}:distlock:*, is not";
+        if (is != "none") what += ")";
     }
     throw error(cause, what);
 }

@@ -6,12 +6,14 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/lease.hpp>
 #include <distlock/engine/acquire.hpp>
 #include <distlock/wire/outcome.hpp>
+#include <distlock/wire/reply.hpp>
 
 #include "support/catch.hpp"
 #include "support/stepped_acquire.hpp"
@@ -449,18 +451,32 @@ TEST_CASE("a lost answer and then a refusal: what may be ours is given back") {
 
 // ---- trouble ----------------------------------------------------------------------------------------------
 
+// What a server in protected mode had refused was released for as long as a lease, again and again.
 TEST_CASE("a refusal fails at once with its cause, and only an unknown one is followed by a release") {
-    for (const auto cause : {errc::wrong_type, errc::permission_denied, errc::authentication_failed,
-                             errc::out_of_memory, errc::server_error, errc::wrong_process}) {
-        for (const bool once : {false, true}) {
-            auto limits = defaults;
-            limits.once = once;
+    using distlock::reply;
+    const std::vector<std::pair<reply, errc>> certain{
+        {reply::error("WRONGTYPE of another kind"), errc::wrong_type},
+        {reply::error("NOPERM"), errc::permission_denied},
+        {reply::error("OOM command not allowed"), errc::out_of_memory},
+        {reply::error("ERR unknown command 'EVALSHA'"), errc::unsupported_command},
+        {reply::error("DENIED Redis is running in protected mode"), errc::server_error},
+        {reply::not_sent(errc::server_error, "protected mode"), errc::server_error},
+        {reply::not_sent(errc::authentication_failed, "AUTH"), errc::authentication_failed},
+        {reply::not_sent(errc::wrong_process, "fork"), errc::wrong_process}};
+    for (const bool once : {false, true}) {
+        auto limits = defaults;
+        limits.once = once;
+        for (const auto& [answer, cause] : certain) {
             attempt a(limits);
-            CHECK(a.answer(refused(cause)).what == kind::failed);
+            CHECK(a.answer(acquire_outcome::failure(answer)).what == kind::failed);
             CHECK(a.step().cause == cause);
-            CHECK(a.step().leave_first ==
-                  (cause == errc::server_error));  // an error nobody knows is no promise
+            CHECK_FALSE(a.step().leave_first);
         }
+        attempt a(limits);
+        CHECK(a.answer(acquire_outcome::failure(reply::error("ERR of a proxy"))).what == kind::failed);
+        CHECK(a.step().cause == errc::server_error);
+        CHECK(a.step().leave_first);
+        CHECK(a.step().in_doubt);
     }
 }
 

@@ -415,6 +415,26 @@ TEST_CASE("a waiter who may not subscribe looks the more often, the nearer it is
     CHECK(pause_at(1000) <= 1s);
 }
 
+// A standby of a leader asked a hundred times a second, for days.
+TEST_CASE("a waiter who may not subscribe looks the less often at the front, the longer the owner takes") {
+    acquire machine(defaults, 1);
+    machine.begin(start, true);
+    machine.deafen();
+    const auto pause_at = [&](clock::duration passed, std::uint32_t position = 0) {
+        const auto now = start + passed;
+        return machine.on_outcome(queued({.ticket = 7, .position = position}), now, now).at - now;
+    };
+    CHECK(pause_at(0ms, 1) <= 23ms);
+    CHECK(pause_at(1h, 0) <= 10ms);  // the one before it has just left
+    CHECK(pause_at(1h + 320ms) <= 10ms);
+    CHECK(pause_at(1h + 1s) >= 15ms);
+    CHECK(pause_at(1h + 1s) <= 32ms);
+    CHECK(pause_at(2h) >= 25ms);
+    CHECK(pause_at(2h) <= 50ms);
+    machine.deafen();
+    CHECK(pause_at(2h + 1ms) <= 10ms);  // a ticket of its own
+}
+
 TEST_CASE("after a new subscription the waiter looks at once: messages may have been lost") {
     attempt a = in_queue();
     a.subscribed();

@@ -223,6 +223,36 @@ TEST_CASE("a confirmation wakes every listener of its subscription, once, and no
     CHECK(glance(later) == woken::by_time);
 }
 
+// One socket that broke made a process hear nothing for good.
+TEST_CASE("a subscription that is not answered twice in a row is refused, unless it was confirmed before") {
+    const channel c;
+    c.news->unanswered();
+    CHECK_FALSE(c.news->refused());
+    c.news->unanswered();
+    CHECK(c.news->refused());
+    listener mine(c.news, "");
+    c.news->unanswered();
+    CHECK(glance(mine) == woken::by_time);
+    c.news->confirm();
+    CHECK_FALSE(c.news->refused());
+    c.news->unanswered();
+    c.news->unanswered();
+    CHECK_FALSE(c.news->refused());
+}
+
+TEST_CASE("the thread that reads may be kept as long as its patience where it opens a socket") {
+    channel c;
+    listener mine(c.news, "");
+    const auto until = clk::now() + 10ms;
+    clk::time_point kept{};
+    c.reader.comes([&] { kept = c.hub->reading_until(); });
+    CHECK(mine.wait(until, {}, {}, clk::duration::max(), until + 1h) == woken::by_time);
+    CHECK(kept == until + 1h);
+    c.reader.comes([&] { kept = c.hub->reading_until(); });
+    CHECK(mine.wait(until + 10ms, {}, {}, clk::duration::max(), until) == woken::by_time);
+    CHECK(kept == until + 10ms);
+}
+
 TEST_CASE("a message is returned before a confirmation, and both before a stop request") {
     channel c;
     listener mine(c.news, "");

@@ -1,5 +1,4 @@
-// How a lock is taken, decided without a socket, a clock or a thread: what to do next, given what
-// became of the last step.
+// How a lock is taken, decided without a socket, a clock or a thread: what comes after the last step.
 //
 //   class acquire {
 //     acquire(acquire_limits, std::uint64_t jitter_seed);
@@ -86,9 +85,7 @@ class acquire {
             case acquire_outcome::kind::later:
                 return on_failure(outcome.cause);
             case acquire_outcome::kind::refused:
-                // An error nobody knows may come from something between us and the
-                // server, which did apply it.
-                if (outcome.cause == errc::server_error) left_ = leftover::in_doubt;
+                if (outcome.uncertain) left_ = leftover::in_doubt;
                 return fail(outcome.cause);
             case acquire_outcome::kind::unknown:
                 break;
@@ -281,6 +278,7 @@ class acquire {
         const bool deaf =
             outcome.queued.appended && place_.ticket != 0 && place_heard_ == sent_heard_ && sent_heard_ != 0;
         deaf_ = deaf_ || deaf;
+        if (!place_.same_as(outcome.queued)) place_since_ = now_;
         ticket_ = ticket_state::queued;
         place_ = outcome.queued;
         place_sent_ = sent;
@@ -296,7 +294,8 @@ class acquire {
                                   .ttl = ttl,
                                   .position = place_.position,
                                   .hears = sent_heard_ != 0,
-                                  .deaf = deaf_};
+                                  .deaf = deaf_,
+                                  .waited = now_ - place_since_};
         const auto interval = poll_interval_of(now, jitter_);
         return pause_for(interval.span, interval.unheard);
     }
@@ -381,9 +380,10 @@ class acquire {
     clock::duration slowest_{};  // of the answers that somebody else has it
     clock::time_point pause_until_{};
     clock::time_point claimed_until_{};
-    clock::time_point token_sent_{};  // before the first sending with the present token
-    clock::time_point place_sent_{};  // before the sending whose answer place_ is
-    queue_place place_{};             // the last one we were told of
+    clock::time_point token_sent_{};   // before the first sending with the present token
+    clock::time_point place_sent_{};   // before the sending whose answer place_ is
+    clock::time_point place_since_{};  // from when it is the same
+    queue_place place_{};              // the last one we were told of
     std::uint64_t subscriptions_ = 0;
     std::uint64_t sent_heard_ = 0;   // how many before the last sending; 0: messages do not arrive
     std::uint64_t place_heard_ = 0;  // and before the one whose answer place_ is

@@ -99,6 +99,8 @@ struct action {
     kind what = kind::done;
     clock::time_point until{};
     clock::duration unheard_for = clock::duration::max();
+    /// Of wait: so late may it end where this thread opens the socket on which messages come.
+    clock::time_point patience{};
     /// Of send. It may be used until the next resume().
     std::optional<distlock::command> command = {};
     /// Of send: goes right behind `command`, on the same socket, and is answered, too.

@@ -52,7 +52,7 @@ inline event wait_for(const action& what, const std::stop_token& stop, inbox& me
         const auto unheard_until = distlock::detail::saturating_add(time.now(), what.unheard_for);
         return pause_for(stop, std::min(what.until, unheard_until), time);
     }
-    const auto by = mine->wait(what.until, stop, time, what.unheard_for);
+    const auto by = mine->wait(what.until, stop, time, what.unheard_for, what.patience);
     return woken_event(*mine, messages, by, time.now());
 }
 

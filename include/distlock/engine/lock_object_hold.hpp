@@ -64,14 +64,34 @@ inline release_outcome lock_object::end_of(std::uint64_t serial, usage how) noex
     return {threads_.present().owner(), by.serial, by.guarded};
 }
 
-[[gnu::cold]] inline void lock_object::give_up_in_exchange(const exchange& of) noexcept {
+[[gnu::cold]] inline void lock_object::surrender(const exchange& of, bool in_vain) noexcept {
     const distlock::detail::annotated_lock guard(mutex_);
-    if (!has(of.serial)) return threads_.gave_up(std::this_thread::get_id(), of.guarded ? of.serial : 0);
+    const auto me = std::this_thread::get_id();
+    if (in_vain && !of.guarded)
+        threads_.excuse(me, of.serial);
+    else if (!has(of.serial))
+        threads_.gave_up(me, of.guarded ? of.serial : 0);
+    if (!has(of.serial)) return;
     const auto late_until = threads_.present().late_until();
     const auto mine = ended(threads_.release(), time_.now());
     releaser_.repeat(mine.owner, mine.sure, std::max(mine.latest_expiry, late_until));
     messages_.forget();
     end_remote();
+}
+
+[[gnu::cold]] inline void lock_object::give_up_lost() noexcept {
+    if (in_forked_child()) return;
+    const auto me = std::this_thread::get_id();
+    std::uint64_t serial = 0;
+    {
+        const distlock::detail::annotated_lock guard(mutex_);
+        const auto* const mine = threads_.held();
+        const bool has_one = mine != nullptr && mine->held_by().thread == me;
+        if (has_one && mine->held_by().guarded) return;
+        if (has_one) serial = mine->held_by().serial;
+        threads_.excuse(me, serial);
+    }
+    if (serial != 0) end_of(serial, usage::used);
 }
 
 inline lock_object::parting lock_object::part(usage how) noexcept {

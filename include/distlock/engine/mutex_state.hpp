@@ -11,7 +11,7 @@
 //     waiter* pass_on(...);                          // to the first waiter, without the server
 //     [[gnu::noinline]] acquisition release();                         // by the server, next
 //     bool has(thread, serial) const;  unlocking unlock_by(thread);
-//     void unlocked_too_late(serial);  void gave_up(thread, serial);
+//     void unlocked_too_late(serial);  void gave_up(thread, serial);  void excuse(thread, serial);
 //   };
 #pragma once
 
@@ -95,6 +95,7 @@ class mutex_state {
     [[gnu::noinline]] acquisition& hold(const grant& got, const lease_terms& terms, std::thread::id me,
                                         bool guarded, time_point late_until) {
         stale_unlocks_.make_room();
+        stale_unlocks_.begin_anew(me);
         held_.emplace(lock_, got, terms, holder{me, ++callback::last_serial(), got.fence, guarded},
                       late_until);
         remote_ = false;
@@ -135,6 +136,7 @@ class mutex_state {
         } catch (...) {
             return nullptr;  // nobody could renew it for that thread, or tell its late unlock() apart
         }
+        stale_unlocks_.begin_anew(next.thread);
         next.serial = ++callback::last_serial();
         held_->pass({next.thread, next.serial, next.fence, next.guarded}, lease);
         return &waiters_.dequeue(wake::granted);
@@ -193,6 +195,12 @@ class mutex_state {
     [[gnu::cold]] void gave_up(std::thread::id me, std::uint64_t serial) noexcept {
         if (serial != 0) return unlocked_too_late(serial);
         stale_unlocks_.forget(me);
+    }
+    /// Preconditions: that is the present acquisition of `me`, or was, and no guard ends it; or `serial` is
+    /// 0. Effects: it is over, or is ended next, and what the thread lost before is over. A guard of the
+    /// standard does not know that, and may still unlock: that frees nothing.
+    [[gnu::cold]] void excuse(std::thread::id me, std::uint64_t serial) noexcept {
+        stale_unlocks_.excuse(me, serial);
     }
 
   private:

@@ -277,6 +277,7 @@ class operation {
         next.what = waits_ == waiting_manner::polls ? action::kind::pause : action::kind::wait;
         next.until = until_;
         next.unheard_for = unheard_for_;
+        next.patience = deadline_;
         if (waits_ != waiting_manner::woken || hearing_ == hearing::messages) return;
         phase_ = phase::listening;
         next.what = action::kind::subscribe;
@@ -290,6 +291,7 @@ class operation {
         next.what = action::kind::wait;
         next.until = until_;
         next.unheard_for = unheard_for_;
+        next.patience = deadline_;
     }
 
     [[gnu::noinline]] void on_wait(const event& what, action& next) {

@@ -23,7 +23,8 @@ struct poll_conditions {
     std::optional<std::chrono::milliseconds> ttl;  ///< of the lock, as the server answered; -1: none
     std::uint32_t position;                        ///< how many tickets stand before the waiter's
     bool hears;                                    ///< messages arrive
-    bool deaf;  ///< one did not, although they should have arrived; or none will
+    bool deaf;                 ///< one did not, although they should have arrived; or none will
+    clock::duration waited{};  ///< at this position
 };
 
 struct poll_interval {
@@ -47,10 +48,13 @@ inline poll_interval poll_interval_of(const poll_conditions& of, jitter& random)
         return span - random.up_to(span / 2);
     };
     clock::duration span = span_of(of.recheck);
-    // One that is never told makes the others wait until it looks, at its turn.
+    // One that is never told makes the others wait until it looks, at its turn: a small part of the time that
+    // the owner before it has taken.
     constexpr std::chrono::milliseconds at_the_front{10};
-    const auto often = of.deaf ? std::min(unheard_recheck, at_the_front * (position + 1)) : unheard_recheck;
-    const auto unheard = span_of(std::min(of.recheck, often));
+    constexpr int part = 32;
+    const auto soon = std::max<clock::duration>(at_the_front * (position + 1), of.waited / part);
+    const auto often = of.deaf ? std::min<clock::duration>(unheard_recheck, soon) : unheard_recheck;
+    const auto unheard = span_of(std::min<clock::duration>(of.recheck, often));
     if (!of.hears) span = unheard;
     if (of.ttl && of.ttl->count() >= 0 && position < near) {
         constexpr std::chrono::milliseconds grid{1};  // a TTL is rounded down

@@ -25,8 +25,7 @@ typename shared_object<Lazy>::result shared_object<Lazy>::downgrade(const std::s
     try {
         begin_downgrade(mine);
         if (mine.of.from.empty()) {
-            // A thread that had it and lost it owes no unlock() any more.
-            if (const auto lost = writers_->adopt(); lost.serial != 0) writers_->unlock(lost.serial);
+            writers_->give_up_lost();
             return {};
         }
         const manner how{.once = true, .in_exchange_for = &mine.of.from};
@@ -64,7 +63,7 @@ bool shared_object<Lazy>::end_downgrade(const running_exchange& mine, const resu
         }
     }
     // The token is released even so: an answer may have been lost.
-    if (!mine.of.from.empty()) writers_->surrender(mine.of);
+    if (!mine.of.from.empty()) writers_->surrender(mine.of, got.serial == 0);
     return wanted;
 }
 
@@ -118,7 +117,7 @@ bool shared_object<Lazy>::end_upgrade(const running_exchange& mine, const result
         }
         if (const auto* const reader = holds_.find(mine.reader)) holds_.remove(*reader);
     }
-    mine.in->core->surrender(mine.of);
+    mine.in->core->surrender(mine.of, false);
     const guard here(mutex_);
     mine.in->readers = 0;
     mine.in->now = phase::idle;

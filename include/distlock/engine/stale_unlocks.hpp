@@ -5,6 +5,8 @@
 //     void add(std::thread::id owner, std::uint64_t serial, bool guarded) noexcept;
 //     bool consume(std::thread::id caller) noexcept;
 //     bool forget(std::thread::id owner, std::uint64_t after = 0) noexcept;
+//     void excuse(std::thread::id owner) noexcept;     // it may unlock, or not
+//     void begin_anew(std::thread::id owner) noexcept;
 //     void consume(std::uint64_t serial) noexcept;
 //     bool contains(std::thread::id caller) const noexcept;
 //   };
@@ -31,12 +33,24 @@ class stale_unlocks {
     /// Effects: expects one more unlock by the thread that took an acquisition. `guarded`: a guard names it
     /// by its serial when it ends; else a bare unlock() is to come.
     void add(std::thread::id owner, std::uint64_t serial, bool guarded) noexcept {
-        constexpr std::size_t most = 1024;  // threads that never unlock must not fill the memory
-        if (expected_.size() == most) {
-            if (!expected_.front().guarded) ++older_;
-            expected_.erase(expected_.begin());
+        keep({owner, serial, guarded, true});
+    }
+
+    /// Preconditions: make_room() was called since the last add(), or `serial` is 0.
+    /// Effects: that thread gave up what it had lost, or that acquisition: its bare unlock() may come, by a
+    /// guard of the standard, or not.
+    void excuse(std::thread::id owner, std::uint64_t serial) noexcept {
+        for (entry& e : expected_) {
+            if (!e.guarded && e.owed && e.owner == owner) {
+                e.owed = false;
+                return;
+            }
         }
-        expected_.push_back({owner, serial, guarded});
+        if (serial != 0) keep({owner, serial, false, false});
+    }
+    /// Effects: that thread has a lock again: what may have come has come.
+    void begin_anew(std::thread::id owner) noexcept {
+        while (erase_first([&](const entry& e) { return !e.owed && e.owner == owner; })) {}
     }
 
     /// Effects: a bare unlock() came: takes away the thread's own entry, or else anybody's, for a lock may be
@@ -44,7 +58,7 @@ class stale_unlocks {
     /// Returns: whether there was one.
     bool consume(std::thread::id caller) noexcept {
         if (forget(caller)) return true;
-        if (older_ == 0) return erase_first([](const entry& e) { return !e.guarded; });
+        if (older_ == 0) return erase_first([](const entry& e) { return !e.guarded && e.owed; });
         --older_;
         return true;
     }
@@ -75,7 +89,17 @@ class stale_unlocks {
         std::thread::id owner;
         std::uint64_t serial;
         bool guarded;
+        bool owed;
     };
+
+    void keep(const entry& one) noexcept {
+        constexpr std::size_t most = 1024;  // threads that never unlock must not fill the memory
+        if (expected_.size() == most) {
+            if (!expected_.front().guarded && expected_.front().owed) ++older_;
+            expected_.erase(expected_.begin());
+        }
+        expected_.push_back(one);
+    }
 
     template <class F>
     bool erase_first(F wanted) noexcept {

@@ -161,8 +161,8 @@ class subscriber final : public message_reader {
             return false;
         }
         attempts_.begin(now);
-        // A connect that is broken off begins anew: behind a slow link one of the next
-        // attempts lasts long enough.
+        // A connect that is broken off begins anew: behind a slow link one of the next attempts lasts long
+        // enough.
         const auto patient = std::max(until, std::min(hub_->reading_until(), attempts_.next()));
         auto fresh = sockets_.connect(std::min(patient, now + connect_timeout_), wake_.fd());
         if (fresh) {

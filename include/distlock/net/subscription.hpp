@@ -73,11 +73,13 @@ class listener {
 
     /// Effects: waits until there is a message, a confirmation or a refusal that was not returned yet, `stop`
     /// is requested, it is `until`, or the subscription was not in force for all of the last `unheard`, in
-    /// this wait. Meanwhile it may be this thread that reads for all others, too. Allocates nothing itself.
+    /// this wait. Meanwhile it may be this thread that reads for all others, too: then it returns as late as
+    /// `patience`, where it opens a socket. Allocates nothing itself.
     /// Returns: the first of these that holds. Of several messages only the last is returned.
     /// Preconditions: one thread at a time.
     woken wait(clock::time_point until, const std::stop_token& stop, time_source time = {},
-               clock::duration unheard = clock::duration::max()) noexcept;
+               clock::duration unheard = clock::duration::max(),
+               clock::time_point patience = clock::time_point::min()) noexcept;
 
     /// Returns: the beginning of the last message; until the next wait().
     std::string_view message() const noexcept { return {taken_.data(), taken_size_}; }
@@ -115,9 +117,9 @@ class message_hub {
         return first_ != nullptr;
     }
 
-    /// Returns: in read(): until when the thread that reads waits for messages in all. The `until` of read()
-    /// may be sooner: then the thread re-checks the lock. A read() that opens a socket may return as late as
-    /// this, since giving up at `until` would lose the attempt.
+    /// Returns: in read(): until when the thread that reads may be kept. The `until` of read() may be sooner:
+    /// then the thread re-checks the lock. A read() that opens a socket may return as late as this, since
+    /// giving up at `until` would lose the attempt.
     clock::time_point reading_until() const noexcept {
         const detail::annotated_lock guard(lock_);
         return reading_until_;
@@ -188,11 +190,9 @@ class subscription {
     /// Called by the connection when the server refused to subscribe: a waiter takes a ticket then that is
     /// served without a message, and looks for the lock.
     void refuse() noexcept;
-    /// Called by the connection when its socket ended, or was silent, before the server answered. One that
-    /// was confirmed before will be again; else the next server, or what is before it, may do the same.
-    void unanswered() noexcept {
-        if (confirmations() == 0) refuse();
-    }
+    /// Called by the connection when its socket ended, or was silent, before the server answered. Twice in a
+    /// row, of one that was never confirmed, that is a refusal: once may be a socket that broke.
+    void unanswered() noexcept;
     /// Called by the connection for each message on the channel.
     void deliver(std::string_view text) noexcept;
 
@@ -213,6 +213,7 @@ class subscription {
     std::atomic<std::uint64_t> confirmations_{0};
     std::atomic<bool> in_force_{false};
     std::atomic<bool> refused_{false};
+    bool unanswered_ DISTLOCK_GUARDED_BY(hub_->lock_) = false;  // the last time
     std::shared_ptr<const handler> unclaimed_ DISTLOCK_GUARDED_BY(hub_->lock_);
 };
 

@@ -44,7 +44,7 @@ DISTLOCK_INLINE void subscription::tell(bool listener::*news) noexcept {
 DISTLOCK_INLINE void subscription::confirm() noexcept {
     const detail::annotated_lock guard(hub_->lock_);
     in_force_ = true;
-    refused_ = false;
+    refused_ = unanswered_ = false;
     ++confirmations_;
     tell(&listener::confirmed_);
 }
@@ -62,6 +62,14 @@ DISTLOCK_INLINE void subscription::refuse() noexcept {
     const detail::annotated_lock guard(hub_->lock_);
     in_force_ = false;
     if (!refused_.exchange(true)) tell(&listener::refused_);
+}
+
+DISTLOCK_INLINE void subscription::unanswered() noexcept {
+    {
+        const detail::annotated_lock guard(hub_->lock_);
+        if (confirmations_ != 0 || !std::exchange(unanswered_, true)) return;
+    }
+    refuse();
 }
 
 DISTLOCK_INLINE void subscription::deliver(std::string_view text) noexcept {
@@ -103,7 +111,8 @@ DISTLOCK_INLINE listener::~listener() {
 }
 
 DISTLOCK_INLINE listener::woken listener::wait(clock::time_point until, const std::stop_token& stop,
-                                               time_source time, clock::duration unheard) noexcept {
+                                               time_source time, clock::duration unheard,
+                                               clock::time_point patience) noexcept {
     message_hub& hub = *on_->hub_;
     const auto on_stop = [this, &hub]() noexcept {
         const detail::annotated_lock guard(hub.lock_);
@@ -149,7 +158,7 @@ DISTLOCK_INLINE listener::woken listener::wait(clock::time_point until, const st
             const auto real = [&](clock::time_point at) {
                 return time.is_real() ? at : clock::now() + time.slice(at);
             };
-            hub.reading_until_ = real(until);
+            hub.reading_until_ = real(std::max(until, patience));
             guard.unlock();
             hub.reader_->read(real(by));
             guard.lock();

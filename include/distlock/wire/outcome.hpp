@@ -31,6 +31,11 @@ struct queue_place {
     std::uint64_t ticket = 0;    ///< tells the tickets of one token apart; 0: it has none
     std::uint32_t position = 0;  ///< how many tickets stand before it
     bool appended = false;       ///< the ticket was not there before
+
+    /// Returns: whether the ticket is the same, and nobody before it has left.
+    bool same_as(const queue_place& before) const noexcept {
+        return ticket == before.ticket && position == before.position;
+    }
 };
 
 /// The TTL of a lock that was handed over, until it is renewed, unless its lease is shorter.
@@ -50,7 +55,7 @@ struct acquire_outcome {
         granted,  ///< ours
         busy,     ///< somebody else's
         later,    ///< not applied; worth asking again
-        refused,  ///< not applied; asking again will not help
+        refused,  ///< not applied, if `uncertain` is not set; asking again will not help
         unknown,  ///< may have been applied
     };
 
@@ -61,8 +66,9 @@ struct acquire_outcome {
     std::uint64_t fence = 0;  ///< of granted: the fencing token; 0: none was asked for
     queue_place queued = {};  ///< of busy
     std::optional<std::chrono::milliseconds> granted_for =
-        {};                ///< of granted: the TTL it has; none: the whole lease
-    bool awaited = false;  ///< of granted: somebody is to be told of its release
+        {};                  ///< of granted: the TTL it has; none: the whole lease
+    bool awaited = false;    ///< of granted: somebody is to be told of its release
+    bool uncertain = false;  ///< of refused: see server_error::certain
 
     /// Returns: whether somebody else's key never expires.
     bool without_ttl() const noexcept { return ttl && ttl->count() == -1; }

@@ -22,7 +22,7 @@ DISTLOCK_INLINE acquire_outcome acquire_outcome::failure(const reply& r) {
         case reply_kind::error: {
             const auto e = classify_error(r.text());
             if (e.transient) return {kind::later, e.cause, {}};
-            return {kind::refused, e.cause, {}};
+            return {.what = kind::refused, .cause = e.cause, .uncertain = !e.certain};
         }
         default:
             return {kind::unknown, errc::protocol_error, {}};

@@ -9,11 +9,13 @@
 
 namespace distlock {
 
-/// What an error reply means for the command that got it. The codes that classify_error knows are checked
-/// before a command, or the first write of a script, runs: it was not applied.
+/// What an error reply means for the command that got it.
 struct server_error {
     errc cause = errc::server_error;
     bool transient = false;  ///< the same command may succeed a little later
+    /// The server checks it before a command, or the first write of a script, runs: that was not applied. An
+    /// error that nobody knows may come from something between us and the server, which did apply it.
+    bool certain = false;
 };
 
 namespace detail {
@@ -58,7 +60,7 @@ constexpr bool says_too_many_clients(std::string_view text) noexcept {
         errc cause;
         bool transient;
     };
-    constexpr std::array<row, 19> table{{
+    constexpr std::array<row, 20> table{{
         {"LOADING", errc::unavailable, true},
         {"BUSY", errc::unavailable, true},
         {"MASTERDOWN", errc::unavailable, true},
@@ -76,29 +78,31 @@ constexpr bool says_too_many_clients(std::string_view text) noexcept {
         {"WRONGPASS", errc::authentication_failed, false},
         {"NOPERM", errc::permission_denied, false},
         {"WRONGTYPE", errc::wrong_type, false},
+        {"DENIED", errc::server_error, false},  // in protected mode
         {"NOSCRIPT", errc::unavailable, true},
         {"LIMITMISMATCH", errc::limit_mismatch, false},  // of our own script
     }};
     const auto inner = detail::unwrap_script_error(text);
     const auto word = detail::first_word(inner);
     for (const row& r : table) {
-        if (word == r.word) return {r.cause, r.transient};
+        if (word == r.word) return {r.cause, r.transient, true};
     }
     // The server refuses a long command before it has read it.
-    if (inner.starts_with("ERR Protocol error: unauthenticated")) return {errc::authentication_failed, false};
+    if (inner.starts_with("ERR Protocol error: unauthenticated"))
+        return {errc::authentication_failed, false, true};
     // A permission missing inside a script is a plain ERR.
     if (inner.find("can't run this command") != std::string_view::npos ||
         inner.find("ACL failure in script") != std::string_view::npos ||
         inner.find("can't access at least one of the keys") != std::string_view::npos) {
-        return {errc::permission_denied, false};
+        return {errc::permission_denied, false, true};
     }
     if (inner.starts_with("ERR unknown command") ||
         inner.find("nknown command called from") != std::string_view::npos ||
         inner.find("nknown Redis command called from") != std::string_view::npos)
-        return {errc::unsupported_command, false};
-    if (detail::refuses_to_wait(inner)) return {errc::read_only, true};
-    if (says_too_many_clients(inner)) return {errc::unavailable, true};
-    return {errc::server_error, false};
+        return {errc::unsupported_command, false, true};
+    if (detail::refuses_to_wait(inner)) return {errc::read_only, true, true};
+    if (says_too_many_clients(inner)) return {errc::unavailable, true, true};
+    return {};
 }
 
 /// Returns: whether the error reply `text` says that the server is a replica, or became one: where a name led

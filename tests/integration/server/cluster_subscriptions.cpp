@@ -271,7 +271,8 @@ TEST_CASE("a channel that somebody reads follows its slot as soon as a new map s
     CHECK(took < 3s);
 }
 
-TEST_CASE("a node that a channel has left neither confirms it nor ends it") {
+TEST_CASE("a node that a channel has left neither confirms it, nor refuses it, nor ends it") {
+    const bool refuses = GENERATE(false, true);
     std::atomic<bool> moved{false};
     std::atomic<bool> confirms{false};
     // The first node answers when the second was asked, then ends by itself what it is asked to end.
@@ -280,7 +281,7 @@ TEST_CASE("a node that a channel has left neither confirms it nor ends it") {
         if (said[0] == "GET") return node == 0 ? of.moved(hash_slot(said[1]), 1) : std::string("$-1\r\n");
         if (said[0] == "SSUBSCRIBE" && said[1] == low && node == 0) {
             eventually([&] { return of.node(1).commands("SSUBSCRIBE") >= 1; });
-            return to_a_subscriber(said) + said_of("sunsubscribe", low);
+            return (refuses ? "-NOPERM not here\r\n" : to_a_subscriber(said)) + said_of("sunsubscribe", low);
         }
         if (said[0] == "SSUBSCRIBE" && said[1] == low) eventually([&] { return confirms.load(); });
         return to_a_subscriber(said) + (said[0] == "SUNSUBSCRIBE" ? message(high, "ended") : "");
@@ -299,6 +300,7 @@ TEST_CASE("a node that a channel has left neither confirms it nor ends it") {
         CHECK(next_message(stays) == "ended");
     }
     CHECK(goes->confirmations() == 0);
+    CHECK_FALSE(goes->refused());
     confirms = true;
     CHECK(in_force(goes));
     CHECK(in_force(redis.subscribe(low_too)));

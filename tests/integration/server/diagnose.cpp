@@ -187,6 +187,17 @@ TEST_CASE(
     CHECK_THROWS_AS(diagnose(redis), std::bad_alloc);
 }
 
+TEST_CASE("of a connection whose subscriptions are null it is said that messages do not arrive") {
+    struct without_messages {
+        distlock::reply execute(const distlock::command& cmd) { return inner.execute(cmd); }
+        static std::shared_ptr<distlock::subscription> subscribe(std::string_view) { return nullptr; }
+        hiredis_connection inner;
+    };
+    const redis_server server;
+    without_messages redis{hiredis_connection(server.uri() + patient)};
+    CHECK(says(diagnose(redis), severity::warning, "messages", "the connection has none"));
+}
+
 // Twice its time-out overflowed, and the confirmation was not waited for.
 TEST_CASE("messages are seen to come over a connection whose time-out is the longest there is") {
     struct without_end {

@@ -232,6 +232,58 @@ TEST_CASE("a request for three permits by one who may not subscribe is not overt
     CHECK(wants.has());
 }
 
+// A socket that broke at the wrong moment: the process heard nothing any more, since each look of its waiter
+// broke off the connect.
+TEST_CASE(
+    "a waiter whose subscription was not answered subscribes, though it takes longer than between looks") {
+    const redis_server server;
+    server.command({"ACL", "SETUSER", "worker", "on", ">secret", "~*", "&*", "+@all"});
+    fault_proxy proxy(server.socket_path());
+    proxy.cut({.of = fault_proxy::part::request,
+               .command = [](const auto& words) { return words.at(0) == "SSUBSCRIBE"; },
+               .how = fault_proxy::ending::close,
+               .times = 2});
+    proxy.delay(fault_proxy::part::reply, 60ms);
+    hiredis_connection redis(server.uri());
+    hiredis_connection far("redis://worker:secret@127.0.0.1:" + std::to_string(proxy.port()));
+    distlock::mutex owner{redis, "orders", confirmed};
+    distlock::mutex waiter{far, "orders", confirmed};
+    const lock_on_server seen(server, "orders");
+    for (const int deaf : {1, 0}) {
+        owner.lock();
+        keeper waits([&] { return distlock::scoped_lock(waiter); });
+        REQUIRE(seen.gets(1));
+        CHECK(wait_untold(seen, deaf));
+        std::string channel;
+        REQUIRE(eventually([&] { return (channel = server.command({"PUBSUB", "CHANNELS"})) != ""; }));
+        CHECK(eventually([&] { return far.subscribe(channel)->in_force(); }));
+        CHECK(untold(seen) == deaf);
+        owner.unlock();
+        CHECK(eventually([&] { return waits.has(); }));
+    }
+}
+
+// It took a ticket without a channel, and each turn of all the others waited for it to look.
+TEST_CASE("one socket that ends before the server answers to a subscription is no refusal") {
+    const redis_server server;
+    fault_proxy proxy(server.socket_path());
+    proxy.cut({.of = fault_proxy::part::request,
+               .command = [](const auto& words) { return words.at(0) == "SSUBSCRIBE"; },
+               .how = GENERATE(fault_proxy::ending::close, fault_proxy::ending::silence)});
+    hiredis_connection redis(server.uri());
+    hiredis_connection cut(proxy.uri());
+    distlock::mutex owner{redis, "orders", confirmed};
+    distlock::mutex waiter{cut, "orders", confirmed};
+    const lock_on_server seen(server, "orders");
+    owner.lock();
+    keeper waits([&] { return distlock::scoped_lock(waiter); });
+    REQUIRE(eventually([&] { return server.command({"PUBSUB", "CHANNELS"}) != ""; }));
+    CHECK(seen.gets(1));
+    CHECK(untold(seen) == 0);
+    owner.unlock();
+    CHECK(eventually([&] { return waits.has(); }));
+}
+
 TEST_CASE("over a Cluster a waiter who may not subscribe has the lock in its turn, too") {
     const auto& nodes = three_masters();
     for (const auto& one : nodes.nodes())
