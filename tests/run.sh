@@ -60,7 +60,7 @@ echo "== configuring in $build"
 generator=
 if [ ! -e "$build/CMakeCache.txt" ] && command -v ninja >/dev/null 2>&1; then generator="-G Ninja"; fi
 # shellcheck disable=SC2086
-cmake -S "$root" -B "$build" $generator -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-g1 -DDISTLOCK_WERROR=ON -DDISTLOCK_PRECOMPILE=ON "-DDISTLOCK_INTEROP=$interop" \
+cmake -S "$root" -B "$build" $generator -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-g0 -DDISTLOCK_WERROR=ON -DDISTLOCK_PRECOMPILE=ON "-DDISTLOCK_INTEROP=$interop" \
     "-DDISTLOCK_TESTS_HEADERS=$headers" "-DDISTLOCK_TESTS_EVERY_HOST=$every_host"
 
 targets=

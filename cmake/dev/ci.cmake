@@ -20,7 +20,7 @@ set(about_single_header "g++, warnings as errors, the library in one header; lab
 set(about_packages "clang++-14; every way to have the library, the Conan recipe too (label consume)")
 set(about_format "clang-format-14 finds nothing to change")
 set(about_floors "the floors, includes, READMEs, forbidden words (label text) and the list of mutants, without building anything")
-set(about_lab "the rows of the table of faults that a crew of processes goes through, 10 times each (sh tests/fault/run.sh --count 10 faults)")
+set(about_lab "the rows of the table of faults that a crew of processes goes through, 5 times each (sh tests/fault/run.sh --count 5 faults)")
 set(about_fuzz "seven targets, 5 seconds each (sh tests/fuzz/run.sh 5)")
 set(about_mutants "faults planted in our headers: each is found by a test (python3 tests/fault/mutants/run.py)")
 set(about_coverage "which lines of include/ the labels unit, server and contract reach")
@@ -81,7 +81,7 @@ function(sanitized name flags programs without)
     "-DCMAKE_CXX_FLAGS_DEBUG=-g1" "-DCMAKE_CXX_FLAGS=-fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS ${flags}"
     # The tests count allocations with an operator new of their own; it stands before the sanitizer's.
     -DCMAKE_EXE_LINKER_FLAGS=-Wl,-z,muldefs
-    -DDISTLOCK_WERROR=ON -DDISTLOCK_PRECOMPILE=ON -DDISTLOCK_BUILD_EXAMPLES=OFF
+    -DDISTLOCK_WERROR=ON -DDISTLOCK_PRECOMPILE=ON -DDISTLOCK_BATCH=24 -DDISTLOCK_BUILD_EXAMPLES=OFF
     "-DDISTLOCK_TESTS_EXCEPT=${without}")
   run("${CMAKE_COMMAND}" --build "${build}" --parallel ${processors}
     --target ${programs})
@@ -155,7 +155,7 @@ function(job_libcxx)
   set(build "${root}/build/libcxx")
   run("${CMAKE_COMMAND}" -S . -B "${build}" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER=clang++-19
     "-DCMAKE_CXX_FLAGS_DEBUG=-g0" "-DCMAKE_CXX_FLAGS=-stdlib=libc++ -fexperimental-library -DDISTLOCK_POSIX_ONLY"
-    -DDISTLOCK_WERROR=ON -DDISTLOCK_PRECOMPILE=ON -DDISTLOCK_BUILD_EXAMPLES=OFF -DDISTLOCK_TESTS_HEADER_ONLY=ON
+    -DDISTLOCK_WERROR=ON -DDISTLOCK_PRECOMPILE=ON -DDISTLOCK_BATCH=24 -DDISTLOCK_BUILD_EXAMPLES=OFF -DDISTLOCK_TESTS_HEADER_ONLY=ON
     "-DDISTLOCK_TESTS_ONLY=^(unit[.]|contract[.]${contract}|server[.]hiredis_connection$)" "-DDISTLOCK_TESTS_EXCEPT=^${one_thread}"
     -DDISTLOCK_TESTS_HEADERS=public)  # job headers has each alone
   set(programs distlock_headers distlock_unit distlock_contract_tests distlock_server_tests)
@@ -177,7 +177,7 @@ endfunction()
 function(job_single_header)
   packages(g++ ${needs})
   set(build "${root}/build/single_header")
-  run("${CMAKE_COMMAND}" -S . -B "${build}" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-g1 -DDISTLOCK_WERROR=ON
+  run("${CMAKE_COMMAND}" -S . -B "${build}" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-g0 -DDISTLOCK_WERROR=ON
     -DDISTLOCK_PRECOMPILE=ON -DDISTLOCK_TESTS_SINGLE_HEADER=ON -DDISTLOCK_BUILD_EXAMPLES=OFF)
   run("${CMAKE_COMMAND}" --build "${build}" --parallel ${processors} --target distlock_contract)
   if(BUILD_ONLY)
@@ -276,7 +276,7 @@ function(job_model)
 endfunction()
 
 function(job_lab)
-  run(sh tests/fault/run.sh --count 10 faults)
+  run(sh tests/fault/run.sh --count 5 faults)
 endfunction()
 
 function(job_fuzz)

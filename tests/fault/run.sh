@@ -50,7 +50,7 @@ part() {
 
 # The same folder as that of tests/run.sh: nothing is built twice.
 programs() {
-    cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-g1 -DDISTLOCK_WERROR=ON &&
+    cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-g0 -DDISTLOCK_WERROR=ON &&
         cmake --build "$build" --target distlock_lab distlock_fault_tests
 }
 

@@ -9,13 +9,15 @@
 #include <unistd.h>
 #include <utility>
 
+#include "support/elsewhere.hpp"
 #include "support/waiting.hpp"
 
 /// A thread that runs `what`, which blocks before long.
 class sleeper {
   public:
     template <class What>
-    explicit sleeper(What what)
+    explicit sleeper(What what) : sleeper(work(std::move(what))) {}
+    explicit sleeper(work what)
         : thread_([this, what = std::move(what)]() mutable {
               id_ = static_cast<int>(::syscall(SYS_gettid));
               what();

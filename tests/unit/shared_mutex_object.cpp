@@ -25,6 +25,7 @@
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
+#include "support/elsewhere.hpp"
 #include "support/gate.hpp"
 #include "support/handoff_answers.hpp"
 #include "support/handoff_names.hpp"
@@ -48,12 +49,6 @@ namespace {
 const reply granted = handoff_answers::granted("", 10'000);
 
 using shared = distlock::mutex<locks_in_memory, distlock::handoff, manual_clock>;
-
-// Runs f on a thread of its own, to the end.
-template <class F>
-void elsewhere(F f) {
-    std::jthread(std::move(f)).join();
-}
 
 void let_the_lease_run_out() { manual_clock::advance(10s); }
 
@@ -120,7 +115,7 @@ TEST_CASE("a lock handed to another thread and lost there is not taken for the o
     });
     taken.wait();
     const auto present = server.owner();
-    elsewhere([&, mine = std::move(handed_over)]() mutable { mine.unlock(); });
+    run_elsewhere([&, mine = std::move(handed_over)]() mutable { mine.unlock(); });
     CHECK(server.owner() == present);
     done.count_down();
     next.join();
@@ -635,8 +630,9 @@ TEST_CASE("a guard whose lease ran out does not swallow another thread's unlock"
     {
         const distlock::scoped_lock stale{m};
         let_the_lease_run_out();
-        elsewhere([&] { m.lock(); });
-        elsewhere([&] { CHECK(m.unlock() == release_outcome::released); });  // handed over to a third thread
+        run_elsewhere([&] { m.lock(); });
+        run_elsewhere(
+            [&] { CHECK(m.unlock() == release_outcome::released); });  // handed over to a third thread
         CHECK(server.owner().empty());
     }
     CHECK(m.try_lock());
@@ -652,7 +648,7 @@ TEST_CASE(
     m.lock();
     CHECK(m.owns_lock());
     let_the_lease_run_out();
-    elsewhere([&] {
+    run_elsewhere([&] {
         m.lock();
         CHECK(m.owns_lock());
     });
@@ -660,10 +656,10 @@ TEST_CASE(
     CHECK(m.valid_until() == manual_clock::time_point{});
     CHECK(m.remaining() == 0ns);
     CHECK(m.lost().stop_requested());
-    elsewhere([&] { CHECK(m.owns_lock()); });  // who has lost nothing asks about the lock
+    run_elsewhere([&] { CHECK(m.owns_lock()); });  // who has lost nothing asks about the lock
     CHECK(m.unlock() == release_outcome::expired);
     CHECK(m.owns_lock());
-    elsewhere([&] { CHECK(m.unlock() == release_outcome::released); });
+    run_elsewhere([&] { CHECK(m.unlock() == release_outcome::released); });
 }
 
 TEST_CASE("threads that queue for a lock lose patience with a silent server together") {

@@ -25,6 +25,7 @@
 #include "support/answered.hpp"
 #include "support/catch.hpp"
 #include "support/connection_fixtures.hpp"
+#include "support/elsewhere.hpp"
 #include "support/lock_on_server.hpp"
 #include "support/round_trip.hpp"
 #include "support/sleepers.hpp"
@@ -47,7 +48,7 @@ constexpr lock_options joined_for_ever{.recheck = 5ms, .local_budget = 1h};
 template <class What>
 auto elsewhere(What what) {
     decltype(what()) got{};
-    std::jthread([&] { got = what(); }).join();
+    run_elsewhere([&] { got = what(); });
     return got;
 }
 
