@@ -203,8 +203,9 @@ class mutex {
     /// touched. A thread whose guard was moved to another and lost does not end what a third one has locked.
     /// With release_mode::posted, over a posting_connection and while the lease lasts, unlock() sends the
     /// release and does not wait for the answer: the library reads it later, and repeats the release in the
-    /// background thread if need be. unlock() waits 30 ms at most then, to connect or for room to send. The
-    /// object's next request is sent after the release.
+    /// background thread if need be. unlock() waits 30 ms at most then, to connect or for room to send; for
+    /// the answer, too, where 4,096 releases over this connection wait for theirs already. The object's next
+    /// request is sent after the release.
     /// Before lock_options::hold_at_least is over, unlock() sends no release: the background thread sends it
     /// at that time, even if the mutex was destroyed meanwhile.
     /// Postconditions: that acquisition is over for this object, whatever the outcome.
