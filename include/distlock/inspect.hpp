@@ -10,7 +10,6 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -41,7 +40,7 @@ T read_or_throw(Conn& c, failure_detail wanted, std::optional<T> said, const rep
     if (!answer.text().empty()) what += ": " + printable(answer.text());
     if (cause == errc::wrong_type) {
         const reply type = distlock::execute(c, {{"TYPE", name}, name});
-        const std::string_view is = type.is(reply_kind::status) ? type.text() : "none";
+        const std::string is = type.is(reply_kind::status) ? type.text() : "none";
         if (is != "none") what += " (the key holds a " + printable(is, 40);
         if (is == "hash") what += "; Redisson's locks are hashes: inspect<redisson>";
         // A mutex is a string, a semaphore a sorted set.

@@ -69,6 +69,19 @@ TEST_CASE("before it joins a waiter subscribes, for 200 ms and half of its time 
     CHECK(s.begin().until == start + 50ms);
 }
 
+TEST_CASE("a waiter is kept by a socket no longer than half an offer, nor beyond its deadline") {
+    const auto kept = [](std::chrono::milliseconds lease, std::chrono::milliseconds until) {
+        auto within = limits;
+        within.lease = lease;
+        within.deadline = start + until;
+        const waiter w(within);
+        return w.next.patience - w.now;
+    };
+    CHECK(kept(30s, 10s) == 1s);
+    CHECK(kept(100ms, 10s) == 50ms);
+    CHECK(kept(30s, 300ms) < 300ms);
+}
+
 TEST_CASE("a waiter subscribes once, and again each time it joins without messages") {
     waiter hears;
     hears.wake();

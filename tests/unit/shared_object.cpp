@@ -599,7 +599,19 @@ TEST_CASE("a writer that could not become a reader unlocks what it locks afterwa
     redis.then(reply::integer(0));
     std::error_code ec;
     CHECK_FALSE(m.downgrade(ec));
+    {
+        redis.then(reply::status("OK"));
+        const distlock::scoped_lock between(m);
+        redis.then(reply::integer(1));
+    }
     redis.then(reply::status("OK"));
+    if (GENERATE(false, true)) {  // a guard of the standard still unlocks, after another guard, too
+        std::jthread([&] { m.lock(); }).join();
+        CHECK(m.unlock() == release_outcome::expired);
+        redis.then(reply::integer(1));
+        CHECK(m.unlock() == release_outcome::released);
+        return;
+    }
     m.lock();
     CHECK(m.owns_lock());
     redis.then(reply::integer(1));

@@ -101,6 +101,17 @@ TEST_CASE("an unlock that may come, or not, is nobody else's, and over when its 
     }
 }
 
+TEST_CASE("a thread that owes an unlock and gives up another acquisition may unlock twice") {
+    const auto me = std::this_thread::get_id();
+    stale_unlocks book;
+    add(book, me);
+    book.make_room();
+    book.excuse(me, 7);
+    CHECK(book.consume(me));
+    CHECK(book.consume(me));
+    CHECK_FALSE(book.consume(me));
+}
+
 TEST_CASE("a callback takes none of what its thread has left to others before off the books") {
     const auto me = std::this_thread::get_id();
     stale_unlocks book;

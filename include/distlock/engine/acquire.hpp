@@ -85,7 +85,7 @@ class acquire {
             case acquire_outcome::kind::later:
                 return on_failure(outcome.cause);
             case acquire_outcome::kind::refused:
-                if (outcome.uncertain) left_ = leftover::in_doubt;
+                if (outcome.cause == errc::server_error && !outcome.certain) left_ = leftover::in_doubt;
                 return fail(outcome.cause);
             case acquire_outcome::kind::unknown:
                 break;

@@ -82,16 +82,18 @@ inline release_outcome lock_object::end_of(std::uint64_t serial, usage how) noex
 [[gnu::cold]] inline void lock_object::give_up_lost() noexcept {
     if (in_forked_child()) return;
     const auto me = std::this_thread::get_id();
-    std::uint64_t serial = 0;
+    parting last;
     {
         const distlock::detail::annotated_lock guard(mutex_);
         const auto* const mine = threads_.held();
-        const bool has_one = mine != nullptr && mine->held_by().thread == me;
-        if (has_one && mine->held_by().guarded) return;
-        if (has_one) serial = mine->held_by().serial;
-        threads_.excuse(me, serial);
+        const bool lost =
+            mine != nullptr && mine->held_by().thread == me && time_.now() >= mine->lease().until();
+        if (lost && mine->held_by().guarded) return;
+        threads_.excuse(me, lost ? mine->held_by().serial : 0);
+        if (!lost) return;
+        last = part(usage::used);
     }
-    if (serial != 0) end_of(serial, usage::used);
+    complete(last);
 }
 
 inline lock_object::parting lock_object::part(usage how) noexcept {

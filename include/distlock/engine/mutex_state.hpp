@@ -95,7 +95,7 @@ class mutex_state {
     [[gnu::noinline]] acquisition& hold(const grant& got, const lease_terms& terms, std::thread::id me,
                                         bool guarded, time_point late_until) {
         stale_unlocks_.make_room();
-        stale_unlocks_.begin_anew(me);
+        if (!guarded) stale_unlocks_.begin_anew(me);
         held_.emplace(lock_, got, terms, holder{me, ++callback::last_serial(), got.fence, guarded},
                       late_until);
         remote_ = false;
@@ -136,7 +136,7 @@ class mutex_state {
         } catch (...) {
             return nullptr;  // nobody could renew it for that thread, or tell its late unlock() apart
         }
-        stale_unlocks_.begin_anew(next.thread);
+        if (!next.guarded) stale_unlocks_.begin_anew(next.thread);
         next.serial = ++callback::last_serial();
         held_->pass({next.thread, next.serial, next.fence, next.guarded}, lease);
         return &waiters_.dequeue(wake::granted);

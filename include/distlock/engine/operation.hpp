@@ -123,6 +123,7 @@ class operation {
         : dialect_(dialect),
           waits_(limits.waits),
           deadline_(limits.deadline),
+          patience_(std::min(longest_offer, limits.lease) / 2),
           replicas_(limits.replicas),
           replica_timeout_(limits.replica_timeout),
           exchanged_(limits.in_exchange_for),
@@ -277,7 +278,7 @@ class operation {
         next.what = waits_ == waiting_manner::polls ? action::kind::pause : action::kind::wait;
         next.until = until_;
         next.unheard_for = unheard_for_;
-        next.patience = deadline_;
+        next.patience = std::min(deadline_, now + patience_);
         if (waits_ != waiting_manner::woken || hearing_ == hearing::messages) return;
         phase_ = phase::listening;
         next.what = action::kind::subscribe;
@@ -291,7 +292,7 @@ class operation {
         next.what = action::kind::wait;
         next.until = until_;
         next.unheard_for = unheard_for_;
-        next.patience = deadline_;
+        next.patience = std::min(deadline_, what.now + patience_);
     }
 
     [[gnu::noinline]] void on_wait(const event& what, action& next) {
@@ -368,6 +369,7 @@ class operation {
     const any_dialect& dialect_;
     const waiting_manner waits_;
     const clock::time_point deadline_;
+    const clock::duration patience_;  // while the lock may be handed over, and nobody hears of it
     const int replicas_;
     const std::chrono::milliseconds replica_timeout_;
     const token* const exchanged_;

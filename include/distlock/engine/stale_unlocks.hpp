@@ -5,7 +5,7 @@
 //     void add(std::thread::id owner, std::uint64_t serial, bool guarded) noexcept;
 //     bool consume(std::thread::id caller) noexcept;
 //     bool forget(std::thread::id owner, std::uint64_t after = 0) noexcept;
-//     void excuse(std::thread::id owner) noexcept;     // it may unlock, or not
+//     void excuse(std::thread::id owner, std::uint64_t serial) noexcept;  // it may unlock, or not
 //     void begin_anew(std::thread::id owner) noexcept;
 //     void consume(std::uint64_t serial) noexcept;
 //     bool contains(std::thread::id caller) const noexcept;
@@ -23,10 +23,10 @@ namespace distlock::engine {
 /// that thread must not take the present acquisition for its own. Not thread-safe.
 class stale_unlocks {
   public:
-    /// Effects: the next add() allocates nothing.
+    /// Effects: the next add() allocates nothing, nor does it after an excuse().
     /// Throws: std::bad_alloc.
     void make_room() {
-        if (expected_.size() == expected_.capacity()) expected_.reserve(2 * expected_.size() + 1);
+        if (expected_.size() + 2 > expected_.capacity()) expected_.reserve(2 * expected_.size() + 2);
     }
 
     /// Preconditions: make_room() was called since the last add().
@@ -36,19 +36,18 @@ class stale_unlocks {
         keep({owner, serial, guarded, true});
     }
 
-    /// Preconditions: make_room() was called since the last add(), or `serial` is 0.
-    /// Effects: that thread gave up what it had lost, or that acquisition: its bare unlock() may come, by a
-    /// guard of the standard, or not.
+    /// Effects: that thread gave up that acquisition, or, 0: what it had lost: its bare unlock() may come, by
+    /// a guard of the standard, or not. Takes no room that an add() needs.
     void excuse(std::thread::id owner, std::uint64_t serial) noexcept {
         for (entry& e : expected_) {
-            if (!e.guarded && e.owed && e.owner == owner) {
+            if (!e.guarded && e.owed && e.owner == owner && (serial == 0 || e.serial == serial)) {
                 e.owed = false;
                 return;
             }
         }
-        if (serial != 0) keep({owner, serial, false, false});
+        if (serial != 0 && expected_.size() + 1 < expected_.capacity()) keep({owner, serial, false, false});
     }
-    /// Effects: that thread has a lock again: what may have come has come.
+    /// Effects: that thread has a lock again that no guard ends: what may have come has come.
     void begin_anew(std::thread::id owner) noexcept {
         while (erase_first([&](const entry& e) { return !e.owed && e.owner == owner; })) {}
     }

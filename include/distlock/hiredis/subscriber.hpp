@@ -161,8 +161,7 @@ class subscriber final : public message_reader {
             return false;
         }
         attempts_.begin(now);
-        // A connect that is broken off begins anew: behind a slow link one of the next attempts lasts long
-        // enough.
+        // A connect that is broken off begins anew: behind a slow link one of the next attempts lasts longer.
         const auto patient = std::max(until, std::min(hub_->reading_until(), attempts_.next()));
         auto fresh = sockets_.connect(std::min(patient, now + connect_timeout_), wake_.fd());
         if (fresh) {
@@ -171,7 +170,7 @@ class subscriber final : public message_reader {
         }
         wake_.reset();
         if (current_) reconnect();
-        return false;
+        return current_ != nullptr;  // it is heard meanwhile
     }
 
     void stop_listening() noexcept {

@@ -3,7 +3,8 @@
 //   class message_reader { virtual void read(until); virtual void interrupt(); virtual void reconnect(); };
 //   class message_hub    { explicit message_hub(message_reader* = nullptr); };
 //   class subscription   { subscription(channel, std::shared_ptr<message_hub>); confirm(); lapse(); ... };
-//   class listener       { listener(subscription&, key); woken wait(until, stop, time, unheard); ... };
+//   class listener       { listener(subscription&, key); woken wait(until, stop, time, unheard, patience);
+//   ... };
 #pragma once
 
 #include <array>

@@ -55,7 +55,7 @@ struct acquire_outcome {
         granted,  ///< ours
         busy,     ///< somebody else's
         later,    ///< not applied; worth asking again
-        refused,  ///< not applied, if `uncertain` is not set; asking again will not help
+        refused,  ///< not applied; asking again will not help
         unknown,  ///< may have been applied
     };
 
@@ -66,9 +66,9 @@ struct acquire_outcome {
     std::uint64_t fence = 0;  ///< of granted: the fencing token; 0: none was asked for
     queue_place queued = {};  ///< of busy
     std::optional<std::chrono::milliseconds> granted_for =
-        {};                  ///< of granted: the TTL it has; none: the whole lease
-    bool awaited = false;    ///< of granted: somebody is to be told of its release
-    bool uncertain = false;  ///< of refused: see server_error::certain
+        {};                ///< of granted: the TTL it has; none: the whole lease
+    bool awaited = false;  ///< of granted: somebody is to be told of its release
+    bool certain = false;  ///< of refused with errc::server_error: see server_error::certain
 
     /// Returns: whether somebody else's key never expires.
     bool without_ttl() const noexcept { return ttl && ttl->count() == -1; }

@@ -15,14 +15,14 @@ DISTLOCK_INLINE acquire_outcome acquire_outcome::failure(const reply& r) {
             // read_only: a master that the Sentinels still name says that it is none any more.
             const bool waitable = r.cause() == errc::unreachable || r.cause() == errc::no_reply ||
                                   r.cause() == errc::unavailable || r.cause() == errc::read_only;
-            return {waitable ? kind::later : kind::refused, r.cause(), {}};
+            return {.what = waitable ? kind::later : kind::refused, .cause = r.cause(), .certain = true};
         }
         case reply_kind::no_answer:
             return {kind::unknown, r.cause(), {}};
         case reply_kind::error: {
             const auto e = classify_error(r.text());
             if (e.transient) return {kind::later, e.cause, {}};
-            return {.what = kind::refused, .cause = e.cause, .uncertain = !e.certain};
+            return {.what = kind::refused, .cause = e.cause, .certain = e.certain};
         }
         default:
             return {kind::unknown, errc::protocol_error, {}};
