@@ -263,6 +263,20 @@ TEST_CASE("every trouble has its code and its sentence, and nothing is asked twi
     }
 }
 
+// "Remove the key": it was a lock that somebody held, and its fence of another type.
+TEST_CASE("inspect does not blame the key of a lock for one that lies beside it") {
+    for (const auto& [type, beside] : {std::pair{"string", true}, {"zset", true}, {"list", false}}) {
+        scripted_connection redis{reply::error("WRONGTYPE x"), reply::status(type)};
+        try {
+            inspect(redis, "orders:42");
+            FAIL("it was inspected");
+        } catch (const distlock::error& e) {
+            CHECK_THAT(e.what(), contains_text("the key holds a " + std::string(type)));
+            CHECK((std::string(e.what()).find("{name}:distlock:*") != std::string::npos) == beside);
+        }
+    }
+}
+
 TEST_CASE("inspect and force_release send one script with its body, and a name that cannot be used nothing") {
     scripted_connection redis{reply::integer(1), reply::array({reply::string(""), reply::integer(-2),
                                                                reply::string(""), reply::string("")})};
