@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <latch>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -61,6 +62,25 @@ struct piped_locks : hosted_locks {
         std::transform(commands.begin(), commands.end(), replies.begin(),
                        [&](const command& cmd) { return execute(cmd); });
     }
+};
+
+/// One that has a replica, which acknowledges what is written until a test puts another answer in that place.
+struct replicated_locks : hosted_locks {
+    void pipeline(std::span<const command> commands, std::span<reply> replies) {
+        std::transform(commands.begin(), commands.end(), replies.begin(), [&](const command& cmd) {
+            if (cmd.argv()[0] != "WAIT") return execute(cmd);
+            const std::lock_guard guard(lock_);
+            return said_;
+        });
+    }
+    void answer_of_the_replica(reply said) {
+        const std::lock_guard guard(lock_);
+        said_ = std::move(said);
+    }
+
+  private:
+    std::mutex lock_;
+    reply said_ = reply::integer(1);
 };
 
 template <class Conn>
@@ -388,6 +408,27 @@ TEST_CASE("the lock is at risk once for a series of failures, and again after a 
             manual_clock::advance(10ms);
             a_while();
         }
+    }
+}
+
+TEST_CASE("a renewal of which it is not known what replicas have does not count") {
+    for (const reply& said : {no_answer, unreachable, reply::error("NOPERM x"), reply::error("LOADING x"),
+                              reply::status("OK"), reply::integer(-1), reply::integer(0)}) {
+        manual_clock::reset();
+        replicated_locks server;
+        const auto seen = std::make_shared<recording_observer>();
+        lock_of<replicated_locks> m{server, "orders", {.replicas = 1}, seen};
+        m.lock();
+        REQUIRE(renew_once(m, server));
+        const auto until = m.valid_until();
+        server.answer_of_the_replica(said);
+        manual_clock::advance(10s);
+        REQUIRE(seen->hears({"at risk: orders"}));
+        CHECK(m.valid_until() == until);
+        CHECK(server.owner() != "");  // the server itself has it
+        manual_clock::advance(20s);
+        CHECK_FALSE(m.owns_lock());
+        CHECK(m.unlock() == release_outcome::expired);
     }
 }
 

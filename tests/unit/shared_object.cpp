@@ -40,6 +40,7 @@
 #include "support/lease_observers.hpp"
 #include "support/script_calls.hpp"
 #include "support/sleepers.hpp"
+#include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
 namespace shared_object_tests {
@@ -1334,6 +1335,44 @@ TEST_CASE("a reader hears of no trouble that ended before another one of its obj
     of.second->join();
     CHECK(of.of_second == errc::cancelled);
     of.check_third_waits();
+}
+
+TEST_CASE("a stop request wakes a reader that waits behind another of its object, limited in time or not") {
+    struct slow_server {
+        reply execute(const command& cmd) {
+            if (!calls(cmd, distlock::detail::shared_enter)) return reply::integer(1);
+            hold.pass();
+            return granted("", 30'000);
+        }
+        gate hold;
+    };
+    const bool limited = GENERATE(true, false);
+    slow_server server;
+    distlock::shared_mutex m{server, "orders", {.renew = false}};
+    sleeper first([&] {
+        m.lock_shared();
+        m.unlock_shared();
+    });
+    REQUIRE(eventually([&] { return server.hold.reached(); }));
+    std::stop_source stop;
+    std::error_code ec;
+    bool had = true;
+    distlock::clock::time_point ended;
+    sleeper second([&] {
+        const auto token = stop.get_token();
+        had = limited ? m.try_lock_shared_for(1min, token, ec) : m.lock_shared(token, ec);
+        ended = distlock::clock::now();
+    });
+    const bool waited = second.sleeps() && !second.done();
+    const auto asked = distlock::clock::now();
+    stop.request_stop();
+    second.join();
+    server.hold.open();
+    first.join();
+    CHECK(waited);
+    CHECK(ended - asked < timing_tolerance);
+    CHECK_FALSE(had);
+    CHECK(ec == errc::cancelled);
 }
 
 // The request that was late made it an owner again, whom nobody knew.

@@ -64,7 +64,7 @@ inline release_outcome lock_object::end_of(std::uint64_t serial, usage how) noex
     return {threads_.present().owner(), by.serial, by.guarded};
 }
 
-[[gnu::cold]] inline void lock_object::surrender(const exchange& of, bool in_vain) noexcept {
+[[gnu::cold]] inline void lock_object::give_up_in_exchange(const exchange& of, bool in_vain) noexcept {
     const distlock::detail::annotated_lock guard(mutex_);
     const auto me = std::this_thread::get_id();
     if (in_vain && !of.guarded)
@@ -79,7 +79,7 @@ inline release_outcome lock_object::end_of(std::uint64_t serial, usage how) noex
     end_remote();
 }
 
-[[gnu::cold]] inline void lock_object::give_up_lost() noexcept {
+[[gnu::cold]] inline void lock_object::end_lost() noexcept {
     if (in_forked_child()) return;
     const auto me = std::this_thread::get_id();
     parting last;

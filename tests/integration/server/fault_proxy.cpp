@@ -365,6 +365,25 @@ TEST_CASE("a message that comes in two pieces is cut as one, and counted") {
     CHECK(proxy.cuts().front().command == words{"message", "a", "news"});
 }
 
+TEST_CASE("a message of a channel of a Cluster's slot is lost, or cut, as any other") {
+    const auto confirmed = wire({"ssubscribe", "a", "1"});
+    const auto news = [](const char* text) { return wire({"smessage", "a", text}); };
+    const fake_server node([&](fake_server::peer& p) {
+        if (p.next_command() && p.send(confirmed + news("1") + news("2") + news("3"))) p.wait_for_end();
+    });
+    fault_proxy proxy(node.port());
+    proxy.rewrite(word("smessage"), "", 1);
+    proxy.cut({.of = part::message, .after = 3, .how = ending::close, .first = 3});
+    byte_client client(proxy.port());
+    client.send(wire({"SSUBSCRIBE", "a"}));
+    const auto passes = confirmed + news("2") + news("3").substr(0, 3);
+    CHECK(client.receive(passes.size()) == passes);
+    CHECK(client.what_follows(ending::close) == "FIN");
+    REQUIRE(proxy.cuts().size() == 1);
+    CHECK(proxy.cuts().front().of == part::message);
+    CHECK(proxy.cuts().front().command == words{"smessage", "a", "3"});
+}
+
 TEST_CASE("an end is held, too: the server does not hear of a client that is gone until it is let go") {
     const redis_server real;
     fault_proxy proxy(real.socket_path());
