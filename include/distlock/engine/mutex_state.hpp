@@ -196,9 +196,9 @@ class mutex_state {
         if (serial != 0) return unlocked_too_late(serial);
         stale_unlocks_.forget(me);
     }
-    /// Preconditions: that is the present acquisition of `me`, or was, and no guard ends it; or `serial` is
-    /// 0. Effects: it is over, or is ended next, and what the thread lost before is over. A guard of the
-    /// standard does not know that, and may still unlock: that frees nothing.
+    /// Preconditions: `serial` is 0, or of an acquisition of `me` that no guard ends.
+    /// Effects: that one, or, 0, what the thread lost before, is over, or ended next. A guard of the standard
+    /// does not know that, and may still unlock: that frees nothing.
     [[gnu::cold]] void excuse(std::thread::id me, std::uint64_t serial) noexcept {
         stale_unlocks_.excuse(me, serial);
     }

@@ -3,8 +3,7 @@
 //   class message_reader { virtual void read(until); virtual void interrupt(); virtual void reconnect(); };
 //   class message_hub    { explicit message_hub(message_reader* = nullptr); };
 //   class subscription   { subscription(channel, std::shared_ptr<message_hub>); confirm(); lapse(); ... };
-//   class listener       { listener(subscription&, key); woken wait(until, stop, time, unheard, patience);
-//   ... };
+//   class listener       { listener(subscription&, key); woken wait(until, stop, time, ...); ... };
 #pragma once
 
 #include <array>
