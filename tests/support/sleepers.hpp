@@ -3,26 +3,31 @@
 
 #include <atomic>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <sys/syscall.h>
-#include <thread>
 #include <unistd.h>
 #include <utility>
 
-#include "support/elsewhere.hpp"
+#include <distlock/detail/thread_group.hpp>
+
 #include "support/waiting.hpp"
 
 /// A thread that runs `what`, which blocks before long.
 class sleeper {
   public:
     template <class What>
-    explicit sleeper(What what) : sleeper(work(std::move(what))) {}
-    explicit sleeper(work what)
-        : thread_([this, what = std::move(what)]() mutable {
-              id_ = static_cast<int>(::syscall(SYS_gettid));
-              what();
-              done_ = true;
-          }) {}
+    explicit sleeper(What what) : thread_(std::make_shared<distlock::detail::thread_group>()) {
+        // Which is compiled once, other than std::jthread.
+        thread_->start([this, what = std::move(what)]() mutable {
+            id_ = static_cast<int>(::syscall(SYS_gettid));
+            what();
+            done_ = true;
+        });
+    }
+    sleeper(const sleeper&) = delete;
+    sleeper& operator=(const sleeper&) = delete;
+    ~sleeper() { join(); }
 
     /// Returns: whether it sleeps by and by, or has come to its end. Several looks, with pauses: a
     /// sanitizer's own locks let it sleep for a moment, too.
@@ -34,7 +39,9 @@ class sleeper {
         });
     }
     bool done() const { return done_; }
-    void join() { thread_.join(); }
+    void join() {
+        if (const auto thread = std::exchange(thread_, nullptr)) thread->join();
+    }
 
   private:
     char state() const {
@@ -47,5 +54,5 @@ class sleeper {
 
     std::atomic<int> id_{0};
     std::atomic<bool> done_{false};
-    std::jthread thread_;
+    std::shared_ptr<distlock::detail::thread_group> thread_;
 };

@@ -541,6 +541,24 @@ TEST_CASE("a reader that was refused as the writer is told of a loss as before")
 
 namespace {
 
+// A thread that locks, and lives on: its id is no other thread's.
+class other_owner {
+  public:
+    template <class Mutex>
+    explicit other_owner(Mutex& m)
+        : thread_([this, &m] {
+              m.lock();
+              may_end_.pass();
+          }) {
+        CHECK(eventually([&] { return may_end_.reached(); }));
+    }
+    ~other_owner() { may_end_.open(); }
+
+  private:
+    gate may_end_;
+    std::jthread thread_;
+};
+
 // Preconditions: another thread has the lock, in the place of the calling one.
 template <class Mutex>
 void check_that_one_unlock_is_excused(Mutex& m, scripted_connection& redis) {
@@ -585,7 +603,7 @@ TEST_CASE("a writer that had lost its lock when it was to become a reader may un
     CHECK_FALSE(m.downgrade(ec));
     CHECK(ec == errc::not_held);
     redis.then(reply::status("OK"));
-    std::jthread([&] { m.lock(); }).join();
+    const other_owner next(m);
     check_that_one_unlock_is_excused(m, redis);
     CHECK(redis.left() == 0);
 }
@@ -630,10 +648,11 @@ TEST_CASE("a writer that loses its lock while it becomes a reader may unlock, wh
     distlock::shared_mutex<scripted_connection, manual_clock> m{
         redis, "orders", {.lease = 10s, .renew = false}};
     m.lock();
+    std::optional<other_owner> next;
     redis.then(
         [&] {
             manual_clock::advance(20s);
-            std::thread([&] { m.lock(); }).join();
+            next.emplace(m);
         },
         taken());
     redis.then(reply::status("OK"));

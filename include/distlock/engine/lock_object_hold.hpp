@@ -67,11 +67,12 @@ inline release_outcome lock_object::end_of(std::uint64_t serial, usage how) noex
 [[gnu::cold]] inline void lock_object::give_up_in_exchange(const exchange& of, bool in_vain) noexcept {
     const distlock::detail::annotated_lock guard(mutex_);
     const auto me = std::this_thread::get_id();
+    const bool over = !has(of.serial);
     if (in_vain && !of.guarded)
         threads_.excuse(me, of.serial);
-    else if (!has(of.serial))
+    else if (over)
         threads_.gave_up(me, of.guarded ? of.serial : 0);
-    if (!has(of.serial)) return;
+    if (over) return;
     const auto late_until = threads_.present().late_until();
     const auto mine = ended(threads_.release(), time_.now());
     releaser_.repeat(mine.owner, mine.sure, std::max(mine.latest_expiry, late_until));
