@@ -65,9 +65,8 @@ std::string fence_key(const std::string& name) { return distlock::key(name).sibl
 
 }  // namespace
 
-TEMPLATE_LIST_TEST_CASE("a lock is kept for longer than its lease, by renewal", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a lock is kept for longer than its lease, by renewal") {
+    connection_fixtures::over_each fixture;
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
     const auto name = connection_fixtures::fresh_name();
     const auto told = std::make_shared<recording_observer>();
@@ -94,14 +93,13 @@ TEMPLATE_LIST_TEST_CASE("a lock is kept for longer than its lease, by renewal", 
     CHECK(forward);
     CHECK(bounded);  // what is believed is never more than one lease
     CHECK_FALSE(lost.stop_requested());
-    CHECK(m.unlock() == connection_fixtures::said<TestType>(how));
+    CHECK(m.unlock() == fixture.said(how));
     CHECK(connection_fixtures::gone(fixture, {name}, how));
     CHECK(told->losses().empty());
 }
 
-TEMPLATE_LIST_TEST_CASE("a renewal whose script the server has forgotten is sent with it", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a renewal whose script the server has forgotten is sent with it") {
+    connection_fixtures::over_each fixture;
     distlock::mutex m{fixture.connection, connection_fixtures::fresh_name(), {.lease = lease}};
     m.lock();
     for (int i = 0; i < 2; ++i) {
@@ -109,12 +107,11 @@ TEMPLATE_LIST_TEST_CASE("a renewal whose script the server has forgotten is sent
         const auto until = m.valid_until();
         CHECK(eventually([&] { return m.valid_until() > until || !m.owns_lock(); }));
     }
-    CHECK(m.unlock() == connection_fixtures::said<TestType>());
+    CHECK(m.unlock() == fixture.said());
 }
 
-TEMPLATE_LIST_TEST_CASE("without renewal a lock is lost when its validity ends, and not before", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("without renewal a lock is lost when its validity ends, and not before") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     const auto told = std::make_shared<recording_observer>();
     distlock::mutex m{fixture.connection, name, {.lease = short_lease, .renew = false}, told};
@@ -133,9 +130,8 @@ TEMPLATE_LIST_TEST_CASE("without renewal a lock is lost when its validity ends, 
     CHECK(m.unlock() == release_outcome::expired);
 }
 
-TEMPLATE_LIST_TEST_CASE("a lock is lost when max_hold is over, renewed or not, and unlock() frees it then",
-                        "", connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a lock is lost when max_hold is over, renewed or not, and unlock() frees it then") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     const auto options = GENERATE(lock_options{.lease = short_lease, .max_hold = 350ms},
                                   lock_options{.lease = 30s, .max_hold = 50ms},
@@ -156,9 +152,8 @@ TEMPLATE_LIST_TEST_CASE("a lock is lost when max_hold is over, renewed or not, a
 }
 
 // The key of the hold that was over stayed until its lease ended: a process waited for itself.
-TEMPLATE_LIST_TEST_CASE("a thread that follows a hold at its longest does not wait for the rest of its lease",
-                        "", connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a thread that follows a hold at its longest does not wait for the rest of its lease") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex m{fixture.connection, name, {.lease = 30s, .max_hold = 50ms}};
     m.lock();
@@ -170,9 +165,8 @@ TEMPLATE_LIST_TEST_CASE("a thread that follows a hold at its longest does not wa
     CHECK(m.unlock() == release_outcome::expired);
 }
 
-TEMPLATE_LIST_TEST_CASE("a lock whose key was deleted is lost at the next renewal, as expired", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a lock whose key was deleted is lost at the next renewal, as expired") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     const auto told = std::make_shared<recording_observer>();
     distlock::mutex m{fixture.connection, name, {.lease = lease}, told};
@@ -190,9 +184,8 @@ TEMPLATE_LIST_TEST_CASE("a lock whose key was deleted is lost at the next renewa
     CHECK(fixture.server().command({"GET", name}) == "somebody else");
 }
 
-TEMPLATE_LIST_TEST_CASE("a lock in whose place is another token is lost at the next renewal, as taken", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a lock in whose place is another token is lost at the next renewal, as taken") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     const auto told = std::make_shared<recording_observer>();
     distlock::mutex m{fixture.connection, name, {.lease = lease}, told};
@@ -209,10 +202,9 @@ TEMPLATE_LIST_TEST_CASE("a lock in whose place is another token is lost at the n
     CHECK(fixture.server().command({"GET", name}) == "somebody else");
 }
 
-TEMPLATE_LIST_TEST_CASE("a lock that an operator took away is lost at the next renewal, as forced", "",
-                        connection_fixtures::all) {
-    TestType fixture;
-    TestType operators;
+TEST_CASE("a lock that an operator took away is lost at the next renewal, as forced") {
+    connection_fixtures::over_each fixture;
+    auto operators = fixture.another();
     const auto name = connection_fixtures::fresh_name();
     const auto told = std::make_shared<recording_observer>();
     distlock::mutex m{fixture.connection, name, {.lease = lease}, told};
@@ -227,12 +219,11 @@ TEMPLATE_LIST_TEST_CASE("a lock that an operator took away is lost at the next r
     CHECK(lost.at() < end);
     CHECK(eventually([&] { return told->losses() == reasons{loss_reason::forced}; }));
     CHECK(m.unlock() == release_outcome::taken);
-    CHECK(next.unlock() == connection_fixtures::said<TestType>());
+    CHECK(next.unlock() == fixture.said());
 }
 
-TEMPLATE_LIST_TEST_CASE("a server that hangs is told as a risk, and as a loss when validity ends", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a server that hangs is told as a risk, and as a loss when validity ends") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     const auto told = std::make_shared<recording_observer>();
     distlock::mutex m{fixture.connection, name, {.lease = brief_lease}, told};
@@ -261,9 +252,8 @@ TEMPLATE_LIST_TEST_CASE("a server that hangs is told as a risk, and as a loss wh
     CHECK(told->losses().size() == 1);
 }
 
-TEMPLATE_LIST_TEST_CASE("renewals that fail for a while are told as a risk, once, and the lock is kept", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("renewals that fail for a while are told as a risk, once, and the lock is kept") {
+    connection_fixtures::over_each fixture;
     const auto told = std::make_shared<recording_observer>();
     distlock::mutex m{fixture.connection, connection_fixtures::fresh_name(), {.lease = brief_lease}, told};
     const auto need_replicas = [&](const char* count) {
@@ -279,13 +269,12 @@ TEMPLATE_LIST_TEST_CASE("renewals that fail for a while are told as a risk, once
         CHECK(eventually([&] { return m.valid_until() > until || !m.owns_lock(); }));
         CHECK(told->risks().size() == i);
     }
-    CHECK(m.unlock() == connection_fixtures::said<TestType>());
+    CHECK(m.unlock() == fixture.said());
     CHECK(told->losses().empty());
 }
 
-TEMPLATE_LIST_TEST_CASE("lost() is one token per acquisition, stopped without one", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("lost() is one token per acquisition, stopped without one") {
+    connection_fixtures::over_each fixture;
     distlock::mutex m{fixture.connection, connection_fixtures::fresh_name(), {.max_hold = 1s}};
     CHECK(m.lost().stop_requested());
     m.lock();
@@ -308,9 +297,8 @@ TEMPLATE_LIST_TEST_CASE("lost() is one token per acquisition, stopped without on
     CHECK(brief.lost().stop_requested());  // asked for when it is too late
 }
 
-TEMPLATE_LIST_TEST_CASE("a lock that was released in time is never told as lost", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a lock that was released in time is never told as lost") {
+    connection_fixtures::over_each fixture;
     const auto told = std::make_shared<recording_observer>();
     const auto long_enough = short_lease + 2 * timing_tolerance;
     distlock::mutex m{fixture.connection,
@@ -340,9 +328,8 @@ TEMPLATE_LIST_TEST_CASE("a lock that was released in time is never told as lost"
     CHECK(told->losses().empty());
 }
 
-TEMPLATE_LIST_TEST_CASE("a guard's lost() is the token of its acquisition, and stopped after a move", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a guard's lost() is the token of its acquisition, and stopped after a move") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex m{fixture.connection, name, {.lease = lease}};
     distlock::scoped_lock guard{m};
@@ -365,9 +352,8 @@ TEMPLATE_LIST_TEST_CASE("a guard's lost() is the token of its acquisition, and s
     CHECK_FALSE(m.lost().stop_requested());
 }
 
-TEMPLATE_LIST_TEST_CASE("the lost() of a guard of two locks is stopped when either is lost", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("the lost() of a guard of two locks is stopped when either is lost") {
+    connection_fixtures::over_each fixture;
     const std::vector names{connection_fixtures::fresh_name(), connection_fixtures::fresh_name()};
     const std::size_t which = GENERATE(0U, 1U);
     distlock::mutex a{fixture.connection, names[0], {.lease = lease}};
@@ -396,11 +382,9 @@ TEMPLATE_LIST_TEST_CASE("the lost() of a guard of two locks is stopped when eith
     CHECK(late_asked.lost().stop_requested());
 }
 
-TEMPLATE_LIST_TEST_CASE(
-    "fencing tokens grow over acquisitions, mutexes, connections, and the loss of the counter", "",
-    connection_fixtures::all) {
-    TestType fixture;
-    TestType other;
+TEST_CASE("fencing tokens grow over acquisitions, mutexes, connections, and the loss of the counter") {
+    connection_fixtures::over_each fixture;
+    auto other = fixture.another();
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
     const auto name = connection_fixtures::fresh_name();
     const lock_options fenced{.lease = lease, .fencing = true, .release = how};
@@ -440,8 +424,8 @@ TEMPLATE_LIST_TEST_CASE(
     CHECK(growing);
 }
 
-TEMPLATE_LIST_TEST_CASE("a fencing token stays what it was after a loss", "", connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a fencing token stays what it was after a loss") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex m{fixture.connection, name, {.lease = lease, .fencing = true}};
     distlock::scoped_lock guard{m};
@@ -462,9 +446,8 @@ TEMPLATE_LIST_TEST_CASE("a fencing token stays what it was after a loss", "", co
     CHECK(moved.fencing_token() == fence);
 }
 
-TEMPLATE_LIST_TEST_CASE("without fencing the token is 0, and no key but the lock's is on the server", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("without fencing the token is 0, and no key but the lock's is on the server") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name("alone") + ".";
     const auto fenced = connection_fixtures::fresh_name("fenced") + ".";
     const auto keys = [&](const std::string& of) {
@@ -489,9 +472,8 @@ TEMPLATE_LIST_TEST_CASE("without fencing the token is 0, and no key but the lock
     CHECK(eventually([&] { return keys(fenced) == fence_key(fenced); }));  // it outlives the lock
 }
 
-TEMPLATE_LIST_TEST_CASE("a guard that ends after a loss leaves the next owner's lock alone", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a guard that ends after a loss leaves the next owner's lock alone") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     const bool same_object = GENERATE(false, true);
     distlock::mutex m{fixture.connection, name, {.lease = lease}};
@@ -505,12 +487,11 @@ TEMPLATE_LIST_TEST_CASE("a guard that ends after a loss leaves the next owner's 
     guard.reset();
     CHECK(fixture.server().command({"GET", name}) == token);
     CHECK(next.owns_lock());
-    CHECK(next.unlock() == connection_fixtures::said<TestType>());
+    CHECK(next.unlock() == fixture.said());
 }
 
-TEMPLATE_LIST_TEST_CASE("a lost lock can be taken again through the same mutex, and is told as lost again",
-                        "", connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a lost lock can be taken again through the same mutex, and is told as lost again") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     const auto told = std::make_shared<recording_observer>();
     distlock::mutex m{fixture.connection, name, {.lease = lease}, told};
@@ -530,16 +511,15 @@ TEMPLATE_LIST_TEST_CASE("a lost lock can be taken again through the same mutex, 
         REQUIRE(eventually([&] { return told->losses().size() == i; }));
     }
     REQUIRE(m.try_lock());
-    CHECK(m.unlock() == connection_fixtures::said<TestType>());
+    CHECK(m.unlock() == fixture.said());
     CHECK(m.unlock() == release_outcome::expired);  // the one that was left out
     CHECK(m.unlock() == release_outcome::not_held);
     CHECK(told->losses() == reasons(2, loss_reason::expired));
 }
 
-TEMPLATE_LIST_TEST_CASE("a loss lets in at once who waits for the same mutex object", "",
-                        connection_fixtures::all) {
+TEST_CASE("a loss lets in at once who waits for the same mutex object") {
     std::atomic<clk::time_point> entered{};
-    TestType fixture;
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex m{fixture.connection, name, {.lease = lease}};
     m.lock();
@@ -553,14 +533,13 @@ TEMPLATE_LIST_TEST_CASE("a loss lets in at once who waits for the same mutex obj
     distlock::force_release(fixture.connection, name);
     next.join();
     CHECK(entered.load() < end);
-    CHECK(outcome == connection_fixtures::said<TestType>());
+    CHECK(outcome == fixture.said());
     CHECK(m.unlock() == release_outcome::expired);
 }
 
-TEMPLATE_LIST_TEST_CASE("a mutex can be destroyed by what is told of its loss", "",
-                        connection_fixtures::all) {
+TEST_CASE("a mutex can be destroyed by what is told of its loss") {
     std::atomic<bool> gone{false};
-    TestType fixture;
+    connection_fixtures::over_each fixture;
     using mutex_type = distlock::mutex<decltype(fixture.connection)>;
     const bool at_a_renewal = GENERATE(true, false);
     const bool by_the_observer = GENERATE(true, false);
@@ -586,9 +565,9 @@ TEMPLATE_LIST_TEST_CASE("a mutex can be destroyed by what is told of its loss", 
     CHECK(eventually([&] { return next.lost().stop_requested(); }));  // others are told all the same
 }
 
-TEMPLATE_LIST_TEST_CASE("an observer may unlock what was lost", "", connection_fixtures::all) {
-    unlocks_at_a_loss<distlock::mutex<decltype(TestType::connection)>> unlocks;
-    TestType fixture;
+TEST_CASE("an observer may unlock what was lost") {
+    unlocks_at_a_loss<distlock::mutex<connection_fixtures::any_of_all>> unlocks;
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex m{fixture.connection, name, {.lease = short_lease, .max_hold = 30ms}, unlocks.observer};
     unlocks.lock = &m;
@@ -601,10 +580,9 @@ TEMPLATE_LIST_TEST_CASE("an observer may unlock what was lost", "", connection_f
     CHECK(m.unlock() == release_outcome::not_held);
 }
 
-TEMPLATE_LIST_TEST_CASE("an observer that throws keeps nobody from being told", "",
-                        connection_fixtures::all) {
+TEST_CASE("an observer that throws keeps nobody from being told") {
     std::atomic<int> told{0};
-    TestType fixture;
+    connection_fixtures::over_each fixture;
     const auto throwing = at_a_loss([&] {
         ++told;
         throw std::runtime_error("by the observer");
@@ -626,10 +604,9 @@ TEMPLATE_LIST_TEST_CASE("an observer that throws keeps nobody from being told", 
     }
 }
 
-TEMPLATE_LIST_TEST_CASE("an observer that blocks delays neither stop tokens nor what others are told", "",
-                        connection_fixtures::all) {
+TEST_CASE("an observer that blocks delays neither stop tokens nor what others are told") {
     std::latch go_on{1};
-    TestType fixture;
+    connection_fixtures::over_each fixture;
     const auto blocking = at_a_loss([&] { go_on.wait(); });
     const auto told = std::make_shared<recording_observer>();
     distlock::mutex m{fixture.connection,

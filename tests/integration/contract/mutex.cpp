@@ -33,9 +33,8 @@ constexpr lock_options short_lease{.lease = 300ms, .renew = false};
 
 }  // namespace
 
-TEMPLATE_LIST_TEST_CASE("a lock taken once is not taken a second time until it is released", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a lock taken once is not taken a second time until it is released") {
+    connection_fixtures::over_each fixture;
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex first{fixture.connection, name, {.release = how}};
@@ -44,17 +43,16 @@ TEMPLATE_LIST_TEST_CASE("a lock taken once is not taken a second time until it i
     CHECK(first.owns_lock());
     CHECK_FALSE(second.try_lock());
     CHECK_FALSE(second.owns_lock());
-    CHECK(first.unlock() == connection_fixtures::said<TestType>(how));
+    CHECK(first.unlock() == fixture.said(how));
     CHECK_FALSE(first.owns_lock());
     REQUIRE(second.try_lock());
     CHECK(second.owns_lock());
-    CHECK(second.unlock() == connection_fixtures::said<TestType>(how));
+    CHECK(second.unlock() == fixture.said(how));
     CHECK(connection_fixtures::gone(fixture, {name}, how));
 }
 
-TEMPLATE_LIST_TEST_CASE("the key is the name, its value a token of 32 digits, its TTL the lease", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("the key is the name, its value a token of 32 digits, its TTL the lease") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
     distlock::mutex m{fixture.connection, name, {.lease = 20s, .release = how}};
@@ -67,8 +65,8 @@ TEMPLATE_LIST_TEST_CASE("the key is the name, its value a token of 32 digits, it
     CHECK(connection_fixtures::gone(fixture, {name}, how));
 }
 
-TEMPLATE_LIST_TEST_CASE("every acquisition has a token of its own", "", connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("every acquisition has a token of its own") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex m{fixture.connection, name};
     m.lock();
@@ -79,22 +77,22 @@ TEMPLATE_LIST_TEST_CASE("every acquisition has a token of its own", "", connecti
     m.unlock();
 }
 
-TEMPLATE_LIST_TEST_CASE("a name may hold any bytes", "", connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a name may hold any bytes") {
+    connection_fixtures::over_each fixture;
     const std::string name =
         connection_fixtures::fresh_name() + std::string("\0\r\n*1\r\n$4\r\nPING\r\n\xff {}", 22);
     distlock::mutex m{fixture.connection, name};
     m.lock();
     CHECK(fixture.server().command({"EXISTS", name}) == "1");
     CHECK(m.name() == name);
-    CHECK(m.unlock() == connection_fixtures::said<TestType>());
+    CHECK(m.unlock() == fixture.said());
     CHECK(connection_fixtures::gone(fixture, {name}));
 }
 
-TEMPLATE_LIST_TEST_CASE("lock() waits for another owner's release", "", connection_fixtures::all) {
+TEST_CASE("lock() waits for another owner's release") {
     std::atomic<bool> released{false};
     bool had_after_it = false;
-    TestType fixture;
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex first{fixture.connection, name};
     distlock::mutex second{fixture.connection, name};
@@ -114,9 +112,8 @@ TEMPLATE_LIST_TEST_CASE("lock() waits for another owner's release", "", connecti
     CHECK(had_after_it);
 }
 
-TEMPLATE_LIST_TEST_CASE("try_lock_for gives up when the time is up, and not before", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("try_lock_for gives up when the time is up, and not before") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex first{fixture.connection, name};
     distlock::mutex second{fixture.connection, name};
@@ -143,29 +140,27 @@ TEMPLATE_LIST_TEST_CASE("try_lock_for gives up when the time is up, and not befo
     first.unlock();
 }
 
-TEMPLATE_LIST_TEST_CASE("a free lock is taken even when there is no time to wait", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a free lock is taken even when there is no time to wait") {
+    connection_fixtures::over_each fixture;
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
     distlock::mutex m{fixture.connection, connection_fixtures::fresh_name(), {.release = how}};
     for (const auto timeout : {0ns, std::chrono::nanoseconds(-1), std::chrono::nanoseconds::min(),
                                std::chrono::nanoseconds::max()}) {
         if (timeout < 1h && !answers_come_at_once()) continue;
         REQUIRE(obtains([&] { return m.try_lock_for(timeout); }));
-        CHECK(m.unlock() == connection_fixtures::said<TestType>(how));
+        CHECK(m.unlock() == fixture.said(how));
     }
     REQUIRE(m.try_lock_for(std::chrono::hours::max()));
-    CHECK(m.unlock() == connection_fixtures::said<TestType>(how));
+    CHECK(m.unlock() == fixture.said(how));
     REQUIRE(m.try_lock_until(clk::time_point::max()));
-    CHECK(m.unlock() == connection_fixtures::said<TestType>(how));
+    CHECK(m.unlock() == fixture.said(how));
     if (!answers_come_at_once()) return;
     REQUIRE(obtains([&] { return m.try_lock_until(clk::time_point::min()); }));
-    CHECK(m.unlock() == connection_fixtures::said<TestType>(how));
+    CHECK(m.unlock() == fixture.said(how));
 }
 
-TEMPLATE_LIST_TEST_CASE("a lease that runs out frees the lock for others, and the owner knows before", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a lease that runs out frees the lock for others, and the owner knows before") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex first{fixture.connection, name, short_lease};
     distlock::mutex second{fixture.connection, name};
@@ -179,12 +174,11 @@ TEMPLATE_LIST_TEST_CASE("a lease that runs out frees the lock for others, and th
     CHECK(first.remaining() == 0ms);
     CHECK(first.unlock() == release_outcome::taken);
     CHECK(second.owns_lock());
-    CHECK(second.unlock() == connection_fixtures::said<TestType>());
+    CHECK(second.unlock() == fixture.said());
 }
 
-TEMPLATE_LIST_TEST_CASE("releasing after the lease says expired, and a second time not_held", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("releasing after the lease says expired, and a second time not_held") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex m{fixture.connection, name, short_lease};
     m.lock();
@@ -193,22 +187,22 @@ TEMPLATE_LIST_TEST_CASE("releasing after the lease says expired, and a second ti
     CHECK(m.unlock() == release_outcome::not_held);
 }
 
-TEMPLATE_LIST_TEST_CASE("nobody's key but our own is ever deleted", "", connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("nobody's key but our own is ever deleted") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
     distlock::mutex m{fixture.connection, name, {.release = how}};
     m.lock();
     const auto token = fixture.server().command({"GET", name});
     fixture.server().command({"SET", name, token.substr(0, 16)});  // a prefix of our token is not our token
-    CHECK(m.unlock() == connection_fixtures::said<TestType>(how, release_outcome::taken));
+    CHECK(m.unlock() == fixture.said(how, release_outcome::taken));
     CHECK(eventually([&] { return m.residual() == 0ms; }));  // the server has answered
     CHECK(fixture.server().command({"GET", name}) == token.substr(0, 16));
 }
 
-TEMPLATE_LIST_TEST_CASE("a stop request ends the wait with errc::cancelled", "", connection_fixtures::all) {
+TEST_CASE("a stop request ends the wait with errc::cancelled") {
     std::latch started{1};
-    TestType fixture;
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex first{fixture.connection, name};
     distlock::mutex second{fixture.connection, name, {.recheck = 10s}};
@@ -237,8 +231,8 @@ TEMPLATE_LIST_TEST_CASE("a stop request ends the wait with errc::cancelled", "",
     CHECK(connection_fixtures::gone(fixture, {name}));
 }
 
-TEMPLATE_LIST_TEST_CASE("threads that share one mutex exclude each other", "", connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("threads that share one mutex exclude each other") {
+    connection_fixtures::over_each fixture;
     distlock::mutex m{fixture.connection, connection_fixtures::fresh_name()};
     const auto told = take_turns(4, 25, [&](int, auto inside) {
         const std::lock_guard guard{m};
@@ -249,9 +243,8 @@ TEMPLATE_LIST_TEST_CASE("threads that share one mutex exclude each other", "", c
     CHECK(told.text() == "");
 }
 
-TEMPLATE_LIST_TEST_CASE("mutexes in different threads on one name exclude each other", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("mutexes in different threads on one name exclude each other") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     const auto told = take_turns(4, 15, [&](int, auto inside) {
         distlock::mutex m{fixture.connection, name, {.recheck = 5ms}};
@@ -263,26 +256,25 @@ TEMPLATE_LIST_TEST_CASE("mutexes in different threads on one name exclude each o
     CHECK(told.text() == "");
 }
 
-TEMPLATE_LIST_TEST_CASE("an acquisition may be released by another thread", "", connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("an acquisition may be released by another thread") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
     distlock::mutex m{fixture.connection, name, {.release = how}};
     m.lock();
     auto outcome = release_outcome::not_held;
     std::jthread([&] { outcome = m.unlock(); }).join();
-    CHECK(outcome == connection_fixtures::said<TestType>(how));
+    CHECK(outcome == fixture.said(how));
     CHECK(connection_fixtures::gone(fixture, {name}, how));
     REQUIRE(m.try_lock());
     m.unlock();
 }
 
 // redis-plus-plus: a stale owner's unlock frees the next owner's lock when threads share one mutex object.
-TEMPLATE_LIST_TEST_CASE("a late unlock by a thread whose lease ran out leaves the next thread's lock alone",
-                        "", connection_fixtures::all) {
+TEST_CASE("a late unlock by a thread whose lease ran out leaves the next thread's lock alone") {
     std::latch taken{1};
     std::latch looked{1};
-    TestType fixture;
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex m{fixture.connection, name, short_lease};
     m.lock();
@@ -299,9 +291,8 @@ TEMPLATE_LIST_TEST_CASE("a late unlock by a thread whose lease ran out leaves th
     looked.count_down();
 }
 
-TEMPLATE_LIST_TEST_CASE("the standard's guards and algorithms work as they are", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("the standard's guards and algorithms work as they are") {
+    connection_fixtures::over_each fixture;
     const auto one = connection_fixtures::fresh_name();
     const auto two = connection_fixtures::fresh_name();
     distlock::mutex a{fixture.connection, one};
@@ -330,8 +321,8 @@ TEMPLATE_LIST_TEST_CASE("the standard's guards and algorithms work as they are",
     CHECK(connection_fixtures::gone(fixture, {one, two}));
 }
 
-TEMPLATE_LIST_TEST_CASE("a mutex destroyed while it holds releases the lock", "", connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a mutex destroyed while it holds releases the lock") {
+    connection_fixtures::over_each fixture;
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
     const auto name = connection_fixtures::fresh_name();
     {
@@ -341,8 +332,8 @@ TEMPLATE_LIST_TEST_CASE("a mutex destroyed while it holds releases the lock", ""
     CHECK(connection_fixtures::gone(fixture, {name}, how));
 }
 
-TEMPLATE_LIST_TEST_CASE("scripts the server has forgotten are sent again", "", connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("scripts the server has forgotten are sent again") {
+    connection_fixtures::over_each fixture;
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex m{fixture.connection, name, {.release = how}};
@@ -351,7 +342,7 @@ TEMPLATE_LIST_TEST_CASE("scripts the server has forgotten are sent again", "", c
         CHECK(time_of([&] { m.lock(); }) <
               100ms + round_trip_tolerance);  // whatever became of the last release
         fixture.server().command({"SCRIPT", "FLUSH"});
-        CHECK(m.unlock() == connection_fixtures::said<TestType>(how));
+        CHECK(m.unlock() == fixture.said(how));
     }
     CHECK(connection_fixtures::gone(fixture, {name}, how));
 }

@@ -27,8 +27,9 @@ using clk = distlock::clock;
 
 namespace {
 
-using posting = std::tuple<connection_fixtures::over_unix_socket, connection_fixtures::over_tcp,
-                           connection_fixtures::over_a_cluster>;
+using over_each_posting = connection_fixtures::over_each_of<
+    std::tuple<connection_fixtures::over_unix_socket, connection_fixtures::over_tcp,
+               connection_fixtures::over_a_cluster>>;
 
 // No look comes to the help of who is to be served.
 constexpr lock_options no_looks{.recheck = 1h};
@@ -38,8 +39,8 @@ const auto soon = 50ms + round_trip_tolerance;
 
 }  // namespace
 
-TEMPLATE_LIST_TEST_CASE("a posted release is done soon, and known to be", "", posting) {
-    TestType fixture;
+TEST_CASE("a posted release is done soon, and known to be") {
+    over_each_posting fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex m{fixture.connection, name, no_looks};
     for (int i = 0; i < 3; ++i) {
@@ -54,9 +55,8 @@ TEMPLATE_LIST_TEST_CASE("a posted release is done soon, and known to be", "", po
     }
 }
 
-TEMPLATE_LIST_TEST_CASE("a try right after unlock() is never told that somebody else has the lock", "",
-                        posting) {
-    TestType fixture;
+TEST_CASE("a try right after unlock() is never told that somebody else has the lock") {
+    over_each_posting fixture;
     distlock::mutex m{fixture.connection, connection_fixtures::fresh_name(), no_looks};
     int refused = 0;
     for (int i = 0; i < repetitions(10'000); ++i) {
@@ -69,10 +69,9 @@ TEMPLATE_LIST_TEST_CASE("a try right after unlock() is never told that somebody 
     CHECK(refused == 0);
 }
 
-TEMPLATE_LIST_TEST_CASE(
-    "a try right after unlock() gets the lock although other threads use the connection and its sockets", "",
-    posting) {
-    TestType fixture;
+TEST_CASE(
+    "a try right after unlock() gets the lock although other threads use the connection and its sockets") {
+    over_each_posting fixture;
     distlock::mutex m{fixture.connection, connection_fixtures::fresh_name(), no_looks};
     int refused = 0;
     {
@@ -97,9 +96,9 @@ TEMPLATE_LIST_TEST_CASE(
     CHECK(refused == 0);
 }
 
-TEMPLATE_LIST_TEST_CASE("a try right after an unlock() by another thread gets the lock", "", posting) {
+TEST_CASE("a try right after an unlock() by another thread gets the lock") {
     std::atomic<int> round{0};  // even: to be taken; odd: to be released
-    TestType fixture;
+    over_each_posting fixture;
     distlock::mutex m{fixture.connection, connection_fixtures::fresh_name(), no_looks};
     const int rounds = repetitions(2'000);
     std::jthread other([&] {
@@ -118,8 +117,8 @@ TEMPLATE_LIST_TEST_CASE("a try right after an unlock() by another thread gets th
     CHECK(refused == 0);
 }
 
-TEMPLATE_LIST_TEST_CASE("a lock() after unlock() of the same object waits for nothing", "", posting) {
-    TestType fixture;
+TEST_CASE("a lock() after unlock() of the same object waits for nothing") {
+    over_each_posting fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex m{fixture.connection, name, {.fencing = true, .recheck = 1h}};
     std::uint64_t last = 0;
@@ -135,8 +134,8 @@ TEMPLATE_LIST_TEST_CASE("a lock() after unlock() of the same object waits for no
     CHECK(took < times * (5ms + 2 * round_trip()) + round_trip_tolerance);
 }
 
-TEMPLATE_LIST_TEST_CASE("a mutex that is destroyed right after unlock() leaves nothing behind", "", posting) {
-    TestType fixture;
+TEST_CASE("a mutex that is destroyed right after unlock() leaves nothing behind") {
+    over_each_posting fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
     distlock::mutex next{fixture.connection, name, no_looks};
@@ -154,9 +153,8 @@ TEMPLATE_LIST_TEST_CASE("a mutex that is destroyed right after unlock() leaves n
     CHECK(eventually([&] { return seen.untouched(); }));
 }
 
-TEMPLATE_LIST_TEST_CASE("a mutex whose release is not done yet may be destroyed: it is done all the same", "",
-                        posting) {
-    TestType fixture;
+TEST_CASE("a mutex whose release is not done yet may be destroyed: it is done all the same") {
+    over_each_posting fixture;
     const auto name = connection_fixtures::fresh_name();
     {
         distlock::mutex m{fixture.connection, name, no_looks};
@@ -172,12 +170,13 @@ TEMPLATE_LIST_TEST_CASE("a mutex whose release is not done yet may be destroyed:
     CHECK(clk::now() - gone < 400ms + round_trip_tolerance);  // the command time-out, twice
 }
 
-TEMPLATE_LIST_TEST_CASE("a connection that is destroyed right after unlock() has delivered it", "", posting) {
+TEST_CASE("a connection that is destroyed right after unlock() has delivered it") {
+    over_each_posting kind;
     const auto name = connection_fixtures::fresh_name();
-    const lock_on_server seen(TestType::server(), name);
+    const lock_on_server seen(kind.server(), name);
     for (int i = 0; i < 50; ++i) {
         {
-            TestType fixture;
+            auto fixture = kind.another();
             distlock::mutex m{fixture.connection, name, no_looks};
             REQUIRE(m.try_lock_for(10s));
             CHECK(m.unlock() == release_outcome::posted);
@@ -188,9 +187,8 @@ TEMPLATE_LIST_TEST_CASE("a connection that is destroyed right after unlock() has
     }
 }
 
-TEMPLATE_LIST_TEST_CASE("a lease that ran out is not released blindly: unlock() asks, and says so", "",
-                        posting) {
-    TestType fixture;
+TEST_CASE("a lease that ran out is not released blindly: unlock() asks, and says so") {
+    over_each_posting fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex m{fixture.connection, name, {.lease = 300ms, .renew = false}};
     m.lock();

@@ -42,8 +42,8 @@ std::error_code code_of(F f) {
 
 }  // namespace
 
-TEMPLATE_LIST_TEST_CASE("a guard holds the lock as long as it lives", "", connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a guard holds the lock as long as it lives") {
+    connection_fixtures::over_each fixture;
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex m{fixture.connection, name, {.release = how}};
@@ -58,9 +58,8 @@ TEMPLATE_LIST_TEST_CASE("a guard holds the lock as long as it lives", "", connec
     CHECK(connection_fixtures::gone(fixture, {name}, how));
 }
 
-TEMPLATE_LIST_TEST_CASE("a guard that is moved from owns nothing, and the lock is released once", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a guard that is moved from owns nothing, and the lock is released once") {
+    connection_fixtures::over_each fixture;
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
     const auto name = connection_fixtures::fresh_name();
     const auto other = connection_fixtures::fresh_name();
@@ -80,8 +79,8 @@ TEMPLATE_LIST_TEST_CASE("a guard that is moved from owns nothing, and the lock i
     CHECK(connection_fixtures::gone(fixture, {name}, how));
 }
 
-TEMPLATE_LIST_TEST_CASE("a guard ends with the exception that ends its scope", "", connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a guard ends with the exception that ends its scope") {
+    connection_fixtures::over_each fixture;
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex m{fixture.connection, name, {.release = how}};
@@ -94,8 +93,8 @@ TEMPLATE_LIST_TEST_CASE("a guard ends with the exception that ends its scope", "
     CHECK(connection_fixtures::gone(fixture, {name}, how));
 }
 
-TEMPLATE_LIST_TEST_CASE("several locks are taken all or none", "", connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("several locks are taken all or none") {
+    connection_fixtures::over_each fixture;
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
     const std::vector<std::string> names{connection_fixtures::fresh_name(), connection_fixtures::fresh_name(),
                                          connection_fixtures::fresh_name()};
@@ -116,11 +115,9 @@ TEMPLATE_LIST_TEST_CASE("several locks are taken all or none", "", connection_fi
     CHECK(held() == 1);  // the hash
 }
 
-TEMPLATE_LIST_TEST_CASE(
-    "guards that name the same locks in another order do not wait for each other in a circle", "",
-    connection_fixtures::all) {
+TEST_CASE("guards that name the same locks in another order do not wait for each other in a circle") {
     std::atomic<int> owned{0};
-    TestType fixture;
+    connection_fixtures::over_each fixture;
     const auto one = connection_fixtures::fresh_name();
     const auto two = connection_fixtures::fresh_name();
     const auto told = take_turns(2, 20, [&](int who, auto inside) {
@@ -139,9 +136,8 @@ TEMPLATE_LIST_TEST_CASE(
     CHECK(told.text() == "");
 }
 
-TEMPLATE_LIST_TEST_CASE("the same lock twice in one guard is errc::deadlock, and takes nothing", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("the same lock twice in one guard is errc::deadlock, and takes nothing") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex m{fixture.connection, name};
     distlock::mutex same{fixture.connection, name};
@@ -152,9 +148,8 @@ TEMPLATE_LIST_TEST_CASE("the same lock twice in one guard is errc::deadlock, and
     CHECK(fixture.server().command({"EXISTS", name}) == "0");
 }
 
-TEMPLATE_LIST_TEST_CASE("a guard whose token is stopped throws errc::cancelled and holds nothing", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a guard whose token is stopped throws errc::cancelled and holds nothing") {
+    connection_fixtures::over_each fixture;
     const auto one = connection_fixtures::fresh_name();
     const auto two = connection_fixtures::fresh_name();
     distlock::mutex a{fixture.connection, one};
@@ -174,12 +169,11 @@ TEMPLATE_LIST_TEST_CASE("a guard whose token is stopped throws errc::cancelled a
     // The stop may have come before the answer to the first lock: that is released in the background.
     CHECK(eventually([&] { return connection_fixtures::gone(fixture, {one}); }));
     CHECK(code_of([&] { distlock::scoped_lock guard{a, stop.get_token()}; }) == errc::cancelled);
-    CHECK(owner.unlock() == connection_fixtures::said<TestType>());
+    CHECK(owner.unlock() == fixture.said());
 }
 
-TEMPLATE_LIST_TEST_CASE("a guard whose lease ran out does not release the next owner's lock", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a guard whose lease ran out does not release the next owner's lock") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex m{fixture.connection, name, {.lease = 300ms, .renew = false}};
     {
@@ -195,9 +189,8 @@ TEMPLATE_LIST_TEST_CASE("a guard whose lease ran out does not release the next o
     CHECK(connection_fixtures::gone(fixture, {name}));
 }
 
-TEMPLATE_LIST_TEST_CASE("a guard adopts what its thread has locked, and ends it on any thread", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a guard adopts what its thread has locked, and ends it on any thread") {
+    connection_fixtures::over_each fixture;
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
     const std::vector<std::string> names{connection_fixtures::fresh_name(), connection_fixtures::fresh_name(),
                                          connection_fixtures::fresh_name()};
@@ -225,7 +218,7 @@ TEMPLATE_LIST_TEST_CASE("a guard adopts what its thread has locked, and ends it 
     CHECK(connection_fixtures::gone(fixture, {names[0]}, how));
     a.lock();  // and the thread is told nothing of what another one has ended
     CHECK(a.owns_lock());
-    CHECK(a.unlock() == connection_fixtures::said<TestType>(how));
+    CHECK(a.unlock() == fixture.said(how));
 }
 
 TEST_CASE("a guard that adopts one hold of several ends that one") {
@@ -241,9 +234,8 @@ TEST_CASE("a guard that adopts one hold of several ends that one") {
     CHECK(connection_fixtures::gone(fixture, {name}));
 }
 
-TEMPLATE_LIST_TEST_CASE("a guard that adopts what was lost holds nothing, and ends nobody else's lock", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a guard that adopts what was lost holds nothing, and ends nobody else's lock") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex m{fixture.connection, name, {.lease = 300ms, .renew = false}};
     m.lock();

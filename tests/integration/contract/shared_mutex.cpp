@@ -34,7 +34,6 @@
 namespace shared_mutex_tests {
 
 using namespace std::chrono_literals;
-using connection_fixtures::said;
 using distlock::errc;
 using distlock::lock_options;
 using distlock::release_outcome;
@@ -52,7 +51,6 @@ auto elsewhere(What what) {
     return got;
 }
 
-template <class Fixture>
 struct place {
     // One that is alone may have no set beside the key.
     int readers() const {
@@ -70,7 +68,7 @@ struct place {
         });
     }
 
-    Fixture fixture;
+    connection_fixtures::over_each fixture;
     std::string name = connection_fixtures::fresh_name();
     lock_on_server seen{fixture.server(), name};
     std::string readers_key = distlock::key(name).sibling("readers");
@@ -130,10 +128,8 @@ std::vector<std::function<bool(Mutex&)>> forms() {
 
 }  // namespace
 
-TEMPLATE_LIST_TEST_CASE(
-    "every form takes the lock for reading, with other readers, and unlock_shared() ends it", "",
-    connection_fixtures::all) {
-    place<TestType> here;
+TEST_CASE("every form takes the lock for reading, with other readers, and unlock_shared() ends it") {
+    place here;
     distlock::shared_mutex m{here.fixture.connection, here.name, quick};
     distlock::shared_mutex other{here.fixture.connection, here.name, quick};
     static_assert(std::is_same_v<decltype(m), distlock::shared_mutex<decltype(here.fixture.connection)>>);
@@ -146,18 +142,17 @@ TEMPLATE_LIST_TEST_CASE(
         CHECK(m.shared_until() > clk::now());
         CHECK_FALSE(m.shared_lost().stop_requested());
         CHECK_FALSE(m.owns_lock());
-        CHECK(m.unlock_shared() == said<TestType>());
+        CHECK(m.unlock_shared() == here.fixture.said());
         CHECK(m.shared_until() == clk::time_point{});
         CHECK(m.shared_lost().stop_requested());
         CHECK(eventually([&] { return here.readers() == 1; }));
     }
-    CHECK(other.unlock_shared() == said<TestType>());
+    CHECK(other.unlock_shared() == here.fixture.said());
     CHECK(here.gone());
 }
 
-TEMPLATE_LIST_TEST_CASE("every timed form says false of a lock that somebody else has, and throws nothing",
-                        "", connection_fixtures::all) {
-    place<TestType> here;
+TEST_CASE("every timed form says false of a lock that somebody else has, and throws nothing") {
+    place here;
     distlock::shared_mutex m{here.fixture.connection, here.name, quick};
     const bool by_a_writer = GENERATE(false, true);
     distlock::shared_mutex writer{here.fixture.connection, here.name, quick};
@@ -181,12 +176,11 @@ TEMPLATE_LIST_TEST_CASE("every timed form says false of a lock that somebody els
     CHECK_FALSE(ec);
     CHECK(eventually([&] { return here.seen.queued() == 0; }));
     CHECK(m.unlock_shared() == release_outcome::not_held);
-    if (by_a_writer) CHECK(writer.unlock() == said<TestType>());
+    if (by_a_writer) CHECK(writer.unlock() == here.fixture.said());
 }
 
-TEMPLATE_LIST_TEST_CASE("a stop request ends every wait to read with errc::cancelled, and leaves no ticket",
-                        "", connection_fixtures::all) {
-    place<TestType> here;
+TEST_CASE("a stop request ends every wait to read with errc::cancelled, and leaves no ticket") {
+    place here;
     distlock::shared_mutex m{here.fixture.connection, here.name, quick};
     REQUIRE(here.seen.strangers("60000"));
     std::stop_source before;
@@ -218,9 +212,8 @@ TEMPLATE_LIST_TEST_CASE("a stop request ends every wait to read with errc::cance
     CHECK(here.seen.holder() == "a stranger's token");
 }
 
-TEMPLATE_LIST_TEST_CASE("std's guards and distlock's lock it for reading and for writing", "",
-                        connection_fixtures::all) {
-    place<TestType> here;
+TEST_CASE("std's guards and distlock's lock it for reading and for writing") {
+    place here;
     distlock::shared_mutex m{here.fixture.connection, here.name, quick};
     distlock::shared_mutex other{here.fixture.connection, here.name, quick};
     const auto tries_to_write = [&] {
@@ -267,9 +260,8 @@ TEMPLATE_LIST_TEST_CASE("std's guards and distlock's lock it for reading and for
     CHECK(here.gone());
 }
 
-TEMPLATE_LIST_TEST_CASE("a shared_scoped_lock reads for as long as it lives, moved or not", "",
-                        connection_fixtures::all) {
-    place<TestType> here;
+TEST_CASE("a shared_scoped_lock reads for as long as it lives, moved or not") {
+    place here;
     auto options = quick;
     options.fencing = true;
     distlock::shared_mutex m{here.fixture.connection, here.name, options};
@@ -315,10 +307,8 @@ TEMPLATE_LIST_TEST_CASE("a shared_scoped_lock reads for as long as it lives, mov
 }
 
 // A resource would have refused its reads, or taken old data for new.
-TEMPLATE_LIST_TEST_CASE(
-    "a reader's guard that takes over a read has its fencing token, and the other has none", "",
-    connection_fixtures::all) {
-    place<TestType> here;
+TEST_CASE("a reader's guard that takes over a read has its fencing token, and the other has none") {
+    place here;
     auto options = quick;
     options.fencing = true;
     distlock::shared_mutex first{here.fixture.connection, here.name, options};
@@ -337,9 +327,8 @@ TEMPLATE_LIST_TEST_CASE(
     CHECK(next.fencing_token() == 0);
 }
 
-TEMPLATE_LIST_TEST_CASE("a shared_scoped_lock adopts what its thread reads, and ends it on any thread", "",
-                        connection_fixtures::all) {
-    place<TestType> here;
+TEST_CASE("a shared_scoped_lock adopts what its thread reads, and ends it on any thread") {
+    place here;
     auto options = quick;
     options.fencing = true;
     distlock::shared_mutex m{here.fixture.connection, here.name, options};
@@ -365,9 +354,8 @@ TEMPLATE_LIST_TEST_CASE("a shared_scoped_lock adopts what its thread reads, and 
 }
 
 // The guard's hold was ended in place of the thread's own, which nobody could end then.
-TEMPLATE_LIST_TEST_CASE("unlock_shared() ends what its thread has locked by itself, not what a guard has", "",
-                        connection_fixtures::all) {
-    place<TestType> here;
+TEST_CASE("unlock_shared() ends what its thread has locked by itself, not what a guard has") {
+    place here;
     distlock::shared_mutex m{here.fixture.connection, here.name, quick};
     {
         auto guard = std::make_unique<distlock::shared_scoped_lock<decltype(m)>>(m);
@@ -387,9 +375,8 @@ TEMPLATE_LIST_TEST_CASE("unlock_shared() ends what its thread has locked by itse
     CHECK(here.gone());
 }
 
-TEMPLATE_LIST_TEST_CASE("unlock_shared() of a thread that does not read sends nothing and says so", "",
-                        connection_fixtures::all) {
-    place<TestType> here;
+TEST_CASE("unlock_shared() of a thread that does not read sends nothing and says so") {
+    place here;
     distlock::shared_mutex m{here.fixture.connection, here.name, quick};
     CHECK(m.unlock_shared() == release_outcome::not_held);
     m.lock_shared();
@@ -398,7 +385,7 @@ TEMPLATE_LIST_TEST_CASE("unlock_shared() of a thread that does not read sends no
     CHECK(elsewhere([&] { return m.shared_lost().stop_requested(); }));
     CHECK(m.unlock() == release_outcome::not_held);
     CHECK(here.readers() == 1);
-    CHECK(m.unlock_shared() == said<TestType>());
+    CHECK(m.unlock_shared() == here.fixture.said());
     CHECK(m.unlock_shared() == release_outcome::not_held);
     m.lock();
     CHECK(m.unlock_shared() == release_outcome::not_held);
@@ -407,8 +394,8 @@ TEMPLATE_LIST_TEST_CASE("unlock_shared() of a thread that does not read sends no
     CHECK(here.gone());
 }
 
-TEMPLATE_LIST_TEST_CASE("a name that can have no key beside it is refused", "", connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a name that can have no key beside it is refused") {
+    connection_fixtures::over_each fixture;
     for (const char* name : {"a}b", "}", "{}", ""}) {
         std::error_code cause;
         try {
@@ -420,9 +407,8 @@ TEMPLATE_LIST_TEST_CASE("a name that can have no key beside it is refused", "", 
     }
 }
 
-TEMPLATE_LIST_TEST_CASE("a plain client excludes readers, and is excluded by them", "",
-                        connection_fixtures::all) {
-    place<TestType> here;
+TEST_CASE("a plain client excludes readers, and is excluded by them") {
+    place here;
     distlock::shared_mutex m{here.fixture.connection, here.name, quick};
     REQUIRE(here.seen.strangers("60000"));
     CHECK_FALSE(m.try_lock_shared());
@@ -441,10 +427,8 @@ TEMPLATE_LIST_TEST_CASE("a plain client excludes readers, and is excluded by the
 
 // Readers of one object.
 
-TEMPLATE_LIST_TEST_CASE(
-    "readers of one object that wait enter by one grant, and the last of them gives it back", "",
-    connection_fixtures::all) {
-    place<TestType> here;
+TEST_CASE("readers of one object that wait enter by one grant, and the last of them gives it back") {
+    place here;
     distlock::shared_mutex m{here.fixture.connection, here.name, joined_for_ever};
     REQUIRE(here.seen.strangers("60000"));
     constexpr int count = 16;
@@ -469,13 +453,12 @@ TEMPLATE_LIST_TEST_CASE(
     for (auto& one : threads) one->join();
     int last = 0;
     for (const auto outcome : outcomes) last += outcome != release_outcome::released ? 1 : 0;
-    CHECK(last == (said<TestType>() == release_outcome::posted ? 1 : 0));
+    CHECK(last == (here.fixture.said() == release_outcome::posted ? 1 : 0));
     CHECK(here.gone());
 }
 
-TEMPLATE_LIST_TEST_CASE("a reader joins those of its object that have just entered, until its budget is over",
-                        "", connection_fixtures::all) {
-    place<TestType> here;
+TEST_CASE("a reader joins those of its object that have just entered, until its budget is over") {
+    place here;
     const bool for_ever = GENERATE(true, false);
     distlock::shared_mutex m{
         here.fixture.connection, here.name, {.recheck = 5ms, .local_budget = for_ever ? 1h : 0h}};
@@ -497,10 +480,9 @@ TEMPLATE_LIST_TEST_CASE("a reader joins those of its object that have just enter
     CHECK(here.gone());
 }
 
-TEMPLATE_LIST_TEST_CASE("a writer of the object ends the batch: readers who come later are after it", "",
-                        connection_fixtures::all) {
-    constexpr bool in_queue = distlock::subscribing_connection<decltype(TestType::connection)>;
-    place<TestType> here;
+TEST_CASE("a writer of the object ends the batch: readers who come later are after it") {
+    place here;
+    const bool in_queue = here.fixture.subscribes();
     distlock::shared_mutex m{here.fixture.connection, here.name, joined_for_ever};
     m.lock_shared();
     std::atomic<bool> wrote{false};
@@ -539,9 +521,8 @@ TEMPLATE_LIST_TEST_CASE("a writer of the object ends the batch: readers who come
 
 // Losses.
 
-TEMPLATE_LIST_TEST_CASE("readers whose lock is deleted hear of it, and unlock_shared() says that it is over",
-                        "", connection_fixtures::all) {
-    place<TestType> here;
+TEST_CASE("readers whose lock is deleted hear of it, and unlock_shared() says that it is over") {
+    place here;
     const auto lease = 500ms + 4 * round_trip();
     distlock::shared_mutex m{here.fixture.connection, here.name, {.lease = lease, .local_budget = 1h}};
     m.lock_shared();
@@ -573,9 +554,8 @@ TEMPLATE_LIST_TEST_CASE("readers whose lock is deleted hear of it, and unlock_sh
     CHECK(here.gone());
 }
 
-TEMPLATE_LIST_TEST_CASE("a reader that lost its place among others loses nothing for them", "",
-                        connection_fixtures::all) {
-    place<TestType> here;
+TEST_CASE("a reader that lost its place among others loses nothing for them") {
+    place here;
     const auto lease = 500ms + 4 * round_trip();
     distlock::shared_mutex other{here.fixture.connection, here.name, {.lease = lease}};
     other.lock_shared();
@@ -590,15 +570,14 @@ TEMPLATE_LIST_TEST_CASE("a reader that lost its place among others loses nothing
     const auto later = clk::now() + 2 * lease;
     CHECK(eventually([&] { return clk::now() > later; }));
     CHECK_FALSE(m.shared_lost().stop_requested());
-    CHECK(m.unlock_shared() == said<TestType>());
+    CHECK(m.unlock_shared() == here.fixture.said());
     CHECK(here.gone());
 }
 
 // Between the sides.
 
-TEMPLATE_LIST_TEST_CASE("a writer reads on after downgrade(), and no writer was let in between", "",
-                        connection_fixtures::all) {
-    place<TestType> here;
+TEST_CASE("a writer reads on after downgrade(), and no writer was let in between") {
+    place here;
     distlock::shared_mutex m{here.fixture.connection, here.name, quick};
     distlock::shared_mutex other{here.fixture.connection, here.name, quick};
     std::error_code ec;
@@ -615,13 +594,12 @@ TEMPLATE_LIST_TEST_CASE("a writer reads on after downgrade(), and no writer was 
     CHECK(m.unlock() == release_outcome::not_held);
     CHECK_FALSE(m.try_upgrade());  // another one reads
     CHECK(m.shared_until() > clk::now());
-    CHECK(m.unlock_shared() == said<TestType>());
+    CHECK(m.unlock_shared() == here.fixture.said());
     CHECK(eventually([&] { return here.readers() == 1; }));
 }
 
-TEMPLATE_LIST_TEST_CASE("the only reader becomes the writer by try_upgrade(); without a hold it does not", "",
-                        connection_fixtures::all) {
-    place<TestType> here;
+TEST_CASE("the only reader becomes the writer by try_upgrade(); without a hold it does not") {
+    place here;
     distlock::shared_mutex m{here.fixture.connection, here.name, quick};
     distlock::shared_mutex other{here.fixture.connection, here.name, quick};
     CHECK_FALSE(m.try_upgrade());
@@ -632,13 +610,13 @@ TEMPLATE_LIST_TEST_CASE("the only reader becomes the writer by try_upgrade(); wi
     CHECK(m.unlock_shared() == release_outcome::not_held);
     CHECK_FALSE(elsewhere([&] { return other.try_lock_shared(); }));
     CHECK(here.readers() == 0);
-    CHECK(m.unlock() == said<TestType>());
+    CHECK(m.unlock() == here.fixture.said());
     CHECK(here.gone());
 }
 
 // The guard found nothing to end: the other side was renewed until its mutex died.
-TEMPLATE_LIST_TEST_CASE("a guard ends what its acquisition has become", "", connection_fixtures::all) {
-    place<TestType> here;
+TEST_CASE("a guard ends what its acquisition has become") {
+    place here;
     distlock::shared_mutex m{here.fixture.connection, here.name, quick};
     SECTION("a reader's that writes") {
         {
@@ -678,9 +656,8 @@ TEMPLATE_LIST_TEST_CASE("a guard ends what its acquisition has become", "", conn
     CHECK(eventually([&] { return here.gone(); }));
 }
 
-TEMPLATE_LIST_TEST_CASE("of two guards the one that adopted what the other's has become ends it", "",
-                        connection_fixtures::all) {
-    place<TestType> here;
+TEST_CASE("of two guards the one that adopted what the other's has become ends it") {
+    place here;
     distlock::shared_mutex m{here.fixture.connection, here.name, quick};
     std::optional<distlock::shared_scoped_lock<decltype(m)>> reads(std::in_place, m);
     REQUIRE(m.try_upgrade());
@@ -696,26 +673,24 @@ TEMPLATE_LIST_TEST_CASE("of two guards the one that adopted what the other's has
     CHECK(eventually([&] { return here.gone(); }));
 }
 
-TEMPLATE_LIST_TEST_CASE("a guard whose read became a write that the thread has unlocked ends nothing", "",
-                        connection_fixtures::all) {
-    place<TestType> here;
+TEST_CASE("a guard whose read became a write that the thread has unlocked ends nothing") {
+    place here;
     distlock::shared_mutex m{here.fixture.connection, here.name, quick};
     {
         const distlock::shared_scoped_lock reads{m};
         REQUIRE(m.try_upgrade());
         CHECK(m.unlock_shared() == release_outcome::not_held);
-        CHECK(m.unlock() == said<TestType>());
+        CHECK(m.unlock() == here.fixture.said());
         m.lock();
         CHECK_FALSE(reads.owns_lock());
     }
     CHECK(m.owns_lock());
-    CHECK(m.unlock() == said<TestType>());
+    CHECK(m.unlock() == here.fixture.said());
     CHECK(eventually([&] { return here.gone(); }));
 }
 
-TEMPLATE_LIST_TEST_CASE("a writer whose lock was deleted is told so by downgrade(), and has neither", "",
-                        connection_fixtures::all) {
-    place<TestType> here;
+TEST_CASE("a writer whose lock was deleted is told so by downgrade(), and has neither") {
+    place here;
     distlock::shared_mutex m{here.fixture.connection, here.name, quick};
     m.lock();
     here.seen.strangers_release();

@@ -67,10 +67,8 @@ struct book {
 
 }  // namespace
 
-TEMPLATE_LIST_TEST_CASE(
-    "sixteen threads are served in the order in which they came, by one acquisition from the server", "",
-    connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("sixteen threads are served in the order in which they came, by one acquisition from the server") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
     auto options = among_us;
@@ -104,9 +102,8 @@ TEMPLATE_LIST_TEST_CASE(
     CHECK(eventually([&] { return seen.untouched(); }));
 }
 
-TEMPLATE_LIST_TEST_CASE("fencing tokens grow strictly over passes among threads and hand-overs to others", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("fencing tokens grow strictly over passes among threads and hand-overs to others") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_options options{.fencing = true, .recheck = 5ms, .local_budget = 1ms};
     distlock::mutex one{fixture.connection, name, options};
@@ -119,9 +116,8 @@ TEMPLATE_LIST_TEST_CASE("fencing tokens grow strictly over passes among threads 
     CHECK(told.text() == "");
 }
 
-TEMPLATE_LIST_TEST_CASE("without a budget no thread passes the lock on to another", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("without a budget no thread passes the lock on to another") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
     distlock::mutex m{fixture.connection, name, {.recheck = 5ms, .local_budget = 0ms}};
@@ -142,14 +138,13 @@ TEMPLATE_LIST_TEST_CASE("without a budget no thread passes the lock on to anothe
     CHECK(all.wrong() == "");
 }
 
-TEMPLATE_LIST_TEST_CASE("another process gets its turn within twice the budget", "",
-                        connection_fixtures::all) {
+TEST_CASE("another process gets its turn within twice the budget") {
     std::atomic<int> turns{0};
-    TestType fixture;
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     constexpr auto budget = 50ms;
     distlock::mutex crowded{fixture.connection, name, {.recheck = 5ms, .local_budget = budget}};
-    TestType elsewhere;
+    auto elsewhere = fixture.another();
     distlock::mutex alone{elsewhere.connection, name, {.recheck = 5ms}};
     std::vector<std::jthread> threads;
     for (int i = 0; i < 4; ++i) {
@@ -161,7 +156,7 @@ TEMPLATE_LIST_TEST_CASE("another process gets its turn within twice the budget",
         });
     }
     REQUIRE(eventually([&] { return turns > 100; }));
-    constexpr bool in_queue = distlock::subscribing_connection<decltype(TestType::connection)>;
+    const bool in_queue = fixture.subscribes();
     for (int i = 0; i < 5; ++i) {
         const auto took = time_of([&] { alone.lock(); });
         if (in_queue) CHECK(took < 2 * budget + round_trip_tolerance);
@@ -170,9 +165,8 @@ TEMPLATE_LIST_TEST_CASE("another process gets its turn within twice the budget",
     for (auto& one : threads) one.request_stop();
 }
 
-TEMPLATE_LIST_TEST_CASE("a pass does not stop the token of the loss, and the next thread has one of its own",
-                        "", connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a pass does not stop the token of the loss, and the next thread has one of its own") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
     distlock::mutex m{fixture.connection, name, {.lease = 600ms, .local_budget = 1h}};
@@ -202,11 +196,10 @@ TEMPLATE_LIST_TEST_CASE("a pass does not stop the token of the loss, and the nex
     m.unlock();
 }
 
-TEMPLATE_LIST_TEST_CASE("a guard whose lock was passed on does nothing to the next thread when it ends", "",
-                        connection_fixtures::all) {
+TEST_CASE("a guard whose lock was passed on does nothing to the next thread when it ends") {
     std::atomic<bool> had{false};
     std::atomic<bool> enough{false};
-    TestType fixture;
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex m{fixture.connection, name, among_us};
     std::unique_ptr<sleeper> next;
@@ -230,10 +223,9 @@ TEMPLATE_LIST_TEST_CASE("a guard whose lock was passed on does nothing to the ne
     CHECK(connection_fixtures::gone(fixture, {name}));
 }
 
-TEMPLATE_LIST_TEST_CASE("a thread leaves the queue on time, by its time-out or by a stop request", "",
-                        connection_fixtures::all) {
+TEST_CASE("a thread leaves the queue on time, by its time-out or by a stop request") {
     std::atomic<bool> served{false};
-    TestType fixture;
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex m{fixture.connection, name, among_us};
     m.lock();
@@ -263,9 +255,8 @@ TEMPLATE_LIST_TEST_CASE("a thread leaves the queue on time, by its time-out or b
     CHECK(connection_fixtures::gone(fixture, {name}));
 }
 
-TEMPLATE_LIST_TEST_CASE("a thread keeps its turn when another one gives up, and when it looks by itself", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a thread keeps its turn when another one gives up, and when it looks by itself") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex m{fixture.connection, name, among_us};
     m.lock();
@@ -295,8 +286,8 @@ TEMPLATE_LIST_TEST_CASE("a thread keeps its turn when another one gives up, and 
     CHECK(connection_fixtures::gone(fixture, {name}));
 }
 
-TEMPLATE_LIST_TEST_CASE("the longest hold counts anew for each thread", "", connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("the longest hold counts anew for each thread") {
+    connection_fixtures::over_each fixture;
     constexpr auto longest = 500ms;
     distlock::mutex m{
         fixture.connection, connection_fixtures::fresh_name(), {.max_hold = longest, .local_budget = 1h}};
@@ -320,11 +311,11 @@ TEMPLATE_LIST_TEST_CASE("the longest hold counts anew for each thread", "", conn
     m.unlock();
 }
 
-TEMPLATE_LIST_TEST_CASE("a lease is renewed through many passes", "", connection_fixtures::all) {
+TEST_CASE("a lease is renewed through many passes") {
     std::atomic<int> passes{0};
     std::atomic<bool> other{false};
     std::atomic<bool> renewed{false};
-    TestType fixture;
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
     const auto lease = 2s + 10 * round_trip();
@@ -353,9 +344,8 @@ TEMPLATE_LIST_TEST_CASE("a lease is renewed through many passes", "", connection
     CHECK(connection_fixtures::gone(fixture, {name}));
 }
 
-TEMPLATE_LIST_TEST_CASE("when a lease is lost while threads queue, the next one asks the server", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("when a lease is lost while threads queue, the next one asks the server") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
     distlock::mutex m{fixture.connection, name, {.lease = 1200ms, .recheck = 50ms, .local_budget = 1h}};

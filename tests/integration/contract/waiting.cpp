@@ -33,9 +33,11 @@ using clk = distlock::clock;
 
 namespace {
 
-using queueing = std::tuple<connection_fixtures::over_unix_socket, connection_fixtures::over_tcp,
-                            connection_fixtures::over_a_cluster>;
-using asking = std::tuple<connection_fixtures::over_minimal_connection, connection_fixtures::over_a_lambda>;
+using over_each_queueing = connection_fixtures::over_each_of<
+    std::tuple<connection_fixtures::over_unix_socket, connection_fixtures::over_tcp,
+               connection_fixtures::over_a_cluster>>;
+using over_each_asking = connection_fixtures::over_each_of<
+    std::tuple<connection_fixtures::over_minimal_connection, connection_fixtures::over_a_lambda>>;
 
 // No look comes to the help of who is to be served.
 constexpr lock_options no_looks{.recheck = 1h};
@@ -81,8 +83,8 @@ auto waiting(Fixture& fixture, const std::string& name, const lock_options& opti
 
 // ---- queued -----------------------------------------------------------------------------------------------
 
-TEMPLATE_LIST_TEST_CASE("waiters are served in the order of coming, and each at once", "", queueing) {
-    TestType fixture;
+TEST_CASE("waiters are served in the order of coming, and each at once") {
+    over_each_queueing fixture;
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
@@ -90,25 +92,25 @@ TEMPLATE_LIST_TEST_CASE("waiters are served in the order of coming, and each at 
     options.release = how;
     distlock::mutex owner{fixture.connection, name, options};
     owner.lock();
-    std::vector<std::unique_ptr<waiter<mutex_over<TestType>>>> line;
+    std::vector<std::unique_ptr<waiter<mutex_over<over_each_queueing>>>> line;
     for (int i = 1; i <= 6; ++i) {
         line.push_back(waiting(fixture, name, options));
         REQUIRE(seen.gets(i));
     }
     auto released = clk::now();
-    CHECK(owner.unlock() == connection_fixtures::said<TestType>(how));
+    CHECK(owner.unlock() == fixture.said(how));
     for (std::size_t i = 0; i < line.size(); ++i) {
         CHECK(line[i]->served_after(released) < round_trip_tolerance);
         CHECK(seen.gets(static_cast<int>(line.size() - i - 1)));
         for (std::size_t later = i + 1; later < line.size(); ++later) CHECK(line[later]->waits());
         released = clk::now();
-        CHECK(line[i]->unlock() == connection_fixtures::said<TestType>(how));
+        CHECK(line[i]->unlock() == fixture.said(how));
     }
     CHECK(eventually([&] { return seen.untouched(); }));
 }
 
-TEMPLATE_LIST_TEST_CASE("a waiter that does not renew is handed the lock for its whole lease", "", queueing) {
-    TestType fixture;
+TEST_CASE("a waiter that does not renew is handed the lock for its whole lease") {
+    over_each_queueing fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
     distlock::mutex owner{fixture.connection, name, no_looks};
@@ -121,14 +123,12 @@ TEMPLATE_LIST_TEST_CASE("a waiter that does not renew is handed the lock for its
     next->unlock();
 }
 
-TEMPLATE_LIST_TEST_CASE(
-    "a lock that is handed on belongs to one: queued threads and processes exclude each other", "",
-    queueing) {
-    TestType fixture;
+TEST_CASE("a lock that is handed on belongs to one: queued threads and processes exclude each other") {
+    over_each_queueing fixture;
     const auto name = connection_fixtures::fresh_name();
     turns_taken told;
     {
-        std::deque<mutex_over<TestType>> one_each;
+        std::deque<mutex_over<over_each_queueing>> one_each;
         for (int i = 0; i < 6; ++i) one_each.emplace_back(fixture.connection, name, no_looks);
         told = take_turns(6, 50, [&](int who, auto inside) {
             auto& m = one_each[static_cast<std::size_t>(who)];
@@ -142,9 +142,8 @@ TEMPLATE_LIST_TEST_CASE(
     CHECK(eventually([&] { return lock_on_server(fixture.server(), name).untouched(); }));
 }
 
-TEMPLATE_LIST_TEST_CASE("a lock that a stranger deletes is found by who waits, within the recheck", "",
-                        queueing) {
-    TestType fixture;
+TEST_CASE("a lock that a stranger deletes is found by who waits, within the recheck") {
+    over_each_queueing fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
     REQUIRE(seen.strangers("20000"));
@@ -164,8 +163,8 @@ TEMPLATE_LIST_TEST_CASE("a lock that a stranger deletes is found by who waits, w
     CHECK(eventually([&] { return seen.untouched(); }));
 }
 
-TEMPLATE_LIST_TEST_CASE("a lock that was deleted with its queue is found all the same", "", queueing) {
-    TestType fixture;
+TEST_CASE("a lock that was deleted with its queue is found all the same") {
+    over_each_queueing fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
     REQUIRE(seen.strangers("20000"));
@@ -178,8 +177,8 @@ TEMPLATE_LIST_TEST_CASE("a lock that was deleted with its queue is found all the
     CHECK(eventually([&] { return seen.untouched(); }));
 }
 
-TEMPLATE_LIST_TEST_CASE("a lock whose owner died is found when its lease ends", "", queueing) {
-    TestType fixture;
+TEST_CASE("a lock whose owner died is found when its lease ends") {
+    over_each_queueing fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
     const auto begun = clk::now();
@@ -194,9 +193,8 @@ TEMPLATE_LIST_TEST_CASE("a lock whose owner died is found when its lease ends", 
 }
 
 // It only deleted the lock once: whoever waited found it at the next look.
-TEMPLATE_LIST_TEST_CASE("a lock that an operator takes away by force is the first waiter's at once", "",
-                        queueing) {
-    TestType fixture;
+TEST_CASE("a lock that an operator takes away by force is the first waiter's at once") {
+    over_each_queueing fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
     auto options = no_looks;
@@ -221,8 +219,8 @@ TEMPLATE_LIST_TEST_CASE("a lock that an operator takes away by force is the firs
     CHECK(eventually([&] { return seen.untouched(); }));
 }
 
-TEMPLATE_LIST_TEST_CASE("a waiter behind one that gave up is served when its turn comes", "", queueing) {
-    TestType fixture;
+TEST_CASE("a waiter behind one that gave up is served when its turn comes") {
+    over_each_queueing fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
     distlock::mutex owner{fixture.connection, name, no_looks};
@@ -243,9 +241,8 @@ TEMPLATE_LIST_TEST_CASE("a waiter behind one that gave up is served when its tur
 
 // ---- every connection -------------------------------------------------------------------------------------
 
-TEMPLATE_LIST_TEST_CASE("a wait ends when its time is up, and leaves no ticket", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a wait ends when its time is up, and leaves no ticket") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
     distlock::mutex owner{fixture.connection, name};
@@ -272,14 +269,13 @@ TEMPLATE_LIST_TEST_CASE("a wait ends when its time is up, and leaves no ticket",
     CHECK(eventually([&] { return seen.untouched(); }));
 }
 
-TEMPLATE_LIST_TEST_CASE("a stop request ends a wait at once, and leaves no ticket", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("a stop request ends a wait at once, and leaves no ticket") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
     distlock::mutex owner{fixture.connection, name};
     owner.lock();
-    constexpr bool is_queued = distlock::subscribing_connection<decltype(TestType::connection)>;
+    const bool is_queued = fixture.subscribes();
     for (int i = 0; i < 5; ++i) {
         auto other = waiting(fixture, name, {.recheck = 10s});
         if (is_queued) REQUIRE(seen.gets(1));
@@ -294,9 +290,8 @@ TEMPLATE_LIST_TEST_CASE("a stop request ends a wait at once, and leaves no ticke
     CHECK(eventually([&] { return seen.untouched(); }));
 }
 
-TEMPLATE_LIST_TEST_CASE("clients that lock by SET NX and compare-and-delete exclude us, and we them", "",
-                        connection_fixtures::all) {
-    TestType fixture;
+TEST_CASE("clients that lock by SET NX and compare-and-delete exclude us, and we them") {
+    connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
     REQUIRE(seen.strangers("20000"));
@@ -308,7 +303,7 @@ TEMPLATE_LIST_TEST_CASE("clients that lock by SET NX and compare-and-delete excl
     REQUIRE(ours.try_lock());
     CHECK_FALSE(seen.strangers("20000"));
     auto next = waiting(fixture, name, {.recheck = 50ms});
-    if (distlock::subscribing_connection<decltype(TestType::connection)>) REQUIRE(seen.gets(1));
+    if (fixture.subscribes()) REQUIRE(seen.gets(1));
     ours.unlock();
     CHECK(next->served_after(clk::now()) < round_trip_tolerance);
     CHECK_FALSE(seen.strangers("20000"));  // nor while it was between two owners: it has ours in between
@@ -320,8 +315,8 @@ TEMPLATE_LIST_TEST_CASE("clients that lock by SET NX and compare-and-delete excl
 
 // ---- those who cannot wait --------------------------------------------------------------------------------
 
-TEMPLATE_LIST_TEST_CASE("a poller gets the lock by asking, and has no ticket", "", asking) {
-    TestType fixture;
+TEST_CASE("a poller gets the lock by asking, and has no ticket") {
+    over_each_asking fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
     distlock::mutex owner{fixture.connection, name};
@@ -336,8 +331,8 @@ TEMPLATE_LIST_TEST_CASE("a poller gets the lock by asking, and has no ticket", "
     CHECK(eventually([&] { return seen.untouched(); }));
 }
 
-TEMPLATE_LIST_TEST_CASE("a poller hands the lock over to a waiter", "", asking) {
-    TestType fixture;
+TEST_CASE("a poller hands the lock over to a waiter") {
+    over_each_asking fixture;
     connection_fixtures::over_unix_socket line;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
