@@ -1,9 +1,10 @@
 # distlock_header_units(name folder pattern [ALONE]): proves that the headers of this pattern under folder/distlock fit together: the
 # program <name> includes them all.
 #
-# ALONE: and that every one stands alone. Each gets a translation unit that includes nothing else of ours, and includes it twice; they
-# are linked into the program, which fails to link where an `inline` is missing. The standard's headers stand before it, compiled once:
-# check_includes.cmake looks after those.
+# ALONE: and that every one stands alone. Each gets a translation unit that includes nothing else of ours, and includes it twice; where
+# definitions are left out by DISTLOCK_SEPARATE_COMPILATION they are: that takes half the time, and what they include helps no header
+# that forgot an #include. Two files of the program include all, with definitions; it fails to link where an `inline` is missing.
+# The standard's headers stand before each, compiled once: check_includes.cmake looks after those.
 include("${CMAKE_CURRENT_LIST_DIR}/standard_names.cmake")
 list(TRANSFORM distlock_standard_headers REPLACE "(.+)" "<\\1>" OUTPUT_VARIABLE distlock_header_units_precompiled)
 
@@ -47,7 +48,11 @@ function(distlock_header_units name folder pattern)
 
     string(REPLACE "/" "_" unit "${header}")
     set(unit "${CMAKE_CURRENT_BINARY_DIR}/${name}_units/${unit}.cpp")
-    file(CONFIGURE OUTPUT "${unit}" CONTENT "#include <@header@>\n#include <@header@>\n" @ONLY)
+    set(form "#define DISTLOCK_SEPARATE_COMPILATION\n")
+    if(header MATCHES "_impl[.]hpp$|/engine/(shared_object|permit_pool)")  # what src.hpp is made of
+      set(form "")
+    endif()
+    file(CONFIGURE OUTPUT "${unit}" CONTENT "@form@#include <@header@>\n#include <@header@>\n" @ONLY)
     string(MAKE_C_IDENTIFIER "${need}" group)
     list(APPEND groups ${group})
     set(need_${group} ${need})
@@ -61,7 +66,7 @@ function(distlock_header_units name folder pattern)
     target_link_libraries(${name}_${group} PRIVATE ${need_${group}})
     distlock_warnings(${name}_${group})
     target_precompile_headers(${name}_${group} PRIVATE ${distlock_header_units_precompiled})
-    target_link_libraries(${name} PRIVATE ${name}_${group})
+    add_dependencies(${name} ${name}_${group})
   endforeach()
   list(REMOVE_DUPLICATES needs)
   target_link_libraries(${name} PRIVATE ${needs})
@@ -70,5 +75,10 @@ function(distlock_header_units name folder pattern)
   file(CONFIGURE OUTPUT "${main}" @ONLY CONTENT
     "@everything@#include <cstdio>\n\nint main() {\n    std::puts(\"@count@ headers\");\n}\n")
   target_sources(${name} PRIVATE "${main}")
+  if("ALONE" IN_LIST ARGN)
+    set(again "${CMAKE_CURRENT_BINARY_DIR}/${name}_units/again.cpp")
+    file(CONFIGURE OUTPUT "${again}" CONTENT "@everything@" @ONLY)
+    target_sources(${name} PRIVATE "${again}")
+  endif()
   distlock_warnings(${name})
 endfunction()

@@ -48,6 +48,7 @@ namespace shared_object_tests {
 using namespace std::chrono_literals;
 using distlock::command;
 using distlock::errc;
+using distlock::lock_options;
 using distlock::release_outcome;
 using distlock::reply;
 using distlock::testing::manual_clock;
@@ -442,6 +443,7 @@ TEST_CASE(
     manual_clock::advance(10s);
     CHECK_FALSE(writes.downgrade(ec));
     CHECK(ec == errc::not_held);
+    CHECK(writes.unlock() == release_outcome::expired);
     CHECK(of_writer.left() == 0);  // it was released
     scripted_connection of_reader{granted("", 30'000)};
     shared_mutex reads{of_reader, "orders", ten_seconds};
@@ -561,92 +563,101 @@ class other_owner {
 
 // Preconditions: another thread has the lock, in the place of the calling one.
 template <class Mutex>
-void check_that_one_unlock_is_excused(Mutex& m, scripted_connection& redis) {
-    const bool by_a_third = GENERATE(false, true);
-    redis.then(reply::integer(1));
-    if (by_a_third) {
-        std::jthread([&] {
-            CHECK(m.owns_lock());
-            CHECK(m.unlock() == release_outcome::released);
-        }).join();
-        return;
-    }
+void check_that_one_unlock_is_to_come(Mutex& m, scripted_connection& redis) {
     CHECK_FALSE(m.owns_lock());
     CHECK(m.unlock() == release_outcome::expired);  // by a guard of the standard
     CHECK(m.owns_lock());
+    redis.then(reply::integer(1));
     CHECK(m.unlock() == release_outcome::released);
+}
+
+using timed_mutex = distlock::shared_mutex<scripted_connection, manual_clock>;
+constexpr lock_options timed{.lease = 10s, .renew = false};
+
+// Effects: the calling thread locks it, and loses it while it becomes a reader.
+void fail_to_downgrade(timed_mutex& m, scripted_connection& redis) {
+    redis.then(reply::status("OK"));
+    m.lock();
+    redis.then(reply::error("OOM command not allowed"));
+    redis.then(reply::integer(1));  // to the release in the background
+    std::error_code ec;
+    CHECK_FALSE(m.downgrade(ec));
+    CHECK(ec == errc::out_of_memory);
+    CHECK(eventually([&] { return redis.left() == 0; }));
 }
 
 }  // namespace
 
-// The next owner's unlock() was taken for that one: the lock stayed locked, and was renewed without end. And
-// the unlock() of a std::unique_lock freed the next owner's lock: two wrote.
-TEST_CASE("a writer that had lost its lock when it was to become a reader may unlock, which frees nothing") {
+// The unlock() of a std::unique_lock freed the next owner's lock: two wrote.
+TEST_CASE("a writer that had lost its lock when it was to become a reader unlocks, which frees nothing") {
     manual_clock::reset();
     scripted_connection redis{reply::status("OK")};
-    distlock::shared_mutex<scripted_connection, manual_clock> m{
-        redis, "orders", {.lease = 10s, .renew = false}};
+    timed_mutex m{redis, "orders", timed};
     m.lock();
     manual_clock::advance(20s);
-    const bool another_had_it = GENERATE(false, true);
-    if (another_had_it) {
-        redis.then(reply::status("OK"));
-        redis.then(reply::integer(1));
-        std::jthread([&] {
-            m.lock();
-            m.unlock();
-        }).join();
-    } else {
-        redis.then(reply::integer(0));  // to the release of what was lost
-    }
     std::error_code ec;
     CHECK_FALSE(m.downgrade(ec));
     CHECK(ec == errc::not_held);
     redis.then(reply::status("OK"));
     const other_owner next(m);
-    check_that_one_unlock_is_excused(m, redis);
+    check_that_one_unlock_is_to_come(m, redis);
     CHECK(redis.left() == 0);
 }
 
-TEST_CASE("a writer that could not become a reader unlocks what it locks afterwards") {
+TEST_CASE("a writer that could not become a reader unlocks once, which frees nothing") {
     manual_clock::reset();
-    scripted_connection redis{reply::status("OK")};
-    distlock::shared_mutex<scripted_connection, manual_clock> m{
-        redis, "orders", {.lease = 10s, .renew = false}};
-    m.lock();
-    manual_clock::advance(20s);
-    redis.then(reply::integer(0));
-    std::error_code ec;
-    CHECK_FALSE(m.downgrade(ec));
-    {
+    scripted_connection redis;
+    timed_mutex m{redis, "orders", timed};
+    fail_to_downgrade(m, redis);
+    CHECK_FALSE(m.owns_lock());
+    SECTION("while another thread has the lock") {
         redis.then(reply::status("OK"));
-        const distlock::scoped_lock between(m);
-        redis.then(reply::integer(1));
+        const other_owner next(m);
+        check_that_one_unlock_is_to_come(m, redis);
     }
-    redis.then(reply::status("OK"));
-    if (GENERATE(false, true)) {  // a guard of the standard still unlocks, after another guard, too
-        std::jthread([&] { m.lock(); }).join();
+    SECTION("while nobody has it") {
         CHECK(m.unlock() == release_outcome::expired);
-        redis.then(reply::integer(1));
-        CHECK(m.unlock() == release_outcome::released);
-        return;
+        CHECK(m.unlock() == release_outcome::not_held);
     }
+    CHECK(redis.left() == 0);
+}
+
+// A retry in the catch block made the old guard's unlock() another owner's: two wrote.
+TEST_CASE("a writer that could not become a reader, and locks again, still unlocks once in vain") {
+    manual_clock::reset();
+    scripted_connection redis;
+    timed_mutex m{redis, "orders", timed};
+    fail_to_downgrade(m, redis);
+    redis.then(reply::status("OK"));
     m.lock();
     CHECK(m.owns_lock());
     redis.then(reply::integer(1));
     CHECK(m.unlock() == release_outcome::released);
     redis.then(reply::status("OK"));
-    std::jthread([&] { m.lock(); }).join();
+    const other_owner next(m);
+    check_that_one_unlock_is_to_come(m, redis);
+}
+
+// It ended the guard's: the thread went on without the lock.
+TEST_CASE("the unlock of a writer that could not become a reader does not end what a guard has taken since") {
+    manual_clock::reset();
+    scripted_connection redis;
+    timed_mutex m{redis, "orders", timed};
+    fail_to_downgrade(m, redis);
+    redis.then(reply::status("OK"));
+    const distlock::scoped_lock again(m);
+    CHECK(m.unlock() == release_outcome::expired);
+    CHECK(again.owns_lock());
     redis.then(reply::integer(1));
-    CHECK(m.unlock() == release_outcome::released);  // it was left to this thread
+    CHECK(m.unlock() == release_outcome::released);  // by hand, all the same
+    CHECK_FALSE(again.owns_lock());
 }
 
 // Its thread did not see the lock that another one handed to it, nor could it unlock that.
-TEST_CASE("a writer that loses its lock while it becomes a reader may unlock, which frees nothing") {
+TEST_CASE("a writer that loses its lock while it becomes a reader unlocks, which frees nothing") {
     manual_clock::reset();
     scripted_connection redis{reply::status("OK")};
-    distlock::shared_mutex<scripted_connection, manual_clock> m{
-        redis, "orders", {.lease = 10s, .renew = false}};
+    timed_mutex m{redis, "orders", timed};
     m.lock();
     std::optional<other_owner> next;
     redis.then(
@@ -657,7 +668,7 @@ TEST_CASE("a writer that loses its lock while it becomes a reader may unlock, wh
         taken());
     redis.then(reply::status("OK"));
     CHECK_THROWS_AS(m.downgrade(), distlock::error);
-    check_that_one_unlock_is_excused(m, redis);
+    check_that_one_unlock_is_to_come(m, redis);
 }
 
 namespace {

@@ -69,49 +69,6 @@ TEST_CASE("a thread that gives up what it lost takes none but its own bare unloc
     CHECK(book.contains(std::this_thread::get_id()));
 }
 
-TEST_CASE("an unlock that may come, or not, is nobody else's, and over when its thread begins anew") {
-    const auto me = std::this_thread::get_id();
-    stale_unlocks book;
-    book.excuse(me, 0);
-    CHECK_FALSE(book.contains(me));
-    const bool was_owed = GENERATE(false, true);
-    if (was_owed) {
-        add(book, me);
-    } else {
-        book.make_room();
-    }
-    book.excuse(me, was_owed ? 0 : 7);
-    CHECK(book.contains(me));
-    book.begin_anew(another_thread());
-    SECTION("another thread's") {
-        add(book, another_thread());
-        CHECK(book.consume(std::thread::id{}));
-        CHECK_FALSE(book.consume(std::thread::id{}));
-        CHECK(book.contains(me));
-    }
-    SECTION("its own") {
-        CHECK(book.consume(me));
-        CHECK_FALSE(book.consume(me));
-    }
-    SECTION("over") {
-        add(book, me);
-        book.begin_anew(me);
-        CHECK(book.consume(me));
-        CHECK_FALSE(book.consume(me));
-    }
-}
-
-TEST_CASE("a thread that owes an unlock and gives up another acquisition may unlock twice") {
-    const auto me = std::this_thread::get_id();
-    stale_unlocks book;
-    add(book, me);
-    book.make_room();
-    book.excuse(me, 7);
-    CHECK(book.consume(me));
-    CHECK(book.consume(me));
-    CHECK_FALSE(book.consume(me));
-}
-
 TEST_CASE("a callback takes none of what its thread has left to others before off the books") {
     const auto me = std::this_thread::get_id();
     stale_unlocks book;

@@ -97,10 +97,8 @@ class lock_core {
     /// Effects: it is an acquisition as before.
     virtual void end_exchange(const exchange&) noexcept = 0;
     /// Effects: ends that acquisition and no other. Its token is released in the background. `in_vain`:
-    /// nothing came of it: one unlock() that the calling thread may still owe frees nothing.
+    /// nothing came of it: as after a loss, one unlock() of the calling thread is still to come.
     virtual void surrender(const exchange&, bool in_vain) noexcept = 0;
-    /// Effects: ends what the calling thread acquired without a guard and lost; as surrender() in vain.
-    virtual void give_up_lost() noexcept = 0;
 
     /// Of the present acquisition, where none is named by its serial.
     virtual clock::time_point valid_until(std::uint64_t serial = 0) const noexcept = 0;

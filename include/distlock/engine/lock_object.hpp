@@ -122,7 +122,6 @@ class lock_object final : public lock_core, background_task, deadline {
         if (exchanging_ == of.serial) exchanging_ = 0;
     }
     void surrender(const exchange& of, bool in_vain) noexcept override { give_up_in_exchange(of, in_vain); }
-    void give_up_lost() noexcept override { end_lost(); }
 
     time_point valid_until(std::uint64_t serial) const noexcept override {
         if (in_forked_child()) return {};
@@ -288,7 +287,6 @@ class lock_object final : public lock_core, background_task, deadline {
 
     exchange offer_in_exchange(std::uint64_t serial) noexcept DISTLOCK_EXCLUDES(mutex_);
     void give_up_in_exchange(const exchange& of, bool in_vain) noexcept DISTLOCK_EXCLUDES(mutex_);
-    void end_lost() noexcept DISTLOCK_EXCLUDES(mutex_);
 
     // Preconditions: there is an acquisition.
     // Effects: it is over for its owner.

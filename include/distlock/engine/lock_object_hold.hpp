@@ -66,35 +66,16 @@ inline release_outcome lock_object::end_of(std::uint64_t serial, usage how) noex
 
 [[gnu::cold]] inline void lock_object::give_up_in_exchange(const exchange& of, bool in_vain) noexcept {
     const distlock::detail::annotated_lock guard(mutex_);
-    const auto me = std::this_thread::get_id();
-    const bool over = !has(of.serial);
-    if (in_vain && !of.guarded)
-        threads_.excuse(me, of.serial);
-    else if (over)
-        threads_.gave_up(me, of.guarded ? of.serial : 0);
-    if (over) return;
+    const bool unlocks = in_vain && !of.guarded;  // a guard of the standard does not know
+    if (!has(of.serial)) {
+        if (!unlocks) threads_.gave_up(std::this_thread::get_id(), of.guarded ? of.serial : 0);
+        return;
+    }
     const auto late_until = threads_.present().late_until();
-    const auto mine = ended(threads_.release(), time_.now());
+    const auto mine = ended(unlocks ? threads_.abandon() : threads_.release(), time_.now());
     releaser_.repeat(mine.owner, mine.sure, std::max(mine.latest_expiry, late_until));
     messages_.forget();
     end_remote();
-}
-
-[[gnu::cold]] inline void lock_object::end_lost() noexcept {
-    if (in_forked_child()) return;
-    const auto me = std::this_thread::get_id();
-    parting last;
-    {
-        const distlock::detail::annotated_lock guard(mutex_);
-        const auto* const mine = threads_.held();
-        const bool lost =
-            mine != nullptr && mine->held_by().thread == me && time_.now() >= mine->lease().until();
-        if (lost && mine->held_by().guarded) return;
-        threads_.excuse(me, lost ? mine->held_by().serial : 0);
-        if (!lost) return;
-        last = part(usage::used);
-    }
-    complete(last);
 }
 
 inline lock_object::parting lock_object::part(usage how) noexcept {

@@ -11,7 +11,7 @@
 //     waiter* pass_on(...);                          // to the first waiter, without the server
 //     [[gnu::noinline]] acquisition release();                         // by the server, next
 //     bool has(thread, serial) const;  unlocking unlock_by(thread);
-//     void unlocked_too_late(serial);  void gave_up(thread, serial);  void excuse(thread, serial);
+//     void unlocked_too_late(serial);  void gave_up(thread, serial);  acquisition abandon();
 //   };
 #pragma once
 
@@ -95,7 +95,6 @@ class mutex_state {
     [[gnu::noinline]] acquisition& hold(const grant& got, const lease_terms& terms, std::thread::id me,
                                         bool guarded, time_point late_until) {
         stale_unlocks_.make_room();
-        if (!guarded) stale_unlocks_.begin_anew(me);
         held_.emplace(lock_, got, terms, holder{me, ++callback::last_serial(), got.fence, guarded},
                       late_until);
         remote_ = false;
@@ -136,7 +135,6 @@ class mutex_state {
         } catch (...) {
             return nullptr;  // nobody could renew it for that thread, or tell its late unlock() apart
         }
-        if (!next.guarded) stale_unlocks_.begin_anew(next.thread);
         next.serial = ++callback::last_serial();
         held_->pass({next.thread, next.serial, next.fence, next.guarded}, lease);
         return &waiters_.dequeue(wake::granted);
@@ -147,6 +145,13 @@ class mutex_state {
     [[gnu::noinline]] acquisition release() noexcept {
         remote_ = true;
         return *std::exchange(held_, std::nullopt);
+    }
+
+    /// Preconditions: held().
+    /// Effects: as release(), but as after a loss the thread may still unlock: that frees nothing.
+    [[gnu::cold]] acquisition abandon() noexcept {
+        expect_unlock();
+        return release();
     }
 
     /// `serial`: 0: the present acquisition; but a thread that lost its own, and has not unlocked since,
@@ -167,6 +172,8 @@ class mutex_state {
         const subject* const told = told_of();
         const bool mine = is_of(me, told);
         if (told == nullptr) {
+            // A guard of ours ends what it has taken: what comes bare beside it is for what was lost before.
+            if (mine && held_->held_by().guarded && stale_unlocks_.forget(me)) return unlocking::too_late;
             if (!mine && (stale_unlocks_.consume(me) || stale_unlocks_.contains(me)))
                 return unlocking::too_late;
             // Any thread may end what no guard is to end.
@@ -195,12 +202,6 @@ class mutex_state {
     [[gnu::cold]] void gave_up(std::thread::id me, std::uint64_t serial) noexcept {
         if (serial != 0) return unlocked_too_late(serial);
         stale_unlocks_.forget(me);
-    }
-    /// Preconditions: `serial` is 0, or of an acquisition of `me` that no guard ends.
-    /// Effects: that one, or, 0, what the thread lost before, is over, or ended next. A guard of the standard
-    /// does not know that, and may still unlock: that frees nothing.
-    [[gnu::cold]] void excuse(std::thread::id me, std::uint64_t serial) noexcept {
-        stale_unlocks_.excuse(me, serial);
     }
 
   private:

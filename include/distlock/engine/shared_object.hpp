@@ -137,7 +137,6 @@ class shared_object final : public shared_core {
     }
     void end_exchange(const exchange& of) noexcept override { writers_->end_exchange(of); }
     void surrender(const exchange& of, bool in_vain) noexcept override { writers_->surrender(of, in_vain); }
-    void give_up_lost() noexcept override { writers_->give_up_lost(); }
 
     result downgrade(const std::stop_token& stop) override;
     result try_upgrade(const std::stop_token& stop) override;

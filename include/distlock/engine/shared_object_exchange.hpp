@@ -24,10 +24,7 @@ typename shared_object<Lazy>::result shared_object<Lazy>::downgrade(const std::s
     result got;
     try {
         begin_downgrade(mine);
-        if (mine.of.from.empty()) {
-            writers_->give_up_lost();
-            return {};
-        }
+        if (mine.of.from.empty()) return {};
         const manner how{.once = true, .in_exchange_for = &mine.of.from};
         got = ask(*mine.in, time_point::max(), how, stop);
     } catch (...) {

@@ -5,8 +5,6 @@
 //     void add(std::thread::id owner, std::uint64_t serial, bool guarded) noexcept;
 //     bool consume(std::thread::id caller) noexcept;
 //     bool forget(std::thread::id owner, std::uint64_t after = 0) noexcept;
-//     void excuse(std::thread::id owner, std::uint64_t serial) noexcept;  // it may unlock, or not
-//     void begin_anew(std::thread::id owner) noexcept;
 //     void consume(std::uint64_t serial) noexcept;
 //     bool contains(std::thread::id caller) const noexcept;
 //   };
@@ -23,33 +21,22 @@ namespace distlock::engine {
 /// that thread must not take the present acquisition for its own. Not thread-safe.
 class stale_unlocks {
   public:
-    /// Effects: the next add() allocates nothing, nor does it after an excuse().
+    /// Effects: the next add() allocates nothing.
     /// Throws: std::bad_alloc.
     void make_room() {
-        if (expected_.size() + 2 > expected_.capacity()) expected_.reserve(2 * expected_.size() + 2);
+        if (expected_.size() == expected_.capacity()) expected_.reserve(2 * expected_.size() + 1);
     }
 
     /// Preconditions: make_room() was called since the last add().
     /// Effects: expects one more unlock by the thread that took an acquisition. `guarded`: a guard names it
     /// by its serial when it ends; else a bare unlock() is to come.
     void add(std::thread::id owner, std::uint64_t serial, bool guarded) noexcept {
-        keep({owner, serial, guarded, true});
-    }
-
-    /// Effects: that thread gave up that acquisition, or, 0: what it had lost: its bare unlock() may come, by
-    /// a guard of the standard, or not. Takes no room that an add() needs.
-    void excuse(std::thread::id owner, std::uint64_t serial) noexcept {
-        for (entry& e : expected_) {
-            if (!e.guarded && e.owed && e.owner == owner && (serial == 0 || e.serial == serial)) {
-                e.owed = false;
-                return;
-            }
+        constexpr std::size_t most = 1024;  // threads that never unlock must not fill the memory
+        if (expected_.size() == most) {
+            if (!expected_.front().guarded) ++older_;
+            expected_.erase(expected_.begin());
         }
-        if (serial != 0 && expected_.size() + 1 < expected_.capacity()) keep({owner, serial, false, false});
-    }
-    /// Effects: that thread has a lock again that no guard ends: what may have come has come.
-    void begin_anew(std::thread::id owner) noexcept {
-        while (erase_first([&](const entry& e) { return !e.owed && e.owner == owner; })) {}
+        expected_.push_back({owner, serial, guarded});
     }
 
     /// Effects: a bare unlock() came: takes away the thread's own entry, or else anybody's, for a lock may be
@@ -57,7 +44,7 @@ class stale_unlocks {
     /// Returns: whether there was one.
     bool consume(std::thread::id caller) noexcept {
         if (forget(caller)) return true;
-        if (older_ == 0) return erase_first([](const entry& e) { return !e.guarded && e.owed; });
+        if (older_ == 0) return erase_first([](const entry& e) { return !e.guarded; });
         --older_;
         return true;
     }
@@ -88,17 +75,7 @@ class stale_unlocks {
         std::thread::id owner;
         std::uint64_t serial;
         bool guarded;
-        bool owed;
     };
-
-    void keep(const entry& one) noexcept {
-        constexpr std::size_t most = 1024;  // threads that never unlock must not fill the memory
-        if (expected_.size() == most) {
-            if (!expected_.front().guarded && expected_.front().owed) ++older_;
-            expected_.erase(expected_.begin());
-        }
-        expected_.push_back(one);
-    }
 
     template <class F>
     bool erase_first(F wanted) noexcept {

@@ -168,9 +168,9 @@ class subscriber final : public message_reader {
             replace_by(std::move(fresh));
             return false;  // what was in force is not: the wait may be shorter now
         }
-        wake_.reset();
+        const bool interrupted = wake_.reset();
         if (current_) reconnect();
-        return current_ != nullptr;  // it is heard meanwhile
+        return current_ != nullptr && !interrupted;  // it is heard meanwhile
     }
 
     void stop_listening() noexcept {

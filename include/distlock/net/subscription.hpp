@@ -201,6 +201,7 @@ class subscription {
 
     // Effects: each of its listeners is woken, and finds that flag set.
     void tell(bool listener::*news) noexcept DISTLOCK_REQUIRES(hub_->lock_);
+    void be_refused() noexcept DISTLOCK_REQUIRES(hub_->lock_);
 
     // As std::function, whose header costs every user compile time.
     struct handler {

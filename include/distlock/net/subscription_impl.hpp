@@ -60,16 +60,17 @@ DISTLOCK_INLINE void subscription::lapse() noexcept {
 
 DISTLOCK_INLINE void subscription::refuse() noexcept {
     const detail::annotated_lock guard(hub_->lock_);
-    in_force_ = false;
-    if (!refused_.exchange(true)) tell(&listener::refused_);
+    be_refused();
 }
 
 DISTLOCK_INLINE void subscription::unanswered() noexcept {
-    {
-        const detail::annotated_lock guard(hub_->lock_);
-        if (confirmations_ != 0 || !std::exchange(unanswered_, true)) return;
-    }
-    refuse();
+    const detail::annotated_lock guard(hub_->lock_);
+    if (confirmations_ == 0 && std::exchange(unanswered_, true)) be_refused();
+}
+
+DISTLOCK_INLINE void subscription::be_refused() noexcept {
+    in_force_ = false;
+    if (!refused_.exchange(true)) tell(&listener::refused_);
 }
 
 DISTLOCK_INLINE void subscription::deliver(std::string_view text) noexcept {

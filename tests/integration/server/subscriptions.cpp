@@ -473,6 +473,35 @@ TEST_CASE("a socket that could not be replaced goes on bringing messages") {
     CHECK_FALSE(server.has("0 ended"));
 }
 
+// It heard on until the next attempt, for half a second.
+TEST_CASE("a stop request ends a wait at once while a socket that is in force is being replaced") {
+    listed_server server([](int connection, const auto& asked) {
+        return connection == 0 ? as_a_server(asked) : std::string();
+    });
+    hiredis_connection redis(server.uri("/2?connect_timeout=100ms&command_timeout=20s"));
+    const auto news = redis.subscribe("news");
+    REQUIRE(in_force(news));
+    auto shortest = clk::duration::max();
+    for (int i = 0; i < 3; ++i) {
+        news->reconnect();
+        std::stop_source stop;
+        std::atomic<clk::time_point> returned{};
+        std::jthread waits([&] {
+            listener mine(news, "");
+            mine.wait(clk::now() + 1h, stop.get_token());
+            returned = clk::now();
+        });
+        // The pause after an attempt grows to half a second.
+        const auto attempts = server.accepted() + (i == 0 ? 9 : 1);
+        REQUIRE(eventually([&] { return server.accepted() >= attempts; }));
+        const auto stopped = clk::now();
+        stop.request_stop();
+        waits.join();
+        shortest = std::min(shortest, returned.load() - stopped);
+    }
+    CHECK(shortest < 200ms);
+}
+
 // Each question moved the time by which the first had to be answered: where locks of new names were waited
 // for all the time, a dead socket was kept.
 TEST_CASE("a socket on which nothing is answered is replaced though more and more is asked on it") {
