@@ -18,9 +18,9 @@ void fulfil(const char* where) {
     distlock::mutex order{redis, "orders:42"};
 
     try {
-        distlock::scoped_lock guard{order};  // queues with all processes; its lease is renewed
+        distlock::scoped_lock guard{order};  // waits its turn among all processes; renewed
         charge_card();
-        const auto lost = guard.lost();  // stopped when the lease ends, before the next one begins
+        const auto lost = guard.lost();  // stopped when the lock is lost, before another has it
         for (int part = 0; part < parts && !lost.stop_requested(); ++part) ship(part);
     } catch (const distlock::error& e) {  // server trouble; contention is no error
         std::fprintf(stderr, "%s\n", e.what());
@@ -28,8 +28,8 @@ void fulfil(const char* where) {
     }
 
     if (order.try_lock_for(200ms)) {  // throws if the server fails
-        if (!order.owns_lock()) std::puts("lost");
-        order.unlock();  // never throws
+        distlock::scoped_lock guard{std::adopt_lock, order};  // never throws
+        if (!guard.owns_lock()) std::puts("lost");
     } else {
         std::puts("somebody else has it");
     }

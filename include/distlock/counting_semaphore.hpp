@@ -185,7 +185,7 @@ class counting_semaphore {
     ~counting_semaphore() = default;
 
     /// Effects: waits until there are `n` permits for this caller, however long. Retries a server that is
-    /// unreachable, loading or silent for lock_options::patience.
+    /// unreachable, loading, silent or a replica for lock_options::patience.
     /// Throws: error, as mutex::lock(); errc::invalid_option for n below 1 or above the limit,
     /// errc::limit_mismatch.
     /// Round trips: one if they are there; two in the queue, or one if they were not there the last time.

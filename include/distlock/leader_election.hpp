@@ -20,6 +20,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -54,6 +55,10 @@ enum class stop_reason {
     lost,  ///< somebody else may lead
 };
 
+constexpr std::string_view to_string(stop_reason why) noexcept {
+    return why == stop_reason::done ? "done" : "lost";
+}
+
 /// Is told what becomes of a candidate, on the thread that is in run(), in order: `stopped` only after its
 /// `started`. term() of the election has its new value by then. An exception that leaves one of the functions
 /// ends the program.
@@ -62,8 +67,8 @@ class election_observer {
     virtual ~election_observer() = default;
     virtual void started(std::uint64_t /*term*/) noexcept {}
     virtual void stopped(std::uint64_t /*term*/, stop_reason) noexcept {}
-    /// An attempt failed: after 2 s where the server is unreachable, loading or silent, at once where it
-    /// refuses. The candidate stands again, 100 ms later.
+    /// An attempt failed: after 2 s where the server is unreachable, loading, silent or a replica, at once
+    /// where it refuses. The candidate stands again, 100 ms later.
     virtual void failed(std::error_code) noexcept {}
 };
 
@@ -151,7 +156,8 @@ class leader_election {
         }
     }
 
-    /// Returns: the term in which this object leads; 0 when it does not, or has lost it.
+    /// Returns: the term in which this object leads; 0 when it does not, or has lost it, and on a thread
+    /// whose work() has not yet returned from a term that was lost.
     std::uint64_t term() const noexcept {
         // Of several threads that run, one may have lost its term before the next one's is known.
         const std::uint64_t mine = term_;

@@ -90,8 +90,9 @@ class recursive_mutex;
 /// `Conn` must outlive the mutex. `Clock` is for tests; its time points are those of distlock::clock.
 template <connection Conn, dialect Dialect = handoff, class Clock = clock>
 class mutex {
-    static_assert(std::same_as<typename Clock::time_point, clock::time_point>,
-                  "Clock must use the time points of distlock::clock");
+    static_assert(
+        requires { requires std::same_as<typename Clock::time_point, clock::time_point>; },
+        "Clock must use the time points of distlock::clock; a shared_mutex has no dialect to choose");
 
   public:
     using connection_type = Conn;
@@ -118,7 +119,7 @@ class mutex {
     ~mutex() = default;
 
     /// Effects: waits until it has the lock, however long others hold it. Retries for lock_options::patience
-    /// while the server is unreachable, loading or silent.
+    /// while the server is unreachable, loading, silent or a replica.
     /// Postconditions: owns_lock().
     /// Throws: error. errc::no_thread: no thread could be started to renew the lease; the lock was released
     /// again.

@@ -215,7 +215,7 @@ class scoped_lock {
             (detail::guardable<Mutexes> && ...),
             "a distlock::scoped_lock guards a distlock::mutex, recursive_mutex or shared_mutex, or several; "
             "to adopt one write scoped_lock guard{std::adopt_lock, m}; to wait no longer than a time-out "
-            "std::unique_lock guard{m, timeout}");
+            "if (m.try_lock_for(timeout)), and adopt it then");
     }
 
     // A guard that was moved from may outlive its mutex: with no acquisition it is not touched.
@@ -285,7 +285,7 @@ class scoped_lock {
             for (std::size_t k = 1; k < count; ++k) {
                 const auto& next = places[positions[k]];
                 if (!places[positions[k - 1]].before(next)) {
-                    throw error(errc::deadlock, "lock " + detail::printable(next.name, 100));
+                    throw error(errc::deadlock, next.shown());
                 }
             }
         }

@@ -89,7 +89,7 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
                        engine::shared_core_of<Clock>(connection, name, options, std::move(observer))) {}
 
     /// Effects: waits until no writer has the lock and none stands before this reader, however long. Retries
-    /// a server that is unreachable, loading or silent for lock_options::patience.
+    /// a server that is unreachable, loading, silent or a replica for lock_options::patience.
     /// Throws: error, as mutex::lock().
     /// Round trips: one if it may enter; two in the queue. None where other readers of this
     /// object have just entered.

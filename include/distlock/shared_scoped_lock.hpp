@@ -48,6 +48,10 @@ class shared_scoped_lock {
     [[nodiscard("an unnamed guard releases the lock at once")]] shared_scoped_lock(Mutex& mutex,
                                                                                    std::stop_token stop)
         : mutex_(&mutex) {
+        static_assert(
+            requires { mutex.lock_shared(); },
+            "a distlock::shared_scoped_lock reads under a distlock::shared_mutex; for a mutex take a "
+            "scoped_lock");
         const auto got = detail::guard_access::lock_shared(mutex, stop);
         serial_ = got.serial;
         fence_ = got.fence;

@@ -480,6 +480,27 @@ TEST_CASE("a refusal fails at once with its cause, and only an unknown one is fo
     }
 }
 
+// Each attempt left a ticket, and each of those was offered the lock in vain.
+TEST_CASE("a script that broke off at a command it may not run is given back once") {
+    const std::vector<std::pair<const char*, errc>> texts{
+        {"ERR The user executing the script can't run this command or subcommand script: 1155, on "
+         "@user_script:6.",
+         errc::permission_denied},
+        {"NOPERM User w has no permissions to run the 'pttl' command script: 1155, on @user_script:6.",
+         errc::permission_denied},
+        {"ERR Error running script (call to f_1155): @user_script:6: Unknown Redis command called from Lua "
+         "script",
+         errc::unsupported_command}};
+    for (const auto& [text, cause] : texts) {
+        INFO(text);
+        attempt a;
+        CHECK(a.answer(acquire_outcome::failure(distlock::reply::error(text))).what == kind::failed);
+        CHECK(a.step().cause == cause);
+        CHECK(a.step().leave_first);
+        CHECK_FALSE(a.step().in_doubt);
+    }
+}
+
 TEST_CASE("a refusal in the middle of a wait ends it") {
     attempt a = waiting();
     a.sleep();

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -344,6 +345,24 @@ TEST_CASE("a connection that throws where it is to follow its master ends no pro
     throws_on_follow throwing;
     distlock::any_connection_of(throwing).follow();
     CHECK(throwing.calls == 1);
+}
+
+namespace {
+
+struct hesitant {
+    distlock::reply execute(const command&) { return distlock::reply::nil(); }
+    std::chrono::milliseconds command_timeout() const { throw std::runtime_error("not now"); }
+    std::chrono::milliseconds connect_timeout() const { throw std::runtime_error("not now"); }
+};
+
+}  // namespace
+
+// A mutex whose connection threw there once could never be locked again.
+TEST_CASE("a connection that throws when it is asked for its time-outs does not say them") {
+    hesitant c;
+    const distlock::any_connection_of any(c);
+    CHECK(any.command_timeout() == std::nullopt);
+    CHECK(any.connect_timeout() == std::chrono::milliseconds{0});
 }
 
 TEST_CASE("an exception while the body is sent is no answer either") {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <type_traits>
 
 #include <distlock/base/clock.hpp>
 #include <distlock/detail/saturate.hpp>
@@ -20,6 +21,10 @@ class time_span {
     constexpr time_span(std::chrono::duration<Rep, Period> value)
         : value_(detail::saturating_cast<std::chrono::milliseconds, detail::rounding::down>(value)),
           given_(true) {}
+
+    template <class number_without_a_unit>
+        requires std::is_arithmetic_v<number_without_a_unit> time_span(number_without_a_unit)
+    = delete;  // write a std::chrono duration, such as 10s or 500ms
 
     constexpr operator std::chrono::milliseconds() const noexcept { return value_; }
     constexpr std::chrono::milliseconds get() const noexcept { return value_; }

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include <distlock/base/clock.hpp>
 
@@ -21,6 +22,11 @@ enum class loss_reason {
     forced,    ///< an operator took it away with force_release()
     max_hold,  ///< lock_options::max_hold was over
 };
+
+constexpr std::string_view to_string(loss_reason why) noexcept {
+    constexpr std::string_view words[] = {"expired", "taken", "forced", "max_hold"};
+    return words[static_cast<unsigned>(why)];
+}
 
 /// Derive from it and give it to the constructor of a mutex. One may watch many locks.
 ///

@@ -68,10 +68,10 @@ struct lock_options {
     /// kept.
     owner_label owner_info = {};
 
-    /// How long lock() and the timed forms keep trying while the server is unreachable, loading or silent,
-    /// before they fail with the cause; a shorter time-out of the caller ends that sooner. Zero: the first
-    /// failure is final. Even so a request that may have been applied is repeated once, unless the time-out
-    /// is over.
+    /// How long lock() and the timed forms keep trying while the server is unreachable, loading, silent
+    /// or a replica, before they fail with the cause; a shorter time-out of the caller ends that sooner.
+    /// Zero: the first failure is final. Even so a request that may have been applied is repeated once,
+    /// unless the time-out is over.
     time_span patience = std::chrono::seconds{2};
 
     /// How unlock() releases: `posted` where the connection can post and the lease has not run out; it costs

@@ -41,10 +41,9 @@ namespace distlock::engine {
 ///   that finds an earlier success; when it has to give up instead, it leaves by that token;
 /// - a token by which a release was sent is dead: the next sending takes a new one, else the late
 ///   release would free it;
-/// - validity counts from before the sending that was answered. A hand-over by message counts from the last
-///   sending whose answer spoke of the same ticket, else from the first with this token; when less than half
-///   is left by that count, the waiter asks before it believes. No clock but ours has a part in it. A grant
-///   that arrives after its validity is given back;
+/// - validity counts from before the sending that was answered, by our clock; after a hand-over by message,
+///   from the last sending whose answer spoke of the ticket, else from the first with this token; when less
+///   than half is left by that count, the waiter asks first. A grant past its validity is given back;
 /// - where replicas are to have the lock, a grant counts that is a write of ours with their acknowledgement.
 ///   The first sending with a token is one if it is granted; an earlier success that is found, and what
 ///   others hand over, are claimed first;
@@ -85,6 +84,7 @@ class acquire {
             case acquire_outcome::kind::later:
                 return on_failure(outcome.cause);
             case acquire_outcome::kind::refused:
+                if (outcome.broke_off()) note_unconfirmed();
                 if (outcome.cause == errc::server_error && !outcome.certain) left_ = leftover::in_doubt;
                 return fail(outcome.cause);
             case acquire_outcome::kind::unknown:
@@ -181,7 +181,7 @@ class acquire {
     // Keys that the server may have under the present token, besides a ticket.
     enum class leftover {
         none,
-        unconfirmed,  // the lock: a message or a grant that is not believed, or not yet
+        unconfirmed,  // a message or a grant that is not believed, or not yet, or a script that broke off
         in_doubt,     // a sending was not answered: the lock or a ticket, now or later
     };
 

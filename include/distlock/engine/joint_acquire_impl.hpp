@@ -132,7 +132,7 @@ void put_in_order(std::span<joint_member*> members) {
     std::sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.at.before(b.at); });
     for (std::size_t i = 0; i < places.size(); ++i) {
         if (i > 0 && !places[i - 1].at.before(places[i].at))
-            throw error(errc::deadlock, "lock " + distlock::detail::printable(places[i].at.name, 100));
+            throw error(errc::deadlock, places[i].at.shown());
         members[i] = places[i].member;
     }
 }

@@ -1,35 +1,59 @@
 // Where a lock is, for an order in which every process takes its locks.
 //
-//   struct lock_place { name, server, connection; bool before(other); };
+//   struct lock_place { name, server; bool before(other); std::string shown(); };
 //   lock_place place_of(name, connection);
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include <distlock/detail/concat.hpp>
+#include <distlock/detail/printable.hpp>
 #include <distlock/net/any_connection.hpp>
 
 namespace distlock::engine {
 
-/// Where connections do not say which server they lead to, equal names are ordered by the connection objects,
-/// which is no order between processes; nor are locks of two clocks known to be the same then.
+/// Two locks of one name over connections that do not say which server they lead to may be one lock, and have
+/// no order that is the same in every process.
 struct lock_place {
     std::string_view name;
     std::string server;
-    const any_connection* connection;
 
-    /// Returns: whether it is taken first. Of two places of one lock neither is.
+    /// Returns: whether it is taken first. Of two places of what is, or may be, one lock neither is.
     bool before(const lock_place& other) const noexcept {
-        if (name != other.name) return name < other.name;
-        if (server != other.server) return server < other.server;
-        return server.empty() && std::less<>{}(connection, other.connection);
+        return name != other.name ? name < other.name : server < other.server;
+    }
+
+    /// Returns: the lock, for the message that it was named twice.
+    [[gnu::cold]] std::string shown() const {
+        const char* const why = server.empty() ? ", over connections that have no identity()" : "";
+        return distlock::detail::concat({"lock ", distlock::detail::printable(name, 100), why});
     }
 };
+
+// A URI leads to the same locks by whatever user, and however its host is written.
+[[gnu::cold]] inline std::string server_of(std::string identity) {
+    const auto scheme = identity.find("://");
+    if (scheme == std::string::npos) return identity;
+    const auto begin = scheme + 3;
+    auto end = std::min(identity.find('/', begin), identity.size());
+    if (const auto user_end = identity.rfind('@', end); user_end != std::string::npos && user_end >= begin) {
+        identity.erase(begin, user_end + 1 - begin);
+        end -= user_end + 1 - begin;
+    }
+    for (auto i = begin; i < end; ++i) {
+        if (identity[i] >= 'A' && identity[i] <= 'Z')
+            identity[i] = static_cast<char>(identity[i] + ('a' - 'A'));
+    }
+    return identity;
+}
 
 /// Preconditions: `name` outlives what is returned.
 /// Throws: what the connection throws when it is asked for its server; std::bad_alloc.
 inline lock_place place_of(const std::string& name, const any_connection& over) {
-    return {name, over.identity(), &over};
+    return {name, server_of(over.identity())};
 }
 
 }  // namespace distlock::engine

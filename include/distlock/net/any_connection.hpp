@@ -82,9 +82,9 @@ class any_connection {
     virtual std::string identity() const = 0;
 
     /// Returns: how long it waits for an answer at most; none: it does not say.
-    virtual std::optional<std::chrono::milliseconds> command_timeout() const = 0;
+    virtual std::optional<std::chrono::milliseconds> command_timeout() const noexcept = 0;
     /// Returns: how long it takes at most until a command is sent; zero: it does not say.
-    virtual std::chrono::milliseconds connect_timeout() const = 0;
+    virtual std::chrono::milliseconds connect_timeout() const noexcept = 0;
 
   protected:
     explicit any_connection(const abilities& what) noexcept : can(what) {}
@@ -156,13 +156,21 @@ class any_connection_of final : public any_connection {
         if constexpr (identified_connection<C>) return std::string(std::string_view(it_.identity()));
         return {};
     }
-    std::optional<std::chrono::milliseconds> command_timeout() const override {
-        if constexpr (timed_connection<C>) return std::as_const(it_).command_timeout();
+    std::optional<std::chrono::milliseconds> command_timeout() const noexcept override {
+        try {
+            if constexpr (timed_connection<C>) return std::as_const(it_).command_timeout();
+        } catch (...) {
+            // It does not say, just now.
+        }
         return std::nullopt;
     }
-    std::chrono::milliseconds connect_timeout() const override {
-        if constexpr (requires { std::as_const(it_).connect_timeout(); })
-            return std::as_const(it_).connect_timeout();
+    std::chrono::milliseconds connect_timeout() const noexcept override {
+        try {
+            if constexpr (requires { std::as_const(it_).connect_timeout(); })
+                return std::as_const(it_).connect_timeout();
+        } catch (...) {
+            // As above.
+        }
         return {};
     }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include <distlock/base/error.hpp>
 #include <distlock/base/token.hpp>
@@ -25,6 +26,12 @@ enum class release_outcome {
     wrong_process,  ///< unlock() in a child after fork(): nothing was sent
     nested,         ///< of a recursive_mutex: the thread has the lock still, having taken it more often
 };
+
+constexpr std::string_view to_string(release_outcome what) noexcept {
+    constexpr std::string_view words[] = {"released", "posted",   "expired",       "taken", "unreachable",
+                                          "refused",  "not_held", "wrong_process", "nested"};
+    return words[static_cast<unsigned>(what)];
+}
 
 /// A waiter's place in the queue, as the server answered it.
 struct queue_place {
@@ -68,7 +75,13 @@ struct acquire_outcome {
     std::optional<std::chrono::milliseconds> granted_for =
         {};                ///< of granted: the TTL it has; none: the whole lease
     bool awaited = false;  ///< of granted: somebody is to be told of its release
-    bool certain = false;  ///< of refused with errc::server_error: see server_error::certain
+    bool certain = false;  ///< of refused: see server_error::certain
+
+    /// Returns: whether a script was refused at a command in its middle: what it wrote stays.
+    bool broke_off() const noexcept {
+        const bool by_command = cause == errc::permission_denied || cause == errc::unsupported_command;
+        return what == kind::refused && by_command && !certain;
+    }
 
     /// Returns: whether somebody else's key never expires.
     bool without_ttl() const noexcept { return ttl && ttl->count() == -1; }

@@ -13,8 +13,9 @@ namespace distlock {
 struct server_error {
     errc cause = errc::server_error;
     bool transient = false;  ///< the same command may succeed a little later
-    /// The server checks it before a command, or the first write of a script, runs: that was not applied. An
-    /// error that nobody knows may come from something between us and the server, which did apply it.
+    /// The server checks it before a command, or the first write of a script, runs: that was not applied. A
+    /// script ends where it comes to a command that the user may not run, and what it wrote stays. An error
+    /// that nobody knows may come from something between us and the server, which did apply it.
     bool certain = false;
 };
 
@@ -84,8 +85,9 @@ constexpr bool says_too_many_clients(std::string_view text) noexcept {
     }};
     const auto inner = detail::unwrap_script_error(text);
     const auto word = detail::first_word(inner);
+    const bool in_script = text.find("script") != std::string_view::npos;
     for (const row& r : table) {
-        if (word == r.word) return {r.cause, r.transient, true};
+        if (word == r.word) return {r.cause, r.transient, r.cause != errc::permission_denied || !in_script};
     }
     // The server refuses a long command before it has read it.
     if (inner.starts_with("ERR Protocol error: unauthenticated"))
@@ -94,12 +96,12 @@ constexpr bool says_too_many_clients(std::string_view text) noexcept {
     if (inner.find("can't run this command") != std::string_view::npos ||
         inner.find("ACL failure in script") != std::string_view::npos ||
         inner.find("can't access at least one of the keys") != std::string_view::npos) {
-        return {errc::permission_denied, false, true};
+        return {errc::permission_denied, false, !in_script};
     }
     if (inner.starts_with("ERR unknown command") ||
         inner.find("nknown command called from") != std::string_view::npos ||
         inner.find("nknown Redis command called from") != std::string_view::npos)
-        return {errc::unsupported_command, false, true};
+        return {errc::unsupported_command, false, !in_script};
     if (detail::refuses_to_wait(inner)) return {errc::read_only, true, true};
     if (says_too_many_clients(inner)) return {errc::unavailable, true, true};
     return {};

@@ -481,7 +481,7 @@ TEST_CASE("a stop request ends a wait at once while a socket that is in force is
     hiredis_connection redis(server.uri("/2?connect_timeout=100ms&command_timeout=20s"));
     const auto news = redis.subscribe("news");
     REQUIRE(in_force(news));
-    auto shortest = clk::duration::max();
+    auto longest = clk::duration::zero();
     for (int i = 0; i < 3; ++i) {
         news->reconnect();
         std::stop_source stop;
@@ -497,9 +497,9 @@ TEST_CASE("a stop request ends a wait at once while a socket that is in force is
         const auto stopped = clk::now();
         stop.request_stop();
         waits.join();
-        shortest = std::min(shortest, returned.load() - stopped);
+        longest = std::max(longest, returned.load() - stopped);
     }
-    CHECK(shortest < 200ms);
+    CHECK(longest < 300ms);
 }
 
 // Each question moved the time by which the first had to be answered: where locks of new names were waited

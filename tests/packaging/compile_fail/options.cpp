@@ -12,7 +12,7 @@ distlock::lock_options o{.time_to_live = 30s};
 distlock::lock_options o{.lease = 30s};
 #endif
 
-// CASE_bare_number: could not convert|no viable conversion|conversion from
+// CASE_bare_number: number_without_a_unit|invokes a deleted function
 #if defined(CASE_bare_number)
 distlock::lock_options o{.lease = 30};
 #elif defined(CASE_bare_number_ok)

@@ -1,0 +1,43 @@
+// What the server made of a request, by name.
+#include <set>
+#include <string_view>
+
+#include <distlock/base/observer.hpp>
+#include <distlock/leader_election.hpp>
+#include <distlock/wire/outcome.hpp>
+
+#include "support/catch.hpp"
+
+namespace outcome_tests {
+
+using distlock::acquire_outcome;
+using distlock::errc;
+using distlock::loss_reason;
+using distlock::release_outcome;
+
+TEST_CASE("every outcome of a release, every loss and every end of a leadership has its own name") {
+    CHECK(to_string(release_outcome::released) == "released");
+    CHECK(to_string(release_outcome::unreachable) == "unreachable");
+    CHECK(to_string(release_outcome::nested) == "nested");
+    std::set<std::string_view> names;
+    for (int i = 0; i <= static_cast<int>(release_outcome::nested); ++i)
+        CHECK(names.insert(to_string(static_cast<release_outcome>(i))).second);
+    CHECK(to_string(loss_reason::expired) == "expired");
+    CHECK(to_string(loss_reason::taken) == "taken");
+    CHECK(to_string(loss_reason::forced) == "forced");
+    CHECK(to_string(loss_reason::max_hold) == "max_hold");
+    CHECK(to_string(distlock::stop_reason::done) == "done");
+    CHECK(to_string(distlock::stop_reason::lost) == "lost");
+}
+
+TEST_CASE("only a script that was refused at a command broke off") {
+    using kind = acquire_outcome::kind;
+    CHECK(acquire_outcome{.what = kind::refused, .cause = errc::permission_denied}.broke_off());
+    CHECK(acquire_outcome{.what = kind::refused, .cause = errc::unsupported_command}.broke_off());
+    CHECK_FALSE(acquire_outcome{.what = kind::refused, .cause = errc::wrong_type}.broke_off());
+    CHECK_FALSE(acquire_outcome{.what = kind::later, .cause = errc::permission_denied}.broke_off());
+    CHECK_FALSE(acquire_outcome{.what = kind::refused, .cause = errc::permission_denied, .certain = true}
+                    .broke_off());
+}
+
+}  // namespace outcome_tests
