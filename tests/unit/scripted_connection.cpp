@@ -1,6 +1,7 @@
 // The scripted connection: replies in order, commands written down.
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -20,6 +21,8 @@ using distlock::command;
 using distlock::errc;
 using distlock::reply;
 using distlock::reply_kind;
+using distlock::testing::found_taken;
+using distlock::testing::granted;
 using distlock::testing::manual_clock;
 using distlock::testing::scripted_connection;
 using distlock::testing::taken;
@@ -141,6 +144,23 @@ TEST_CASE("threads that use a scripted connection at once get each reply once") 
     }
     CHECK(c.left() == 0);
     CHECK(c.commands().size() == std::size_t{threads} * each);
+}
+
+// The guide had them wrong, and a test that followed it waited for ever.
+TEST_CASE("a lock with a fencing token or a label is scripted as the guide says") {
+    manual_clock::reset();
+    const bool fencing = GENERATE(true, false);
+    distlock::lock_options options{.renew = false, .patience = 0ms};
+    options.fencing = fencing;
+    if (!fencing) options.owner_info = "worker 7";
+    const std::uint64_t fence = fencing ? 77 : 0;
+    scripted_connection redis{granted(fence), reply::integer(1), found_taken(5s)};
+    distlock::mutex<scripted_connection, distlock::handoff, manual_clock> m{redis, "orders", options};
+    CHECK(m.try_lock());
+    CHECK(m.fencing_token() == fence);
+    CHECK(m.unlock() == distlock::release_outcome::released);
+    CHECK_FALSE(m.try_lock());
+    CHECK(redis.left() == 0);
 }
 
 }  // namespace scripted_connection_tests

@@ -24,8 +24,9 @@ namespace detail {
         case errc::invalid_option:
             return "an option has a value out of its range; change it, or leave it out";
         case errc::invalid_uri:
-            return "the URI cannot be used; write it like redis://user:password@host:6379/0, or as the "
-                   "connection's guide shows";
+            return "the URI cannot be used; write it as the guide of the connection shows: redis://host:6379 "
+                   "for one "
+                   "server";
         case errc::wrong_process:
             return "this lock belongs to the parent process; after fork() make connections and locks "
                    "anew";
@@ -34,7 +35,7 @@ namespace detail {
         case errc::cancelled:
             return "the wait was cancelled through its stop_token";
         case errc::unreachable:
-            return "the server cannot be reached; check that it runs and that host and port are right";
+            return "the server cannot be reached; check that it runs, and its host and port, or its socket";
         case errc::no_reply:
             return "no answer in time: what was asked may have been done all the same; check server and "
                    "network";

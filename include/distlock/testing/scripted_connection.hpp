@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <initializer_list>
 #include <memory>
@@ -24,8 +25,10 @@ namespace distlock::testing {
 ///   scripted_connection redis{reply::status("OK"), reply::integer(1)};
 ///   distlock::mutex orders{redis, "orders:42"};
 ///
-/// A lock that somebody else has takes two replies: reply::nil() to SET, then taken().
-/// Renewals take replies, too.
+/// A lock that somebody else has takes two replies: reply::nil() to SET, then taken(). With
+/// lock_options::fencing or lock_options::owner_info, and for a leader_election, there is no SET: granted(),
+/// or found_taken() and then, to each look of a call that waits, taken(). Renewals take replies, too; so does
+/// the question why a lock was lost.
 class scripted_connection {
   public:
     /// A command as it was given to the connection.
@@ -109,8 +112,19 @@ class scripted_connection {
 
 static_assert(check_connection<scripted_connection>());
 
-/// Returns: what a server answers to the scripts of the default dialect that ask for a lock, while somebody
-/// else has it for `ttl`.
+/// Returns: what a server answers to the script that takes a free lock with lock_options::fencing, or, 0,
+/// with lock_options::owner_info alone.
+inline reply granted(std::uint64_t fence) {
+    return reply::array({reply::integer(1), reply::string(fence == 0 ? "" : std::to_string(fence))});
+}
+
+/// Returns: the same while somebody else has it for `ttl`.
+inline reply found_taken(std::chrono::milliseconds ttl) {
+    return reply::array({reply::integer(0), reply::integer(ttl.count())});
+}
+
+/// Returns: what a server answers to the scripts by which a waiter of the default dialect asks for a lock
+/// after that, while somebody else has it for `ttl`.
 inline reply taken(std::chrono::milliseconds ttl) {
     return reply::array({reply::integer(0), reply::integer(ttl.count()), reply::integer(0), reply::integer(0),
                          reply::integer(0)});
