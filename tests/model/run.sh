@@ -13,7 +13,7 @@ noted="$root/tests/model/searched.txt"
 # In megabytes, and in steps: a search that needs more is no proof, and fails.
 memory=1450
 depth=1000000
-few=100000  # states
+few=30000  # states
 
 # queue: queue.pml. forever: the same, for attempts without end. clock: queue_clock.pml. shared: shared.pml.
 variants() {
