@@ -11,9 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include <distlock/counting_semaphore.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/net/connection.hpp>
 #include <distlock/recursive_mutex.hpp>
+#include <distlock/shared_mutex.hpp>
 #include <distlock/testing/manual_clock.hpp>
 #include <distlock/testing/scripted_connection.hpp>
 #include <distlock/wire/plain.hpp>
@@ -409,6 +411,20 @@ TEST_CASE("a waiter that polls looks every 50 ms where it was not told how often
     distlock::mutex<locks_in_memory, distlock::plain, ticking_clock> m{server, "orders"};
     CHECK_FALSE(m.try_lock_for(3s));
     CHECK(server.count("take") >= 50);
+}
+
+TEST_CASE("an option that is refused is refused in the name of its lock, in every kind of lock") {
+    scripted_connection redis;
+    const auto named = contains_text("lock orders: a lease of 5 ms: the lease cannot be used; ");
+    const lock_options shortly{.lease = 5ms};
+    CHECK_THROWS_WITH(distlock::mutex(redis, "orders", shortly), named);
+    CHECK_THROWS_WITH((distlock::mutex<scripted_connection, distlock::plain>(redis, "orders", shortly)),
+                      named);
+    CHECK_THROWS_WITH(distlock::recursive_mutex(redis, "orders", shortly), named);
+    CHECK_THROWS_WITH(distlock::shared_mutex(redis, "orders", shortly), named);
+    CHECK_THROWS_WITH(distlock::counting_semaphore(redis, "orders", 2, shortly), named);
+    CHECK_THROWS_WITH(distlock::mutex(redis, "orders", {.replicas = 1}),
+                      contains_text("lock orders: replicas is 1"));
 }
 
 }  // namespace mutex_tests

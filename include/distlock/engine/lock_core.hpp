@@ -138,8 +138,10 @@ struct waiters_channel {
 /// Returns: that of this connection; an empty name where it cannot subscribe.
 DISTLOCK_INLINE waiters_channel channel_of(const background_io& io, std::string_view lock);
 
-/// Throws: error with errc::invalid_lease or errc::invalid_option, also for what this connection cannot do.
-DISTLOCK_INLINE void check_options(const background_io& io, const lock_options& options);
+/// Throws: error with errc::invalid_lease or errc::invalid_option, also for what this connection cannot do;
+/// it names the lock.
+DISTLOCK_INLINE void check_options(const background_io& io, std::string_view lock,
+                                   const lock_options& options);
 
 /// Preconditions: the options are checked.
 DISTLOCK_INLINE std::unique_ptr<lock_core> make_lock_core(std::shared_ptr<background_io> io,
@@ -184,7 +186,7 @@ std::unique_ptr<lock_core> lock_core_of(Conn& connection, std::string name, cons
     if constexpr (std::same_as<Dialect, handoff>) {
         return make_handoff_core(std::move(io), std::move(name), options, std::move(observer));
     } else {
-        check_options(*io, options);
+        check_options(*io, name, options);
         std::shared_ptr<const any_dialect> about;
         if constexpr (queueing_dialect<Dialect> && subscribing_connection<Conn> &&
                       !sharded_connection<Conn>) {

@@ -1,6 +1,7 @@
 // The engine behind mutexes and guards, compiled once where a program asks for that.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -11,6 +12,8 @@
 #include <distlock/base/observer.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/base/time_source.hpp>
+#include <distlock/detail/concat.hpp>
+#include <distlock/detail/printable.hpp>
 #include <distlock/detail/separate.hpp>
 #include <distlock/engine/background_io.hpp>
 #include <distlock/engine/lock_core.hpp>
@@ -41,21 +44,31 @@ namespace distlock::engine {
     return {io.channel_of(lock), can.shard ? channel_kind::sharded : channel_kind::ordinary};
 }
 
-[[gnu::cold]] DISTLOCK_INLINE void check_options(const background_io& io, const lock_options& options) {
+[[gnu::cold]] DISTLOCK_INLINE void check_options(const background_io& io, std::string_view lock,
+                                                 const lock_options& options) {
     const auto& connection = io.connection();
-    distlock::detail::check_options(options,
-                                    connection.command_timeout().value_or(std::chrono::milliseconds{0}));
-    if (options.replicas > 0 && !connection.can.pipeline && !connection.can.acknowledge)
-        throw error(
-            errc::invalid_option,
-            "replicas is " + std::to_string(options.replicas) +
-                ", but this connection cannot pipeline; give it pipeline() or execute_acknowledged()");
+    try {
+        distlock::detail::check_options(options,
+                                        connection.command_timeout().value_or(std::chrono::milliseconds{0}));
+        if (options.replicas > 0 && !connection.can.pipeline && !connection.can.acknowledge) {
+            distlock::detail::throw_error(
+                errc::invalid_option,
+                {"replicas is ", options.replicas,
+                 ", but this connection cannot pipeline; give it pipeline() or execute_acknowledged()"});
+        }
+    } catch (const error& wrong) {
+        std::string_view what = wrong.what();
+        const std::string meaning = wrong.code().message();
+        what.remove_suffix(std::min(what.size(), meaning.size() + 2));  // behind a colon
+        distlock::detail::throw_error(static_cast<errc>(wrong.code().value()),
+                                      {"lock ", distlock::detail::printable(lock, 100), ": ", what});
+    }
 }
 
 [[gnu::cold]] DISTLOCK_INLINE std::unique_ptr<lock_core> make_handoff_core(
     std::shared_ptr<background_io> io, std::string name, const lock_options& options,
     std::shared_ptr<lease_observer> observer) {
-    check_options(*io, options);
+    check_options(*io, name, options);
     const auto channel = channel_of(*io, name);
     auto about =
         std::make_shared<const any_dialect_of<handoff>>(std::move(name), options, channel.name, channel.kind);
