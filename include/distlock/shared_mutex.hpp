@@ -177,8 +177,9 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// ends the new one, and its owns_lock() and valid_until() speak of it, as does a lost() that is asked
     /// anew of a guard of one lock; its fencing_token() does not change. The guards of
     /// the standard must be told: release() them, and end it by unlock_shared().
-    /// Postconditions: if it throws, the thread has the lock neither for writing nor for reading, and unlocks
-    /// once as after a loss: as a guard of the standard does. That frees nothing, and returns `expired`.
+    /// Postconditions: if it throws, the thread has the lock neither for writing nor for reading. Unless it
+    /// had not locked it, or by a distlock::scoped_lock, it unlocks once as after a loss, as a guard of the
+    /// standard does: that frees nothing, and returns `expired`. So release() such a guard only behind this.
     /// Throws: error; errc::not_held when the thread has not locked it for writing, or has lost it, or its
     /// guard has ended on another thread meanwhile.
     /// Round trips: one.

@@ -65,7 +65,7 @@ inbox inbox_of(Conn& connection, const Dialect& dialect) {
 }
 
 struct left_alone {
-    void operator()(const token&, bool) const noexcept {}
+    void operator()(const distlock::engine::action::leaving&) const noexcept {}
 };
 
 /// Runs an attempt on the calling thread.

@@ -481,7 +481,7 @@ TEST_CASE("a refusal fails at once with its cause, and only an unknown one is fo
 }
 
 // Each attempt left a ticket, and each of those was offered the lock in vain.
-TEST_CASE("a script that broke off at a command it may not run is given back once") {
+TEST_CASE("what a script wrote before it came to a command it may not run is given back once") {
     const std::vector<std::pair<const char*, errc>> texts{
         {"ERR The user executing the script can't run this command or subcommand script: 1155, on "
          "@user_script:6.",
@@ -497,7 +497,18 @@ TEST_CASE("a script that broke off at a command it may not run is given back onc
         CHECK(a.answer(acquire_outcome::failure(distlock::reply::error(text))).what == kind::failed);
         CHECK(a.step().cause == cause);
         CHECK(a.step().leave_first);
+        CHECK(a.step().broke_off);
         CHECK_FALSE(a.step().in_doubt);
+    }
+    // The name of a lock or a user is echoed.
+    for (const char* text :
+         {"ERR unknown command 'EVALSHA', with args beginning with: '9fba' '4' '@user_script' ",
+          "NOPERM User scripter has no permissions to run the 'evalsha' command",
+          "NOPERM User bob has no permissions to run the 'script|load' command"}) {
+        INFO(text);
+        attempt a;
+        CHECK(a.answer(acquire_outcome::failure(distlock::reply::error(text))).what == kind::failed);
+        CHECK_FALSE(a.step().leave_first);
     }
 }
 

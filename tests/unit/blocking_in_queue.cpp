@@ -61,18 +61,19 @@ struct attempt {
     attempt() { manual_clock::reset(); }
     grant take(bool contended = true, distlock::clock::duration timeout = 10s,
                std::chrono::milliseconds recheck = 1s) {
-        return attempt_test::take<manual_clock>(redis, dialect,
-                                                {.lease = 30s,
-                                                 .recheck = recheck,
-                                                 .patience = 2s,
-                                                 .deadline = manual_clock::now() + timeout,
-                                                 .waits = waiting_manner::queues},
-                                                stop.get_token(), contended, status, messages,
-                                                [this](const token& t, bool in_doubt) noexcept {
-                                                    short_of_memory = short_of_memory || allocation_failed();
-                                                    fail_allocation(-1);
-                                                    left.add(t, in_doubt);
-                                                });
+        return attempt_test::take<manual_clock>(
+            redis, dialect,
+            {.lease = 30s,
+             .recheck = recheck,
+             .patience = 2s,
+             .deadline = manual_clock::now() + timeout,
+             .waits = waiting_manner::queues},
+            stop.get_token(), contended, status, messages,
+            [this](const distlock::engine::action::leaving& what) noexcept {
+                short_of_memory = short_of_memory || allocation_failed();
+                fail_allocation(-1);
+                left.add(what.token, what.in_doubt);
+            });
     }
     /// Returns: after what time an attempt that is granted the lock at once joined.
     distlock::clock::duration wait_to_join(distlock::clock::duration timeout) {

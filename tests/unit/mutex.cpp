@@ -427,4 +427,21 @@ TEST_CASE("an option that is refused is refused in the name of its lock, in ever
                       contains_text("lock orders: replicas is 1"));
 }
 
+// It was released again and again for a lease: hundreds of commands a second, all refused.
+TEST_CASE("what a user may not take is given back once, and not again") {
+    manual_clock::reset();
+    const reply refused = reply::error(
+        "ERR The user executing the script can't run this command or subcommand script: 1155, on "
+        "@user_script:6.");
+    scripted_connection redis{refused, refused};
+    distlock::mutex<scripted_connection, distlock::handoff, manual_clock> m{
+        redis, "orders", {.fencing = true}};
+    std::error_code ec;
+    CHECK_FALSE(m.try_lock(ec));
+    CHECK(ec == errc::permission_denied);
+    CHECK(redis.left() == 0);
+    CHECK(m.residual() == 0ms);
+    CHECK(redis.commands().size() == 2);
+}
+
 }  // namespace mutex_tests

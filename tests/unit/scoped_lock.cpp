@@ -276,6 +276,11 @@ struct unnamed_server {
     std::vector<const unnamed_server*>& asked;
 };
 
+struct named_server {
+    distlock::reply execute(const distlock::command&) { return distlock::reply::nil(); }
+    std::string_view identity() const { return "one of three"; }
+};
+
 }  // namespace
 
 // It did not compile.
@@ -311,6 +316,11 @@ TEST_CASE("locks of one name over connections that say of no server are not take
     CHECK_THROWS_WITH(distlock::scoped_lock(a, b), why);
     CHECK_THROWS_WITH(distlock::try_lock_for(1s, a, b), why);
     CHECK(asked.empty());
+    named_server three;
+    distlock::mutex d{three, "orders", {.renew = false}};  // it may be any of them
+    CHECK_THROWS_WITH(distlock::scoped_lock(a, d), why);
+    CHECK_THROWS_WITH(distlock::scoped_lock(d, a), why);
+    CHECK_THROWS_WITH(distlock::try_lock_for(1s, d, a), why);
     distlock::mutex c{two, "payments", {.renew = false}};
     { const distlock::scoped_lock both{a, c}; }
     CHECK_FALSE(asked.empty());

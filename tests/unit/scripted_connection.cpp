@@ -161,6 +161,9 @@ TEST_CASE("a lock with a fencing token or a label is scripted as the guide says"
     CHECK(m.unlock() == distlock::release_outcome::released);
     CHECK_FALSE(m.try_lock());
     CHECK(redis.left() == 0);
+    redis.then(granted(fence, 30s));  // it looks first now
+    CHECK(m.try_lock());
+    CHECK(m.fencing_token() == fence);
 }
 
 }  // namespace scripted_connection_tests

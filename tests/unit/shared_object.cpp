@@ -615,6 +615,15 @@ TEST_CASE("a writer that could not become a reader unlocks once, which frees not
         const other_owner next(m);
         check_that_one_unlock_is_to_come(m, redis);
     }
+    SECTION("which is no other thread's unlock") {
+        redis.then(reply::status("OK"));
+        const other_owner next(m);
+        redis.then(reply::integer(1));
+        std::jthread([&] {
+            CHECK(m.owns_lock());
+            CHECK(m.unlock() == release_outcome::released);
+        }).join();
+    }
     SECTION("while nobody has it") {
         CHECK(m.unlock() == release_outcome::expired);
         CHECK(m.unlock() == release_outcome::not_held);

@@ -69,6 +69,21 @@ TEST_CASE("a thread that gives up what it lost takes none but its own bare unloc
     CHECK(book.contains(std::this_thread::get_id()));
 }
 
+// A lock that was left to another thread stayed locked, and was renewed without end.
+TEST_CASE("an unlock that only its own thread may make is taken by no other") {
+    const auto me = std::this_thread::get_id();
+    stale_unlocks book;
+    book.make_room();
+    book.add_own(me, 7);
+    CHECK(book.contains(me));
+    CHECK_FALSE(book.consume(another_thread()));
+    add(book, another_thread());
+    CHECK(book.consume(std::thread::id{}));
+    CHECK_FALSE(book.consume(std::thread::id{}));
+    CHECK(book.consume(me));
+    CHECK_FALSE(book.contains(me));
+}
+
 TEST_CASE("a callback takes none of what its thread has left to others before off the books") {
     const auto me = std::this_thread::get_id();
     stale_unlocks book;

@@ -39,14 +39,12 @@ namespace distlock::engine {
 ///   from 1 ms up to `recheck`, none past the holder's TTL;
 /// - an answer that is missing leaves the outcome open: it asks again with the SAME token, through the script
 ///   that finds an earlier success; when it has to give up instead, it leaves by that token;
-/// - a token by which a release was sent is dead: the next sending takes a new one, else the late
-///   release would free it;
+/// - a token by which a release was sent is dead, or that release would free what the next sending takes;
 /// - validity counts from before the sending that was answered, by our clock; after a hand-over by message,
 ///   from the last sending whose answer spoke of the ticket, else from the first with this token; when less
 ///   than half is left by that count, the waiter asks first. A grant past its validity is given back;
-/// - where replicas are to have the lock, a grant counts that is a write of ours with their acknowledgement.
-///   The first sending with a token is one if it is granted; an earlier success that is found, and what
-///   others hand over, are claimed first;
+/// - where replicas are to have the lock, a grant counts that is a write of ours with their acknowledgement;
+///   an earlier success that is found, and what others hand over, are claimed first;
 /// - contention is never reported while the last thing known is trouble.
 class acquire {
     using kind = acquire_step::kind;
@@ -84,7 +82,7 @@ class acquire {
             case acquire_outcome::kind::later:
                 return on_failure(outcome.cause);
             case acquire_outcome::kind::refused:
-                if (outcome.broke_off()) note_unconfirmed();
+                if (outcome.broke_off()) left_ = std::max(left_, leftover::broken_off);
                 if (outcome.cause == errc::server_error && !outcome.certain) left_ = leftover::in_doubt;
                 return fail(outcome.cause);
             case acquire_outcome::kind::unknown:
@@ -181,7 +179,8 @@ class acquire {
     // Keys that the server may have under the present token, besides a ticket.
     enum class leftover {
         none,
-        unconfirmed,  // a message or a grant that is not believed, or not yet, or a script that broke off
+        broken_off,   // what a script wrote before it came to a command that it may not run
+        unconfirmed,  // the lock: a message or a grant that is not believed, or not yet
         in_doubt,     // a sending was not answered: the lock or a ticket, now or later
     };
 
@@ -369,7 +368,8 @@ class acquire {
         return {.what = kind::failed,
                 .cause = cause,
                 .leave_first = left_ != leftover::none || ticket_ != ticket_state::none,
-                .in_doubt = in_doubt()};
+                .in_doubt = in_doubt(),
+                .broke_off = left_ == leftover::broken_off && ticket_ == ticket_state::none};
     }
 
     acquire_limits limits_;

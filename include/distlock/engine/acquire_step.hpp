@@ -70,6 +70,7 @@ struct acquire_step {
         false;  ///< the token used so far may own the key, or have a ticket: release by it, wait for nothing
     bool in_doubt =
         false;  ///< of leave_first: a sending with that token was not answered, and may still arrive
+    bool broke_off = false;  ///< of leave_first: a script wrote something before it was refused, if anything
     bool fresh_token = false;      ///< the token used so far is dead, take another one
     bool reconnect_first = false;  ///< messages do not arrive: subscribe anew
     bool without_ttl = false;      ///< of gave_up: the holder's key never expires

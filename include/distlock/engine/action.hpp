@@ -93,7 +93,8 @@ struct action {
     };
     struct leaving {
         distlock::token token;
-        bool in_doubt;  ///< a sending with that token was not answered, and may still arrive
+        bool in_doubt;           ///< a sending with that token was not answered, and may still arrive
+        bool broke_off = false;  ///< see acquire_step
     };
 
     kind what = kind::done;

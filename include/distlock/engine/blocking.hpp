@@ -75,7 +75,7 @@ inline event subscribe(const token& owner, clock::time_point until, const std::s
 }  // namespace detail
 
 /// Effects: runs `op`, which was not started, to its end or until `stop` is requested. `status` says at any
-/// time what keeps the server from answering. `leave(token, bool in_doubt)`, which does not throw, is called
+/// time what keeps the server from answering. `leave(leaving)`, which does not throw, is called
 /// for every token under which the server may have, or may still get, a lock or a ticket that nobody wants.
 /// `messages` keeps what comes for the present token; after a grant it has to until a release by that token
 /// was sent. `together`: asks the server in its place, the first time.
@@ -85,7 +85,7 @@ inline event subscribe(const token& owner, clock::time_point until, const std::s
 /// type of a key that is no lock.
 inline grant run_blocking(any_connection& connection, time_source time, operation& op,
                           const std::stop_token& stop, remote_status& status, inbox& messages,
-                          distlock::detail::function_ref<void(const token&, bool in_doubt)> leave,
+                          distlock::detail::function_ref<void(const action::leaving&)> leave,
                           joint_asker* together = nullptr) {
     const bool alone = together == nullptr;    // or an answer may speak of another lock
     std::optional<acknowledged_reply> answer;  // until the operation has seen it
@@ -123,7 +123,7 @@ inline grant run_blocking(any_connection& connection, time_source time, operatio
             answer.reset();  // its memory serves the next one
             if (next.heard && alone) status.answered(*next.heard, last.now);
             if (next.leave) {
-                leave(next.leave->token, next.leave->in_doubt);
+                leave(*next.leave);
                 messages.forget();
             }
             if (next.reconnect && messages.source() != nullptr) messages.source()->reconnect();
@@ -132,7 +132,7 @@ inline grant run_blocking(any_connection& connection, time_source time, operatio
         }
     } catch (...) {
         // Without memory nobody looks on whether the server has something of this attempt.
-        if (!op.result().token.empty()) leave(op.result().token, true);
+        if (!op.result().token.empty()) leave({op.result().token, true});
         messages.forget();
         throw;
     }

@@ -131,8 +131,8 @@ void put_in_order(std::span<joint_member*> members) {
     for (auto* const one : members) places.push_back({place_of(one->name(), one->connection()), one});
     std::sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.at.before(b.at); });
     for (std::size_t i = 0; i < places.size(); ++i) {
-        if (i > 0 && !places[i - 1].at.before(places[i].at))
-            throw error(errc::deadlock, places[i].at.shown());
+        if (i > 0 && places[i - 1].at.may_be(places[i].at))
+            throw error(errc::deadlock, places[i - 1].at.shown());
         members[i] = places[i].member;
     }
 }

@@ -207,8 +207,9 @@ inline void lock_object::back_off(time_point until, const std::stop_token& stop)
 
 inline grant lock_object::ask(const acquire_limits& limits, const std::stop_token& stop,
                               joint_asker* together) {
-    const auto leave = [&](const token& owner, bool in_doubt) noexcept {
-        releaser_.leave(owner, in_doubt ? certainty::in_doubt : certainty::granted, stop);
+    const auto leave = [&](const action::leaving& what) noexcept {
+        if (what.broke_off) return releaser_.leave_once(what.token, stop);
+        releaser_.leave(what.token, what.in_doubt ? certainty::in_doubt : certainty::granted, stop);
     };
     operation attempt(*dialect_, limits, backoff_.contended() || together != nullptr);
     return run_blocking(io_->connection(), time_, attempt, stop, status_, messages_, leave, together);

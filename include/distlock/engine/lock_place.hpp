@@ -1,6 +1,6 @@
 // Where a lock is, for an order in which every process takes its locks.
 //
-//   struct lock_place { name, server; bool before(other); std::string shown(); };
+//   struct lock_place { name, server; bool before(other), may_be(other); std::string shown(); };
 //   lock_place place_of(name, connection);
 #pragma once
 
@@ -15,15 +15,19 @@
 
 namespace distlock::engine {
 
-/// Two locks of one name over connections that do not say which server they lead to may be one lock, and have
-/// no order that is the same in every process.
 struct lock_place {
     std::string_view name;
-    std::string server;
+    std::string server;  ///< empty: the connection does not say
 
-    /// Returns: whether it is taken first. Of two places of what is, or may be, one lock neither is.
+    /// Returns: whether it is taken first.
     bool before(const lock_place& other) const noexcept {
         return name != other.name ? name < other.name : server < other.server;
+    }
+    /// Returns: whether both are, or may be, one lock: where a connection does not say which server it leads
+    /// to, there is no order either that is the same in every process. In their order it is enough to ask
+    /// neighbours.
+    bool may_be(const lock_place& other) const noexcept {
+        return name == other.name && (server.empty() || other.server.empty() || server == other.server);
     }
 
     /// Returns: the lock, for the message that it was named twice.
@@ -33,10 +37,11 @@ struct lock_place {
     }
 };
 
-// A URI leads to the same locks by whatever user, and however its host is written.
+// One of our URIs leads to the same locks by whatever user, and in whatever case its host is written.
 [[gnu::cold]] inline std::string server_of(std::string identity) {
     const auto scheme = identity.find("://");
-    if (scheme == std::string::npos) return identity;
+    const bool ours = identity.starts_with("redis") || identity.starts_with("unix:");
+    if (!ours || scheme == std::string::npos) return identity;
     const auto begin = scheme + 3;
     auto end = std::min(identity.find('/', begin), identity.size());
     if (const auto user_end = identity.rfind('@', end); user_end != std::string::npos && user_end >= begin) {

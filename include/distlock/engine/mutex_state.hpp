@@ -150,7 +150,7 @@ class mutex_state {
     /// Preconditions: held().
     /// Effects: as release(), but as after a loss the thread may still unlock: that frees nothing.
     [[gnu::cold]] acquisition abandon() noexcept {
-        expect_unlock();
+        stale_unlocks_.add_own(held_->held_by().thread, held_->held_by().serial);
         return release();
     }
 

@@ -149,7 +149,7 @@ class operation {
     [[gnu::noinline]] void follow(const acquire_step& step, const event& last, action& next) {
         using kind = acquire_step::kind;
         if (step.leave_first) {
-            next.leave = action::leaving{result_.token, step.in_doubt};
+            next.leave = action::leaving{result_.token, step.in_doubt, step.broke_off};
             hearing_ = hearing::nothing;
         }
         if (step.fresh_token) result_.token = {};

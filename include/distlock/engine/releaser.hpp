@@ -5,6 +5,7 @@
 //     release_outcome give_back(const ended_acquisition&) noexcept;    // what was of no use
 //     release_outcome confirm(token, valid_until, latest_expiry, stop) noexcept;   // by the calling thread
 //     void leave(const token&, certainty, stop) noexcept;              // of an attempt that gave up
+//     void leave_once(const token&, stop) noexcept;                    // of one that was refused midway
 //     void repeat(const token&, certainty, latest_expiry) noexcept;    // in the background
 //     void on_grant() noexcept;
 //     bool unconfirmed() noexcept;                                     // a posted release
@@ -114,6 +115,12 @@ class releaser {
         } catch (...) {
             if (!stopped) release_by(owner, send_by, stop);  // no memory
         }
+    }
+
+    /// Effects: the same, but nothing is repeated: who may not take a lock may not release one either, most
+    /// of the time, and would ask again and again. A ticket that stays is offered the lock once.
+    [[gnu::cold]] void leave_once(const token& owner, const std::stop_token& stop) noexcept {
+        if (!stop.stop_requested()) release_by(owner, io_->time().now() + shortly, stop);
     }
 
     /// Effects: releases by `owner` in the background until `latest_expiry`, at first after `delay`; where

@@ -3,6 +3,7 @@
 //   class stale_unlocks {
 //     void make_room();
 //     void add(std::thread::id owner, std::uint64_t serial, bool guarded) noexcept;
+//     void add_own(std::thread::id owner, std::uint64_t serial) noexcept;
 //     bool consume(std::thread::id caller) noexcept;
 //     bool forget(std::thread::id owner, std::uint64_t after = 0) noexcept;
 //     void consume(std::uint64_t serial) noexcept;
@@ -31,20 +32,18 @@ class stale_unlocks {
     /// Effects: expects one more unlock by the thread that took an acquisition. `guarded`: a guard names it
     /// by its serial when it ends; else a bare unlock() is to come.
     void add(std::thread::id owner, std::uint64_t serial, bool guarded) noexcept {
-        constexpr std::size_t most = 1024;  // threads that never unlock must not fill the memory
-        if (expected_.size() == most) {
-            if (!expected_.front().guarded) ++older_;
-            expected_.erase(expected_.begin());
-        }
-        expected_.push_back({owner, serial, guarded});
+        keep({owner, serial, guarded, false});
     }
+    /// Preconditions: as add().
+    /// Effects: the same, bare, by that thread alone: what it gave up it cannot have left to another.
+    void add_own(std::thread::id owner, std::uint64_t serial) noexcept { keep({owner, serial, false, true}); }
 
     /// Effects: a bare unlock() came: takes away the thread's own entry, or else anybody's, for a lock may be
     /// handed to another thread.
     /// Returns: whether there was one.
     bool consume(std::thread::id caller) noexcept {
         if (forget(caller)) return true;
-        if (older_ == 0) return erase_first([](const entry& e) { return !e.guarded; });
+        if (older_ == 0) return erase_first([](const entry& e) { return !e.guarded && !e.own; });
         --older_;
         return true;
     }
@@ -75,7 +74,17 @@ class stale_unlocks {
         std::thread::id owner;
         std::uint64_t serial;
         bool guarded;
+        bool own;
     };
+
+    void keep(const entry& one) noexcept {
+        constexpr std::size_t most = 1024;  // threads that never unlock must not fill the memory
+        if (expected_.size() == most) {
+            if (!expected_.front().guarded && !expected_.front().own) ++older_;
+            expected_.erase(expected_.begin());
+        }
+        expected_.push_back(one);
+    }
 
     template <class F>
     bool erase_first(F wanted) noexcept {

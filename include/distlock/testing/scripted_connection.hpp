@@ -27,8 +27,9 @@ namespace distlock::testing {
 ///
 /// A lock that somebody else has takes two replies: reply::nil() to SET, then taken(). With
 /// lock_options::fencing or lock_options::owner_info, and for a leader_election, there is no SET: granted(),
-/// or found_taken() and then, to each look of a call that waits, taken(). Renewals take replies, too; so does
-/// the question why a lock was lost.
+/// or found_taken() and then, to each look of a call that waits, taken(). Where an object found the lock
+/// taken the last time, and for a shared_mutex, the first command is a look: granted() with a TTL, or
+/// taken(). Renewals take replies, too; so does the question why a lock was lost.
 class scripted_connection {
   public:
     /// A command as it was given to the connection.
@@ -112,19 +113,25 @@ class scripted_connection {
 
 static_assert(check_connection<scripted_connection>());
 
-/// Returns: what a server answers to the script that takes a free lock with lock_options::fencing, or, 0,
-/// with lock_options::owner_info alone.
+/// Returns: what a server answers to the script by which a mutex with lock_options::fencing or
+/// lock_options::owner_info asks first, or a leader_election, where the lock is free. `fence`: 0 without
+/// fencing.
 inline reply granted(std::uint64_t fence) {
     return reply::array({reply::integer(1), reply::string(fence == 0 ? "" : std::to_string(fence))});
 }
+/// Returns: what it answers to the scripts of the default dialect that ask after the lock was found taken, or
+/// for a shared_mutex, where the lock is granted for `ttl`.
+inline reply granted(std::uint64_t fence, std::chrono::milliseconds ttl) {
+    return reply::array({reply::integer(1), reply::string(fence == 0 ? "" : std::to_string(fence)),
+                         reply::integer(ttl.count())});
+}
 
-/// Returns: the same while somebody else has it for `ttl`.
+/// Returns: what a server answers to the first of these while somebody else has the lock for `ttl`.
 inline reply found_taken(std::chrono::milliseconds ttl) {
     return reply::array({reply::integer(0), reply::integer(ttl.count())});
 }
 
-/// Returns: what a server answers to the scripts by which a waiter of the default dialect asks for a lock
-/// after that, while somebody else has it for `ttl`.
+/// Returns: what a server answers to the others while somebody else has the lock for `ttl`.
 inline reply taken(std::chrono::milliseconds ttl) {
     return reply::array({reply::integer(0), reply::integer(ttl.count()), reply::integer(0), reply::integer(0),
                          reply::integer(0)});

@@ -41,6 +41,17 @@ constexpr std::string_view first_word(std::string_view text) noexcept {
     return text;
 }
 
+// Whether a command of a script was refused, not the script: what is echoed, a lock's name, may say anything.
+[[gnu::cold]] constexpr bool refused_in_script(std::string_view text) noexcept {
+    constexpr std::string_view marks[] = {"@user_script", "called from", "ACL failure in script",
+                                          "user executing the script"};
+    if (text.starts_with("ERR unknown command")) return false;
+    for (const auto mark : marks) {
+        if (text.find(mark) != std::string_view::npos) return true;
+    }
+    return false;
+}
+
 // A replica has no replicas to wait for.
 constexpr bool refuses_to_wait(std::string_view text) noexcept {
     return text.starts_with("ERR WAIT cannot be used with replica");
@@ -85,7 +96,7 @@ constexpr bool says_too_many_clients(std::string_view text) noexcept {
     }};
     const auto inner = detail::unwrap_script_error(text);
     const auto word = detail::first_word(inner);
-    const bool in_script = text.find("script") != std::string_view::npos;
+    const bool in_script = detail::refused_in_script(text);
     for (const row& r : table) {
         if (word == r.word) return {r.cause, r.transient, r.cause != errc::permission_denied || !in_script};
     }
