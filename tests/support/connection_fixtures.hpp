@@ -143,7 +143,7 @@ class connection_of_any {
 
     template <class What>
     decltype(auto) on_it(What what) {
-        return std::visit([&](auto& it) -> decltype(what(*it)) { return what(*it); }, fixture_);
+        return std::visit([&](auto& it) -> decltype(auto) { return what(*it); }, fixture_);
     }
 
   private:
