@@ -28,7 +28,7 @@ void fulfil(const char* where) {
     }
 
     if (order.try_lock_for(200ms)) {  // throws if the server fails
-        distlock::scoped_lock guard{std::adopt_lock, order};  // never throws
+        distlock::scoped_lock guard{std::adopt_lock, order};
         if (!guard.owns_lock()) std::puts("lost");
     } else {
         std::puts("somebody else has it");
