@@ -114,9 +114,9 @@ class mutex {
 
     /// Preconditions: no thread is in a member function.
     /// Effects: unlock(), if still locked; a renewal that is on its way is waited for, a command time-out at
-    /// most. In a child after fork(): none. The connection's destructor waits
-    /// for callbacks that run; over a connection that is no service_hosting_connection (see connection.hpp)
-    /// the destructor of its last mutex does.
+    /// most. In a child after fork(): none. The connection's destructor waits for callbacks that run; over a
+    /// connection that is no service_hosting_connection (see connection.hpp) the destructor of its last mutex
+    /// does.
     ~mutex() = default;
 
     /// Effects: waits until it has the lock, however long others hold it. Retries for lock_options::patience

@@ -52,9 +52,9 @@ using words = std::vector<std::string>;
 struct left_tokens {
     words tokens = {};
     std::vector<bool> in_doubt = {};
-    void add(const token& owner, bool doubtful) {
-        tokens.emplace_back(owner.view());
-        in_doubt.push_back(doubtful);
+    void add(const distlock::engine::action::leaving& what) {
+        tokens.emplace_back(what.token.view());
+        in_doubt.push_back(what.in_doubt);
     }
 };
 

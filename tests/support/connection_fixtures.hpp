@@ -195,6 +195,8 @@ class over_each_of<std::tuple<Fixtures...>> {
                                << connection.on_it([](auto& it) { return it.kind; })};
 };
 using over_each = over_each_of<all>;
+/// These post, and wait in the queue.
+using over_each_of_ours = over_each_of<std::tuple<over_unix_socket, over_tcp, over_a_cluster>>;
 using any_of_all = decltype(over_each::connection);
 
 /// Returns: how many of these keys there are. One by one: a Cluster takes no command for several slots.

@@ -52,7 +52,7 @@ struct attempt {
         auto messages = inbox_of<Clock>(c, dialect);
         done.got = attempt_test::take<Clock>(c, dialect, within, stop, false, status, messages,
                                              [&](const distlock::engine::action::leaving& what) noexcept {
-                                                 done.left.add(what.token, what.in_doubt);
+                                                 done.left.add(what);
                                                  done.left_after.push_back(c.commands().size());
                                                  manual_clock::advance(1ms);  // the pause behind it is over
                                              });
@@ -399,7 +399,7 @@ TEST_CASE(
     left_tokens left;
     const auto got = attempt_test::take<manual_clock>(
         c, dialect, limits(), stop.get_token(), false, status, messages,
-        [&](const distlock::engine::action::leaving& what) noexcept { left.add(what.token, what.in_doubt); });
+        [&](const distlock::engine::action::leaving& what) noexcept { left.add(what); });
     CHECK(got.what == kind::failed);
     CHECK(got.cause == errc::cancelled);
     CHECK(got.detail.empty());
@@ -460,7 +460,7 @@ TEST_CASE("a lock that too few replicas have is left also by who has no memory t
         const auto leave = [&](const distlock::engine::action::leaving& what) noexcept {
             failed = allocation_failed();
             fail_allocation(-1);
-            left.add(what.token, what.in_doubt);
+            left.add(what);
         };
         try {
             attempt_test::take<manual_clock>(c, dialect, within, {}, false, status, messages, leave);

@@ -72,7 +72,7 @@ struct attempt {
             [this](const distlock::engine::action::leaving& what) noexcept {
                 short_of_memory = short_of_memory || allocation_failed();
                 fail_allocation(-1);
-                left.add(what.token, what.in_doubt);
+                left.add(what);
             });
     }
     /// Returns: after what time an attempt that is granted the lock at once joined.

@@ -574,16 +574,28 @@ void check_that_one_unlock_is_to_come(Mutex& m, scripted_connection& redis) {
 using timed_mutex = distlock::shared_mutex<scripted_connection, manual_clock>;
 constexpr lock_options timed{.lease = 10s, .renew = false};
 
-// Effects: the calling thread locks it, and loses it while it becomes a reader.
-void fail_to_downgrade(timed_mutex& m, scripted_connection& redis) {
+// The calling thread has locked it, and lost it while it was to become a reader.
+struct failed_downgrade {
+    failed_downgrade() {
+        manual_clock::reset();
+        redis.then(reply::status("OK"));
+        m.lock();
+        redis.then(reply::error("OOM command not allowed"));
+        redis.then(reply::integer(1));  // to the release in the background
+        std::error_code ec;
+        CHECK_FALSE(m.downgrade(ec));
+        CHECK(ec == errc::out_of_memory);
+        CHECK(eventually([&] { return redis.left() == 0; }));
+    }
+
+    scripted_connection redis;
+    timed_mutex m{redis, "orders", timed};
+};
+
+void check_that_the_next_owner_keeps_it(timed_mutex& m, scripted_connection& redis) {
     redis.then(reply::status("OK"));
-    m.lock();
-    redis.then(reply::error("OOM command not allowed"));
-    redis.then(reply::integer(1));  // to the release in the background
-    std::error_code ec;
-    CHECK_FALSE(m.downgrade(ec));
-    CHECK(ec == errc::out_of_memory);
-    CHECK(eventually([&] { return redis.left() == 0; }));
+    const other_owner next(m);
+    check_that_one_unlock_is_to_come(m, redis);
 }
 
 }  // namespace
@@ -598,23 +610,16 @@ TEST_CASE("a writer that had lost its lock when it was to become a reader unlock
     std::error_code ec;
     CHECK_FALSE(m.downgrade(ec));
     CHECK(ec == errc::not_held);
-    redis.then(reply::status("OK"));
-    const other_owner next(m);
-    check_that_one_unlock_is_to_come(m, redis);
+    check_that_the_next_owner_keeps_it(m, redis);
     CHECK(redis.left() == 0);
 }
 
 TEST_CASE("a writer that could not become a reader unlocks once, which frees nothing") {
-    manual_clock::reset();
-    scripted_connection redis;
-    timed_mutex m{redis, "orders", timed};
-    fail_to_downgrade(m, redis);
+    failed_downgrade writer;
+    auto& redis = writer.redis;
+    auto& m = writer.m;
     CHECK_FALSE(m.owns_lock());
-    SECTION("while another thread has the lock") {
-        redis.then(reply::status("OK"));
-        const other_owner next(m);
-        check_that_one_unlock_is_to_come(m, redis);
-    }
+    SECTION("while another thread has the lock") { check_that_the_next_owner_keeps_it(m, redis); }
     SECTION("which is no other thread's unlock") {
         redis.then(reply::status("OK"));
         const other_owner next(m);
@@ -633,26 +638,22 @@ TEST_CASE("a writer that could not become a reader unlocks once, which frees not
 
 // A retry in the catch block made the old guard's unlock() another owner's: two wrote.
 TEST_CASE("a writer that could not become a reader, and locks again, still unlocks once in vain") {
-    manual_clock::reset();
-    scripted_connection redis;
-    timed_mutex m{redis, "orders", timed};
-    fail_to_downgrade(m, redis);
+    failed_downgrade writer;
+    auto& redis = writer.redis;
+    auto& m = writer.m;
     redis.then(reply::status("OK"));
     m.lock();
     CHECK(m.owns_lock());
     redis.then(reply::integer(1));
     CHECK(m.unlock() == release_outcome::released);
-    redis.then(reply::status("OK"));
-    const other_owner next(m);
-    check_that_one_unlock_is_to_come(m, redis);
+    check_that_the_next_owner_keeps_it(m, redis);
 }
 
 // It ended the guard's: the thread went on without the lock.
 TEST_CASE("the unlock of a writer that could not become a reader does not end what a guard has taken since") {
-    manual_clock::reset();
-    scripted_connection redis;
-    timed_mutex m{redis, "orders", timed};
-    fail_to_downgrade(m, redis);
+    failed_downgrade writer;
+    auto& redis = writer.redis;
+    auto& m = writer.m;
     redis.then(reply::status("OK"));
     const distlock::scoped_lock again(m);
     CHECK(m.unlock() == release_outcome::expired);

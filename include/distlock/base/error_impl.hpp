@@ -25,8 +25,7 @@ namespace detail {
             return "an option has a value out of its range; change it, or leave it out";
         case errc::invalid_uri:
             return "the URI cannot be used; write it as the guide of the connection shows: redis://host:6379 "
-                   "for one "
-                   "server";
+                   "for one server";
         case errc::wrong_process:
             return "this lock belongs to the parent process; after fork() make connections and locks "
                    "anew";

@@ -23,8 +23,8 @@ class time_span {
           given_(true) {}
 
     template <class number_without_a_unit>
-        requires std::is_arithmetic_v<number_without_a_unit> time_span(number_without_a_unit)
-    = delete;  // write a std::chrono duration, such as 10s or 500ms
+    time_span(number_without_a_unit)  // write a std::chrono duration, such as 10s or 500ms
+        requires(std::is_arithmetic_v<number_without_a_unit>) = delete;
 
     constexpr operator std::chrono::milliseconds() const noexcept { return value_; }
     constexpr std::chrono::milliseconds get() const noexcept { return value_; }

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <chrono>
+#include <initializer_list>
 #include <string>
+#include <string_view>
 
 #include <distlock/base/error.hpp>
 #include <distlock/base/lease.hpp>
 #include <distlock/base/owner.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/detail/separate.hpp>
 
 namespace distlock {
@@ -103,9 +106,14 @@ namespace detail {
 inline constexpr std::chrono::milliseconds default_recheck{50};
 inline constexpr std::chrono::milliseconds default_look{1000};
 
+/// Throws: error with the pieces as its detail, behind the name of the lock where there is one.
+[[noreturn, gnu::cold]] DISTLOCK_INLINE void refuse_option(errc code, std::string_view lock,
+                                                           std::initializer_list<text_piece> why);
+
 /// Throws: `error` when an option is out of its range. `command_timeout` is the connection's; zero when
 /// unknown.
-DISTLOCK_INLINE void check_options(const lock_options& options, std::chrono::milliseconds command_timeout);
+DISTLOCK_INLINE void check_options(const lock_options& options, std::chrono::milliseconds command_timeout,
+                                   std::string_view lock = {});
 
 }  // namespace detail
 

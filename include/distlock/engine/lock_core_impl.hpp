@@ -1,7 +1,6 @@
 // The engine behind mutexes and guards, compiled once where a program asks for that.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -12,8 +11,6 @@
 #include <distlock/base/observer.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/base/time_source.hpp>
-#include <distlock/detail/concat.hpp>
-#include <distlock/detail/printable.hpp>
 #include <distlock/detail/separate.hpp>
 #include <distlock/engine/background_io.hpp>
 #include <distlock/engine/lock_core.hpp>
@@ -47,21 +44,13 @@ namespace distlock::engine {
 [[gnu::cold]] DISTLOCK_INLINE void check_options(const background_io& io, std::string_view lock,
                                                  const lock_options& options) {
     const auto& connection = io.connection();
-    try {
-        distlock::detail::check_options(options,
-                                        connection.command_timeout().value_or(std::chrono::milliseconds{0}));
-        if (options.replicas > 0 && !connection.can.pipeline && !connection.can.acknowledge) {
-            distlock::detail::throw_error(
-                errc::invalid_option,
-                {"replicas is ", options.replicas,
-                 ", but this connection cannot pipeline; give it pipeline() or execute_acknowledged()"});
-        }
-    } catch (const error& wrong) {
-        std::string_view what = wrong.what();
-        const std::string meaning = wrong.code().message();
-        what.remove_suffix(std::min(what.size(), meaning.size() + 2));  // behind a colon
-        distlock::detail::throw_error(static_cast<errc>(wrong.code().value()),
-                                      {"lock ", distlock::detail::printable(lock, 100), ": ", what});
+    distlock::detail::check_options(
+        options, connection.command_timeout().value_or(std::chrono::milliseconds{0}), lock);
+    if (options.replicas > 0 && !connection.can.pipeline && !connection.can.acknowledge) {
+        distlock::detail::refuse_option(
+            errc::invalid_option, lock,
+            {"replicas is ", options.replicas,
+             ", but this connection cannot pipeline; give it pipeline() or execute_acknowledged()"});
     }
 }
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include <distlock/detail/concat.hpp>
 #include <distlock/detail/printable.hpp>

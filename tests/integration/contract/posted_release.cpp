@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <tuple>
 #include <vector>
 
 #include <distlock/mutex.hpp>
@@ -27,10 +26,6 @@ using clk = distlock::clock;
 
 namespace {
 
-using over_each_posting = connection_fixtures::over_each_of<
-    std::tuple<connection_fixtures::over_unix_socket, connection_fixtures::over_tcp,
-               connection_fixtures::over_a_cluster>>;
-
 // No look comes to the help of who is to be served.
 constexpr lock_options no_looks{.recheck = 1h};
 
@@ -40,7 +35,7 @@ const auto soon = 50ms + round_trip_tolerance;
 }  // namespace
 
 TEST_CASE("a posted release is done soon, and known to be") {
-    over_each_posting fixture;
+    connection_fixtures::over_each_of_ours fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex m{fixture.connection, name, no_looks};
     for (int i = 0; i < 3; ++i) {
@@ -56,7 +51,7 @@ TEST_CASE("a posted release is done soon, and known to be") {
 }
 
 TEST_CASE("a try right after unlock() is never told that somebody else has the lock") {
-    over_each_posting fixture;
+    connection_fixtures::over_each_of_ours fixture;
     distlock::mutex m{fixture.connection, connection_fixtures::fresh_name(), no_looks};
     int refused = 0;
     for (int i = 0; i < repetitions(10'000); ++i) {
@@ -71,7 +66,7 @@ TEST_CASE("a try right after unlock() is never told that somebody else has the l
 
 TEST_CASE(
     "a try right after unlock() gets the lock although other threads use the connection and its sockets") {
-    over_each_posting fixture;
+    connection_fixtures::over_each_of_ours fixture;
     distlock::mutex m{fixture.connection, connection_fixtures::fresh_name(), no_looks};
     int refused = 0;
     {
@@ -98,7 +93,7 @@ TEST_CASE(
 
 TEST_CASE("a try right after an unlock() by another thread gets the lock") {
     std::atomic<int> round{0};  // even: to be taken; odd: to be released
-    over_each_posting fixture;
+    connection_fixtures::over_each_of_ours fixture;
     distlock::mutex m{fixture.connection, connection_fixtures::fresh_name(), no_looks};
     const int rounds = repetitions(2'000);
     std::jthread other([&] {
@@ -118,7 +113,7 @@ TEST_CASE("a try right after an unlock() by another thread gets the lock") {
 }
 
 TEST_CASE("a lock() after unlock() of the same object waits for nothing") {
-    over_each_posting fixture;
+    connection_fixtures::over_each_of_ours fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex m{fixture.connection, name, {.fencing = true, .recheck = 1h}};
     std::uint64_t last = 0;
@@ -135,7 +130,7 @@ TEST_CASE("a lock() after unlock() of the same object waits for nothing") {
 }
 
 TEST_CASE("a mutex that is destroyed right after unlock() leaves nothing behind") {
-    over_each_posting fixture;
+    connection_fixtures::over_each_of_ours fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
     distlock::mutex next{fixture.connection, name, no_looks};
@@ -154,7 +149,7 @@ TEST_CASE("a mutex that is destroyed right after unlock() leaves nothing behind"
 }
 
 TEST_CASE("a mutex whose release is not done yet may be destroyed: it is done all the same") {
-    over_each_posting fixture;
+    connection_fixtures::over_each_of_ours fixture;
     const auto name = connection_fixtures::fresh_name();
     {
         distlock::mutex m{fixture.connection, name, no_looks};
@@ -171,7 +166,7 @@ TEST_CASE("a mutex whose release is not done yet may be destroyed: it is done al
 }
 
 TEST_CASE("a connection that is destroyed right after unlock() has delivered it") {
-    over_each_posting kind;
+    connection_fixtures::over_each_of_ours kind;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(kind.server(), name);
     for (int i = 0; i < 50; ++i) {
@@ -188,7 +183,7 @@ TEST_CASE("a connection that is destroyed right after unlock() has delivered it"
 }
 
 TEST_CASE("a lease that ran out is not released blindly: unlock() asks, and says so") {
-    over_each_posting fixture;
+    connection_fixtures::over_each_of_ours fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex m{fixture.connection, name, {.lease = 300ms, .renew = false}};
     m.lock();

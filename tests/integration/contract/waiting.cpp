@@ -33,9 +33,6 @@ using clk = distlock::clock;
 
 namespace {
 
-using over_each_queueing = connection_fixtures::over_each_of<
-    std::tuple<connection_fixtures::over_unix_socket, connection_fixtures::over_tcp,
-               connection_fixtures::over_a_cluster>>;
 using over_each_asking = connection_fixtures::over_each_of<
     std::tuple<connection_fixtures::over_minimal_connection, connection_fixtures::over_a_lambda>>;
 
@@ -84,7 +81,7 @@ auto waiting(Fixture& fixture, const std::string& name, const lock_options& opti
 // ---- queued -----------------------------------------------------------------------------------------------
 
 TEST_CASE("waiters are served in the order of coming, and each at once") {
-    over_each_queueing fixture;
+    connection_fixtures::over_each_of_ours fixture;
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
@@ -92,7 +89,7 @@ TEST_CASE("waiters are served in the order of coming, and each at once") {
     options.release = how;
     distlock::mutex owner{fixture.connection, name, options};
     owner.lock();
-    std::vector<std::unique_ptr<waiter<mutex_over<over_each_queueing>>>> line;
+    std::vector<std::unique_ptr<waiter<mutex_over<connection_fixtures::over_each_of_ours>>>> line;
     for (int i = 1; i <= 6; ++i) {
         line.push_back(waiting(fixture, name, options));
         REQUIRE(seen.gets(i));
@@ -110,7 +107,7 @@ TEST_CASE("waiters are served in the order of coming, and each at once") {
 }
 
 TEST_CASE("a waiter that does not renew is handed the lock for its whole lease") {
-    over_each_queueing fixture;
+    connection_fixtures::over_each_of_ours fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
     distlock::mutex owner{fixture.connection, name, no_looks};
@@ -124,11 +121,11 @@ TEST_CASE("a waiter that does not renew is handed the lock for its whole lease")
 }
 
 TEST_CASE("a lock that is handed on belongs to one: queued threads and processes exclude each other") {
-    over_each_queueing fixture;
+    connection_fixtures::over_each_of_ours fixture;
     const auto name = connection_fixtures::fresh_name();
     turns_taken told;
     {
-        std::deque<mutex_over<over_each_queueing>> one_each;
+        std::deque<mutex_over<connection_fixtures::over_each_of_ours>> one_each;
         for (int i = 0; i < 6; ++i) one_each.emplace_back(fixture.connection, name, no_looks);
         told = take_turns(6, 50, [&](int who, auto inside) {
             auto& m = one_each[static_cast<std::size_t>(who)];
@@ -143,7 +140,7 @@ TEST_CASE("a lock that is handed on belongs to one: queued threads and processes
 }
 
 TEST_CASE("a lock that a stranger deletes is found by who waits, within the recheck") {
-    over_each_queueing fixture;
+    connection_fixtures::over_each_of_ours fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
     REQUIRE(seen.strangers("20000"));
@@ -164,7 +161,7 @@ TEST_CASE("a lock that a stranger deletes is found by who waits, within the rech
 }
 
 TEST_CASE("a lock that was deleted with its queue is found all the same") {
-    over_each_queueing fixture;
+    connection_fixtures::over_each_of_ours fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
     REQUIRE(seen.strangers("20000"));
@@ -178,7 +175,7 @@ TEST_CASE("a lock that was deleted with its queue is found all the same") {
 }
 
 TEST_CASE("a lock whose owner died is found when its lease ends") {
-    over_each_queueing fixture;
+    connection_fixtures::over_each_of_ours fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
     const auto begun = clk::now();
@@ -194,7 +191,7 @@ TEST_CASE("a lock whose owner died is found when its lease ends") {
 
 // It only deleted the lock once: whoever waited found it at the next look.
 TEST_CASE("a lock that an operator takes away by force is the first waiter's at once") {
-    over_each_queueing fixture;
+    connection_fixtures::over_each_of_ours fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
     auto options = no_looks;
@@ -220,7 +217,7 @@ TEST_CASE("a lock that an operator takes away by force is the first waiter's at 
 }
 
 TEST_CASE("a waiter behind one that gave up is served when its turn comes") {
-    over_each_queueing fixture;
+    connection_fixtures::over_each_of_ours fixture;
     const auto name = connection_fixtures::fresh_name();
     const lock_on_server seen(fixture.server(), name);
     distlock::mutex owner{fixture.connection, name, no_looks};
