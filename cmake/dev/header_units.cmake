@@ -6,7 +6,6 @@
 # that forgot an #include. Two files of the program include all, with definitions; it fails to link where an `inline` is missing.
 # The standard's headers stand before each, compiled once: check_includes.cmake looks after those.
 include("${CMAKE_CURRENT_LIST_DIR}/standard_names.cmake")
-list(TRANSFORM distlock_standard_headers REPLACE "(.+)" "<\\1>" OUTPUT_VARIABLE distlock_header_units_precompiled)
 
 # distlock_header_needs(out header): what must be linked for this header, seen from include/.
 function(distlock_header_needs out header)
@@ -61,11 +60,18 @@ function(distlock_header_units name folder pattern)
 
   # One object library per component: a header is compiled with what its component may use, and nothing more.
   list(REMOVE_DUPLICATES groups)
+  list(TRANSFORM distlock_standard_headers REPLACE "(.+)" "<\\1>" OUTPUT_VARIABLE precompiled)
+  set(first "")
   foreach(group IN LISTS groups)
     add_library(${name}_${group} OBJECT ${units_${group}})
     target_link_libraries(${name}_${group} PRIVATE ${need_${group}})
     distlock_warnings(${name}_${group})
-    target_precompile_headers(${name}_${group} PRIVATE ${distlock_header_units_precompiled})
+    if(first)
+      target_precompile_headers(${name}_${group} REUSE_FROM ${first})
+    else()
+      set(first ${name}_${group})
+      target_precompile_headers(${first} PRIVATE ${precompiled})
+    endif()
     add_dependencies(${name} ${name}_${group})
   endforeach()
   list(REMOVE_DUPLICATES needs)
