@@ -63,8 +63,9 @@ void try_to_subscribe(C& c, examination& asked) {
         if (!messages) return asked.on_subscribed(false, "the connection has none");
         const auto until = clock::now() + patience;
         listener here(messages, {});
-        while (!messages->in_force() && clock::now() < until) here.wait(until, std::stop_token());
-        asked.on_subscribed(messages->in_force(), {});
+        const auto decided = [&] { return messages->in_force() || messages->refused(); };
+        while (!decided() && clock::now() < until) here.wait(until, std::stop_token());
+        asked.on_subscribed(messages->in_force(), messages->refused() ? "it is refused" : "");
     } catch (const std::bad_alloc&) {
         throw;
     } catch (const std::exception& e) {

@@ -239,6 +239,25 @@ TEST_CASE("an acquire that stays unanswered is an error, and is taken back") {
     CHECK(sent[2].argv.at(owner) == sent[0].argv.at(2));
 }
 
+// An attempt that was never sent was said to be in doubt; one that was, before a refused connect, was not.
+TEST_CASE(
+    "an error says that the name may be locked where a request was sent and not answered, and only there") {
+    const auto refused_after = [](const reply& first) {
+        scripted_connection redis{first, reply::not_sent(errc::unreachable, "connect: refused"), released};
+        distlock::mutex m{redis, "orders", {.patience = 0ms}};
+        try {
+            m.lock();
+        } catch (const error& e) {
+            return std::string(e.what());
+        }
+        return std::string("it was locked");
+    };
+    CHECK_THAT(refused_after(reply::no_answer(errc::no_reply, "no reply in time")),
+               contains_text("connect: refused") && contains_text("may lock it, for one lease at most"));
+    CHECK_THAT(refused_after(reply::not_sent(errc::no_reply, "AUTH: no reply in time")),
+               !contains_text("may lock it"));
+}
+
 TEST_CASE("try_lock is false for a lock somebody else has, and an error for a server that is gone") {
     scripted_connection redis{reply::nil(), taken(1000)};
     distlock::mutex m{redis, "orders"};

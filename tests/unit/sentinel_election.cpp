@@ -177,7 +177,11 @@ TEST_CASE("a caller is told which of them it is, and what to do") {
     CHECK_THAT(of_name.text(), contains_text("knows a master named m; check the name in the URI"));
     const auto of_refusal = told(after(election(2), silent, refused));
     CHECK(of_refusal.cause() == errc::authentication_failed);
-    CHECK_THAT(of_refusal.text(), contains_text("no Sentinel says who the master is (s2: NOAUTH)"));
+    CHECK_THAT(of_refusal.text(),
+               contains_text("no Sentinel says who the master is (s2: NOAUTH); its password "
+                             "is ?sentinel_password="));
+    const auto untrusted = without(sentinel_answer::kind::refused, errc::tls_failed, "s2: TLS: expired");
+    CHECK_THAT(told(after(election(2), silent, untrusted)).text(), !contains_text("password"));
     const auto of_past = told(after(election(3, believed_master{new_master, 6}), naming(stranger, 5)));
     CHECK(of_past.cause() == errc::unavailable);
     CHECK_THAT(of_past.text(), contains_text("masters of the past"));

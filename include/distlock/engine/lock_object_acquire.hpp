@@ -263,7 +263,7 @@ inline lock_object::result lock_object::not_granted(const grant& got, const mann
     // Made while this thread is the remote one: where there is no memory for it, the next
     // one's turn comes once.
     std::string unsure;
-    if (cause == errc::no_reply)
+    if (got.in_doubt && cause != errc::cancelled)
         unsure = distlock::detail::concat({got.detail, "; this request may lock it, for one lease at most"});
     result told = cause != errc{} ? failed(cause, unsure.empty() ? got.detail : unsure)
                                   : result{.without_ttl = got.without_ttl};

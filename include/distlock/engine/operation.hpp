@@ -331,6 +331,7 @@ class operation {
         result_.cause = step.cause;
         result_.without_ttl = step.without_ttl;
         if (step.what == acquire_step::kind::gave_up) result_.what = grant::kind::gave_up;
+        result_.in_doubt = step.in_doubt || (step.cause == errc::no_reply && step.leave_first);
         if (step.what == acquire_step::kind::granted) {
             result_.what = grant::kind::granted;
             result_.until = step.at;

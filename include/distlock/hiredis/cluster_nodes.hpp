@@ -281,8 +281,8 @@ class cluster_nodes {
             }
             one->answered();
             auto map = slot_map::read(answer, one->at);
-            if (answer.is(reply_kind::error) && !classify_error(answer.text()).transient)
-                refusal = answer.text();
+            const bool refused = answer.is(reply_kind::error) && !classify_error(answer.text()).transient;
+            if (refused && !says_no_cluster(refusal)) refusal = answer.text();
             const annotated_lock guard(lock_);
             last_ = one;
             if (map) {

@@ -79,15 +79,14 @@ class cluster_pool final : public connection_pool {
     /// until the node has answered a PING.
     void pipeline(std::span<const command> commands, std::span<reply> replies) override {
         if (commands.empty()) return;
-        if (current_process() != process_) {
-            std::fill(replies.begin(), replies.end(), reply::not_sent(errc::wrong_process, shown_));
-            return;
-        }
         const auto last =
             std::max_element(commands.begin(), commands.end(), [](const auto& a, const auto& b) {
                 return a.deadline() < b.deadline();
             })->deadline();
-        nodes_.refresh(when_running::go_on, last, nullptr);
+        if (const auto refusal = before_sending(last, nullptr)) {
+            std::fill(replies.begin(), replies.end(), *refusal);
+            return;
+        }
         std::vector<journey> all(commands.size());  // those that are bound go with the ones before them
         for (std::size_t i = 0; i < all.size(); ++i) {
             all[i].to = nodes_.of(hash_slot(commands[i]));
@@ -205,15 +204,24 @@ class cluster_pool final : public connection_pool {
         }
     };
 
+    // Effects: asks for a map that is due. Returns: why nothing can be sent; nothing: it can. Servers of no
+    // Cluster do not redirect: each would grant the same lock.
+    std::optional<reply> before_sending(clock::time_point until, const std::stop_token* stop) {
+        if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
+        nodes_.refresh(when_running::go_on, until, stop);
+        const std::string refusal = nodes_.refusal();
+        if (!says_no_cluster(refusal)) return std::nullopt;
+        return reply::not_sent(errc::invalid_uri, shown_ + ": no Cluster: CLUSTER SLOTS: " + refusal);
+    }
+
     // To a command that, sent now, would be executed when nobody waits for it any more.
     reply no_time_left() const { return reply::not_sent(errc::unreachable, shown_ + ": no time left"); }
 
     // `execute(node_pool&, bool asking)`: the reply to `cmd` there.
     template <class Execute>
     reply on_the_nodes(const command& cmd, Execute execute) {
-        if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
+        if (auto refusal = before_sending(cmd.deadline(), cmd.stop())) return *std::move(refusal);
         const auto slot = hash_slot(cmd);
-        nodes_.refresh(when_running::go_on, cmd.deadline(), cmd.stop());
         if (clock::now() >= cmd.deadline()) return no_time_left();
         node here = nodes_.of(slot);
         bool asking = false;

@@ -73,7 +73,7 @@ class node_pool {
     /// As execute(); the answer may be as long as the map of a Cluster.
     reply ask_for_map(const command& cmd) {
         return on_a_stream(purpose::command, cmd.deadline(), cmd.stop(), [&](stream& c, bool lent) {
-            c.expect_a_map();
+            c.expect_a_list();
             return run(c, cmd, answer_by(cmd.deadline()), lent);
         });
     }

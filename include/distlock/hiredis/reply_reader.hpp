@@ -30,8 +30,9 @@ class reply_reader {
         std::size_t elements;  ///< of each array
     };
     static constexpr limits usual{64 * 1024, 1024};  ///< a lock needs far less
-    /// Of the map of a Cluster: each slot may be a range of its own, with the nodes that have it.
-    static constexpr limits map_of_slots{4 * 1024 * 1024, 16 * 1024};
+    /// Of the map of a Cluster: each slot may be a range of its own, with the nodes that have it. Of the
+    /// Sentinels of a master, with those that were there before.
+    static constexpr limits list_of_servers{4 * 1024 * 1024, 16 * 1024};
     static constexpr int max_depth = 4;
 
     reply_reader() : reader_(::redisReaderCreateWithFunctions(functions())) {

@@ -212,12 +212,14 @@ class sentinel_inquiry {
         auto opened = handshake::open(one.where, one.names, secure_.get(), connect_by, wake->fd());
         if (!opened.made) {
             const errc cause = opened.failure.cause();
-            const bool refused = cause == errc::authentication_failed || cause == errc::permission_denied;
+            const bool refused = cause == errc::authentication_failed || cause == errc::permission_denied ||
+                                 cause == errc::tls_failed;
             return {.what = refused ? sentinel_answer::kind::refused : sentinel_answer::kind::silent,
                     .cause = cause,
                     .detail = opened.failure.text()};
         }
         opened.made->end_with(stop);
+        opened.made->expect_a_list();  // of Sentinels: they forget none
         std::array<reply, sentinel_questions> replies;
         std::vector<command> questions;
         for (std::size_t n = 0; n < sentinel_questions; ++n) questions.push_back(sentinel_question(n, name_));

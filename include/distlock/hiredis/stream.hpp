@@ -90,8 +90,8 @@ class stream {
         }
     }
 
-    /// Effects: an answer may be as long as the map of a Cluster from now on.
-    void expect_a_map() noexcept { reader_.allow(reply_reader::map_of_slots); }
+    /// Effects: an answer may be as long as a list of servers from now on.
+    void expect_a_list() noexcept { reader_.allow(reply_reader::list_of_servers); }
 
     /// Returns: whether what was posted was not answered yet, and can be.
     bool waits_for_answers() const noexcept { return !broken_ && posted_.count() > 0; }

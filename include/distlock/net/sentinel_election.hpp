@@ -184,7 +184,10 @@ inline reply explain(const sentinel_election::verdict& said, const std::string& 
                                                           ": no Sentinel that answers knows a master named " +
                                                           name + "; check the name in the URI");
         case kind::refused:
-            return reply::not_sent(said.why->cause, shown + ": no Sentinel says who the master is" + why);
+            return reply::not_sent(said.why->cause, shown + ": no Sentinel says who the master is" + why +
+                                                        (said.why->cause == errc::authentication_failed
+                                                             ? "; its password is ?sentinel_password="
+                                                             : ""));
         case kind::outdated:
             return reply::not_sent(errc::unavailable,
                                    shown + ": the Sentinels that answer name only masters of the past");

@@ -135,7 +135,7 @@ class examination_report {
                 add(severity::unknown, "role",
                     could_not(fact(asked_for::role)) + ": a replica is only found out by its answers");
         }
-        if (of_.can.follow && fact(asked_for::role).elements().empty()) {
+        if (of_.can.follow && !of_.can.shard && fact(asked_for::role).elements().empty()) {
             add(severity::warning, "role",
                 "ROLE is refused: sentinel_connection cannot check what Sentinels call the master, and "
                 "notices a replica only when it answers READONLY");

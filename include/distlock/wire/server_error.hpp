@@ -65,6 +65,11 @@ constexpr bool says_too_many_clients(std::string_view text) noexcept {
     return text.starts_with("ERR max number of clients");
 }
 
+/// Returns: whether the error reply `text` to CLUSTER SLOTS says that the server is a node of no Cluster.
+constexpr bool says_no_cluster(std::string_view text) noexcept {
+    return text.starts_with("ERR This instance has cluster support disabled");
+}
+
 /// Returns: what the error reply `text` says.
 [[gnu::cold]] constexpr server_error classify_error(std::string_view text) noexcept {
     struct row {

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include <distlock/diagnose.hpp>
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
 #include <distlock/interop.hpp>
@@ -529,6 +530,32 @@ TEST_CASE("errors name the Cluster, and no password") {
         CHECK_THAT(e.what(), contains_text("127.0.0.1:" + nobody));
         CHECK(std::string(e.what()).find("secret") == std::string::npos);
     }
+}
+
+// One after the other was asked for the map, and was the one that locks were taken on: two owned one.
+TEST_CASE("servers that are of no Cluster are refused: each would grant the same lock") {
+    const distlock::testing::redis_server one({.tcp = true});
+    const distlock::testing::redis_server other({.tcp = true});
+    cluster_connection redis{"redis+cluster://127.0.0.1:" + std::to_string(one.port()) +
+                             ",127.0.0.1:" + std::to_string(other.port())};
+    for (int i = 0; i < 3; ++i) {
+        lock m{redis, "orders"};
+        std::error_code ec;
+        CHECK_FALSE(m.lock(ec));
+        CHECK(ec == errc::invalid_uri);
+        CHECK_THROWS_WITH(m.try_lock(),
+                          contains_text("no Cluster") && contains_text("cluster support disabled"));
+    }
+    const std::vector<command> sent(2, {"SET", std::string_view("orders"), "x"});
+    std::vector<reply> replies(sent.size());
+    redis.pipeline(sent, replies);
+    for (const reply& r : replies) {
+        CHECK(r.is(reply_kind::not_sent));
+        CHECK(r.cause() == errc::invalid_uri);
+    }
+    CHECK(one.command({"DBSIZE"}) == "0");
+    CHECK(other.command({"DBSIZE"}) == "0");
+    CHECK(distlock::diagnose(redis).worst() == distlock::severity::problem);
 }
 
 namespace {

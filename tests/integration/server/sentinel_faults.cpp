@@ -938,6 +938,16 @@ TEST_CASE("a process that only waits listens again to a Sentinel when the last o
     CHECK(eventually([&] { return listened() == 2; }));
 }
 
+// Its list of Sentinels, of which it forgets none, was longer than any reply may be: the socket broke off,
+// and the next one was that of half a minute later.
+TEST_CASE("a Sentinel that remembers hundreds of others is listened to on the socket that it was asked on") {
+    const fake_sentinel one(a_server().port(), 1, std::vector<std::uint16_t>(1500, dead_port()));
+    sentinel_connection c(sentinel_uri_of({one.port()}, "", "?command_timeout=20s"));
+    REQUIRE(ping(c).is_status("PONG"));
+    CHECK(eventually([&] { return one.server().commands("SUBSCRIBE") == 1; }));
+    CHECK(one.server().accepted() == 1);
+}
+
 // The two that were heard decided, each time, before it had answered.
 TEST_CASE("a Sentinel that had hung up is listened to again though it answers later than the others") {
     fake_sentinel one(a_server().port(), 1);
