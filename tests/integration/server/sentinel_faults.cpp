@@ -943,8 +943,10 @@ TEST_CASE("a process that only waits listens again to a Sentinel when the last o
 TEST_CASE("a Sentinel that remembers hundreds of others is listened to on the socket that it was asked on") {
     const fake_sentinel one(a_server().port(), 1, std::vector<std::uint16_t>(1500, dead_port()));
     sentinel_connection c(sentinel_uri_of({one.port()}, "", "?command_timeout=20s"));
-    REQUIRE(ping(c).is_status("PONG"));
-    CHECK(eventually([&] { return one.server().commands("SUBSCRIBE") == 1; }));
+    const auto news = c.subscribe("news");
+    const auto reading = keep_reading(news);
+    REQUIRE(eventually([&] { return one.server().commands("SUBSCRIBE") == 1; }));
+    let_them_be_asked_again();
     CHECK(one.server().accepted() == 1);
 }
 
