@@ -709,6 +709,31 @@ TEST_CASE("a thread that comes late to a queue for a silent server has a patienc
     CHECK_FALSE(had);
 }
 
+// It asked for a whole patience more.
+TEST_CASE("a thread that waits behind another one for a silent server fails when its own patience is over") {
+    manual_clock::reset();
+    locks_in_memory server;
+    server.answer("take", nobody_there);
+    shared m{server, "orders", {.lease = 10s, .renew = false, .patience = 2s}};
+    std::error_code of_first;
+    std::error_code of_second;
+    bool had = false;
+    sleeper first([&] { had = m.lock(of_first); });
+    REQUIRE(eventually([&] { return server.count("take") > 0; }));
+    REQUIRE(first.sleeps());
+    manual_clock::advance(100ms);
+    const auto came = manual_clock::now();
+    sleeper second([&] { had = m.lock(of_second) || had; });
+    REQUIRE(second.sleeps());
+    CHECK(ends(first));
+    CHECK(of_first == errc::unreachable);
+    CHECK(ends(second));
+    CHECK(of_second == errc::unreachable);
+    CHECK(manual_clock::now() - came >= 2s);
+    CHECK(manual_clock::now() - came <= 2500ms);
+    CHECK_FALSE(had);
+}
+
 TEST_CASE("a thread that waited behind one that is stopped hears of the server, and of no stop") {
     manual_clock::reset();
     locks_in_memory server;

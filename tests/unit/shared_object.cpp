@@ -1345,6 +1345,31 @@ TEST_CASE("a reader that comes late to others of its object has a patience of it
         1900ms);
 }
 
+// It asked for a whole patience more.
+TEST_CASE("a reader that waits behind another one for a silent server fails when its own patience is over") {
+    manual_clock::reset();
+    moody server;
+    server.troubled = true;
+    distlock::shared_mutex<moody, manual_clock> m{server, "orders", {.renew = false, .patience = 2s}};
+    std::error_code of_first;
+    std::error_code of_second;
+    bool had = false;
+    sleeper first([&] { had = m.lock_shared(of_first); });
+    REQUIRE(eventually([&] { return server.asked > 0; }));
+    REQUIRE(first.sleeps());
+    manual_clock::advance(100ms);
+    const auto came = manual_clock::now();
+    sleeper second([&] { had = m.lock_shared(of_second) || had; });
+    REQUIRE(second.sleeps());
+    CHECK(ends(first));
+    CHECK(of_first == errc::no_reply);
+    CHECK(ends(second));
+    CHECK(of_second == errc::no_reply);
+    CHECK(manual_clock::now() - came >= 2s);
+    CHECK(manual_clock::now() - came <= 2500ms);
+    CHECK_FALSE(had);
+}
+
 // A mutex's threads had that, too: the product overflowed, and there was no patience at all.
 TEST_CASE("readers that wait for another one of their object share any patience") {
     check_that_the_second_waits_on(

@@ -54,7 +54,8 @@ class acquire {
         : limits_(limits),
           patience_(distlock::detail::saturating_cast<clock::duration, distlock::detail::rounding::up>(
               limits.patience)),
-          jitter_(jitter_seed) {}
+          jitter_(jitter_seed),
+          failure_{limits.failing_since} {}
 
     /// `contended`: the lock was taken the last time. The script then saves a round trip; else the
     /// plain command is cheaper.
@@ -185,7 +186,7 @@ class acquire {
     };
 
     struct failure {
-        clock::time_point since{};
+        clock::time_point since = clock::time_point::max();
         errc cause{};  // errc{}: none
     };
 
@@ -306,8 +307,7 @@ class acquire {
     }
 
     bool worn_out() const noexcept { return now_ - failure_.since >= patience_; }
-
-    void note_failure(errc cause) noexcept { failure_ = {failing() ? failure_.since : now_, cause}; }
+    void note_failure(errc cause) noexcept { failure_ = {std::min(failure_.since, now_), cause}; }
 
     void note_unconfirmed() noexcept { left_ = std::max(left_, leftover::unconfirmed); }
 

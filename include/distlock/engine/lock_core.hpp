@@ -49,6 +49,7 @@ class lock_core {
         const token* in_exchange_for =
             nullptr;  ///< of `once`: a token whose lock this acquisition takes over in one step
         joint_asker* together = nullptr;  ///< of `once`: who asks the server, for this lock and others
+        clock::time_point failing_since = clock::time_point::max();  ///< what it waited for, before it asks
     };
     struct result {
         std::uint64_t serial = 0;  ///< of the acquisition; 0: none

@@ -57,10 +57,10 @@ class lock_object final : public lock_core, background_task, deadline {
     [[gnu::cold]] lock_object(std::shared_ptr<background_io> io, std::shared_ptr<const any_dialect> dialect,
                               const lock_options& options, std::shared_ptr<lease_observer> observer)
         : options_(in_effect(options)),
+          observer_(std::move(observer)),
           io_(std::move(io)),
           time_(io_->time()),
           dialect_(std::move(dialect)),
-          observer_(std::move(observer)),
           waits_(manner_of_waiting(io_->connection(), *dialect_)),
           backoff_(contenders(), time_.is_real()),
           releaser_(io_, dialect_, answer_time()),
@@ -89,11 +89,12 @@ class lock_object final : public lock_core, background_task, deadline {
         if (in_forked_child()) return failed(errc::wrong_process);
         if (stop.stop_requested()) return failed(errc::cancelled);
         const auto longest_turn = how.together != nullptr ? duration::zero() : longest_command();
-        auto done = how.once ? try_turn(longest_turn, until, stop) : queue_up(until, how.guarded, stop);
+        auto done = how.once ? try_turn(longest_turn, until, stop) : queue_up(until, how, stop);
         // The trouble of another thread is none of an exchange that was not asked for: nothing has changed.
         if (done) return how.in_exchange_for != nullptr ? result{} : *std::move(done);
         auto bounds = limits(until, how.once);
         bounds.in_exchange_for = how.in_exchange_for;
+        bounds.failing_since = how.failing_since;
         return acquire_remotely(bounds, how, stop);
     }
 
@@ -167,7 +168,8 @@ class lock_object final : public lock_core, background_task, deadline {
     struct turn_end {
         enum class kind { granted, goes_remote, cancelled, timed_out, failed };
         kind what;
-        errc cause = {};  // of failed
+        errc cause = {};                               // of failed
+        time_point failing_since = time_point::max();  // of goes_remote: as manner::failing_since
     };
 
     // Whether an acquisition was of use to its owner. A thread that gives back an unused one
@@ -249,7 +251,7 @@ class lock_object final : public lock_core, background_task, deadline {
         DISTLOCK_EXCLUDES(mutex_);
 
     // Returns: what became of it; none when it is for this thread to ask the server.
-    std::optional<result> queue_up(time_point until, bool guarded, const std::stop_token& stop)
+    std::optional<result> queue_up(time_point until, manner& how, const std::stop_token& stop)
         DISTLOCK_EXCLUDES(mutex_);
 
     // Postconditions: of goes_remote: as start_remote().
@@ -257,7 +259,7 @@ class lock_object final : public lock_core, background_task, deadline {
         DISTLOCK_EXCLUDES(mutex_);
 
     // `came`: when this thread did.
-    [[gnu::cold]] bool out_of_patience(time_point came) const;
+    [[gnu::cold]] bool out_of_patience(time_point since) const;
 
     bool reached(time_point until) const { return until != time_point::max() && time_.now() >= until; }
 
@@ -369,10 +371,10 @@ class lock_object final : public lock_core, background_task, deadline {
                                   time_point now) noexcept DISTLOCK_REQUIRES(mutex_);
 
     const lock_options options_;
+    const std::shared_ptr<lease_observer> observer_;  // may own the connection, which io_ uses
     const std::shared_ptr<background_io> io_;
     const time_source time_;
     const std::shared_ptr<const any_dialect> dialect_;
-    const std::shared_ptr<lease_observer> observer_;
     const waiting_manner waits_;
     std::optional<replica_wait> replicas_;  // of renewals; set once
     const distlock::detail::process_id process_ = distlock::detail::current_process();

@@ -89,10 +89,10 @@ inline std::optional<lock_object::result> lock_object::try_turn(duration longest
     }
 }
 
-inline std::optional<lock_object::result> lock_object::queue_up(time_point until, bool guarded,
+inline std::optional<lock_object::result> lock_object::queue_up(time_point until, manner& how,
                                                                 const std::stop_token& stop) {
     if (start_remote_if_free()) return std::nullopt;
-    waiter_queue::waiter mine(std::this_thread::get_id(), guarded);
+    waiter_queue::waiter mine(std::this_thread::get_id(), how.guarded);
     const auto recheck = [&] {
         const distlock::detail::annotated_lock guard(
             mutex_);  // or it would come between the look and the sleep
@@ -106,6 +106,7 @@ inline std::optional<lock_object::result> lock_object::queue_up(time_point until
         case turn_end::kind::granted:
             return result{.serial = mine.serial, .fence = mine.fence};
         case turn_end::kind::goes_remote:
+            how.failing_since = end.failing_since;
             return std::nullopt;
         case turn_end::kind::cancelled:
             return failed(errc::cancelled);
@@ -147,19 +148,20 @@ inline lock_object::turn_end lock_object::wait_for_turn(waiter_queue::waiter& mi
         if (why == wake::granted) return {kind::granted};
         guard.lock();
         if (why != wake::go_remote) continue;
-        if (failures_ == failures || !out_of_patience(came)) {
+        // The threads before us have spent some of our patience with the server, too, or all of it.
+        const auto since =
+            failures_ == failures ? time_point::max() : std::max(came, status_.failing_since());
+        if (!out_of_patience(since)) {
             start_remote();
-            return {kind::goes_remote};
+            return {.what = kind::goes_remote, .failing_since = since};
         }
-        // The threads before us have spent our patience with the server, too.
         end_remote();
         return {kind::failed, last_failure_};
     }
 }
 
-[[gnu::cold]] inline bool lock_object::out_of_patience(time_point came) const {
+[[gnu::cold]] inline bool lock_object::out_of_patience(time_point since) const {
     using distlock::detail::rounding;
-    const auto since = std::max(came, status_.failing_since());
     const auto longest = distlock::detail::saturating_cast<duration, rounding::up>(options_.patience.get());
     const auto now = time_.now();
     return since < now && now - since >= longest;

@@ -44,9 +44,9 @@ class permit_pool final : public permit_core {
                 const lock_options& options, waiters_channel channel,
                 std::shared_ptr<lease_observer> observer)
         : options_(of_permits(options)),
+          observer_(std::move(observer)),
           io_(std::move(io)),
           channel_(std::move(channel)),
-          observer_(std::move(observer)),
           name_(std::move(name)),
           limit_(limit) {
         check_limit(limit);
@@ -251,9 +251,9 @@ class permit_pool final : public permit_core {
     }
 
     const lock_options options_;
+    const std::shared_ptr<lease_observer> observer_;  // may own the connection, which io_ uses
     const std::shared_ptr<background_io> io_;
     const waiters_channel channel_;
-    const std::shared_ptr<lease_observer> observer_;
     const std::string name_;
 
     const distlock::detail::process_id process_ = distlock::detail::current_process();

@@ -51,10 +51,10 @@ class shared_object final : public shared_core {
                   std::shared_ptr<const any_dialect> readers, const lock_options& options,
                   std::shared_ptr<lease_observer> observer)
         : options_(in_effect(options)),
+          observer_(std::move(observer)),
           io_(std::move(io)),
           time_(io_->time()),
           dialect_(std::move(readers)),
-          observer_(std::move(observer)),
           writers_(std::move(writers)) {}
 
     const std::string& name() const noexcept override { return writers_->name(); }
@@ -190,6 +190,7 @@ class shared_object final : public shared_core {
         batch* asks = nullptr;  // by this thread, next
         bool at_last = false;   // its time is up: it asks once
         result told = {};
+        time_point failing_since = time_point::max();  // of the one that asks: as manner::failing_since
     };
     release_outcome leave_batch(std::uint64_t serial, bool has_read) noexcept DISTLOCK_EXCLUDES(mutex_) {
         if (in_forked_child()) return release_outcome::wrong_process;
@@ -302,7 +303,8 @@ class shared_object final : public shared_core {
         using distlock::detail::rounding;
         const auto longest =
             distlock::detail::saturating_cast<duration, rounding::up>(options_.patience.get());
-        return time_.now() - since >= longest;
+        const auto now = time_.now();
+        return since <= now && now - since >= longest;
     }
 
     result failed(errc cause) const {
@@ -369,10 +371,10 @@ class shared_object final : public shared_core {
     }
 
     const lock_options options_;
+    const std::shared_ptr<lease_observer> observer_;  // may own the connection, which io_ uses
     const std::shared_ptr<background_io> io_;
     const time_source time_;
     const std::shared_ptr<const any_dialect> dialect_;  // of readers
-    const std::shared_ptr<lease_observer> observer_;
     const std::unique_ptr<lock_core> writers_;
 
     mutable distlock::detail::annotated_mutex mutex_;

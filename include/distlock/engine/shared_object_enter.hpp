@@ -44,6 +44,7 @@ typename shared_object<Lazy>::result shared_object<Lazy>::enter_batch(time_point
     on_stop.reset();
     if (mine.asks == nullptr) return mine.told;
     how.once = how.once || mine.at_last;
+    how.failing_since = mine.failing_since;
     return ask(*mine.asks, until, how, stop);
 }
 
@@ -85,8 +86,8 @@ typename shared_object<Lazy>::turn shared_object<Lazy>::wait_for_turn(waiter_que
         if (why == wake::granted) return {.told = {.serial = me.serial, .fence = me.fence}};
         here.lock();
         if (why != wake::go_remote) continue;
-        if (in.last_error == errc{} || !out_of_patience(std::max(came, in.failing_since)))
-            return {.asks = &in};
+        const auto since = in.last_error == errc{} ? time_point::max() : std::max(came, in.failing_since);
+        if (!out_of_patience(since)) return {.asks = &in, .failing_since = since};
         const errc cause = in.last_error;
         end_asking(in);
         return {.told = failed(cause)};
@@ -99,7 +100,8 @@ typename shared_object<Lazy>::result shared_object<Lazy>::ask(batch& mine, time_
     result got;
     try {
         // Whichever thread comes last ends it.
-        got = mine.core->acquire(until, {how.once, true, how.in_exchange_for, how.together}, stop);
+        got = mine.core->acquire(
+            until, {how.once, true, how.in_exchange_for, how.together, how.failing_since}, stop);
     } catch (...) {
         const guard here(mutex_);
         mine.last_error = {};

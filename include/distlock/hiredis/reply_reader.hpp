@@ -125,6 +125,7 @@ class reply_reader {
             fill(self, *slot);
             return slot;
         } catch (...) {
+            self.fail(errc::no_reply);  // there is no memory for it
             return nullptr;
         }
     }

@@ -211,6 +211,32 @@ TEST_CASE("a pipeline without memory does not leave its socket lent for ever") {
     CHECK_FALSE(failed);
 }
 
+// The error was that this is no Redis or Valkey server.
+TEST_CASE("a reply that there is no memory for is no answer, and says nothing against the server") {
+    const redis_server server;
+    hiredis_connection redis(server.uri());
+    const std::string text(1000, 'x');
+    int unread = 0;
+    bool failed = true;
+    for (long n = 1; failed && n < 100; ++n) {
+        INFO("allocation " << n);
+        REQUIRE(redis.execute({"PING"}).is_status("PONG"));
+        const distlock::command question{"ECHO", text};
+        distlock::reply answer;
+        fail_allocation(n);
+        try {
+            answer = redis.execute(question);
+        } catch (const std::bad_alloc&) {}
+        failed = allocation_failed();
+        fail_allocation(0);
+        if (!answer.is(distlock::reply_kind::no_answer)) continue;
+        CHECK(answer.cause() == errc::no_reply);
+        ++unread;
+    }
+    CHECK(unread > 0);
+    CHECK_FALSE(failed);
+}
+
 // The n-th call of operator new fails, for every n, in lock and unlock.
 TEST_CASE(
     "without memory a lock is had or not, an unlock releases it, and nothing is left for longer than the "
