@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <pthread.h>
 #include <stdexcept>
@@ -136,17 +137,18 @@ TEST_CASE("a callback that blocks delays no deadline and no other callback") {
 // One more thread came in 5 ms: of five hundred leases that were over at once the last was told of, seconds
 // late.
 TEST_CASE("a callback that tells of a lease waits for none of five hundred before it that block") {
-    gate hold;
+    std::mutex held;
     std::atomic<bool> ran{false};
     real_fixture of;
-    const auto blocks = [&] { hold.pass(); };
+    const auto blocks = [&] { const std::lock_guard waits(held); };
     const auto runs = [&] { ran = true; };
+    std::unique_lock hold(held);
     const auto start = clock::now();
     for (int i = 0; i < 500; ++i) post(of, blocks, true);
     post(of, runs, true);
     const bool told = eventually([&] { return ran.load(); });
     const auto took = clock::now() - start;
-    hold.open();
+    hold.unlock();
     CHECK(told);
     CHECK(took < 100ms + timing_tolerance);
 }
