@@ -64,7 +64,11 @@ class handshake {
                                             "its default user a password, or set protected-mode no")};
                 const auto e = classify_error(answer.text());
                 const errc cause = e.transient ? e.cause : errc::authentication_failed;
-                return {nullptr, reply::not_sent(cause, "AUTH was refused")};
+                const bool none = answer.text().find("without any password configured") != std::string::npos;
+                return {nullptr,
+                        reply::not_sent(cause, none ? "AUTH was refused: this server has no password, leave "
+                                                      "it out of the URI"
+                                                    : "AUTH was refused")};
             }
             if (!answer.is_status("OK")) return {nullptr, handshake_failure(answer, "AUTH")};
             if (auto surplus = not_alone(*made, "AUTH")) return {nullptr, *std::move(surplus)};

@@ -89,6 +89,11 @@ namespace detail {
 /// `text` is what stands between the '@', if there is one, and the path.
 [[gnu::cold]] inline void parse_uri_host_and_port(uri& out, std::string_view text) {
     std::string_view rest;
+    if (text.find(',') != std::string_view::npos) {
+        refuse_uri(
+            "there is a ',': one server has one host; several are for redis+cluster:// and "
+            "redis+sentinel://");
+    }
     if (text.starts_with('[')) {
         const std::size_t close = text.find(']');
         if (close == std::string_view::npos) {

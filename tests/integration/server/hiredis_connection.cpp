@@ -159,6 +159,14 @@ TEST_CASE("a wrong password or none is an error that names the server and no pas
     CHECK(server.command({"EXISTS", "a"}) == "0");
 }
 
+TEST_CASE("a server that has no password is told from one that refuses it") {
+    const redis_server server(with({}));
+    hiredis_connection redis(unix_uri(server, ":" + canary + "@"));
+    const reply r = redis.execute({"PING"});
+    CHECK(r.cause() == errc::authentication_failed);
+    CHECK_THAT(r.text(), contains_text("has no password") && !contains_text(canary));
+}
+
 // "Check user and password", and nothing was wrong with them.
 TEST_CASE("a server in protected mode is told from one that refuses the password") {
     const fake_server server(scripts::once("-DENIED Redis is running in protected mode because ...\r\n"));
