@@ -153,6 +153,26 @@ TEST_CASE("a callback that tells of a lease waits for none of five hundred befor
     CHECK(took < 100ms + timing_tolerance);
 }
 
+// Threads that were on their way were not counted: thousands came.
+TEST_CASE("five hundred short callbacks that tell of leases take few threads") {
+    std::mutex counts;
+    std::size_t most = 0;
+    std::size_t told = 0;
+    const auto before = settled_thread_count();
+    {
+        real_fixture of;
+        const auto count = [&] {
+            const auto now = thread_count();
+            const std::lock_guard guard(counts);
+            most = std::max(most, static_cast<std::size_t>(now));
+            ++told;
+        };
+        for (int i = 0; i < 500; ++i) post(of, count, true);
+    }
+    CHECK(told == 500);
+    CHECK(most <= static_cast<std::size_t>(before) + 140);
+}
+
 TEST_CASE("of two callbacks that are posted at once the second is run though the first blocks") {
     for (int i = 0; i < 5; ++i) {
         gate hold;

@@ -31,7 +31,7 @@ struct grant {
     clock::time_point sent{};  ///< of granted: from when that counts, before the first byte of a command
     clock::time_point came{};  ///< when the last answer, or the message, had come
     bool in_doubt = false;     ///< of granted: an earlier sending was not answered, and may still be on its
-                               ///< way; of failed: a sending may have the lock, now or later
+                               ///< way; else: a sending may have the lock, now or later
     bool contended = false;
     bool without_ttl = false;     ///< of gave_up: the owner's key never expires
     errc cause = errc::no_reply;  ///< of failed

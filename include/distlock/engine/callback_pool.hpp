@@ -201,13 +201,15 @@ class callback_pool {
             distlock::detail::annotated_lock guard(lock);
             const auto due = first_due();
             const bool waited = due <= clock::now();
-            bool started = waited && spawn();
-            lends = waited && !started && !urgent.empty();
-            for (auto more = std::min(urgent.size(), most_at_a_time); started && more > 1; --more)
-                started = spawn();
+            const auto wanted = waited ? std::clamp(urgent.size(), std::size_t{1}, most_at_a_time) : 0;
+            while (coming < wanted && spawn()) {}
+            lends = waited && coming == 0 && !urgent.empty();
             if (due == time_point::max() || lends) return lends ? at : due;
-            if (!time.is_real()) done.wait_for(guard.native(), std::chrono::milliseconds{1});
-            return time.is_real() && !waited ? due : at + until_looked_at();
+            if (!time.is_real()) {
+                done.wait_for(guard.native(), std::chrono::milliseconds{1});
+                return at;
+            }
+            return waited ? clock::now() + until_looked_at() : due;
         }
 
         std::shared_ptr<blocking_work> take_blocking_work() noexcept override {
@@ -226,6 +228,7 @@ class callback_pool {
 
         [[gnu::cold]] void serve() {
             const distlock::detail::annotated_lock guard(lock);
+            --coming;
             run_all();
             leave();
         }
@@ -246,6 +249,7 @@ class callback_pool {
         [[gnu::cold]] bool spawn() noexcept DISTLOCK_REQUIRES(lock) {
             try {
                 start(&state::serve);
+                ++coming;
                 return true;
             } catch (...) {
                 return false;
@@ -296,6 +300,7 @@ class callback_pool {
         reserved reserve_thread DISTLOCK_GUARDED_BY(lock) = reserved::none;
         bool lends DISTLOCK_GUARDED_BY(lock) = false;    // the timer's thread is asked to run what is urgent
         unsigned workers DISTLOCK_GUARDED_BY(lock) = 0;  // threads that take callbacks
+        std::size_t coming DISTLOCK_GUARDED_BY(lock) = 0;  // of those: have taken none yet
         const std::shared_ptr<distlock::detail::thread_group> threads =
             std::make_shared<distlock::detail::thread_group>();
     };

@@ -164,7 +164,7 @@ inline lock_object::turn_end lock_object::wait_for_turn(waiter_queue::waiter& mi
     using distlock::detail::rounding;
     const auto longest = distlock::detail::saturating_cast<duration, rounding::up>(options_.patience.get());
     const auto now = time_.now();
-    return since < now && now - since >= longest;
+    return since <= now && now - since >= longest;
 }
 
 inline void lock_object::end_remote() noexcept {

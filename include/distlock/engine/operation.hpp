@@ -150,6 +150,7 @@ class operation {
         using kind = acquire_step::kind;
         if (step.leave_first) {
             next.leave = action::leaving{result_.token, step.in_doubt, step.broke_off};
+            left_in_doubt_ = left_in_doubt_ || step.in_doubt;
             hearing_ = hearing::nothing;
         }
         if (step.fresh_token) result_.token = {};
@@ -228,6 +229,7 @@ class operation {
             if (machine_.in_queue() || machine_.in_doubt()) {
                 const token fresh = token::generate();
                 next.leave = action::leaving{std::exchange(result_.token, fresh), machine_.in_doubt()};
+                left_in_doubt_ = left_in_doubt_ || machine_.in_doubt();
             }
             result_.token.deafen();
             machine_.deafen();
@@ -331,7 +333,8 @@ class operation {
         result_.cause = step.cause;
         result_.without_ttl = step.without_ttl;
         if (step.what == acquire_step::kind::gave_up) result_.what = grant::kind::gave_up;
-        result_.in_doubt = step.in_doubt || (step.cause == errc::no_reply && step.leave_first);
+        result_.in_doubt =
+            left_in_doubt_ || step.in_doubt || (step.cause == errc::no_reply && step.leave_first);
         if (step.what == acquire_step::kind::granted) {
             result_.what = grant::kind::granted;
             result_.until = step.at;
@@ -383,6 +386,7 @@ class operation {
     clock::duration unheard_for_{};     // of the same
     std::optional<replica_wait> wait_;  // the last one
     hearing hearing_ = hearing::nothing;
+    bool left_in_doubt_ = false;  // what was sent with an earlier token
 };
 
 }  // namespace distlock::engine

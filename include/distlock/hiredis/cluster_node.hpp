@@ -37,6 +37,8 @@ struct cluster_node {
     const node_address at;
     // It has ended a socket, or did not answer, and nothing was heard from it since.
     std::atomic<bool> silent = false;
+    // It said so, the last time it was asked for the map: it would grant locks that others grant, too.
+    std::atomic<bool> of_no_cluster = false;
     // It did not answer a pipeline, nor what it was asked since: until then no other waits for it.
     std::atomic<clock::time_point> passed_over_until{};
     std::atomic<bool> probed = false;  // a thread asks it just now

@@ -80,7 +80,7 @@ class cluster_nodes {
     /// owner is silent and the map is refused.
     node of(std::optional<std::uint16_t> slot) {
         const annotated_lock guard(lock_);
-        if (!last_ || last_->superseded.stop_requested()) last_ = named(seeds_.front());
+        if (!last_ || last_->superseded.stop_requested()) last_ = named(first_seed());
         const auto place = slot ? map_.owner(*slot) : std::nullopt;
         node owner = place ? known(*place) : last_;
         if (!owner->silent || refusal_.empty()) return owner;
@@ -260,6 +260,7 @@ class cluster_nodes {
     std::optional<slot_map> ask(clock::time_point until, clock::time_point some, const std::stop_token* stop,
                                 std::string& refusal) {
         std::size_t speaking = 0;
+        std::size_t strangers = 0;
         const auto all = candidates(speaking);
         for (std::size_t i = 0; i < all.size(); ++i) {
             const auto now = clock::now();
@@ -281,10 +282,12 @@ class cluster_nodes {
             }
             one->answered();
             auto map = slot_map::read(answer, one->at);
+            one->of_no_cluster = answer.is(reply_kind::error) && says_no_cluster(answer.text());
+            strangers += one->of_no_cluster ? 1 : 0;
             const bool refused = answer.is(reply_kind::error) && !classify_error(answer.text()).transient;
-            if (refused && !says_no_cluster(refusal)) refusal = answer.text();
+            if (refused && (!one->of_no_cluster || strangers == all.size())) refusal = answer.text();
             const annotated_lock guard(lock_);
-            last_ = one;
+            if (!one->of_no_cluster) last_ = one;
             if (map) {
                 refusal.clear();
                 // Others may know who took the place of a silent one.
@@ -321,6 +324,16 @@ class cluster_nodes {
         const auto that_one = [&](const node& one) { return one && one->at == where && one->silent; };
         return std::any_of(used_.begin(), used_.end(), that_one) ||
                std::any_of(strangers_.begin(), strangers_.end(), that_one) || that_one(last_);
+    }
+
+    // Returns: one that did not say that it is of no Cluster, if there is one.
+    const node_address& first_seed() const noexcept DISTLOCK_REQUIRES(lock_) {
+        const auto may_be = [&](const node_address& one) DISTLOCK_UNCHECKED {
+            const node of = met(one);
+            return !of || !of->of_no_cluster;
+        };
+        const auto found = std::find_if(seeds_.begin(), seeds_.end(), may_be);
+        return found != seeds_.end() ? *found : seeds_.front();
     }
 
     node named(const node_address& where) DISTLOCK_REQUIRES(lock_) {

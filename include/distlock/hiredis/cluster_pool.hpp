@@ -79,14 +79,15 @@ class cluster_pool final : public connection_pool {
     /// until the node has answered a PING.
     void pipeline(std::span<const command> commands, std::span<reply> replies) override {
         if (commands.empty()) return;
+        if (current_process() != process_) {
+            std::fill(replies.begin(), replies.end(), reply::not_sent(errc::wrong_process, shown_));
+            return;
+        }
         const auto last =
             std::max_element(commands.begin(), commands.end(), [](const auto& a, const auto& b) {
                 return a.deadline() < b.deadline();
             })->deadline();
-        if (const auto refusal = before_sending(last, nullptr)) {
-            std::fill(replies.begin(), replies.end(), *refusal);
-            return;
-        }
+        nodes_.refresh(when_running::go_on, last, nullptr);
         std::vector<journey> all(commands.size());  // those that are bound go with the ones before them
         for (std::size_t i = 0; i < all.size(); ++i) {
             all[i].to = nodes_.of(hash_slot(commands[i]));
@@ -112,6 +113,7 @@ class cluster_pool final : public connection_pool {
     bool post(const command& cmd, std::shared_ptr<receipt> wanted) override {
         if (current_process() != process_) return false;
         const node here = nodes_.of(hash_slot(cmd));
+        if (here->of_no_cluster) return false;
         if (here->pool.post(cmd, std::move(wanted))) return true;
         nodes_.suspect(*here);
         return false;
@@ -188,11 +190,9 @@ class cluster_pool final : public connection_pool {
         void hand_out(std::span<reply> all) {
             for (std::size_t k = 0; k < which.size(); ++k) all[which[k]] = std::move(replies[places[k]]);
         }
-        void keep_back() {
+        void keep_back(const reply& why) {
             sent = false;
-            for (reply& one : replies)
-                one = reply::not_sent(errc::unreachable,
-                                      to->at.host + ":" + std::to_string(to->at.port) + " did not answer");
+            std::fill(replies.begin(), replies.end(), why);
         }
         void deliver() noexcept {
             if (!sent) return;
@@ -204,14 +204,12 @@ class cluster_pool final : public connection_pool {
         }
     };
 
-    // Effects: asks for a map that is due. Returns: why nothing can be sent; nothing: it can. Servers of no
-    // Cluster do not redirect: each would grant the same lock.
-    std::optional<reply> before_sending(clock::time_point until, const std::stop_token* stop) {
-        if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
-        nodes_.refresh(when_running::go_on, until, stop);
-        const std::string refusal = nodes_.refusal();
-        if (!says_no_cluster(refusal)) return std::nullopt;
-        return reply::not_sent(errc::invalid_uri, shown_ + ": no Cluster: CLUSTER SLOTS: " + refusal);
+    // To a command for a server that does not redirect what others grant, too.
+    reply no_cluster() const {
+        return reply::not_sent(errc::invalid_uri,
+                               shown_ +
+                                   ": this server is of no Cluster (CLUSTER SLOTS: cluster "
+                                   "support disabled); use redis://");
     }
 
     // To a command that, sent now, would be executed when nobody waits for it any more.
@@ -220,12 +218,14 @@ class cluster_pool final : public connection_pool {
     // `execute(node_pool&, bool asking)`: the reply to `cmd` there.
     template <class Execute>
     reply on_the_nodes(const command& cmd, Execute execute) {
-        if (auto refusal = before_sending(cmd.deadline(), cmd.stop())) return *std::move(refusal);
+        if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
         const auto slot = hash_slot(cmd);
+        nodes_.refresh(when_running::go_on, cmd.deadline(), cmd.stop());
         if (clock::now() >= cmd.deadline()) return no_time_left();
         node here = nodes_.of(slot);
         bool asking = false;
         for (command_route route;;) {
+            if (here->of_no_cluster) return no_cluster();
             reply answer = execute(here->pool, asking);
             const auto next = route.on_answer(answer, here->at, clock::now());
             note(next, answer, *here);
@@ -286,9 +286,14 @@ class cluster_pool final : public connection_pool {
     void send(std::vector<parcel>& parcels) {
         const auto now = clock::now();
         for (parcel& one : parcels) {
-            if (now >= one.to->passed_over_until.load()) continue;
-            one.keep_back();
-            probe(one.to);
+            if (one.to->of_no_cluster) {
+                one.keep_back(no_cluster());
+            } else if (now < one.to->passed_over_until.load()) {
+                one.keep_back(reply::not_sent(
+                    errc::unreachable,
+                    one.to->at.host + ":" + std::to_string(one.to->at.port) + " did not answer"));
+                probe(one.to);
+            }
         }
         std::vector<std::jthread> others;
         others.reserve(parcels.size());

@@ -46,8 +46,7 @@ class reply_reader {
     /// Returns: false when the stream cannot be parsed any further; see failure().
     bool feed(std::string_view bytes) noexcept {
         unread_ += bytes.size();
-        return ::redisReaderFeed(reader_.get(), bytes.data(), bytes.size()) == REDIS_OK ||
-               fail(errc::protocol_error);
+        return ::redisReaderFeed(reader_.get(), bytes.data(), bytes.size()) == REDIS_OK || fail(why_not());
     }
 
     /// Returns: the next whole reply, or nothing when more bytes are needed or the stream is broken
@@ -56,7 +55,7 @@ class reply_reader {
         if (failure_ != errc{}) return std::nullopt;
         void* done = nullptr;
         if (::redisReaderGetReply(reader_.get(), &done) != REDIS_OK) {
-            fail(errc::protocol_error);
+            fail(why_not());
             return std::nullopt;
         }
         // The cap is on one reply: what came with it may be the next ones.
@@ -100,6 +99,11 @@ class reply_reader {
         return out;
     }
 
+    // hiredis had no memory, as far as none of our functions has said what else is wrong.
+    [[gnu::cold]] errc why_not() const noexcept {
+        return reader_->err == REDIS_ERR_OOM ? errc::no_reply : errc::protocol_error;
+    }
+
     [[gnu::cold]] bool fail(errc why) noexcept {
         if (failure_ == errc{}) failure_ = why;
         return false;
@@ -119,7 +123,10 @@ class reply_reader {
             if (task->parent != nullptr) {
                 auto& siblings = static_cast<reply*>(task->parent->obj)->elements();
                 const auto index = static_cast<std::size_t>(task->idx);
-                if (index >= siblings.size()) return nullptr;
+                if (index >= siblings.size()) {
+                    self.fail(errc::protocol_error);
+                    return nullptr;
+                }
                 slot = &siblings[index];
             }
             fill(self, *slot);
@@ -134,7 +141,10 @@ class reply_reader {
     // A template, since hiredis 0.14 does not have them.
     template <class Functions>
     static void refuse_resp3(Functions& f) noexcept {
-        const auto refuse = [](const redisReadTask*, auto...) -> void* { return nullptr; };
+        const auto refuse = [](const redisReadTask* task, auto...) -> void* {
+            static_cast<reply_reader*>(task->privdata)->fail(errc::protocol_error);
+            return nullptr;
+        };
         if constexpr (requires { f.createDouble; }) f.createDouble = refuse;
         if constexpr (requires { f.createBool; }) f.createBool = refuse;
     }
@@ -158,7 +168,10 @@ class reply_reader {
             };
             // The type of the count differs between hiredis 0.14 and 1.x.
             f.createArray = [](const redisReadTask* task, auto count) -> void* {
-                if (task->type != REDIS_REPLY_ARRAY) return nullptr;
+                if (task->type != REDIS_REPLY_ARRAY) {
+                    static_cast<reply_reader*>(task->privdata)->fail(errc::protocol_error);
+                    return nullptr;
+                }
                 return place(task, [&](reply_reader& self, reply& slot) {
                     if (count < 0 || static_cast<std::size_t>(count) > self.most_.elements) {
                         self.fail(errc::reply_too_large);

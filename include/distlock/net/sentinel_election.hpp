@@ -107,8 +107,13 @@ class sentinel_election {
         if (naming > 0) return {.what = kind::outdated};
         using heard = sentinel_answer::kind;
         if (first(heard::unknown_name) != nullptr) return {.what = kind::unknown_name};
-        if (const auto* const one = first(heard::refused)) return {.what = kind::refused, .why = one};
-        return {.what = kind::silent, .why = first(heard::silent)};
+        const auto* const refusal = first(heard::refused);
+        const auto* const silent = first(heard::silent);
+        // A certificate is often renewed on one after the other; those that are silent may be trusted.
+        const bool untrusted = refusal != nullptr && refusal->cause == errc::tls_failed;
+        if (refusal != nullptr && !(untrusted && silent != nullptr))
+            return {.what = kind::refused, .why = refusal};
+        return {.what = kind::silent, .why = untrusted ? refusal : silent};
     }
 
     std::span<const sentinel_answer> answers() const noexcept { return answers_; }

@@ -553,9 +553,29 @@ TEST_CASE("servers that are of no Cluster are refused: each would grant the same
         CHECK(r.is(reply_kind::not_sent));
         CHECK(r.cause() == errc::invalid_uri);
     }
+    CHECK_FALSE(redis.post({"SET", "orders", "x"}, nullptr));
     CHECK(one.command({"DBSIZE"}) == "0");
     CHECK(other.command({"DBSIZE"}) == "0");
     CHECK(distlock::diagnose(redis).worst() == distlock::severity::problem);
+}
+
+TEST_CASE("a server of no Cluster among the nodes of one is not used, and keeps nobody from the others") {
+    const distlock::testing::redis_server stray({.tcp = true});
+    const fake_server slow([](fake_server::peer& p) {
+        while (const auto cmd = p.next_command()) {
+            if (cmd->at(0) == "CLUSTER" && !p.nap(1h)) return;
+            if (!p.send("+OK\r\n")) return;
+        }
+    });
+    cluster_connection redis{"redis+cluster://127.0.0.1:" + std::to_string(stray.port()) +
+                             ",127.0.0.1:" + std::to_string(slow.port()) + "?command_timeout=20s"};
+    const auto set = [&] {
+        return redis.execute(command({"SET", "orders", "x"}).until(distlock::clock::now() + 500ms));
+    };
+    // Until the stray one has said what it is, nobody knows.
+    CHECK(eventually([&] { return set().is_status("OK") && slow.commands("SET") > 0; }));
+    CHECK(set().is_status("OK"));
+    CHECK(stray.command({"DBSIZE"}) == "0");
 }
 
 namespace {
