@@ -99,7 +99,7 @@ class reply_reader {
         return out;
     }
 
-    // hiredis had no memory, as far as none of our functions has said what else is wrong.
+    // There was no memory, as far as none of our functions has said what else is wrong.
     [[gnu::cold]] errc why_not() const noexcept {
         return reader_->err == REDIS_ERR_OOM ? errc::no_reply : errc::protocol_error;
     }
@@ -132,7 +132,6 @@ class reply_reader {
             fill(self, *slot);
             return slot;
         } catch (...) {
-            self.fail(errc::no_reply);  // there is no memory for it
             return nullptr;
         }
     }
