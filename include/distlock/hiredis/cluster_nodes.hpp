@@ -80,7 +80,7 @@ class cluster_nodes {
     /// owner is silent and the map is refused.
     node of(std::optional<std::uint16_t> slot) {
         const annotated_lock guard(lock_);
-        if (!last_ || last_->superseded.stop_requested()) last_ = named(first_seed());
+        if (!last_ || last_->superseded.stop_requested() || last_->of_no_cluster) last_ = named(first_seed());
         const auto place = slot ? map_.owner(*slot) : std::nullopt;
         node owner = place ? known(*place) : last_;
         if (!owner->silent || refusal_.empty()) return owner;
@@ -260,7 +260,7 @@ class cluster_nodes {
     std::optional<slot_map> ask(clock::time_point until, clock::time_point some, const std::stop_token* stop,
                                 std::string& refusal) {
         std::size_t speaking = 0;
-        std::size_t strangers = 0;
+        std::size_t of_none = 0;
         const auto all = candidates(speaking);
         for (std::size_t i = 0; i < all.size(); ++i) {
             const auto now = clock::now();
@@ -283,9 +283,9 @@ class cluster_nodes {
             one->answered();
             auto map = slot_map::read(answer, one->at);
             one->of_no_cluster = answer.is(reply_kind::error) && says_no_cluster(answer.text());
-            strangers += one->of_no_cluster ? 1 : 0;
+            of_none += one->of_no_cluster ? 1 : 0;
             const bool refused = answer.is(reply_kind::error) && !classify_error(answer.text()).transient;
-            if (refused && (!one->of_no_cluster || strangers == all.size())) refusal = answer.text();
+            if (refused && (!one->of_no_cluster || of_none == all.size())) refusal = answer.text();
             const annotated_lock guard(lock_);
             if (!one->of_no_cluster) last_ = one;
             if (map) {

@@ -204,12 +204,13 @@ class cluster_pool final : public connection_pool {
         }
     };
 
-    // To a command for a server that does not redirect what others grant, too.
-    reply no_cluster() const {
-        return reply::not_sent(errc::invalid_uri,
-                               shown_ +
-                                   ": this server is of no Cluster (CLUSTER SLOTS: cluster "
-                                   "support disabled); use redis://");
+    // To a command for a server that does not redirect what others grant, too. Where all are such it stays
+    // so.
+    reply no_cluster() {
+        return reply::not_sent(
+            says_no_cluster(nodes_.refusal()) ? errc::invalid_uri : errc::unreachable,
+            shown_ +
+                ": this server is of no Cluster (CLUSTER SLOTS: cluster support disabled); use redis://");
     }
 
     // To a command that, sent now, would be executed when nobody waits for it any more.
