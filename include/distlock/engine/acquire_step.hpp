@@ -31,7 +31,7 @@ struct acquire_limits {
     std::chrono::milliseconds
         recheck{};  ///< longest pause between two looks; in the queue, of the first waiter
     std::chrono::milliseconds patience{};  ///< longest trouble that is ridden out
-    /// Of trouble that whoever asks now has waited for; time_point::max(): of none.
+    /// As lock_core::manner::failing_since: it counts for the patience.
     clock::time_point failing_since = clock::time_point::max();
     /// Of the whole attempt, every round trip included, but for the last answers: see acquire_step::at.
     clock::time_point deadline = clock::time_point::max();

@@ -18,6 +18,7 @@
 #include <distlock/base/options.hpp>
 #include <distlock/base/time_source.hpp>
 #include <distlock/base/token.hpp>
+#include <distlock/detail/saturate.hpp>
 #include <distlock/detail/separate.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/net/any_connection.hpp>
@@ -31,6 +32,15 @@
 namespace distlock::engine {
 
 class joint_asker;
+
+/// Returns: whether trouble with the server that began at `since` has lasted so long; time_point::max():
+/// there is none.
+[[gnu::cold]] inline bool out_of_patience(std::chrono::milliseconds patience, clock::time_point since,
+                                          clock::time_point now) noexcept {
+    using distlock::detail::rounding;
+    return since <= now &&
+           now - since >= distlock::detail::saturating_cast<clock::duration, rounding::up>(patience);
+}
 
 /// Returns: `options` as they count beside one another: with hold_at_least, a thread that was passed the lock
 /// would be another owner, too early as any other.
@@ -49,7 +59,8 @@ class lock_core {
         const token* in_exchange_for =
             nullptr;  ///< of `once`: a token whose lock this acquisition takes over in one step
         joint_asker* together = nullptr;  ///< of `once`: who asks the server, for this lock and others
-        clock::time_point failing_since = clock::time_point::max();  ///< what it waited for, before it asks
+        /// The trouble with the server of another thread that this one waited for; time_point::max(): none.
+        clock::time_point failing_since = clock::time_point::max();
     };
     struct result {
         std::uint64_t serial = 0;  ///< of the acquisition; 0: none

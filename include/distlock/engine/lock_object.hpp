@@ -258,9 +258,6 @@ class lock_object final : public lock_core, background_task, deadline {
     turn_end wait_for_turn(waiter_queue::waiter& mine, time_point until, const std::stop_token& stop) noexcept
         DISTLOCK_EXCLUDES(mutex_);
 
-    // `since`: when its trouble with the server began.
-    [[gnu::cold]] bool out_of_patience(time_point since) const;
-
     bool reached(time_point until) const { return until != time_point::max() && time_.now() >= until; }
 
     // Effects: the next thread of ours asks the server, if there is one.

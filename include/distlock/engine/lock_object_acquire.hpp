@@ -151,20 +151,13 @@ inline lock_object::turn_end lock_object::wait_for_turn(waiter_queue::waiter& mi
         // The threads before us have spent some of our patience with the server, too, or all of it.
         const auto since =
             failures_ == failures ? time_point::max() : std::max(came, status_.failing_since());
-        if (!out_of_patience(since)) {
+        if (!out_of_patience(options_.patience, since, time_.now())) {
             start_remote();
             return {.what = kind::goes_remote, .failing_since = since};
         }
         end_remote();
         return {kind::failed, last_failure_};
     }
-}
-
-[[gnu::cold]] inline bool lock_object::out_of_patience(time_point since) const {
-    using distlock::detail::rounding;
-    const auto longest = distlock::detail::saturating_cast<duration, rounding::up>(options_.patience.get());
-    const auto now = time_.now();
-    return since <= now && now - since >= longest;
 }
 
 inline void lock_object::end_remote() noexcept {

@@ -146,11 +146,15 @@ class operation {
         return result_.token;
     }
 
+    void leave(const token& of, bool in_doubt, bool broke_off, action& next) {
+        next.leave = action::leaving{of, in_doubt, broke_off};
+        result_.in_doubt = result_.in_doubt || in_doubt;
+    }
+
     [[gnu::noinline]] void follow(const acquire_step& step, const event& last, action& next) {
         using kind = acquire_step::kind;
         if (step.leave_first) {
-            next.leave = action::leaving{result_.token, step.in_doubt, step.broke_off};
-            left_in_doubt_ = left_in_doubt_ || step.in_doubt;
+            leave(result_.token, step.in_doubt, step.broke_off, next);
             hearing_ = hearing::nothing;
         }
         if (step.fresh_token) result_.token = {};
@@ -228,8 +232,7 @@ class operation {
             // A ticket of the last token has a channel, also one that it may still get.
             if (machine_.in_queue() || machine_.in_doubt()) {
                 const token fresh = token::generate();
-                next.leave = action::leaving{std::exchange(result_.token, fresh), machine_.in_doubt()};
-                left_in_doubt_ = left_in_doubt_ || machine_.in_doubt();
+                leave(std::exchange(result_.token, fresh), machine_.in_doubt(), false, next);
             }
             result_.token.deafen();
             machine_.deafen();
@@ -333,8 +336,7 @@ class operation {
         result_.cause = step.cause;
         result_.without_ttl = step.without_ttl;
         if (step.what == acquire_step::kind::gave_up) result_.what = grant::kind::gave_up;
-        result_.in_doubt =
-            left_in_doubt_ || step.in_doubt || (step.cause == errc::no_reply && step.leave_first);
+        result_.in_doubt = result_.in_doubt || (step.cause == errc::no_reply && step.leave_first);
         if (step.what == acquire_step::kind::granted) {
             result_.what = grant::kind::granted;
             result_.until = step.at;
@@ -386,7 +388,6 @@ class operation {
     clock::duration unheard_for_{};     // of the same
     std::optional<replica_wait> wait_;  // the last one
     hearing hearing_ = hearing::nothing;
-    bool left_in_doubt_ = false;  // what was sent with an earlier token
 };
 
 }  // namespace distlock::engine

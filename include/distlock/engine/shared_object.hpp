@@ -299,14 +299,6 @@ class shared_object final : public shared_core {
         return mine;
     }
 
-    bool out_of_patience(time_point since) const {
-        using distlock::detail::rounding;
-        const auto longest =
-            distlock::detail::saturating_cast<duration, rounding::up>(options_.patience.get());
-        const auto now = time_.now();
-        return since <= now && now - since >= longest;
-    }
-
     result failed(errc cause) const {
         return {.cause = cause, .detail = "lock " + distlock::detail::printable(name(), 100)};
     }

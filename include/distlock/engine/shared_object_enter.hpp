@@ -87,7 +87,8 @@ typename shared_object<Lazy>::turn shared_object<Lazy>::wait_for_turn(waiter_que
         here.lock();
         if (why != wake::go_remote) continue;
         const auto since = in.last_error == errc{} ? time_point::max() : std::max(came, in.failing_since);
-        if (!out_of_patience(since)) return {.asks = &in, .failing_since = since};
+        if (!out_of_patience(options_.patience, since, time_.now()))
+            return {.asks = &in, .failing_since = since};
         const errc cause = in.last_error;
         end_asking(in);
         return {.told = failed(cause)};

@@ -19,6 +19,8 @@ namespace distlock::detail {
 struct cluster_node {
     cluster_node(uri where, std::shared_ptr<const secure_layer> secure)
         : at{where.host, where.port}, pool(std::move(where), std::move(secure), superseded.get_token()) {}
+    /// Returns: whether it is in use, and may be of the Cluster.
+    bool may_be_asked() const noexcept { return !superseded.stop_requested() && !of_no_cluster; }
     /// Something was heard from it.
     void answered() noexcept {
         silent = false;

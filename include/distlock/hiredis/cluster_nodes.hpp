@@ -2,8 +2,7 @@
 //
 //   class cluster_nodes {
 //     cluster_nodes(const std::vector<uri>& seeds, std::shared_ptr<const secure_layer>);
-//     std::shared_ptr<cluster_node> of(std::optional<std::uint16_t> slot);
-//         // its owner; another, where that is not known
+//     std::shared_ptr<cluster_node> of(std::optional<std::uint16_t> slot);  // its owner, or another
 //     std::shared_ptr<cluster_node> at(const node_address&);
 //     void assign(slot, const node_address&);          // the slot moved there
 //     void invalidate();                               // the map is wrong
@@ -80,7 +79,8 @@ class cluster_nodes {
     /// owner is silent and the map is refused.
     node of(std::optional<std::uint16_t> slot) {
         const annotated_lock guard(lock_);
-        if (!last_ || last_->superseded.stop_requested() || last_->of_no_cluster) last_ = named(first_seed());
+        for (std::size_t i = 0; i < seeds_.size() && !(last_ && last_->may_be_asked()); ++i)
+            last_ = named(seeds_[i]);
         const auto place = slot ? map_.owner(*slot) : std::nullopt;
         node owner = place ? known(*place) : last_;
         if (!owner->silent || refusal_.empty()) return owner;
@@ -141,8 +141,7 @@ class cluster_nodes {
         return {};
     }
 
-    /// Effects: `who` is told which slots have another master once theirs has left the map: a
-    /// replica took its place.
+    /// Effects: `who` is told which slots a replica has taken, once their master has left the map.
     void on_master_change(std::weak_ptr<master_listener> who) { listeners_.add(std::move(who)); }
 
     /// Effects: asks for a new map if one is due, no longer than `until`, nor once `stop` was requested.
@@ -282,9 +281,9 @@ class cluster_nodes {
             }
             one->answered();
             auto map = slot_map::read(answer, one->at);
-            one->of_no_cluster = answer.is(reply_kind::error) && says_no_cluster(answer.text());
-            of_none += one->of_no_cluster ? 1 : 0;
             const bool refused = answer.is(reply_kind::error) && !classify_error(answer.text()).transient;
+            one->of_no_cluster = refused && says_no_cluster(answer.text());
+            if (one->of_no_cluster) ++of_none;
             if (refused && (!one->of_no_cluster || of_none == all.size())) refusal = answer.text();
             const annotated_lock guard(lock_);
             if (!one->of_no_cluster) last_ = one;
@@ -324,16 +323,6 @@ class cluster_nodes {
         const auto that_one = [&](const node& one) { return one && one->at == where && one->silent; };
         return std::any_of(used_.begin(), used_.end(), that_one) ||
                std::any_of(strangers_.begin(), strangers_.end(), that_one) || that_one(last_);
-    }
-
-    // Returns: one that did not say that it is of no Cluster, if there is one.
-    const node_address& first_seed() const noexcept DISTLOCK_REQUIRES(lock_) {
-        const auto may_be = [&](const node_address& one) DISTLOCK_UNCHECKED {
-            const node of = met(one);
-            return !of || !of->of_no_cluster;
-        };
-        const auto found = std::find_if(seeds_.begin(), seeds_.end(), may_be);
-        return found != seeds_.end() ? *found : seeds_.front();
     }
 
     node named(const node_address& where) DISTLOCK_REQUIRES(lock_) {

@@ -26,7 +26,9 @@
 #include <distlock/detail/system.hpp>
 #include <distlock/detail/thread_group.hpp>
 #include <distlock/detail/thread_safety.hpp>
+#include <distlock/hiredis/cluster_node.hpp>
 #include <distlock/hiredis/cluster_nodes.hpp>
+#include <distlock/hiredis/cluster_parcel.hpp>
 #include <distlock/hiredis/cluster_subscriber.hpp>
 #include <distlock/hiredis/connection_pool.hpp>
 #include <distlock/hiredis/secure.hpp>
@@ -99,7 +101,7 @@ class cluster_pool final : public connection_pool {
             auto parcels = pack(all, commands);
             if (parcels.empty()) return;
             send(parcels);
-            for (parcel& one : parcels) {
+            for (cluster_parcel& one : parcels) {
                 note_silence(one);
                 one.hand_out(replies);
                 for (const std::size_t i : one.which) {
@@ -170,42 +172,7 @@ class cluster_pool final : public connection_pool {
         stage at = stage::under_way;
         bool asking = false;
     };
-    // What goes to one node in one pipeline: each of the commands behind ASKING, or none.
-    struct parcel {
-        node to;
-        bool asking;
-        std::vector<std::size_t> which;        // one for each of them, but for ASKING
-        std::vector<std::size_t> places = {};  // theirs among the commands
-        std::vector<command> commands = {};
-        std::vector<reply> replies = {};
-        bool sent = true;
-
-        void add(std::size_t i, const command& cmd) {
-            if (asking && !cmd.bound_to_previous())
-                commands.push_back(command{argument("ASKING")}.until(cmd.deadline()));
-            which.push_back(i);
-            places.push_back(commands.size());
-            commands.push_back(cmd);
-        }
-        void hand_out(std::span<reply> all) {
-            for (std::size_t k = 0; k < which.size(); ++k) all[which[k]] = std::move(replies[places[k]]);
-        }
-        void keep_back(const reply& why) {
-            sent = false;
-            std::fill(replies.begin(), replies.end(), why);
-        }
-        void deliver() noexcept {
-            if (!sent) return;
-            try {
-                to->pool.pipeline(commands, replies);
-            } catch (...) {
-                for (reply& one : replies) one = reply::no_answer(errc::no_reply, "no memory");
-            }
-        }
-    };
-
-    // To a command for a server that does not redirect what others grant, too. Where all are such it stays
-    // so.
+    // To a command for a server that redirects nothing: others would grant the same lock.
     reply no_cluster() {
         return reply::not_sent(
             says_no_cluster(nodes_.refusal()) ? errc::invalid_uri : errc::unreachable,
@@ -269,24 +236,25 @@ class cluster_pool final : public connection_pool {
         return nodes_.of(slot);
     }
 
-    static std::vector<parcel> pack(const std::vector<journey>& all, std::span<const command> commands) {
-        std::vector<parcel> parcels;
+    static std::vector<cluster_parcel> pack(const std::vector<journey>& all,
+                                            std::span<const command> commands) {
+        std::vector<cluster_parcel> parcels;
         for (std::size_t i = 0; i < all.size(); ++i) {
             if (all[i].at == journey::stage::over || commands[i].bound_to_previous()) continue;
-            auto mine = std::find_if(parcels.begin(), parcels.end(), [&](const parcel& one) {
+            auto mine = std::find_if(parcels.begin(), parcels.end(), [&](const cluster_parcel& one) {
                 return one.to == all[i].to && one.asking == all[i].asking;
             });
             if (mine == parcels.end()) mine = parcels.insert(mine, {all[i].to, all[i].asking, {}});
             mine->add(i, commands[i]);
             if (i + 1 < all.size() && commands[i + 1].bound_to_previous()) mine->add(i + 1, commands[i + 1]);
         }
-        for (parcel& one : parcels) one.replies.resize(one.commands.size());
+        for (cluster_parcel& one : parcels) one.replies.resize(one.commands.size());
         return parcels;
     }
 
-    void send(std::vector<parcel>& parcels) {
+    void send(std::vector<cluster_parcel>& parcels) {
         const auto now = clock::now();
-        for (parcel& one : parcels) {
+        for (cluster_parcel& one : parcels) {
             if (one.to->of_no_cluster) {
                 one.keep_back(no_cluster());
             } else if (now < one.to->passed_over_until.load()) {
@@ -298,7 +266,7 @@ class cluster_pool final : public connection_pool {
         }
         std::vector<std::jthread> others;
         others.reserve(parcels.size());
-        std::vector<parcel*> mine{&parcels.front()};
+        std::vector<cluster_parcel*> mine{&parcels.front()};
         mine.reserve(parcels.size());
         for (std::size_t i = 1; i < parcels.size(); ++i) {
             if (!parcels[i].sent) continue;
@@ -309,11 +277,11 @@ class cluster_pool final : public connection_pool {
                 mine.push_back(&parcels[i]);  // one after the other, then
             }
         }
-        for (parcel* const one : mine) one->deliver();
+        for (cluster_parcel* const one : mine) one->deliver();
     }
 
     // Effects: the next pipelines do not wait for a node that did not answer this one; a full one said so.
-    static void note_silence(const parcel& one) noexcept {
+    static void note_silence(const cluster_parcel& one) noexcept {
         const reply& last = one.replies.back();
         if (one.sent && !last.answered() && last.cause() != errc::unavailable) one.to->pass_over();
     }

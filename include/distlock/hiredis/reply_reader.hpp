@@ -109,6 +109,12 @@ class reply_reader {
         return false;
     }
 
+    // What a function for hiredis returns where it makes nothing of what came.
+    static void* refuse(const redisReadTask* task, errc why) noexcept {
+        static_cast<reply_reader*>(task->privdata)->fail(why);
+        return nullptr;
+    }
+
     // Called by hiredis, in C: no exception may leave. A null result makes it stop with an error.
     static void* place(const redisReadTask* task, function_ref<void(reply_reader&, reply&)> fill) noexcept {
         auto& self = *static_cast<reply_reader*>(task->privdata);
@@ -116,17 +122,11 @@ class reply_reader {
             reply* slot = &self.root_;
             int depth = 0;
             for (const auto* up = task->parent; up != nullptr; up = up->parent) ++depth;
-            if (depth > max_depth) {
-                self.fail(errc::reply_too_large);
-                return nullptr;
-            }
+            if (depth > max_depth) return refuse(task, errc::reply_too_large);
             if (task->parent != nullptr) {
                 auto& siblings = static_cast<reply*>(task->parent->obj)->elements();
                 const auto index = static_cast<std::size_t>(task->idx);
-                if (index >= siblings.size()) {
-                    self.fail(errc::protocol_error);
-                    return nullptr;
-                }
+                if (index >= siblings.size()) return refuse(task, errc::protocol_error);
                 slot = &siblings[index];
             }
             fill(self, *slot);
@@ -140,12 +140,11 @@ class reply_reader {
     // A template, since hiredis 0.14 does not have them.
     template <class Functions>
     static void refuse_resp3(Functions& f) noexcept {
-        const auto refuse = [](const redisReadTask* task, auto...) -> void* {
-            static_cast<reply_reader*>(task->privdata)->fail(errc::protocol_error);
-            return nullptr;
+        const auto unasked = [](const redisReadTask* task, auto...) -> void* {
+            return refuse(task, errc::protocol_error);
         };
-        if constexpr (requires { f.createDouble; }) f.createDouble = refuse;
-        if constexpr (requires { f.createBool; }) f.createBool = refuse;
+        if constexpr (requires { f.createDouble; }) f.createDouble = unasked;
+        if constexpr (requires { f.createBool; }) f.createBool = unasked;
     }
 
     [[gnu::cold]] static redisReplyObjectFunctions* functions() noexcept {
@@ -167,10 +166,7 @@ class reply_reader {
             };
             // The type of the count differs between hiredis 0.14 and 1.x.
             f.createArray = [](const redisReadTask* task, auto count) -> void* {
-                if (task->type != REDIS_REPLY_ARRAY) {
-                    static_cast<reply_reader*>(task->privdata)->fail(errc::protocol_error);
-                    return nullptr;
-                }
+                if (task->type != REDIS_REPLY_ARRAY) return refuse(task, errc::protocol_error);
                 return place(task, [&](reply_reader& self, reply& slot) {
                     if (count < 0 || static_cast<std::size_t>(count) > self.most_.elements) {
                         self.fail(errc::reply_too_large);

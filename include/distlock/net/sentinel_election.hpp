@@ -110,10 +110,9 @@ class sentinel_election {
         const auto* const refusal = first(heard::refused);
         const auto* const silent = first(heard::silent);
         // A certificate is often renewed on one after the other; those that are silent may be trusted.
-        const bool untrusted = refusal != nullptr && refusal->cause == errc::tls_failed;
-        if (refusal != nullptr && !(untrusted && silent != nullptr))
+        if (refusal != nullptr && (silent == nullptr || refusal->cause != errc::tls_failed))
             return {.what = kind::refused, .why = refusal};
-        return {.what = kind::silent, .why = untrusted ? refusal : silent};
+        return {.what = kind::silent, .why = refusal != nullptr ? refusal : silent};
     }
 
     std::span<const sentinel_answer> answers() const noexcept { return answers_; }

@@ -560,22 +560,22 @@ TEST_CASE("servers that are of no Cluster are refused: each would grant the same
 }
 
 TEST_CASE("a server of no Cluster among the nodes of one is not used, and keeps nobody from the others") {
-    const distlock::testing::redis_server stray({.tcp = true});
+    const distlock::testing::redis_server plain({.tcp = true});
     const fake_server slow([](fake_server::peer& p) {
         while (const auto cmd = p.next_command()) {
             if (cmd->at(0) == "CLUSTER" && !p.nap(1h)) return;
             if (!p.send("+OK\r\n")) return;
         }
     });
-    cluster_connection redis{"redis+cluster://127.0.0.1:" + std::to_string(stray.port()) +
+    cluster_connection redis{"redis+cluster://127.0.0.1:" + std::to_string(plain.port()) +
                              ",127.0.0.1:" + std::to_string(slow.port()) + "?command_timeout=20s"};
     const auto set = [&] {
         return redis.execute(command({"SET", "orders", "x"}).until(distlock::clock::now() + 500ms));
     };
-    // Until the stray one has said what it is, nobody knows.
+    // Nobody knows what a server is before it was asked.
     CHECK(eventually([&] { return set().is_status("OK") && slow.commands("SET") > 0; }));
     CHECK(set().is_status("OK"));
-    CHECK(stray.command({"DBSIZE"}) == "0");
+    CHECK(plain.command({"DBSIZE"}) == "0");
 }
 
 namespace {

@@ -1,0 +1,53 @@
+// The commands of a pipeline that go to one node of a Cluster, and their replies.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <distlock/base/error.hpp>
+#include <distlock/hiredis/cluster_node.hpp>
+#include <distlock/hiredis/node_pool.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/reply.hpp>
+
+namespace distlock::detail {
+
+/// What goes to one node in one pipeline: each of the commands behind ASKING, or none.
+struct cluster_parcel {
+    std::shared_ptr<cluster_node> to;
+    bool asking;
+    std::vector<std::size_t> which;        // one for each of them, but for ASKING
+    std::vector<std::size_t> places = {};  // theirs among the commands
+    std::vector<command> commands = {};
+    std::vector<reply> replies = {};
+    bool sent = true;
+
+    void add(std::size_t i, const command& cmd) {
+        if (asking && !cmd.bound_to_previous())
+            commands.push_back(command{argument("ASKING")}.until(cmd.deadline()));
+        which.push_back(i);
+        places.push_back(commands.size());
+        commands.push_back(cmd);
+    }
+    void hand_out(std::span<reply> all) {
+        for (std::size_t k = 0; k < which.size(); ++k) all[which[k]] = std::move(replies[places[k]]);
+    }
+    void keep_back(const reply& why) {
+        sent = false;
+        std::fill(replies.begin(), replies.end(), why);
+    }
+    void deliver() noexcept {
+        if (!sent) return;
+        try {
+            to->pool.pipeline(commands, replies);
+        } catch (...) {
+            for (reply& one : replies) one = reply::no_answer(errc::no_reply, "no memory");
+        }
+    }
+};
+
+}  // namespace distlock::detail
