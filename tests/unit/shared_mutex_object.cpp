@@ -681,57 +681,61 @@ TEST_CASE("threads that queue for a lock lose patience with a silent server toge
           2 * 200ms + timing_tolerance);  // a late comer may have a patience of its own
 }
 
-TEST_CASE("a thread that comes late to a queue for a silent server has a patience of its own") {
-    manual_clock::reset();
+namespace {
+
+// A thread waits for a silent server, with a patience of 2 s, and another one behind it, which came so much
+// later.
+struct queue_for_a_silent_server {
+    explicit queue_for_a_silent_server(std::chrono::milliseconds later) {
+        manual_clock::reset();
+        server.answer("take", nobody_there);
+        first.emplace([&] { had = m.lock(of_first); });
+        REQUIRE(eventually([&] { return server.count("take") > 0; }));
+        REQUIRE(first->sleeps());
+        manual_clock::advance(later);
+        came = manual_clock::now();
+        second.emplace([&] { had = m.lock(stop.get_token(), of_second) || had; });
+        REQUIRE(second->sleeps());
+    }
+
     locks_in_memory server;
-    server.answer("take", nobody_there);
     shared m{server, "orders", {.lease = 10s, .renew = false, .patience = 2s}};
     std::error_code of_first;
     std::error_code of_second;
     std::stop_source stop;
     bool had = false;
-    sleeper first([&] { had = m.lock(of_first); });
-    REQUIRE(eventually([&] { return server.count("take") > 0; }));
-    REQUIRE(first.sleeps());
-    manual_clock::advance(1900ms);
-    sleeper second([&] { had = m.lock(stop.get_token(), of_second) || had; });
-    REQUIRE(second.sleeps());
+    manual_clock::time_point came;
+    std::optional<sleeper> first;
+    std::optional<sleeper> second;
+};
+
+}  // namespace
+
+TEST_CASE("a thread that comes late to a queue for a silent server has a patience of its own") {
+    queue_for_a_silent_server of(1900ms);
     CHECK(eventually([&] {
-        if (!first.done()) manual_clock::advance(1ms);
-        return first.done();
+        if (!of.first->done()) manual_clock::advance(1ms);
+        return of.first->done();
     }));
-    CHECK(of_first == errc::unreachable);
-    CHECK(second.sleeps());
-    CHECK_FALSE(second.done());
-    stop.request_stop();
-    second.join();
-    CHECK(of_second == errc::cancelled);
-    CHECK_FALSE(had);
+    CHECK(of.of_first == errc::unreachable);
+    CHECK(of.second->sleeps());
+    CHECK_FALSE(of.second->done());
+    of.stop.request_stop();
+    of.second->join();
+    CHECK(of.of_second == errc::cancelled);
+    CHECK_FALSE(of.had);
 }
 
 // It asked for a whole patience more.
 TEST_CASE("a thread that waits behind another one for a silent server fails when its own patience is over") {
-    manual_clock::reset();
-    locks_in_memory server;
-    server.answer("take", nobody_there);
-    shared m{server, "orders", {.lease = 10s, .renew = false, .patience = 2s}};
-    std::error_code of_first;
-    std::error_code of_second;
-    bool had = false;
-    sleeper first([&] { had = m.lock(of_first); });
-    REQUIRE(eventually([&] { return server.count("take") > 0; }));
-    REQUIRE(first.sleeps());
-    manual_clock::advance(100ms);
-    const auto came = manual_clock::now();
-    sleeper second([&] { had = m.lock(of_second) || had; });
-    REQUIRE(second.sleeps());
-    CHECK(ends(first));
-    CHECK(of_first == errc::unreachable);
-    CHECK(ends(second));
-    CHECK(of_second == errc::unreachable);
-    CHECK(manual_clock::now() - came >= 2s);
-    CHECK(manual_clock::now() - came <= 2500ms);
-    CHECK_FALSE(had);
+    queue_for_a_silent_server of(100ms);
+    CHECK(ends(*of.first));
+    CHECK(of.of_first == errc::unreachable);
+    CHECK(ends(*of.second));
+    CHECK(of.of_second == errc::unreachable);
+    CHECK(manual_clock::now() - of.came >= 2s);
+    CHECK(manual_clock::now() - of.came <= 2500ms);
+    CHECK_FALSE(of.had);
 }
 
 TEST_CASE("a thread that waited behind one that is stopped hears of the server, and of no stop") {

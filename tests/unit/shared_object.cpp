@@ -1305,76 +1305,80 @@ TEST_CASE("a reader's patience is spent by the server's trouble, not by the writ
 
 namespace {
 
-// A reader comes so much later than another one of its object, by `enter(m, ec)`, which waits for a server in
-// trouble; and waits on when that one has failed.
-template <class Enter>
-void check_that_the_second_waits_on(const distlock::lock_options& options, Enter enter,
-                                    std::chrono::milliseconds later) {
-    manual_clock::reset();
+// A reader waits for a server in trouble, by `enter(m, ec)`, and another one of its object, which came so
+// much later, behind it.
+struct readers_in_trouble {
+    using shared_mutex = distlock::shared_mutex<moody, manual_clock>;
+
+    template <class Enter>
+    readers_in_trouble(const distlock::lock_options& options, Enter enter, std::chrono::milliseconds later)
+        : m(server, "orders", options) {
+        manual_clock::reset();
+        server.troubled = true;
+        first.emplace([this, enter] { had = enter(m, of_first); });
+        REQUIRE(eventually([&] { return server.asked > 0; }));
+        REQUIRE(first->sleeps());
+        manual_clock::advance(later);
+        came = manual_clock::now();
+        second.emplace([this] { had = m.lock_shared(stop.get_token(), of_second) || had; });
+        REQUIRE(second->sleeps());
+    }
+
+    // The second one waits on when the first one has failed.
+    void check_that_the_second_waits_on() {
+        CHECK(eventually([&] {
+            if (!first->done()) manual_clock::advance(1ms);
+            return first->done();
+        }));
+        CHECK(of_first == errc::no_reply);
+        CHECK(second->sleeps());
+        CHECK_FALSE(second->done());
+        stop.request_stop();
+        second->join();
+        CHECK_FALSE(had);
+        CHECK(of_second == errc::cancelled);
+    }
+
     moody server;
-    server.troubled = true;
-    distlock::shared_mutex<moody, manual_clock> m{server, "orders", options};
+    shared_mutex m;
     std::error_code of_first;
-    bool had = false;
-    sleeper first([&] { had = enter(m, of_first); });
-    REQUIRE(eventually([&] { return server.asked > 0; }));
-    REQUIRE(first.sleeps());
-    manual_clock::advance(later);
-    std::stop_source stop;
     std::error_code of_second;
-    sleeper second([&] { had = m.lock_shared(stop.get_token(), of_second) || had; });
-    REQUIRE(second.sleeps());
-    CHECK(eventually([&] {
-        if (!first.done()) manual_clock::advance(1ms);
-        return first.done();
-    }));
-    CHECK(of_first == errc::no_reply);
-    CHECK(second.sleeps());
-    CHECK_FALSE(second.done());
-    stop.request_stop();
-    second.join();
-    CHECK_FALSE(had);
-    CHECK(of_second == errc::cancelled);
-}
+    std::stop_source stop;
+    bool had = false;
+    manual_clock::time_point came;
+    std::optional<sleeper> first;
+    std::optional<sleeper> second;
+};
+
+const auto for_ever = [](readers_in_trouble::shared_mutex& m, std::error_code& ec) {
+    return m.lock_shared(ec);
+};
 
 }  // namespace
 
 TEST_CASE("a reader that comes late to others of its object has a patience of its own") {
-    check_that_the_second_waits_on(
-        {.renew = false, .patience = 2s}, [](auto& m, std::error_code& ec) { return m.lock_shared(ec); },
-        1900ms);
+    readers_in_trouble of({.renew = false, .patience = 2s}, for_ever, 1900ms);
+    of.check_that_the_second_waits_on();
 }
 
 // It asked for a whole patience more.
 TEST_CASE("a reader that waits behind another one for a silent server fails when its own patience is over") {
-    manual_clock::reset();
-    moody server;
-    server.troubled = true;
-    distlock::shared_mutex<moody, manual_clock> m{server, "orders", {.renew = false, .patience = 2s}};
-    std::error_code of_first;
-    std::error_code of_second;
-    bool had = false;
-    sleeper first([&] { had = m.lock_shared(of_first); });
-    REQUIRE(eventually([&] { return server.asked > 0; }));
-    REQUIRE(first.sleeps());
-    manual_clock::advance(100ms);
-    const auto came = manual_clock::now();
-    sleeper second([&] { had = m.lock_shared(of_second) || had; });
-    REQUIRE(second.sleeps());
-    CHECK(ends(first));
-    CHECK(of_first == errc::no_reply);
-    CHECK(ends(second));
-    CHECK(of_second == errc::no_reply);
-    CHECK(manual_clock::now() - came >= 2s);
-    CHECK(manual_clock::now() - came <= 2500ms);
-    CHECK_FALSE(had);
+    readers_in_trouble of({.renew = false, .patience = 2s}, for_ever, 100ms);
+    CHECK(ends(*of.first));
+    CHECK(of.of_first == errc::no_reply);
+    CHECK(ends(*of.second));
+    CHECK(of.of_second == errc::no_reply);
+    CHECK(manual_clock::now() - of.came >= 2s);
+    CHECK(manual_clock::now() - of.came <= 2500ms);
+    CHECK_FALSE(of.had);
 }
 
 // A mutex's threads had that, too: the product overflowed, and there was no patience at all.
 TEST_CASE("readers that wait for another one of their object share any patience") {
-    check_that_the_second_waits_on(
+    readers_in_trouble of(
         {.renew = false, .patience = std::chrono::hours::max()},
         [](auto& m, std::error_code& ec) { return m.try_lock_shared_for(3s, ec); }, 0ms);
+    of.check_that_the_second_waits_on();
 }
 
 // It was told of a trouble that had ended long before.
