@@ -153,14 +153,15 @@ class subscriber final : public message_reader {
             const annotated_lock guard(lock_);
             if (current_ && (!to_renew_ || !attempts_.due(now))) return true;
             listening_ = false;
-            if (attempts_.due(now)) to_renew_ = false;
         }
+        // Rung for while it listened: that would break off the connect as soon as it begins.
+        if (wake_.reset()) return false;
         if (!attempts_.due(now)) {
             wait_for(wake_, std::min(until, attempts_.next()));
             wake_.reset();
             return false;
         }
-        attempts_.begin(now);
+        begin_attempt(now);
         // A connect that is broken off begins anew: behind a slow link one of the next attempts lasts longer.
         const auto patient = std::max(until, std::min(hub_->reading_until(), attempts_.next()));
         auto fresh = sockets_.connect(std::min(patient, now + connect_timeout_), wake_.fd());
@@ -171,6 +172,12 @@ class subscriber final : public message_reader {
         const bool interrupted = wake_.reset();
         if (current_) reconnect();
         return current_ != nullptr && !interrupted;  // it is heard meanwhile
+    }
+
+    void begin_attempt(clock::time_point now) noexcept {
+        const annotated_lock guard(lock_);
+        to_renew_ = false;
+        attempts_.begin(now);
     }
 
     void stop_listening() noexcept {

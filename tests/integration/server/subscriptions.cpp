@@ -388,6 +388,21 @@ TEST_CASE("who subscribes, or trusts the old socket no more, does not break off 
     if (subscribes) CHECK(eventually([&] { return more->in_force(); }));
 }
 
+// The bell that rang for it broke off the new socket, and another one was opened.
+TEST_CASE("a reader who is told of a message that it shall trust its socket no more opens one other") {
+    listed_server server([](int connection, const auto& asked) {
+        if (connection != 0 || asked.at(0) != "SUBSCRIBE") return as_a_server(asked);
+        ::poll(nullptr, 0, 50);  // no pause is left
+        return as_a_server(asked) + "*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$4\r\nlate\r\n";
+    });
+    hiredis_connection redis(server.uri("/2" + patient));
+    const auto news = redis.subscribe("news");
+    news->on_unclaimed([&](std::string_view) { news->reconnect(); });
+    const waiter one(news, "no message");
+    CHECK(eventually([&] { return news->confirmations() == 2; }));
+    CHECK(server.accepted() == 2);
+}
+
 TEST_CASE("a socket on which the server makes no sense is aborted, and replaced") {
     std::atomic<bool> aborted{false};
     const fake_server server([&](fake_server::peer& p) {
