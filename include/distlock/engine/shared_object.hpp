@@ -185,6 +185,8 @@ class shared_object final : public shared_core {
         waiter_queue members;  // of asking: threads that wait for the one that asks
         errc last_error{};     // of asking: how the last attempt failed
         time_point failing_since{};
+        bool at_last = false;   // of asking: once, for all whose time is up
+        time_point asked_at{};  // of at_last
     };
     struct turn {
         batch* asks = nullptr;  // by this thread, next
@@ -295,6 +297,7 @@ class shared_object final : public shared_core {
         batch& mine = idle_batch();
         mine.now = phase::asking;
         mine.last_error = {};
+        mine.at_last = false;
         ++expected_;
         return mine;
     }
@@ -302,11 +305,18 @@ class shared_object final : public shared_core {
     result failed(errc cause) const {
         return {.cause = cause, .detail = "lock " + distlock::detail::printable(name(), 100)};
     }
+    // `cause`: as waiter_queue::waiter::cause.
+    result answer(errc cause) const {
+        if (cause == errc{} || cause == errc::holder_without_ttl) return {.without_ttl = cause != errc{}};
+        return failed(cause);
+    }
 
     // Preconditions: this thread set the batch's phase to asking, or was told to go on.
     result ask(batch& mine, time_point until, manner how, const std::stop_token& stop)
         DISTLOCK_EXCLUDES(mutex_);
-    void end_in_vain(batch& mine, const result& got) noexcept DISTLOCK_REQUIRES(mutex_);
+    // Effects: the members of the last look are told, too, and are left in `to_wake`.
+    void end_in_vain(batch& mine, const result& got, waiter_queue& to_wake) noexcept
+        DISTLOCK_REQUIRES(mutex_);
     // Effects: the calling thread reads, and so do the members, which are left in `to_wake`.
     result open(batch& mine, const result& got, bool guarded, waiter_queue& to_wake) noexcept
         DISTLOCK_REQUIRES(mutex_);
@@ -360,6 +370,7 @@ class shared_object final : public shared_core {
         mine.now = phase::idle;
         if (joined_ == &mine) joined_ = nullptr;
         if (successor_ == &mine) successor_ = nullptr;
+        if (last_look_ == &mine) last_look_ = nullptr;
     }
 
     const lock_options options_;
@@ -373,6 +384,7 @@ class shared_object final : public shared_core {
     std::vector<std::unique_ptr<batch>> batches_ DISTLOCK_GUARDED_BY(mutex_);
     batch* joined_ DISTLOCK_GUARDED_BY(mutex_) = nullptr;     // by readers that come now
     batch* successor_ DISTLOCK_GUARDED_BY(mutex_) = nullptr;  // of joined_, that a thread asks for
+    batch* last_look_ DISTLOCK_GUARDED_BY(mutex_) = nullptr;  // the newest that is asked for at_last
     reader_holds<batch> holds_ DISTLOCK_GUARDED_BY(mutex_);
     continuations continuations_ DISTLOCK_GUARDED_BY(mutex_);
     std::size_t expected_ DISTLOCK_GUARDED_BY(mutex_) = 0;  // readers that ask or wait

@@ -67,30 +67,42 @@ typename shared_object<Lazy>::turn shared_object<Lazy>::wait_for_turn(waiter_que
         if (!once) joined_ = &mine;
         return {.asks = &mine};
     }
-    batch& in = *joined_;
-    in.members.join(me);
+    batch* in = joined_;
+    bool at_last = false;
+    in->members.join(me);
     ++expected_;
     for (const auto came = time_.now();;) {
-        const bool over = until != time_point::max() && time_.now() >= until;
+        const bool over = !at_last && until != time_point::max() && time_.now() >= until;
         if (!me.dequeued() && (over || stop.stop_requested())) {
-            in.members.leave(me);
+            in->members.leave(me);
             --expected_;
-            // Only the server knows whether "somebody else has it" is true.
-            if (!stop.stop_requested()) return {.asks = &begin_asking(), .at_last = true};
-            return {.told = writers_->acquire(until, {}, stop)};  // says so
+            if (stop.stop_requested()) return {.told = writers_->acquire(until, {}, stop)};  // says so
+            // Only the server knows whether "somebody else has it" is true. One thread asks for all whose
+            // time is up, and who were there when it asked.
+            at_last = true;
+            if (last_look_ == nullptr || last_look_->asked_at < came) {
+                last_look_ = &begin_asking();
+                last_look_->at_last = true;
+                last_look_->asked_at = time_.now();
+                return {.asks = last_look_, .at_last = true};
+            }
+            in = last_look_;
+            in->members.join(me);
+            ++expected_;
         }
-        const auto longest = me.prepare_sleep(until, time_);
+        const auto longest = me.prepare_sleep(at_last ? time_point::max() : until, time_);
         here.unlock();
         me.sleep(longest);
         const wake why = me.reason();
         if (why == wake::granted) return {.told = {.serial = me.serial, .fence = me.fence}};
+        if (why == wake::told) return {.told = answer(me.cause)};
         here.lock();
         if (why != wake::go_remote) continue;
-        const auto since = in.last_error == errc{} ? time_point::max() : std::max(came, in.failing_since);
+        const auto since = in->last_error == errc{} ? time_point::max() : std::max(came, in->failing_since);
         if (!out_of_patience(options_.patience, since, time_.now()))
-            return {.asks = &in, .failing_since = since};
-        const errc cause = in.last_error;
-        end_asking(in);
+            return {.asks = in, .at_last = at_last, .failing_since = since};
+        const errc cause = in->last_error;
+        end_asking(*in);
         return {.told = failed(cause)};
     }
 }
@@ -109,31 +121,37 @@ typename shared_object<Lazy>::result shared_object<Lazy>::ask(batch& mine, time_
         end_asking(mine);
         throw;
     }
-    waiter_queue let_in_too;
+    waiter_queue to_wake;
     {
         const guard here(mutex_);
         if (got.serial != 0) {
-            got = open(mine, got, how.guarded, let_in_too);
+            got = open(mine, got, how.guarded, to_wake);
         } else {
-            end_in_vain(mine, got);
+            end_in_vain(mine, got, to_wake);
         }
     }
-    while (!let_in_too.empty()) {
-        auto& next = *let_in_too.first();
-        let_in_too.leave(next);
+    while (!to_wake.empty()) {
+        auto& next = *to_wake.first();
+        to_wake.leave(next);
         next.wake_up();
     }
     return got;
 }
 
 template <class Lazy>
-void shared_object<Lazy>::end_in_vain(batch& mine, const result& got) noexcept {
+void shared_object<Lazy>::end_in_vain(batch& mine, const result& got, waiter_queue& to_wake) noexcept {
     // That the time of one was up, or that it was stopped, says nothing of the server.
     if (got.cause != errc::cancelled) {
         mine.last_error = got.cause;
         mine.failing_since = std::min(got.failing_since, time_.now());
     } else if (got.failing_since == time_point::max()) {
         mine.last_error = {};  // the server answered meanwhile
+    }
+    while (mine.at_last && got.cause != errc::cancelled && !mine.members.empty()) {
+        auto& next = mine.members.dequeue(wake::told);
+        --expected_;
+        next.cause = got.without_ttl ? errc::holder_without_ttl : got.cause;
+        to_wake.join(next);
     }
     end_asking(mine);
 }
@@ -150,6 +168,7 @@ typename shared_object<Lazy>::result shared_object<Lazy>::open(batch& mine, cons
     mine.least = (mine.until() - now) / 2;
     const bool succeeds = successor_ == &mine;
     if (succeeds) successor_ = nullptr;
+    if (last_look_ == &mine) last_look_ = nullptr;
     if ((joined_ == nullptr || succeeds) && waiting_writers_ == 0) joined_ = &mine;
     --expected_;
     const auto told = let_in(mine, std::this_thread::get_id(), guarded);

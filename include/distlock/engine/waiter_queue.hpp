@@ -18,6 +18,7 @@
 #include <thread>
 
 #include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
 #include <distlock/base/time_source.hpp>
 #include <distlock/detail/system.hpp>
 
@@ -29,6 +30,7 @@ enum class wake : std::uint32_t {
     recheck,    ///< what it waits for
     go_remote,  ///< ask the server, on behalf of the process
     granted,    ///< a thread of the process passed the lock on to it
+    told,       ///< the answer to another thread is its own, too
 };
 
 /// Intrusive: allocates nothing. Not thread-safe: used under the mutex of the lock object, but for
@@ -45,6 +47,7 @@ class waiter_queue {
         const bool guarded;
         std::uint64_t serial = 0;  ///< of wake::granted: the acquisition that is its now
         std::uint64_t fence = 0;
+        errc cause{};  ///< of wake::told: why it has no lock, as lock_core::result, or errc::holder_without_ttl
 
         /// Returns: why it was woken; none: for a recheck, or not at all. Without the mutex, too.
         wake reason() const noexcept {
