@@ -47,7 +47,7 @@ class waiter_queue {
         const bool guarded;
         std::uint64_t serial = 0;  ///< of wake::granted: the acquisition that is its now
         std::uint64_t fence = 0;
-        errc cause{};  ///< of wake::told: why it has no lock, as lock_core::result, or errc::holder_without_ttl
+        errc cause{};  ///< of wake::told: as of lock_core::result; or errc::holder_without_ttl
 
         /// Returns: why it was woken; none: for a recheck, or not at all. Without the mutex, too.
         wake reason() const noexcept {
