@@ -231,20 +231,32 @@ inline constexpr script permit_leave{joined<permit_leave_contract, handoff_funct
 
 // The end only moves on.
 inline constexpr script permit_renew{
-    R"(-- KEYS: permits, limit. ARGV: token, lease in ms.
--- Returns 1: renewed. 0: it has none.
+    R"(-- KEYS: permits, limit. ARGV: token, lease in ms, how many permits.
+-- Returns 1: renewed. 0: it has none, or others have them.
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local ends = redis.call('zscore', KEYS[1], ARGV[1])
 if not ends then return redis.call('zrem', KEYS[1], ARGV[1]) end
 redis.call('pexpire', KEYS[1], math.max(redis.call('pttl', KEYS[1]), ARGV[2])) -- first: needs no memory
 if tonumber(ends) <= now then return 0 end
+if ARGV[3] ~= '1' and redis.call('hget', KEYS[2], ARGV[1]) ~= ARGV[3] then
+  -- What was counted was lost, and since then it counts as one.
+  local limit, used = unpack(redis.call('hmget', KEYS[2], 'limit', 'used'))
+  local missing = ARGV[3] - 1
+  if used and used + missing > tonumber(limit or '0') then
+    redis.call('zrem', KEYS[1], ARGV[1])
+    redis.call('hset', KEYS[2], 'used', string.format('%.0f', used - 1))
+    return 0
+  end
+  redis.call('hset', KEYS[2], ARGV[1], ARGV[3])
+  if used then redis.call('hset', KEYS[2], 'used', string.format('%.0f', used + missing)) end
+end
 redis.call('zadd', KEYS[1], 'XX', string.format('%.0f', math.max(ends, now + ARGV[2])), ARGV[1])
 local last = redis.call('zrange', KEYS[1], '-1', '-1', 'withscores')[2]
 redis.call('pexpire', KEYS[1], string.format('%.0f', last - now))
 redis.call('pexpire', KEYS[2], math.max(redis.call('pttl', KEYS[2]), ARGV[2]))
 return 1)"sv,
-    "03563f3335d6d4b3851abf5b5ef02d94df206794"sv};
+    "03209e7f33550c165ccfae1e464ecd89517b72a2"sv};
 
 // For operators. A waiter that wants more than there are now is told so when it re-checks.
 inline constexpr std::string_view permit_resize_contract =

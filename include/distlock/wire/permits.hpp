@@ -53,6 +53,7 @@ class permits {
           queue_(key_.sibling("queue")),
           limit_key_(key_.sibling("limit")),
           limit_(detail::concat({limit})),
+          n_(detail::concat({n})),
           life_(detail::concat({handoff::queue_life(options).count()})) {
         needs_ = detail::waiter_needs({.lease = lease_, .kind = kind, .channel = channel, .permits = n});
     }
@@ -72,7 +73,7 @@ class permits {
                 {owner.view(), needs_.of(owner), detail::word(mode), life_, limit_}};
     }
     command renew(const token& owner) const {
-        return {detail::permit_renew, {name(), limit_key_}, {owner.view(), lease_text_}};
+        return {detail::permit_renew, {name(), limit_key_}, {owner.view(), lease_text_, n_}};
     }
     command release(const token& owner) const {
         return {detail::permit_leave, {name(), queue_, limit_key_}, {owner.view(), needs_.of(owner), life_}};
@@ -107,6 +108,7 @@ class permits {
     std::string queue_;
     std::string limit_key_;
     std::string limit_;
+    std::string n_;
     std::string life_;
     detail::waiter_needs needs_;
 };

@@ -309,6 +309,45 @@ TEST_CASE("an owner that renews keeps what is known of the semaphore for as long
     CHECK(it.ttl(it.beside) > 20'000);
 }
 
+// Whoever had three counted as one from then on, and six of four were out.
+TEST_CASE("an owner of several permits has them counted again, or is told, after what was counted was evicted") {
+    const pool_keys it;
+    asker three(it, 8, 3);
+    asker two(it, 8, 2);
+    asker one(it, 8);
+    for (asker* a : {&three, &two, &one}) REQUIRE(a->granted());
+    it.ask({"DEL", it.beside});
+
+    // Nobody has counted meanwhile.
+    CHECK(three.renew() == 1);
+    CHECK(it.of(three.me.view()) == "3");
+    CHECK(it.ttl(it.beside) > 20'000);
+    // Somebody has, and there is room.
+    asker another(it, 8);
+    REQUIRE(another.granted());
+    CHECK(it.of("used") == "6");
+    CHECK(two.renew() == 1);
+    CHECK(it.of("used") == "7");
+    CHECK(it.of(two.me.view()) == "2");
+    CHECK(one.renew() == 1);
+    CHECK(another.renew() == 1);
+    CHECK(it.of("used") == "7");
+
+    // Others have them.
+    it.ask({"DEL", it.beside});
+    asker five(it, 8, 4);
+    REQUIRE(five.granted());
+    CHECK(it.of("used") == "8");
+    CHECK(three.renew() == 0);
+    CHECK_FALSE(three.has());
+    CHECK(it.of("used") == "7");
+    CHECK(two.renew() == 1);
+    CHECK(it.of("used") == "8");
+    CHECK(three.leave() == 0);
+    for (asker* a : {&two, &one, &another, &five}) CHECK(a->leave() == 1);
+    CHECK(it.free());
+}
+
 TEST_CASE("an owner for a short time cuts off nothing of what is known of one for a long time") {
     const pool_keys it;
     asker lasting(it, 4, 3, {.lease = 10min});
