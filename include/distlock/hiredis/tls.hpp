@@ -139,9 +139,10 @@ class openssl_session final : public secure_session {
         out_ = out.release();
         ::SSL_set_bio(ssl_.get(), in_, out_);
         ::SSL_set_connect_state(ssl_.get());
-        // RFC 6066, 3: an address is no server name.
+        // RFC 6066, 3: an address is no server name. SSL_set_tlsext_host_name() is a macro with a cast of C.
         const bool named =
-            name_.address_size != 0 || SSL_set_tlsext_host_name(ssl_.get(), name_.text.c_str()) == 1;
+            name_.address_size != 0 || ::SSL_ctrl(ssl_.get(), SSL_CTRL_SET_TLSEXT_HOSTNAME,
+                                                  TLSEXT_NAMETYPE_host_name, name_.text.data()) == 1;
         if (!named || (verify && !demand_name())) throw error(errc::tls_failed, errors.first());
     }
 
@@ -250,7 +251,7 @@ class openssl_session final : public secure_session {
         to_peer.resize(before + got);
     }
 
-    const tls_peer_name name_;
+    tls_peer_name name_;
     const openssl_ptr<SSL> ssl_;  // owns the two BIOs
     BIO* in_ = nullptr;           // from the peer
     BIO* out_ = nullptr;          // to the peer

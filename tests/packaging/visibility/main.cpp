@@ -1,5 +1,8 @@
-// An error from one shared library equals the same error from another, and is caught by its own type.
+// An error from one shared library equals the same error from another, and is caught by its own type. And a
+// library can be unloaded while its threads end: the first reply that one of them ended waited for the
+// loader, and the loader for the thread.
 #include <cstdio>
+#include <dlfcn.h>
 
 #include <distlock/base/error.hpp>
 
@@ -29,5 +32,9 @@ int main() {
     ok &= holds(left_code() == right_code(), "their codes are equal");
     ok &= holds(left_code() == distlock::errc::deadlock, "and equal to the enumerator");
     ok &= holds(is_caught(left_throw) && is_caught(right_throw), "their exceptions are caught by type");
+
+    void* const loaded = ::dlopen(DISTLOCK_UNLOADED, RTLD_NOW | RTLD_LOCAL);
+    ok &= holds(loaded != nullptr && ::dlclose(loaded) == 0, "a shared library is loaded, and unloaded");
+    ok &= holds(::dlopen(DISTLOCK_UNLOADED, RTLD_NOW | RTLD_NOLOAD) == nullptr, "and is not there any more");
     return ok ? 0 : 1;
 }
