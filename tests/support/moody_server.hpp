@@ -4,7 +4,7 @@
 //     std::string uri() const;                         // with time-outs that no test reaches
 //     int accepted() const, commands(word) const, answered() const;
 //     void hold(), let_go();  int holding() const;     // the answers to HOLD
-//     void change(answer);  // to everything on the present connections; "" for none
+//     void change(answer);  // to everything on the present connections; "" for none, or "hang up"
 //     int closed() const, reset() const;               // connections that the client ended so
 //   };
 #pragma once
@@ -31,7 +31,8 @@ class moody_server {
     void hold() { hold_ = true; }
     int holding() const { return holding_; }
 
-    /// Effects: on the present connections this is the answer to everything from now on; "" for none.
+    /// Effects: on the present connections this is the answer to everything from now on; "" for none, or
+    /// "hang up".
     void change(const std::string& answer) {
         const std::lock_guard guard(lock_);
         answer_ = answer;
@@ -51,6 +52,7 @@ class moody_server {
                 --holding_;
             }
             const std::string answer = answer_for(p.number());
+            if (answer == "hang up") break;
             if (!answer.empty() && !p.send(answer)) break;
             ++answered_;
         }

@@ -76,7 +76,7 @@ class kept_sockets {
             // Nothing is taken.
         } else if (why == purpose::pipeline && reserve_ == reserve::here) {
             found = lend_reserve_to(reserve::lent_to_pipeline);
-        } else if (!idle_.empty()) {
+        } else if (!idle_.empty() && !replaces_one()) {
             found = std::move(idle_.back());
             idle_.pop_back();
         } else if (why == purpose::post && reserve_ == reserve::here && pipelines_waiting_ == 0) {
@@ -118,6 +118,8 @@ class kept_sockets {
         bool demoted = c.demoted() && mine.opened >= role_changed_;
         if (demoted) forget_all();
         if (c.fell_silent()) forget_silent_since(mine.taken);
+        // One that it never answered on it may have no room for.
+        if (c.ended_by_server() && mine.heard > mine.opened && to_replace_ < idle_.size()) ++to_replace_;
         if (c.broken()) return demoted;
         if (c.heard()) mine.heard = ++events_;
         if (mine.opened < role_changed_) return demoted;
@@ -185,6 +187,13 @@ class kept_sockets {
         reserve_is(reserve::missing);
     }
 
+    // Returns: whether a new socket is better than one that is kept.
+    bool replaces_one() noexcept DISTLOCK_REQUIRES(mutex_) {
+        if (to_replace_ == 0) return false;
+        --to_replace_;
+        return true;
+    }
+
     // Effects: the server is a replica, so all others that were opened by now may lead to one.
     [[gnu::cold]] void forget_all() noexcept DISTLOCK_REQUIRES(mutex_) {
         role_changed_ = ++events_;
@@ -239,6 +248,8 @@ class kept_sockets {
     bool pipelined_ DISTLOCK_GUARDED_BY(mutex_) = false;  // there is to be a reserve
     int pipelines_waiting_ DISTLOCK_GUARDED_BY(mutex_) = 0;
     leaked_in_child<std::condition_variable> reserve_back_;
+    // So many were ended by the server while they were in use: it may be about to end the others, too.
+    std::size_t to_replace_ DISTLOCK_GUARDED_BY(mutex_) = 0;
     // Counts when sockets are taken, are heard from, and are no longer trusted.
     std::uint64_t events_ DISTLOCK_GUARDED_BY(mutex_) = 0;
     // The last event after which a socket was silent.

@@ -174,6 +174,10 @@ class stream {
     /// Returns: whether it is broken, or was left, since the server neither answered nor took in
     /// what was sent, in time.
     bool fell_silent() const noexcept { return (broken_ || left_) && ended_ == io::timed_out; }
+    /// Returns: whether the server ended it during an exchange.
+    bool ended_by_server() const noexcept {
+        return broken_ && (ended_ == io::closed || ended_ == io::failed);
+    }
     /// Returns: whether the server answered something since the last call. A post alone is no answer.
     bool heard() noexcept { return std::exchange(heard_, false); }
     /// Returns: whether the server said that it is no master, or no longer: see says_role_changed.
@@ -209,6 +213,7 @@ class stream {
         }
         if (!stopped) return answer;
         broken_ = true;
+        if (ended_ != io::timed_out) ended_ = io::stopped;
         if (answer.answered()) return answer;
         return answer.is(reply_kind::not_sent) ? reply::not_sent(errc::cancelled, "stopped")
                                                : lost(errc::cancelled, "stopped");

@@ -257,6 +257,43 @@ TEST_CASE("a socket that was heard from since another fell silent is kept") {
     CHECK(server.accepted() == 2);
 }
 
+// A server that ends its sockets ends one after the other: what was sent once more was lost with the next
+// one.
+TEST_CASE("when the server ends a socket in use, a new one is opened in its place, and the others are kept") {
+    moody_server server;
+    hiredis_connection redis(server.uri());
+    fill(redis, server, 4);
+    server.change("hang up");
+    CHECK(redis.execute({"GET", "a"}).is(reply_kind::no_answer));
+    CHECK(redis.execute({"GET", "a"}).is_status("OK"));
+    CHECK(server.accepted() == 5);
+    server.change("+OK\r\n");
+    std::thread other([&] { static_cast<void>(redis.execute({"HOLD"})); });
+    const bool holds = eventually([&] { return server.holding() == 1; });
+    CHECK(redis.execute({"GET", "a"}).is_status("OK"));
+    CHECK(server.accepted() == 5);
+    CHECK(server.closed() + server.reset() == 1);
+    server.let_go();
+    other.join();
+    CHECK(holds);
+}
+
+TEST_CASE("a stop request says nothing of the server: the next command takes a socket that is kept") {
+    moody_server server;
+    hiredis_connection redis(server.uri());
+    fill(redis, server, 2);
+    std::stop_source source;
+    const auto stop = source.get_token();
+    std::thread other([&] { static_cast<void>(redis.execute(command{"HOLD"}.until(stop))); });
+    const bool holds = eventually([&] { return server.holding() == 1; });
+    source.request_stop();
+    other.join();
+    CHECK(redis.execute({"GET", "a"}).is_status("OK"));
+    CHECK(server.accepted() == 2);
+    server.let_go();
+    CHECK(holds);
+}
+
 TEST_CASE("a command that was only posted says nothing of its server, and is delivered all the same") {
     moody_server server;
     hiredis_connection redis(server.uri());
