@@ -20,6 +20,7 @@
 #include "support/catch.hpp"
 #include "support/io_over.hpp"
 #include "support/release_fixtures.hpp"
+#include "support/replaced_master.hpp"
 #include "support/waiting.hpp"
 
 namespace background_release_tests {
@@ -197,6 +198,19 @@ TEST_CASE(
     CHECK(post(other, done) == "EVALSHA");
     r.io->scripts().forget();
     CHECK(post(r.it, done) == "EVAL");
+}
+
+TEST_CASE("another master is posted to with the script") {
+    background<replaced_master<posting>> r;
+    const auto post = [&] {
+        REQUIRE(r.post());
+        r.redis.receipts.back()->settle(done);
+        return r.redis.posted.back().at(0);
+    };
+    CHECK(post() == "EVAL");
+    CHECK(post() == "EVALSHA");
+    r.redis.change_master();
+    CHECK(post() == "EVAL");
 }
 
 // A user may run minimal releases only: the next post was a digest that the server did not know.

@@ -1,5 +1,6 @@
 // An attempt to take a lock as a resumable object, where releases are told on a channel.
 #include <chrono>
+#include <set>
 
 #include <distlock/interop.hpp>
 
@@ -80,6 +81,19 @@ TEST_CASE("a message ends a wait, and a pause that differs from waiter to waiter
     w.wake();
     CHECK(w.next.what == kind::send);
     CHECK(w.answer(granted).what == kind::done);
+}
+
+// All would ask at the same time, and a client with a longer way to the server would have no turn.
+TEST_CASE("waiters that are told at the same time do not ask at the same time") {
+    std::set<distlock::clock::duration> pauses;
+    for (int i = 0; i < 20; ++i) {
+        waiter w;
+        w.subscribed();
+        w.answer(busy);
+        w.tell("0");
+        pauses.insert(w.next.until - w.now);
+    }
+    CHECK(pauses.size() > 10);
 }
 
 TEST_CASE("a waiter that hears nothing any more asks, and then listens anew") {

@@ -1714,6 +1714,59 @@ TEST_CASE("a reader that several locks at once gave back has not read: hold_at_l
     if (reads) CHECK(a.unlock_shared() == release_outcome::posted);
 }
 
+TEST_CASE(
+    "a grant that one reader has read under is kept for hold_at_least, though another one gave it back "
+    "last") {
+    struct slow_server {
+        reply execute(const command& cmd) {
+            if (cmd.argv()[1] != distlock::detail::shared_enter.sha1()) {
+                ++released;
+                return reply::integer(1);
+            }
+            asked.pass();
+            return granted("", 40'000);
+        }
+        gate asked;
+        std::atomic<int> released{0};
+    };
+    struct refusing {
+        reply execute(const command&) {
+            other_reads_no_more.open();
+            over.pass();
+            return reply::error("NOPERM x");
+        }
+        gate other_reads_no_more;
+        gate over;
+    };
+    refusing others;
+    slow_server readers;
+    distlock::shared_mutex a{readers, "a", {.lease = 40s, .renew = false, .hold_at_least = 40s}};
+    distlock::mutex b{others, "b"};
+    sleeper reader([&] {
+        a.lock_shared();
+        others.other_reads_no_more.pass();
+        a.unlock_shared();
+        others.over.open();
+    });
+    REQUIRE(eventually([&] { return readers.asked.reached(); }));
+    std::error_code why;
+    sleeper both([&] {
+        std::shared_lock first(a, std::defer_lock);
+        std::unique_lock second(b, std::defer_lock);
+        try {
+            static_cast<void>(distlock::try_lock_for(1h, first, second));
+        } catch (const distlock::error& e) {
+            why = e.code();
+        }
+    });
+    REQUIRE(both.sleeps());
+    readers.asked.open();
+    both.join();
+    reader.join();
+    CHECK(why == errc::permission_denied);
+    CHECK(readers.released == 0);
+}
+
 // It did, for local_budget, and kept others out for as much less than hold_at_least.
 TEST_CASE("no reader joins a grant that is to be held for a least time: its own would be shorter") {
     scripted_connection redis{granted("", 40'000), granted("", 40'000)};

@@ -20,6 +20,7 @@
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
 #include <distlock/interop.hpp>
+#include <distlock/wire/getset.hpp>
 
 #include "support/answered.hpp"
 #include "support/catch.hpp"
@@ -423,6 +424,23 @@ TEST_CASE("a stamp beyond all time is somebody else's, and no error") {
     CHECK_FALSE(ec);
     CHECK(s.report().holder);
     ask({"DEL", s.key});
+}
+
+// The other client counts itself as the owner until its stamp is past.
+TEST_CASE("in the very millisecond of its stamp a lock is somebody else's") {
+    setting<with_getset> s;
+    const auto at = [&](const std::string& stamp) {
+        std::string script(distlock::detail::getset_enter.text());
+        const std::string time = "redis.call('time')";
+        REQUIRE(script.find(time) != std::string::npos);
+        script.replace(script.find(time), time.size(), "{'1700000000', '123456'}");
+        server().command({"SET", s.name, stamp});
+        return server().command({"EVAL", script, "4", s.name, s.name + ":mine", s.name + ":fence",
+                                 s.name + ":owner", "token", "30000", "0", ""});
+    };
+    CHECK(at("1700000000123") == "0\n1");
+    CHECK(at("1700000000124") == "0\n2");
+    CHECK(at("1700000000122") == "1\n");
 }
 
 TEST_CASE("a stamp that is past is nobody's, and an operator removes it") {

@@ -23,6 +23,7 @@
 #include <system_error>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include "support/catch.hpp"
@@ -568,6 +569,24 @@ TEST_CASE("a second reply to a posted command is never taken as the answer to th
     // The next command looks whether there is an answer to what was posted longer than a millisecond ago.
     REQUIRE(eventually([&] { return answered == 1 && clock::now() - posted > 20ms; }));
     CHECK(redis.execute({"SET", "a", "1", "NX"}).is(reply_kind::nil));
+}
+
+TEST_CASE("behind a post that was answered twice no answer is believed, nor the socket") {
+    const fake_server server([](fake_server::peer& p) {
+        std::string answers = p.number() == 0 ? "+stale\r\n" : "";
+        while (const auto asked = p.next_command()) {
+            answers += "+" + asked->back() + "\r\n";
+            if (asked->at(0) == "POSTED") continue;
+            if (!p.send(std::exchange(answers, ""))) return;
+        }
+    });
+    hiredis_connection redis(server.uri("", patient));
+    REQUIRE(redis.post({"POSTED", "posted"}));
+    const auto said = redis.execute({"ECHO", "first"});
+    CHECK(said.is(reply_kind::no_answer));
+    CHECK(said.cause() == errc::protocol_error);
+    CHECK(redis.execute({"ECHO", "next"}).is_status("next"));
+    CHECK(server.accepted() == 2);
 }
 
 TEST_CASE("a late reply of a command that was given up answers nothing") {

@@ -400,7 +400,8 @@ TEST_CASE(
     cluster_connection first{nodes.uri()};
     cluster_connection second{nodes.uri()};
     lock owner{first, name, patient_by_message};
-    lock held{first, name + ":held", {.lease = 1s}};
+    // A server that is about to hand over writes nothing for a second.
+    lock held{first, name + ":held", {.lease = 4s}};
     owner.lock();
     held.lock();
     std::vector<int> order;

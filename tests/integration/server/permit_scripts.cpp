@@ -310,7 +310,8 @@ TEST_CASE("an owner that renews keeps what is known of the semaphore for as long
 }
 
 // Whoever had three counted as one from then on, and six of four were out.
-TEST_CASE("an owner of several permits has them counted again, or is told, after what was counted was evicted") {
+TEST_CASE(
+    "an owner of several permits has them counted again, or is told, after what was counted was evicted") {
     const pool_keys it;
     asker three(it, 8, 3);
     asker two(it, 8, 2);

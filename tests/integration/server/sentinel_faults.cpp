@@ -311,6 +311,22 @@ TEST_CASE("a server that says it is no master gets no command") {
     CHECK(replica.commands("GET") == 0);
 }
 
+TEST_CASE("a server that has no time for ROLE, or no room, is no master yet, and says why") {
+    const std::string refusal = GENERATE(as<std::string>{}, "-ERR max number of clients reached\r\n",
+                                         "-BUSY a script is running\r\n", "-LOADING the dataset\r\n");
+    const fake_server server([&](fake_server::peer& p) {
+        while (const auto cmd = p.next_command()) {
+            if (!p.send(cmd->at(0) == "ROLE" ? refusal : "+OK\r\n")) return;
+        }
+    });
+    const fake_sentinel one(server.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    const auto said = c.execute({"GET", "x"});
+    CHECK(said.is(reply_kind::not_sent));
+    CHECK(said.cause() == errc::unavailable);
+    CHECK(server.commands("GET") == 0);
+}
+
 // Its refusal by a new socket was final: in a planned fail-over all waits of a fleet failed at once.
 TEST_CASE("a wait outlasts a master that says that it is none, for as long as the Sentinels name it") {
     std::atomic<bool> replaced{false};
