@@ -5,11 +5,13 @@
 //     int accepted() const, commands(word) const, answered() const;
 //     void hold(), let_go();  int holding() const;     // the answers to HOLD
 //     void change(answer);  // to everything on the present connections; "" for none, or "hang up"
+//     void be_full();       // to connections from now on
 //     int closed() const, reset() const;               // connections that the client ended so
 //   };
 #pragma once
 
 #include <atomic>
+#include <limits>
 #include <mutex>
 #include <string>
 
@@ -39,12 +41,17 @@ class moody_server {
         changed_below_ = accepted();
     }
 
+    /// Effects: it has no room for connections from now on.
+    void be_full() { full_from_ = accepted(); }
+
     int closed() const { return closed_; }
     int reset() const { return reset_; }
     int answered() const { return answered_; }
 
   private:
     void serve(fake_server::peer& p) {
+        if (p.number() >= full_from_)
+            return static_cast<void>(p.send("-ERR max number of clients reached\r\n"));
         while (const auto asked = p.next_command()) {
             if (asked->at(0) == "HOLD") {
                 ++holding_;
@@ -66,6 +73,7 @@ class moody_server {
     mutable std::mutex lock_;
     std::string answer_;
     int changed_below_ = 0;
+    std::atomic<int> full_from_{std::numeric_limits<int>::max()};
     std::atomic<bool> hold_{true};
     std::atomic<int> holding_{0};
     std::atomic<int> closed_{0};

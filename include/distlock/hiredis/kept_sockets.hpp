@@ -61,9 +61,9 @@ class kept_sockets {
     explicit kept_sockets(std::size_t most_idle) : most_idle_(most_idle) { idle_.reserve(most_idle); }
 
     /// `spare`: for a pipeline a new socket is better than the last idle one, and than one on which
-    /// the server may be silent; then, whether there is such a one. `until`: so long a pipeline may
-    /// wait for the reserve.
-    /// Returns: a socket that is kept; without one (on), when a new one is to be opened.
+    /// the server may be silent; for a command, in the place of one that the server ended; then, whether
+    /// there is such a one. `until`: so long a pipeline may wait for the reserve. Returns: a socket that is
+    /// kept; without one (on), when a new one is to be opened.
     pooled lend(purpose why, clock::time_point until, bool& spare) {
         annotated_lock guard(mutex_);
         pooled found;
@@ -71,12 +71,12 @@ class kept_sockets {
         // The server executes posted commands before the first pipeline.
         const bool last_idle =
             reserve_ == reserve::missing && idle_.size() == 1 && !idle_.back().on->waits_for_answers();
-        spare = spare && (last_idle || reserve_may_be_silent());
+        spare = spare && (why == purpose::pipeline ? last_idle || reserve_may_be_silent() : replaces_one());
         if (spare) {
             // Nothing is taken.
         } else if (why == purpose::pipeline && reserve_ == reserve::here) {
             found = lend_reserve_to(reserve::lent_to_pipeline);
-        } else if (!idle_.empty() && !replaces_one()) {
+        } else if (!idle_.empty()) {
             found = std::move(idle_.back());
             idle_.pop_back();
         } else if (why == purpose::post && reserve_ == reserve::here && pipelines_waiting_ == 0) {
@@ -118,7 +118,7 @@ class kept_sockets {
         bool demoted = c.demoted() && mine.opened >= role_changed_;
         if (demoted) forget_all();
         if (c.fell_silent()) forget_silent_since(mine.taken);
-        // One that it never answered on it may have no room for.
+        // A server that ends a new one may have no room for it.
         if (c.ended_by_server() && mine.heard > mine.opened && to_replace_ < idle_.size()) ++to_replace_;
         if (c.broken()) return demoted;
         if (c.heard()) mine.heard = ++events_;
@@ -189,6 +189,7 @@ class kept_sockets {
 
     // Returns: whether a new socket is better than one that is kept.
     bool replaces_one() noexcept DISTLOCK_REQUIRES(mutex_) {
+        to_replace_ = std::min(to_replace_, idle_.size());
         if (to_replace_ == 0) return false;
         --to_replace_;
         return true;
@@ -198,6 +199,7 @@ class kept_sockets {
     [[gnu::cold]] void forget_all() noexcept DISTLOCK_REQUIRES(mutex_) {
         role_changed_ = ++events_;
         idle_.clear();
+        to_replace_ = 0;
         if (reserve_ == reserve::here) forget_reserve();
     }
 

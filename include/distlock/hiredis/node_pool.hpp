@@ -206,7 +206,7 @@ class node_pool {
     reply on_a_stream(purpose why, clock::time_point deadline, const std::stop_token* stop,
                       use_of_stream use) {
         if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
-        for (bool spare = why == purpose::pipeline;;) {
+        for (bool spare = why != purpose::post;;) {
             pooled mine = take(why, deadline, spare);
             const bool kept = mine.on != nullptr;
             if (!kept) {

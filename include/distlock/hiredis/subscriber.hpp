@@ -154,7 +154,7 @@ class subscriber final : public message_reader {
             if (current_ && (!to_renew_ || !attempts_.due(now))) return true;
             listening_ = false;
         }
-        // Rung for while it listened: that would break off the connect as soon as it begins.
+        // A caller rang while this thread listened: that would break off the connect as soon as it begins.
         if (wake_.reset()) return false;
         if (!attempts_.due(now)) {
             wait_for(wake_, std::min(until, attempts_.next()));

@@ -278,6 +278,21 @@ TEST_CASE("when the server ends a socket in use, a new one is opened in its plac
     CHECK(holds);
 }
 
+TEST_CASE(
+    "where no new one can be had in the place of a socket that the server ended, one that is kept will do") {
+    moody_server server;
+    hiredis_connection redis(server.uri());
+    fill(redis, server, 3);
+    server.change("hang up");
+    CHECK(redis.execute({"GET", "a"}).is(reply_kind::no_answer));
+    server.change("+OK\r\n");
+    server.be_full();
+    CHECK(redis.execute({"GET", "a"}).is_status("OK"));
+    CHECK(server.accepted() == 4);
+    CHECK(redis.execute({"GET", "a"}).is_status("OK"));
+    CHECK(server.accepted() == 4);
+}
+
 TEST_CASE("a stop request says nothing of the server: the next command takes a socket that is kept") {
     moody_server server;
     hiredis_connection redis(server.uri());
