@@ -62,8 +62,8 @@ class kept_sockets {
 
     /// `spare`: for a pipeline a new socket is better than the last idle one, and than one on which
     /// the server may be silent; for a command, in the place of one that the server ended; then, whether
-    /// there is such a one. `until`: so long a pipeline may wait for the reserve. Returns: a socket that is
-    /// kept; without one (on), when a new one is to be opened.
+    /// there is such a one. `until`: so long a pipeline may wait for the reserve.
+    /// Returns: a socket that is kept; without one (on), when a new one is to be opened.
     pooled lend(purpose why, clock::time_point until, bool& spare) {
         annotated_lock guard(mutex_);
         pooled found;
