@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include <distlock/detail/thread_group.hpp>
+#include <distlock/testing/manual_clock.hpp>
 
 #include "support/waiting.hpp"
 
@@ -56,3 +58,11 @@ class sleeper {
     std::atomic<bool> done_{false};
     std::shared_ptr<distlock::detail::thread_group> thread_;
 };
+
+/// Returns: whether it is over by and by, while time goes on in such steps.
+inline bool ends(const sleeper& one, std::chrono::milliseconds step = std::chrono::milliseconds{10}) {
+    return eventually([&] {
+        if (!one.done()) distlock::testing::manual_clock::advance(step);
+        return one.done();
+    });
+}

@@ -54,14 +54,6 @@ void let_the_lease_run_out() { manual_clock::advance(10s); }
 
 const reply nobody_there = reply::not_sent(errc::unreachable, "gone");
 
-// Returns: whether it is over by and by, while time goes on.
-bool ends(const sleeper& one) {
-    return eventually([&] {
-        if (!one.done()) manual_clock::advance(10ms);
-        return one.done();
-    });
-}
-
 }  // namespace
 
 TEST_CASE("however many threads still owe an unlock, none of them frees the present lock") {
@@ -713,10 +705,7 @@ struct queue_for_a_silent_server {
 
 TEST_CASE("a thread that comes late to a queue for a silent server has a patience of its own") {
     queue_for_a_silent_server of(1900ms);
-    CHECK(eventually([&] {
-        if (!of.first->done()) manual_clock::advance(1ms);
-        return of.first->done();
-    }));
+    CHECK(ends(*of.first, 1ms));
     CHECK(of.of_first == errc::unreachable);
     CHECK(of.second->sleeps());
     CHECK_FALSE(of.second->done());
@@ -818,10 +807,7 @@ TEST_CASE("a thread's patience with the server is spent by the server's trouble,
     REQUIRE(second.sleeps());
     manual_clock::advance(2900ms);
     server.answer("take", reply::no_answer(errc::no_reply, "no reply in time"));
-    CHECK(eventually([&] {
-        if (!first.done()) manual_clock::advance(10ms);
-        return first.done();
-    }));
+    CHECK(ends(first));
     CHECK(of_first == errc::no_reply);
     CHECK(second.sleeps());
     CHECK_FALSE(second.done());
@@ -849,10 +835,7 @@ TEST_CASE("threads that queue for a lock share any patience, also more than a cl
     REQUIRE(first.sleeps());
     sleeper second([&] { had = m.try_lock_for(10s, of_second) || had; });
     REQUIRE(second.sleeps());
-    CHECK(eventually([&] {
-        if (!first.done()) manual_clock::advance(10ms);
-        return first.done();
-    }));
+    CHECK(ends(first));
     CHECK(second.sleeps());
     CHECK_FALSE(second.done());
     CHECK(eventually([&] {
@@ -914,10 +897,7 @@ TEST_CASE("a try comes after the posted release of its own object, with a short 
         CHECK(m.unlock() == release_outcome::posted);
         bool had = false;
         sleeper trying([&] { had = span == 100ms ? m.try_lock() : m.try_lock_for(span); });
-        CHECK(eventually([&] {
-            if (!trying.done()) manual_clock::advance(1ms);
-            return trying.done();
-        }));
+        CHECK(ends(trying, 1ms));
         trying.join();
         CHECK(had);
     }

@@ -1217,14 +1217,6 @@ struct moody {
     std::atomic<int> asked{0};
 };
 
-// Returns: whether it is over by and by, while time goes on.
-bool ends(const sleeper& one, std::chrono::milliseconds step = 10ms) {
-    return eventually([&] {
-        if (!one.done()) manual_clock::advance(step);
-        return one.done();
-    });
-}
-
 // Three readers of one object. The first one has failed, before the patience of the others was spent; the
 // server is itself again, and a writer has the lock.
 struct readers_after_trouble {
@@ -1326,10 +1318,7 @@ struct readers_in_trouble {
 
     // The second one waits on when the first one has failed.
     void check_that_the_second_waits_on() {
-        CHECK(eventually([&] {
-            if (!first->done()) manual_clock::advance(1ms);
-            return first->done();
-        }));
+        CHECK(ends(*first, 1ms));
         CHECK(of_first == errc::no_reply);
         CHECK(second->sleeps());
         CHECK_FALSE(second->done());

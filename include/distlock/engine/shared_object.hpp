@@ -185,12 +185,10 @@ class shared_object final : public shared_core {
         waiter_queue members;  // of asking: threads that wait for the one that asks
         errc last_error{};     // of asking: how the last attempt failed
         time_point failing_since{};
-        bool at_last = false;   // of asking: once, for all whose time is up
-        time_point asked_at{};  // of at_last
+        std::optional<time_point> at_last{};  // of asking: since then, once, for all whose time is up
     };
     struct turn {
         batch* asks = nullptr;  // by this thread, next
-        bool at_last = false;   // its time is up: it asks once
         result told = {};
         time_point failing_since = time_point::max();  // of the one that asks: as manner::failing_since
     };
@@ -297,7 +295,7 @@ class shared_object final : public shared_core {
         batch& mine = idle_batch();
         mine.now = phase::asking;
         mine.last_error = {};
-        mine.at_last = false;
+        mine.at_last = {};
         ++expected_;
         return mine;
     }

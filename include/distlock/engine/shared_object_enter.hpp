@@ -43,7 +43,7 @@ typename shared_object<Lazy>::result shared_object<Lazy>::enter_batch(time_point
     const turn mine = wait_for_turn(me, until, how.once, stop);
     on_stop.reset();
     if (mine.asks == nullptr) return mine.told;
-    how.once = how.once || mine.at_last;
+    how.once = how.once || mine.asks->at_last;
     how.failing_since = mine.failing_since;
     return ask(*mine.asks, until, how, stop);
 }
@@ -68,29 +68,26 @@ typename shared_object<Lazy>::turn shared_object<Lazy>::wait_for_turn(waiter_que
         return {.asks = &mine};
     }
     batch* in = joined_;
-    bool at_last = false;
     in->members.join(me);
     ++expected_;
     for (const auto came = time_.now();;) {
-        const bool over = !at_last && until != time_point::max() && time_.now() >= until;
+        const bool over = !in->at_last && until != time_point::max() && time_.now() >= until;
         if (!me.dequeued() && (over || stop.stop_requested())) {
             in->members.leave(me);
             --expected_;
             if (stop.stop_requested()) return {.told = writers_->acquire(until, {}, stop)};  // says so
             // Only the server knows whether "somebody else has it" is true. One thread asks for all whose
             // time is up, and who were there when it asked.
-            at_last = true;
-            if (last_look_ == nullptr || last_look_->asked_at < came) {
+            if (last_look_ == nullptr || last_look_->at_last < came) {
                 last_look_ = &begin_asking();
-                last_look_->at_last = true;
-                last_look_->asked_at = time_.now();
-                return {.asks = last_look_, .at_last = true};
+                last_look_->at_last = time_.now();
+                return {.asks = last_look_};
             }
             in = last_look_;
             in->members.join(me);
             ++expected_;
         }
-        const auto longest = me.prepare_sleep(at_last ? time_point::max() : until, time_);
+        const auto longest = me.prepare_sleep(in->at_last ? time_point::max() : until, time_);
         here.unlock();
         me.sleep(longest);
         const wake why = me.reason();
@@ -100,7 +97,7 @@ typename shared_object<Lazy>::turn shared_object<Lazy>::wait_for_turn(waiter_que
         if (why != wake::go_remote) continue;
         const auto since = in->last_error == errc{} ? time_point::max() : std::max(came, in->failing_since);
         if (!out_of_patience(options_.patience, since, time_.now()))
-            return {.asks = in, .at_last = at_last, .failing_since = since};
+            return {.asks = in, .failing_since = since};
         const errc cause = in->last_error;
         end_asking(*in);
         return {.told = failed(cause)};

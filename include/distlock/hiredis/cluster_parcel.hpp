@@ -16,7 +16,7 @@
 
 namespace distlock::detail {
 
-/// What goes to one node in one pipeline: each of the commands behind ASKING, or none.
+/// The commands are each behind ASKING, or none is.
 struct cluster_parcel {
     std::shared_ptr<cluster_node> to;
     bool asking;

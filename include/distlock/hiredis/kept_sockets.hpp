@@ -119,7 +119,7 @@ class kept_sockets {
         if (demoted) forget_all();
         if (c.fell_silent()) forget_silent_since(mine.taken);
         // A server that ends a new one may have no room for it.
-        if (c.ended_by_server() && mine.heard > mine.opened && to_replace_ < idle_.size()) ++to_replace_;
+        if (c.server_ended() && mine.heard > mine.opened && to_replace_ < idle_.size()) ++to_replace_;
         if (c.broken()) return demoted;
         if (c.heard()) mine.heard = ++events_;
         if (mine.opened < role_changed_) return demoted;

@@ -109,7 +109,7 @@ class reply_reader {
         return false;
     }
 
-    // What a function for hiredis returns where it makes nothing of what came.
+    // Effects: reading has failed. Returns: null, by which a function stops hiredis.
     static void* refuse(const redisReadTask* task, errc why) noexcept {
         static_cast<reply_reader*>(task->privdata)->fail(why);
         return nullptr;

@@ -71,8 +71,7 @@ class stream {
         if (cmd.stop_requested()) return reply::not_sent(errc::cancelled, "stopped");
         const auto nobody = std::make_shared<receipt>();
         if (auto failure = send(cmd, deadline)) return *std::move(failure);
-        // An event that a stop request sets would need a descriptor, and this is where the
-        // system may have none.
+        // An event that a stop request sets would need a descriptor: here the system may have none.
         constexpr std::chrono::milliseconds slice{5};
         const bool after_posted = posted_.count() > 0;
         for (;;) {
@@ -171,13 +170,10 @@ class stream {
 
     /// Returns: whether an exchange failed, or an exception left it half-way.
     bool broken() const noexcept { return broken_; }
-    /// Returns: whether it is broken, or was left, since the server neither answered nor took in
-    /// what was sent, in time.
+    /// Returns: whether it broke, or was left, since the server neither answered nor took all in, in time.
     bool fell_silent() const noexcept { return (broken_ || left_) && ended_ == io::timed_out; }
     /// Returns: whether the server ended it during an exchange.
-    bool ended_by_server() const noexcept {
-        return broken_ && (ended_ == io::closed || ended_ == io::failed);
-    }
+    bool server_ended() const noexcept { return broken_ && (ended_ == io::closed || ended_ == io::failed); }
     /// Returns: whether the server answered something since the last call. A post alone is no answer.
     bool heard() noexcept { return std::exchange(heard_, false); }
     /// Returns: whether the server said that it is no master, or no longer: see says_role_changed.
@@ -200,8 +196,7 @@ class stream {
     reply until_stopped(const std::stop_token* stop, function_ref<reply()> run) {
         if (stop == nullptr) return run();
         if (stop->stop_requested()) return reply::not_sent(errc::cancelled, "stopped");
-        // The socket's own end is what ends every wait for it: no descriptor is needed, and
-        // no system call more.
+        // The socket's own end ends every wait for it: that needs no descriptor, and no system call more.
         bool stopped = false;
         reply answer;
         {

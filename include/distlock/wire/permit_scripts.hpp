@@ -233,6 +233,7 @@ inline constexpr script permit_leave{joined<permit_leave_contract, handoff_funct
 inline constexpr script permit_renew{
     R"(-- KEYS: permits, limit. ARGV: token, lease in ms, how many permits.
 -- Returns 1: renewed. 0: it has none, or others have them.
+local function whole(number) return string.format('%.0f', number) end
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local ends = redis.call('zscore', KEYS[1], ARGV[1])
@@ -245,18 +246,18 @@ if ARGV[3] ~= '1' and redis.call('hget', KEYS[2], ARGV[1]) ~= ARGV[3] then
   local missing = ARGV[3] - 1
   if used and used + missing > tonumber(limit or '0') then
     redis.call('zrem', KEYS[1], ARGV[1])
-    redis.call('hset', KEYS[2], 'used', string.format('%.0f', used - 1))
+    redis.call('hset', KEYS[2], 'used', whole(used - 1))
     return 0
   end
   redis.call('hset', KEYS[2], ARGV[1], ARGV[3])
-  if used then redis.call('hset', KEYS[2], 'used', string.format('%.0f', used + missing)) end
+  if used then redis.call('hset', KEYS[2], 'used', whole(used + missing)) end
 end
-redis.call('zadd', KEYS[1], 'XX', string.format('%.0f', math.max(ends, now + ARGV[2])), ARGV[1])
+redis.call('zadd', KEYS[1], 'XX', whole(math.max(ends, now + ARGV[2])), ARGV[1])
 local last = redis.call('zrange', KEYS[1], '-1', '-1', 'withscores')[2]
-redis.call('pexpire', KEYS[1], string.format('%.0f', last - now))
+redis.call('pexpire', KEYS[1], whole(last - now))
 redis.call('pexpire', KEYS[2], math.max(redis.call('pttl', KEYS[2]), ARGV[2]))
 return 1)"sv,
-    "03209e7f33550c165ccfae1e464ecd89517b72a2"sv};
+    "7e3546dd6954a4f3848c68c57011acbe36446e4b"sv};
 
 // For operators. A waiter that wants more than there are now is told so when it re-checks.
 inline constexpr std::string_view permit_resize_contract =

@@ -28,7 +28,8 @@ DISTLOCK_INLINE reply::reply(reply&&) noexcept = default;
 DISTLOCK_INLINE reply& reply::operator=(const reply&) = default;
 DISTLOCK_INLINE reply& reply::operator=(reply&&) noexcept = default;
 DISTLOCK_INLINE reply::~reply() {
-    // First of all: who ends a thread while its code is unloaded must register no destructor for it.
+    // First of all: a thread that ends while its library is unloaded must not touch `last`, and register a
+    // destructor.
     if (elements_.capacity() == 0) return;
     if (!spare::over && elements_.capacity() > spare::last.elements.capacity())
         spare::last.elements.swap(elements_);

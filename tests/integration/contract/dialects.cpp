@@ -434,13 +434,14 @@ TEST_CASE("in the very millisecond of its stamp a lock is somebody else's") {
         const std::string time = "redis.call('time')";
         REQUIRE(script.find(time) != std::string::npos);
         script.replace(script.find(time), time.size(), "{'1700000000', '123456'}");
-        server().command({"SET", s.name, stamp});
-        return server().command({"EVAL", script, "4", s.name, s.name + ":mine", s.name + ":fence",
-                                 s.name + ":owner", "token", "30000", "0", ""});
+        ask({"SET", s.key, stamp});
+        return ask({"EVAL", script, "4", s.key, s.key + ":mine", s.key + ":fence", s.key + ":owner", "token",
+                    "30000", "0", ""});
     };
     CHECK(at("1700000000123") == "0\n1");
     CHECK(at("1700000000124") == "0\n2");
     CHECK(at("1700000000122") == "1\n");
+    ask({"DEL", s.key, s.key + ":mine"});
 }
 
 TEST_CASE("a stamp that is past is nobody's, and an operator removes it") {

@@ -58,14 +58,17 @@ reply ping(sentinel_connection& c) { return c.execute({distlock::argument("PING"
 /// Returns: a port that nobody listens on.
 std::uint16_t dead_port() { return distlock::testing::impl::unused_port(); }
 
-/// A server that says it is that in ROLE, and OK to everything else.
-fake_server::script in_role(std::string role) {
-    return [role = std::move(role)](fake_server::peer& p) {
+/// A server that says that to ROLE, and OK to everything else.
+fake_server::script says_to_role(std::string said) {
+    return [said = std::move(said)](fake_server::peer& p) {
         while (const auto cmd = p.next_command()) {
-            const auto said = "*1\r\n$" + std::to_string(role.size()) + "\r\n" + role + "\r\n";
             if (!p.send(cmd->at(0) == "ROLE" ? said : "+OK\r\n")) return;
         }
     };
+}
+/// A server that says it is that.
+fake_server::script in_role(const std::string& role) {
+    return says_to_role("*1\r\n$" + std::to_string(role.size()) + "\r\n" + role + "\r\n");
 }
 
 /// What a Sentinel answers that is asked for the master's address.
@@ -314,11 +317,7 @@ TEST_CASE("a server that says it is no master gets no command") {
 TEST_CASE("a server that has no time for ROLE, or no room, is no master yet, and says why") {
     const std::string refusal = GENERATE(as<std::string>{}, "-ERR max number of clients reached\r\n",
                                          "-BUSY a script is running\r\n", "-LOADING the dataset\r\n");
-    const fake_server server([&](fake_server::peer& p) {
-        while (const auto cmd = p.next_command()) {
-            if (!p.send(cmd->at(0) == "ROLE" ? refusal : "+OK\r\n")) return;
-        }
-    });
+    const fake_server server(says_to_role(refusal));
     const fake_sentinel one(server.port(), 1);
     sentinel_connection c(sentinel_uri_of({one.port()}));
     const auto said = c.execute({"GET", "x"});
