@@ -140,8 +140,11 @@ class sentinels {
         return all;
     }
 
-    /// Effects: SENTINEL FAILOVER; does not wait for its end.
+    /// Effects: SENTINEL FAILOVER; does not wait for its end. Who is asked hears once a second whether a
+    /// replica is the master yet, gives up after failover-timeout, and begins nothing anew that was demanded:
+    /// it takes its time.
     void demand() const {
+        REQUIRE(watchers_[0]->command({"SENTINEL", "SET", "m", "failover-timeout", "10000"}) == "OK");
         REQUIRE(eventually([&] { return watchers_[0]->command({"SENTINEL", "FAILOVER", "m"}) == "OK"; }));
     }
     /// Effects: demand(). Returns when all Sentinels name another master.
