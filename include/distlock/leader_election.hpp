@@ -14,7 +14,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -135,7 +134,8 @@ class leader_election {
     /// protocol_error, lease_expired, no_thread, no_entropy and tls_failed.
     /// Throws: what `work` throws; every other error, as a wrong key, a refused password or permission, or a
     /// call from a child after fork(); std::bad_alloc.
-    template <std::invocable<const leadership&> Work>
+    template <class Work>
+        requires requires(Work& work, const leadership& mine) { work(mine); }
     void run(std::stop_token stop, Work work) {
         while (!stop.stop_requested()) {
             bool leads = false;  // what the work throws is no trouble of the server

@@ -24,6 +24,7 @@ class handshake {
     struct opened {
         std::unique_ptr<stream> made;  ///< ready for commands, or null
         reply failure;                 ///< of null: not_sent, with the reason
+        bool ended = false;            ///< the server ended what was connected
     };
 
     /// The role that the server must have. A server that does not name its role is taken to have it: its
@@ -38,61 +39,66 @@ class handshake {
         auto socket = stream_socket::connect(server, names, deadline, stop_fd, failure);
         if (!socket) return {nullptr, reply::not_sent(errc::unreachable, concat({"connect: ", failure}))};
         std::unique_ptr<stream> made(new stream(std::move(socket)));
-        if (secure != nullptr) {
-            if (auto refused = made->bytes_.start_tls(server, *secure, deadline, stop_fd))
-                return {nullptr, *std::move(refused)};
-            // A TLS 1.3 server judges our certificate when the handshake is over for us: until it has
-            // answered once, it may still refuse.
-            if (server.password.empty()) {
-                const reply answer = made->run({"PING"}, deadline, stop_fd);
-                // Behind what ends TLS for it there may be a full server.
-                if (!answer.answered() || made->turned_away())
-                    return {nullptr, handshake_failure(answer, "PING")};
-            }
+        if (auto refused = greet(*made, server, secure, deadline, stop_fd, needed)) {
+            const bool ended = made->server_ended() || refused->cause() == errc::unreachable;
+            return {nullptr, *std::move(refused), ended};
         }
-        if (!server.password.empty()) {
-            made->reader_.hide(server.password);
-            const command auth = server.user.empty() ? command{"AUTH", server.password}
-                                                     : command{"AUTH", server.user, server.password};
-            // Servers echo the arguments of what they refuse: nothing of the answer's text may be shown.
-            const reply answer = made->run(auth, deadline, stop_fd);
-            if (answer.is(reply_kind::error)) {
-                if (first_word(answer.text()) == "DENIED")
-                    return {nullptr,
-                            reply::not_sent(errc::server_error,
-                                            "it is in protected mode, and refuses other machines: give "
-                                            "its default user a password, or set protected-mode no")};
-                const auto e = classify_error(answer.text());
-                const errc cause = e.transient ? e.cause : errc::authentication_failed;
-                const bool none = answer.text().find("without any password configured") != std::string::npos;
-                return {nullptr,
-                        reply::not_sent(cause, none ? "AUTH was refused: this server has no password, leave "
-                                                      "it out of the URI"
-                                                    : "AUTH was refused")};
-            }
-            if (!answer.is_status("OK")) return {nullptr, handshake_failure(answer, "AUTH")};
-            if (auto surplus = not_alone(*made, "AUTH")) return {nullptr, *std::move(surplus)};
-        }
-        if (server.database != 0) {
-            const reply answer = made->run({"SELECT", concat({server.database})}, deadline, stop_fd);
-            if (!answer.is_status("OK"))
-                return {nullptr,
-                        handshake_failure(answer, "SELECT", "; has the server a database of that number?")};
-            if (auto surplus = not_alone(*made, "SELECT")) return {nullptr, *std::move(surplus)};
-        }
-        if (needed == role::master) {
-            const reply answer = made->run({argument("ROLE")}, deadline, stop_fd);
-            if (auto refused = no_master(answer)) return {nullptr, *std::move(refused)};
-        }
-        if (made->reader_.has_leftover())
-            return {nullptr, reply::not_sent(errc::protocol_error, "more replies than questions")};
-        if (made->broken_)
-            return {nullptr, reply::not_sent(errc::unreachable, "the server closed the connection")};
         made->bytes_.socket().expect_timeout(server.command_timeout);
         return {std::move(made), {}};
     }
 
   private:
+    // Effects: TLS, AUTH, SELECT, ROLE, as far as they are wanted. Returns: why the server cannot be used.
+    [[gnu::cold]] static std::optional<reply> greet(stream& made, const uri& server,
+                                                    const secure_layer* secure, clock::time_point deadline,
+                                                    int stop_fd, role needed) {
+        if (secure != nullptr) {
+            if (auto refused = made.bytes_.start_tls(server, *secure, deadline, stop_fd)) return refused;
+            // A TLS 1.3 server judges our certificate when the handshake is over for us: until it has
+            // answered once, it may still refuse.
+            if (server.password.empty()) {
+                const reply answer = made.run({"PING"}, deadline, stop_fd);
+                // Behind what ends TLS for it there may be a full server.
+                if (!answer.answered() || made.turned_away()) return handshake_failure(answer, "PING");
+            }
+        }
+        if (!server.password.empty()) {
+            made.reader_.hide(server.password);
+            const command auth = server.user.empty() ? command{"AUTH", server.password}
+                                                     : command{"AUTH", server.user, server.password};
+            // Servers echo the arguments of what they refuse: nothing of the answer's text may be shown.
+            const reply answer = made.run(auth, deadline, stop_fd);
+            if (answer.is(reply_kind::error)) {
+                if (first_word(answer.text()) == "DENIED")
+                    return reply::not_sent(errc::server_error,
+                                           "it is in protected mode, and refuses other machines: give "
+                                           "its default user a password, or set protected-mode no");
+                const auto e = classify_error(answer.text());
+                const errc cause = e.transient ? e.cause : errc::authentication_failed;
+                const bool none = answer.text().find("without any password configured") != std::string::npos;
+                return reply::not_sent(cause, none ? "AUTH was refused: this server has no password, leave "
+                                                     "it out of the URI"
+                                                   : "AUTH was refused");
+            }
+            if (!answer.is_status("OK")) return handshake_failure(answer, "AUTH");
+            if (auto surplus = not_alone(made, "AUTH")) return surplus;
+        }
+        if (server.database != 0) {
+            const reply answer = made.run({"SELECT", concat({server.database})}, deadline, stop_fd);
+            if (!answer.is_status("OK"))
+                return handshake_failure(answer, "SELECT", "; has the server a database of that number?");
+            if (auto surplus = not_alone(made, "SELECT")) return surplus;
+        }
+        if (needed == role::master) {
+            const reply answer = made.run({argument("ROLE")}, deadline, stop_fd);
+            if (auto refused = no_master(answer)) return refused;
+        }
+        if (made.reader_.has_leftover())
+            return reply::not_sent(errc::protocol_error, "more replies than questions");
+        if (made.broken_) return reply::not_sent(errc::unreachable, "the server closed the connection");
+        return std::nullopt;
+    }
+
     [[gnu::cold]] static reply handshake_failure(const reply& answer, const char* step,
                                                  const char* hint = "") {
         if (!answer.answered()) return reply::not_sent(answer.cause(), concat({step, ": ", answer.text()}));

@@ -4,6 +4,8 @@
 //     explicit kept_sockets(std::size_t most_idle);
 //     pooled lend(purpose, clock::time_point until, bool& spare);
 //     pooled lend_reserve();             // the socket for pipelines, for something else
+//     std::optional<reply> refuse_new();  // why no new one is opened just now
+//     void opened_in_vain(reply why);     // a new one: the server ended it unanswered
 //     bool take_back(pooled);            // returns whether the server turned out to be a replica
 //     bool read_posted();                // the same
 //     bool close_ended();
@@ -16,14 +18,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include <distlock/base/clock.hpp>
+#include <distlock/base/error.hpp>
 #include <distlock/base/time_source.hpp>
 #include <distlock/detail/leaked_in_child.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/hiredis/stream.hpp>
+#include <distlock/wire/reply.hpp>
 
 namespace distlock::detail {
 
@@ -106,6 +111,26 @@ class kept_sockets {
         return found;
     }
 
+    /// Returns: none where a new socket may be opened now. Where the server ended the last ones unanswered,
+    /// as a proxy does that has no server behind it, one is tried every `pause_in_vain`, whoever wants one;
+    /// else what became of the last.
+    [[gnu::cold]] std::optional<reply> refuse_new() {
+        const annotated_lock guard(mutex_);
+        if (in_vain_ < most_in_vain) return std::nullopt;
+        const auto now = clock::now();
+        if (now < next_in_vain_) {
+            if (why_in_vain_.is(reply_kind::not_sent)) return why_in_vain_;
+            return reply::not_sent(errc::unreachable,
+                                   "it ends new connections unanswered; is there a server behind it?");
+        }
+        next_in_vain_ = now + pause_in_vain;
+        return std::nullopt;
+    }
+    [[gnu::cold]] void opened_in_vain(reply why) {
+        const annotated_lock guard(mutex_);
+        ended_unanswered(std::move(why));
+    }
+
     /// Preconditions: `mine.on`.
     /// Effects: keeps it, or closes it: where it broke, where the server may have become a replica since,
     /// or too many are idle.
@@ -119,9 +144,13 @@ class kept_sockets {
         if (demoted) forget_all();
         if (c.fell_silent()) forget_silent_since(mine.taken);
         // A server that ends a new one may have no room for it.
-        if (c.server_ended() && mine.heard > mine.opened && to_replace_ < idle_.size()) ++to_replace_;
+        const bool unanswered = mine.heard == mine.opened;
+        if (c.server_ended() && !unanswered && to_replace_ < idle_.size()) ++to_replace_;
+        const bool answered = c.heard();
+        if (unanswered && answered) in_vain_ = 0;
+        if (unanswered && !answered && c.server_ended()) ended_unanswered({});
         if (c.broken()) return demoted;
-        if (c.heard()) mine.heard = ++events_;
+        if (answered) mine.heard = ++events_;
         if (mine.opened < role_changed_) return demoted;
         // The server may have turned a socket away that was only posted on.
         const bool better =
@@ -187,6 +216,11 @@ class kept_sockets {
         reserve_is(reserve::missing);
     }
 
+    [[gnu::cold]] void ended_unanswered(reply why) noexcept DISTLOCK_REQUIRES(mutex_) {
+        why_in_vain_ = std::move(why);
+        if (in_vain_ < most_in_vain && ++in_vain_ == most_in_vain)
+            next_in_vain_ = clock::now() + pause_in_vain;
+    }
     // Returns: whether a new socket is better than one that is kept.
     bool replaces_one() noexcept DISTLOCK_REQUIRES(mutex_) {
         to_replace_ = std::min(to_replace_, idle_.size());
@@ -242,6 +276,9 @@ class kept_sockets {
         return reserve_ == reserve::here && kept_reserve_.heard < silent_since_;
     }
 
+    static constexpr int most_in_vain = 2;  // one may have been ended with all others
+    static constexpr std::chrono::milliseconds pause_in_vain{100};
+
     const std::size_t most_idle_;
     annotated_mutex mutex_;
     std::vector<pooled> idle_ DISTLOCK_GUARDED_BY(mutex_);
@@ -252,6 +289,10 @@ class kept_sockets {
     leaked_in_child<std::condition_variable> reserve_back_;
     // So many were ended by the server while they were in use: it may be about to end the others, too.
     std::size_t to_replace_ DISTLOCK_GUARDED_BY(mutex_) = 0;
+    // New ones, one after the other, that the server ended unanswered; and when another may be tried then.
+    int in_vain_ DISTLOCK_GUARDED_BY(mutex_) = 0;
+    clock::time_point next_in_vain_ DISTLOCK_GUARDED_BY(mutex_){};
+    reply why_in_vain_ DISTLOCK_GUARDED_BY(mutex_);  // of the last, where greetings say it
     // Counts when sockets are taken, are heard from, and are no longer trusted.
     std::uint64_t events_ DISTLOCK_GUARDED_BY(mutex_) = 0;
     // The last event after which a socket was silent.

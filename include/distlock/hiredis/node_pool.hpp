@@ -269,6 +269,7 @@ class node_pool {
     // `stop`: until it is requested; null: it will not be. Returns: what failed.
     [[gnu::cold]] std::optional<reply> open(pooled& fresh, clock::time_point deadline,
                                             const std::stop_token* stop) {
+        if (const auto refused = sockets_.refuse_new()) return named(*refused);
         std::optional<wake_on_stop> wake;
         if (stop != nullptr || superseded_.stop_possible()) {
             try {
@@ -280,6 +281,7 @@ class node_pool {
         auto opened = open_stream(deadline, wake ? wake->fd() : -1);
         if (superseded_.stop_requested())
             return named(reply::not_sent(errc::unreachable, "another server is the master"));
+        if (opened.ended) sockets_.opened_in_vain(opened.failure);
         if (!opened.made) return named(opened.failure);
         fresh.on = std::move(opened.made);
         return std::nullopt;

@@ -680,4 +680,44 @@ TEST_CASE("a socket that nobody needed for a second is kept as long as an answer
     CHECK(server.accepted() == 4);
 }
 
+// A thousand a second and more, by threads that waited for locks.
+TEST_CASE("a server that ends new sockets unanswered is sent one every 100 ms, whoever wants one") {
+    const std::string login = GENERATE("", ":secret@");
+    fake_server server([](fake_server::peer& p) { p.next_command(); });
+    hiredis_connection redis(server.uri(login));
+    constexpr int callers = 8;
+    const auto begin = clock::now();
+    std::vector<std::thread> threads;
+    for (int i = 0; i < callers; ++i) {
+        threads.emplace_back([&] {
+            while (clock::now() < begin + 300ms) static_cast<void>(redis.execute({"PING"}));
+        });
+    }
+    for (std::thread& t : threads) t.join();
+    const auto took = clock::now() - begin;
+    CHECK(server.accepted() <= callers + 2 + took / 100ms);
+    const auto why = login.empty() ? "ends new connections unanswered" : "AUTH: the server closed";
+    CHECK(eventually([&] { return redis.execute({"PING"}).text().find(why) != std::string::npos; }));
+}
+
+TEST_CASE(
+    "a server that answers again is asked at once, though it ends a new socket unanswered now and then") {
+    std::atomic<int> ended{0};
+    fake_server server([&](fake_server::peer& p) {
+        const bool answers = p.number() == 2 || p.number() == 4;
+        if (p.next_command() && answers) p.send("+OK\r\n");
+        p.close();
+        ++ended;
+    });
+    hiredis_connection redis(server.uri());
+    const auto ping = [&] { return redis.execute({"PING"}).is_status("OK"); };
+    CHECK_FALSE(ping());
+    CHECK_FALSE(ping());
+    REQUIRE(eventually(ping));
+    REQUIRE(eventually([&] { return ended == 3; }));
+    CHECK_FALSE(ping());
+    CHECK(ping());
+    CHECK(server.accepted() == 5);
+}
+
 }  // namespace kept_sockets_tests

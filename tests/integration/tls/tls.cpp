@@ -441,6 +441,22 @@ bool await_command(auto& peer, servers::in_memory& good) {
 
 }  // namespace
 
+TEST_CASE("a server that breaks off handshakes is sent one every 100 ms") {
+    std::atomic<int> begun{0};
+    const servers::scripted server([&](auto& peer) {
+        peer.receive();
+        ++begun;
+    });
+    hiredis_connection redis("rediss://127.0.0.1:" + server.port(), distlock::tls(trusting_ca()));
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < 40; ++i) {
+        const reply answer = redis.execute({"PING"});
+        CHECK(answer.cause() == errc::unreachable);
+        CHECK(contains(answer.text(), "does it speak TLS on this port?"));
+    }
+    CHECK(begun <= 3 + since(start) / 100ms);
+}
+
 TEST_CASE("a server that breaks the session before it answers leaves the outcome open") {
     for (const bool with_garbage : {false, true}) {
         std::atomic<int> commands{0};
