@@ -522,6 +522,9 @@ TEST_CASE("the state of a Cluster is what its node says") {
     CHECK(state("cluster_slots_fail:5\r\n" + good).starts_with("warning: 5 slots"));
     CHECK(state("cluster_slots_fail:5\r\ncluster_slots_pfail:2\r\n" + good).starts_with("warning: 7 slots"));
     CHECK(state("").starts_with("unknown: "));
+    auto secretive =
+        sound().with("INFO", info("redis_mode:cluster\r\n")).with("CLUSTER INFO", reply::error("NOPERM x"));
+    CHECK(lines(at(0, 0, secretive), "cluster").starts_with("warning: a node of a Cluster"));
     auto old = sound()
                    .with("INFO", info("cluster_enabled:1\r\n", "redis_version:6.2.20\r\n"))
                    .with("CLUSTER INFO", reply::string(good));

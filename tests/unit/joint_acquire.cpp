@@ -275,6 +275,26 @@ TEST_CASE("a permit whose lease ran out while a lock was waited for is taken ane
     CHECK(server.of_first.left() == 0);
 }
 
+TEST_CASE("a permit that cannot be taken anew is given back once, and none is held") {
+    manual_clock::reset();
+    const auto waits = [] { manual_clock::advance(10s); };
+    scripted_connection of_first{granted("", 10'000), reply::integer(1)};
+    of_first.then(waits, handoff_answers::taken());
+    scripted_connection of_second;
+    of_second.then(waits, reply::status("OK"));
+    of_second.then(reply::integer(1));
+    distlock::counting_semaphore<scripted_connection, manual_clock> pool{of_first, "first", 2, ten_seconds};
+    distlock::mutex<scripted_connection, distlock::handoff, manual_clock> second{
+        of_second, "second", {.renew = false}};
+    distlock::permit slot(pool, std::defer_lock);
+    std::error_code ec;
+    CHECK_FALSE(distlock::try_lock_for(15s, ec, slot, second));
+    CHECK(ec == distlock::errc::lease_expired);
+    CHECK_FALSE(second.owns_lock());
+    CHECK(of_first.left() == 0);
+    CHECK(of_second.left() == 0);
+}
+
 TEST_CASE("two locks whose leases ran out while a third was waited for are both taken anew") {
     manual_clock::reset();
     using lock = distlock::mutex<scripted_connection, distlock::handoff, manual_clock>;

@@ -5,11 +5,13 @@
 #include <memory>
 #include <stop_token>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include <distlock/mutex.hpp>
 #include <distlock/scoped_lock.hpp>
 #include <distlock/testing/manual_clock.hpp>
+#include <distlock/wire/plain.hpp>
 
 #include "in_child.hpp"
 #include "support/catch.hpp"
@@ -115,6 +117,25 @@ TEST_CASE("a child's lock over a connection of its parent is renewed by the chil
 }
 
 // The condition variable compared it with the machine's own time since it was started.
+TEST_CASE("a request that arrives after its caller has given up is undone") {
+    manual_clock::reset();
+    hosted_locks redis;
+    redis.answer("take", reply::no_answer(distlock::errc::no_reply, "lost"));
+    {
+        distlock::mutex<hosted_locks, distlock::plain, manual_clock> m{redis, "orders", {.lease = 10s}};
+        std::error_code ec;
+        CHECK_FALSE(m.try_lock_for(0ms, ec));
+        // What is looked for at once is not there yet.
+        eventually([&] { return redis.count("release") > 1; }, 100ms);
+        redis.give_to(redis.sent().front().token);
+        for (int i = 0; i < 100 && !redis.owner().empty(); ++i) {
+            manual_clock::advance(100ms);
+            eventually([&] { return redis.owner().empty(); }, 10ms);
+        }
+    }
+    CHECK(redis.owner().empty());
+}
+
 TEST_CASE("a wait ends when its clock is moved, whatever the time of the machine") {
     manual_clock::reset();
     manual_clock::advance(24h * 365 * 30);

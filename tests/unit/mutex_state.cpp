@@ -240,6 +240,21 @@ TEST_CASE("a guard that adopts what another thread has unlocked leaves the late 
     CHECK(server.owner() == present);
 }
 
+TEST_CASE("a guard that adopts a lost lock takes its late unlock: the next one frees what another has left") {
+    manual_clock::reset();
+    locks_in_memory server;
+    shared m{server, "orders", for_ten_seconds};
+    m.lock();
+    let_the_lease_run_out();
+    std::jthread([&] { m.lock(); }).join();
+    {
+        const distlock::scoped_lock none{std::adopt_lock, m};
+        CHECK_FALSE(none.owns_lock());
+    }
+    CHECK(m.unlock() == release_outcome::released);
+    CHECK(server.owner().empty());
+}
+
 TEST_CASE("a lock whose first request was not answered is released by post, too, and its token repeated") {
     struct posting : distlock::testing::scripted_connection {
         using scripted_connection::scripted_connection;

@@ -389,6 +389,13 @@ TEST_CASE("a thread that is passed a lock has the longest hold anew, and it is r
     CHECK(r.lost(start + 35s) == loss_reason::max_hold);
 }
 
+TEST_CASE("a thread that is passed a lock that was handed over believes it no longer than the offer") {
+    renewal r({.lease = 30s, .max_hold = 10s}, 2s, start, start, 1);
+    r.pass(start + 1s);
+    CHECK(r.until() == validity_end(start, 2s));
+    CHECK(r.lease_end() == validity_end(start, 2s));
+}
+
 // ---- what the server may still have ----------------------------------------------------------------------
 
 TEST_CASE("the server's key is gone a lease after the last instant at which it may have been renewed") {

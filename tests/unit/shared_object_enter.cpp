@@ -71,7 +71,7 @@ struct reader {
 
 // One reader that waits for a writer elsewhere; behind it twelve more, whose time is up. One of these asks.
 struct readers_out_of_time {
-    explicit readers_out_of_time(const reply& answer) : server{answer} {
+    explicit readers_out_of_time(const reply& answer, bool one_has_more_time = false) : server{answer} {
         manual_clock::reset();
         waits.thread = std::make_unique<sleeper>(
             [this] { waits.had = m.lock_shared(waits.stop.get_token(), waits.ec); });
@@ -80,12 +80,17 @@ struct readers_out_of_time {
             one.thread = std::make_unique<sleeper>([this, &one] { try_for(1s, one); });
             REQUIRE(one.thread->sleeps());
         }
+        if (one_has_more_time) {
+            patient.thread = std::make_unique<sleeper>([this] { try_for(2s, patient); });
+            REQUIRE(patient.thread->sleeps());
+        }
         manual_clock::advance(1s);
         REQUIRE(eventually([&] { return server.asked == 2; }));
         asked_beside_another = eventually([&] { return server.asked > 2; }, 200ms);
     }
     void open() {
         waits.stop.request_stop();
+        patient.stop.request_stop();
         server.first = true;
         server.last = true;
     }
@@ -108,6 +113,7 @@ struct readers_out_of_time {
     distlock::shared_mutex<slow_to_answer, manual_clock> m{
         server, "orders", {.renew = false, .patience = 0ms}};
     reader waits;
+    reader patient;
     std::array<reader, 12> all;
     bool asked_beside_another = false;
     const std::shared_ptr<void> at_the_end{nullptr, [this](void*) { open(); }};  // last
@@ -148,6 +154,16 @@ TEST_CASE("when the reader that asks for all whose time is up is stopped, one of
     CHECK(readers.server.asked > 2);
     CHECK(readers.ended_by(errc::cancelled) == 1);
     CHECK(readers.ended_by({}) == 11);
+}
+
+TEST_CASE("a reader whose time is up after others of its batch have looked ends in time, too") {
+    readers_out_of_time readers(taken(), true);
+    readers.server.last = true;
+    readers.join();
+    CHECK_FALSE(readers.patient.thread->done());
+    manual_clock::advance(1s);
+    CHECK(eventually([&] { return readers.patient.thread->done(); }));
+    CHECK(readers.server.asked == 3);
 }
 
 // What the server said before it came may be over.
