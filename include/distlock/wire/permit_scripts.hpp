@@ -112,6 +112,8 @@ local function give(who, ttl)
     count_out(0)
     redis.call('zadd', KEYS[1], whole(ends), who.token) -- raises it
   end
+  -- A call behind this one may be refused: a set without a TTL would be nobody's, and for ever.
+  if not soonest then redis.call('pexpire', KEYS[1], ttl) end
   soonest, latest = math.min(soonest or ends, ends), math.max(latest or ends, ends)
 end
 -- What was counted is kept as long as anybody has a permit.
@@ -182,11 +184,9 @@ if ends or used < limit then
   end
   local first = pass(head(), ticket)
   if (not first[1] or first[1] == ticket) and used + me.n <= limit then
+    if first[1] then redis.call('zrem', KEYS[2], ticket) end -- first: whose user may not do that has none
     give(me, ttl)
-    if first[1] then
-      redis.call('zrem', KEYS[2], ticket)
-      pass(head())
-    end
+    if first[1] then pass(head()) end
     settle()
     return {1, '', ttl}
   end
@@ -204,7 +204,7 @@ if mode == 'last' then
   settle()
 end
 return {0, soonest and math.max(soonest - now(), 0) or 0, tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "206e820dfe2a17f02dcc22dd8cc003af8feb5a16"sv;
+inline constexpr std::string_view permit_enter_sha1 = "f05c58430f0a2722e64b5853d02dca81aaff0a19"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, permit_refuse_other_sets, permit_functions,
            permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued, permit_enter_taken>,
@@ -227,7 +227,7 @@ settle()
 return had)"sv;
 inline constexpr script permit_leave{joined<permit_leave_contract, handoff_functions,
                                             permit_refuse_other_sets, permit_functions, permit_leave_body>,
-                                     "635befcc396874457e10910efcaf498eef45cecf"sv};
+                                     "666a9d0b87298e79c6470b2eb5fd81585d32f873"sv};
 
 // The end only moves on.
 inline constexpr script permit_renew{
@@ -274,6 +274,6 @@ settle()
 return used)"sv;
 inline constexpr script permit_resize{joined<permit_resize_contract, handoff_functions,
                                              permit_refuse_other_sets, permit_functions, permit_resize_body>,
-                                      "b9dd14c806f376d41cedf186a27a3defc99215b0"sv};
+                                      "a33168bab412c7c6de4983584a5b67ac92a0ef17"sv};
 
 }  // namespace distlock::detail

@@ -45,11 +45,17 @@ local function find_soonest()
   soonest = tonumber(redis.call('zrange', KEYS[5], '0', '0', 'withscores')[2] or '')
   return soonest
 end
--- Returns a writer's token, the mark, or nothing: no reader stands for the mark any more.
+-- Returns a writer's token, the mark, or nothing: no reader stands for the mark any more. A reader that is alone and whose key has
+-- lost its TTL keeps out all others, as a writer without one does: nobody knows its end.
 local function still_held(holder)
   lone = holder and string.match(holder, '^distlock:readers (%x+)$')
   if lone then
-    soonest = now() + math.max(redis.call('pttl', KEYS[1]), 0)
+    local left = redis.call('pttl', KEYS[1])
+    if left < 0 and lone ~= ARGV[1] and lone ~= ARGV[3] then
+      lone = nil
+      return holder
+    end
+    soonest = now() + math.max(left, 0)
     return mark
   end
   if holder ~= mark then return holder end
@@ -160,10 +166,9 @@ inline constexpr std::string_view shared_enter_unqueued =
   local alone = others == 0 and redis.pcall('set', KEYS[1], 'distlock:readers ' .. ARGV[1], 'NX', 'PX', ttl)
   if alone and alone.ok then return {1, '', tonumber(ttl)} end
   if others == 1 and redis.call('get', KEYS[1]) == 'distlock:readers' and redis.call('exists', KEYS[2]) == 0 then
-    local time = redis.call('time')
+    local left, time = redis.call('pttl', KEYS[1]), redis.call('time')
     local ends = time[1] * 1000 + (time[2] - time[2] % 1000) / 1000 + ttl
-    if redis.call('zadd', KEYS[5], 'NX', ends, ARGV[1]) == 1 then
-      local left = redis.call('pttl', KEYS[1])
+    if left >= 0 and redis.call('zadd', KEYS[5], 'NX', ends, ARGV[1]) == 1 then
       local longest = left < tonumber(ttl) and ttl or left
       local no = redis.pcall('pexpire', KEYS[5], longest)
       if type(no) == 'table' then -- whose user may not do that does not read
@@ -232,7 +237,7 @@ inline constexpr std::string_view shared_enter_taken =
 end
 local left = holder == mark and math.max(soonest - now(), 0) or redis.call('pttl', KEYS[1])
 return {0, left, tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view shared_enter_sha1 = "1155b99b3a3cc38fe73e46875f7172b14f1fc21a"sv;
+inline constexpr std::string_view shared_enter_sha1 = "68fb2ba0f83ceadde03fcb21f75f131e6a415a1b"sv;
 inline constexpr script shared_enter{
     joined<shared_enter_contract, shared_enter_unqueued, handoff_functions, shared_functions,
            shared_enter_granted, handoff_refuse_as_replica, handoff_enter_queued, shared_enter_taken>,
@@ -279,7 +284,7 @@ settle((pass(first, nil, holder)))
 return left and 1 or holder and -1 or 0)"sv;
 inline constexpr script shared_leave{joined<shared_leave_unqueued, handoff_functions, shared_functions,
                                             handoff_refuse_as_replica, handoff_leave_body, shared_leave_rest>,
-                                     "a390fb6429eefb3c435a5e8b437491a68173f971"sv};
+                                     "9d22510ad10c409afd12c476e29a2f98daa03396"sv};
 
 // Those who read under the lock or wait for it see one step: nobody is let in between. A reader that becomes
 // the writer goes before writers that wait: it could not let them in first without reading what they wrote.
@@ -313,7 +318,7 @@ return {1, fence, me.lease})"sv;
 inline constexpr script shared_exchange{
     joined<shared_exchange_contract, handoff_functions, shared_functions, handoff_refuse_as_replica,
            shared_exchange_body, shared_exchange_rest>,
-    "4b45fe885fb090ce7834513cb07f39b860cf7460"sv};
+    "eb5447e586a8ab67f847e5b44c2c1d277df2199f"sv};
 
 // Of a reader. The end only moves on.
 inline constexpr script shared_renew{

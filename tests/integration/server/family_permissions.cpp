@@ -254,4 +254,25 @@ TEST_CASE("a request of a user that may not add to a set counts nothing out") {
     CHECK(same.try_acquire(2));
 }
 
+// The set stayed without an end: once its count was gone it was nobody's, and none had a permit again.
+TEST_CASE("a user that may not remove from a set leaves no permits that do not end") {
+    two_users of("counting_semaphore", "-zrem");
+    distlock::counting_semaphore refused{of.bad, "orders:2", 2};
+    std::error_code ec;
+    SECTION("those of a waiter that it was to pass on to") {
+        const auto waiter = "0123456789abcdef0123456789abcdef 30000 1 q0 ";
+        REQUIRE(of.server.command({"ZADD", "{orders:2}:distlock:queue", "1", waiter}) == "1");
+        CHECK_FALSE(refused.try_acquire(ec));
+        CHECK(of.server.command({"ZCARD", "orders:2"}) == "1");
+        CHECK(std::stol(of.server.command({"PTTL", "orders:2"})) > 0);
+    }
+    SECTION("its own, when it has waited") {
+        distlock::counting_semaphore same{of.good, "orders:2", 2, {.lease = 300ms, .renew = false}};
+        const auto both = same.acquire(2);
+        CHECK_FALSE(refused.try_acquire_for(10s, ec));
+        CHECK(of.server.command({"EXISTS", "orders:2"}) == "0");
+    }
+    CHECK(ec == distlock::errc::permission_denied);
+}
+
 }  // namespace family_permissions_tests

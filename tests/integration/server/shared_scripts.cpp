@@ -255,6 +255,45 @@ TEST_CASE("a reader that is alone has one key, and gives it back, renews it and 
     }
 }
 
+// Whoever came beside it took its end for now, and let a writer in.
+TEST_CASE("a reader that is alone and whose key has lost its TTL keeps out all others, and heals it") {
+    const lock_keys it(common());
+    reader one(it, {.lease = 20s});
+    reader other(it);
+    writer next(it);
+    REQUIRE(one.granted());
+    REQUIRE(it.ask({"PERSIST", it.K}) == "1");
+    for (const auto mode : modes) {
+        CHECK_FALSE(other.granted(mode));
+        CHECK(other.last.elements()[1].number() == -1);
+        CHECK_FALSE(next.granted(mode));
+        CHECK(next.last.elements()[1].number() == -1);
+    }
+    const auto upgrade = next.ask(next.dialect.exchange(next.me, other.me));
+    CHECK(upgrade.elements()[0].number() == 0);
+    CHECK(one.alone());
+    SECTION("by its renewal") { CHECK(one.renew() == 1); }
+    SECTION("asked again") { CHECK(one.granted()); }
+    SECTION("as a writer, which it becomes") {
+        CHECK(next.ask(next.dialect.exchange(next.me, one.me)).elements()[0].number() == 1);
+    }
+    CHECK(it.ttl(it.K) > 10'000);
+}
+
+TEST_CASE("readers whose key has lost its TTL read on when one with a short lease has come") {
+    const lock_keys it(common());
+    reader one(it);
+    reader other(it);
+    reader third(it, {.lease = 1s});
+    REQUIRE(one.granted());
+    REQUIRE(other.granted());
+    REQUIRE(it.ask({"PERSIST", it.K}) == "1");
+    CHECK(third.granted());
+    CHECK(it.reading() == 3);
+    CHECK(it.ttl(it.K) > 20'000);
+    CHECK(it.ttl(it.readers) > 20'000);
+}
+
 TEST_CASE("a waiter that is let in at once has an offer's time, in every mode that waits") {
     for (const auto mode : modes) {
         for (const bool beside : {false, true}) {
