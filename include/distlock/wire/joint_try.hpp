@@ -85,7 +85,7 @@ inline std::string_view joint_text() noexcept {
                             permit_leave.text(), joint_body});
     return all;
 }
-inline constexpr script joint_enter{joint_text, "2146da6bdd91c633c421737538212d9c8b2ab721"sv};
+inline constexpr script joint_enter{joint_text, "3d38a00535b753dd6de144d183e37c33a6bebddc"sv};
 
 /// A view of the commands' arguments, which outlive it.
 class joint_try {
