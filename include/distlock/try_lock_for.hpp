@@ -102,6 +102,7 @@ class joint_mutex : public engine::joint_member {
         return joint_access::core(mutex_).valid_until(serial_);
     }
     void undo() noexcept override { joint_access::undo(mutex_); }
+    clock::duration residual() const noexcept override { return mutex_.residual(); }
 
     void check() const noexcept {}
     void adopt() const noexcept {}
@@ -169,6 +170,7 @@ class joint_permit final : public engine::joint_member {
     }
     clock::time_point valid_until() const noexcept override { return permit_.valid_until(); }
     void undo() noexcept override { joint_access::undo(permit_); }
+    clock::duration residual() const noexcept override { return semaphore().residual(); }
 
     void adopt() const noexcept {}
 

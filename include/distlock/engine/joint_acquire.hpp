@@ -36,6 +36,8 @@ class joint_member {
     /// Preconditions: the same.
     /// Effects: as lock_core::undo().
     virtual void undo() noexcept = 0;
+    /// As lock_core::residual().
+    virtual clock::duration residual() const noexcept = 0;
 };
 
 /// Preconditions: there is one at least.

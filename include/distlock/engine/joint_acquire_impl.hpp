@@ -67,6 +67,13 @@ class joint_request final : public joint_asker {
         return found == results_.end() ? nullptr : &*found;
     }
 
+    /// Returns: of a run() in vain whose request was not answered, what one of them was told; null: it was.
+    const lock_core::result* unanswered() const noexcept {
+        const auto found = std::find_if(results_.begin(), results_.end(),
+                                        [](const auto& one) { return one.cause == errc::no_reply; });
+        return found == results_.end() ? nullptr : &*found;
+    }
+
     reply ask(const command& one) noexcept override {
         const std::size_t mine = tries_.size();
         try {
@@ -103,6 +110,11 @@ class joint_request final : public joint_asker {
         }
         const distlock::detail::joint_try all(tries_);
         answer_ = connection.execute(bounded(all.ask()));
+        if (!answer_->is(reply_kind::no_answer) || answer_->cause() != errc::no_reply) return;
+        // As one lock does: by the same tokens an earlier success is found.
+        if (members_.front()->now() >= until_) return;
+        auto again = connection.execute(bounded(all.ask()));
+        if (again.answered()) answer_ = std::move(again);
     }
     command bounded(command one) const {
         one.until(tries_.front().deadline());
@@ -203,6 +215,7 @@ lock_core::result acquire_all(std::span<joint_member*> members, clock::time_poin
     joint::put_in_order<Lazy>(members);
     joint::taken_members<Lazy> taken(members);
     lock_core::result last;
+    lock_core::result doubt;  // a request that was not answered, and may have taken them
     for (;;) {
         while (!taken.missing().empty()) {
             const auto missing = taken.missing();
@@ -215,9 +228,13 @@ lock_core::result acquire_all(std::span<joint_member*> members, clock::time_poin
                     continue;
                 }
                 if (const auto* const cause = request.hopeless()) return *cause;
+                if (const auto* const cause = request.unanswered()) doubt = *cause;
             }
-            last = missing.front()->acquire(until, {}, stop);
-            if (last.serial == 0) return last;
+            last = missing.front()->acquire(until, {.failing_since = doubt.failing_since}, stop);
+            if (last.serial == 0) {
+                const bool may_be_ours = doubt.cause != errc{} && missing.front()->residual().count() > 0;
+                return last.cause == errc{} && may_be_ours ? doubt : last;
+            }
             taken.add(1);
         }
         // While the last one was waited for, the lease of the first may have run out.
