@@ -117,7 +117,8 @@ class scoped_lock {
     /// names, so that guards of the same locks never wait for each other in a circle.
     /// Postconditions: owns_lock().
     /// Throws: error: what mutex::lock throws, errc::cancelled when `stop` is requested, errc::deadlock when
-    /// two of the mutexes are the same lock. No lock is held then.
+    /// two of the mutexes are the same lock, over one connection or over two that name the server alike. No
+    /// lock is held then.
     /// Round trips: one for each lock that is free.
     [[nodiscard("an unnamed guard releases the lock at once")]] explicit scoped_lock(Mutexes&... mutexes)
         : scoped_lock(mutexes..., std::stop_token{}) {}
