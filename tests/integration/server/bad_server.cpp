@@ -903,7 +903,8 @@ TEST_CASE("a lock that was taken unseen is freed when its taker gives up") {
     std::error_code ec;
     CHECK_FALSE(m.try_lock_for(300ms, ec));
     // What ends sockets unanswered is soon asked for no other.
-    CHECK(ec == (how == losing_proxy::loss::silence ? errc::no_reply : errc::unreachable));
+    const bool refused = how == losing_proxy::loss::disconnect && ec == errc::unreachable;
+    CHECK((ec == errc::no_reply || refused));
     CHECK(proxy.lost() > 0);
     CHECK(eventually([&] { return real.command({"EXISTS", "orders"}) == "0"; }));
     proxy.lose(0, how);
