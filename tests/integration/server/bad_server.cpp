@@ -403,6 +403,33 @@ TEST_CASE("deep nesting is refused") {
     CHECK((r.cause() == errc::reply_too_large || r.cause() == errc::protocol_error));
 }
 
+TEST_CASE(
+    "a reply with as many bytes, elements or levels as it may have is taken, and one with one more is not") {
+    const auto text = [](std::size_t size) {
+        return "$" + std::to_string(size) + "\r\n" + std::string(size, 'x') + "\r\n";
+    };
+    const auto array = [](int size) {
+        std::string all = "*" + std::to_string(size) + "\r\n";
+        for (int i = 0; i < size; ++i) all += ":1\r\n";
+        return all;
+    };
+    const auto nested = [](int depth) {
+        std::string all;
+        for (int i = 0; i < depth; ++i) all += "*1\r\n";
+        return all + ":1\r\n";
+    };
+    const std::size_t most = 64 * 1024 - std::string_view("$65526\r\n\r\n").size();
+    const std::pair<std::string, std::string> rows[] = {
+        {text(most), text(most + 1)}, {array(1024), array(1025)}, {nested(4), nested(5)}};
+    for (const auto& [taken, refused] : rows) {
+        INFO(taken.size() << " bytes");
+        const fake_server good(scripts::once(taken));
+        CHECK(ask(good.uri("", patient)).answered());
+        const fake_server bad(scripts::once(refused));
+        CHECK(ask(bad.uri("", patient)).cause() == errc::reply_too_large);
+    }
+}
+
 TEST_CASE("an error text full of control characters becomes short and printable") {
     const std::size_t size = GENERATE(3000U, 60000U, 70000U);
     std::string text = "-ERR ";
