@@ -981,6 +981,16 @@ TEST_CASE(
     CHECK(b.claimed(renewed::kept, 1ms, enough).what == kind::granted);
 }
 
+TEST_CASE("a claim is not waited for past the validity of what it claims") {
+    const auto end = validity_end(start, 30s);
+    attempt a(replicated());
+    CHECK(a.answer(granted, end - start - 1ns, unknown()).what == kind::pause);
+    CHECK(a.step().at == end);
+    CHECK_FALSE(a.step().leave_first);
+    CHECK(a.sleep().leave_first);
+    CHECK(a.step().fresh_token);
+}
+
 TEST_CASE("a stop while replicas are waited for leaves the lock") {
     attempt a(replicated());
     CHECK(a.answer(granted, 1ms, unknown(errc::cancelled)).what == kind::failed);
