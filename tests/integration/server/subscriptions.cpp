@@ -324,6 +324,16 @@ TEST_CASE("subscriptions outlast a server that is restarted") {
     CHECK(one.got == woken::by_message);
 }
 
+TEST_CASE("a subscription whose socket is gone is not in force while no other can be had") {
+    redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    const auto news = redis.subscribe("news");
+    REQUIRE(in_force(news));
+    const waiter one(news, "no message");
+    server.kill();
+    CHECK(eventually([&] { return !news->in_force(); }));
+}
+
 TEST_CASE("a server that hangs up on everybody is not connected to again and again") {
     const bool at_once = GENERATE(true, false);
     listed_server server([&](int, const auto& asked) {
