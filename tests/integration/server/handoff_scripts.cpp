@@ -315,6 +315,16 @@ TEST_CASE("a ticket that nobody hears of, or that is none, is dropped, and the n
     }
 }
 
+TEST_CASE("a release that finds nobody to hand the lock to leaves nothing that says whose it was") {
+    auto it = fresh(labelled);
+    auto dead = another(it, bare, deaf);
+    it.enter(enter_mode::try_once);
+    dead.enter(enter_mode::join);
+    REQUIRE(it.exists(it.who));
+    CHECK(it.release().is_integer(1));
+    for (const auto& key : {it.K, it.Q, it.who}) CHECK_FALSE(it.exists(key));
+}
+
 TEST_CASE("somebody who listens to every channel is not taken for a waiter") {
     redis_link nosy(shared().socket_path());
     REQUIRE(nosy.ask({"PSUBSCRIBE", "*"}).elements().size() == 3);
