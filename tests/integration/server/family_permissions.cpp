@@ -8,10 +8,15 @@
 #include <string>
 #include <thread>
 
+#include <distlock/base/key.hpp>
+#include <distlock/base/token.hpp>
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
+#include <distlock/wire/enter_mode.hpp>
 #include <distlock/wire/permits.hpp>
+#include <distlock/wire/redisson.hpp>
+#include <distlock/wire/reply.hpp>
 #include <distlock/wire/shared_handoff.hpp>
 
 #include "support/catch.hpp"
@@ -236,6 +241,36 @@ TEST_CASE("a reader whose user may not set the end of a key keeps nobody out") {
             CHECK(eventually([&] { return of.server.command({"EXISTS", "orders:1"}) == "0"; }));
         }
     }
+}
+
+// What the script leaves there a lock object takes away at once.
+TEST_CASE("the script lets no reader in whose user may not set the end of a key") {
+    two_users of("shared_mutex", "-pexpire");
+    const distlock::shared_handoff dialect("orders:1", {.fencing = true});
+    for (const int others : {0, 1, 2}) {
+        INFO("beside " << others);
+        of.server.command({"FLUSHALL"});
+        distlock::shared_mutex one{of.good, "orders:1"};
+        distlock::shared_mutex two{of.good, "orders:1"};
+        if (others > 0) one.lock_shared();
+        if (others > 1) two.lock_shared();
+        const auto refused = distlock::token::generate();
+        const auto asked = dialect.enter(refused, distlock::enter_mode::try_once);
+        CHECK(of.bad.execute(asked.with_body()).is(distlock::reply_kind::error));
+        const auto readers = distlock::key("orders:1").sibling("readers");
+        CHECK(of.server.command({"ZSCORE", readers, refused.view()}) == "(nil)");
+        CHECK(of.server.command({"EXISTS", "orders:1"}) == (others > 0 ? "1" : "0"));
+    }
+}
+
+TEST_CASE("the script leaves no lock of Redisson whose end its user may not set") {
+    const redis_server server;
+    make(server, {"ACL", "SETUSER", "worker", "reset", "on", ">secret", "~*", "&*", "+@all", "-pexpire"});
+    hiredis_connection redis("unix://worker:secret@" + server.socket_path());
+    const distlock::redisson dialect("orders:1", {});
+    const auto asked = dialect.acquire(distlock::token::generate());
+    CHECK(redis.execute(asked.with_body()).is(distlock::reply_kind::error));
+    CHECK(server.command({"EXISTS", "orders:1"}) == "0");
 }
 
 // Each such request counted one out that was not: in the end nobody had any.
