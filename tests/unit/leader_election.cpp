@@ -2,20 +2,29 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <dlfcn.h>
 #include <iterator>
 #include <memory>
 #include <stop_token>
 #include <system_error>
 #include <thread>
+#include <time.h>
+#include <utility>
 #include <vector>
 
 #include <distlock/leader_election.hpp>
 #include <distlock/mutex.hpp>
+#include <distlock/testing/manual_clock.hpp>
 #include <distlock/testing/scripted_connection.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/plain.hpp>
 
 #include "support/catch.hpp"
+#include "support/gate.hpp"
 #include "support/in_child.hpp"
 #include "support/no_threads.hpp"
+#include "support/script_calls.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -156,6 +165,92 @@ TEST_CASE("a candidate that is refused stands again 100 ms later") {
     CHECK(took >= 200ms);
     CHECK(took < 1s + timing_tolerance);
     CHECK(told->failures == 3);
+}
+
+namespace {
+
+using distlock::testing::manual_clock;
+
+// Where a thread waits that has just been granted the lock: run() reads this clock, the engine the other.
+thread_local const gate* before_it_leads = nullptr;
+
+// Two threads that run one election; the one that has the lock after `late` others is late to lead.
+struct two_candidates {
+    struct granting {
+        explicit granting(int count) : late(count) {}
+        reply execute(const distlock::command& cmd) {
+            if (!calls(cmd, distlock::detail::plain_look_beside)) return reply::integer(1);
+            if (granted == late) before_it_leads = &leads;
+            return distlock::testing::granted(1000 * static_cast<std::uint64_t>(++granted));
+        }
+        const int late;
+        std::atomic<int> granted = 0;
+        gate leads;
+    };
+    struct counting final : distlock::election_observer {
+        void started(std::uint64_t) noexcept override { ++starts; }
+        std::atomic<int> starts = 0;
+    };
+
+    explicit two_candidates(int late) : redis(late) { manual_clock::reset(); }
+    ~two_candidates() {
+        stop.request_stop();
+        redis.leads.open();
+        work_ends.open();
+    }
+    std::jthread run() {
+        return std::jthread([this] {
+            election.run(stop.get_token(), [this](const distlock::leadership&) { work_ends.pass(); });
+        });
+    }
+    bool started(int times) const {
+        return eventually([&] { return told->starts == times; });
+    }
+
+    granting redis;
+    gate work_ends;
+    std::stop_source stop;
+    const std::shared_ptr<counting> told = std::make_shared<counting>();
+    distlock::leader_election<granting, manual_clock> election{redis, "orders", {}, told};
+    std::jthread one, two;
+};
+
+}  // namespace
+
+// In the place of the system's, for the whole program.
+extern "C" int clock_gettime(clockid_t which, timespec* shown) noexcept {
+    using function = int (*)(clockid_t, timespec*);
+    static const auto real = reinterpret_cast<function>(::dlsym(RTLD_NEXT, "clock_gettime"));
+    if (const gate* const here = std::exchange(before_it_leads, nullptr)) here->pass();
+    return real(which, shown);
+}
+
+TEST_CASE("a thread that begins to lead after it has lost takes term() from no other that leads") {
+    two_candidates both(0);
+    both.one = both.run();
+    REQUIRE(eventually([&] { return both.redis.leads.reached(); }));
+    manual_clock::advance(1h);
+    both.two = both.run();
+    REQUIRE(both.started(1));
+    const auto second = both.election.term();
+    CHECK(second != 0);
+    both.redis.leads.open();
+    REQUIRE(both.started(2));
+    CHECK(both.election.term() == second);
+}
+
+TEST_CASE("term() is not that of a leadership that was lost while another begins") {
+    two_candidates both(1);
+    both.one = both.run();
+    REQUIRE(both.started(1));
+    CHECK(both.election.term() == 1000);
+    manual_clock::advance(1h);
+    both.two = both.run();
+    REQUIRE(eventually([&] { return both.redis.leads.reached(); }));
+    CHECK(both.election.term() == 0);
+    both.redis.leads.open();
+    REQUIRE(both.started(2));
+    CHECK(both.election.term() == 2000);
 }
 
 }  // namespace leader_election_tests
