@@ -276,7 +276,8 @@ class kept_sockets {
         return reserve_ == reserve::here && kept_reserve_.heard < silent_since_;
     }
 
-    static constexpr int most_in_vain = 2;  // one may have been ended with all others
+    // A server that ends all its sockets now and then is well: who calls just then waits for no pause.
+    static constexpr int most_in_vain = 10;
     static constexpr std::chrono::milliseconds pause_in_vain{100};
 
     const std::size_t most_idle_;
