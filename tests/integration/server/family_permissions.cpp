@@ -268,7 +268,8 @@ TEST_CASE("the script leaves no lock of Redisson whose end its user may not set"
     make(server, {"ACL", "SETUSER", "worker", "reset", "on", ">secret", "~*", "&*", "+@all", "-pexpire"});
     hiredis_connection redis("unix://worker:secret@" + server.socket_path());
     const distlock::redisson dialect("orders:1", {});
-    const auto asked = dialect.acquire(distlock::token::generate());
+    const auto me = distlock::token::generate();
+    const distlock::command asked = dialect.acquire(me);
     CHECK(redis.execute(asked.with_body()).is(distlock::reply_kind::error));
     CHECK(server.command({"EXISTS", "orders:1"}) == "0");
 }
