@@ -116,7 +116,6 @@ TEST_CASE("a child's lock over a connection of its parent is renewed by the chil
     CHECK(m.owns_lock());
 }
 
-// The condition variable compared it with the machine's own time since it was started.
 TEST_CASE("a request that arrives after its caller has given up is undone") {
     manual_clock::reset();
     hosted_locks redis;
@@ -136,6 +135,7 @@ TEST_CASE("a request that arrives after its caller has given up is undone") {
     CHECK(redis.owner().empty());
 }
 
+// The condition variable compared it with the machine's own time since it was started.
 TEST_CASE("a wait ends when its clock is moved, whatever the time of the machine") {
     manual_clock::reset();
     manual_clock::advance(24h * 365 * 30);

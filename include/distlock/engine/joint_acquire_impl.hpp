@@ -60,18 +60,14 @@ class joint_request final : public joint_asker {
     /// there is none.
     const lock_core::result* hopeless() const noexcept {
         if (answer_) return nullptr;
-        const auto found = std::find_if(results_.begin(), results_.end(), [](const auto& one) {
-            return one.cause == errc::invalid_option || one.cause == errc::lease_expired ||
-                   one.cause == errc::wrong_process;
+        return first_that([](errc cause) {
+            return cause == errc::invalid_option || cause == errc::lease_expired ||
+                   cause == errc::wrong_process;
         });
-        return found == results_.end() ? nullptr : &*found;
     }
-
     /// Returns: of a run() in vain whose request was not answered, what one of them was told; null: it was.
     const lock_core::result* unanswered() const noexcept {
-        const auto found = std::find_if(results_.begin(), results_.end(),
-                                        [](const auto& one) { return one.cause == errc::no_reply; });
-        return found == results_.end() ? nullptr : &*found;
+        return first_that([](errc cause) { return cause == errc::no_reply; });
     }
 
     reply ask(const command& one) noexcept override {
@@ -89,6 +85,13 @@ class joint_request final : public joint_asker {
     }
 
   private:
+    template <class Is>
+    const lock_core::result* first_that(Is is) const noexcept {
+        const auto found =
+            std::find_if(results_.begin(), results_.end(), [&](const auto& one) { return is(one.cause); });
+        return found == results_.end() ? nullptr : &*found;
+    }
+
     // Those after the first one that asks are tried from within its asking.
     void try_next() noexcept {
         while (next_ < members_.size() && !failed_) {
@@ -110,9 +113,9 @@ class joint_request final : public joint_asker {
         }
         const distlock::detail::joint_try all(tries_);
         answer_ = connection.execute(bounded(all.ask()));
-        if (!answer_->is(reply_kind::no_answer) || answer_->cause() != errc::no_reply) return;
+        const bool lost = answer_->is(reply_kind::no_answer) && answer_->cause() == errc::no_reply;
+        if (!lost || members_.front()->now() >= until_) return;
         // As one lock does: by the same tokens an earlier success is found.
-        if (members_.front()->now() >= until_) return;
         auto again = connection.execute(bounded(all.ask()));
         if (again.answered()) answer_ = std::move(again);
     }
