@@ -28,6 +28,7 @@
 #include <distlock/detail/leaked_in_child.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/hiredis/stream.hpp>
+#include <distlock/net/connect_schedule.hpp>
 #include <distlock/wire/reply.hpp>
 
 namespace distlock::detail {
@@ -118,12 +119,12 @@ class kept_sockets {
         const annotated_lock guard(mutex_);
         if (in_vain_ < most_in_vain) return std::nullopt;
         const auto now = clock::now();
-        if (now < next_in_vain_) {
+        if (!attempts_in_vain_.due(now)) {
             if (why_in_vain_.is(reply_kind::not_sent)) return why_in_vain_;
-            return reply::not_sent(errc::unreachable,
+            return reply::not_sent(errc::no_reply,
                                    "it ends new connections unanswered; is there a server behind it?");
         }
-        next_in_vain_ = now + pause_in_vain;
+        attempts_in_vain_.begin(now);
         return std::nullopt;
     }
     [[gnu::cold]] void opened_in_vain(reply why) {
@@ -143,12 +144,12 @@ class kept_sockets {
         bool demoted = c.demoted() && mine.opened >= role_changed_;
         if (demoted) forget_all();
         if (c.fell_silent()) forget_silent_since(mine.taken);
-        // A server that ends a new one may have no room for it.
-        const bool unanswered = mine.heard == mine.opened;
-        if (c.server_ended() && !unanswered && to_replace_ < idle_.size()) ++to_replace_;
+        const bool is_new = mine.heard == mine.opened;
         const bool answered = c.heard();
-        if (unanswered && answered) in_vain_ = 0;
-        if (unanswered && !answered && c.server_ended()) ended_unanswered({});
+        // A server that ends a new one may have no room for it.
+        if (c.server_ended() && !is_new && to_replace_ < idle_.size()) ++to_replace_;
+        if (is_new && answered) in_vain_ = 0;
+        if (is_new && !answered && c.server_ended()) ended_unanswered({});
         if (c.broken()) return demoted;
         if (answered) mine.heard = ++events_;
         if (mine.opened < role_changed_) return demoted;
@@ -218,8 +219,7 @@ class kept_sockets {
 
     [[gnu::cold]] void ended_unanswered(reply why) noexcept DISTLOCK_REQUIRES(mutex_) {
         why_in_vain_ = std::move(why);
-        if (in_vain_ < most_in_vain && ++in_vain_ == most_in_vain)
-            next_in_vain_ = clock::now() + pause_in_vain;
+        if (in_vain_ < most_in_vain && ++in_vain_ == most_in_vain) attempts_in_vain_.begin(clock::now());
     }
     // Returns: whether a new socket is better than one that is kept.
     bool replaces_one() noexcept DISTLOCK_REQUIRES(mutex_) {
@@ -292,7 +292,8 @@ class kept_sockets {
     std::size_t to_replace_ DISTLOCK_GUARDED_BY(mutex_) = 0;
     // New ones, one after the other, that the server ended unanswered; and when another may be tried then.
     int in_vain_ DISTLOCK_GUARDED_BY(mutex_) = 0;
-    clock::time_point next_in_vain_ DISTLOCK_GUARDED_BY(mutex_){};
+    connect_schedule attempts_in_vain_ DISTLOCK_GUARDED_BY(mutex_){pause_in_vain, pause_in_vain,
+                                                                   pause_in_vain};
     reply why_in_vain_ DISTLOCK_GUARDED_BY(mutex_);  // of the last, where greetings say it
     // Counts when sockets are taken, are heard from, and are no longer trusted.
     std::uint64_t events_ DISTLOCK_GUARDED_BY(mutex_) = 0;

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <memory>
 #include <netinet/in.h>
+#include <optional>
 #include <poll.h>
 #include <signal.h>
 #include <stdexcept>
@@ -688,13 +689,13 @@ TEST_CASE("writing to peers that are gone raises no SIGPIPE") {
 
 TEST_CASE("a server that closes what it accepts gets each command once, and no false answer") {
     const fake_server server([](fake_server::peer& p) { p.close(); });
-    hiredis_connection redis(server.uri("", patient));
-    CHECK(eventually([&] {
-        const int before = server.accepted();
-        CHECK_FALSE(redis.execute({"GET", "a"}).answered());
-        CHECK(server.accepted() <= before + 1);
-        return server.accepted() == 10;
-    }));
+    std::optional<hiredis_connection> redis;
+    for (int i = 1; i <= 50; ++i) {
+        if (i % 10 == 1) redis.emplace(server.uri("", patient));  // behind ten there is a pause
+        const reply r = redis->execute({"GET", "a"});
+        CHECK_FALSE(r.answered());
+        CHECK(eventually([&] { return server.accepted() == i; }));
+    }
 }
 
 TEST_CASE("a socket that is given up is reset, so that nothing unsent is applied later") {
@@ -929,9 +930,7 @@ TEST_CASE("a lock that was taken unseen is freed when its taker gives up") {
     proxy.lose(1'000'000, how);
     std::error_code ec;
     CHECK_FALSE(m.try_lock_for(300ms, ec));
-    // What ends sockets unanswered is soon asked for no other.
-    const bool refused = how == losing_proxy::loss::disconnect && ec == errc::unreachable;
-    CHECK((ec == errc::no_reply || refused));
+    CHECK(ec == errc::no_reply);
     CHECK(proxy.lost() > 0);
     CHECK(eventually([&] { return real.command({"EXISTS", "orders"}) == "0"; }));
     proxy.lose(0, how);
