@@ -135,9 +135,16 @@ class fake_server::peer {
 
     int number() const noexcept { return number_; }
 
+    /// Returns: the next one that the test is about. That this is a node of a Cluster, which clients ask as
+    /// soon as they may, is said here.
     std::optional<words> next_command() {
         for (;;) {
             if (auto whole = take_command()) {
+                const auto greeted = answer_greeting(*whole);
+                if (!greeted.empty()) {
+                    if (!send(greeted)) return std::nullopt;
+                    continue;
+                }
                 const std::lock_guard guard(owner_.record_lock_);
                 owner_.commands_.push_back(*whole);
                 return whole;
@@ -211,6 +218,13 @@ class fake_server::peer {
         return false;
     }
 
+    std::string_view answer_greeting(const words& said) {
+        if (said[0] == "EVALSHA" && said[1] == std::string(40, '0'))
+            return "-NOSCRIPT No matching script.\r\n";
+        const bool first = !std::exchange(greeted_, said[0] != "AUTH");
+        return first && said[0] == "ASKING" ? "+OK\r\n" : "";
+    }
+
     // An array of bulk strings is all a client ever sends.
     std::optional<words> take_command() {
         std::string_view rest = pending_;
@@ -238,6 +252,7 @@ class fake_server::peer {
     int fd_;
     int number_;
     std::string pending_;
+    bool greeted_ = false;
     ending ending_ = ending::server_ended;
     std::optional<std::chrono::steady_clock::time_point> give_up_;
 };

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <distlock/base/clock.hpp>
+#include <distlock/hiredis/handshake.hpp>
 #include <distlock/hiredis/node_pool.hpp>
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/net/node_address.hpp>
@@ -18,7 +19,8 @@ namespace distlock::detail {
 /// One node, and the sockets to it.
 struct cluster_node {
     cluster_node(uri where, std::shared_ptr<const secure_layer> secure)
-        : at{where.host, where.port}, pool(std::move(where), std::move(secure), superseded.get_token()) {}
+        : at{where.host, where.port},
+          pool(std::move(where), std::move(secure), superseded.get_token(), handshake::role::cluster_node) {}
     /// Returns: whether it is in use, and may be of the Cluster.
     bool may_be_asked() const noexcept { return !superseded.stop_requested() && !of_no_cluster; }
     /// Something was heard from it.
@@ -39,7 +41,8 @@ struct cluster_node {
     const node_address at;
     // It has ended a socket, or did not answer, and nothing was heard from it since.
     std::atomic<bool> silent = false;
-    // It said so, the last time it was asked for the map: it would grant locks that others grant, too.
+    // It said so, the last time it was asked for the map: it would grant locks that others grant, too. Each
+    // of its sockets is refused; whoever looks for any node takes another one.
     std::atomic<bool> of_no_cluster = false;
     // It did not answer a pipeline, nor what it was asked since: until then no other waits for it.
     std::atomic<clock::time_point> passed_over_until{};

@@ -183,10 +183,8 @@ class cluster_nodes {
 
     std::vector<node> used() {
         const annotated_lock guard(lock_);
-        std::vector<node> all;
-        for (std::size_t i = 0; i < used_.size(); ++i) {
-            if (used_[i]) all.push_back(used_[i]);
-        }
+        std::vector<node> all = used_;
+        std::erase(all, nullptr);
         if (last_ && !map_.place(last_->at)) all.push_back(last_);
         return all;
     }
@@ -255,24 +253,28 @@ class cluster_nodes {
     }
 
     // `some`: until then, where a node answers, but gives no map: it redirects, and a silent one must not
-    // have all the time. `refusal`: the answer of a node that refuses the map, where none gives it.
+    // have all the time. `refusal`: why nobody gives it, where a node says so.
     std::optional<slot_map> ask(clock::time_point until, clock::time_point some, const std::stop_token* stop,
                                 std::string& refusal) {
-        std::size_t speaking = 0;
-        std::size_t of_none = 0;
+        std::size_t speaking = 0, of_none = 0;
         const auto all = candidates(speaking);
         for (std::size_t i = 0; i < all.size(); ++i) {
             const auto now = clock::now();
             if (now >= until || (stop != nullptr && stop->stop_requested())) break;
             command question{"CLUSTER", std::string_view("SLOTS")};
-            // The next one must have some of the time; one that may be dead has it the next
-            // time, when this one may be, too.
+            // The next one must have some of the time; one that may be dead has it when this one may be, too.
             const auto enough = now + like_.command_timeout / 2;
             const bool alone = i + 1 == all.size() || (i + 1 == speaking && until >= enough);
             question.until(alone ? until : now + (until - now) / 2);
             if (stop != nullptr) question.until(*stop);
             const node one = at(all[i]);
             const reply answer = one->pool.ask_for_map(question);
+            one->of_no_cluster = says_no_cluster(answer.text());
+            if (one->of_no_cluster) {
+                if (++of_none == all.size()) refusal = answer.text();
+                until = std::min(until, some);
+                continue;
+            }
             if (!answer.answered()) {
                 if (answer.cause() == errc::cancelled) continue;
                 if (question.deadline() >= enough) one->silent = true;
@@ -282,11 +284,9 @@ class cluster_nodes {
             one->answered();
             auto map = slot_map::read(answer, one->at);
             const bool refused = answer.is(reply_kind::error) && !classify_error(answer.text()).transient;
-            one->of_no_cluster = refused && says_no_cluster(answer.text());
-            if (one->of_no_cluster) ++of_none;
-            if (refused && (!one->of_no_cluster || of_none == all.size())) refusal = answer.text();
+            if (refused) refusal = answer.text();
             const annotated_lock guard(lock_);
-            if (!one->of_no_cluster) last_ = one;
+            last_ = one;
             if (map) {
                 refusal.clear();
                 // Others may know who took the place of a silent one.

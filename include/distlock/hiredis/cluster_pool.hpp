@@ -20,6 +20,7 @@
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
 #include <distlock/base/time_source.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/detail/leaked_in_child.hpp>
 #include <distlock/detail/signal_masked_thread.hpp>
 #include <distlock/detail/stop_token.hpp>
@@ -37,10 +38,12 @@
 #include <distlock/net/command_route.hpp>
 #include <distlock/net/hash_slot.hpp>
 #include <distlock/net/master_listener.hpp>
+#include <distlock/net/node_address.hpp>
 #include <distlock/net/receipt.hpp>
 #include <distlock/net/subscription.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
+#include <distlock/wire/server_error.hpp>
 
 namespace distlock::detail {
 
@@ -115,7 +118,6 @@ class cluster_pool final : public connection_pool {
     bool post(const command& cmd, std::shared_ptr<receipt> wanted) override {
         if (current_process() != process_) return false;
         const node here = nodes_.of(hash_slot(cmd));
-        if (here->of_no_cluster) return false;
         if (here->pool.post(cmd, std::move(wanted))) return true;
         nodes_.suspect(*here);
         return false;
@@ -173,11 +175,14 @@ class cluster_pool final : public connection_pool {
         bool asking = false;
     };
     // To a command for a server that redirects nothing: others would grant the same lock.
-    reply no_cluster() {
-        return reply::not_sent(
-            says_no_cluster(nodes_.refusal()) ? errc::invalid_uri : errc::unreachable,
-            shown_ +
-                ": this server is of no Cluster (CLUSTER SLOTS: cluster support disabled); use redis://");
+    reply no_cluster(const node_address& at) {
+        if (says_no_cluster(nodes_.refusal()))
+            return reply::not_sent(
+                errc::invalid_uri,
+                shown_ + ": this server is of no Cluster (cluster support disabled); use redis://");
+        return reply::not_sent(errc::unreachable,
+                               concat({shown_, ": at ", at.host, ":", at.port,
+                                       " is a server of no Cluster (cluster support disabled)"}));
     }
 
     // To a command that, sent now, would be executed when nobody waits for it any more.
@@ -193,7 +198,6 @@ class cluster_pool final : public connection_pool {
         node here = nodes_.of(slot);
         bool asking = false;
         for (command_route route;;) {
-            if (here->of_no_cluster) return no_cluster();
             reply answer = execute(here->pool, asking);
             const auto next = route.on_answer(answer, here->at, clock::now());
             note(next, answer, *here);
@@ -255,9 +259,7 @@ class cluster_pool final : public connection_pool {
     void send(std::vector<cluster_parcel>& parcels) {
         const auto now = clock::now();
         for (cluster_parcel& one : parcels) {
-            if (one.to->of_no_cluster) {
-                one.keep_back(no_cluster());
-            } else if (now < one.to->passed_over_until.load()) {
+            if (now < one.to->passed_over_until.load()) {
                 one.keep_back(reply::not_sent(
                     errc::unreachable,
                     one.to->at.host + ":" + std::to_string(one.to->at.port) + " did not answer"));
@@ -360,6 +362,7 @@ class cluster_pool final : public connection_pool {
     reply explained(reply from_node, const node_address& at) {
         reply answer = concluded(std::move(from_node), at);
         if (!answer.is(reply_kind::not_sent) || answer.cause() == errc::cancelled) return answer;
+        if (says_no_cluster(answer.text())) return no_cluster(at);
         const std::string refusal = nodes_.refusal();
         if (refusal.empty()) return answer;
         return reply::not_sent(answer.cause(),

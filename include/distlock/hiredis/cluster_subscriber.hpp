@@ -206,9 +206,10 @@ class cluster_subscriber final : public message_reader {
         adopt(mine, opener->take(), now);
     }
 
-    // Effects: `fresh` is the present socket; null: the node was not reached.
+    // Effects: `fresh` is the present socket; null: the node has none for us, and the old one is asked again.
     void adopt(node_stream& mine, std::unique_ptr<stream> fresh, clock::time_point now) {
         interrupt();
+        if (!fresh && mine.current) replace_by(mine, std::move(mine.current), now);
         if (!fresh) return nodes_.suspect(*mine.node);
         mine.to_renew = false;
         auto old = std::move(mine.current);
@@ -216,8 +217,7 @@ class cluster_subscriber final : public message_reader {
         mine.previous = std::move(old);
     }
 
-    // Effects: the present socket is over. One that it was to replace is the present one again, until there
-    // is another: a full server turned the new one away.
+    // Effects: the present socket is over; one that it was to replace is the present one again.
     void lose(node_stream& mine, clock::time_point now) noexcept {
         each_sent(mine, [](interest&, const auto& whose) {
             if (whose) whose->unanswered();

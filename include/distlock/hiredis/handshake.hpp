@@ -1,9 +1,10 @@
-// How a conversation with a server begins: connecting, TLS, AUTH, SELECT.
+// How a conversation with a server begins: connecting, TLS, AUTH, SELECT, and what the server is.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <distlock/base/clock.hpp>
@@ -12,6 +13,7 @@
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/hiredis/socket.hpp>
 #include <distlock/hiredis/stream.hpp>
+#include <distlock/net/receipt.hpp>
 #include <distlock/net/uri.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
@@ -27,9 +29,8 @@ class handshake {
         bool ended = false;            ///< the server ended what was connected
     };
 
-    /// The role that the server must have. A server that does not name its role is taken to have it: its
-    /// answers to commands will tell.
-    enum class role { any, master };
+    /// What the server must be. One that will not say is taken to be it: its answers to commands will tell.
+    enum class role { any, master, cluster_node };
 
     /// Effects: connects, starts TLS where `secure` is given, authenticates, selects the database, asks for
     /// the role; all before `deadline` and until `stop_fd` can be read (none: -1).
@@ -93,6 +94,9 @@ class handshake {
             const reply answer = made.run({argument("ROLE")}, deadline, stop_fd);
             if (auto refused = no_master(answer)) return refused;
         }
+        if (needed == role::cluster_node) {
+            if (auto refused = no_cluster_node(made, deadline, stop_fd)) return refused;
+        }
         if (made.reader_.has_leftover())
             return reply::not_sent(errc::protocol_error, "more replies than questions");
         if (made.broken_) return reply::not_sent(errc::unreachable, "the server closed the connection");
@@ -117,6 +121,23 @@ class handshake {
         const auto& parts = answer.elements();
         if (!parts.empty() && parts.front().is_string("master")) return std::nullopt;
         return reply::not_sent(errc::read_only, "ROLE: the server says that it is no master");
+    }
+
+    // Another server may have the port of a node that died or left, and would grant what others grant, too.
+    // ASKING is of Clusters, and whoever may use a lock there is permitted both of these. It is for the next
+    // command, which must not be the caller's: a node that does not have the slot yet would execute that.
+    [[gnu::cold]] static std::optional<reply> no_cluster_node(stream& made, clock::time_point deadline,
+                                                              int stop_fd) {
+        constexpr std::string_view of_no_script = "0000000000000000000000000000000000000000";
+        const auto asked = std::make_shared<receipt>();
+        const bool posted = made.post({argument("ASKING")}, deadline, asked);
+        const reply after = made.run({"EVALSHA", of_no_script, "0"}, deadline, stop_fd);
+        const auto answer = posted ? asked->answer() : std::nullopt;
+        if (!answer || !answer->answered()) return handshake_failure(after, "ASKING");
+        if (!answer->is(reply_kind::error)) return after.answered() ? std::nullopt : std::optional(after);
+        if (says_no_cluster(answer->text())) return reply::not_sent(errc::unreachable, answer->text());
+        if (!classify_error(answer->text()).transient) return std::nullopt;
+        return handshake_failure(*answer, "ASKING");
     }
 
     // Returns: what is wrong when more than one reply to a step came, or the server hung up after it.

@@ -65,9 +65,10 @@ constexpr bool says_too_many_clients(std::string_view text) noexcept {
     return text.starts_with("ERR max number of clients");
 }
 
-/// Returns: whether the error reply `text` to CLUSTER SLOTS says that the server is a node of no Cluster.
+/// Returns: whether `text`, an answer to CLUSTER or ASKING, or why a server is not used, says that the server
+/// is a node of no Cluster.
 constexpr bool says_no_cluster(std::string_view text) noexcept {
-    return text.starts_with("ERR This instance has cluster support disabled");
+    return text.find("ERR This instance has cluster support disabled") != std::string_view::npos;
 }
 
 /// Returns: what the error reply `text` says.

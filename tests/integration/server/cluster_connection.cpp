@@ -23,6 +23,7 @@
 
 #include "support/catch.hpp"
 #include "support/cluster.hpp"
+#include "support/fake_cluster.hpp"
 #include "support/fake_server.hpp"
 #include "support/fresh_name.hpp"
 #include "support/lease_observers.hpp"
@@ -577,6 +578,61 @@ TEST_CASE("a server of no Cluster among the nodes of one is not used, and keeps 
     CHECK(eventually([&] { return set().is_status("OK") && slow.commands("SET") > 0; }));
     CHECK(set().is_status("OK"));
     CHECK(plain.command({"DBSIZE"}) == "0");
+}
+
+// A plain server took the port of a node that had died: who knew the old map owned a lock there, and whoever
+// came anew owned it on the Cluster.
+TEST_CASE("a server of no Cluster that has the port of a node gets no command, until a node has it again") {
+    const distlock::testing::redis_server plain({.tcp = true});
+    std::atomic<bool> replaced = false;
+    const fake_cluster all(2, [&](const fake_cluster& of, std::size_t, const fake_server::words& said) {
+        if (said[0] != "CLUSTER") return std::string("+OK\r\n");
+        const auto map = of.slots({0, 1});
+        return replaced ? map : fake_cluster::with_last_at(map, std::to_string(plain.port()));
+    });
+    const std::string key = "foo";  // slot 12182
+    REQUIRE(all.share_of(distlock::hash_slot(key)) == 1);
+    const auto uri = all.uri(0, "?command_timeout=500ms");
+    cluster_connection redis{std::string_view(uri)};
+    const auto in_time = [](command cmd) { return cmd.until(distlock::clock::now() + 500ms); };
+    const std::string value = "x";
+    const reply answer = redis.execute(in_time({"SET", key, value}));
+    CHECK(answer.is(reply_kind::not_sent));
+    CHECK(answer.cause() == errc::unreachable);
+    CHECK(answer.text().find("127.0.0.1:" + std::to_string(plain.port()) + " is a server of no Cluster") !=
+          std::string::npos);
+    CHECK_FALSE(redis.post(in_time({"SET", key, value}), nullptr));
+    const auto both = redis.execute_acknowledged(in_time({"SET", key, value}), in_time({"WAIT", "0", "100"}));
+    CHECK(both.answer.is(reply_kind::not_sent));
+    const std::vector<command> sent(2, in_time({"SET", key, value}));
+    std::vector<reply> replies(sent.size());
+    redis.pipeline(sent, replies);
+    for (const reply& one : replies) CHECK(one.is(reply_kind::not_sent));
+    lock m{redis, key};
+    CHECK_THROWS(m.try_lock_for(300ms));
+    CHECK(plain.command({"DBSIZE"}) == "0");
+
+    replaced = true;
+    CHECK(eventually([&] { return redis.execute(in_time({"SET", key, value})).is_status("OK"); }));
+    CHECK(all.node(1).commands("SET") > 0);
+    CHECK(plain.command({"DBSIZE"}) == "0");
+}
+
+// Behind ASKING a node that does not have the slot yet would execute what another one has to.
+TEST_CASE("what a new socket of a Cluster is asked says nothing of the first command on it") {
+    const fake_cluster all(1, [](const fake_cluster& of, std::size_t, const fake_server::words& said) {
+        return said[0] == "CLUSTER" ? of.slots({0}) : std::string("+OK\r\n");
+    });
+    const auto uri = all.uri();
+    cluster_connection redis{std::string_view(uri)};
+    const std::string key = "orders";
+    CHECK(redis.execute(command({"GET", key}).until(distlock::clock::now() + 5s)).is_status("OK"));
+    const auto sent = all.node(0).received();
+    const auto asked = sent.find("ASKING");
+    REQUIRE(asked != std::string::npos);
+    const auto between = sent.find("EVALSHA", asked);
+    CHECK(between < sent.find("CLUSTER"));
+    CHECK(between < sent.find("GET"));
 }
 
 namespace {

@@ -1323,11 +1323,12 @@ TEST_CASE("a node that is alone among silent ones gives its map though it needs 
     slow = true;
     const std::string at_the_deaf = "foo";
     command lost = get(at_the_deaf);
-    CHECK(redis.execute(lost.until(clk::now() + 300ms)).is(reply_kind::no_answer));
+    CHECK_FALSE(redis.execute(lost.until(clk::now() + 300ms)).answered());
     CHECK(redis.execute(get("hello")).is_string("found"));
     REQUIRE(the_next_map_may_be_asked_for());
+    const int before = all.commands("CLUSTER");
     CHECK(redis.execute(get("hello")).is_string("found"));
-    CHECK(all.commands("CLUSTER") == 2);
+    CHECK(all.commands("CLUSTER") == before + 1);
 }
 
 TEST_CASE("where there is no map the question for it goes over the socket of the commands") {
@@ -1597,7 +1598,7 @@ TEST_CASE("a pipeline keeps its deadline behind ASK, where the node that is name
         commands[0].until(clk::now() + 1s);
         redis.pipeline(commands, replies);
     });
-    CHECK(replies[0].is(reply_kind::no_answer));
+    CHECK_FALSE(replies[0].answered());
     CHECK(silent.accepted() == 1);
     CHECK(took <= 1s + timing_tolerance);
 }
