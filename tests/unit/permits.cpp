@@ -74,7 +74,7 @@ TEST_CASE("a request for permits says how many there are, how many it wants, and
     CHECK(argv_of(three.enter(owner, enter_mode::last)).at(8) == "last");
     CHECK(three.look(owner).routing_key() == "pool");
     CHECK(argv_of(three.renew(owner)) ==
-          called(detail::permit_renew, {"2", "pool", limit_key, digits, "30000", "3"}));
+          called(detail::permit_renew, {"3", "pool", queue_key, limit_key, digits, "30000", "3", "90000"}));
     CHECK(argv_of(three.release(owner)) ==
           called(detail::permit_leave,
                  {"3", "pool", queue_key, limit_key, digits, " 30000 3 Q4 here", "90000"}));

@@ -85,7 +85,7 @@ inline std::string_view joint_text() noexcept {
                             permit_leave.text(), joint_body});
     return all;
 }
-inline constexpr script joint_enter{joint_text, "3d38a00535b753dd6de144d183e37c33a6bebddc"sv};
+inline constexpr script joint_enter{joint_text, "be886f7a4be57b874c2d78a9c3fd2d7d02400ab8"sv};
 
 /// A view of the commands' arguments, which outlive it.
 class joint_try {

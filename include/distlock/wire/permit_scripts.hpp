@@ -116,6 +116,22 @@ local function give(who, ttl)
   if not soonest then redis.call('pexpire', KEYS[1], ttl) end
   soonest, latest = math.min(soonest or ends, ends), math.max(latest or ends, ends)
 end
+-- After what was counted was lost each token counts as one, until its owner says how many it has: here. Returns whether there is
+-- room for them; else it has none.
+local function count_again(token, n)
+  local missing = n > 1 and n - weight_of(token) or 0
+  if missing == 0 then return true end
+  changed = true
+  if limit and used + missing > limit then
+    redis.call('zrem', KEYS[1], token)
+    used = used - 1
+    find_soonest()
+    return false
+  end
+  redis.call('hset', KEYS[3], token, n)
+  used = used + missing
+  return true
+end
 -- What was counted is kept as long as anybody has a permit.
 local function settle()
   if not changed then return end
@@ -171,8 +187,9 @@ end
 local fresh = not limit
 limit = limit or tonumber(ARGV[5])
 local ends = soonest and redis.call('zscore', KEYS[1], ARGV[1])
+local me = (ends or used < limit) and read_permit_ticket(ticket)
+if ends and not count_again(me.token, me.n) then ends = nil end
 if ends or used < limit then
-  local me = read_permit_ticket(ticket)
   local ttl = mode == 'try' and me.lease or tonumber(me.offer)
   if ends then
     redis.call('zrem', KEYS[2], ticket)
@@ -204,7 +221,7 @@ if mode == 'last' then
   settle()
 end
 return {0, soonest and math.max(soonest - now(), 0) or 0, tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "f05c58430f0a2722e64b5853d02dca81aaff0a19"sv;
+inline constexpr std::string_view permit_enter_sha1 = "8ead9127dd3ad6beda7459da69e2f4a335395bc1"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, permit_refuse_other_sets, permit_functions,
            permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued, permit_enter_taken>,
@@ -227,37 +244,37 @@ settle()
 return had)"sv;
 inline constexpr script permit_leave{joined<permit_leave_contract, handoff_functions,
                                             permit_refuse_other_sets, permit_functions, permit_leave_body>,
-                                     "666a9d0b87298e79c6470b2eb5fd81585d32f873"sv};
+                                     "e060b503b2afc842e122dabb38bccea84b8c163e"sv};
 
 // The end only moves on.
-inline constexpr script permit_renew{
-    R"(-- KEYS: permits, limit. ARGV: token, lease in ms, how many permits.
--- Returns 1: renewed. 0: it has none, or others have them.
-local function whole(number) return string.format('%.0f', number) end
-local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local ends = redis.call('zscore', KEYS[1], ARGV[1])
+inline constexpr std::string_view permit_renew_contract =
+    R"(-- KEYS: permits, queue, limit. ARGV: token, lease in ms, how many permits, life of the queue in ms.
+-- Returns 1: renewed. 0: it has none. -1: others have them.
+)"sv;
+inline constexpr std::string_view permit_renew_body =
+    R"(local ends = redis.call('zscore', KEYS[1], ARGV[1])
 if not ends then return redis.call('zrem', KEYS[1], ARGV[1]) end
 redis.call('pexpire', KEYS[1], math.max(redis.call('pttl', KEYS[1]), ARGV[2])) -- first: needs no memory
-if tonumber(ends) <= now then return 0 end
-if ARGV[3] ~= '1' and redis.call('hget', KEYS[2], ARGV[1]) ~= ARGV[3] then
-  -- What was counted was lost, and since then it counts as one.
-  local limit, used = unpack(redis.call('hmget', KEYS[2], 'limit', 'used'))
-  local missing = ARGV[3] - 1
-  if used and used + missing > tonumber(limit or '0') then
-    redis.call('zrem', KEYS[1], ARGV[1])
-    redis.call('hset', KEYS[2], 'used', whole(used - 1))
-    return 0
+if tonumber(ends) <= now() then return 0 end
+if ARGV[3] ~= '1' then
+  local weight = redis.pcall('hget', KEYS[3], ARGV[1]) -- what is of another type counts nothing
+  if type(weight) ~= 'table' and weight ~= ARGV[3] then
+    life = tonumber(ARGV[4])
+    count()
+    local room = count_again(ARGV[1], tonumber(ARGV[3]))
+    if not room then pcall(function() pass(head()) end) end
+    settle()
+    if not room then return -1 end
   end
-  redis.call('hset', KEYS[2], ARGV[1], ARGV[3])
-  if used then redis.call('hset', KEYS[2], 'used', whole(used + missing)) end
 end
-redis.call('zadd', KEYS[1], 'XX', whole(math.max(ends, now + ARGV[2])), ARGV[1])
+redis.call('zadd', KEYS[1], 'XX', whole(math.max(ends, now() + ARGV[2])), ARGV[1])
 local last = redis.call('zrange', KEYS[1], '-1', '-1', 'withscores')[2]
-redis.call('pexpire', KEYS[1], whole(last - now))
-redis.call('pexpire', KEYS[2], math.max(redis.call('pttl', KEYS[2]), ARGV[2]))
-return 1)"sv,
-    "7e3546dd6954a4f3848c68c57011acbe36446e4b"sv};
+redis.call('pexpire', KEYS[1], whole(last - now()))
+redis.call('pexpire', KEYS[3], math.max(redis.call('pttl', KEYS[3]), ARGV[2]))
+return 1)"sv;
+inline constexpr script permit_renew{joined<permit_renew_contract, handoff_functions,
+                                            permit_refuse_other_sets, permit_functions, permit_renew_body>,
+                                     "992ed89fcb0b8201b807730e57e8b721c71be2f9"sv};
 
 // For operators. A waiter that wants more than there are now is told so when it re-checks.
 inline constexpr std::string_view permit_resize_contract =
@@ -274,6 +291,6 @@ settle()
 return used)"sv;
 inline constexpr script permit_resize{joined<permit_resize_contract, handoff_functions,
                                              permit_refuse_other_sets, permit_functions, permit_resize_body>,
-                                      "a33168bab412c7c6de4983584a5b67ac92a0ef17"sv};
+                                      "e6cdb95b8cf8bd8b22d9dafc8ee9e7f4963b3f5d"sv};
 
 }  // namespace distlock::detail

@@ -73,7 +73,7 @@ class permits {
                 {owner.view(), needs_.of(owner), detail::word(mode), life_, limit_}};
     }
     command renew(const token& owner) const {
-        return {detail::permit_renew, {name(), limit_key_}, {owner.view(), lease_text_, n_}};
+        return {detail::permit_renew, {name(), queue_, limit_key_}, {owner.view(), lease_text_, n_, life_}};
     }
     command release(const token& owner) const {
         return {detail::permit_leave, {name(), queue_, limit_key_}, {owner.view(), needs_.of(owner), life_}};

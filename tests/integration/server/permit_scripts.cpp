@@ -339,7 +339,7 @@ TEST_CASE(
     asker five(it, 8, 4);
     REQUIRE(five.granted());
     CHECK(it.of("used") == "8");
-    CHECK(three.renew() == 0);
+    CHECK(three.renew() == -1);
     CHECK_FALSE(three.has());
     CHECK(it.of("used") == "7");
     CHECK(two.renew() == 1);
@@ -415,6 +415,88 @@ TEST_CASE(
     REQUIRE(e.waits());
     CHECK(d.leave() == 1);
     CHECK(e.has());  // what can never be served is dropped
+}
+
+// It was found by re-checking.
+TEST_CASE("the permit of an owner for whose others there is no room any more goes to the first waiter") {
+    const pool_keys it;
+    asker three(it, 4, 3);
+    REQUIRE(three.granted());
+    it.ask({"DEL", it.beside});
+    asker others(it, 4, 3);
+    REQUIRE(others.granted());
+    asker waiter(it);
+    REQUIRE(waiter.waits());
+    SECTION("at once") {
+        CHECK(three.renew() == -1);
+        CHECK(waiter.has());
+        CHECK(it.queued() == 0);
+    }
+    SECTION("and where the queue is none, the owner is told all the same") {
+        it.ask({"SET", it.Q, "x", "PX", "30000"});
+        CHECK(three.renew() == -1);
+    }
+    CHECK_FALSE(three.has());
+    CHECK(others.renew() == 1);
+}
+
+// The dead were counted, so the living were told that others had their permits.
+TEST_CASE("permits that are counted again have the room of owners that are past their end") {
+    const pool_keys it;
+    asker dead(it);
+    asker three(it, 4, 3);
+    for (asker* a : {&dead, &three}) REQUIRE(a->granted());
+    it.ask({"DEL", it.beside});
+    asker another(it);
+    REQUIRE(another.granted());
+    CHECK(it.of("used") == "3");
+    dead.lapse();
+    CHECK(three.renew() == 1);
+    CHECK_FALSE(dead.has());
+    CHECK(it.of("used") == "4");
+    CHECK_FALSE(asker(it).granted());
+}
+
+// A renewal of several permits raised WRONGTYPE, which was a loss.
+TEST_CASE("an owner of several permits keeps them where the key of what is counted is of another type") {
+    const pool_keys it;
+    asker three(it, 4, 3);
+    REQUIRE(three.granted());
+    it.ask({"SET", it.beside, "x", "PX", "5000"});
+    it.ask({"PEXPIRE", it.K, "5000"});
+    CHECK(three.renew() == 1);
+    CHECK(it.ttl(it.K) > 20'000);
+    CHECK(it.ask({"GET", it.beside}) == "x");
+}
+
+TEST_CASE("an owner of several permits that asks again has them counted again") {
+    const pool_keys it;
+    asker three(it, 4, 3);
+    asker one(it);
+    for (asker* a : {&three, &one}) REQUIRE(a->granted());
+    it.ask({"DEL", it.beside});
+    CHECK(three.granted());
+    CHECK(it.of("used") == "4");
+    CHECK(it.of(three.me.view()) == "3");
+    it.ask({"DEL", it.beside});
+    asker two(it, 4, 2);
+    REQUIRE(two.granted());
+    CHECK_FALSE(three.granted());
+    CHECK_FALSE(three.has());
+    CHECK(it.of("used") == "3");
+}
+
+TEST_CASE("a report counts all permits of an owner that alone has renewed since the count was lost") {
+    const pool_keys it;
+    const distlock::permit_inspector about(it.K);
+    asker three(it, 8, 3);
+    asker one(it, 8);
+    for (asker* a : {&three, &one}) REQUIRE(a->granted());
+    it.ask({"DEL", it.beside});
+    CHECK(three.renew() == 1);
+    const auto seen = about.read_inspect(it.at.link.ask(about.inspect()));
+    REQUIRE(seen);
+    CHECK(seen->shares == 4U);
 }
 
 TEST_CASE("a waiter for permits that nobody can tell is passed over, and so is what is no ticket") {
