@@ -13,7 +13,6 @@
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/hiredis/socket.hpp>
 #include <distlock/hiredis/stream.hpp>
-#include <distlock/net/receipt.hpp>
 #include <distlock/net/uri.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
@@ -128,16 +127,18 @@ class handshake {
     // command, which must not be the caller's: a node that does not have the slot yet would execute that.
     [[gnu::cold]] static std::optional<reply> no_cluster_node(stream& made, clock::time_point deadline,
                                                               int stop_fd) {
-        constexpr std::string_view of_no_script = "0000000000000000000000000000000000000000";
-        const auto asked = std::make_shared<receipt>();
-        const bool posted = made.post({argument("ASKING")}, deadline, asked);
-        const reply after = made.run({"EVALSHA", of_no_script, "0"}, deadline, stop_fd);
-        const auto answer = posted ? asked->answer() : std::nullopt;
-        if (!answer || !answer->answered()) return handshake_failure(after, "ASKING");
-        if (!answer->is(reply_kind::error)) return after.answered() ? std::nullopt : std::optional(after);
-        if (says_no_cluster(answer->text())) return reply::not_sent(errc::unreachable, answer->text());
-        if (!classify_error(answer->text()).transient) return std::nullopt;
-        return handshake_failure(*answer, "ASKING");
+        reply answer = made.run({argument("ASKING")}, deadline, stop_fd);
+        if (answer.answered() && !answer.is(reply_kind::error)) {
+            constexpr std::string_view of_no_script = "0000000000000000000000000000000000000000";
+            answer = made.run({"EVALSHA", of_no_script, "0"}, deadline, stop_fd);
+        }
+        if (!answer.answered()) return handshake_failure(answer, "ASKING");
+        if (!answer.is(reply_kind::error)) return std::nullopt;
+        if (says_no_cluster(answer.text())) return reply::not_sent(errc::unreachable, answer.text());
+        const auto e = classify_error(answer.text());
+        const bool as_expected = first_word(answer.text()) == "NOSCRIPT";
+        return e.transient && !as_expected ? std::optional(handshake_failure(answer, "ASKING"))
+                                           : std::nullopt;
     }
 
     // Returns: what is wrong when more than one reply to a step came, or the server hung up after it.

@@ -1599,7 +1599,7 @@ TEST_CASE("a pipeline keeps its deadline behind ASK, where the node that is name
         redis.pipeline(commands, replies);
     });
     CHECK_FALSE(replies[0].answered());
-    CHECK(silent.accepted() == 1);
+    CHECK(silent.accepted() > 0);
     CHECK(took <= 1s + timing_tolerance);
 }
 
