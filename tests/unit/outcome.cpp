@@ -5,6 +5,7 @@
 #include <distlock/base/observer.hpp>
 #include <distlock/leader_election.hpp>
 #include <distlock/wire/outcome.hpp>
+#include <distlock/wire/reply.hpp>
 
 #include "support/catch.hpp"
 
@@ -28,6 +29,18 @@ TEST_CASE("every outcome of a release, every loss and every end of a leadership 
     CHECK(to_string(loss_reason::max_hold) == "max_hold");
     CHECK(to_string(distlock::stop_reason::done) == "done");
     CHECK(to_string(distlock::stop_reason::lost) == "lost");
+}
+
+// Between two sockets to a replica it was said that no server had been reached.
+TEST_CASE("a release that is not sent since the server is a replica is refused, and asked for again") {
+    using distlock::release_verdict;
+    using distlock::reply;
+    const auto refused = release_verdict::failure(reply::not_sent(errc::read_only, "a replica"));
+    CHECK(refused.what == release_outcome::refused);
+    CHECK(refused.again);
+    const auto unreached = release_verdict::failure(reply::not_sent(errc::unreachable, "no server"));
+    CHECK(unreached.what == release_outcome::unreachable);
+    CHECK(unreached.again);
 }
 
 TEST_CASE("only a script that was refused at a command broke off") {

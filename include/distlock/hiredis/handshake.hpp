@@ -1,6 +1,8 @@
 // How a conversation with a server begins: connecting, TLS, AUTH, SELECT, and what the server is.
 #pragma once
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,7 +27,7 @@ class handshake {
     struct opened {
         std::unique_ptr<stream> made;  ///< ready for commands, or null
         reply failure;                 ///< of null: not_sent, with the reason
-        bool ended = false;            ///< the server ended what was connected
+        bool in_vain = false;          ///< the server was reached, and serves no socket just now
     };
 
     /// What the server must be. One that will not say is taken to be it: its answers to commands will tell.
@@ -40,8 +42,10 @@ class handshake {
         if (!socket) return {nullptr, reply::not_sent(errc::unreachable, concat({"connect: ", failure}))};
         std::unique_ptr<stream> made(new stream(std::move(socket)));
         if (auto refused = greet(*made, server, secure, deadline, stop_fd, needed)) {
-            const bool ended = made->server_ended() || refused->cause() == errc::unreachable;
-            return {nullptr, *std::move(refused), ended};
+            constexpr errc in_vain[] = {errc::unreachable, errc::unavailable, errc::read_only};
+            const bool any =
+                std::find(std::begin(in_vain), std::end(in_vain), refused->cause()) != std::end(in_vain);
+            return {nullptr, *std::move(refused), made->server_ended() || any};
         }
         made->bytes_.socket().expect_timeout(server.command_timeout);
         return {std::move(made), {}};

@@ -5,7 +5,7 @@
 //     pooled lend(purpose, clock::time_point until, bool& spare);
 //     pooled lend_reserve();             // the socket for pipelines, for something else
 //     std::optional<reply> refuse_new();  // why no new one is opened just now
-//     void opened_in_vain(reply why);     // a new one: the server ended it unanswered
+//     void opened_in_vain(reply why);     // a new one, which the server will not serve
 //     bool take_back(pooled);            // returns whether the server turned out to be a replica
 //     bool read_posted();                // the same
 //     bool close_ended();
@@ -27,6 +27,7 @@
 #include <distlock/base/time_source.hpp>
 #include <distlock/detail/leaked_in_child.hpp>
 #include <distlock/detail/thread_safety.hpp>
+#include <distlock/hiredis/byte_stream.hpp>
 #include <distlock/hiredis/stream.hpp>
 #include <distlock/net/connect_schedule.hpp>
 #include <distlock/wire/reply.hpp>
@@ -113,8 +114,8 @@ class kept_sockets {
     }
 
     /// Returns: none where a new socket may be opened now. Where the server ended the last ones unanswered,
-    /// as a proxy does that has no server behind it, one is tried every `pause_in_vain`, whoever wants one;
-    /// else what became of the last.
+    /// as a proxy does that has no server behind it, has no room for them, or is a replica, one is tried
+    /// every `pause_in_vain`, whoever wants one; else what became of the last.
     [[gnu::cold]] std::optional<reply> refuse_new() {
         const annotated_lock guard(mutex_);
         if (in_vain_ < most_in_vain) return std::nullopt;
@@ -129,7 +130,7 @@ class kept_sockets {
     }
     [[gnu::cold]] void opened_in_vain(reply why) {
         const annotated_lock guard(mutex_);
-        ended_unanswered(std::move(why));
+        was_in_vain(std::move(why));
     }
 
     /// Preconditions: `mine.on`.
@@ -148,8 +149,7 @@ class kept_sockets {
         const bool answered = c.heard();
         // A server that ends a new one may have no room for it.
         if (c.server_ended() && !is_new && to_replace_ < idle_.size()) ++to_replace_;
-        if (is_new && answered) in_vain_ = 0;
-        if (is_new && !answered && c.server_ended()) ended_unanswered({});
+        if (is_new) judge_new(c, answered);
         if (c.broken()) return demoted;
         if (answered) mine.heard = ++events_;
         if (mine.opened < role_changed_) return demoted;
@@ -217,7 +217,18 @@ class kept_sockets {
         reserve_is(reserve::missing);
     }
 
-    [[gnu::cold]] void ended_unanswered(reply why) noexcept DISTLOCK_REQUIRES(mutex_) {
+    void judge_new(const stream& fresh, bool answered) DISTLOCK_REQUIRES(mutex_) {
+        if (fresh.turned_away()) {
+            was_in_vain(reply::not_sent(errc::unavailable, no_room));
+        } else if (fresh.demoted()) {
+            was_in_vain(reply::not_sent(errc::read_only, "the server is a replica"));
+        } else if (answered) {
+            in_vain_ = 0;
+        } else if (fresh.server_ended()) {
+            was_in_vain({});
+        }
+    }
+    [[gnu::cold]] void was_in_vain(reply why) noexcept DISTLOCK_REQUIRES(mutex_) {
         why_in_vain_ = std::move(why);
         if (in_vain_ < most_in_vain && ++in_vain_ == most_in_vain) attempts_in_vain_.begin(clock::now());
     }
@@ -290,7 +301,7 @@ class kept_sockets {
     leaked_in_child<std::condition_variable> reserve_back_;
     // So many were ended by the server while they were in use: it may be about to end the others, too.
     std::size_t to_replace_ DISTLOCK_GUARDED_BY(mutex_) = 0;
-    // New ones, one after the other, that the server ended unanswered; and when another may be tried then.
+    // New ones, one after the other, that the server did not serve; and when another may be tried then.
     int in_vain_ DISTLOCK_GUARDED_BY(mutex_) = 0;
     connect_schedule attempts_in_vain_ DISTLOCK_GUARDED_BY(mutex_){pause_in_vain, pause_in_vain,
                                                                    pause_in_vain};

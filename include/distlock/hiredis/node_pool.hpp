@@ -281,7 +281,7 @@ class node_pool {
         auto opened = open_stream(deadline, wake ? wake->fd() : -1);
         if (superseded_.stop_requested())
             return named(reply::not_sent(errc::unreachable, "another server is the master"));
-        if (opened.ended) sockets_.opened_in_vain(opened.failure);
+        if (opened.in_vain) sockets_.opened_in_vain(opened.failure);
         if (!opened.made) return named(opened.failure);
         fresh.on = std::move(opened.made);
         return std::nullopt;

@@ -33,6 +33,8 @@ DISTLOCK_INLINE release_verdict release_verdict::failure(const reply& r) {
     switch (r.kind()) {
         case reply_kind::not_sent:
             if (r.cause() == errc::wrong_process) return {release_outcome::wrong_process};
+            // A server that is a replica said so when it was asked last.
+            if (r.cause() == errc::read_only) return {release_outcome::refused, true, false};
             return {release_outcome::unreachable, true, false};
         case reply_kind::error:
             return {release_outcome::refused, classify_error(r.text()).transient, false};

@@ -15,7 +15,9 @@
 #include <utility>
 #include <vector>
 
+#include <distlock/base/error.hpp>
 #include <distlock/wire/acknowledgement.hpp>
+#include <distlock/wire/server_error.hpp>
 
 #include "support/catch.hpp"
 #include "support/collected.hpp"
@@ -698,6 +700,41 @@ TEST_CASE("a server that ends new sockets unanswered is sent one every 100 ms, w
     CHECK(server.accepted() <= callers + 10 + took / 100ms);
     const auto why = login.empty() ? "ends new connections unanswered" : "AUTH: the server closed";
     CHECK(eventually([&] { return redis.execute({"PING"}).text().find(why) != std::string::npos; }));
+}
+
+// 64 threads opened up to 1,400 a second.
+TEST_CASE("a replica and a server that has its fill of clients are sent a new socket every 100 ms") {
+    struct refusal {
+        std::string bytes;
+        distlock::errc cause;
+    };
+    const auto why = GENERATE(
+        refusal{"-READONLY You can't write against a read only replica.\r\n", distlock::errc::read_only},
+        refusal{"-ERR max number of clients reached\r\n", distlock::errc::unavailable});
+    std::atomic<bool> serves{false};
+    fake_server server([&](fake_server::peer& p) {
+        while (p.next_command() && p.send(serves ? "+OK\r\n" : why.bytes)) {
+            if (!serves) return;
+        }
+    });
+    hiredis_connection redis(server.uri());
+    constexpr int callers = 8;
+    const auto begin = clock::now();
+    std::vector<std::thread> threads;
+    for (int i = 0; i < callers; ++i) {
+        threads.emplace_back([&] {
+            while (clock::now() < begin + 300ms) static_cast<void>(redis.execute({"SET", "a", "b"}));
+        });
+    }
+    for (std::thread& t : threads) t.join();
+    const auto took = clock::now() - begin;
+    CHECK(server.accepted() <= callers + 10 + took / 100ms);
+    const reply answer = redis.execute({"SET", "a", "b"});
+    CHECK((answer.is(distlock::reply_kind::error) ? distlock::classify_error(answer.text()).cause
+                                                  : answer.cause()) == why.cause);
+    serves = true;
+    CHECK(eventually([&] { return redis.execute({"SET", "a", "b"}).is_status("OK"); }));
+    CHECK(redis.execute({"SET", "a", "b"}).is_status("OK"));
 }
 
 TEST_CASE(
