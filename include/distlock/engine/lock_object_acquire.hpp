@@ -253,15 +253,20 @@ inline lock_object::result lock_object::begin_hold(const grant& got, bool guarde
     messages_.forget();
 }
 
+// What a server answers does not say which one it is; what the connection says does.
+[[gnu::cold]] inline std::string lock_object::with_server(const std::string& said) const {
+    const std::string server = io_->connection().identity();
+    if (said.empty() || server.empty() || said.starts_with(server)) return said;
+    return distlock::detail::concat({distlock::detail::printable(server, 60), ": ", said});
+}
+
 inline lock_object::result lock_object::not_granted(const grant& got, const manner& how) {
     const auto cause = got.what == grant::kind::failed ? got.cause : errc{};
     // Made while this thread is the remote one: where there is no memory for it, the next
     // one's turn comes once.
-    std::string unsure;
-    if (got.in_doubt && cause != errc::cancelled)
-        unsure = distlock::detail::concat({got.detail, "; this request may lock it, for one lease at most"});
-    result told = cause != errc{} ? failed(cause, unsure.empty() ? got.detail : unsure)
-                                  : result{.without_ttl = got.without_ttl};
+    std::string why = with_server(got.detail);
+    if (got.in_doubt && cause != errc::cancelled) why += "; this request may lock it, for one lease at most";
+    result told = cause != errc{} ? failed(cause, why) : result{.without_ttl = got.without_ttl};
     told.failing_since = status_.failing_since();
     {
         const distlock::detail::annotated_lock guard(mutex_);

@@ -65,6 +65,30 @@ TEST_CASE("the key is the name, its value a token of 32 digits, its TTL the leas
     CHECK(connection_fixtures::gone(fixture, {name}, how));
 }
 
+TEST_CASE("an error that the server answers names the lock and, where the connection says it, the server") {
+    connection_fixtures::over_each fixture;
+    const auto name = connection_fixtures::fresh_name();
+    fixture.server().command({"RPUSH", name, "x"});
+    const auto server = fixture.connection.on_it([](auto& it) {
+        if constexpr (distlock::identified_connection<decltype(it.connection)>) {
+            return std::string(it.connection.identity());
+        } else {
+            return std::string();
+        }
+    });
+    distlock::mutex m{fixture.connection, name};
+    try {
+        static_cast<void>(m.try_lock());
+        FAIL("locked");
+    } catch (const error& e) {
+        CHECK(e.code() == errc::wrong_type);
+        const std::string what = e.what();
+        INFO(what);
+        CHECK(what.starts_with("lock " + name + ": " + (server.empty() ? "" : server + ": ")));
+        CHECK(what.find("the key holds a list") != std::string::npos);
+    }
+}
+
 TEST_CASE("every acquisition has a token of its own") {
     connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();

@@ -159,6 +159,21 @@ TEST_CASE("a wrong password or none is an error that names the server and no pas
     CHECK(server.command({"EXISTS", "a"}) == "0");
 }
 
+TEST_CASE("an error of a server that was not reached names it once") {
+    const auto where = "redis://127.0.0.1:" + std::to_string(distlock::testing::impl::unused_port());
+    hiredis_connection redis(where);
+    distlock::mutex m{redis, "orders", {.patience = 0ms}};
+    try {
+        m.lock();
+        FAIL("locked");
+    } catch (const distlock::error& e) {
+        const std::string what = e.what();
+        INFO(what);
+        CHECK(what.find(where) != std::string::npos);
+        CHECK(what.find(where) == what.rfind(where));
+    }
+}
+
 TEST_CASE("a server that has no password is told from one that refuses it") {
     const redis_server server(with({}));
     hiredis_connection redis(unix_uri(server, ":" + canary + "@"));
