@@ -88,10 +88,7 @@ class cluster_pool final : public connection_pool {
             std::fill(replies.begin(), replies.end(), reply::not_sent(errc::wrong_process, shown_));
             return;
         }
-        const auto last =
-            std::max_element(commands.begin(), commands.end(), [](const auto& a, const auto& b) {
-                return a.deadline() < b.deadline();
-            })->deadline();
+        const auto last = last_deadline(commands);
         nodes_.refresh(when_running::go_on, last, nullptr);
         std::vector<journey> all(commands.size());  // those that are bound go with the ones before them
         for (std::size_t i = 0; i < all.size(); ++i) {

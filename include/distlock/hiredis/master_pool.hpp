@@ -73,10 +73,7 @@ class master_pool final : public connection_pool, upkeep, stream_source {
             std::fill(replies.begin(), replies.end(), reply::not_sent(errc::wrong_process, shown_));
             return;
         }
-        const auto last =
-            std::max_element(commands.begin(), commands.end(), [](const auto& a, const auto& b) {
-                return a.deadline() < b.deadline();
-            })->deadline();
+        const auto last = last_deadline(commands);
         master there = search_.find(last, nullptr);
         if (!there) {
             std::fill(replies.begin(), replies.end(), search_.failure());

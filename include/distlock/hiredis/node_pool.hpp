@@ -80,10 +80,7 @@ class node_pool {
 
     [[gnu::cold]] void pipeline(std::span<const command> commands, std::span<reply> replies) {
         if (commands.empty()) return;
-        const auto last =
-            std::max_element(commands.begin(), commands.end(), [](const auto& a, const auto& b) {
-                return a.deadline() < b.deadline();
-            })->deadline();
+        const auto last = last_deadline(commands);
         const auto bound = [](const command& one) { return one.bound_to_previous(); };
         if (std::none_of(commands.begin(), commands.end(), bound))
             return run_all(purpose::pipeline, last, nullptr, commands, replies);

@@ -2,6 +2,7 @@
 // having.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -156,5 +157,15 @@ class command {
     std::chrono::milliseconds takes_{};
     bool bound_ = false;
 };
+
+namespace detail {
+
+/// Preconditions: not empty. Returns: the latest of their deadlines.
+inline clock::time_point last_deadline(std::span<const command> commands) noexcept {
+    const auto sooner = [](const command& a, const command& b) { return a.deadline() < b.deadline(); };
+    return std::max_element(commands.begin(), commands.end(), sooner)->deadline();
+}
+
+}  // namespace detail
 
 }  // namespace distlock
