@@ -280,7 +280,7 @@ class lock_object final : public lock_core, background_task, deadline {
     [[gnu::cold]] void give_back(const grant& got, const std::stop_token& stop) noexcept;
 
     result not_granted(const grant& got, const manner& how) DISTLOCK_EXCLUDES(mutex_);
-    std::string with_server(const std::string& said) const;
+    std::string reason_of(const grant& got) const;
 
     release_outcome end_mine() noexcept DISTLOCK_EXCLUDES(mutex_);
     release_outcome end_of(std::uint64_t serial, usage how) noexcept DISTLOCK_EXCLUDES(mutex_);

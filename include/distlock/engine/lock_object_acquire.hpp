@@ -253,20 +253,22 @@ inline lock_object::result lock_object::begin_hold(const grant& got, bool guarde
     messages_.forget();
 }
 
-// What a server answers does not say which one it is; what the connection says does.
-[[gnu::cold]] inline std::string lock_object::with_server(const std::string& said) const {
-    const std::string server = io_->connection().identity();
-    if (said.empty() || server.empty() || said.starts_with(server)) return said;
-    return distlock::detail::concat({distlock::detail::printable(server, 60), ": ", said});
+// The text of a server's answer does not name the server; that of the connection does.
+[[gnu::cold]] inline std::string lock_object::reason_of(const grant& got) const {
+    std::string why = got.detail;
+    const std::string server = why.empty() ? std::string() : io_->connection().identity();
+    if (!server.empty() && !why.starts_with(server))
+        why = distlock::detail::concat({distlock::detail::printable(server, 60), ": ", why});
+    if (got.in_doubt && got.cause != errc::cancelled)
+        why += "; this request may lock it, for one lease at most";
+    return why;
 }
 
 inline lock_object::result lock_object::not_granted(const grant& got, const manner& how) {
     const auto cause = got.what == grant::kind::failed ? got.cause : errc{};
     // Made while this thread is the remote one: where there is no memory for it, the next
     // one's turn comes once.
-    std::string why = with_server(got.detail);
-    if (got.in_doubt && cause != errc::cancelled) why += "; this request may lock it, for one lease at most";
-    result told = cause != errc{} ? failed(cause, why) : result{.without_ttl = got.without_ttl};
+    result told = cause != errc{} ? failed(cause, reason_of(got)) : result{.without_ttl = got.without_ttl};
     told.failing_since = status_.failing_since();
     {
         const distlock::detail::annotated_lock guard(mutex_);
