@@ -25,6 +25,7 @@
 #include "support/answered.hpp"
 #include "support/catch.hpp"
 #include "support/connection_fixtures.hpp"
+#include "support/error_of.hpp"
 #include "support/history.hpp"
 #include "support/lease_observers.hpp"
 #include "support/redis_link.hpp"
@@ -532,15 +533,11 @@ TEMPLATE_LIST_TEST_CASE("a key of another type is an error that names key and ty
     setting<TestType> s;
     typename setting<TestType>::lock m{s.redis, s.name};
     REQUIRE(s.wrong_type(s.key));
-    try {
-        m.lock();
-        FAIL("locked");
-    } catch (const distlock::error& e) {
-        CHECK(e.code() == errc::wrong_type);
-        INFO(e.what());
-        CHECK(std::string(e.what()).find(s.key) != std::string::npos);
-        CHECK(std::string(e.what()).find(TestType::types) != std::string::npos);
-    }
+    const auto refused = error_of([&] { m.lock(); });
+    CHECK(refused.code() == errc::wrong_type);
+    INFO(refused.what());
+    CHECK(std::string(refused.what()).find(s.key) != std::string::npos);
+    CHECK(std::string(refused.what()).find(TestType::types) != std::string::npos);
     const std::string type = ask({"TYPE", s.key});
     for (const bool forced : {false, true}) {
         try {
@@ -772,15 +769,11 @@ TEST_CASE("a read-write lock of Redisson that has the name is an error that says
     setting<with_redisson> s;
     setting<with_redisson>::lock m{s.redis, s.name, {.fencing = true}};
     take_for_writing(s.key);
-    try {
-        m.lock();
-        FAIL("locked");
-    } catch (const distlock::error& e) {
-        CHECK(e.code() == errc::wrong_type);
-        INFO(e.what());
-        CHECK(std::string(e.what()).find("a read-write lock of Redisson holds this name") !=
-              std::string::npos);
-    }
+    const auto refused = error_of([&] { m.lock(); });
+    CHECK(refused.code() == errc::wrong_type);
+    INFO(refused.what());
+    CHECK(std::string(refused.what()).find("a read-write lock of Redisson holds this name") !=
+          std::string::npos);
     std::error_code ec;
     CHECK_FALSE(m.try_lock_for(1s, ec));
     CHECK(ec == errc::wrong_type);

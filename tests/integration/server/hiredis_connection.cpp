@@ -19,6 +19,7 @@
 
 #include "support/catch.hpp"
 #include "support/descriptors.hpp"
+#include "support/error_of.hpp"
 #include "support/fake_server.hpp"
 #include "support/hiredis_test.hpp"
 #include "support/in_child.hpp"
@@ -163,15 +164,10 @@ TEST_CASE("an error of a server that was not reached names it once") {
     const auto where = "redis://127.0.0.1:" + std::to_string(distlock::testing::impl::unused_port());
     hiredis_connection redis(where);
     distlock::mutex m{redis, "orders", {.patience = 0ms}};
-    try {
-        m.lock();
-        FAIL("locked");
-    } catch (const distlock::error& e) {
-        const std::string what = e.what();
-        INFO(what);
-        CHECK(what.find(where) != std::string::npos);
-        CHECK(what.find(where) == what.rfind(where));
-    }
+    const std::string what = error_of([&] { m.lock(); }).what();
+    INFO(what);
+    CHECK(what.find(where) != std::string::npos);
+    CHECK(what.find(where) == what.rfind(where));
 }
 
 TEST_CASE("a server that has no password is told from one that refuses it") {
