@@ -135,8 +135,11 @@ class fake_server::peer {
 
     int number() const noexcept { return number_; }
 
-    /// Returns: the next one that the test is about. That this is a node of a Cluster, which clients ask as
-    /// soon as they may, is said here.
+    /// Effects: the test answers what a client of a Cluster asks on each new socket, too.
+    void answers_greeting() noexcept { greeted_ = true; }
+
+    /// Returns: the next command that the test is about. That this is a node of a Cluster, which clients ask
+    /// as soon as they may, is said here.
     std::optional<words> next_command() {
         for (;;) {
             if (auto whole = take_command()) {

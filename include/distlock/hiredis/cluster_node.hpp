@@ -41,8 +41,8 @@ struct cluster_node {
     const node_address at;
     // It has ended a socket, or did not answer, and nothing was heard from it since.
     std::atomic<bool> silent = false;
-    // It said so, the last time it was asked for the map: it would grant locks that others grant, too. Each
-    // of its sockets is refused; whoever looks for any node takes another one.
+    // It said so, the last time it was asked for the map: another node is asked instead. Its sockets are
+    // refused by the handshake.
     std::atomic<bool> of_no_cluster = false;
     // It did not answer a pipeline, nor what it was asked since: until then no other waits for it.
     std::atomic<clock::time_point> passed_over_until{};

@@ -1,8 +1,6 @@
 // How a conversation with a server begins: connecting, TLS, AUTH, SELECT, and what the server is.
 #pragma once
 
-#include <algorithm>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,7 +28,8 @@ class handshake {
         bool in_vain = false;          ///< the server was reached, and serves no socket just now
     };
 
-    /// What the server must be. One that will not say is taken to be it: its answers to commands will tell.
+    /// The role that the server must have. A server that does not name its role is taken to have it: its
+    /// answers to commands will tell.
     enum class role { any, master, cluster_node };
 
     /// Effects: connects, starts TLS where `secure` is given, authenticates, selects the database, asks for
@@ -42,10 +41,10 @@ class handshake {
         if (!socket) return {nullptr, reply::not_sent(errc::unreachable, concat({"connect: ", failure}))};
         std::unique_ptr<stream> made(new stream(std::move(socket)));
         if (auto refused = greet(*made, server, secure, deadline, stop_fd, needed)) {
-            constexpr errc in_vain[] = {errc::unreachable, errc::unavailable, errc::read_only};
-            const bool any =
-                std::find(std::begin(in_vain), std::end(in_vain), refused->cause()) != std::end(in_vain);
-            return {nullptr, *std::move(refused), made->server_ended() || any};
+            const errc why = refused->cause();
+            const bool may_pass =
+                why == errc::unreachable || why == errc::unavailable || why == errc::read_only;
+            return {nullptr, *std::move(refused), made->server_ended() || may_pass};
         }
         made->bytes_.socket().expect_timeout(server.command_timeout);
         return {std::move(made), {}};
@@ -114,35 +113,39 @@ class handshake {
         return reply::not_sent(classify_error(answer.text()).cause, concat({step, " was refused", hint}));
     }
 
+    // Returns: why the server cannot be used now, by its answer to a question for its role.
+    [[gnu::cold]] static std::optional<reply> not_now(const reply& answer, const char* step) {
+        const bool refused = answer.is(reply_kind::error) && classify_error(answer.text()).transient;
+        return refused || !answer.answered() ? std::optional(handshake_failure(answer, step)) : std::nullopt;
+    }
+
     // ["master", ...], or another role. A service that hides it refuses the command.
     [[gnu::cold]] static std::optional<reply> no_master(const reply& answer) {
-        if (!answer.answered()) return handshake_failure(answer, "ROLE");
-        if (answer.is(reply_kind::error)) {
-            const auto e = classify_error(answer.text());
-            return e.transient ? std::optional(handshake_failure(answer, "ROLE")) : std::nullopt;
-        }
+        if (auto why = not_now(answer, "ROLE")) return why;
+        if (answer.is(reply_kind::error)) return std::nullopt;
         const auto& parts = answer.elements();
         if (!parts.empty() && parts.front().is_string("master")) return std::nullopt;
         return reply::not_sent(errc::read_only, "ROLE: the server says that it is no master");
     }
 
     // Another server may have the port of a node that died or left, and would grant what others grant, too.
-    // ASKING is of Clusters, and whoever may use a lock there is permitted both of these. It is for the next
-    // command, which must not be the caller's: a node that does not have the slot yet would execute that.
+    // ASKING is of Clusters. It is for the next command, which must not be the caller's: a node that does not
+    // have the slot yet would execute that. Where the user may not do ASKING, or the node refuses it for a
+    // while though it would redirect, the question for the map tells a Cluster's node, too.
     [[gnu::cold]] static std::optional<reply> no_cluster_node(stream& made, clock::time_point deadline,
                                                               int stop_fd) {
         reply answer = made.run({argument("ASKING")}, deadline, stop_fd);
-        if (answer.answered() && !answer.is(reply_kind::error)) {
+        if (answer.is(reply_kind::error) && !says_no_cluster(answer.text()) && !made.turned_away()) {
+            made.expect_a_list();
+            answer = made.run({"CLUSTER", std::string_view("SLOTS")}, deadline, stop_fd);
+        } else if (answer.answered() && !answer.is(reply_kind::error)) {
             constexpr std::string_view of_no_script = "0000000000000000000000000000000000000000";
             answer = made.run({"EVALSHA", of_no_script, "0"}, deadline, stop_fd);
+            return answer.answered() ? std::nullopt : std::optional(handshake_failure(answer, "ASKING"));
         }
-        if (!answer.answered()) return handshake_failure(answer, "ASKING");
-        if (!answer.is(reply_kind::error)) return std::nullopt;
-        if (says_no_cluster(answer.text())) return reply::not_sent(errc::unreachable, answer.text());
-        const auto e = classify_error(answer.text());
-        const bool as_expected = first_word(answer.text()) == "NOSCRIPT";
-        return e.transient && !as_expected ? std::optional(handshake_failure(answer, "ASKING"))
-                                           : std::nullopt;
+        if (answer.is(reply_kind::error) && says_no_cluster(answer.text()))
+            return reply::not_sent(errc::unreachable, answer.text());
+        return not_now(answer, "CLUSTER SLOTS");
     }
 
     // Returns: what is wrong when more than one reply to a step came, or the server hung up after it.

@@ -581,6 +581,10 @@ TEST_CASE("a server of no Cluster among the nodes of one is not used, and keeps 
 // came anew owned it on the Cluster.
 TEST_CASE("a server of no Cluster that has the port of a node gets no command, until a node has it again") {
     const distlock::testing::redis_server plain({.tcp = true});
+    SECTION("that says so to ASKING") {}
+    SECTION("that says so to CLUSTER SLOTS, since the user may not do ASKING") {
+        REQUIRE(plain.command({"ACL", "SETUSER", "default", "-asking"}) == "OK");
+    }
     std::atomic<bool> replaced = false;
     const fake_cluster all(2, [&](const fake_cluster& of, std::size_t, const fake_server::words& said) {
         if (said[0] != "CLUSTER") return std::string("+OK\r\n");
@@ -613,6 +617,25 @@ TEST_CASE("a server of no Cluster that has the port of a node gets no command, u
     CHECK(eventually([&] { return redis.execute(in_time({"SET", key, value})).is_status("OK"); }));
     CHECK(all.node(1).commands("SET") > 0);
     CHECK(plain.command({"DBSIZE"}) == "0");
+}
+
+// In a fail-over the replica of the master that died may be the only node that is known.
+TEST_CASE("a node that refuses ASKING for a while is asked for the map, and redirects") {
+    const auto answering = [](const fake_cluster& of, std::size_t, const fake_server::words& said) {
+        return said[0] == "CLUSTER" ? of.slots({0}) : std::string("+OK\r\n");
+    };
+    const fake_cluster all(1, answering);
+    const fake_server stale([&](fake_server::peer& p) {
+        p.answers_greeting();
+        while (const auto said = p.next_command()) {
+            const bool map = said->at(0) == "CLUSTER";
+            if (!p.send(map ? all.slots({0}) : "-MASTERDOWN Link with MASTER is down\r\n")) return;
+        }
+    });
+    cluster_connection redis{"redis+cluster://127.0.0.1:" + std::to_string(stale.port())};
+    const std::string key = "orders";
+    CHECK(redis.execute(command({"GET", key}).until(distlock::clock::now() + 5s)).is_status("OK"));
+    CHECK(all.node(0).commands("GET") == 1);
 }
 
 // Behind ASKING a node that does not have the slot yet would execute what another one has to.
