@@ -6,7 +6,9 @@
 //     pooled lend_reserve();             // the socket for pipelines, for something else
 //     std::optional<reply> refuse_new();  // why no new one is opened just now
 //     void opened_in_vain(reply why);     // a new one, which the server will not serve
+//     void end_pause();                   // the server serves new ones, or is not reached
 //     bool take_back(pooled);            // returns whether the server turned out to be a replica
+//     void discard(pooled);              // which was over before it was used
 //     bool read_posted();                // the same
 //     bool close_ended();
 //   };
@@ -132,6 +134,11 @@ class kept_sockets {
         const annotated_lock guard(mutex_);
         was_in_vain(std::move(why));
     }
+    /// Effects: what became of the last ones is old news.
+    [[gnu::cold]] void end_pause() {
+        const annotated_lock guard(mutex_);
+        in_vain_ = 0;
+    }
 
     /// Preconditions: `mine.on`.
     /// Effects: keeps it, or closes it: where it broke, where the server may have become a replica since,
@@ -149,7 +156,7 @@ class kept_sockets {
         const bool answered = c.heard();
         // A server that ends a new one may have no room for it.
         if (c.server_ended() && !is_new && to_replace_ < idle_.size()) ++to_replace_;
-        if (is_new) judge_new(c, answered);
+        if (is_new) judge_new(c, c.server_ended());
         if (c.broken()) return demoted;
         if (answered) mine.heard = ++events_;
         if (mine.opened < role_changed_) return demoted;
@@ -167,6 +174,12 @@ class kept_sockets {
             if (surplus(idle_.back().idle_since)) demoted = try_read_posted();
         }
         return demoted;
+    }
+
+    /// Preconditions: `mine.on`, which is over, but no replica's.
+    [[gnu::cold]] void discard(pooled mine) {
+        const annotated_lock guard(mutex_);
+        if (mine.heard == mine.opened) judge_new(*mine.on, true);
     }
 
     /// Effects: reads what was answered to posted commands; closes surplus sockets, but for those that an
@@ -217,14 +230,14 @@ class kept_sockets {
         reserve_is(reserve::missing);
     }
 
-    void judge_new(const stream& fresh, bool answered) DISTLOCK_REQUIRES(mutex_) {
+    void judge_new(const stream& fresh, bool ended) DISTLOCK_REQUIRES(mutex_) {
         if (fresh.turned_away()) {
             was_in_vain(reply::not_sent(errc::unavailable, no_room));
         } else if (fresh.demoted()) {
             was_in_vain(reply::not_sent(errc::read_only, "the server is a replica"));
-        } else if (answered) {
+        } else if (fresh.answered() || fresh.fell_silent()) {
             in_vain_ = 0;
-        } else if (fresh.server_ended()) {
+        } else if (ended) {
             was_in_vain({});
         }
     }
@@ -259,6 +272,7 @@ class kept_sockets {
         const auto read = [&](pooled& one) DISTLOCK_REQUIRES(mutex_) {
             one.on->collect();
             if (one.on->demoted() && one.opened >= role_changed_) demoted = true;
+            if (one.on->broken() && one.heard == one.opened) judge_new(*one.on, true);
         };
         for (pooled& one : idle_) read(one);
         if (reserve_ == reserve::here) read(kept_reserve_);

@@ -208,8 +208,7 @@ class node_pool {
             const bool kept = mine.on != nullptr;
             if (!kept) {
                 if (auto failure = open(mine, spare ? some_of(deadline) : deadline, stop)) {
-                    if (stop != nullptr && stop->stop_requested())
-                        return named(reply::not_sent(errc::cancelled, "stopped"));
+                    if (stop_requested(stop)) return named(reply::not_sent(errc::cancelled, "stopped"));
                     if (std::exchange(spare, false)) continue;
                     if (!may_use_the_reserve(why) || superseded_.stop_requested()) return *std::move(failure);
                     return on_the_reserve(use, *std::move(failure));
@@ -233,6 +232,9 @@ class node_pool {
         }
     }
 
+    static bool stop_requested(const std::stop_token* stop) noexcept {
+        return stop != nullptr && stop->stop_requested();
+    }
     static bool may_use_the_reserve(purpose why) noexcept {
         return why == purpose::command || why == purpose::post;
     }
@@ -278,7 +280,11 @@ class node_pool {
         auto opened = open_stream(deadline, wake ? wake->fd() : -1);
         if (superseded_.stop_requested())
             return named(reply::not_sent(errc::unreachable, "another server is the master"));
-        if (opened.in_vain) sockets_.opened_in_vain(opened.failure);
+        if (opened.in_vain) {
+            sockets_.opened_in_vain(opened.failure);
+        } else if (opened.made ? needed_ != handshake::role::any : !stop_requested(stop)) {
+            sockets_.end_pause();
+        }
         if (!opened.made) return named(opened.failure);
         fresh.on = std::move(opened.made);
         return std::nullopt;
@@ -303,6 +309,8 @@ class node_pool {
                 owing.push_back(std::move(found));
             } else if (found.on->demoted()) {
                 give_back(std::move(found));
+            } else {
+                sockets_.discard(std::move(found));
             }
             found = sockets_.lend(why, until, spare);
         }

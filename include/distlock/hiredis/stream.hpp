@@ -58,7 +58,6 @@ class stream {
     reply run(const command& cmd, clock::time_point deadline) {
         return until_stopped(cmd.stop(), [&] { return run(cmd, deadline, -1); });
     }
-
     /// The same, until `deadline`, or until `stop_fd` can be read (none: -1).
     reply run(const command& cmd, clock::time_point deadline, int stop_fd) {
         if (auto failure = send(cmd, deadline)) return *std::move(failure);
@@ -161,8 +160,7 @@ class stream {
         broken_ = false;
         return found;
     }
-
-    /// Effects: reads replies to posted commands that have come.
+    /// Effects: the same, whatever was posted a moment ago.
     void collect() {
         posted_at_ = {};
         if (posted_.count() > 0 && look() == state::over && !demoted_) broken_ = true;
@@ -176,6 +174,8 @@ class stream {
     bool server_ended() const noexcept { return broken_ && (ended_ == io::closed || ended_ == io::failed); }
     /// Returns: whether the server answered something since the last call. A post alone is no answer.
     bool heard() noexcept { return std::exchange(heard_, false); }
+    /// Returns: whether the server ever answered a command on it.
+    bool answered() const noexcept { return answered_; }
     /// Returns: whether the server said that it is no master, or no longer: see says_role_changed.
     bool demoted() const noexcept { return demoted_; }
     /// Returns: whether the server said that it has no room for this connection; it ends it.
@@ -243,8 +243,7 @@ class stream {
         append_request(plain_, cmd);
         std::size_t sent = 0;
         const io outcome = hand_over(deadline, sent);
-        if (outcome == io::done) return std::nullopt;
-        return sending_failed(outcome, sent);
+        return outcome == io::done ? std::nullopt : std::optional(sending_failed(outcome, sent));
     }
 
     state read_posted() {
@@ -355,8 +354,7 @@ class stream {
         if (ended_ != io::done)
             return lost(ended_ == io::stopped ? errc::cancelled : errc::no_reply, why_no_reply(ended_));
         heard_ = true;
-        if (!take_in(bytes, deadline)) return session_lost();
-        return std::nullopt;
+        return take_in(bytes, deadline) ? std::nullopt : std::optional(session_lost());
     }
 
     void settle(reply answer) noexcept {
@@ -365,6 +363,7 @@ class stream {
         if (posted_.count() == 0) left_ = false;
     }
     [[gnu::noinline]] void note(const reply& answer) noexcept {
+        answered_ = true;
         if (!answer.is(reply_kind::error)) return;
         if (says_role_changed(answer.text())) demoted_ = true;
         if (says_too_many_clients(answer.text())) turned_away_ = true;
@@ -392,6 +391,7 @@ class stream {
     bool broken_ = false;
     bool left_ = false;  // somebody gave up waiting for an answer that may still come
     bool heard_ = false;
+    bool answered_ = false;
     bool demoted_ = false;
     bool turned_away_ = false;
     leaked_in_child<std::optional<std::stop_callback<shutter>>> on_end_;

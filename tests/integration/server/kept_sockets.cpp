@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <poll.h>
 #include <stop_token>
 #include <string>
@@ -16,6 +17,9 @@
 #include <vector>
 
 #include <distlock/base/error.hpp>
+#include <distlock/hiredis/handshake.hpp>
+#include <distlock/hiredis/node_pool.hpp>
+#include <distlock/net/uri.hpp>
 #include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/server_error.hpp>
 
@@ -735,6 +739,76 @@ TEST_CASE("a replica and a server that has its fill of clients are sent a new so
     serves = true;
     CHECK(eventually([&] { return redis.execute({"SET", "a", "b"}).is_status("OK"); }));
     CHECK(redis.execute({"SET", "a", "b"}).is_status("OK"));
+}
+
+// Nobody is told of an answer, so nobody had counted: 300 a second.
+TEST_CASE("a caller that only posts sends a full server a new socket every 100 ms, too") {
+    const std::string answer = GENERATE("", "-ERR max number of clients reached\r\n");
+    const bool collects = GENERATE(true, false);
+    fake_server server([&](fake_server::peer& p) { p.send(answer); });
+    hiredis_connection redis(server.uri());
+    const auto begin = clock::now();
+    while (clock::now() < begin + 300ms) {
+        redis.post({"DEL", "a"}, nullptr);
+        if (collects) redis.collect();
+    }
+    const auto took = clock::now() - begin;
+    CHECK(server.accepted() >= 10);
+    CHECK(server.accepted() <= 11 + took / 100ms);
+}
+
+// A dead server was said to be full for as long as somebody asked.
+TEST_CASE("a server that had its fill of clients, and then hangs or is gone, is not called full") {
+    const bool is_gone = GENERATE(true, false);
+    std::atomic<bool> full{true};
+    std::optional<fake_server> server([&](fake_server::peer& p) {
+        if (full) return static_cast<void>(p.send("-ERR max number of clients reached\r\n"));
+        scripts::hang(p);
+    });
+    hiredis_connection redis(server->uri("", "?command_timeout=20ms"));
+    const auto says = [&](const char* why) {
+        return redis.execute({"PING"}).text().find(why) != std::string::npos;
+    };
+    for (int i = 0; i < 20; ++i) CHECK(says("max number of clients"));
+    full = false;
+    if (is_gone) server.reset();
+    const char* const now = is_gone ? "connect: " : "no reply in time";
+    CHECK(eventually([&] { return says(now); }));
+    for (int i = 0; i < 20; ++i) CHECK(says(now));
+}
+
+// The first command on it may take long: a write that waits for replicas does.
+TEST_CASE("a server that was full and says that it is master again is sent the sockets that are wanted") {
+    std::atomic<bool> full{true};
+    std::atomic<bool> answers{false};
+    std::atomic<int> asked{0};
+    fake_server server([&](fake_server::peer& p) {
+        if (full) return static_cast<void>(p.send("-ERR max number of clients reached\r\n"));
+        while (const auto said = p.next_command()) {
+            const bool greeting = said->at(0) == "ROLE";
+            asked += greeting ? 0 : 1;
+            eventually([&] { return greeting || answers.load(); });
+            if (!p.send(greeting ? "*1\r\n$6\r\nmaster\r\n" : "+OK\r\n")) return;
+        }
+    });
+    distlock::detail::node_pool pool(distlock::parse_uri(server.uri("", patient)), nullptr, {},
+                                     distlock::detail::handshake::role::master);
+    for (int i = 0; i < 10; ++i) CHECK(pool.execute({"PING"}).is(distlock::reply_kind::not_sent));
+    full = false;
+    std::atomic<int> served{0};
+    std::vector<std::thread> threads;
+    const auto ask = [&] { served += pool.execute({"PING"}).is_status("OK") ? 1 : 0; };
+    threads.emplace_back([&] {
+        while (served == 0 && asked == 0) ask();
+    });
+    const bool first = eventually([&] { return asked == 1; });
+    for (int i = 0; i < 3; ++i) threads.emplace_back(ask);
+    const bool others = eventually([&] { return asked == 4; });
+    answers = true;
+    for (std::thread& t : threads) t.join();
+    CHECK(first);
+    CHECK(others);
+    CHECK(served == 4);
 }
 
 TEST_CASE(
