@@ -1,6 +1,7 @@
 // How a conversation with a server begins: connecting, TLS, AUTH, SELECT, and what the server is.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -106,11 +107,13 @@ class handshake {
     }
 
     [[gnu::cold]] static reply handshake_failure(const reply& answer, const char* step,
-                                                 const char* hint = "") {
+                                                 std::string_view hint = "") {
         if (!answer.answered()) return reply::not_sent(answer.cause(), concat({step, ": ", answer.text()}));
         if (!answer.is(reply_kind::error)) return reply::not_sent(errc::protocol_error, step);
         // Without the server's text: what it refuses it repeats, and this may be the answer to an AUTH.
-        return reply::not_sent(classify_error(answer.text()).cause, concat({step, " was refused", hint}));
+        const auto [cause, transient, certain] = classify_error(answer.text());
+        if (transient) hint = says_too_many_clients(answer.text()) ? no_room : first_word(answer.text());
+        return reply::not_sent(cause, concat({step, " was refused", transient ? ": " : "", hint}));
     }
 
     // Returns: why the server cannot be used now, by its answer to a question for its role.
@@ -131,7 +134,8 @@ class handshake {
     // Another server may have the port of a node that died or left, and would grant what others grant, too.
     // ASKING is of Clusters. It is for the next command, which must not be the caller's: a node that does not
     // have the slot yet would execute that. Where the user may not do ASKING, or the node refuses it for a
-    // while though it would redirect, the question for the map tells a Cluster's node, too.
+    // while though it would redirect, the question for the map tells a Cluster's node, too; while a script
+    // keeps it from both, HELLO does.
     [[gnu::cold]] static std::optional<reply> no_cluster_node(stream& made, clock::time_point deadline,
                                                               int stop_fd) {
         reply answer = made.run({argument("ASKING")}, deadline, stop_fd);
@@ -145,7 +149,20 @@ class handshake {
         }
         if (answer.is(reply_kind::error) && says_no_cluster(answer.text()))
             return reply::not_sent(errc::unreachable, answer.text());
-        return not_now(answer, "CLUSTER SLOTS");
+        auto refused = not_now(answer, "CLUSTER SLOTS");
+        if (refused && answer.is(reply_kind::error) && !made.turned_away() &&
+            says_cluster(made.run({argument("HELLO")}, deadline, stop_fd)))
+            return std::nullopt;
+        return refused;
+    }
+
+    // ["server", "redis", ..., "mode", "cluster", ...]
+    [[gnu::cold]] static bool says_cluster(const reply& hello) {
+        const auto& facts = hello.elements();
+        for (std::size_t i = 0; i + 1 < facts.size(); i += 2) {
+            if (facts[i].is_string("mode")) return facts[i + 1].is_string("cluster");
+        }
+        return false;
     }
 
     // Returns: what is wrong when more than one reply to a step came, or the server hung up after it.

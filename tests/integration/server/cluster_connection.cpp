@@ -638,6 +638,37 @@ TEST_CASE("a node that refuses ASKING for a while is asked for the map, and redi
     CHECK(all.node(0).commands("GET") == 1);
 }
 
+// A script kept it from both questions: no socket to it was opened, and where it alone was known no lock of
+// other nodes could be had.
+TEST_CASE("a node that a script keeps busy redirects, where it says that it is of a Cluster") {
+    const std::string mode = GENERATE("cluster", "standalone");
+    const fake_cluster all(1, [](const fake_cluster& of, std::size_t, const fake_server::words& said) {
+        return said[0] == "CLUSTER" ? of.slots({0}) : std::string("+OK\r\n");
+    });
+    const std::string key = "orders";
+    const fake_server busy([&](fake_server::peer& p) {
+        p.answers_greeting();
+        while (const auto said = p.next_command()) {
+            const auto& word = said->at(0);
+            const auto hello = "*4\r\n$6\r\nserver\r\n$5\r\nredis\r\n$4\r\nmode\r\n$" +
+                               std::to_string(mode.size()) + "\r\n" + mode + "\r\n";
+            if (!p.send(word == "HELLO" ? hello
+                        : word == "GET" ? all.moved(distlock::hash_slot(key), 0)
+                                        : "-BUSY Redis is busy running a script.\r\n"))
+                return;
+        }
+    });
+    cluster_connection redis{"redis+cluster://127.0.0.1:" + std::to_string(busy.port())};
+    const reply answer = redis.execute(command({"GET", key}).until(distlock::clock::now() + 500ms));
+    if (mode == "cluster") {
+        CHECK(answer.is_status("OK"));
+    } else {
+        CHECK(answer.cause() == errc::unavailable);
+        CHECK(answer.text().find("CLUSTER SLOTS was refused: BUSY") != std::string::npos);
+        CHECK(busy.commands("GET") == 0);
+    }
+}
+
 // Behind ASKING a node that does not have the slot yet would execute what another one has to.
 TEST_CASE("what a new socket of a Cluster is asked says nothing of the first command on it") {
     const fake_cluster all(1, [](const fake_cluster& of, std::size_t, const fake_server::words& said) {
