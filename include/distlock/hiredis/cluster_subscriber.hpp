@@ -100,6 +100,7 @@ class cluster_subscriber final : public message_reader {
         bool begins;
         std::string channel;  // empty: a PING
     };
+    enum class trust { whole, none, none_but_asked_again };
     // One node's socket. Only the thread that reads uses it.
     struct node_stream {
         explicit node_stream(std::shared_ptr<cluster_node> to) : node(std::move(to)) {}
@@ -108,8 +109,8 @@ class cluster_subscriber final : public message_reader {
         std::unique_ptr<stream> current;
         std::unique_ptr<stream> previous;  // until the current one has answered everything
         std::deque<request> asked;         // and not answered
-        bool to_renew = false;             // the current one is not trusted any more
-        clock::time_point last{};          // when something was received, or sent after all was answered
+        trust in_current = trust::whole;
+        clock::time_point last{};  // when something was received, or sent after all was answered
         connect_schedule attempts;
     };
     // What the node was told on its present socket.
@@ -128,15 +129,14 @@ class cluster_subscriber final : public message_reader {
         request what;
     };
 
-    static constexpr std::chrono::seconds silence{3};  // before the server is asked whether it lives
-    static constexpr std::chrono::seconds slice{1};    // the system's timers do not run while it is suspended
-
     // Effects: opens and closes sockets, and sends requests. `by`: when to call it again, if that is sooner.
     void arrange(clock::time_point now, clock::time_point& by) {
-        for (const auto& one : streams_) take_over(*one, now);
+        for (const auto& one : streams_) {
+            if (!one->opener || !one->opener->over()) continue;
+            adopt(*one, std::exchange(one->opener, nullptr)->take(), now);
+        }
         if (to_renew_.exchange(false)) {
-            for (const auto& one : streams_) one->to_renew = one->current != nullptr;
-            to_arrange_ = true;
+            for (const auto& one : streams_) one->in_current = one->current ? trust::none : trust::whole;
         }
         if (to_arrange_.exchange(false) || now >= next_sweep_) {
             next_sweep_ = now + slice;
@@ -144,7 +144,7 @@ class cluster_subscriber final : public message_reader {
         }
         by = std::min(by, next_sweep_);
         for (const auto& one : streams_) {
-            if (one->opener || (one->current && !one->to_renew)) continue;
+            if (one->opener || (one->current && one->in_current == trust::whole)) continue;
             if (one->attempts.due(now)) open(*one, now);
             by = std::min(by, one->attempts.next());
         }
@@ -200,18 +200,15 @@ class cluster_subscriber final : public message_reader {
         }
     }
 
-    void take_over(node_stream& mine, clock::time_point now) {
-        if (!mine.opener || !mine.opener->over()) return;
-        const auto opener = std::move(mine.opener);
-        adopt(mine, opener->take(), now);
-    }
-
-    // Effects: `fresh` is the present socket; null: the node has none for us, and the old one is asked again.
+    // Effects: `fresh` is the present socket; null: the node has none, and the old one is asked once more.
     void adopt(node_stream& mine, std::unique_ptr<stream> fresh, clock::time_point now) {
         interrupt();
-        if (!fresh && mine.current) replace_by(mine, std::move(mine.current), now);
+        if (!fresh && mine.in_current == trust::none) {
+            mine.in_current = trust::none_but_asked_again;
+            each_on(mine, [&](interest& one) { unsay(one); });
+        }
         if (!fresh) return nodes_.suspect(*mine.node);
-        mine.to_renew = false;
+        mine.in_current = trust::whole;
         auto old = std::move(mine.current);
         replace_by(mine, std::move(fresh), now);
         mine.previous = std::move(old);
@@ -222,7 +219,7 @@ class cluster_subscriber final : public message_reader {
         each_sent(mine, [](interest&, const auto& whose) {
             if (whose) whose->unanswered();
         });
-        mine.to_renew = mine.previous != nullptr;
+        mine.in_current = mine.previous ? trust::none : trust::whole;
         replace_by(mine, std::move(mine.previous), now);
         try {
             nodes_.suspect(*mine.node);
@@ -232,10 +229,7 @@ class cluster_subscriber final : public message_reader {
     }
 
     void replace_by(node_stream& mine, std::unique_ptr<stream> next, clock::time_point now) noexcept {
-        const annotated_lock guard(lock_);
-        for (interest& one : interests_) {
-            if (one.on == &mine) unsay(one);
-        }
+        each_on(mine, [&](interest& one) { unsay(one); });
         mine.asked.clear();
         mine.last = now;
         mine.current = std::move(next);
@@ -252,9 +246,8 @@ class cluster_subscriber final : public message_reader {
         if (!to.current) return;
         const bool ping = what.channel.empty();
         const std::string_view word = ping ? "PING" : what.begins ? "SSUBSCRIBE" : "SUNSUBSCRIBE";
-        const command cmd{word, what.channel};
         if (to.asked.empty()) to.last = now;
-        const bool said = to.current->send_only(cmd, now + nodes_.command_timeout());
+        const bool said = to.current->send_only({word, what.channel}, now + nodes_.command_timeout());
         to.asked.push_back(std::move(what));
         if (!said) lose(to, now);
     }
@@ -341,13 +334,20 @@ class cluster_subscriber final : public message_reader {
         });
     }
 
+    // Effects: calls `f` for each channel of the node.
+    template <class F>
+    void each_on(const node_stream& on, F f) noexcept {
+        const annotated_lock guard(lock_);
+        for (interest& one : interests_) {
+            if (one.on == &on) f(one);
+        }
+    }
     // Effects: calls `f` for what was asked for on the node's present socket, and not answered.
     template <class F>
     void each_sent(const node_stream& on, F f) noexcept {
-        const annotated_lock guard(lock_);
-        for (interest& one : interests_) {
-            if (one.on == &on && one.at == stage::sent) f(one, one.whose.lock());
-        }
+        each_on(on, [&](interest& one) {
+            if (one.at == stage::sent) f(one, one.whose.lock());
+        });
     }
 
     std::shared_ptr<subscription> find(std::string_view channel) {
@@ -372,14 +372,13 @@ class cluster_subscriber final : public message_reader {
 
     // At once, the first time; then in pauses: two nodes may each say that it is the other's.
     void ask_again(const node_stream& from, std::string_view channel) {
-        const annotated_lock guard(lock_);
-        for (interest& one : interests_) {
-            if (one.channel != channel || one.on != &from) continue;
+        each_on(from, [&](interest& one) {
+            if (one.channel != channel) return;
             unsay(one);
             one.next_time = clock::now() + one.pause;
             one.pause = std::clamp<clock::duration>(2 * one.pause, connect_schedule::first_pause,
                                                     connect_schedule::longest_pause);
-        }
+        });
         to_arrange_ = true;
     }
 

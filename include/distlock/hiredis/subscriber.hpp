@@ -138,8 +138,6 @@ class subscriber final : public message_reader {
         std::string channel;
     };
 
-    static constexpr std::chrono::seconds silence{3};  // before the server is asked whether it lives
-    static constexpr std::chrono::seconds slice{1};    // the system's timers do not run while it is suspended
     static constexpr std::chrono::milliseconds busy_pause{50};  // before a busy server is asked again
 
     // Effects: opens a socket where there is none, or not the right one; without, waits
