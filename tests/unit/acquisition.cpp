@@ -1073,6 +1073,25 @@ TEST_CASE(
     CHECK_FALSE(first.stop_requested());
 }
 
+TEST_CASE("a thread that passed the lock on in time is not told when the next one loses it") {
+    setting s;
+    lock m{s.server, "orders", {.renew = false, .local_budget = 1h}};
+    m.lock();
+    const auto first = m.lost();
+    release_outcome late{};
+    sleeper next([&] {
+        m.lock();
+        manual_clock::advance(30s);
+        late = m.unlock();
+    });
+    REQUIRE(next.sleeps());
+    CHECK(m.unlock() == release_outcome::released);
+    next.join();
+    CHECK(late == release_outcome::expired);
+    a_while();
+    CHECK_FALSE(first.stop_requested());
+}
+
 TEST_CASE("the loss token is never stopped when the lock was released in time") {
     setting s;
     std::stop_token first;

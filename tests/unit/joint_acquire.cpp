@@ -144,6 +144,73 @@ TEST_CASE(
     }
 }
 
+// An earlier request for one of them was in doubt, and nothing had been asked for both.
+TEST_CASE("where a thread asks for one of several, the server is not blamed for what nobody asked it") {
+    struct busy_with_other {
+        reply execute(const command& cmd) {
+            const bool set = cmd.argv()[0] == "SET";
+            if (!set && cmd.argv()[1] == distlock::detail::joint_enter.sha1()) ++asked_together;
+            if (!set && cmd.argv()[1] != distlock::detail::handoff_enter.sha1()) return reply::integer(0);
+            if (cmd.argv()[set ? 1 : 3] == "other") {
+                hold.pass();
+                return set ? reply::status("OK") : granted("", 30'000);
+            }
+            if (silent) return reply::no_answer(distlock::errc::no_reply, "the socket ended");
+            return set ? reply::nil() : handoff_answers::taken();
+        }
+        bool silent = true;
+        gate hold;
+        int asked_together = 0;
+    };
+    busy_with_other server;
+    distlock::mutex one{server, "one", {.renew = false}};
+    distlock::mutex other{server, "other", {.renew = false}};
+    std::error_code ec;
+    CHECK_FALSE(one.try_lock(ec));
+    CHECK(ec == distlock::errc::no_reply);
+    CHECK(one.residual() > 0ms);
+    server.silent = false;
+    sleeper asks([&] { static_cast<void>(other.try_lock()); });
+    REQUIRE(eventually([&] { return server.hold.reached(); }));
+    CHECK_FALSE(distlock::try_lock_for(10ms, ec, one, other));
+    CHECK_FALSE(ec);
+    server.hold.open();
+    asks.join();
+    CHECK(server.asked_together == 0);
+}
+
+// It gave up where one lock alone is asked for again.
+TEST_CASE("trouble of long ago takes none of the patience of a call for several") {
+    struct lossy_server {
+        reply execute(const command& cmd) {
+            if (lost > 0) {
+                --lost;
+                return reply::no_answer(distlock::errc::no_reply, "the socket ended");
+            }
+            if (cmd.argv()[0] == "SET") return reply::status("OK");
+            if (cmd.argv()[1] == distlock::detail::handoff_enter.sha1()) return granted("", 30'000);
+            if (cmd.argv()[1] != distlock::detail::joint_enter.sha1()) return reply::integer(1);
+            return reply::array({granted("", 30'000), granted("", 30'000)});
+        }
+        int lost = 1000;
+    };
+    manual_clock::reset();
+    lossy_server server;
+    using lock = distlock::mutex<lossy_server, distlock::handoff, manual_clock>;
+    lock one{server, "one", {.renew = false}};
+    lock other{server, "other", {.renew = false}};
+    std::error_code ec;
+    CHECK_FALSE(one.try_lock(ec));
+    CHECK(ec == distlock::errc::no_reply);
+    manual_clock::advance(1h);
+    server.lost = 3;  // the request for both, the same once more, and the one for the first alone
+    bool got = false;
+    sleeper call([&] { got = distlock::try_lock_for(1h, ec, one, other); });
+    CHECK(ends(call, 1ms));
+    CHECK(got);
+    CHECK_FALSE(ec);
+}
+
 TEST_CASE("locks that are asked for together are waited for no longer than each alone") {
     manual_clock::reset();
     scripted_connection redis{reply::nil(), reply::nil()};

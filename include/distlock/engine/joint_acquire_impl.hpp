@@ -65,8 +65,10 @@ class joint_request final : public joint_asker {
                    cause == errc::wrong_process;
         });
     }
-    /// Returns: of a run() in vain whose request was not answered, what one of them was told; null: it was.
+    /// Returns: of a run() in vain whose request was not answered, what one of them was told; null: it was,
+    /// or none was sent.
     const lock_core::result* unanswered() const noexcept {
+        if (!answer_) return nullptr;
         return first_that([](errc cause) { return cause == errc::no_reply; });
     }
 
@@ -219,6 +221,7 @@ lock_core::result acquire_all(std::span<joint_member*> members, clock::time_poin
     joint::taken_members<Lazy> taken(members);
     lock_core::result last;
     lock_core::result doubt;  // a request that was not answered, and may have taken them
+    const auto came = members.front()->now();
     for (;;) {
         while (!taken.missing().empty()) {
             const auto missing = taken.missing();
@@ -231,7 +234,11 @@ lock_core::result acquire_all(std::span<joint_member*> members, clock::time_poin
                     continue;
                 }
                 if (const auto* const cause = request.hopeless()) return *cause;
-                if (const auto* const cause = request.unanswered()) doubt = *cause;
+                if (const auto* const cause = request.unanswered()) {
+                    doubt = *cause;
+                    // The trouble of earlier calls takes none of this one's patience.
+                    doubt.failing_since = std::max(doubt.failing_since, came);
+                }
             }
             last = missing.front()->acquire(until, {.failing_since = doubt.failing_since}, stop);
             if (last.serial == 0) {

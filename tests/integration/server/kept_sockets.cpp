@@ -741,6 +741,19 @@ TEST_CASE("a replica and a server that has its fill of clients are sent a new so
     CHECK(redis.execute({"SET", "a", "b"}).is_status("OK"));
 }
 
+TEST_CASE("a replica that says so when it is asked for its role is sent a new socket every 100 ms") {
+    fake_server server([](fake_server::peer& p) {
+        if (p.next_command()) p.send("*1\r\n$5\r\nslave\r\n");
+    });
+    distlock::detail::node_pool pool(distlock::parse_uri(server.uri()), nullptr, {},
+                                     distlock::detail::handshake::role::master);
+    const auto begin = clock::now();
+    while (clock::now() < begin + 300ms) CHECK(pool.execute({"PING"}).cause() == distlock::errc::read_only);
+    const auto took = clock::now() - begin;
+    CHECK(server.accepted() >= 10);
+    CHECK(server.accepted() <= 11 + took / 100ms);
+}
+
 // Nobody is told of an answer, so nobody had counted: 300 a second.
 TEST_CASE("a caller that only posts sends a full server a new socket every 100 ms, too") {
     const std::string answer = GENERATE("", "-ERR max number of clients reached\r\n");
