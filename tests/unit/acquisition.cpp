@@ -854,6 +854,37 @@ TEST_CASE("a renewal that succeeds too late is released in the background and re
     CHECK(m.unlock() == release_outcome::expired);
 }
 
+namespace {
+
+/// Moves on after the next reading of a thread.
+struct jumping_clock : manual_clock {
+    static time_point now() noexcept {
+        const auto read = manual_clock::now();
+        manual_clock::advance(std::exchange(jump, 0s));
+        return read;
+    }
+    static inline thread_local std::chrono::seconds jump{0};
+};
+
+}  // namespace
+
+TEST_CASE("a renewal whose answer comes in time, and is looked at when the lease is over, revives nothing") {
+    setting s;
+    distlock::mutex<hosted_locks, distlock::plain, jumping_clock> m{s.server, "orders", {}, s.seen};
+    m.lock();
+    const auto until = m.valid_until();
+    s.server.instead([](const std::string& what) -> std::optional<reply> {
+        if (what == "renew") jumping_clock::jump = 25s;
+        return {};
+    });
+    manual_clock::advance(10s);
+    REQUIRE(eventually([&] { return s.server.count("release") == 1; }));
+    CHECK_FALSE(m.owns_lock());
+    CHECK(m.valid_until() == until);
+    CHECK(s.seen->hears({"expired: orders"}));
+    CHECK(m.unlock() == release_outcome::expired);
+}
+
 TEST_CASE(
     "a renewal that succeeds when another acquisition has followed is released, and not taken for its own") {
     gate hold;
