@@ -33,6 +33,7 @@
 #include "support/locks_in_memory.hpp"
 #include "support/no_threads.hpp"
 #include "support/processor_time.hpp"
+#include "support/tokens_in_doubt.hpp"
 #include "timing_tolerance.hpp"
 #include "waiting.hpp"
 
@@ -658,6 +659,10 @@ TEST_CASE("a lock that an operator took away is lost by force") {
     setting s;
     lock m{s.server, "orders", {}, s.seen};
     m.lock();
+    SECTION("also while very many tokens are in doubt") {
+        fill_with_doubt(*distlock::engine::background_io_of<manual_clock>(s.server));
+    }
+    SECTION("while none is") {}
     s.server.force_release();
     manual_clock::advance(10s);
     CHECK(s.seen->hears({"forced: orders"}));
@@ -753,7 +758,7 @@ TEST_CASE("the losses of many locks are asked about in one pipeline, and no thre
 
 // Or the questions would take the places of releases.
 TEST_CASE("an observer is told of a loss without the reason while very many other losses are asked about") {
-    constexpr std::size_t most = distlock::engine::background_io::most_adopted / 4;
+    constexpr std::size_t most = distlock::engine::background_io::most_questions;
     constexpr std::size_t more = 50;
     manual_clock::reset();
     piped_locks server;

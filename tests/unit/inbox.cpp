@@ -16,6 +16,7 @@
 #include "support/catch.hpp"
 #include "support/handoff_names.hpp"
 #include "support/publishing_connection.hpp"
+#include "support/tokens_in_doubt.hpp"
 #include "support/waiting.hpp"
 
 namespace inbox_tests {
@@ -105,6 +106,20 @@ TEST_CASE("a process to which anybody publishes hand-overs goes on with what it 
     const auto now = manual_clock::now();
     background_release::repeat(ours, second, {distlock::engine::certainty::granted, now + 30s}, now);
     CHECK(ours->pending() == second);
+}
+
+// They had the same places: what was handed to a waiter that had been stopped stayed there for its whole
+// offer.
+TEST_CASE("a lock that is handed to nobody is released also while very many tokens are in doubt") {
+    manual_clock::reset();
+    publishing_connection redis;
+    auto messages = inbox_of<manual_clock>(redis, handing_over);
+    REQUIRE(messages.expect(first) != nullptr);
+    const auto io = distlock::engine::background_io_of<manual_clock>(redis);
+    fill_with_doubt(*io);
+    redis.inner.then(reply::integer(1));
+    redis.source->deliver(message_for(second));
+    CHECK(eventually([&] { return redis.inner.commands().size() == 1; }));
 }
 
 TEST_CASE("where releases are told, a message is for every token") {

@@ -141,7 +141,7 @@ class acquisition {
             auto asks = std::make_shared<question>(dialect, on_loss_->notice, about(true),
                                                    lease_.lost(now).value(), io);
             io.deadlines().schedule(*asks, now + longest_question);
-            if (io.adopt(std::move(asks), now, most_questions)) on_loss_.reset();
+            if (io.adopt(std::move(asks), now, background_io::most_questions)) on_loss_.reset();
         } catch (...) {
             // No memory for the question: the observer is told without.
         }
@@ -262,9 +262,6 @@ class acquisition {
         std::unique_ptr<tell_of_loss> tells_;
         std::unique_ptr<tell_of_loss> tells_late_;
     };
-
-    // They must not take the places of releases.
-    static constexpr std::size_t most_questions = background_io::most_adopted / 4;
 
     static std::uint64_t jitter_seed(const token& owner) noexcept {
         std::uint64_t seed = 0;

@@ -204,8 +204,12 @@ class background_io {
     /// Effects: `t` does not begin any more, and is not listed; waits for the end of what it has begun.
     void cancel(task& t) noexcept { tasks_.cancel(t); }
 
-    /// More than anybody can be waiting for.
-    static constexpr std::size_t most_adopted = 4096;
+    /// So many are adopted, of all kinds together, before one of that kind is refused: what may come in
+    /// crowds leaves room for what matters more.
+    static constexpr std::size_t most_adopted = 4096;  ///< locks that are known to be ours
+    static constexpr std::size_t most_handed_over = most_adopted / 4 * 3;  ///< as anybody may publish
+    static constexpr std::size_t most_questions = most_adopted / 2;
+    static constexpr std::size_t most_in_doubt = most_adopted / 4;
     static constexpr std::size_t unlimited = timer_thread::unlimited;
 
     /// Effects: begins `t` at `at`, and keeps it alive until it is not to begin any more.

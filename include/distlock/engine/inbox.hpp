@@ -98,10 +98,9 @@ class inbox {
         if (!given) return;
         const auto now = io.time().now();
         auto lost = std::make_shared<background_release>(io, dialect.about(text));
-        // Anybody may publish anything: that must not take the places of locks that are known to be ours.
-        constexpr std::size_t most = background_io::most_adopted / 4;
         background_release::repeat(lost, given->owner,
-                                   release(certainty::granted, now + clock::duration(given->ttl)), now, most);
+                                   release(certainty::granted, now + clock::duration(given->ttl)), now,
+                                   background_io::most_handed_over);
     }
 
     const std::shared_ptr<background_io> io_;

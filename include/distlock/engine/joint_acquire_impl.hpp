@@ -221,12 +221,12 @@ lock_core::result acquire_all(std::span<joint_member*> members, clock::time_poin
     joint::taken_members<Lazy> taken(members);
     lock_core::result last;
     lock_core::result doubt;  // a request that was not answered, and may have taken them
-    const auto came = members.front()->now();
     for (;;) {
         while (!taken.missing().empty()) {
             const auto missing = taken.missing();
             const std::size_t count = joint::together<Lazy>(missing);
             if (count > 1 && !stop.stop_requested()) {
+                const auto begun = missing.front()->now();
                 joint::joint_request<Lazy> request(missing.first(count), until, stop);
                 if (request.run()) {
                     taken.add(count);
@@ -237,7 +237,7 @@ lock_core::result acquire_all(std::span<joint_member*> members, clock::time_poin
                 if (const auto* const cause = request.unanswered()) {
                     doubt = *cause;
                     // The trouble of earlier calls takes none of this one's patience.
-                    doubt.failing_since = std::max(doubt.failing_since, came);
+                    doubt.failing_since = begun;
                 }
             }
             last = missing.front()->acquire(until, {.failing_since = doubt.failing_since}, stop);
@@ -246,6 +246,7 @@ lock_core::result acquire_all(std::span<joint_member*> members, clock::time_poin
                 return last.cause == errc{} && may_be_ours ? doubt : last;
             }
             taken.add(1);
+            doubt.failing_since = clock::time_point::max();
         }
         // While the last one was waited for, the lease of the first may have run out.
         joint_member* ended = taken.first_ended();

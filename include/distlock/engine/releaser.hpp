@@ -100,15 +100,16 @@ class releaser {
         const engine::release how(sure, until);
         try {
             auto mine = in_background();
-            const auto posted =
-                background_release::post(mine, {owner, how, answer_time_, send_by, waited_for}, most_left);
+            const auto posted = background_release::post(
+                mine, {owner, how, answer_time_, send_by, waited_for}, background_io::most_in_doubt);
             if (posted != background_release::posting::sent) {
                 // A key that was found and deleted says that nothing of ours is left. But of two requests in
                 // doubt the other one may still be on its way.
                 const bool gone = !stopped && release_by(owner, send_by, stop) == release_outcome::released;
                 if (gone && sure == certainty::granted) return;
                 const bool sent = !stopped && sure == certainty::in_doubt;
-                background_release::repeat(mine, owner, how, sent ? now + answer_time_ : now, most_left);
+                background_release::repeat(mine, owner, how, sent ? now + answer_time_ : now,
+                                           background_io::most_in_doubt);
             }
             keep(sure == certainty::granted ? kind::left : kind::in_doubt, std::move(mine));
             if (stopped && posted == background_release::posting::impossible) post_once(owner, send_by);
@@ -132,7 +133,7 @@ class releaser {
             const bool granted = sure == certainty::granted;
             background_release::repeat(mine, owner, engine::release(sure, latest_expiry),
                                        io_->time().now() + delay,
-                                       granted ? background_io::most_adopted : most_left);
+                                       granted ? background_io::most_adopted : background_io::most_in_doubt);
             keep(granted ? kind::pending : kind::in_doubt, std::move(mine));
         } catch (...) {}
     }
@@ -180,9 +181,6 @@ class releaser {
     };
 
     static constexpr std::chrono::milliseconds shortly{30};
-
-    // Tokens in doubt must not take the places of keys that are known to be there.
-    static constexpr std::size_t most_left = background_io::most_adopted / 4;
 
     release_outcome carry_out(const ended_acquisition& last, time_point now, bool posts,
                               time_point answer_by) noexcept {
