@@ -277,6 +277,12 @@ inline fake_server::script always(std::string answer) {
 /// Accepts, listens, and says nothing.
 inline void hang(fake_server::peer& p) { p.wait_for_end(); }
 
+/// Says that it is a node of a Cluster, where it is asked for that, and then nothing.
+inline void hang_after_greeting(fake_server::peer& p) {
+    p.next_command();
+    p.wait_for_end();
+}
+
 /// Answers the first command with these bytes and then says nothing.
 inline fake_server::script once(std::string answer) {
     return [answer = std::move(answer)](fake_server::peer& p) {
