@@ -77,12 +77,12 @@ class handshake {
                     return reply::not_sent(errc::server_error,
                                            "it is in protected mode, and refuses other machines: give "
                                            "its default user a password, or set protected-mode no");
-                const auto e = classify_error(answer.text());
-                const errc cause = e.transient ? e.cause : errc::authentication_failed;
+                if (classify_error(answer.text()).transient) return handshake_failure(answer, "AUTH");
                 const bool none = answer.text().find("without any password configured") != std::string::npos;
-                return reply::not_sent(cause, none ? "AUTH was refused: this server has no password, leave "
-                                                     "it out of the URI"
-                                                   : "AUTH was refused");
+                return reply::not_sent(errc::authentication_failed,
+                                       none ? "AUTH was refused: this server has no password, leave it out "
+                                              "of the URI"
+                                            : "AUTH was refused");
             }
             if (!answer.is_status("OK")) return handshake_failure(answer, "AUTH");
             if (auto surplus = not_alone(made, "AUTH")) return surplus;

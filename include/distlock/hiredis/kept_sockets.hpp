@@ -8,8 +8,8 @@
 //     void opened_in_vain(reply why);     // a new one, which the server will not serve
 //     void end_pause();                   // the server serves new ones, or is not reached
 //     bool take_back(pooled);            // returns whether the server turned out to be a replica
-//     void discard(pooled);              // which was over before it was used
 //     bool read_posted();                // the same
+//     void discard(pooled);              // which was over before it was used
 //     bool close_ended();
 //   };
 #pragma once

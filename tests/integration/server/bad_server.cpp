@@ -514,6 +514,7 @@ TEST_CASE("a server that has its fill of clients is unavailable, whatever was to
     const reply r = redis.execute({"SET", "a", "1"});
     CHECK(r.is(reply_kind::not_sent));
     CHECK(r.cause() == errc::unavailable);
+    CHECK_THAT(r.text(), contains_text("max number of clients"));
     distlock::mutex m{redis, "orders", {.patience = 0ms}};
     std::error_code ec;
     CHECK_FALSE(m.try_lock(ec));
