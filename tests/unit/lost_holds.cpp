@@ -377,6 +377,19 @@ TEST_CASE("an observer whose own lock is lost and who unlocks it leaves no unloc
     CHECK(m.unlock() == release_outcome::released);  // the other's, for it
 }
 
+TEST_CASE("the unlock() that a thread owed for a lost lock does not end what its guard has taken since") {
+    manual_clock::reset();
+    scripted_connection redis{granted(7), granted(9), released};
+    fenced_mutex m{redis, "orders", fenced};
+    m.lock();
+    manual_clock::advance(10s);
+    distlock::scoped_lock guard{m};
+    CHECK(m.unlock() == release_outcome::expired);
+    CHECK(guard.owns_lock());
+    CHECK(m.owns_lock());
+    CHECK(redis.commands().size() == 2);
+}
+
 TEST_CASE("the guards of a recursive mutex have the same fencing token: inner, outer and adopted") {
     manual_clock::reset();
     scripted_connection redis{granted(7), released};

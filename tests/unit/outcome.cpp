@@ -31,6 +31,20 @@ TEST_CASE("every outcome of a release, every loss and every end of a leadership 
     CHECK(to_string(distlock::stop_reason::lost) == "lost");
 }
 
+// A lock() in the middle of a fail-over waits for the new master.
+TEST_CASE("an acquisition that is not sent for what may pass is tried again, another one is not") {
+    using distlock::reply;
+    using kind = acquire_outcome::kind;
+    const auto became = [](errc cause) { return acquire_outcome::failure(reply::not_sent(cause, "x")); };
+    for (const auto cause : {errc::unreachable, errc::no_reply, errc::unavailable, errc::read_only}) {
+        CHECK(became(cause).what == kind::later);
+        CHECK(became(cause).cause == cause);
+    }
+    for (const auto cause :
+         {errc::authentication_failed, errc::permission_denied, errc::wrong_process, errc::tls_failed})
+        CHECK(became(cause).what == kind::refused);
+}
+
 // Between two sockets to a replica it was said that no server had been reached.
 TEST_CASE("a release that is not sent since the server is a replica is refused, and asked for again") {
     using distlock::release_verdict;

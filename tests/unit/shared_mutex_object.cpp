@@ -1,4 +1,5 @@
 // One mutex object, many threads: the waiters inside a process, with scripted connections.
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -820,6 +821,24 @@ TEST_CASE("a thread's patience with the server is spent by the server's trouble,
     second.join();
     CHECK(had);
     CHECK_FALSE(of_second);
+}
+
+TEST_CASE("threads that queue for a lock while the server is down share the patience: all fail after it") {
+    manual_clock::reset();
+    locks_in_memory server;
+    server.answer("take", nobody_there);
+    shared m{server, "orders", {.lease = 10s, .renew = false, .patience = 2s}};
+    const auto begin = manual_clock::now();
+    std::array<std::error_code, 4> causes;
+    sleeper first([&] { m.lock(causes[0]); });
+    REQUIRE(first.sleeps());
+    sleeper second([&] { m.lock(causes[1]); });
+    sleeper third([&] { m.lock(causes[2]); });
+    sleeper fourth([&] { m.lock(causes[3]); });
+    for (const sleeper* const one : {&second, &third, &fourth}) REQUIRE(one->sleeps());
+    for (const sleeper* const one : {&first, &second, &third, &fourth}) CHECK(ends(*one));
+    CHECK(manual_clock::now() - begin < 4s);
+    for (const auto& cause : causes) CHECK(cause == errc::unreachable);
 }
 
 // The second was given up at once, by a sum that overflowed.
