@@ -521,7 +521,7 @@ TEST_CASE("a child after fork() that ends its copy of a connection ends no quest
         if (said[0] == "PING") eventually([&] { return !hangs; });
         return node == 1 && hangs ? std::string() : found;
     });
-    auto redis = std::make_unique<cluster_connection>(all.uri(0, "?command_timeout=500ms"));
+    auto redis = std::make_unique<cluster_connection>(all.uri(0, "?command_timeout=2s"));
     to_both pipe(all);
     pipe.send(*redis);
     pipe.send(*redis);
