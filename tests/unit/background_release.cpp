@@ -727,13 +727,16 @@ TEST_CASE("a repeated release of a token in doubt is pending until its time is o
 // It was planned, and given up in the moment it was due: a request that came after the last one but that kept
 // the lock for a whole lease.
 TEST_CASE("a release of a token in doubt is sent once more when no request of it can arrive any more") {
+    const bool answered_late = GENERATE(false, true);
     posted r;
-    for (int i = 0; i < 3; ++i) r.script().then(reply::integer(0));
+    r.script().then(reply::integer(0));
+    r.script().then([&] { manual_clock::advance(answered_late ? 1ms : 0ms); }, reply::integer(0));
+    r.script().then(reply::integer(0));
     r.repeat(first, certainty::in_doubt, 1min);
     REQUIRE(r.asked(1).size() == 1);
     manual_clock::advance(1min - 1ms);
-    REQUIRE(r.asked(2).size() == 2);
-    manual_clock::advance(1ms);
+    REQUIRE(r.asked(2).size() >= 2);
+    if (!answered_late) manual_clock::advance(1ms);
     CHECK(r.asked(3).size() == 3);
     const std::weak_ptr<posted::tested> alive = r.it;
     r.it.reset();

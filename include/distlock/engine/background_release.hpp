@@ -206,11 +206,12 @@ class background_release final : public background_task {
         return begin(now);
     }
 
-    [[gnu::cold]] time_point end(const reply& answer, time_point, time_point now) noexcept override {
+    [[gnu::cold]] time_point end(const reply& answer, time_point sent, time_point now) noexcept override {
         const distlock::detail::annotated_lock guard(lock_);
         // Meanwhile another release may have been posted.
         if (phase_ != phase::repeated || owner_ != asked_) return now + shortly;
-        const auto next = judge(answer, now);
+        // Behind a release that was sent before its time was over a request in doubt may still have come.
+        const auto next = judge(answer, machine_.in_doubt() ? sent : now);
         if (phase_ == phase::over) phase_ = phase::unlisted;
         return next;
     }
