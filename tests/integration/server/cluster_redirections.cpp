@@ -22,13 +22,13 @@
 #include <distlock/interop.hpp>
 #include <distlock/net/hash_slot.hpp>
 #include <distlock/net/receipt.hpp>
-#include <distlock/testing.hpp>
 #include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/plain.hpp>
 #include <distlock/wire/reply.hpp>
 
 #include "support/catch.hpp"
+#include "support/closed_port.hpp"
 #include "support/collected.hpp"
 #include "support/fake_cluster.hpp"
 #include "support/fake_server.hpp"
@@ -74,11 +74,11 @@ const std::string found = "$5\r\nfound\r\n";
 /// Returns: what a node answers that has these slots; its first map says that nobody has the last of them.
 /// `maps`: how many were asked for.
 fake_cluster::answering with_nobody_last_at_first(std::atomic<int>& maps, std::vector<std::size_t> nodes) {
-    const auto nobody = std::to_string(distlock::testing::impl::unused_port());
+    const auto nobody = std::make_shared<const closed_port>();
     return [&maps, nobody, nodes = std::move(nodes)](const fake_cluster& of, std::size_t, const words& said) {
         if (said[0] != "CLUSTER") return found;
         const std::string map = of.slots(nodes);
-        return ++maps == 1 ? fake_cluster::with_last_at(map, nobody) : map;
+        return ++maps == 1 ? fake_cluster::with_last_at(map, std::to_string(nobody->number())) : map;
     };
 }
 
@@ -205,7 +205,8 @@ TEST_CASE("a slot that is between two nodes is waited for, until the time is ove
 
 TEST_CASE("a caller who stops is not kept by nodes that do not answer which slots they have") {
     const bool has_a_map = GENERATE(false, true);
-    const auto nobody = std::to_string(distlock::testing::impl::unused_port());
+    const closed_port closed;
+    const auto nobody = std::to_string(closed.number());
     std::atomic<int> maps{0};
     std::atomic<bool> hangs{!has_a_map};
     // What is sent to the last slots finds nobody there.
@@ -685,7 +686,8 @@ TEST_CASE("a post that does not reach its node is a reason to ask for the map") 
 
 // The next one took "no map" for the answer of all nodes.
 TEST_CASE("a caller without time for the answer does not keep others from the next map") {
-    const auto nobody = std::to_string(distlock::testing::impl::unused_port());
+    const closed_port closed;
+    const auto nobody = std::to_string(closed.number());
     std::atomic<int> maps{0};
     const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) {
         if (said[0] != "CLUSTER") return found;
@@ -1018,7 +1020,8 @@ TEST_CASE(
 
 TEST_CASE("the first of the URI's nodes that answers is enough; where none does, the error says so at once") {
     const fake_cluster all(1, honest_but_for_the_map({0}));
-    const auto nobody = std::to_string(distlock::testing::impl::unused_port());
+    const closed_port closed;
+    const auto nobody = std::to_string(closed.number());
     const auto port = std::to_string(all.node(0).port());
     const std::string key = "orders";
     cluster_connection redis{"redis+cluster://127.0.0.1:" + nobody + ",127.0.0.1:" + port};
@@ -1060,7 +1063,8 @@ TEST_CASE("a node that the map does not name by a host is where the map came fro
         const std::string named = "$9\r\n127.0.0.1";
         return map.replace(map.find(named), named.size(), host);
     });
-    const auto nobody = std::to_string(distlock::testing::impl::unused_port());
+    const closed_port closed;
+    const auto nobody = std::to_string(closed.number());
     cluster_connection redis{"redis+cluster://127.0.0.2:" + nobody + "," + all.uri().substr(16)};
     const std::string key = "orders";
     CHECK(redis.execute(get(key)).is_string("found"));
@@ -1360,7 +1364,8 @@ TEST_CASE("a node of the URI is found behind any number of others that do not an
 
 // It was asked first for ever, and its map believed: what the others gave a new master stayed unreachable.
 TEST_CASE("a node that still names a dead one is not the only one to be asked for the map") {
-    const auto nobody = std::to_string(distlock::testing::impl::unused_port());
+    const closed_port closed;
+    const auto nobody = std::to_string(closed.number());
     const fake_cluster all(2, [&](const fake_cluster& of, std::size_t node, const words& said) {
         if (said[0] != "CLUSTER") return found;
         const std::string map = of.slots({0, 1, 1});
