@@ -19,4 +19,9 @@ inline std::stop_token stopped_token() {
     return source.get_token();
 }
 
+/// `stop`: null where nobody can request it.
+inline bool stop_requested(const std::stop_token* stop) noexcept {
+    return stop != nullptr && stop->stop_requested();
+}
+
 }  // namespace distlock::detail

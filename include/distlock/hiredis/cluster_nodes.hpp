@@ -166,7 +166,7 @@ class cluster_nodes {
         const std::stop_callback on_stop(stop != nullptr ? *stop : std::stop_token(), wake);
         annotated_lock guard(lock_);
         // They are called with the mutex.
-        const auto stopped = [&] { return stop != nullptr && stop->stop_requested(); };
+        const auto stopped = [&] { return stop_requested(stop); };
         const auto over = [&]() DISTLOCK_UNCHECKED { return !schedule_.running() || stopped(); };
         for (;;) {
             wait_until(refreshed_.get(), guard.native(), patience, over);
@@ -225,7 +225,7 @@ class cluster_nodes {
         bool asked = false;
         try {
             fresh = ask(std::min(until, longest), some_of(until), stop, why);
-            asked = until >= longest && !(stop != nullptr && stop->stop_requested());
+            asked = until >= longest && !stop_requested(stop);
             left.resize(fresh ? fresh->nodes().size() : 0);
             if (fresh) changed_hands = learned_.changes_to(*fresh);
         } catch (...) {
@@ -260,7 +260,7 @@ class cluster_nodes {
         const auto all = candidates(speaking);
         for (std::size_t i = 0; i < all.size(); ++i) {
             const auto now = clock::now();
-            if (now >= until || (stop != nullptr && stop->stop_requested())) break;
+            if (now >= until || stop_requested(stop)) break;
             command question{"CLUSTER", std::string_view("SLOTS")};
             // The next one must have some of the time; one that may be dead has it when this one may be, too.
             const auto enough = now + like_.command_timeout / 2;

@@ -72,12 +72,12 @@ class handshake {
                                                      : command{"AUTH", server.user, server.password};
             // Servers echo the arguments of what they refuse: nothing of the answer's text may be shown.
             const reply answer = made.run(auth, deadline, stop_fd);
+            if (auto refused = not_now(answer, "AUTH")) return refused;
             if (answer.is(reply_kind::error)) {
                 if (first_word(answer.text()) == "DENIED")
                     return reply::not_sent(errc::server_error,
                                            "it is in protected mode, and refuses other machines: give "
                                            "its default user a password, or set protected-mode no");
-                if (classify_error(answer.text()).transient) return handshake_failure(answer, "AUTH");
                 const bool none = answer.text().find("without any password configured") != std::string::npos;
                 return reply::not_sent(errc::authentication_failed,
                                        none ? "AUTH was refused: this server has no password, leave it out "
@@ -116,7 +116,7 @@ class handshake {
         return reply::not_sent(cause, concat({step, " was refused", transient ? ": " : "", hint}));
     }
 
-    // Returns: why the server cannot be used now, by its answer to a question for its role.
+    // Returns: why the server cannot be used now, by its answer to a step; none: it was answered.
     [[gnu::cold]] static std::optional<reply> not_now(const reply& answer, const char* step) {
         const bool refused = answer.is(reply_kind::error) && classify_error(answer.text()).transient;
         return refused || !answer.answered() ? std::optional(handshake_failure(answer, step)) : std::nullopt;
@@ -138,22 +138,27 @@ class handshake {
     // keeps it from both, HELLO does.
     [[gnu::cold]] static std::optional<reply> no_cluster_node(stream& made, clock::time_point deadline,
                                                               int stop_fd) {
-        reply answer = made.run({argument("ASKING")}, deadline, stop_fd);
-        if (answer.is(reply_kind::error) && !says_no_cluster(answer.text()) && !made.turned_away()) {
-            made.expect_a_list();
-            answer = made.run({"CLUSTER", std::string_view("SLOTS")}, deadline, stop_fd);
-        } else if (answer.answered() && !answer.is(reply_kind::error)) {
+        const reply asking = made.run({argument("ASKING")}, deadline, stop_fd);
+        if (!asking.answered() || made.turned_away()) return handshake_failure(asking, "ASKING");
+        if (!asking.is(reply_kind::error)) {
             constexpr std::string_view of_no_script = "0000000000000000000000000000000000000000";
-            answer = made.run({"EVALSHA", of_no_script, "0"}, deadline, stop_fd);
-            return answer.answered() ? std::nullopt : std::optional(handshake_failure(answer, "ASKING"));
+            const reply behind = made.run({"EVALSHA", of_no_script, "0"}, deadline, stop_fd);
+            return behind.answered() ? std::nullopt : std::optional(handshake_failure(behind, "ASKING"));
         }
-        if (answer.is(reply_kind::error) && says_no_cluster(answer.text()))
-            return reply::not_sent(errc::unreachable, answer.text());
-        auto refused = not_now(answer, "CLUSTER SLOTS");
-        if (refused && answer.is(reply_kind::error) && !made.turned_away() &&
+        if (auto none = of_no_cluster(asking)) return none;
+        made.expect_a_list();
+        const reply map = made.run({"CLUSTER", std::string_view("SLOTS")}, deadline, stop_fd);
+        if (auto none = of_no_cluster(map)) return none;
+        auto refused = not_now(map, "CLUSTER SLOTS");
+        if (refused && map.is(reply_kind::error) && !made.turned_away() &&
             says_cluster(made.run({argument("HELLO")}, deadline, stop_fd)))
             return std::nullopt;
         return refused;
+    }
+
+    [[gnu::cold]] static std::optional<reply> of_no_cluster(const reply& answer) {
+        const bool says_so = answer.is(reply_kind::error) && says_no_cluster(answer.text());
+        return says_so ? std::optional(reply::not_sent(errc::unreachable, answer.text())) : std::nullopt;
     }
 
     // ["server", "redis", ..., "mode", "cluster", ...]

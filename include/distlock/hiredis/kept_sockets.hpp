@@ -65,6 +65,9 @@ class kept_sockets {
         std::uint64_t taken = 0;
         std::uint64_t heard = 0;  // the server answered on it
         clock::time_point idle_since{};
+
+        /// Returns: whether no answer on it was taken back.
+        bool is_new() const noexcept { return heard == opened; }
     };
 
     explicit kept_sockets(std::size_t most_idle) : most_idle_(most_idle) { idle_.reserve(most_idle); }
@@ -152,7 +155,7 @@ class kept_sockets {
         bool demoted = c.demoted() && mine.opened >= role_changed_;
         if (demoted) forget_all();
         if (c.fell_silent()) forget_silent_since(mine.taken);
-        const bool is_new = mine.heard == mine.opened;
+        const bool is_new = mine.is_new();
         const bool answered = c.heard();
         // A server that ends a new one may have no room for it.
         if (c.server_ended() && !is_new && to_replace_ < idle_.size()) ++to_replace_;
@@ -179,7 +182,7 @@ class kept_sockets {
     /// Preconditions: `mine.on`, which is over, but no replica's.
     [[gnu::cold]] void discard(pooled mine) {
         const annotated_lock guard(mutex_);
-        if (mine.heard == mine.opened) judge_new(*mine.on, true);
+        if (mine.is_new()) judge_new(*mine.on, true);
     }
 
     /// Effects: reads what was answered to posted commands; closes surplus sockets, but for those that an
@@ -272,7 +275,7 @@ class kept_sockets {
         const auto read = [&](pooled& one) DISTLOCK_REQUIRES(mutex_) {
             one.on->collect();
             if (one.on->demoted() && one.opened >= role_changed_) demoted = true;
-            if (one.on->broken() && one.heard == one.opened) judge_new(*one.on, true);
+            if (one.on->broken() && one.is_new()) judge_new(*one.on, true);
         };
         for (pooled& one : idle_) read(one);
         if (reserve_ == reserve::here) read(kept_reserve_);

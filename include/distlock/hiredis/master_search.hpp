@@ -116,7 +116,7 @@ class master_search {
         const std::stop_callback on_stop(stop != nullptr ? *stop : std::stop_token(), wake);
         annotated_lock guard(lock_);
         // They are called with the mutex.
-        const auto stopped = [&] { return stop != nullptr && stop->stop_requested(); };
+        const auto stopped = [&] { return stop_requested(stop); };
         const auto over = [&]() DISTLOCK_UNCHECKED { return !schedule_.running() || stopped(); };
         for (;;) {
             wait_until(found_.get(), guard.native(), until, over);

@@ -218,7 +218,7 @@ class node_pool {
             // A socket that was kept may have ended unnoticed, or been turned away since it was posted on;
             // nothing was sent on it then, or executed.
             const bool stopped = !answer.answered() && answer.cause() == errc::cancelled;
-            const bool away = mine.on->turned_away() && mine.heard == mine.opened;
+            const bool away = mine.on->turned_away() && mine.is_new();
             // The refusal may have been taken for the answer to ASKING.
             if (away && !stopped && !answer.answered()) answer = reply::not_sent(errc::unavailable, no_room);
             const bool again =
@@ -232,9 +232,6 @@ class node_pool {
         }
     }
 
-    static bool stop_requested(const std::stop_token* stop) noexcept {
-        return stop != nullptr && stop->stop_requested();
-    }
     static bool may_use_the_reserve(purpose why) noexcept {
         return why == purpose::command || why == purpose::post;
     }

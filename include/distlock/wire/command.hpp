@@ -115,7 +115,7 @@ class command {
     /// The caller's stop token, from whose request on nobody waits for the answer; null when there will be no
     /// request. It outlives the call of the connection. A connection that can, gives up then.
     constexpr const std::stop_token* stop() const noexcept { return stop_; }
-    bool stop_requested() const noexcept { return stop_ != nullptr && stop_->stop_requested(); }
+    bool stop_requested() const noexcept { return detail::stop_requested(stop_); }
     command& until(const std::stop_token& stop) noexcept {
         stop_ = stop.stop_possible() ? &stop : nullptr;
         return *this;
