@@ -735,8 +735,10 @@ TEST_CASE("a release of a token in doubt is sent once more when no request of it
     r.repeat(first, certainty::in_doubt, 1min);
     REQUIRE(r.asked(1).size() == 1);
     manual_clock::advance(1min - 1ms);
-    REQUIRE(r.asked(2).size() >= 2);
-    if (!answered_late) manual_clock::advance(1ms);
+    if (!answered_late) {
+        REQUIRE(r.asked(2).size() == 2);
+        manual_clock::advance(1ms);
+    }
     CHECK(r.asked(3).size() == 3);
     const std::weak_ptr<posted::tested> alive = r.it;
     r.it.reset();

@@ -619,8 +619,11 @@ TEST_CASE("tokens in doubt, posted or not, leave room for the releases of locks"
         r.redis.takes = posts;
         std::stop_source stop;
         stop.request_stop();
+        for (std::size_t i = 0; i < background_io::most_in_doubt; ++i)
+            r.it->repeat(owner, certainty::in_doubt, manual_clock::now() + 1h, 1h);
         for (std::size_t i = 0; i < background_io::most_adopted; ++i)
             r.leave(certainty::in_doubt, stop.get_token());
+        CHECK(r.redis.posted.size() == (posts ? background_io::most_adopted : 0));
         r.redis.takes = true;
         CHECK(r.release() == release_outcome::posted);
         CHECK(r.it->unconfirmed());

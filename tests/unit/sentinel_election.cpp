@@ -96,6 +96,9 @@ TEST_CASE("a Sentinel that answers in two ways has one vote") {
               .conclude()
               .what == kind::outdated);
 
+    CHECK(
+        after(election(3), naming(old_master, 4, "a"), naming(old_master, 4, "a"), naming(old_master, 4, "b"))
+            .decided());
     // And counts once among those that were asked: these are two of three.
     const auto two = after(election(4, last), naming(old_master, 4, "a"), naming(old_master, 4, "a"),
                            naming(old_master, 4, "b"));

@@ -22,6 +22,7 @@
 #include <distlock/testing.hpp>
 
 #include "support/catch.hpp"
+#include "support/closed_port.hpp"
 #include "support/cluster.hpp"
 #include "support/error_of.hpp"
 #include "support/fake_cluster.hpp"
@@ -519,7 +520,8 @@ TEST_CASE("the least that a user must be allowed on a Cluster is enough to be se
 }
 
 TEST_CASE("errors name the Cluster, and no password") {
-    const auto nobody = std::to_string(distlock::testing::impl::unused_port());
+    const closed_port closed;
+    const auto nobody = std::to_string(closed.number());
     cluster_connection redis{"redis+cluster://worker:secret@127.0.0.1:" + nobody};
     CHECK(redis.identity() == "redis+cluster://worker@127.0.0.1:" + nobody);
     std::error_code ec;

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -404,25 +405,45 @@ TEST_CASE(
     CHECK(eventually([&] { return open == 1; }));
 }
 
+namespace {
+
+/// Who listens at a node that ends the sockets after the first one that `ends` tells: before it has said that
+/// it is of a Cluster, or after that.
+struct listening_at_a_full_node {
+    listening_at_a_full_node(bool greets, std::function<bool(int number)> ends)
+        : full([greets, ends = std::move(ends), this](fake_server::peer& p) {
+              const bool over = ends(p.number());
+              if (over && greets) p.next_command();
+              if (over) return;
+              while (const auto said = p.next_command()) p.send(to_a_subscriber(*said));
+              if (p.number() == 0) replaced = true;
+          }) {
+        static_cast<void>(redis.execute(command({"PING", std::string_view(low)})));
+        mine = redis.subscribe(high);
+        reading = keep_reading(mine);
+        CHECK(eventually([&] { return mine->confirmations() == 1; }));
+    }
+
+    std::atomic<bool> replaced{false};  // the first socket
+    fake_server full;
+    const fake_cluster all{1, next_to(full)};
+    cluster_connection redis{all.uri()};
+    channel mine;
+    std::jthread reading;
+};
+
+bool not_the_first(int number) { return number > 0; }
+
+}  // namespace
+
 // By itself it looks once a second.
 TEST_CASE("where a node ends the new socket at once, its channels are confirmed anew on the old one") {
     const bool greets = GENERATE(false, true);
-    std::atomic<int> open{0};
-    fake_server full([&](fake_server::peer& p) {
-        if (++open > 1 && greets) p.next_command();
-        if (open > 1) return;
-        while (const auto said = p.next_command()) p.send(to_a_subscriber(*said));
-    });
-    const fake_cluster all(1, next_to(full));
-    cluster_connection redis{all.uri()};
-    static_cast<void>(redis.execute(command({"PING", std::string_view(low)})));
-    const auto mine = redis.subscribe(high);
-    const auto reading = keep_reading(mine);
-    CHECK(eventually([&] { return mine->confirmations() == 1; }));
+    listening_at_a_full_node s(greets, not_the_first);
     const auto took = time_of([&] {
         for (std::uint64_t times = 2; times <= 6; ++times) {
-            mine->reconnect();
-            CHECK(eventually([&] { return mine->confirmations() >= times; }));
+            s.mine->reconnect();
+            CHECK(eventually([&] { return s.mine->confirmations() >= times; }));
         }
     });
     CHECK(took < (instrumented ? 2s : 1s));
@@ -430,43 +451,21 @@ TEST_CASE("where a node ends the new socket at once, its channels are confirmed 
 
 // Each attempt made the subscription lapse, and forgot what the old socket had not answered yet.
 TEST_CASE("where a node ends each new socket at once, its channels are asked for once more on the old one") {
-    std::atomic<int> open{0};
-    fake_server full([&](fake_server::peer& p) {
-        if (++open > 1) return;
-        while (const auto said = p.next_command()) p.send(to_a_subscriber(*said));
-    });
-    const fake_cluster all(1, next_to(full));
-    cluster_connection redis{all.uri()};
-    static_cast<void>(redis.execute(command({"PING", std::string_view(low)})));
-    const auto mine = redis.subscribe(high);
-    const auto reading = keep_reading(mine);
-    CHECK(eventually([&] { return mine->confirmations() == 1; }));
-    mine->reconnect();
-    CHECK(eventually([&] { return open >= 7; }));
-    CHECK(mine->confirmations() == 2);
-    CHECK(mine->in_force());
-    CHECK(full.commands("SSUBSCRIBE") == 2);
+    listening_at_a_full_node s(false, not_the_first);
+    s.mine->reconnect();
+    CHECK(eventually([&] { return s.full.accepted() >= 7; }));
+    CHECK(s.mine->confirmations() == 2);
+    CHECK(s.mine->in_force());
+    CHECK(s.full.commands("SSUBSCRIBE") == 2);
 }
 
 TEST_CASE("a node that ends the new socket at once is connected to again, until the old one is replaced") {
     const bool greets = GENERATE(false, true);
-    std::atomic<bool> replaced{false};
-    fake_server full([&](fake_server::peer& p) {
-        if (p.number() == 1 && greets) p.next_command();
-        if (p.number() == 1) return;
-        while (const auto said = p.next_command()) p.send(to_a_subscriber(*said));
-        if (p.number() == 0) replaced = true;
-    });
-    const fake_cluster all(1, next_to(full));
-    cluster_connection redis{all.uri()};
-    static_cast<void>(redis.execute(command({"PING", std::string_view(low)})));
-    const auto mine = redis.subscribe(high);
-    const auto reading = keep_reading(mine);
-    CHECK(eventually([&] { return mine->confirmations() == 1; }));
-    mine->reconnect();
-    CHECK(eventually([&] { return replaced.load(); }));
-    CHECK(eventually([&] { return mine->in_force(); }));
-    CHECK(full.accepted() == 3);
+    listening_at_a_full_node s(greets, [](int number) { return number == 1; });
+    s.mine->reconnect();
+    CHECK(eventually([&] { return s.replaced.load(); }));
+    CHECK(eventually([&] { return s.mine->in_force(); }));
+    CHECK(s.full.accepted() == 3);
 }
 
 TEST_CASE("a subscription that a node does not answer is made on another socket") {

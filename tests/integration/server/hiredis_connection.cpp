@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/closed_port.hpp"
 #include "support/descriptors.hpp"
 #include "support/error_of.hpp"
 #include "support/fake_server.hpp"
@@ -161,7 +162,8 @@ TEST_CASE("a wrong password or none is an error that names the server and no pas
 }
 
 TEST_CASE("an error of a server that was not reached names it once") {
-    const auto where = "redis://127.0.0.1:" + std::to_string(distlock::testing::impl::unused_port());
+    const closed_port nobody;
+    const auto where = "redis://127.0.0.1:" + std::to_string(nobody.number());
     hiredis_connection redis(where);
     distlock::mutex m{redis, "orders", {.patience = 0ms}};
     const std::string what = error_of([&] { m.lock(); }).what();

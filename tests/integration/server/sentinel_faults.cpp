@@ -20,6 +20,7 @@
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
+#include "support/closed_port.hpp"
 #include "support/fake_sentinel.hpp"
 #include "support/fake_server.hpp"
 #include "support/fresh_name.hpp"
@@ -56,7 +57,10 @@ redis_server& another_server() {
 reply ping(sentinel_connection& c) { return c.execute({distlock::argument("PING")}); }
 
 /// Returns: a port that nobody listens on.
-std::uint16_t dead_port() { return distlock::testing::impl::unused_port(); }
+std::uint16_t dead_port() {
+    static const closed_port one;
+    return one.number();
+}
 
 /// A server that says that to ROLE, and OK to everything else.
 fake_server::script says_to_role(std::string said) {
