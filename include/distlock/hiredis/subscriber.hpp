@@ -98,7 +98,6 @@ class subscriber final : public message_reader {
             if (connected(until)) converse(until);
             if (const auto now = clock::now(); now >= upkeep_at_) {
                 upkeep_at_ = now + connection_.keep_up_every();
-                stop_listening();  // what that asks of this thread must not interrupt its next connect
                 connection_.keep_up();
             }
         } catch (...) {
@@ -152,7 +151,7 @@ class subscriber final : public message_reader {
             if (current_ && (!to_renew_ || !attempts_.due(now))) return true;
             listening_ = false;
         }
-        // A caller rang while this thread listened: that would break off the connect as soon as it begins.
+        // It was rung for while it listened: that would break off the connect as soon as it begins.
         if (wake_.reset()) return false;
         if (!attempts_.due(now)) {
             wait_for(wake_, std::min(until, attempts_.next()));
@@ -176,11 +175,6 @@ class subscriber final : public message_reader {
         const annotated_lock guard(lock_);
         to_renew_ = false;
         attempts_.begin(now);
-    }
-
-    void stop_listening() noexcept {
-        const annotated_lock guard(lock_);
-        listening_ = false;
     }
 
     [[gnu::cold]] bool begins_anew() {
