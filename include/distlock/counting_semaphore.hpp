@@ -314,13 +314,12 @@ class counting_semaphore {
         return try_acquire_until(deadline, 1, std::stop_token{}, ec);
     }
 
-    /// Effects: there are `limit` permits from now on, here and on the server. If more are out, none is given
+    /// Effects: there are `limit` permits from now on, here, and on the server for as long as it keeps the
+    /// limit (see above): the next to ask after that says how many there are. If more are out, none is given
     /// until enough have come back. Other objects with the old limit fail with errc::limit_mismatch when they
-    /// ask for permits. A queued waiter keeps its position; its call fails only if it asked for more permits
-    /// than there are now. A waiter over a connection that cannot subscribe polls, and so fails, too.
-    /// Returns: how many are out.
-    /// Throws: error.
-    /// Round trips: one.
+    /// ask for permits meanwhile. A queued waiter keeps its position; its call fails only if it asked for
+    /// more permits than there are now. A waiter over a connection that cannot subscribe polls, and so fails,
+    /// too. Returns: how many are out. Throws: error. Round trips: one.
     std::int64_t resize(std::int64_t limit) { return core_->resize(limit); }
     /// Returns: 0 where it failed.
     std::int64_t resize(std::int64_t limit, std::error_code& ec) noexcept {

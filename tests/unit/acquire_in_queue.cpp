@@ -169,6 +169,27 @@ TEST_CASE("a message that came too late to be believed was heard: messages arriv
     CHECK(a.pause() > 5s);
 }
 
+TEST_CASE("a waiter that is asked whether it is there looks at once, and believes nothing") {
+    attempt a = in_queue(with(start + 5s));
+    // Also where its last look is not older than the message.
+    a.told(message(7, 0ms), 0ms);
+    CHECK(a.enters(enter_mode::join));
+    CHECK(a.answer(queued({.ticket = 7})).what == kind::pause);
+    a.told(message(7, 0ms), 5s);
+    REQUIRE(a.enters(enter_mode::last));
+    CHECK(a.answer(queued({})).what == kind::gave_up);
+    CHECK_FALSE(a.step().leave_first);  // nothing was handed over
+}
+
+TEST_CASE("a waiter that was dropped though it was asked hears messages all the same") {
+    attempt a = in_queue();
+    a.told(message(7, 0ms), 2s);
+    REQUIRE(a.enters(enter_mode::join));
+    a.answer(queued({.ticket = 8, .position = 1000, .appended = true}));
+    CHECK_NOTHING_FIRST(a.step());
+    CHECK(a.pause() > 5s);
+}
+
 TEST_CASE("a message without the fence that is wanted is confirmed") {
     auto limits = defaults;
     limits.wants_fence = true;

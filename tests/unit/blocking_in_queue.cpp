@@ -386,8 +386,8 @@ TEST_CASE("a message for a token that nobody waits for is answered with a releas
     REQUIRE(a.take().what == kind::granted);
     const std::string unknown(32, 'b');
     a.redis.inner.then(reply::integer(1));
-    a.redis.source->deliver(unknown + " 9 2000 0 another lock");
     a.redis.source->deliver("what is this?");
+    a.redis.source->deliver(unknown + " 9 2000 0 another lock");
     REQUIRE(eventually([&] { return a.redis.inner.commands().size() == 2; }));
     CHECK(a.sent() == words{"join", "leave"});
     CHECK(a.redis.token_of(1) == unknown);

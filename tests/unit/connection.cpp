@@ -353,6 +353,13 @@ struct hesitant {
     distlock::reply execute(const command&) { return distlock::reply::nil(); }
     std::chrono::milliseconds command_timeout() const { throw std::runtime_error("not now"); }
     std::chrono::milliseconds connect_timeout() const { throw std::runtime_error("not now"); }
+    std::string identity() const { throw std::runtime_error("not now"); }
+};
+struct boundless {
+    distlock::reply execute(const command&) { return distlock::reply::nil(); }
+    std::chrono::milliseconds command_timeout() const { return all; }
+    std::chrono::milliseconds connect_timeout() const { return all; }
+    std::chrono::milliseconds all;
 };
 
 }  // namespace
@@ -363,6 +370,26 @@ TEST_CASE("a connection that throws when it is asked for its time-outs does not 
     const distlock::any_connection_of any(c);
     CHECK(any.command_timeout() == std::nullopt);
     CHECK(any.connect_timeout() == std::chrono::milliseconds{0});
+}
+
+// What was told of a server that could not be reached was that there is no memory.
+TEST_CASE("a connection that throws when it is asked for its server does not say it") {
+    hesitant c;
+    static_assert(distlock::identified_connection<hesitant>);
+    CHECK(distlock::any_connection_of(c).identity().empty());
+}
+
+TEST_CASE("time-outs that make no sense are the shortest or a day") {
+    using std::chrono::milliseconds;
+    for (const auto& [said, taken] :
+         {std::pair{milliseconds::min(), milliseconds{0}}, std::pair{milliseconds{-1}, milliseconds{0}},
+          std::pair{milliseconds{1}, milliseconds{1}},
+          std::pair{milliseconds::max(), milliseconds{86'400'000}}}) {
+        boundless c{said};
+        const distlock::any_connection_of any(c);
+        CHECK(any.command_timeout() == taken);
+        CHECK(any.connect_timeout() == taken);
+    }
 }
 
 TEST_CASE("an exception while the body is sent is no answer either") {

@@ -93,6 +93,13 @@ TEST_CASE("a message for permits is none for the others") {
     CHECK_FALSE(distlock::shared_handoff::read_message(text));
     CHECK_FALSE(distlock::exclusive_handoff::read_message(text));
     CHECK_FALSE(permits::read_message(digits + " 17 2000 0 pool"));
+    const auto asked = permits::read_message(digits + " 17 0n 0 pool");
+    REQUIRE(asked);
+    CHECK(asked->asks());
+    CHECK_FALSE(permits::read_message(text)->asks());
+    for (const char* bad :
+         {" 17 00n 0 pool", " 17 n 0 pool", " 17 xn 0 pool", " 17 0n 5 pool", " 17 0 0 pool"})
+        CHECK_FALSE(permits::read_message(digits + bad));
 }
 
 TEST_CASE("a server's answers about permits") {

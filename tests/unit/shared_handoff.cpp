@@ -183,6 +183,10 @@ TEST_CASE("a message for a reader is none for a writer, nor for a mutex, and the
     CHECK_FALSE(distlock::handoff::read_message(reads));
     CHECK_FALSE(distlock::handoff::read_message(writes));
     for (const char* text : {"", "r", " 17 2000r 5 x"}) CHECK_FALSE(shared_handoff::read_message(text));
+    const auto asked = exclusive_handoff::read_message(digits + " 17 0w 0 orders:42");
+    REQUIRE(asked);
+    CHECK(asked->asks());
+    CHECK_FALSE(shared_handoff::read_message(digits + " 17 0w 0 orders:42"));
 }
 
 TEST_CASE("a name that can have no keys beside it is refused by both sides") {

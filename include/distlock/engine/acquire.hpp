@@ -6,7 +6,7 @@
 //     acquire_step on_outcome(const acquire_outcome&, time_point sent, time_point now, acknowledged);
 //     acquire_step on_claim(const renew_outcome&, time_point sent, time_point now, acknowledged);
 //     acquire_step on_wake(clock::time_point now);                       // the pause is over
-//     acquire_step on_message(const handover&, clock::time_point now);   // the lock was handed over to us
+//     acquire_step on_message(const handover&, clock::time_point now);   // of us
 //     acquire_step on_subscribed(clock::time_point now);  // messages arrive, some may have been lost
 //     acquire_step on_stop();                                            // the caller's stop_token fired
 //     void subscribed(); void unheard(); void deafen();  // messages arrive from now on; do not; never will
@@ -127,10 +127,10 @@ class acquire {
         const bool same_ticket = place_.ticket == given.ticket;
         const auto since = same_ticket ? place_sent_ : token_sent_;
         const auto until = validity_end(since, given.ttl);
-        const bool complete = given.fence != 0 || !limits_.wants_fence;
+        const bool complete = !given.asks() && (given.fence != 0 || !limits_.wants_fence);
         if (!complete || until - now_ < clock::duration(given.ttl) / 2) {
             place_heard_ = 0;  // it was heard: that the ticket is gone says nothing else
-            note_unconfirmed();
+            if (!given.asks()) note_unconfirmed();
             return enter(now_ >= limits_.deadline ? enter_mode::last : enter_mode::join);
         }
         ticket_ = ticket_state::none;

@@ -201,10 +201,7 @@ class lock_object final : public lock_core, background_task, deadline {
         return io_->connection().command_timeout().value_or(std::chrono::milliseconds{200});
     }
 
-    duration longest_command() const {
-        constexpr std::chrono::milliseconds most = std::chrono::hours{24};
-        return answer_time() + std::min(io_->connection().connect_timeout(), most);
-    }
+    duration longest_command() const { return answer_time() + io_->connection().connect_timeout(); }
 
     [[gnu::cold]] std::chrono::milliseconds replica_timeout() const {
         const auto longest = std::min(options_.replica_timeout.get(), options_.lease.get() / 6);

@@ -14,10 +14,12 @@
 //   void execute_all(C&, commands, replies)   over a connection of any type, in one go where it can
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <exception>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -153,12 +155,18 @@ class any_connection_of final : public any_connection {
         }
     }
     std::string identity() const override {
-        if constexpr (identified_connection<C>) return std::string(std::string_view(it_.identity()));
+        try {
+            if constexpr (identified_connection<C>) return std::string(std::string_view(it_.identity()));
+        } catch (const std::bad_alloc&) {
+            throw;
+        } catch (...) {
+            // Then it has none, just now.
+        }
         return {};
     }
     std::optional<std::chrono::milliseconds> command_timeout() const noexcept override {
         try {
-            if constexpr (timed_connection<C>) return std::as_const(it_).command_timeout();
+            if constexpr (timed_connection<C>) return sensible(std::as_const(it_).command_timeout());
         } catch (...) {
             // It does not say, just now.
         }
@@ -167,7 +175,7 @@ class any_connection_of final : public any_connection {
     std::chrono::milliseconds connect_timeout() const noexcept override {
         try {
             if constexpr (requires { std::as_const(it_).connect_timeout(); })
-                return std::as_const(it_).connect_timeout();
+                return sensible(std::as_const(it_).connect_timeout());
         } catch (...) {
             // As above.
         }
@@ -175,6 +183,12 @@ class any_connection_of final : public any_connection {
     }
 
   private:
+    // Of a user's connection, which may say anything.
+    static std::chrono::milliseconds sensible(std::chrono::milliseconds timeout) noexcept {
+        return std::clamp<std::chrono::milliseconds>(timeout, std::chrono::milliseconds{0},
+                                                     std::chrono::hours{24});
+    }
+
     void call_all([[maybe_unused]] std::span<const command> commands,
                   [[maybe_unused]] std::span<reply> replies) noexcept override {
         if constexpr (pipelining_connection<C>) detail::call_all(it_, commands, replies);

@@ -127,6 +127,30 @@ local function pass(first, asker)
 end
 )"sv;
 
+// The first waiter may keep out those behind it though it cannot be served yet: a writer behind readers, one
+// that wants more permits than are left. No offer shows whether it lives. So it is to look every two seconds,
+// is asked to where it did not, by a message of 0 ms, and is dropped two seconds later. Those behind it are
+// told when to look. A ticket that is dropped too soon costs its waiter the place, as an evicted queue would.
+inline constexpr std::string_view handoff_silence =
+    R"(-- Of the first waiter, which cannot be served yet. `known`: its token, when it looked or was asked, and which. Returns whether it
+-- did not answer, and what is known now where that is news.
+local function is_silent(waiter, number, kind, known, now)
+  local token, since, how = string.match(type(known) == 'string' and known or '', '^(%x+) (%d+) ([la])$')
+  local past = token == waiter.token and now - since or -1
+  if past >= 0 and past < 2000 then
+    due = 2000 - past
+    return false
+  end
+  if past >= 2000 and how == 'a' then return true end
+  due = 2000
+  if waiter.channel ~= '' then
+    redis.pcall(waiter.sharded and 'spublish' or 'publish', waiter.channel,
+      waiter.token .. ' ' .. string.format('%.0f', number) .. ' 0' .. kind .. ' 0 ' .. KEYS[1])
+  end
+  return false, waiter.token .. ' ' .. string.format('%.0f', now) .. ' a'
+end
+)"sv;
+
 // That somebody else has a lock is only said by a master: a replica refuses a write that changes nothing.
 inline constexpr std::string_view handoff_refuse_as_replica =
     R"(local function refuse_as_replica()

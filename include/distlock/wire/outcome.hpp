@@ -48,12 +48,15 @@ struct queue_place {
 /// The TTL of a lock that was handed over, until it is renewed, unless its lease is shorter.
 inline constexpr std::chrono::milliseconds longest_offer{2000};
 
-/// A lock that was handed over to a waiter: the message that says so.
+/// The message to a waiter that a lock was handed over to it; or that it is to look, since it keeps out
+/// others.
 struct handover {
     token owner;
     std::uint64_t ticket = 0;         ///< the one it was handed over for
-    std::chrono::milliseconds ttl{};  ///< of the lock, from the hand-over on
+    std::chrono::milliseconds ttl{};  ///< of the lock, from the hand-over on; 0: it is only asked to look
     std::uint64_t fence = 0;          ///< 0: the waiter wanted none
+
+    bool asks() const noexcept { return ttl.count() == 0; }
 };
 
 /// Answers to "give me the lock".

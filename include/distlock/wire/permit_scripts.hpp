@@ -10,8 +10,8 @@ namespace distlock::detail {
 
 // The key of the name is a sorted set of the tokens that have permits; the score of each is its end, in
 // milliseconds of the server's clock, and past it the token has them no more. Beside it is a hash: `limit`,
-// how many permits there are; `used`, how many are out; and for a token that has more than one, how many.
-// Where the set is gone, none are out.
+// how many permits there are; `used`, how many are out; for a token that has more than one, how many; and
+// `first`, what is known of a waiter that keeps out others. Where the set is gone, none are out.
 //
 // First come, first served: who is first in the queue is given its permits before the asker is looked at, and
 // keeps all others waiting until there are enough. Whatever removes a ticket or a permit passes on
@@ -35,6 +35,7 @@ inline constexpr std::string_view permit_functions =
     R"(local limit, used, time, changed, soonest, latest
 local life -- of what was counted, in ms
 local known_limit, known_used
+local is_gone, due -- of a first waiter that cannot be served yet: enter looks after it
 local function whole(number) return string.format('%.0f', number) end
 local function now()
   if not time then
@@ -150,7 +151,10 @@ local function pass(first, asker)
     if used >= limit then return {} end
     local waiter = read_permit_ticket(first[1])
     if waiter and (waiter.n > limit or not hears(waiter)) then waiter = nil end
-    if waiter and used + waiter.n > limit then break end
+    if waiter and used + waiter.n > limit then
+      if not is_gone or not is_gone(waiter, first[2]) then break end
+      waiter = nil
+    end
     if waiter then give(waiter, waiter.offer) end
     redis.call('zrem', KEYS[2], first[1])
     if waiter and waiter.channel ~= '' then
@@ -165,11 +169,16 @@ end
 
 inline constexpr std::string_view permit_enter_contract =
     R"(-- KEYS: permits, queue, limit. ARGV: token, what it needs (a ticket without its token), mode, life of the queue in ms, limit.
--- Modes and answers as handoff has them; no fence. The TTL is the time until the first permit may be past its end. LIMITMISMATCH:
--- there are more permits, or fewer, than the asker says.
+-- Modes and answers as handoff has them; no fence. The TTL is the time until the first permit may be past its end, or until the
+-- first waiter is to be looked after. LIMITMISMATCH: there are more permits, or fewer, than the asker says.
 )"sv;
 inline constexpr std::string_view permit_enter_granted =
-    R"(local ticket, mode = ARGV[1] .. ARGV[2], ARGV[3]
+    R"(is_gone = function(waiter, number)
+  local gone, news = is_silent(waiter, number, 'n', redis.pcall('hget', KEYS[3], 'first'), now())
+  if news and known_limit then redis.pcall('hset', KEYS[3], 'first', news) end
+  return gone
+end
+local ticket, mode = ARGV[1] .. ARGV[2], ARGV[3]
 life = tonumber(ARGV[4])
 local written = false
 count()
@@ -207,6 +216,9 @@ if ends or used < limit then
     settle()
     return {1, '', ttl}
   end
+  if first[1] == ticket and known_limit then
+    redis.pcall('hset', KEYS[3], 'first', me.token .. ' ' .. whole(now()) .. ' l')
+  end
 end
 changed = changed or fresh
 settle()
@@ -220,11 +232,13 @@ if mode == 'last' then
   pass(head())
   settle()
 end
-return {0, soonest and math.max(soonest - now(), 0) or 0, tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "8ead9127dd3ad6beda7459da69e2f4a335395bc1"sv;
+local left = soonest and math.max(soonest - now(), 0) or 0
+return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
+inline constexpr std::string_view permit_enter_sha1 = "484a840df32930c0fa1fdd275223434907cc3545"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, permit_refuse_other_sets, permit_functions,
-           permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued, permit_enter_taken>,
+           handoff_silence, permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,
+           permit_enter_taken>,
     permit_enter_sha1};
 
 inline constexpr std::string_view permit_leave_contract =
@@ -244,7 +258,7 @@ settle()
 return had)"sv;
 inline constexpr script permit_leave{joined<permit_leave_contract, handoff_functions,
                                             permit_refuse_other_sets, permit_functions, permit_leave_body>,
-                                     "e060b503b2afc842e122dabb38bccea84b8c163e"sv};
+                                     "ec1f52e39994f36e4596f0c8ecaa22c0de92f617"sv};
 
 // The end only moves on.
 inline constexpr std::string_view permit_renew_contract =
@@ -274,7 +288,7 @@ redis.call('pexpire', KEYS[3], math.max(redis.call('pttl', KEYS[3]), ARGV[2]))
 return 1)"sv;
 inline constexpr script permit_renew{joined<permit_renew_contract, handoff_functions,
                                             permit_refuse_other_sets, permit_functions, permit_renew_body>,
-                                     "992ed89fcb0b8201b807730e57e8b721c71be2f9"sv};
+                                     "90870208b9bcdb0a2e978ac77945d167a5f3b77d"sv};
 
 // For operators. A waiter that wants more than there are now is told so when it re-checks.
 inline constexpr std::string_view permit_resize_contract =
@@ -291,6 +305,6 @@ settle()
 return used)"sv;
 inline constexpr script permit_resize{joined<permit_resize_contract, handoff_functions,
                                              permit_refuse_other_sets, permit_functions, permit_resize_body>,
-                                      "e6cdb95b8cf8bd8b22d9dafc8ee9e7f4963b3f5d"sv};
+                                      "ffe5128b9f2153c00aab10f40553729c89666afb"sv};
 
 }  // namespace distlock::detail

@@ -27,6 +27,7 @@ namespace distlock::detail {
 // either a mutex's or a shared_mutex's.
 inline constexpr std::string_view shared_functions =
     R"(local mark, lone, time, changed, latest, soonest = 'distlock:readers', nil, nil, false, nil, nil
+local is_gone, due -- of a first waiter that cannot be served yet: enter looks after it
 local function whole(number) return string.format('%.0f', number) end
 local function now()
   if not time then
@@ -125,12 +126,15 @@ local function pass(first, asker, holder)
   while first[1] and first[1] ~= asker do
     local waiter, fence = read_any(first[1]), nil
     if waiter and not hears(waiter) then waiter = nil end
+    if waiter and holder and not waiter.reads then
+      if not is_gone or not is_gone(waiter, first[2]) then break end
+      waiter = nil
+    end
     if waiter and waiter.reads then
       let_in(waiter, waiter.offer, holder)
       fence = not waiter.life and '0' or last_fence(redis.pcall, waiter.life)
       if not fence then redis.call('zrem', KEYS[5], waiter.token) end
     elseif waiter then
-      if holder then break end
       redis.call('set', KEYS[1], waiter.token, 'PX', waiter.offer)
       fence = not waiter.life and '0' or new_fence(redis.pcall, waiter.life)
     end
@@ -156,7 +160,8 @@ end
 inline constexpr std::string_view shared_enter_contract =
     R"(-- KEYS: lock, queue, fence, owner, readers. ARGV: token, what it needs (a ticket without its token), mode, life of the queue in ms;
 -- of a reader that needs no fence, its lease in ms.
--- Modes and answers as handoff has them. The TTL of a lock that readers have is the time until the first of them is past its end.
+-- Modes and answers as handoff has them. The TTL of a lock that readers have is the time until the first of them is past its end, or
+-- until the first waiter is to be looked after.
 )"sv;
 // Most readers: they need no fence, and nobody waits. Before the functions that they do not need.
 inline constexpr std::string_view shared_enter_unqueued =
@@ -182,7 +187,12 @@ inline constexpr std::string_view shared_enter_unqueued =
 end
 )"sv;
 inline constexpr std::string_view shared_enter_granted =
-    R"(local ticket, mode = ARGV[1] .. ARGV[2], ARGV[3]
+    R"(is_gone = function(waiter, number)
+  local gone, news = is_silent(waiter, number, 'w', redis.pcall('get', KEYS[4]), now())
+  if news then redis.pcall('set', KEYS[4], news, 'PX', 10000) end
+  return gone
+end
+local ticket, mode = ARGV[1] .. ARGV[2], ARGV[3]
 local written, holder = false, still_held(redis.call('get', KEYS[1]))
 local me, first = read_any(ticket), head()
 local ttl = mode == 'try' and me.lease or tonumber(me.offer)
@@ -226,6 +236,9 @@ if not holder or holder == mark then
     end
     return {1, fence, ttl}
   end
+  if holder and first[1] == ticket then
+    redis.pcall('set', KEYS[4], me.token .. ' ' .. whole(now()) .. ' l', 'PX', 10000)
+  end
   written = changed
   settle(holder)
 end
@@ -236,10 +249,10 @@ inline constexpr std::string_view shared_enter_taken =
   settle(holder)
 end
 local left = holder == mark and math.max(soonest - now(), 0) or redis.call('pttl', KEYS[1])
-return {0, left, tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view shared_enter_sha1 = "68fb2ba0f83ceadde03fcb21f75f131e6a415a1b"sv;
+return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
+inline constexpr std::string_view shared_enter_sha1 = "5ff255f63ae3e2dc399e9dc078bd657eb60ddb67"sv;
 inline constexpr script shared_enter{
-    joined<shared_enter_contract, shared_enter_unqueued, handoff_functions, shared_functions,
+    joined<shared_enter_contract, shared_enter_unqueued, handoff_functions, shared_functions, handoff_silence,
            shared_enter_granted, handoff_refuse_as_replica, handoff_enter_queued, shared_enter_taken>,
     shared_enter_sha1};
 
@@ -250,7 +263,7 @@ inline constexpr std::string_view shared_leave_unqueued =
 local holder = redis.pcall('get', KEYS[1])
 local left = holder == 'distlock:readers ' .. ARGV[1]
 if left and redis.call('exists', KEYS[2]) == 0 then
-  redis.call('del', KEYS[1])
+  redis.call('del', KEYS[1], KEYS[4])
   return 1
 elseif holder == 'distlock:readers' and redis.call('zrem', KEYS[5], ARGV[1]) == 1 then
   left = true
@@ -262,7 +275,7 @@ elseif holder == 'distlock:readers' and redis.call('zrem', KEYS[5], ARGV[1]) == 
       redis.call('pexpire', KEYS[1], last)
       redis.call('pexpire', KEYS[5], last)
     else
-      redis.call('del', KEYS[1])
+      redis.call('del', KEYS[1], KEYS[4])
     end
     return 1
   end
@@ -284,7 +297,7 @@ settle((pass(first, nil, holder)))
 return left and 1 or holder and -1 or 0)"sv;
 inline constexpr script shared_leave{joined<shared_leave_unqueued, handoff_functions, shared_functions,
                                             handoff_refuse_as_replica, handoff_leave_body, shared_leave_rest>,
-                                     "9d22510ad10c409afd12c476e29a2f98daa03396"sv};
+                                     "791852ed5e9d5ba222c19b7cbf8c7c5c2ebeceb1"sv};
 
 // Those who read under the lock or wait for it see one step: nobody is let in between. A reader that becomes
 // the writer goes before writers that wait: it could not let them in first without reading what they wrote.
@@ -318,7 +331,7 @@ return {1, fence, me.lease})"sv;
 inline constexpr script shared_exchange{
     joined<shared_exchange_contract, handoff_functions, shared_functions, handoff_refuse_as_replica,
            shared_exchange_body, shared_exchange_rest>,
-    "eb5447e586a8ab67f847e5b44c2c1d277df2199f"sv};
+    "cae2fe6c4e8be66b1fbaf2c024a63717f2116d83"sv};
 
 // Of a reader. The end only moves on.
 inline constexpr script shared_renew{

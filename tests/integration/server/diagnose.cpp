@@ -199,6 +199,19 @@ TEST_CASE("of a connection whose subscriptions are null it is said that messages
     CHECK(says(diagnose(redis), severity::warning, "messages", "the connection has none"));
 }
 
+TEST_CASE("a subscription that is neither confirmed nor refused in time is no way for messages") {
+    struct unheard {
+        distlock::reply execute(const distlock::command& cmd) { return inner.execute(cmd); }
+        static std::shared_ptr<distlock::subscription> subscribe(std::string_view channel) {
+            return std::make_shared<distlock::subscription>(std::string(channel));
+        }
+        hiredis_connection inner;
+    };
+    const redis_server server;
+    unheard redis{hiredis_connection(server.uri() + patient)};
+    CHECK(says(diagnose(redis), severity::warning, "messages", "does not confirm a subscription"));
+}
+
 // Twice its time-out overflowed, and the confirmation was not waited for.
 TEST_CASE("messages are seen to come over a connection whose time-out is the longest there is") {
     struct without_end {

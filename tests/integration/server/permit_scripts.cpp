@@ -64,7 +64,11 @@ struct pool_keys {
     /// Returns: whether nobody has or wants a permit, and what was counted ends.
     bool free() const {
         return ask({"EXISTS", K, Q}) == "0" && (of("used") == "0" || of("used") == "(nil)") &&
-               ttl(beside) != -1 && (ask({"EXISTS", beside}) == "0" || ask({"HLEN", beside}) == "2");
+               ttl(beside) != -1 && (ask({"EXISTS", beside}) == "0" || fields() == 2);
+    }
+    /// Returns: how many fields are beside the set, but for the one about a waiter in the way.
+    int fields() const {
+        return std::stoi(ask({"HLEN", beside})) - std::stoi(ask({"HEXISTS", beside, "first"}));
     }
 
     place& at;
@@ -511,6 +515,77 @@ TEST_CASE("a waiter for permits that nobody can tell is passed over, and so is w
     REQUIRE(next.waits());
     CHECK(holds.leave() == 1);
     CHECK(next.has());
+    CHECK(it.queued() == 0);
+}
+
+// It kept out all others for as long as anybody had a permit.
+TEST_CASE(
+    "a waiter in the way is asked whether it is there, and dropped when it does not look for two seconds") {
+    const pool_keys it;
+    redis_link ears(common().server.socket_path());
+    const std::string channel = "process:" + fresh_name();
+    ears.subscribe(channel);
+    const auto asked = [&](const asker& whom, std::chrono::milliseconds patience = 10s) {
+        const auto text = ears.message(patience);
+        const auto said = text ? permits::read_message(*text) : std::nullopt;
+        return said && said->asks() && said->owner == whom.me && permits::name_in(*text) == it.K;
+    };
+    // Effects: two seconds have passed.
+    const auto later = [&] {
+        const auto known = it.of("first");
+        const auto at = std::stoll(known.substr(33)) - 2000;
+        it.ask({"HSET", it.beside, "first", known.substr(0, 33) + std::to_string(at) + known.substr(46)});
+    };
+    asker holds(it);
+    REQUIRE(holds.granted());
+    asker big(it, 4, 4, usual, channel);
+    REQUIRE(big.waits());
+    asker small(it);
+    asker next(it);
+    const auto told = [&](asker& who) { return who.enter(enter_mode::join).ttl.value_or(-1ms); };
+    CHECK(told(small) == 2000ms);
+    CHECK(asked(big));
+    CHECK(told(next) <= 2000ms);
+    later();
+    REQUIRE(big.waits());  // it is there
+    CHECK(told(small) <= 2000ms);
+    CHECK(told(small) > 1000ms);
+    CHECK_FALSE(asked(big, 0ms));
+    later();
+    CHECK(told(small) == 2000ms);
+    CHECK(asked(big));
+    CHECK(told(small) <= 2000ms);
+    CHECK_FALSE(small.has());
+    later();
+    CHECK(small.granted(enter_mode::join));
+    CHECK(next.has());  // with it
+    CHECK(it.queued() == 0);
+    CHECK(small.leave() == 1);
+    CHECK(next.leave() == 1);
+    CHECK(holds.leave() == 1);
+    CHECK(it.free());
+}
+
+TEST_CASE("a waiter in the way that nobody can ask is dropped when it does not look for two seconds") {
+    const pool_keys it;
+    asker holds(it);
+    REQUIRE(holds.granted());
+    asker big(it, 4, 4);
+    REQUIRE(big.waits());
+    asker small(it);
+    REQUIRE(small.waits());
+    it.ask({"HSET", it.beside, "first", std::string(big.me.view()) + " 1000 a"});
+    REQUIRE(big.waits());
+    REQUIRE(small.waits());
+    // Of another waiter it says nothing, nor where the clock was set back.
+    for (const std::string& other : {std::string(holds.me.view()) + " 1000 a",
+                                     std::string(big.me.view()) + " 99999999999999 a", std::string("?")}) {
+        it.ask({"HSET", it.beside, "first", other});
+        REQUIRE(small.waits());
+        CHECK(it.queued() == 2);
+    }
+    it.ask({"HSET", it.beside, "first", std::string(big.me.view()) + " 1000 a"});
+    CHECK(small.granted(enter_mode::join));
     CHECK(it.queued() == 0);
 }
 

@@ -19,6 +19,8 @@
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
+#include <distlock/wire/enter_mode.hpp>
+#include <distlock/wire/shared_handoff.hpp>
 
 #include "support/answered.hpp"
 #include "support/attempt.hpp"
@@ -26,6 +28,7 @@
 #include "support/fresh_name.hpp"
 #include "support/in_child.hpp"
 #include "support/lock_on_server.hpp"
+#include "support/redis_link.hpp"
 #include "support/sleepers.hpp"
 #include "support/slow_clock.hpp"
 #include "support/timing_tolerance.hpp"
@@ -817,6 +820,25 @@ TEST_CASE("readers and writers that cannot be told poll, and exclude each other 
     CHECK(nothing_left(name));
 }
 
+TEST_CASE("a writer that is gone though its socket looks alive keeps no reader waiting for long") {
+    const auto name = fresh_name();
+    party owner(name);
+    REQUIRE(owner.m.try_lock_shared());
+    const lock_options seldom{.recheck = 1h, .release = distlock::confirmed};
+    redis_link ears(common().socket_path());
+    const auto channel = "process:" + name;
+    ears.subscribe(channel);
+    const distlock::exclusive_handoff gone(name, seldom, channel);
+    redis_link hands(common().socket_path());
+    static_cast<void>(hands.ask(gone.enter(distlock::token::generate(), distlock::enter_mode::join)));
+    REQUIRE(waits(name, 1));
+    party next(name, seldom);
+    CHECK(next.m.try_lock_shared_for(10s));
+    CHECK(owner.m.unlock_shared() == release_outcome::released);
+    CHECK(next.m.unlock_shared() == release_outcome::released);
+    CHECK(nothing_left(name));
+}
+
 TEST_CASE("a lock that is handed to readers nobody waits for any more is given back at once") {
     const auto name = fresh_name();
     party a(name, {.lease = 30s});
@@ -840,8 +862,13 @@ TEST_CASE("a lock that is handed to readers nobody waits for any more is given b
     common().command({"PUBLISH", channel, std::string(nobody.view()) + " 17 2000r 0 " + other});
     CHECK(nothing_left(other));
     common().command({"SET", other, nobody.view(), "PX", "60000"});
+    // Who is only asked to look has nothing to give back.
+    const auto kept = fresh_name();
+    common().command({"SET", kept, nobody.view(), "PX", "60000"});
+    common().command({"PUBLISH", channel, std::string(nobody.view()) + " 18 0w 0 " + kept});
     common().command({"PUBLISH", channel, std::string(nobody.view()) + " 18 2000w 0 " + other});
     CHECK(nothing_left(other));
+    CHECK(common().command({"GET", kept}) == nobody.view());
     b.m.unlock();
     waiter.join();
     CHECK(nothing_left(name));

@@ -531,6 +531,60 @@ TEST_CASE("a waiter that nobody can tell is passed over, and so is what is no ti
     CHECK(it.reading() == 2);
 }
 
+// It kept out all readers for as long as one read.
+TEST_CASE(
+    "a writer in the way is asked whether it is there, and dropped when it does not look for two seconds") {
+    const lock_keys it(common());
+    redis_link ears(common().server.socket_path());
+    const std::string channel = "process:" + fresh_name();
+    ears.subscribe(channel);
+    const auto asked = [&](const writer& whom, std::chrono::milliseconds patience = 10s) {
+        const auto text = ears.message(patience);
+        const auto said = text ? exclusive_handoff::read_message(*text) : std::nullopt;
+        return said && said->asks() && said->owner == whom.me && exclusive_handoff::name_in(*text) == it.K;
+    };
+    // Effects: two seconds have passed.
+    const auto later = [&] {
+        const auto known = it.ask({"GET", it.who});
+        const auto at = std::stoll(known.substr(33)) - 2000;
+        it.ask({"SET", it.who, known.substr(0, 33) + std::to_string(at) + known.substr(46), "PX", "60000"});
+    };
+    const bool both = GENERATE(false, true);  // the set of readers, or one key for a reader that is alone
+    reader inside(it);
+    reader beside(it);
+    REQUIRE(inside.granted());
+    if (both) REQUIRE(beside.granted());
+    writer first(it, {.lease = 30s}, channel);
+    REQUIRE(first.waits());
+    reader small(it);
+    writer next(it);
+    reader last(it);
+    const auto told = [](auto& who) { return who.enter(enter_mode::join).ttl.value_or(-1ms); };
+    CHECK(told(small) == 2000ms);
+    CHECK(asked(first));
+    CHECK(told(next) <= 2000ms);
+    CHECK(told(last) <= 2000ms);
+    later();
+    REQUIRE(first.waits());  // it is there
+    CHECK(told(small) > 1000ms);
+    CHECK_FALSE(asked(first, 0ms));
+    later();
+    CHECK(told(small) == 2000ms);
+    CHECK(asked(first));
+    CHECK(told(small) <= 2000ms);
+    CHECK_FALSE(small.has());
+    later();
+    CHECK(small.granted(enter_mode::join));
+    CHECK(told(last) <= 2000ms);  // the next writer stands before it
+    CHECK_FALSE(last.has());
+    CHECK(it.queued() == 2);
+    for (reader* one : {&inside, &beside, &small}) static_cast<void>(one->leave());
+    CHECK(next.has());
+    CHECK(next.leave() == 1);
+    CHECK(last.leave() == 1);
+    CHECK(it.free());
+}
+
 TEST_CASE("a hand-over is told on the channel, to each as what it is") {
     const lock_keys it(common());
     redis_link ears(common().server.socket_path());
