@@ -11,8 +11,9 @@
                          the answer. Q is empty, and it may be granted: granted. Else busy. 'join' adds a ticket unless there is
                          one, 'last' removes it, and PASSes; 'try_once' does neither.
      LEAVE(token)        Its ticket is removed, and what it has. PASS in any case.
-     PASS                The first ticket is dropped if its channel has no subscriber. If it may be granted, it is, and is told
-                         by PUBLISH; and so on with the next.
+     PASS                The first ticket is dropped if its channel has no subscriber; by ENTER also if it cannot be granted
+                         yet, and its client does not say that it is there. If it may be granted, it is, and is told by
+                         PUBLISH; and so on with the next.
      RENEW(token)        It has the lock: its end moves on. Nothing else changes.
      EXCHANGE(new, old)  'new' has the lock: granted. 'old' is the writer: 'new' reads instead, and PASS. 'old' is the only
                          reader: 'new' is the writer instead. Else busy.
@@ -33,7 +34,8 @@
      LOSE     a request or its answer is lost, or the request is done much later, perhaps after the LEAVE of its token
      SOCKET   a process loses its subscription and knows it    SILENT    a message is lost
      CRASH    a process dies; its socket is closed, or half-open (not if CLOSED)
-     SLOW     an offer ends before the waiter claims it, or a lock before its LEAVE has come
+     SLOW     an offer ends before the waiter claims it, or a lock before its LEAVE has come; a waiter that keeps out others
+              does not say in time that it is there
      EXPIRE   an owner stalls until its own end is over, and knows it
      FOREIGN  somebody deletes K                               EVICT     Q is evicted
 
@@ -209,12 +211,24 @@ mtype r;
 #else
 #define FIRST join
 #endif
+/* It cannot be served yet, and keeps out those behind it: it is asked whether it is there. */
+#ifdef PERMITS
+#define in_the_way(t) (used < PERMITS && !may_be_granted(t))
+#else
+#define in_the_way(t) (K == MARK && is(x, t))
+#endif
+#ifdef L_NEVER_ASKED
+#define is_silent(t) false
+#else
+#define is_silent(t) (in_the_way(t) && socket_of(t) == half_open)
+#endif
 #ifdef NO_TIMER
 #define timer_fires(c) false
 #elif defined(L_DEAD_FIRST)
 #define timer_fires(c) (has(cur[c]) || !queued(cur[c]) || (size > 0 && may_be_granted(Q[0])))
 #else
-#define timer_fires(c) (has(cur[c]) || !queued(cur[c]) || (size > 0 && (may_be_granted(Q[0]) || !counted(Q[0]))))
+#define timer_fires(c) \
+    (has(cur[c]) || !queued(cur[c]) || (size > 0 && (may_be_granted(Q[0]) || !counted(Q[0]) || is_silent(Q[0]))))
 #endif
 
 inline fresh(c) {
@@ -422,10 +436,11 @@ inline publish(t) {
 #else
 #define dead_at_head(me) (size > 0 && Q[0] != me && !counted(Q[0]))
 #endif
+#define silent_at_head(me) ((me) != NONE && size > 0 && Q[0] != me && is_silent(Q[0]))
 /* me: who asks, or NONE */
 inline pass(me) {
     do
-    :: dead_at_head(me) -> f = Q[0]; remove_at(0); forget_dead(f)
+    :: dead_at_head(me) || silent_at_head(me) -> f = Q[0]; remove_at(0); forget_dead(f)
     :: size > 0 && (Q[0] == me || counted(Q[0])) && passes(Q[0]) ->
         f = Q[0];
         remove_at(0);
@@ -1090,6 +1105,16 @@ end:
         :: size > 0 -> size--; p = Q[size]; Q[size] = NONE; excuse(p); forget_dead(p)
         :: else -> break
         od;
+        p = 0 }
+#endif
+#ifdef SLOW
+    :: d_step { size > 1 && in_the_way(Q[0]) && faults < FAULTS ->
+        faults++;
+        p = Q[0];
+        remove_at(0);
+        excuse(p);
+        forget_dead(p);
+        pass(NONE);
         p = 0 }
 #endif
 #ifdef SOCKET

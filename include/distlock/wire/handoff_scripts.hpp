@@ -130,7 +130,8 @@ end
 // The first waiter may keep out those behind it though it cannot be served yet: a writer behind readers, one
 // that wants more permits than are left. No offer shows whether it lives. So it is to look every two seconds,
 // is asked to where it did not, by a message of 0 ms, and is dropped two seconds later. Those behind it are
-// told when to look. A ticket that is dropped too soon costs its waiter the place, as an evicted queue would.
+// told when to look. A ticket that is dropped too soon costs its waiter the place, as an evicted queue would
+// (tests/model/shared.pml).
 inline constexpr std::string_view handoff_silence =
     R"(-- Of the first waiter, which cannot be served yet. `known`: its token, when it looked or was asked, and which. Returns whether it
 -- did not answer, and what is known now where that is news.
