@@ -584,6 +584,8 @@ struct forgetful {
     reply answer(const command& cmd) {
         sent.emplace_back(cmd.argv()[0]);
         if (cmd.argv()[0] == "EVALSHA") return reply::error("NOSCRIPT No matching script.");
+        // A WAIT is about the write before it.
+        if (cmd.argv()[0] == "WAIT") return reply::string("WAIT behind " + sent.at(sent.size() - 2));
         return reply::string(sent.back());
     }
     words sent;
@@ -617,7 +619,7 @@ TEST_CASE(
                                         one_replica.behind(by_name)};
     const auto replies = answers_to(c, commands);
     CHECK(c.sent == words{"EVALSHA", "WAIT", "GET", "EVALSHA", "WAIT", "EVAL", "WAIT", "EVAL", "WAIT"});
-    CHECK(texts(replies) == words{"EVAL", "WAIT", "GET", "EVAL", "WAIT"});
+    CHECK(texts(replies) == words{"EVAL", "WAIT behind EVAL", "GET", "EVAL", "WAIT behind EVAL"});
 }
 
 TEST_CASE("without memory for a second pipeline nothing is said of the replicas of what is sent one by one") {
@@ -644,14 +646,14 @@ TEST_CASE("a write and the wait for its replicas go together, also when the serv
     distlock::any_connection_of<pipelining_forgetful> over_pipeline(piped);
     const auto first = over_pipeline.execute_acknowledged(by_name, one_replica.behind(by_name));
     CHECK(first.answer.is_string("EVAL"));
-    CHECK(first.replicated.is_string("WAIT"));
+    CHECK(first.replicated.is_string("WAIT behind EVAL"));
     CHECK(piped.sent == words{"EVALSHA", "WAIT", "EVAL", "WAIT"});
 
     acknowledging_forgetful whole;
     distlock::any_connection_of<acknowledging_forgetful> over_both(whole);
     const auto second = over_both.execute_acknowledged(by_name, one_replica.behind(by_name));
     CHECK(second.answer.is_string("EVAL"));
-    CHECK(second.replicated.is_string("WAIT"));
+    CHECK(second.replicated.is_string("WAIT behind EVAL"));
     CHECK(whole.sent == words{"both", "EVALSHA", "WAIT", "both", "EVAL", "WAIT"});
 
     whole.throws = true;
@@ -672,7 +674,7 @@ TEST_CASE("without a pipeline the wait for replicas is sent with its write, or n
                                         one_replica.behind(by_name), command{"GET", "c"}};
     auto replies = answers_to(c, commands);
     CHECK(c.sent == words{"GET", "both", "EVALSHA", "WAIT", "both", "EVAL", "WAIT", "GET"});
-    CHECK(texts(replies) == words{"GET", "EVAL", "WAIT", "GET"});
+    CHECK(texts(replies) == words{"GET", "EVAL", "WAIT behind EVAL", "GET"});
 
     forgetful plain;
     replies = answers_to(plain, commands);

@@ -41,6 +41,17 @@ TEST_CASE("each listener is told as long as it lives, and one that comes later f
     CHECK(third->told == 1);
 }
 
+TEST_CASE("one that is gone keeps nobody behind it from being told") {
+    distlock::detail::master_listeners all;
+    auto first = std::make_shared<counting>();
+    const auto second = std::make_shared<counting>();
+    all.add(first);
+    all.add(second);
+    first.reset();
+    tell(all);
+    CHECK(second->told == 1);
+}
+
 TEST_CASE("listeners are told without memory, and a new one takes the place of one that is gone") {
     if (!allocations_can_fail()) return;
     distlock::detail::master_listeners all;

@@ -144,6 +144,8 @@ TEST_CASE("a least hold is no longer than the longest, nor than a lease that is 
     CHECK(refusal({.lease = 40s, .renew = false, .hold_at_least = 40001ms}, 200ms, &text) ==
           errc::invalid_option);
     CHECK_THAT(text, contains_text("longer than the lease; give 40000 ms or less, or renew = true"));
+    CHECK(refusal({.lease = 40s, .renew = false, .max_hold = 60s, .hold_at_least = 40001ms}, 200ms, &text) ==
+          errc::invalid_option);
     CHECK(refusal({.max_hold = 40s, .hold_at_least = 40001ms}, 200ms, &text) == errc::invalid_option);
     CHECK_THAT(text, contains_text("longer than max_hold; give 40000 ms or less"));
 }
