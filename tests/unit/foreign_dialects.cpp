@@ -65,6 +65,14 @@ TEMPLATE_TEST_CASE("a dialect says whether its acquisition is a look", "", distl
     }
 }
 
+// Redisson's own fenced locks count on with the same counter.
+TEST_CASE("a process gives its threads no fences of its own where they are another client's") {
+    CHECK_FALSE(distlock::redisson("orders", fenced).allows_local_fences());
+    CHECK(distlock::redisson("orders", plain_options).allows_local_fences());
+    CHECK_FALSE(distlock::getset("orders", fenced).allows_local_fences());
+    CHECK_FALSE(distlock::python_redis_lock("orders", fenced).allows_local_fences());
+}
+
 TEST_CASE("a prefix goes before the name, byte for byte") {
     const distlock::redigo redigo("a{b}->", plain_options);
     CHECK(redigo.name() == "lock->a{b}->");

@@ -60,10 +60,12 @@ struct lock_options {
     /// How often the first waiter of the queue checks the lock itself, at least; it does so at the end of the
     /// lock's TTL, too. The lock is handed over in the queue, so a re-check only finds what nobody handed
     /// over: a lock that expired, or that another kind of client deleted. The other waiters re-check the less
-    /// often the farther back they are: every 30 s at least, or every `recheck` if that is longer. Waiters
-    /// that are woken by a message (redisson) re-check every `recheck`. Where no message tells of a release,
-    /// waiters poll: their pauses start at 1 ms, double up to `recheck` and are jittered. 1 ms to 1 h. `{}`
-    /// stands for 1 s where waiters are queued or woken, for 50 ms where they poll.
+    /// often the farther back they are: every 30 s at least, or every `recheck` if that is longer. The
+    /// first four re-check every two seconds while the first keeps out others before it can be served: it
+    /// wants to write where others read, or more permits than are left. Waiters that are woken by a message
+    /// (redisson) re-check every `recheck`. Where no message tells of a release, waiters poll: their pauses
+    /// start at 1 ms, double up to `recheck` and are jittered. 1 ms to 1 h. `{}` stands for 1 s where waiters
+    /// are queued or woken, for 50 ms where they poll.
     time_span recheck = {};
 
     /// The owner's label, for people who ask for the holder of a lock: it is kept beside the lock together

@@ -215,6 +215,18 @@ TEST_CASE("a delay comes before every byte of its direction, which stay in order
     CHECK(client.receive(4) == ":4\r\n");
 }
 
+TEST_CASE("what comes when a delay has ended does not overtake what it still holds") {
+    const redis_server real;
+    fault_proxy proxy(real.socket_path());
+    byte_client client(proxy.port());
+    proxy.delay(part::reply, 300ms);
+    client.send(wire({"INCR", "n"}));
+    REQUIRE(eventually([&] { return real.command({"GET", "n"}) == "1"; }));
+    proxy.delay(part::reply, 0ms);
+    client.send(wire({"INCR", "n"}));
+    CHECK(client.receive(8) == ":1\r\n:2\r\n");
+}
+
 TEST_CASE("the proxy passes held bytes on only when they are let go, and accepts connections meanwhile") {
     const redis_server real;
     fault_proxy proxy(real.socket_path());

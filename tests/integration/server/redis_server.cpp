@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <netinet/in.h>
 #include <optional>
@@ -319,6 +320,18 @@ TEST_CASE("no server on the PATH is an error that says what to install") {
     const environment no_choice{"DISTLOCK_TEST_SERVER", ""};
     const environment nowhere{"PATH", "/nonexistent"};
     CHECK(contains(failure(errc::no_server, [] { redis_server{}; }), "apt-get install redis-server"));
+}
+
+TEST_CASE("a variable that is added to a server's environment takes the place of its namesake only") {
+    const environment shorter{"DISTLOCK_TEST_A", "1"};
+    const environment same{"DISTLOCK_TEST_AB", "2"};
+    const redis_server server({.environment = {"DISTLOCK_TEST_AB=3"}});
+    std::ifstream file("/proc/" + std::to_string(server.pid()) + "/environ");
+    const std::string all{std::istreambuf_iterator<char>(file), {}};
+    using namespace std::string_literals;
+    CHECK(contains(all, "DISTLOCK_TEST_A=1\0"s));
+    CHECK(contains(all, "DISTLOCK_TEST_AB=3\0"s));
+    CHECK_FALSE(contains(all, "DISTLOCK_TEST_AB=2"));
 }
 
 TEST_CASE("the environment names the server to test with") {

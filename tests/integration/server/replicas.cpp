@@ -19,6 +19,7 @@
 #include "support/catch.hpp"
 #include "support/cluster.hpp"
 #include "support/fake_sentinel.hpp"
+#include "support/fake_server.hpp"
 #include "support/fresh_name.hpp"
 #include "support/lease_observers.hpp"
 #include "support/minimal_connection.hpp"
@@ -349,6 +350,22 @@ TEST_CASE("a stop request ends the wait for replicas at once, and nothing is lef
     CHECK(ec == errc::cancelled);
     CHECK(ended - asked < timing_tolerance);
     CHECK(gone(servers.master(), m.name()));
+}
+
+TEST_CASE("a wait for replicas has its time beside the command time-out") {
+    const fake_server late([](fake_server::peer& client) {
+        while (const auto asked = client.next_command()) {
+            const bool waits = asked->front() == "WAIT";
+            if (waits && !client.nap(1200ms)) return;
+            if (!client.send(waits ? ":1\r\n" : "+OK\r\n")) return;
+        }
+    });
+    hiredis_connection redis(late.uri("", "?command_timeout=1s"));
+    const distlock::replica_wait one(1, 1s);
+    const command write{"SET", "orders", "token"};
+    const auto both = redis.execute_acknowledged(write, one.behind(write));
+    CHECK(both.answer.is_string("OK"));
+    CHECK(both.replicated.is_integer(1));
 }
 
 TEST_CASE("a call that waits for replicas is back by its deadline") {
