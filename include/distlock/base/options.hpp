@@ -61,7 +61,7 @@ struct lock_options {
     /// lock's TTL, too. The lock is handed over in the queue, so a re-check only finds what nobody handed
     /// over: a lock that expired, or that another kind of client deleted. The other waiters re-check the less
     /// often the farther back they are: every 30 s at least, or every `recheck` if that is longer. The
-    /// first four re-check every two seconds while the first keeps out others before it can be served: it
+    /// first four re-check every second or two while the first keeps out others before it can be served: it
     /// wants to write where others read, or more permits than are left. Waiters that are woken by a message
     /// (redisson) re-check every `recheck`. Where no message tells of a release, waiters poll: their pauses
     /// start at 1 ms, double up to `recheck` and are jittered. 1 ms to 1 h. `{}` stands for 1 s where waiters

@@ -133,11 +133,15 @@ end
 // told when to look. A ticket that is dropped too soon costs its waiter the place, as an evicted queue would
 // (tests/model/shared.pml).
 inline constexpr std::string_view handoff_silence =
-    R"(-- Of the first waiter, which cannot be served yet. `known`: its token, when it looked or was asked, and which. Returns whether it
--- did not answer, and what is known now where that is news.
+    R"(-- What is known of a ticket: its token and number, when its waiter looked or was asked, and which. One that joined anew has another
+-- number: nothing is known of it.
+local function note(token, number, now, how)
+  return token .. ' ' .. string.format('%.0f', number) .. ' ' .. string.format('%.0f', now) .. ' ' .. how
+end
+-- Of the first waiter, which cannot be served yet. Returns whether it did not answer, and what is known now where that is news.
 local function is_silent(waiter, number, kind, known, now)
-  local token, since, how = string.match(type(known) == 'string' and known or '', '^(%x+) (%d+) ([la])$')
-  local past = token == waiter.token and now - since or -1
+  local ticket, since, how = string.match(type(known) == 'string' and known or '', '^(%x+ %d+) (%d+) ([la])$')
+  local past = ticket == waiter.token .. ' ' .. string.format('%.0f', number) and now - since or -1
   if past >= 0 and past < 2000 then
     due = 2000 - past
     return false
@@ -148,7 +152,7 @@ local function is_silent(waiter, number, kind, known, now)
     redis.pcall(waiter.sharded and 'spublish' or 'publish', waiter.channel,
       waiter.token .. ' ' .. string.format('%.0f', number) .. ' 0' .. kind .. ' 0 ' .. KEYS[1])
   end
-  return false, waiter.token .. ' ' .. string.format('%.0f', now) .. ' a'
+  return false, note(waiter.token, number, now, 'a')
 end
 )"sv;
 

@@ -217,7 +217,9 @@ if ends or used < limit then
     return {1, '', ttl}
   end
   if first[1] == ticket and known_limit then
-    redis.pcall('hset', KEYS[3], 'first', me.token .. ' ' .. whole(now()) .. ' l')
+    local no = redis.pcall('hset', KEYS[3], 'first', note(me.token, first[2], now(), 'l'))
+    if type(no) == 'table' then redis.pcall('hdel', KEYS[3], 'first') end -- no memory: else it would seem silent
+    if redis.call('zrange', KEYS[2], '1', '1')[1] then due = 1000 end
   end
 end
 changed = changed or fresh
@@ -234,7 +236,7 @@ if mode == 'last' then
 end
 local left = soonest and math.max(soonest - now(), 0) or 0
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "484a840df32930c0fa1fdd275223434907cc3545"sv;
+inline constexpr std::string_view permit_enter_sha1 = "7a7f15437f69217938e545dcd251292facaabb2a"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, permit_refuse_other_sets, permit_functions,
            handoff_silence, permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,

@@ -189,7 +189,7 @@ end
 inline constexpr std::string_view shared_enter_granted =
     R"(is_gone = function(waiter, number)
   local gone, news = is_silent(waiter, number, 'w', redis.pcall('get', KEYS[4]), now())
-  if news then redis.pcall('set', KEYS[4], news, 'PX', 10000) end
+  if news then redis.pcall('set', KEYS[4], news, 'PX', ARGV[4]) end
   return gone
 end
 local ticket, mode = ARGV[1] .. ARGV[2], ARGV[3]
@@ -237,7 +237,9 @@ if not holder or holder == mark then
     return {1, fence, ttl}
   end
   if holder and first[1] == ticket then
-    redis.pcall('set', KEYS[4], me.token .. ' ' .. whole(now()) .. ' l', 'PX', 10000)
+    local no = redis.pcall('set', KEYS[4], note(me.token, first[2], now(), 'l'), 'PX', ARGV[4])
+    if no.err then redis.pcall('del', KEYS[4]) end -- no memory: else it would seem silent
+    if redis.call('zrange', KEYS[2], '1', '1')[1] then due = 1000 end
   end
   written = changed
   settle(holder)
@@ -250,7 +252,7 @@ inline constexpr std::string_view shared_enter_taken =
 end
 local left = holder == mark and math.max(soonest - now(), 0) or redis.call('pttl', KEYS[1])
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view shared_enter_sha1 = "5ff255f63ae3e2dc399e9dc078bd657eb60ddb67"sv;
+inline constexpr std::string_view shared_enter_sha1 = "1d7c7d4fb24acf72af3f33106bebc2c691268beb"sv;
 inline constexpr script shared_enter{
     joined<shared_enter_contract, shared_enter_unqueued, handoff_functions, shared_functions, handoff_silence,
            shared_enter_granted, handoff_refuse_as_replica, handoff_enter_queued, shared_enter_taken>,

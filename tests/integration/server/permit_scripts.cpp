@@ -532,9 +532,10 @@ TEST_CASE(
     };
     // Effects: two seconds have passed.
     const auto later = [&] {
-        const auto known = it.of("first");
-        const auto at = std::stoll(known.substr(33)) - 2000;
-        it.ask({"HSET", it.beside, "first", known.substr(0, 33) + std::to_string(at) + known.substr(46)});
+        auto known = it.of("first");
+        const auto at = known.find(' ', 33) + 1;
+        const auto ms = std::stoll(known.substr(at)) - 2000;
+        it.ask({"HSET", it.beside, "first", known.replace(at, 13, std::to_string(ms))});
     };
     asker holds(it);
     REQUIRE(holds.granted());
@@ -560,10 +561,37 @@ TEST_CASE(
     CHECK(small.granted(enter_mode::join));
     CHECK(next.has());  // with it
     CHECK(it.queued() == 0);
+    // It lives, and joins anew: it was dropped again and again.
     CHECK(small.leave() == 1);
+    REQUIRE(big.waits());
+    REQUIRE(small.waits());
+    CHECK(asked(big));
+    CHECK(it.queued() == 2);
+    CHECK(told(big) <= 1000ms);  // from now on it looks
     CHECK(next.leave() == 1);
     CHECK(holds.leave() == 1);
+    CHECK(big.has());
+    CHECK(big.leave() == 1);
+    CHECK(small.leave() == 1);
     CHECK(it.free());
+}
+
+TEST_CASE("a waiter in the way whose look cannot be noted is not taken for gone") {
+    place own;
+    const pool_keys it(own);
+    asker holds(it);
+    REQUIRE(holds.granted());
+    asker big(it, 4, 4);
+    REQUIRE(big.waits());
+    asker small(it);
+    REQUIRE(small.waits());
+    REQUIRE(it.of("first").ends_with(" a"));
+    it.ask({"CONFIG", "SET", "maxmemory", "1"});
+    static_cast<void>(big.enter(enter_mode::join));
+    CHECK(it.of("first") == "(nil)");
+    it.ask({"CONFIG", "SET", "maxmemory", "0"});
+    REQUIRE(small.waits());
+    CHECK(it.queued() == 2);
 }
 
 TEST_CASE("a waiter in the way that nobody can ask is dropped when it does not look for two seconds") {
@@ -574,17 +602,20 @@ TEST_CASE("a waiter in the way that nobody can ask is dropped when it does not l
     REQUIRE(big.waits());
     asker small(it);
     REQUIRE(small.waits());
-    it.ask({"HSET", it.beside, "first", std::string(big.me.view()) + " 1000 a"});
+    const auto number = " " + std::to_string(big.dialect.read_enter(big.last).queued.ticket) + " ";
+    const auto mine = std::string(big.me.view()) + number;
+    it.ask({"HSET", it.beside, "first", mine + "1000 a"});
     REQUIRE(big.waits());
     REQUIRE(small.waits());
-    // Of another waiter it says nothing, nor where the clock was set back.
-    for (const std::string& other : {std::string(holds.me.view()) + " 1000 a",
-                                     std::string(big.me.view()) + " 99999999999999 a", std::string("?")}) {
+    // Of another waiter or ticket it says nothing, nor where the clock was set back.
+    for (const std::string& other :
+         {std::string(holds.me.view()) + number + "1000 a", std::string(big.me.view()) + " 17 1000 a",
+          mine + "99999999999999 a", std::string("?")}) {
         it.ask({"HSET", it.beside, "first", other});
         REQUIRE(small.waits());
         CHECK(it.queued() == 2);
     }
-    it.ask({"HSET", it.beside, "first", std::string(big.me.view()) + " 1000 a"});
+    it.ask({"HSET", it.beside, "first", mine + "1000 a"});
     CHECK(small.granted(enter_mode::join));
     CHECK(it.queued() == 0);
 }

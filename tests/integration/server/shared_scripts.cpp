@@ -545,9 +545,11 @@ TEST_CASE(
     };
     // Effects: two seconds have passed.
     const auto later = [&] {
-        const auto known = it.ask({"GET", it.who});
-        const auto at = std::stoll(known.substr(33)) - 2000;
-        it.ask({"SET", it.who, known.substr(0, 33) + std::to_string(at) + known.substr(46), "PX", "60000"});
+        auto known = it.ask({"GET", it.who});
+        CHECK(it.ttl(it.who) > 80'000);  // those far back look seldom
+        const auto at = known.find(' ', 33) + 1;
+        const auto ms = std::stoll(known.substr(at)) - 2000;
+        it.ask({"SET", it.who, known.replace(at, 13, std::to_string(ms)), "PX", "90000"});
     };
     const bool both = GENERATE(false, true);  // the set of readers, or one key for a reader that is alone
     reader inside(it);
@@ -582,6 +584,34 @@ TEST_CASE(
     CHECK(next.has());
     CHECK(next.leave() == 1);
     CHECK(last.leave() == 1);
+    CHECK(it.free());
+}
+
+// It was dropped again and again.
+TEST_CASE("a writer that was dropped and lives is asked anew when it has joined again") {
+    const lock_keys it(common());
+    redis_link ears(common().server.socket_path());
+    const std::string channel = "process:" + fresh_name();
+    ears.subscribe(channel);
+    reader inside(it);
+    REQUIRE(inside.granted());
+    writer first(it, {.lease = 30s}, channel);
+    REQUIRE(first.waits());
+    const auto before = std::to_string(first.dialect.read_enter(first.last).queued.ticket);
+    it.ask({"SET", it.who, std::string(first.me.view()) + " " + before + " 1000 a", "PX", "90000"});
+    reader small(it);
+    CHECK(small.granted(enter_mode::join));
+    REQUIRE(first.waits());
+    reader next(it);
+    REQUIRE(next.waits());
+    CHECK(ears.message());
+    CHECK(it.queued() == 2);
+    CHECK(first.enter(enter_mode::join).ttl <= 1000ms);  // from now on it looks
+    CHECK(inside.leave() == 1);
+    CHECK(small.leave() == 1);
+    CHECK(first.has());
+    CHECK(first.leave() == 1);
+    CHECK(next.leave() == 1);
     CHECK(it.free());
 }
 
