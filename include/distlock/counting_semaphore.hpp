@@ -319,7 +319,10 @@ class counting_semaphore {
     /// until enough have come back. Other objects with the old limit fail with errc::limit_mismatch when they
     /// ask for permits meanwhile. A queued waiter keeps its position; its call fails only if it asked for
     /// more permits than there are now. A waiter over a connection that cannot subscribe polls, and so fails,
-    /// too. Returns: how many are out. Throws: error. Round trips: one.
+    /// too.
+    /// Returns: how many are out.
+    /// Throws: error.
+    /// Round trips: one.
     std::int64_t resize(std::int64_t limit) { return core_->resize(limit); }
     /// Returns: 0 where it failed.
     std::int64_t resize(std::int64_t limit, std::error_code& ec) noexcept {

@@ -6,7 +6,7 @@
 //     acquire_step on_outcome(const acquire_outcome&, time_point sent, time_point now, acknowledged);
 //     acquire_step on_claim(const renew_outcome&, time_point sent, time_point now, acknowledged);
 //     acquire_step on_wake(clock::time_point now);                       // the pause is over
-//     acquire_step on_message(const handover&, clock::time_point now);   // of us
+//     acquire_step on_message(const handover&, clock::time_point now);   // ours, or a question
 //     acquire_step on_subscribed(clock::time_point now);  // messages arrive, some may have been lost
 //     acquire_step on_stop();                                            // the caller's stop_token fired
 //     void subscribed(); void unheard(); void deafen();  // messages arrive from now on; do not; never will

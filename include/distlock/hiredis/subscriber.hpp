@@ -186,7 +186,6 @@ class subscriber final : public message_reader {
         replace_by(nullptr);
         previous_.reset();
         attempts_ = {};
-        wake_.reset();
         return true;
     }
 

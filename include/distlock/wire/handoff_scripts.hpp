@@ -132,16 +132,19 @@ end
 // is asked to where it did not, by a message of 0 ms, and is dropped two seconds later. Those behind it are
 // told when to look. A ticket that is dropped too soon costs its waiter the place, as an evicted queue would
 // (tests/model/shared.pml).
-inline constexpr std::string_view handoff_silence =
+// The kind of lock says before where it keeps what is known of that waiter: read_first(), keep_first(),
+// forget_first(); and the letter of its messages, first_kind.
+inline constexpr std::string_view handoff_first =
     R"(-- What is known of a ticket: its token and number, when its waiter looked or was asked, and which. One that joined anew has another
 -- number: nothing is known of it.
-local function note(token, number, now, how)
-  return token .. ' ' .. string.format('%.0f', number) .. ' ' .. string.format('%.0f', now) .. ' ' .. how
+local function note(waiter, number, how)
+  return keep_first(waiter.token .. ' ' .. number .. ' ' .. whole(now()) .. ' ' .. how)
 end
--- Of the first waiter, which cannot be served yet. Returns whether it did not answer, and what is known now where that is news.
-local function is_silent(waiter, number, kind, known, now)
+is_gone = function(waiter, number)
+  number = whole(number)
+  local known = read_first()
   local ticket, since, how = string.match(type(known) == 'string' and known or '', '^(%x+ %d+) (%d+) ([la])$')
-  local past = ticket == waiter.token .. ' ' .. string.format('%.0f', number) and now - since or -1
+  local past = ticket == waiter.token .. ' ' .. number and now() - since or -1
   if past >= 0 and past < 2000 then
     due = 2000 - past
     return false
@@ -150,9 +153,15 @@ local function is_silent(waiter, number, kind, known, now)
   due = 2000
   if waiter.channel ~= '' then
     redis.pcall(waiter.sharded and 'spublish' or 'publish', waiter.channel,
-      waiter.token .. ' ' .. string.format('%.0f', number) .. ' 0' .. kind .. ' 0 ' .. KEYS[1])
+      waiter.token .. ' ' .. number .. ' 0' .. first_kind .. ' 0 ' .. KEYS[1])
   end
-  return false, note(waiter.token, number, now, 'a')
+  note(waiter, number, 'a')
+  return false
+end
+local function note_look(me, number)
+  local no = note(me, whole(number), 'l')
+  if type(no) == 'table' and no.err then forget_first() end -- no memory: else it would seem silent
+  if redis.call('zrange', KEYS[2], '1', '1')[1] then due = 1000 end
 end
 )"sv;
 

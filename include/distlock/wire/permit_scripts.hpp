@@ -172,13 +172,14 @@ inline constexpr std::string_view permit_enter_contract =
 -- Modes and answers as handoff has them; no fence. The TTL is the time until the first permit may be past its end, or until the
 -- first waiter is to be looked after. LIMITMISMATCH: there are more permits, or fewer, than the asker says.
 )"sv;
+inline constexpr std::string_view permit_first =
+    R"(local first_kind = 'n'
+local function read_first() return redis.pcall('hget', KEYS[3], 'first') end
+local function keep_first(text) return known_limit and redis.pcall('hset', KEYS[3], 'first', text) end
+local function forget_first() redis.pcall('hdel', KEYS[3], 'first') end
+)"sv;
 inline constexpr std::string_view permit_enter_granted =
-    R"(is_gone = function(waiter, number)
-  local gone, news = is_silent(waiter, number, 'n', redis.pcall('hget', KEYS[3], 'first'), now())
-  if news and known_limit then redis.pcall('hset', KEYS[3], 'first', news) end
-  return gone
-end
-local ticket, mode = ARGV[1] .. ARGV[2], ARGV[3]
+    R"(local ticket, mode = ARGV[1] .. ARGV[2], ARGV[3]
 life = tonumber(ARGV[4])
 local written = false
 count()
@@ -216,11 +217,7 @@ if ends or used < limit then
     settle()
     return {1, '', ttl}
   end
-  if first[1] == ticket and known_limit then
-    local no = redis.pcall('hset', KEYS[3], 'first', note(me.token, first[2], now(), 'l'))
-    if type(no) == 'table' then redis.pcall('hdel', KEYS[3], 'first') end -- no memory: else it would seem silent
-    if redis.call('zrange', KEYS[2], '1', '1')[1] then due = 1000 end
-  end
+  if first[1] == ticket and known_limit then note_look(me, first[2]) end
 end
 changed = changed or fresh
 settle()
@@ -236,10 +233,10 @@ if mode == 'last' then
 end
 local left = soonest and math.max(soonest - now(), 0) or 0
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "7a7f15437f69217938e545dcd251292facaabb2a"sv;
+inline constexpr std::string_view permit_enter_sha1 = "66b1f7a5ddc1160cd8d20995b8e0c99090b85752"sv;
 inline constexpr script permit_enter{
-    joined<permit_enter_contract, handoff_functions, permit_refuse_other_sets, permit_functions,
-           handoff_silence, permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,
+    joined<permit_enter_contract, handoff_functions, permit_refuse_other_sets, permit_functions, permit_first,
+           handoff_first, permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,
            permit_enter_taken>,
     permit_enter_sha1};
 

@@ -186,13 +186,14 @@ inline constexpr std::string_view shared_enter_unqueued =
   end
 end
 )"sv;
+inline constexpr std::string_view shared_first =
+    R"(local first_kind = 'w'
+local function read_first() return redis.pcall('get', KEYS[4]) end
+local function keep_first(text) return redis.pcall('set', KEYS[4], text, 'PX', ARGV[4]) end
+local function forget_first() redis.pcall('del', KEYS[4]) end
+)"sv;
 inline constexpr std::string_view shared_enter_granted =
-    R"(is_gone = function(waiter, number)
-  local gone, news = is_silent(waiter, number, 'w', redis.pcall('get', KEYS[4]), now())
-  if news then redis.pcall('set', KEYS[4], news, 'PX', ARGV[4]) end
-  return gone
-end
-local ticket, mode = ARGV[1] .. ARGV[2], ARGV[3]
+    R"(local ticket, mode = ARGV[1] .. ARGV[2], ARGV[3]
 local written, holder = false, still_held(redis.call('get', KEYS[1]))
 local me, first = read_any(ticket), head()
 local ttl = mode == 'try' and me.lease or tonumber(me.offer)
@@ -236,11 +237,7 @@ if not holder or holder == mark then
     end
     return {1, fence, ttl}
   end
-  if holder and first[1] == ticket then
-    local no = redis.pcall('set', KEYS[4], note(me.token, first[2], now(), 'l'), 'PX', ARGV[4])
-    if no.err then redis.pcall('del', KEYS[4]) end -- no memory: else it would seem silent
-    if redis.call('zrange', KEYS[2], '1', '1')[1] then due = 1000 end
-  end
+  if holder and first[1] == ticket then note_look(me, first[2]) end
   written = changed
   settle(holder)
 end
@@ -252,10 +249,11 @@ inline constexpr std::string_view shared_enter_taken =
 end
 local left = holder == mark and math.max(soonest - now(), 0) or redis.call('pttl', KEYS[1])
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view shared_enter_sha1 = "1d7c7d4fb24acf72af3f33106bebc2c691268beb"sv;
+inline constexpr std::string_view shared_enter_sha1 = "899e0060a5768cb5fb054324e2983ed186883802"sv;
 inline constexpr script shared_enter{
-    joined<shared_enter_contract, shared_enter_unqueued, handoff_functions, shared_functions, handoff_silence,
-           shared_enter_granted, handoff_refuse_as_replica, handoff_enter_queued, shared_enter_taken>,
+    joined<shared_enter_contract, shared_enter_unqueued, handoff_functions, shared_functions, shared_first,
+           handoff_first, shared_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,
+           shared_enter_taken>,
     shared_enter_sha1};
 
 // The usual releases, before the functions that they do not need.

@@ -19,17 +19,16 @@
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
-#include <distlock/wire/enter_mode.hpp>
 #include <distlock/wire/permits.hpp>
 
 #include "support/allocations.hpp"
 #include "support/answered.hpp"
 #include "support/catch.hpp"
+#include "support/first_waiter.hpp"
 #include "support/fresh_name.hpp"
 #include "support/in_child.hpp"
 #include "support/lease_observers.hpp"
 #include "support/lock_on_server.hpp"
-#include "support/redis_link.hpp"
 #include "support/slow_clock.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
@@ -401,51 +400,45 @@ TEST_CASE("waiters are served in the order they came, whatever they weigh") {
     CHECK(nothing_left(name));
 }
 
-TEST_CASE(
-    "a waiter that is gone though its socket looks alive keeps nobody waiting for long, one that is there "
-    "does") {
+TEST_CASE("a waiter that is gone though its socket looks alive keeps nobody waiting for long") {
     const auto name = fresh_name();
     party owner(name, 4);
     const permit some = owner.pool.acquire(1);
-    const bool gone = GENERATE(true, false);
     const lock_options seldom{.recheck = 1h, .release = distlock::confirmed};
-    redis_link ears(common().socket_path());
-    party patient(name, 4, seldom);
-    std::jthread living;
-    if (gone) {
-        const auto channel = "process:" + name;
-        ears.subscribe(channel);
-        const distlock::permits big(name, seldom, channel, distlock::channel_kind::ordinary, 4, 4);
-        redis_link hands(common().socket_path());
-        static_cast<void>(hands.ask(big.enter(distlock::token::generate(), distlock::enter_mode::join)));
-    } else {
-        living = std::jthread([&](const std::stop_token& stop) {
-            std::error_code ec;
-            static_cast<void>(patient.pool.acquire(4, stop, ec));
-        });
-    }
+    gone_waiter gone(common().socket_path());
+    gone.join(distlock::permits(name, seldom, gone.channel(), distlock::channel_kind::ordinary, 4, 4));
     REQUIRE(waits(name, 1));
     party next(name, 4, seldom);
-    if (gone) {
-        const auto begun = clk::now();
-        CHECK(next.pool.try_acquire_for(60s, 3).has_value());
-        CHECK(clk::now() - begun < 20s);
-    } else {
-        // It is asked twice, and answers.
-        std::jthread waiting([&](const std::stop_token& stop) {
+    const auto begun = clk::now();
+    CHECK(next.pool.try_acquire_for(60s, 3).has_value());
+    CHECK(clk::now() - begun < 20s);
+}
+
+TEST_CASE("a waiter that is there keeps its place before those it keeps out, however seldom it looks else") {
+    const auto name = fresh_name();
+    party owner(name, 4);
+    const permit some = owner.pool.acquire(1);
+    const lock_options seldom{.recheck = 1h, .release = distlock::confirmed};
+    party first(name, 4, seldom);
+    party next(name, 4, seldom);
+    const auto wait_for = [](party& whose, std::int64_t n) {
+        return std::jthread([&pool = whose.pool, n](const std::stop_token& stop) {
             std::error_code ec;
-            static_cast<void>(next.pool.acquire(1, stop, ec));
+            static_cast<void>(pool.acquire(n, stop, ec));
         });
-        std::set<std::string> answers;
-        CHECK(eventually(
-            [&] {
-                const auto known = common().command({"HGET", distlock::key(name).sibling("limit"), "first"});
-                if (known.ends_with(" l")) answers.insert(known);
-                return answers.size() == 3;
-            },
-            20s));
-        CHECK(lock_on_server(common(), name).queued() == 2);
-    }
+    };
+    const auto living = wait_for(first, 4);
+    REQUIRE(waits(name, 1));
+    const auto waiting = wait_for(next, 1);
+    std::set<std::string> looks;
+    CHECK(eventually(
+        [&] {
+            const auto known = common().command({"HGET", distlock::key(name).sibling("limit"), "first"});
+            if (known.ends_with(" l")) looks.insert(known);
+            return looks.size() == 3;
+        },
+        20s));
+    CHECK(lock_on_server(common(), name).queued() == 2);
 }
 
 TEST_CASE("a stop request or a time-out ends the wait, and whoever it kept waiting goes on") {

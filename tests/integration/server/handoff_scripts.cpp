@@ -41,16 +41,15 @@ handoff_lock another(const handoff_lock& it, const lock_options& options, const 
 
 // A process that hears what is said on its channel.
 struct listener {
-    listener() : channel("process:" + fresh_name()), link(shared().socket_path()) { link.subscribe(channel); }
     std::optional<distlock::handover> hears() {
-        const auto text = link.message();
+        const auto text = ears.message();
         if (!text) return std::nullopt;
         last = *text;
         return handoff::read_message(*text);
     }
-    bool hears_nothing() { return !link.message(0ms); }
-    std::string channel;
-    redis_link link;
+    bool hears_nothing() { return !ears.message(0ms); }
+    heard_channel ears{shared().socket_path()};
+    std::string channel = ears.name();
     std::string last;
 };
 

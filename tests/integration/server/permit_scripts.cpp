@@ -20,7 +20,9 @@
 #include <distlock/wire/server_error.hpp>
 
 #include "support/catch.hpp"
+#include "support/first_waiter.hpp"
 #include "support/fresh_name.hpp"
+#include "support/heard_channel.hpp"
 #include "support/redis_link.hpp"
 #include "support/waiting.hpp"
 
@@ -522,24 +524,14 @@ TEST_CASE("a waiter for permits that nobody can tell is passed over, and so is w
 TEST_CASE(
     "a waiter in the way is asked whether it is there, and dropped when it does not look for two seconds") {
     const pool_keys it;
-    redis_link ears(common().server.socket_path());
-    const std::string channel = "process:" + fresh_name();
-    ears.subscribe(channel);
+    heard_channel ears(common().server.socket_path());
     const auto asked = [&](const asker& whom, std::chrono::milliseconds patience = 10s) {
-        const auto text = ears.message(patience);
-        const auto said = text ? permits::read_message(*text) : std::nullopt;
-        return said && said->asks() && said->owner == whom.me && permits::name_in(*text) == it.K;
+        return asks<permits>(ears.message(patience), whom.me, it.K);
     };
-    // Effects: two seconds have passed.
-    const auto later = [&] {
-        auto known = it.of("first");
-        const auto at = known.find(' ', 33) + 1;
-        const auto ms = std::stoll(known.substr(at)) - 2000;
-        it.ask({"HSET", it.beside, "first", known.replace(at, 13, std::to_string(ms))});
-    };
+    const auto later = [&] { it.ask({"HSET", it.beside, "first", two_seconds_older(it.of("first"))}); };
     asker holds(it);
     REQUIRE(holds.granted());
-    asker big(it, 4, 4, usual, channel);
+    asker big(it, 4, 4, usual, ears.name());
     REQUIRE(big.waits());
     asker small(it);
     asker next(it);
@@ -622,12 +614,10 @@ TEST_CASE("a waiter in the way that nobody can ask is dropped when it does not l
 
 TEST_CASE("permits that are handed over are told on the channel") {
     const pool_keys it;
-    redis_link ears(common().server.socket_path());
-    const std::string channel = "process:" + fresh_name();
-    ears.subscribe(channel);
+    heard_channel ears(common().server.socket_path());
     asker holds(it, 1);
     REQUIRE(holds.granted());
-    asker next(it, 1, 1, {.lease = 1s}, channel);
+    asker next(it, 1, 1, {.lease = 1s}, ears.name());
     REQUIRE(next.waits());
     CHECK(holds.leave() == 1);
     const auto text = ears.message();

@@ -19,16 +19,15 @@
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
-#include <distlock/wire/enter_mode.hpp>
 #include <distlock/wire/shared_handoff.hpp>
 
 #include "support/answered.hpp"
 #include "support/attempt.hpp"
 #include "support/catch.hpp"
+#include "support/first_waiter.hpp"
 #include "support/fresh_name.hpp"
 #include "support/in_child.hpp"
 #include "support/lock_on_server.hpp"
-#include "support/redis_link.hpp"
 #include "support/sleepers.hpp"
 #include "support/slow_clock.hpp"
 #include "support/timing_tolerance.hpp"
@@ -825,12 +824,8 @@ TEST_CASE("a writer that is gone though its socket looks alive keeps no reader w
     party owner(name);
     REQUIRE(owner.m.try_lock_shared());
     const lock_options seldom{.recheck = 1h, .release = distlock::confirmed};
-    redis_link ears(common().socket_path());
-    const auto channel = "process:" + name;
-    ears.subscribe(channel);
-    const distlock::exclusive_handoff gone(name, seldom, channel);
-    redis_link hands(common().socket_path());
-    static_cast<void>(hands.ask(gone.enter(distlock::token::generate(), distlock::enter_mode::join)));
+    gone_waiter gone(common().socket_path());
+    gone.join(distlock::exclusive_handoff(name, seldom, gone.channel()));
     REQUIRE(waits(name, 1));
     party next(name, seldom);
     const auto begun = clk::now();
@@ -864,7 +859,7 @@ TEST_CASE("a lock that is handed to readers nobody waits for any more is given b
     common().command({"PUBLISH", channel, std::string(nobody.view()) + " 17 2000r 0 " + other});
     CHECK(nothing_left(other));
     common().command({"SET", other, nobody.view(), "PX", "60000"});
-    // Who is only asked to look has nothing to give back.
+    // A token that is only asked to look has nothing to give back.
     const auto kept = fresh_name();
     common().command({"SET", kept, nobody.view(), "PX", "60000"});
     common().command({"PUBLISH", channel, std::string(nobody.view()) + " 18 0w 0 " + kept});

@@ -20,7 +20,9 @@
 #include <distlock/wire/shared_inspector.hpp>
 
 #include "support/catch.hpp"
+#include "support/first_waiter.hpp"
 #include "support/fresh_name.hpp"
+#include "support/heard_channel.hpp"
 #include "support/redis_link.hpp"
 #include "support/waiting.hpp"
 
@@ -535,28 +537,20 @@ TEST_CASE("a waiter that nobody can tell is passed over, and so is what is no ti
 TEST_CASE(
     "a writer in the way is asked whether it is there, and dropped when it does not look for two seconds") {
     const lock_keys it(common());
-    redis_link ears(common().server.socket_path());
-    const std::string channel = "process:" + fresh_name();
-    ears.subscribe(channel);
+    heard_channel ears(common().server.socket_path());
     const auto asked = [&](const writer& whom, std::chrono::milliseconds patience = 10s) {
-        const auto text = ears.message(patience);
-        const auto said = text ? exclusive_handoff::read_message(*text) : std::nullopt;
-        return said && said->asks() && said->owner == whom.me && exclusive_handoff::name_in(*text) == it.K;
+        return asks<exclusive_handoff>(ears.message(patience), whom.me, it.K);
     };
-    // Effects: two seconds have passed.
     const auto later = [&] {
-        auto known = it.ask({"GET", it.who});
         CHECK(it.ttl(it.who) > 80'000);  // those far back look seldom
-        const auto at = known.find(' ', 33) + 1;
-        const auto ms = std::stoll(known.substr(at)) - 2000;
-        it.ask({"SET", it.who, known.replace(at, 13, std::to_string(ms)), "PX", "90000"});
+        it.ask({"SET", it.who, two_seconds_older(it.ask({"GET", it.who})), "PX", "90000"});
     };
     const bool both = GENERATE(false, true);  // the set of readers, or one key for a reader that is alone
     reader inside(it);
     reader beside(it);
     REQUIRE(inside.granted());
     if (both) REQUIRE(beside.granted());
-    writer first(it, {.lease = 30s}, channel);
+    writer first(it, {.lease = 30s}, ears.name());
     REQUIRE(first.waits());
     reader small(it);
     writer next(it);
@@ -590,14 +584,12 @@ TEST_CASE(
 // It was dropped again and again.
 TEST_CASE("a writer that was dropped and lives is asked anew when it has joined again") {
     const lock_keys it(common());
-    redis_link ears(common().server.socket_path());
-    const std::string channel = "process:" + fresh_name();
-    ears.subscribe(channel);
+    heard_channel ears(common().server.socket_path());
     reader inside(it);
     reader beside(it);
     REQUIRE(inside.granted());
     REQUIRE(beside.granted());
-    writer first(it, {.lease = 30s}, channel);
+    writer first(it, {.lease = 30s}, ears.name());
     REQUIRE(first.waits());
     const auto before = std::to_string(first.dialect.read_enter(first.last).queued.ticket);
     it.ask({"SET", it.who, std::string(first.me.view()) + " " + before + " 1000 a", "PX", "90000"});
@@ -618,15 +610,13 @@ TEST_CASE("a writer that was dropped and lives is asked anew when it has joined 
 
 TEST_CASE("a hand-over is told on the channel, to each as what it is") {
     const lock_keys it(common());
-    redis_link ears(common().server.socket_path());
-    const std::string channel = "process:" + fresh_name();
-    ears.subscribe(channel);
+    heard_channel ears(common().server.socket_path());
     writer inside(it, {.lease = 30s, .fencing = true});
     REQUIRE(inside.granted());
     const auto written = inside.dialect.read_enter(inside.last).fence;
-    reader one(it, {.lease = 30s, .fencing = true}, channel);
-    reader two(it, {.lease = 30s, .fencing = true}, channel);
-    writer three(it, {.lease = 1s}, channel);
+    reader one(it, {.lease = 30s, .fencing = true}, ears.name());
+    reader two(it, {.lease = 30s, .fencing = true}, ears.name());
+    writer three(it, {.lease = 1s}, ears.name());
     REQUIRE(one.waits());
     REQUIRE(two.waits());
     REQUIRE(three.waits());
