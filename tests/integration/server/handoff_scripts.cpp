@@ -13,6 +13,7 @@
 
 #include "support/catch.hpp"
 #include "support/handoff_lock.hpp"
+#include "support/heard_channel.hpp"
 #include "support/redis_link.hpp"
 
 namespace handoff_scripts_tests {
