@@ -5,6 +5,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
@@ -19,18 +21,23 @@ struct legacy_client {
         char type;  // as the protocol marks it, and '_' for a nil
         std::string text;
         std::int64_t number;
+        std::vector<answer> elements;
     };
     bool connected = false;
-    static answer run(std::span<const std::string_view> words) { return {'+', std::string(words[0]), 0}; }
+    static answer run(std::span<const std::string_view> words) { return {'+', std::string(words[0]), 0, {}}; }
 };
 
 struct my_connection {
     legacy_client& client;
 
     distlock::reply execute(const distlock::command& cmd) {
+        if (!client.connected) return distlock::reply::not_sent(distlock::errc::unreachable, "legacy client");
+        return converted(client.run(cmd.argv()));  // any byte may stand in an argument
+    }
+
+  private:
+    static distlock::reply converted(const legacy_client::answer& answer) {
         using distlock::reply;
-        if (!client.connected) return reply::not_sent(distlock::errc::unreachable, "legacy client");
-        const auto answer = client.run(cmd.argv());  // any byte may stand in an argument
         switch (answer.type) {
             case '$':
                 return reply::string(answer.text);
@@ -42,8 +49,13 @@ struct my_connection {
                 return reply::error(answer.text);
             case '_':
                 return reply::nil();
+            case '*': {  // what the server answers when somebody else has the lock
+                std::vector<reply> elements;
+                for (const auto& element : answer.elements) elements.push_back(converted(element));
+                return reply::array(std::move(elements));
+            }
         }
-        return reply::no_answer(distlock::errc::no_reply, "legacy client");  // arrays: see below
+        return reply::no_answer(distlock::errc::protocol_error, "legacy client");
     }
 };
 static_assert(distlock::check_connection<my_connection>());  // says in a sentence what is missing

@@ -1,4 +1,5 @@
 // What a distributed lock is for: processes add to one counter file, without distlock::mutex and with it.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -34,8 +35,7 @@ using namespace std::chrono_literals;
 nanoseconds now() { return distlock::clock::now().time_since_epoch(); }
 void sleep_until(nanoseconds instant) { std::this_thread::sleep_for(instant - now()); }
 
-// ---- one of the processes
-// ------------------------------------------------------------------------------------------------
+// One of the processes.
 
 // What a process is told on its command line. A URI may hold a password: it comes in the environment.
 struct job {
@@ -140,8 +140,7 @@ int worker(const job& mine) {
     }
 }
 
-// ---- the process that directs them
-// ---------------------------------------------------------------------------------------
+// The process that directs them.
 
 void print(std::string_view text) {
     std::fwrite(text.data(), 1, text.size(), stdout);

@@ -13,18 +13,18 @@ constexpr int parts = 3;
 void charge_card() { std::puts("charged"); }
 void ship(int part) { std::printf("shipped part %d\n", part); }
 
-void fulfil(const char* where) {
+int fulfil(const char* where) {
     distlock::hiredis_connection redis{where};
     distlock::mutex order{redis, "orders:42"};
 
     try {
         distlock::scoped_lock guard{order};  // waits its turn among all processes; renewed
         charge_card();
-        const auto lost = guard.lost();  // stopped when the lock is lost, before another has it
+        const auto lost = guard.lost();  // stopped once the lock is known to be lost
         for (int part = 0; part < parts && !lost.stop_requested(); ++part) ship(part);
-    } catch (const distlock::error& e) {  // server trouble; contention is no error
+    } catch (const distlock::error& e) {  // the server failed; contention is no error
         std::fprintf(stderr, "%s\n", e.what());
-        throw;
+        return 1;
     }
 
     if (order.try_lock_for(200ms)) {  // throws if the server fails
@@ -33,13 +33,14 @@ void fulfil(const char* where) {
     } else {
         std::puts("somebody else has it");
     }
+    return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
     try {
-        fulfil(argc > 1 ? argv[1] : "redis://127.0.0.1:6379");
+        return fulfil(argc > 1 ? argv[1] : "redis://127.0.0.1:6379");
     } catch (const distlock::error& e) {
         std::fprintf(stderr, "life_of_a_lock: %s\n", e.what());
         return 1;

@@ -41,20 +41,6 @@ void expect(bool holds, const char* what) {
     std::printf("     %s: %s\n", holds ? "ok" : "FAILED", what);
 }
 
-const char* text_of(distlock::loss_reason why) {
-    switch (why) {
-        case distlock::loss_reason::expired:
-            return "expired";
-        case distlock::loss_reason::taken:
-            return "taken";
-        case distlock::loss_reason::forced:
-            return "forced";
-        case distlock::loss_reason::max_hold:
-            return "max_hold";
-    }
-    return "?";
-}
-
 // What a service logs and counts. It is called on threads of the library.
 class watcher : public distlock::lease_observer {
   public:
@@ -64,7 +50,7 @@ class watcher : public distlock::lease_observer {
         warned_ = true;
     }
     void lost(const std::string& name, distlock::loss_reason why) override {
-        say("observer", name + " is lost: " + text_of(why));
+        say("observer", name + " is lost: " + std::string(to_string(why)));
         const std::lock_guard guard{changing_};
         reason_ = why;
         changed_.notify_all();

@@ -64,7 +64,8 @@ class permit {
 
     /// Postconditions: it has no permits.
     permit() noexcept = default;
-    /// Postconditions: it has no permits yet; distlock::try_lock_for() takes `n`.
+    /// Postconditions: it has no permits yet. distlock::try_lock_for() takes `n`, or throws
+    /// errc::invalid_option for n below 1 or above the limit.
     template <connection Conn, class Clock>
     permit(counting_semaphore<Conn, Clock>& pool, std::defer_lock_t, std::int64_t n = 1) noexcept
         : from_(pool.core_.get()), wants_(n) {}
@@ -217,6 +218,7 @@ class counting_semaphore {
     /// Effects: tries once, without waiting for others.
     /// Returns: the permits; none only when they are out, or others wait.
     /// Throws: error, as acquire().
+    /// Round trips: as mutex::try_lock().
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire(
         std::int64_t n = 1, std::stop_token stop = {}) {
         return given_or_throw(n, core_->acquire(n, time_point::max(), {.once = true}, stop));
@@ -321,7 +323,7 @@ class counting_semaphore {
     /// more permits than there are now. A waiter over a connection that cannot subscribe polls, and so fails,
     /// too.
     /// Returns: how many are out.
-    /// Throws: error.
+    /// Throws: error; errc::invalid_option for a limit that is not from 1 to 2^31.
     /// Round trips: one.
     std::int64_t resize(std::int64_t limit) { return core_->resize(limit); }
     /// Returns: 0 where it failed.

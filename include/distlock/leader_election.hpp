@@ -147,7 +147,8 @@ class leader_election {
             } catch (const error& e) {
                 if (leads) throw;
                 if (e.code() == errc::cancelled && stop.stop_requested()) return;
-                if (e.code().category() != error_category() || !passes(static_cast<errc>(e.code().value())))
+                if (e.code().category() != error_category() ||
+                    !is_transient(static_cast<errc>(e.code().value())))
                     throw;
                 if (observer_) observer_->failed(e.code());
                 next = clock::now() + shortest_pause;
@@ -198,9 +199,9 @@ class leader_election {
     }
 
     // Says that it stops, whatever ends the work.
-    class reign {
+    class announced_term {
       public:
-        reign(leader_election& of, const scoped_lock<lock>& guard)
+        announced_term(leader_election& of, const scoped_lock<lock>& guard)
             : of_(of), guard_(guard), term_(guard.fencing_token()) {
             // Another thread that runs may lead by now, in a later term.
             for (auto known = of_.term_.load();
@@ -208,14 +209,14 @@ class leader_election {
                 continue;
             if (of_.observer_) of_.observer_->started(term_);
         }
-        ~reign() {
+        ~announced_term() {
             const auto why = guard_.owns_lock() ? stop_reason::done : stop_reason::lost;
             auto mine = term_;  // another thread that runs may lead by now
             of_.term_.compare_exchange_strong(mine, 0);
             if (of_.observer_) of_.observer_->stopped(term_, why);
         }
-        reign(const reign&) = delete;
-        reign& operator=(const reign&) = delete;
+        announced_term(const announced_term&) = delete;
+        announced_term& operator=(const announced_term&) = delete;
 
       private:
         leader_election& of_;
@@ -227,11 +228,11 @@ class leader_election {
     void lead(const scoped_lock<lock>& guard, Work& work, bool& leads) {
         const leadership mine(guard.lost(), guard.fencing_token());
         leads = true;
-        const reign now(*this, guard);
+        const announced_term now(*this, guard);
         work(mine);
     }
 
-    static bool passes(errc cause) noexcept {
+    static bool is_transient(errc cause) noexcept {
         switch (cause) {
             case errc::unreachable:
             case errc::no_reply:

@@ -74,11 +74,11 @@ class recursive_mutex;
 /// lost. Then another thread may take it through the same object; the late unlock() of the thread that lost
 /// it releases nothing and returns `expired`.
 ///
-/// `lock` throws when retrying does not help; `try_*` return false only if somebody else has the lock, and
-/// throw if the server fails. The overloads with a `std::error_code&` do not throw, and return whether they
-/// took the lock. They clear the code on success and if somebody else has the lock. One exception: if that
-/// owner's key has no TTL, they set errc::holder_without_ttl and return false. They go by the server's last
-/// answer, which another thread of the object may have had.
+/// `lock` throws when retrying does not help; `try_*` return false only if the lock is held, be it by
+/// this thread, or others wait for it, and throw if the server fails. The overloads with a `std::error_code&`
+/// do not throw, and return whether they took the lock. They clear the code on success and on that false. But
+/// if the owner's key has no TTL, they set errc::holder_without_ttl and return false. They go by the server's
+/// last answer, which another thread of the object may have had.
 ///
 /// The overloads with a `std::stop_token` fail with errc::cancelled when a stop is requested: at once,
 /// whatever the server does, over a connection that honours the stop request of a command (hiredis_connection
@@ -92,7 +92,7 @@ template <connection Conn, dialect Dialect = handoff, class Clock = clock>
 class mutex {
     static_assert(
         requires { requires std::same_as<typename Clock::time_point, clock::time_point>; },
-        "Clock must use the time points of distlock::clock; a shared_mutex has no dialect to choose");
+        "Clock must use the time points of distlock::clock; shared_mutex<Conn, Clock> takes no dialect");
 
   public:
     using connection_type = Conn;
@@ -140,7 +140,8 @@ class mutex {
     /// server and has no answer yet, waits for that answer: for command_timeout() and connect_timeout() of
     /// the connection at most, which over sentinel_connection and cluster_connection is twice the sum of
     /// those in the URI.
-    /// Returns: whether it took the lock; false only when somebody else has it.
+    /// Returns: whether it took the lock; false only when the lock is held, be it by this thread, or
+    /// others wait for it.
     /// Throws: error.
     /// Round trips: one; two when somebody else has the lock. While a posted release of this object is not
     /// confirmed, up to two more to ask about that, and two to try again.
@@ -161,7 +162,7 @@ class mutex {
     }
 
     /// Effects: as lock(), for at most `timeout`; zero or less tries once.
-    /// Returns: whether the lock was taken; false only when somebody else has it and the time is up.
+    /// Returns: whether the lock was taken; false only as try_lock(), and when the time is up.
     /// Throws: error.
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
@@ -199,10 +200,9 @@ class mutex {
         return engine::taken_or_error(ec, [&] { return acquire_until(deadline, stop); });
     }
 
-    /// Effects: ends the calling thread's acquisition. If the thread has none: one that was lost and is not
-    /// unlocked yet; else the present one, of another thread, unless a distlock guard is to end it. If the
-    /// lock is still ours, the server hands it to the next waiter, or frees it; another owner's lock is never
-    /// touched. A thread whose guard was moved to another and lost does not end what a third one has locked.
+    /// Effects: ends the calling thread's acquisition. A thread that has none ends a lost one that nobody has
+    /// unlocked yet; if there is none, the present one of another thread, unless a distlock guard owns that.
+    /// The server then hands the lock to the next waiter, or frees it. Another owner's lock is never touched.
     /// With release_mode::posted, over a posting_connection and while the lease lasts, unlock() sends the
     /// release and does not wait for the answer: the library reads it later, and repeats the release in the
     /// background thread if need be. unlock() waits 30 ms at most then, to connect or for room to send; for
@@ -233,12 +233,12 @@ class mutex {
     }
 
     /// Returns: a token that is stopped once the present acquisition is lost: at valid_until() at the latest,
-    /// whatever the server does, or when the server says that somebody else has the lock. One token for each
-    /// acquisition, not stopped if it is released in time. After a loss, or while nothing is held: a stopped
-    /// one. Callbacks run on a thread of the library that holds no lock: they may block and call anything,
-    /// unlock() as a lease_observer may. One that is registered after the loss runs at once, on the thread
-    /// that registers it, and an unlock() there is that thread's own. An exception ends the program, as for
-    /// any stop_callback.
+    /// whatever the server does, or when the server answers a renewal that the lock is no longer ours. One
+    /// token for each acquisition, not stopped if it is released in time. After a loss, or while nothing is
+    /// held: a stopped one. Callbacks run on a thread of the library that holds no lock: they may block and
+    /// call anything, unlock() as a lease_observer may. One that is registered after the loss runs at once,
+    /// on the thread that registers it, and an unlock() there is that thread's own. An exception ends the
+    /// program, as for any stop_callback.
     /// Throws: error(errc::no_thread), std::bad_alloc, on the first call for an acquisition.
     std::stop_token lost() const { return core_->lost(); }
 

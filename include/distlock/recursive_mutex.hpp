@@ -74,7 +74,9 @@ class recursive_mutex {
     }
 
     /// Effects: as mutex::try_lock(); when this thread has the lock, adds a hold.
-    /// Returns: whether the thread has it, by one hold more.
+    /// Returns: whether it added a hold; false only when another thread or process has the lock.
+    /// Throws: as lock().
+    /// Round trips: as mutex::try_lock(); none for a further hold.
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock() {
         return try_lock(std::stop_token{});
     }
@@ -129,7 +131,7 @@ class recursive_mutex {
         return leave([this](std::uint64_t last) { return mutex_.core_->unlock(last); });
     }
 
-    /// Returns: how many unlock() the calling thread still owes, lost or not.
+    /// Returns: how often the calling thread must still call unlock(), lost or not.
     std::size_t hold_count() const noexcept {
         if (mutex_.core_->in_forked_child()) return 0;
         const detail::annotated_lock guard(state_);

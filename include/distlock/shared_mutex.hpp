@@ -177,9 +177,9 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// ends the new one, and its owns_lock() and valid_until() speak of it, as does a lost() that is asked
     /// anew of a guard of one lock; its fencing_token() does not change. The guards of
     /// the standard must be told: release() them, and end it by unlock_shared().
-    /// Postconditions: if it throws, the thread has the lock neither for writing nor for reading. Unless it
-    /// had not locked it, or by a distlock::scoped_lock, it unlocks once as after a loss, as a guard of the
-    /// standard does: that frees nothing, and returns `expired`. So release() such a guard only behind this.
+    /// Postconditions: if it throws, the thread has the lock neither for writing nor for reading. A thread
+    /// that had locked it without a distlock::scoped_lock then calls unlock() once more, as after a loss: it
+    /// frees nothing and returns `expired`. So release() a guard of the standard only after this returned.
     /// Throws: error; errc::not_held when the thread has not locked it for writing, or has lost it, or its
     /// guard has ended on another thread meanwhile.
     /// Round trips: one.
@@ -199,10 +199,10 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// Returns: whether the thread has the lock for writing; if not, it still reads. Also false if the thread
     /// does not read, or has lost its read, or its guard has ended on another thread meanwhile, and while
     /// another thread of this object waits to write.
-    /// A read that a shared_scoped_lock owns belongs to the thread that locked it. That thread must not end
-    /// before the guard, since the next thread may be known by the same std::thread::id. The guard ends the
-    /// write, unless another adopts it or the thread unlocks it; the guards of the standard do not.
-    /// Postconditions: where it throws, the thread has neither.
+    /// Preconditions: the thread that locked a shared_scoped_lock does not end before the guard: the next
+    /// thread may get the same std::thread::id.
+    /// Postconditions: on true, a shared_scoped_lock of the read ends the write, unless another guard adopts
+    /// it or the thread unlocks it; guards of the standard do not. If it throws, the thread has neither.
     /// Throws: error.
     /// Round trips: one; none where another thread of this object reads by the same grant.
     [[nodiscard("unless the result is true, the lock is only read under")]] bool try_upgrade() {

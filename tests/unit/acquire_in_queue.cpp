@@ -425,7 +425,7 @@ TEST_CASE("a waiter who may not subscribe looks the more often, the nearer it is
     const auto pause_at = [](std::uint32_t position) {
         acquire machine(defaults, 1);
         machine.begin(start, true);
-        machine.deafen();
+        machine.expect_no_messages();
         return machine.on_outcome(queued({.ticket = 7, .position = position}), start, start).at - start;
     };
     CHECK(pause_at(0) <= 10ms);
@@ -440,7 +440,7 @@ TEST_CASE("a waiter who may not subscribe looks the more often, the nearer it is
 TEST_CASE("a waiter who may not subscribe looks the less often at the front, the longer the owner takes") {
     acquire machine(defaults, 1);
     machine.begin(start, true);
-    machine.deafen();
+    machine.expect_no_messages();
     const auto pause_at = [&](clock::duration passed, std::uint32_t position = 0) {
         const auto now = start + passed;
         return machine.on_outcome(queued({.ticket = 7, .position = position}), now, now).at - now;
@@ -452,7 +452,7 @@ TEST_CASE("a waiter who may not subscribe looks the less often at the front, the
     CHECK(pause_at(1h + 1s) <= 32ms);
     CHECK(pause_at(2h) >= 25ms);
     CHECK(pause_at(2h) <= 50ms);
-    machine.deafen();
+    machine.expect_no_messages();
     CHECK(pause_at(2h + 1ms) <= 10ms);  // a ticket of its own
 }
 

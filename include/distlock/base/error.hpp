@@ -21,7 +21,7 @@ namespace distlock {
 /// an error. Values are stable; they compare equal to the `std::errc` named beside them where the standard
 /// has one.
 enum class errc {
-    // The call itself was wrong; nothing was sent.
+    // On our side: the call was wrong, or it ended here.
     invalid_name = 1,  ///< std::errc::invalid_argument
     invalid_lease,     ///< std::errc::invalid_argument
     invalid_option,    ///< std::errc::invalid_argument
@@ -97,8 +97,8 @@ __attribute__((visibility("default"))) inline const std::error_category& error_c
 /// Returns: the code of `e` in `error_category()`.
 inline std::error_code make_error_code(errc e) noexcept { return {static_cast<int>(e), error_category()}; }
 
-/// Thrown by every function that fails and has no `std::error_code&`. `what()` reads "<what was being done>:
-/// <what is wrong>; <what to do>" and never holds a password.
+/// Thrown by functions that fail and have no `std::error_code&`; besides std::bad_alloc. `what()` reads
+/// "<what was being done>: <what is wrong>; <what to do>" and never holds a password.
 class __attribute__((visibility("default"))) error : public std::system_error {
   public:
     [[gnu::cold]] DISTLOCK_INLINE error(errc code, const std::string& detail);

@@ -24,8 +24,8 @@ namespace detail {
         case errc::invalid_option:
             return "an option has a value out of its range; change it, or leave it out";
         case errc::invalid_uri:
-            return "the URI cannot be used; write it as the guide of the connection shows: redis://host:6379 "
-                   "for one server";
+            return "the URI cannot be used; for one server write redis://host:6379, for Sentinels and a "
+                   "Cluster see net/README.md";
         case errc::wrong_process:
             return "this lock belongs to the parent process; after fork() make connections and locks "
                    "anew";
@@ -63,8 +63,8 @@ namespace detail {
             return "the key, or a sibling key, is no lock of this kind; use another name, or remove the key "
                    "if nobody needs it";
         case errc::wrong_node:
-            return "this cluster node does not own the keys; use a cluster_connection, and for CROSSSLOT a "
-                   "{hash tag}";
+            return "this cluster node does not own the keys; use a cluster_connection; after CROSSSLOT give "
+                   "all names one {hash tag}";
         case errc::unsupported_command:
             return "the server does not know or allow a command that locks need; enable it or use "
                    "another server";
@@ -76,9 +76,8 @@ namespace detail {
             return "the lease was over before the lock could be used; take a longer lease, or unlock() "
                    "a recursive_mutex's lost holds";
         case errc::holder_without_ttl:
-            return "the lock is held under a key without a TTL, which never expires by itself; ask its "
-                   "owner or "
-                   "remove the key";
+            return "the lock's key has no TTL, so it never expires by itself; ask its owner, or stop it and "
+                   "call force_release()";
         case errc::no_server:
             return "no private server could be started; install one (apt-get install redis-server), or free "
                    "its port";

@@ -32,13 +32,13 @@ constexpr std::string_view to_string(loss_reason why) noexcept {
 ///
 /// Its functions are called on a thread of the library that holds no lock of the library: they may block,
 /// throw (which is ignored), and call anything, unlock() of the same lock and the end of its mutex included.
-/// Such an unlock() ends the acquisition that the call tells of and no other of that lock; its owner still
-/// unlocks it, and is told `expired` then. It requests no stop on lost(), and ends neither a reader's lock
-/// nor that of a recursive_mutex. During the call owns_lock(), fencing_token() and the like speak of that
-/// acquisition. A lock that the function itself takes is its own: it unlocks it, or leaves that to another
-/// thread. A function that blocks delays neither other locks nor the std::stop_token of lost(). Two calls may
-/// run at once. A call may still come shortly after the mutex was destroyed, but none after its connection
-/// was.
+/// An unlock() in a callback ends the acquisition that the callback is about and no other of that lock; the
+/// owner must still call unlock(), which returns `expired`. It does not stop lost(), and does not end a
+/// reader's lock or that of a recursive_mutex. During the call owns_lock(), fencing_token() and the like
+/// speak of that acquisition. A lock that the function itself takes is its own: it unlocks it, or leaves that
+/// to another thread. A function that blocks delays neither other locks nor the std::stop_token of lost().
+/// Two calls may run at once. A call may still come shortly after the mutex was destroyed, but none after its
+/// connection was.
 class lease_observer {
   public:
     lease_observer() = default;

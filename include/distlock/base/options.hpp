@@ -45,8 +45,8 @@ struct lock_options {
     /// try_lock() with 40 s here.
     /// Until then the background renews the lease, even if the mutex was destroyed. If the process or the
     /// connection ends before that time, the key stays until its lease ends: others are kept out for `lease`
-    /// then, so let `lease` be as long as this time. The same holds when the last mutex of a connection is
-    /// destroyed that is no service_hosting_connection: such a one has no background without a mutex.
+    /// then, so let `lease` be as long as this time. The same holds when the last mutex on a connection
+    /// without services() (see connection.hpp) is destroyed: its background thread ends with that mutex.
     /// distlock's scoped_lock and try_lock_for release a lock at once if they give it back because another
     /// one of the set could not be taken; std::lock() and std::scoped_lock do not, and keep its name. At most
     /// `max_hold`, where that is given, and at most `lease`, where the lease is not renewed. In whole

@@ -79,9 +79,9 @@ class token {
     /// Returns: its decimal digits, which live as long as this object; none when only the server's was used.
     std::string_view fence() const noexcept { return {fence_.data(), fence_size_}; }
 
-    /// Effects: notes that its owner hears no messages while it waits.
-    void deafen() noexcept { deaf_ = true; }
-    bool is_deaf() const noexcept { return deaf_; }
+    /// Effects: notes that its owner is sent no messages while it waits.
+    void expect_no_messages() noexcept { expects_no_messages_ = true; }
+    bool expects_no_messages() const noexcept { return expects_no_messages_; }
 
     friend constexpr bool operator==(const token& a, const token& b) noexcept { return a.view() == b.view(); }
 
@@ -90,7 +90,7 @@ class token {
     std::size_t size_ = 0;
     std::array<char, 20> fence_{};
     std::size_t fence_size_ = 0;
-    bool deaf_ = false;
+    bool expects_no_messages_ = false;
 };
 
 }  // namespace distlock

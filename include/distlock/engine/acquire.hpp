@@ -9,7 +9,8 @@
 //     acquire_step on_message(const handover&, clock::time_point now);   // ours, or a question
 //     acquire_step on_subscribed(clock::time_point now);  // messages arrive, some may have been lost
 //     acquire_step on_stop();                                            // the caller's stop_token fired
-//     void subscribed(); void unheard(); void deafen();  // messages arrive from now on; do not; never will
+//     void subscribed(); void unheard(); void expect_no_messages();  // messages arrive from now on; do not;
+//     never will
 //   };
 #pragma once
 
@@ -157,7 +158,7 @@ class acquire {
     }
 
     /// Effects: the present token is a new one, whose ticket is served without a message.
-    void deafen() noexcept {
+    void expect_no_messages() noexcept {
         forget_token();
         unheard();
         deaf_ = true;

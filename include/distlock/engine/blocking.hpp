@@ -13,7 +13,7 @@
 #include <distlock/detail/saturate.hpp>
 #include <distlock/engine/action.hpp>
 #include <distlock/engine/inbox.hpp>
-#include <distlock/engine/joint_asker.hpp>
+#include <distlock/engine/joint_executor.hpp>
 #include <distlock/engine/operation.hpp>
 #include <distlock/engine/remote_status.hpp>
 #include <distlock/net/any_connection.hpp>
@@ -86,7 +86,7 @@ inline event subscribe(const token& owner, clock::time_point until, const std::s
 inline grant run_blocking(any_connection& connection, time_source time, operation& op,
                           const std::stop_token& stop, remote_status& status, inbox& messages,
                           distlock::detail::function_ref<void(const action::leaving&)> leave,
-                          joint_asker* together = nullptr) {
+                          joint_executor* together = nullptr) {
     const bool alone = together == nullptr;    // or an answer may speak of another lock
     std::optional<acknowledged_reply> answer;  // until the operation has seen it
     const auto perform = [&](action& what) {
@@ -100,10 +100,10 @@ inline grant run_blocking(any_connection& connection, time_source time, operatio
                     answer.emplace(connection.execute_acknowledged(*what.command, *what.behind));
                     return event::answered(*answer, sent, time.now());
                 }
-                auto* const asker = std::exchange(together, nullptr);
-                answer.emplace(acknowledged_reply{
-                    asker != nullptr ? asker->ask(*what.command) : connection.execute(*what.command),
-                    reply::nil()});
+                auto* const executor = std::exchange(together, nullptr);
+                answer.emplace(acknowledged_reply{executor != nullptr ? executor->execute(*what.command)
+                                                                      : connection.execute(*what.command),
+                                                  reply::nil()});
                 return event::answered(answer->answer, sent, time.now());
             }
             case action::kind::subscribe:

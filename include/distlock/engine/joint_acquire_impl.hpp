@@ -16,7 +16,7 @@
 #include <distlock/detail/separate.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/engine/joint_acquire.hpp>
-#include <distlock/engine/joint_asker.hpp>
+#include <distlock/engine/joint_executor.hpp>
 #include <distlock/engine/lock_core.hpp>
 #include <distlock/engine/lock_place.hpp>
 #include <distlock/net/any_connection.hpp>
@@ -33,7 +33,7 @@ namespace joint {
 // with all others, and what the server says goes back to each. So every lock object knows of its own
 // acquisition as if it had asked alone. Until then none has waited for anything.
 template <class Lazy>
-class joint_request final : public joint_asker {
+class joint_request final : public joint_executor {
   public:
     /// Preconditions: all are asked over one connection.
     joint_request(std::span<joint_member* const> members, clock::time_point until,
@@ -72,7 +72,7 @@ class joint_request final : public joint_asker {
         return first_that([](errc cause) { return cause == errc::no_reply; });
     }
 
-    reply ask(const command& one) noexcept override {
+    reply execute(const command& one) noexcept override {
         const std::size_t mine = tries_.size();
         try {
             tries_.push_back(one);

@@ -31,7 +31,7 @@
 
 namespace distlock::engine {
 
-class joint_asker;
+class joint_executor;
 
 /// Returns: whether trouble with the server that began at `since` has lasted so long; time_point::max():
 /// there is none.
@@ -58,7 +58,7 @@ class lock_core {
         bool guarded = false;  ///< a guard ends this acquisition, by its serial
         const token* in_exchange_for =
             nullptr;  ///< of `once`: a token whose lock this acquisition takes over in one step
-        joint_asker* together = nullptr;  ///< of `once`: who asks the server, for this lock and others
+        joint_executor* together = nullptr;  ///< of `once`: sends its command with those of other locks
         /// The trouble with the server of another thread that this one waited for; time_point::max(): none.
         clock::time_point failing_since = clock::time_point::max();
     };

@@ -29,8 +29,8 @@
 #include <distlock/engine/acquisition.hpp>
 #include <distlock/engine/action.hpp>
 #include <distlock/engine/background_io.hpp>
+#include <distlock/engine/delayed_release.hpp>
 #include <distlock/engine/inbox.hpp>
-#include <distlock/engine/kept_hold.hpp>
 #include <distlock/engine/lock_core.hpp>
 #include <distlock/engine/mutex_state.hpp>
 #include <distlock/engine/reacquire_backoff.hpp>
@@ -267,7 +267,7 @@ class lock_object final : public lock_core, background_task, deadline {
     // Half of the time is left to ask in, and all of it where another thread of ours waits for the answer.
     void back_off(time_point until, const std::stop_token& stop);
 
-    grant ask(const acquire_limits& limits, const std::stop_token& stop, joint_asker* together = nullptr);
+    grant ask(const acquire_limits& limits, const std::stop_token& stop, joint_executor* together = nullptr);
 
     // Throws: when the lease cannot be watched; the lock is given back then.
     result hold(const grant& got, bool guarded, const std::stop_token& stop) DISTLOCK_EXCLUDES(mutex_);
@@ -383,8 +383,8 @@ class lock_object final : public lock_core, background_task, deadline {
     time_point renewal_at_ DISTLOCK_GUARDED_BY(mutex_) = time_point::max();
     // The acquisition in whose place another lock is asked for, by its serial; 0: none.
     std::uint64_t exchanging_ DISTLOCK_GUARDED_BY(mutex_) = 0;
-    renewing renewing_ DISTLOCK_GUARDED_BY(mutex_);                // but for its token while it is on its way
-    std::shared_ptr<kept_hold> kept_ DISTLOCK_GUARDED_BY(mutex_);  // the last one
+    renewing renewing_ DISTLOCK_GUARDED_BY(mutex_);  // but for its token while it is on its way
+    std::shared_ptr<delayed_release> kept_ DISTLOCK_GUARDED_BY(mutex_);  // the last one
 
     remote_status status_;       // of the thread that goes remote: whether the server answers it
     reacquire_backoff backoff_;  // the last three: used by the thread that goes remote

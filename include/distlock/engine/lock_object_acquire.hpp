@@ -201,7 +201,7 @@ inline void lock_object::back_off(time_point until, const std::stop_token& stop)
 }
 
 inline grant lock_object::ask(const acquire_limits& limits, const std::stop_token& stop,
-                              joint_asker* together) {
+                              joint_executor* together) {
     const auto leave = [&](const action::leaving& what) noexcept {
         if (what.broke_off) return releaser_.leave_once(what.token, stop);
         releaser_.leave(what.token, what.in_doubt ? certainty::in_doubt : certainty::granted, stop);

@@ -11,7 +11,7 @@
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/engine/acquisition.hpp>
 #include <distlock/engine/background_io.hpp>
-#include <distlock/engine/kept_hold.hpp>
+#include <distlock/engine/delayed_release.hpp>
 #include <distlock/engine/lock_object.hpp>
 #include <distlock/engine/mutex_state.hpp>
 #include <distlock/engine/releaser.hpp>
@@ -103,10 +103,11 @@ inline lock_object::parting lock_object::part(usage how) noexcept {
     if (renewing_.granted_serial == one.granted_serial()) renewing_.granted_serial = 0;
     bool is_kept = false;
     try {
-        kept_ = std::make_shared<kept_hold>(*io_, dialect_,
-                                            unlocked_early{one.owner(), one.lease(), least_hold_end(one),
-                                                           one.late_until(), messages_.of_queue()});
-        is_kept = kept_hold::start(kept_, *io_);
+        kept_ = std::make_shared<delayed_release>(
+            *io_, dialect_,
+            delayed_release_terms{one.owner(), one.lease(), least_hold_end(one), one.late_until(),
+                                  messages_.of_queue()});
+        is_kept = delayed_release::start(kept_, *io_);
     } catch (...) {
         // No memory for it: the lease ends it.
     }

@@ -208,7 +208,7 @@ class operation {
     // all the same, unless the subscription comes into force at once; half of the time is left to ask in.
     // Where the server refuses the subscription, the ticket says so. A waiter that has a ticket only looks.
     [[gnu::noinline]] void enter(enter_mode mode, clock::time_point now, action& next) {
-        if (mode != enter_mode::join || hearing_ == hearing::messages || result_.token.is_deaf())
+        if (mode != enter_mode::join || hearing_ == hearing::messages || result_.token.expects_no_messages())
             return send(phase::entering, dialect_.enter(live_token(), mode), next);
         live_token();
         phase_ = phase::subscribing;
@@ -234,8 +234,8 @@ class operation {
                 const token fresh = token::generate();
                 leave(std::exchange(result_.token, fresh), machine_.in_doubt(), false, next);
             }
-            result_.token.deafen();
-            machine_.deafen();
+            result_.token.expect_no_messages();
+            machine_.expect_no_messages();
         } else {
             machine_.unheard();
         }
@@ -312,7 +312,8 @@ class operation {
         }
         if (what.what == event::kind::subscribed) {
             // Of a channel on which nobody listens for the present token, or not yet.
-            if (hearing_ == hearing::nothing || result_.token.is_deaf()) return wait(what.now, next);
+            if (hearing_ == hearing::nothing || result_.token.expects_no_messages())
+                return wait(what.now, next);
             hearing_ = hearing::messages;
             if (waits_ == waiting_manner::queues) return follow(machine_.on_subscribed(what.now), what, next);
         }

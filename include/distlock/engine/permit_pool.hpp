@@ -20,10 +20,10 @@
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/system.hpp>
 #include <distlock/detail/thread_safety.hpp>
+#include <distlock/engine/acquire_after_releases.hpp>
 #include <distlock/engine/background_io.hpp>
 #include <distlock/engine/lock_core_impl.hpp>
 #include <distlock/engine/permit_core.hpp>
-#include <distlock/engine/posted_before.hpp>
 #include <distlock/wire/any_dialect.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/outcome.hpp>
@@ -211,7 +211,7 @@ class permit_pool final : public permit_core {
             seen = i < slots_.size() ? slots_[i]->core : nullptr;
             return seen.get();
         };
-        return ask_after_releases(all, mine.core.get(), until, how, stop, asks);
+        return acquire_after_releases(all, mine.core.get(), until, how, stop, asks);
     }
 
     // Effects: a slot that is made takes those along to `over` that told the server a limit which it has no

@@ -23,10 +23,10 @@
 #include <distlock/detail/saturate.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/thread_safety.hpp>
+#include <distlock/engine/acquire_after_releases.hpp>
 #include <distlock/engine/background_io.hpp>
 #include <distlock/engine/continuations.hpp>
 #include <distlock/engine/lock_core_impl.hpp>
-#include <distlock/engine/posted_before.hpp>
 #include <distlock/engine/reader_holds.hpp>
 #include <distlock/engine/shared_core.hpp>
 #include <distlock/engine/waiter_queue.hpp>
@@ -100,8 +100,8 @@ class shared_object final : public shared_core {
         if (in_forked_child() || stop.stop_requested()) return writers_->acquire(until, how, stop);
         if (!how.once && until == time_point::max()) return enter_batch(until, how, stop);
         const auto writers = [this](std::size_t i) { return i == 0 ? writers_.get() : nullptr; };
-        return ask_after_releases(writers, nullptr, until, how, stop,
-                                  [&] { return enter_batch(until, how, stop); });
+        return acquire_after_releases(writers, nullptr, until, how, stop,
+                                      [&] { return enter_batch(until, how, stop); });
     }
 
     result adopt() noexcept override {

@@ -11,8 +11,8 @@
 #include <distlock/base/error.hpp>
 #include <distlock/detail/saturate.hpp>
 #include <distlock/detail/stop_token.hpp>
+#include <distlock/engine/acquire_after_releases.hpp>
 #include <distlock/engine/lock_core.hpp>
-#include <distlock/engine/posted_before.hpp>
 #include <distlock/engine/shared_object.hpp>
 #include <distlock/engine/waiter_queue.hpp>
 
@@ -26,8 +26,8 @@ typename shared_object<Lazy>::result shared_object<Lazy>::ask_after_readers(time
         const guard here(mutex_);
         return i < batches_.size() ? batches_[i]->core.get() : nullptr;
     };
-    return ask_after_releases(readers, nullptr, until, how, stop,
-                              [&] { return writers_->acquire(until, how, stop); });
+    return acquire_after_releases(readers, nullptr, until, how, stop,
+                                  [&] { return writers_->acquire(until, how, stop); });
 }
 
 template <class Lazy>

@@ -35,12 +35,12 @@
 #include <distlock/detail/printable.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/thread_safety.hpp>
-#include <distlock/hiredis/asked_in_vain.hpp>
 #include <distlock/hiredis/cluster_node.hpp>
-#include <distlock/hiredis/learned_map.hpp>
+#include <distlock/hiredis/map_query_order.hpp>
 #include <distlock/hiredis/master_listeners.hpp>
 #include <distlock/hiredis/node_pool.hpp>
 #include <distlock/hiredis/secure.hpp>
+#include <distlock/hiredis/taken_over_slots.hpp>
 #include <distlock/net/master_listener.hpp>
 #include <distlock/net/node_address.hpp>
 #include <distlock/net/redirection.hpp>
@@ -227,7 +227,7 @@ class cluster_nodes {
             fresh = ask(std::min(until, longest), some_of(until), stop, why);
             asked = until >= longest && !stop_requested(stop);
             left.resize(fresh ? fresh->nodes().size() : 0);
-            if (fresh) changed_hands = learned_.changes_to(*fresh);
+            if (fresh) changed_hands = taken_over_.update(*fresh);
         } catch (...) {
             fresh.reset();  // without memory the old map is used on
         }
@@ -278,7 +278,7 @@ class cluster_nodes {
             if (!answer.answered()) {
                 if (answer.cause() == errc::cancelled) continue;
                 if (question.deadline() >= enough) one->silent = true;
-                asked_in_vain_.add(one->at, false);
+                map_query_order_.add(one->at, false);
                 continue;
             }
             one->answered();
@@ -293,7 +293,7 @@ class cluster_nodes {
                 const bool in_vain = std::any_of(used_.begin(), used_.end(), [&](const node& of) {
                     return of && of->silent && map->place(of->at);
                 });
-                in_vain ? asked_in_vain_.add(one->at, true) : asked_in_vain_.clear();
+                in_vain ? map_query_order_.add(one->at, true) : map_query_order_.clear();
                 return map;
             }
             until = std::min(until, some);
@@ -313,7 +313,7 @@ class cluster_nodes {
         for (const node_address& one : map_.nodes()) add(one);
         for (const node_address& one : seeds_) add(one);
         // Each has its turn to be asked first, also where more are silent than strangers are kept.
-        asked_in_vain_.put_last(all);
+        map_query_order_.put_last(all);
         const auto speaks = [&](const node_address& one) DISTLOCK_UNCHECKED { return !is_silent(one); };
         speaking =
             static_cast<std::size_t>(std::stable_partition(all.begin(), all.end(), speaks) - all.begin());
@@ -387,8 +387,8 @@ class cluster_nodes {
         DISTLOCK_GUARDED_BY(lock_);         // of map_.nodes(), as far as it reaches; null: not used yet
     node last_ DISTLOCK_GUARDED_BY(lock_);  // that was asked for the map
     std::string refusal_ DISTLOCK_GUARDED_BY(lock_);  // why there is no map, where the nodes will not say it
-    learned_map learned_;                             // whoever asks uses it
-    asked_in_vain asked_in_vain_;                     // as learned_
+    taken_over_slots taken_over_;                     // whoever asks uses it
+    map_query_order map_query_order_;                 // as taken_over_
     clock::time_point next_doubt_ DISTLOCK_GUARDED_BY(lock_){};
     clock::duration doubt_pause_ DISTLOCK_GUARDED_BY(lock_){refresh_schedule::pause};
     master_listeners listeners_;

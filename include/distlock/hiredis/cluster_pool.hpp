@@ -29,9 +29,9 @@
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/hiredis/cluster_node.hpp>
 #include <distlock/hiredis/cluster_nodes.hpp>
-#include <distlock/hiredis/cluster_parcel.hpp>
 #include <distlock/hiredis/cluster_subscriber.hpp>
 #include <distlock/hiredis/connection_pool.hpp>
+#include <distlock/hiredis/node_pipeline.hpp>
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/hiredis/subscriber.hpp>
 #include <distlock/net/cluster_uri.hpp>
@@ -98,12 +98,12 @@ class cluster_pool final : public connection_pool {
             if (late) conclude(all[i], replies[i] = no_time_left());
         }
         for (;;) {
-            auto parcels = pack(all, commands);
-            if (parcels.empty()) return;
-            send(parcels);
-            for (cluster_parcel& one : parcels) {
+            auto pipelines = pack(all, commands);
+            if (pipelines.empty()) return;
+            send(pipelines);
+            for (node_pipeline& one : pipelines) {
                 note_silence(one);
-                one.hand_out(replies);
+                one.distribute(replies);
                 for (const std::size_t i : one.which) {
                     if (!commands[i].bound_to_previous()) judge(all[i], replies[i]);
                 }
@@ -183,7 +183,9 @@ class cluster_pool final : public connection_pool {
     }
 
     // To a command that, sent now, would be executed when nobody waits for it any more.
-    reply no_time_left() const { return reply::not_sent(errc::unreachable, shown_ + ": no time left"); }
+    reply no_time_left() const {
+        return reply::not_sent(errc::unreachable, shown_ + ": the time-out is over");
+    }
 
     // `execute(node_pool&, bool asking)`: the reply to `cmd` there.
     template <class Execute>
@@ -237,50 +239,50 @@ class cluster_pool final : public connection_pool {
         return nodes_.of(slot);
     }
 
-    static std::vector<cluster_parcel> pack(const std::vector<journey>& all,
-                                            std::span<const command> commands) {
-        std::vector<cluster_parcel> parcels;
+    static std::vector<node_pipeline> pack(const std::vector<journey>& all,
+                                           std::span<const command> commands) {
+        std::vector<node_pipeline> pipelines;
         for (std::size_t i = 0; i < all.size(); ++i) {
             if (all[i].at == journey::stage::over || commands[i].bound_to_previous()) continue;
-            auto mine = std::find_if(parcels.begin(), parcels.end(), [&](const cluster_parcel& one) {
+            auto mine = std::find_if(pipelines.begin(), pipelines.end(), [&](const node_pipeline& one) {
                 return one.to == all[i].to && one.asking == all[i].asking;
             });
-            if (mine == parcels.end()) mine = parcels.insert(mine, {all[i].to, all[i].asking, {}});
+            if (mine == pipelines.end()) mine = pipelines.insert(mine, {all[i].to, all[i].asking, {}});
             mine->add(i, commands[i]);
             if (i + 1 < all.size() && commands[i + 1].bound_to_previous()) mine->add(i + 1, commands[i + 1]);
         }
-        for (cluster_parcel& one : parcels) one.replies.resize(one.commands.size());
-        return parcels;
+        for (node_pipeline& one : pipelines) one.replies.resize(one.commands.size());
+        return pipelines;
     }
 
-    void send(std::vector<cluster_parcel>& parcels) {
+    void send(std::vector<node_pipeline>& pipelines) {
         const auto now = clock::now();
-        for (cluster_parcel& one : parcels) {
+        for (node_pipeline& one : pipelines) {
             if (now < one.to->passed_over_until.load()) {
-                one.keep_back(reply::not_sent(
+                one.mark_unsent(reply::not_sent(
                     errc::unreachable,
                     one.to->at.host + ":" + std::to_string(one.to->at.port) + " did not answer"));
                 probe(one.to);
             }
         }
         std::vector<std::jthread> others;
-        others.reserve(parcels.size());
-        std::vector<cluster_parcel*> mine{&parcels.front()};
-        mine.reserve(parcels.size());
-        for (std::size_t i = 1; i < parcels.size(); ++i) {
-            if (!parcels[i].sent) continue;
+        others.reserve(pipelines.size());
+        std::vector<node_pipeline*> mine{&pipelines.front()};
+        mine.reserve(pipelines.size());
+        for (std::size_t i = 1; i < pipelines.size(); ++i) {
+            if (!pipelines[i].sent) continue;
             try {
                 const blocked_signals here;
-                others.emplace_back([&parcels, i] { parcels[i].deliver(); });
+                others.emplace_back([&pipelines, i] { pipelines[i].deliver(); });
             } catch (const std::system_error&) {
-                mine.push_back(&parcels[i]);  // one after the other, then
+                mine.push_back(&pipelines[i]);  // one after the other, then
             }
         }
-        for (cluster_parcel* const one : mine) one->deliver();
+        for (node_pipeline* const one : mine) one->deliver();
     }
 
     // Effects: the next pipelines do not wait for a node that did not answer this one; a full one said so.
-    static void note_silence(const cluster_parcel& one) noexcept {
+    static void note_silence(const node_pipeline& one) noexcept {
         const reply& last = one.replies.back();
         if (one.sent && !last.answered() && last.cause() != errc::unavailable) one.to->pass_over();
     }

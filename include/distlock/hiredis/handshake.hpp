@@ -90,7 +90,7 @@ class handshake {
         if (server.database != 0) {
             const reply answer = made.run({"SELECT", concat({server.database})}, deadline, stop_fd);
             if (!answer.is_status("OK"))
-                return handshake_failure(answer, "SELECT", "; has the server a database of that number?");
+                return handshake_failure(answer, "SELECT", "; check the database number in the URI");
             if (auto surplus = not_alone(made, "SELECT")) return surplus;
         }
         if (needed == role::master) {

@@ -190,11 +190,13 @@ inline reply explain(const sentinel_election::verdict& said, const std::string& 
         case kind::refused:
             return reply::not_sent(said.why->cause, shown + ": no Sentinel says who the master is" + why +
                                                         (said.why->cause == errc::authentication_failed
-                                                             ? "; its password is ?sentinel_password="
+                                                             ? "; give its password as ?sentinel_password="
                                                              : ""));
         case kind::outdated:
-            return reply::not_sent(errc::unavailable,
-                                   shown + ": the Sentinels that answer name only masters of the past");
+            return reply::not_sent(
+                errc::unavailable,
+                shown +
+                    ": the Sentinels that answer name only an old master; check that they reach each other");
         case kind::silent:
         case kind::believed:
             break;

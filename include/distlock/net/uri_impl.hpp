@@ -237,7 +237,8 @@ namespace detail {
                             where.host.find('\0') == std::string::npos),
                   "the host is empty, too long, or holds a zero byte");
     refuse_unless(local || where.port != 0, "the port is 0; give 1 to 65535");
-    refuse_unless(where.user.empty() || !where.password.empty(), "there is a user and no password");
+    refuse_unless(where.user.empty() || !where.password.empty(),
+                  "there is a user and no password; give both, or neither");
     refuse_unless(where.database >= 0, "the database is negative");
     refuse_unless(usable(where.connect_timeout) && usable(where.command_timeout),
                   "a time-out is not from 1 ms to 1 h");

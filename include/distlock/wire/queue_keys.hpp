@@ -33,7 +33,9 @@ class waiter_needs {
         of.channel = {};
         deaf_ = of.needs();
     }
-    std::string_view of(const token& owner) const noexcept { return owner.is_deaf() ? deaf_ : heard_; }
+    std::string_view of(const token& owner) const noexcept {
+        return owner.expects_no_messages() ? deaf_ : heard_;
+    }
 
   private:
     std::string heard_;

@@ -16,12 +16,12 @@
 
 namespace distlock::detail {
 
-/// The commands are each behind ASKING, or none is.
-struct cluster_parcel {
+/// Each command has ASKING before it, or none has.
+struct node_pipeline {
     std::shared_ptr<cluster_node> to;
     bool asking;
-    std::vector<std::size_t> which;        // one for each of them, but for ASKING
-    std::vector<std::size_t> places = {};  // theirs among the commands
+    std::vector<std::size_t> which;        // the caller's number of each, but for ASKING
+    std::vector<std::size_t> places = {};  // where each stands in `commands`
     std::vector<command> commands = {};
     std::vector<reply> replies = {};
     bool sent = true;
@@ -33,10 +33,10 @@ struct cluster_parcel {
         places.push_back(commands.size());
         commands.push_back(cmd);
     }
-    void hand_out(std::span<reply> all) {
+    void distribute(std::span<reply> all) {
         for (std::size_t k = 0; k < which.size(); ++k) all[which[k]] = std::move(replies[places[k]]);
     }
-    void keep_back(const reply& why) {
+    void mark_unsent(const reply& why) {
         sent = false;
         std::fill(replies.begin(), replies.end(), why);
     }

@@ -1,6 +1,6 @@
-// Which nodes of a Cluster are asked for the map after all others, since they had none, or no new one.
+// In which order the nodes of a Cluster are asked for the map: last those that had none, or no new one.
 //
-//   class asked_in_vain {
+//   class map_query_order {
 //     void add(const node_address&, bool answered);
 //     void clear() noexcept;
 //     void put_last(std::vector<node_address>& candidates) const;
@@ -15,10 +15,10 @@
 namespace distlock::detail {
 
 /// Not thread-safe.
-class asked_in_vain {
+class map_query_order {
   public:
-    /// Effects: that one is the last of its kind: those that answered come before those that did not, which
-    /// cost time.
+    /// Effects: puts `one` last among the nodes that answered, or among those that did not, which are asked
+    /// after all others since they cost time.
     void add(const node_address& one, bool answered) {
         std::erase(answered_, one);
         std::erase(unanswered_, one);
@@ -28,7 +28,7 @@ class asked_in_vain {
         answered_.clear();
         unanswered_.clear();
     }
-    /// Effects: those stand last, in the order in which they were asked.
+    /// Effects: moves the nodes that were added to the end of `candidates`, in that order.
     void put_last(std::vector<node_address>& candidates) const {
         for (const auto* const kind : {&answered_, &unanswered_}) {
             for (const node_address& one : *kind) {

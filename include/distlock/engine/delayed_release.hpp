@@ -1,9 +1,9 @@
 // A lock that its owner has unlocked before lock_options::hold_at_least was over: kept in the
 // background until then.
 //
-//   class kept_hold : public background_task {
-//     kept_hold(background_io&, dialect, ended_hold);
-//     static bool start(const std::shared_ptr<kept_hold>&, background_io&) noexcept;
+//   class delayed_release : public background_task {
+//     delayed_release(background_io&, dialect, ended_hold);
+//     static bool start(const std::shared_ptr<delayed_release>&, background_io&) noexcept;
 //     clock::time_point latest_expiry() noexcept;     // time_point{}: it is over
 //   };
 #pragma once
@@ -28,8 +28,8 @@
 
 namespace distlock::engine {
 
-/// An acquisition that is over for its owner, but not for others yet.
-struct unlocked_early {
+/// Of an acquisition that is over for its owner, but not for others yet.
+struct delayed_release_terms {
     token owner;
     renewal lease;
     clock::time_point release_at;
@@ -43,14 +43,14 @@ struct unlocked_early {
 /// - a message for its token that comes late is not answered with a release, as that of a token nobody knows;
 /// - until then the lease is renewed as it was, and what comes of that matters to nobody:
 ///   the release finds out.
-class kept_hold final : public background_task {
+class delayed_release final : public background_task {
     using step = background_task::step;
     using time_point = clock::time_point;
 
   public:
     /// `io` outlives what it has adopted.
-    [[gnu::cold]] kept_hold(background_io& io, std::shared_ptr<const any_dialect> dialect,
-                            const unlocked_early& what)
+    [[gnu::cold]] delayed_release(background_io& io, std::shared_ptr<const any_dialect> dialect,
+                                  const delayed_release_terms& what)
         : io_(io),
           dialect_(std::move(dialect)),
           owner_(what.owner),
@@ -61,7 +61,8 @@ class kept_hold final : public background_task {
     }
 
     /// Returns: whether the background has it; if not, the lease ends it.
-    [[gnu::cold]] static bool start(const std::shared_ptr<kept_hold>& mine, background_io& io) noexcept {
+    [[gnu::cold]] static bool start(const std::shared_ptr<delayed_release>& mine,
+                                    background_io& io) noexcept {
         // Each was an owner's: none must end early for want of a place.
         return io.adopt(mine, mine->next(), background_io::unlimited);
     }

@@ -1,4 +1,4 @@
-// Which slots of a Cluster have another master than by the last map, since theirs is none any more.
+// Which slots of a Cluster another node took over since the last map, since their master is none any more.
 #pragma once
 
 #include <cstdint>
@@ -13,30 +13,29 @@ namespace distlock::detail {
 
 /// Not thread-safe. Redirections since the last map do not count. A slot that moves to another master takes
 /// its locks with it.
-class learned_map {
+class taken_over_slots {
   public:
-    /// Effects: `fresh` is the last map. Returns: the slots whose masters by the one before are in it no
-    /// more.
-    std::vector<std::uint16_t> changes_to(const slot_map& fresh) {
+    /// Effects: `fresh` is the last map. Returns: the slots whose masters by the map before it are not in it.
+    std::vector<std::uint16_t> update(const slot_map& fresh) {
         std::vector<char> gone;
-        for (const node_address& one : learned_.nodes()) gone.push_back(!fresh.place(one));
+        for (const node_address& one : last_.nodes()) gone.push_back(!fresh.place(one));
         std::vector<std::uint16_t> which;
         slot_map copy = fresh;  // assigned whole or not at all
         for (std::uint16_t slot = 0; slot < slot_count; ++slot) {
-            const auto owner = learned_.owner(slot);
+            const auto owner = last_.owner(slot);
             if (!owner) continue;
             if (!fresh.owner(slot)) {
-                copy.assign(slot, learned_.nodes()[*owner]);  // the next map may say who took its place
+                copy.assign(slot, last_.nodes()[*owner]);  // the next map may say who took its place
             } else if (gone[*owner]) {
                 which.push_back(slot);
             }
         }
-        learned_ = std::move(copy);
+        last_ = std::move(copy);
         return which;
     }
 
   private:
-    slot_map learned_;
+    slot_map last_;
 };
 
 }  // namespace distlock::detail

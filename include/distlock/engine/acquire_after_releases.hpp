@@ -1,6 +1,6 @@
-// A request that is not to come before releases that other lock objects of the same name have posted.
+// An acquisition that comes after the releases that other lock objects of the same name have posted.
 //
-//   lock_core::result ask_after_releases(at, own, until, how, stop, ask);
+//   lock_core::result acquire_after_releases(at, own, until, how, stop, ask);
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@
 
 namespace distlock::engine {
 
-/// Effects: asks. A release that was posted on another socket may come later: where somebody else seems to
-/// have the lock, the server's word on each is waited for, and it is asked once more. A request together with
-/// others is asked once, after that word. It is waited for until `until`, or a moment longer. `at(i)`:
-/// returns the lock object at that place, null behind the last one; `own`: sees to its own releases. `ask()`:
-/// returns as lock_core::acquire().
+/// Effects: calls `ask`. A release that was posted on another socket may reach the server later: if the lock
+/// seems taken while some are unconfirmed, waits for their answers until `until`, or a moment longer, and
+/// calls `ask` once more. A request together with others is sent once, after those answers. `at(i)`: returns
+/// the lock object at that place, null behind the last one; `own`: sees to its own releases. `ask()`: returns
+/// as lock_core::acquire().
 template <class At, class Ask>
-lock_core::result ask_after_releases(At at, const lock_core* own, clock::time_point until,
-                                     const lock_core::manner& how, const std::stop_token& stop, Ask ask) {
+lock_core::result acquire_after_releases(At at, const lock_core* own, clock::time_point until,
+                                         const lock_core::manner& how, const std::stop_token& stop, Ask ask) {
     const auto any_on_its_way = [&] {
         for (std::size_t i = 0;; ++i) {
             lock_core* const one = at(i);

@@ -12,7 +12,7 @@
 
 #include <distlock/base/token.hpp>
 #include <distlock/engine/background_io.hpp>
-#include <distlock/engine/kept_hold.hpp>
+#include <distlock/engine/delayed_release.hpp>
 #include <distlock/engine/renewal.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/net/subscription.hpp>
@@ -38,7 +38,7 @@
 #include "support/sleepers.hpp"
 #include "support/waiting.hpp"
 
-namespace kept_hold_tests {
+namespace delayed_release_tests {
 
 using namespace std::chrono_literals;
 using distlock::lock_options;
@@ -448,9 +448,10 @@ TEST_CASE("a hand-over that is told late is not answered with a release while it
     const auto owner = distlock::token::generate();
     redis.give_to(std::string(owner.view()));
     const auto now = manual_clock::now();
-    const auto kept = std::make_shared<kept_hold>(
-        io, lock, unlocked_early{owner, renewal({.lease = 40s}, 40s, now, now, 0), now + 5s, {}, messages});
-    REQUIRE(kept_hold::start(kept, io));
+    const auto kept = std::make_shared<delayed_release>(
+        io, lock,
+        delayed_release_terms{owner, renewal({.lease = 40s}, 40s, now, now, 0), now + 5s, {}, messages});
+    REQUIRE(delayed_release::start(kept, io));
     const auto text = std::string(owner.view()) + " 1 2000 0 orders";
     messages->deliver(text);
     CHECK(unclaimed == 0);
@@ -524,9 +525,10 @@ TEST_CASE("a kept lock that is released while another master takes over is over"
     redis.wait_at("release", hold);
     const auto now = manual_clock::now();
     const renewal none({.lease = 5s, .renew = false}, 5s, now, now, 0);
-    auto kept = std::make_shared<kept_hold>(io, lock, unlocked_early{owner, none, now + 5s, {}, nullptr});
-    REQUIRE(kept_hold::start(kept, io));
-    const std::weak_ptr<kept_hold> left = std::exchange(kept, nullptr);
+    auto kept = std::make_shared<delayed_release>(io, lock,
+                                                  delayed_release_terms{owner, none, now + 5s, {}, nullptr});
+    REQUIRE(delayed_release::start(kept, io));
+    const std::weak_ptr<delayed_release> left = std::exchange(kept, nullptr);
     manual_clock::advance(5s);
     REQUIRE(eventually([&] { return hold.reached(); }));
     redis.change_master();
@@ -535,4 +537,4 @@ TEST_CASE("a kept lock that is released while another master takes over is over"
     CHECK(redis.count("release") == 1);
 }
 
-}  // namespace kept_hold_tests
+}  // namespace delayed_release_tests

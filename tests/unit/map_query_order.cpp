@@ -1,19 +1,19 @@
 // Whom a Cluster's map is asked from last.
 #include <vector>
 
-#include <distlock/hiredis/asked_in_vain.hpp>
+#include <distlock/hiredis/map_query_order.hpp>
 #include <distlock/net/node_address.hpp>
 
 #include "support/catch.hpp"
 
-namespace asked_in_vain_tests {
+namespace map_query_order_tests {
 
 using distlock::node_address;
 using nodes = std::vector<node_address>;
 
 TEST_CASE("nodes that were asked in vain stand last, those that did not answer behind those that did") {
     const node_address a{"a", 1}, b{"b", 1}, c{"c", 1}, d{"d", 1};
-    distlock::detail::asked_in_vain of;
+    distlock::detail::map_query_order of;
     const auto order = [&](nodes all) {
         of.put_last(all);
         return all;
@@ -36,4 +36,4 @@ TEST_CASE("nodes that were asked in vain stand last, those that did not answer b
     CHECK(order({a, b, c, d}) == nodes{a, b, c, d});
 }
 
-}  // namespace asked_in_vain_tests
+}  // namespace map_query_order_tests
