@@ -65,7 +65,8 @@ void try_to_subscribe(C& c, examination& asked) {
         listener here(messages, {});
         const auto decided = [&] { return messages->in_force() || messages->refused(); };
         while (!decided() && clock::now() < until) here.wait(until, std::stop_token());
-        asked.on_subscribed(messages->in_force(), messages->refused() ? "it is refused" : "");
+        asked.on_subscribed(messages->in_force(),
+                            messages->refused() ? "refused, or its socket ended" : "no answer in time");
     } catch (const std::bad_alloc&) {
         throw;
     } catch (const std::exception& e) {

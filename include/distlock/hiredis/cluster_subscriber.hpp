@@ -41,7 +41,7 @@ namespace distlock::detail {
 
 /// A socket for each node on whose slots somebody listens. A channel belongs to the slot of its name, and is
 /// asked for by SSUBSCRIBE on the node that has the slot; again where the server ends it (sunsubscribe),
-/// redirects it (MOVED), or the map says that the slot has moved; else once on a socket, if it is refused.
+/// redirects it (MOVED), or the map says that the slot has moved; and by and by if it is refused.
 /// Silent sockets are asked whether they live, and those that fail are replaced, as by subscriber.
 template <class Lazy>
 class cluster_subscriber final : public message_reader {
@@ -167,7 +167,7 @@ class cluster_subscriber final : public message_reader {
                 unsay(one);
                 one.on = &home;
             }
-            if (one.at != stage::unsent || !home.current) continue;
+            if (one.at == stage::sent || one.at == stage::in_force || !home.current) continue;
             if (now < one.next_time) {
                 next_sweep_ = std::min(next_sweep_, one.next_time);
                 continue;
@@ -330,6 +330,7 @@ class cluster_subscriber final : public message_reader {
         each_sent(by, [&](interest& one, const auto& whose) {
             if (one.channel != channel) return;
             one.at = stage::refused;
+            one.next_time = by.last + refused_pause;
             if (whose) whose->refuse();
         });
     }

@@ -73,11 +73,7 @@ class handshake {
             // Servers echo the arguments of what they refuse: nothing of the answer's text may be shown.
             const reply answer = made.run(auth, deadline, stop_fd);
             if (auto refused = not_now(answer, "AUTH")) return refused;
-            if (answer.is(reply_kind::error)) {
-                if (first_word(answer.text()) == "DENIED")
-                    return reply::not_sent(errc::server_error,
-                                           "it is in protected mode, and refuses other machines: give "
-                                           "its default user a password, or set protected-mode no");
+            if (answer.is(reply_kind::error) && !is_protected(answer)) {
                 const bool none = answer.text().find("without any password configured") != std::string::npos;
                 return reply::not_sent(errc::authentication_failed,
                                        none ? "AUTH was refused: this server has no password, leave it out "
@@ -89,8 +85,10 @@ class handshake {
         }
         if (server.database != 0) {
             const reply answer = made.run({"SELECT", concat({server.database})}, deadline, stop_fd);
+            const bool has_none = answer.text().find("DB index") != std::string::npos;
             if (!answer.is_status("OK"))
-                return handshake_failure(answer, "SELECT", "; check the database number in the URI");
+                return handshake_failure(answer, "SELECT",
+                                         has_none ? "; check the database number in the URI" : "");
             if (auto surplus = not_alone(made, "SELECT")) return surplus;
         }
         if (needed == role::master) {
@@ -106,10 +104,16 @@ class handshake {
         return std::nullopt;
     }
 
+    static bool is_protected(const reply& answer) { return first_word(answer.text()) == "DENIED"; }
+
     [[gnu::cold]] static reply handshake_failure(const reply& answer, const char* step,
                                                  std::string_view hint = "") {
         if (!answer.answered()) return reply::not_sent(answer.cause(), concat({step, ": ", answer.text()}));
         if (!answer.is(reply_kind::error)) return reply::not_sent(errc::protocol_error, step);
+        if (is_protected(answer))
+            return reply::not_sent(errc::server_error,
+                                   "it is in protected mode, and refuses other machines: give its default "
+                                   "user a password, or set protected-mode no");
         // Without the server's text: what it refuses it repeats, and this may be the answer to an AUTH.
         const auto [cause, transient, certain] = classify_error(answer.text());
         if (transient) hint = says_too_many_clients(answer.text()) ? no_room : first_word(answer.text());

@@ -52,7 +52,7 @@ struct stream_source {
 
 /// One socket for all subscriptions, opened by the first read(). It asks for messages by SUBSCRIBE and by
 /// SSUBSCRIBE, which servers since 7.0 keep apart; one that knows no SSUBSCRIBE says so, and is not believed
-/// to be broken. A refused request is not asked again on the same socket, unless the server is busy. A socket
+/// to be broken. A request that was refused is asked again by and by: somebody may permit it. A socket
 /// that was silent for three seconds is asked whether it lives, and replaced when it does not answer within
 /// the command time-out. Sockets that fail are replaced after a pause, of 10 ms at first and of half a second
 /// at last; an attempt may last as long as the pause after it.
@@ -130,7 +130,12 @@ class subscriber final : public message_reader {
         std::weak_ptr<subscription> whose;  // expired: given up, and the server is to be told
         std::string channel;
         stage at = stage::unsent;
-        std::uint64_t answer = 0;  // of this number confirms it
+        std::uint64_t answer = 0;       // of this number confirms it
+        clock::time_point next_time{};  // of one that was refused
+
+        bool due(clock::time_point now) const noexcept {
+            return at == stage::unsent || (at == stage::refused && now >= next_time);
+        }
     };
     struct request {
         bool begins;
@@ -255,8 +260,8 @@ class subscriber final : public message_reader {
             return all;
         }
         next_sweep_ = now + slice;
-        const bool nothing = std::all_of(interests_.begin(), interests_.end(), [](const interest& one) {
-            return one.at != stage::unsent && !one.whose.expired();
+        const bool nothing = std::all_of(interests_.begin(), interests_.end(), [&](const interest& one) {
+            return !one.due(now) && !one.whose.expired();
         });
         if (nothing) {
             to_send_ = false;
@@ -269,12 +274,12 @@ class subscriber final : public message_reader {
             return true;
         });
         for (interest& one : interests_) {
-            if (one.at != stage::unsent) continue;
+            if (!one.due(now)) continue;
             all.push_back({true, one.channel});
             one.answer = sent_ + 2 * all.size();
         }
         for (interest& one : interests_) {
-            if (one.at == stage::unsent) one.at = stage::sent;
+            if (one.due(now)) one.at = stage::sent;
         }
         to_send_ = false;
         return all;
@@ -292,6 +297,7 @@ class subscriber final : public message_reader {
             return each_sent([&](interest& one, const std::shared_ptr<subscription>& whose) {
                 if (one.answer != answered_) return;
                 one.at = stage::refused;
+                one.next_time = last_ + refused_pause;
                 if (whose) whose->refuse();
             });
         }

@@ -47,8 +47,9 @@ class message_reader {
     /// Messages that are heard before others are seen to: a server that talks without end must not hold the
     /// thread that reads.
     static constexpr int most_at_once = 256;
-    static constexpr std::chrono::seconds silence{3};  ///< before the server is asked whether it lives
-    static constexpr std::chrono::seconds slice{1};    ///< the system's timers pause while it is suspended
+    static constexpr std::chrono::seconds silence{3};        ///< before the server is asked whether it lives
+    static constexpr std::chrono::seconds refused_pause{2};  ///< before what it refused is asked again
+    static constexpr std::chrono::seconds slice{1};  ///< the system's timers pause while it is suspended
 };
 
 class subscription;

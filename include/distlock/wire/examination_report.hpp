@@ -334,7 +334,7 @@ class examination_report {
                 "with errc::wrong_node, and waiters may poll; use cluster_connection");
         } else if (old) {
             add(severity::warning, "cluster",
-                "older than Redis 7, it has no SSUBSCRIBE: waiters look for their turn, untold");
+                "older than Redis 7, it has no SSUBSCRIBE: waiters poll for their turn");
         }
         const auto is = state.field("cluster_state");
         if (!is) return add(severity::unknown, "cluster", could_not(fact(asked_for::cluster)));
@@ -387,8 +387,8 @@ class examination_report {
         add(severity::warning, "messages",
             "the server does not confirm a subscription" +
                 (of_.why_not.empty() ? "" : " (" + printable(of_.why_not, 120) + ")") + ": " +
-                "waiters look for their turn, untold; allow SUBSCRIBE, on a Cluster SSUBSCRIBE, and the "
-                "channels in .github/SECURITY.md");
+                "waiters poll for their turn; allow SUBSCRIBE, on a Cluster SSUBSCRIBE, and the channels in "
+                ".github/SECURITY.md, and leave room for one more client (maxclients)");
     }
 
     const examined& of_;

@@ -545,6 +545,28 @@ TEST_CASE("a subscription that a node refuses for a while is asked for again on 
     CHECK(asked == 4);
 }
 
+TEST_CASE(
+    "a subscription that a node refused comes into force once it is permitted, and is asked for in pauses") {
+    std::atomic<int> asked{0};
+    std::atomic<bool> permitted{false};
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {
+        if (said[0] == "CLUSTER") return of.slots({0, 0});
+        if (said[0] == "SSUBSCRIBE" && ++asked > 0 && !permitted) return "-NOPERM no permissions\r\n";
+        return to_a_subscriber(said);
+    });
+    cluster_connection redis{all.uri()};
+    const auto news = redis.subscribe(low);
+    listener mine(news, "no message");
+    REQUIRE(mine.wait(clk::now() + 20s, {}) == woken::by_refusal);
+    const auto refused_at = clk::now();
+    while (asked < 2) REQUIRE(mine.wait(clk::now() + 10ms, {}) == woken::by_time);
+    CHECK(clk::now() - refused_at > 1500ms);
+    permitted = true;
+    CHECK(mine.wait(clk::now() + 20s, {}) == woken::by_confirmation);
+    CHECK_FALSE(news->refused());
+    CHECK(asked == 3);
+}
+
 // Each question moved the time by which the first had to be answered.
 TEST_CASE("a socket on which a node answers nothing is replaced though more and more is asked on it") {
     std::atomic<bool> silent{true};

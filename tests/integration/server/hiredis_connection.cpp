@@ -180,10 +180,12 @@ TEST_CASE("a server that has no password is told from one that refuses it") {
     CHECK_THAT(r.text(), contains_text("has no password") && !contains_text(canary));
 }
 
-// "Check user and password", and nothing was wrong with them.
-TEST_CASE("a server in protected mode is told from one that refuses the password") {
+// "Check user and password", and nothing was wrong with them; nor with the number of the database.
+TEST_CASE("a server in protected mode is told from one that refuses the password, or the database") {
+    const auto [login, database] =
+        GENERATE_COPY(table<std::string, std::string>({{":" + canary + "@", ""}, {"", "&db=2"}}));
     const fake_server server(scripts::once("-DENIED Redis is running in protected mode because ...\r\n"));
-    hiredis_connection redis(server.uri(":" + canary + "@", patient));
+    hiredis_connection redis(server.uri(login, patient + database));
     const reply r = redis.execute({"PING"});
     CHECK(r.is(reply_kind::not_sent));
     CHECK(r.cause() == errc::server_error);
@@ -214,8 +216,18 @@ TEST_CASE("a database the server does not have is an error, and nothing is sent 
     hiredis_connection redis(server.uri() + patient + "&db=99");
     const reply r = redis.execute({"SET", "a", "1"});
     CHECK(r.is(reply_kind::not_sent));
-    CHECK_THAT(r.text(), contains_text("SELECT"));
+    CHECK_THAT(r.text(), contains_text("SELECT was refused; check the database number"));
     CHECK(server.command({"EXISTS", "a"}) == "0");
+}
+
+TEST_CASE("a user who may not SELECT is not told that the database's number is wrong") {
+    const redis_server server;
+    server.command({"ACL", "SETUSER", "worker", "on", ">secret", "~*", "&*", "+@all", "-select"});
+    hiredis_connection redis("unix://worker:secret@" + server.socket_path() + patient + "&db=1");
+    const reply r = redis.execute({"SET", "a", "1"});
+    CHECK(r.is(reply_kind::not_sent));
+    CHECK(r.cause() == errc::permission_denied);
+    CHECK_THAT(r.text(), contains_text("SELECT was refused") && !contains_text("number"));
 }
 
 TEST_CASE("commands one after the other travel on one socket") {

@@ -580,7 +580,7 @@ TEST_CASE("a server that knows no shard channels, or refuses them, is not believ
     CHECK(next_message(there, server, "text") == "text");
 }
 
-TEST_CASE("a subscription that is refused is never confirmed, and asked for once") {
+TEST_CASE("a subscription that is refused is not confirmed, and not asked for again at once") {
     const bool command = GENERATE(true, false);
     const redis_server server;
     server.command({"ACL", "SETUSER", "worker", "on", ">secret", "~*", command ? "&*" : "resetchannels",
@@ -599,6 +599,39 @@ TEST_CASE("a subscription that is refused is never confirmed, and asked for once
     // A lock that comes later is not to wait for what was refused before.
     for (int i = 0; i < 2; ++i) CHECK(redis.subscribe("news")->refused());
     CHECK(redis.execute({"PING"}).is_status("PONG"));
+}
+
+// It stayed refused: the waiters of a process that had met a mistake in an ACL heard nothing any more.
+TEST_CASE("a subscription that was refused comes into force on its socket once it is permitted") {
+    const redis_server server;
+    server.command({"ACL", "SETUSER", "worker", "on", ">secret", "~*", "resetchannels", "+@all"});
+    hiredis_connection redis("unix://worker:secret@" + server.socket_path() + patient);
+    const auto news = redis.subscribe("news");
+    listener mine(news, "");
+    REQUIRE(wait(mine) == woken::by_refusal);
+    server.command({"ACL", "SETUSER", "worker", "&*"});
+    CHECK(wait(mine) == woken::by_confirmation);
+    CHECK_FALSE(news->refused());
+    CHECK(next_message(news, server, "text") == "text");
+    CHECK(sockets_at(server, "pubsub") == 1);
+}
+
+TEST_CASE("a subscription that stays refused is asked for every two seconds, and nobody is told again") {
+    std::atomic<int> asked_for{0};
+    listed_server server([&](int, const auto& asked) -> std::string {
+        if (asked.at(0) == "PING") return as_a_server(asked);
+        if (asked.at(0) == "SUBSCRIBE") ++asked_for;
+        return "-NOPERM this user has no permissions\r\n";
+    });
+    hiredis_connection redis(server.uri());
+    const auto news = redis.subscribe("news");
+    listener mine(news, "");
+    REQUIRE(wait(mine) == woken::by_refusal);
+    const auto refused_at = clk::now();
+    // Whoever waits for something else has them asked for as well.
+    while (asked_for < 3) REQUIRE(mine.wait(clk::now() + 10ms, {}) == woken::by_time);
+    CHECK(clk::now() - refused_at > 3500ms);
+    CHECK(server.accepted() == 1);
 }
 
 // It was never confirmed: the waiters of a connection whose first one met a busy server heard nothing
