@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <distlock/base/token.hpp>
 #include <distlock/engine/background_io.hpp>
@@ -21,6 +22,7 @@
 #include "support/io_over.hpp"
 #include "support/release_fixtures.hpp"
 #include "support/replaced_master.hpp"
+#include "support/tokens_in_doubt.hpp"
 #include "support/waiting.hpp"
 
 namespace background_release_tests {
@@ -754,6 +756,57 @@ TEST_CASE("a repeated release ends with its lease, whatever the server does") {
     const std::weak_ptr<posted::tested> alive = r.it;
     r.it.reset();
     CHECK(eventually([&] { return alive.expired(); }));
+}
+
+// ---- in doubt, in a crowd ---------------------------------------------------------------------------------
+
+// A thousand stop requests within a lease, and those that came later left locks that nobody had: the
+// first thousand were looked for all that time, though each had been answered ten times.
+TEST_CASE(
+    "a release in doubt that the server has answered is repeated the shorter, the more of them there are") {
+    constexpr std::size_t most = background_io::most_in_doubt;
+    const reply nothing = reply::integer(0);
+    const auto asked_in_ten_seconds = [&](std::size_t others) {
+        background<executing> r;
+        fill_with_doubt(*r.io, others);
+        for (int i = 0; i < 1000; ++i) r.script().then(nothing);
+        r.repeat(first, certainty::in_doubt);
+        for (int i = 0; i < 100; ++i) {
+            static_cast<void>(r.asked_by_now());
+            manual_clock::advance(100ms);
+        }
+        words all = r.asked_by_now();
+        std::erase_if(all, [](const std::string& one) { return one != whole(first); });
+        return std::pair(all.size(), r.pends());
+    };
+    const auto [alone, goes_on] = asked_in_ten_seconds(0);
+    CHECK(alone > 7);
+    CHECK(goes_on);
+    CHECK(asked_in_ten_seconds(most / 2 - 3) == std::pair(alone, true));
+    const auto [for_a_second, ends] = asked_in_ten_seconds(most / 2);
+    CHECK(for_a_second >= 5);
+    CHECK(for_a_second < alone);
+    CHECK_FALSE(ends);
+    CHECK(asked_in_ten_seconds(most / 4 * 3) == std::pair(std::size_t{1}, false));
+}
+
+TEST_CASE("a release in doubt that was not answered is repeated, however many others there are") {
+    background<executing> r;
+    fill_with_doubt(*r.io, background_io::most_in_doubt - 1);
+    for (const reply& answer : {lost, reply::error("LOADING x"), reply::integer(0)}) r.script().then(answer);
+    r.repeat(first, certainty::in_doubt);
+    CHECK(r.asked_by_and_by(3) == words(3, whole(first)));
+    CHECK(eventually([&] { return !r.pends(); }));
+}
+
+TEST_CASE(
+    "a release that is known to be needed is repeated until it is done, however many others there are") {
+    background<executing> r;
+    fill_with_doubt(*r.io);
+    for (int i = 0; i < 5; ++i) r.script().then(reply::error("LOADING x"));
+    r.script().then(done);
+    r.repeat(first);
+    CHECK(r.asked_by_and_by(6) == words(6, whole(first)));
 }
 
 }  // namespace background_release_tests

@@ -183,8 +183,8 @@ TEST_CASE("a caller is told which of them it is, and what to do") {
     const auto of_refusal = told(after(election(2), silent, refused));
     CHECK(of_refusal.cause() == errc::authentication_failed);
     CHECK_THAT(of_refusal.text(),
-               contains_text("no Sentinel says who the master is (s2: NOAUTH); its password "
-                             "is ?sentinel_password="));
+               contains_text("no Sentinel says who the master is (s2: NOAUTH); give its password "
+                             "as ?sentinel_password="));
     const auto untrusted = without(sentinel_answer::kind::refused, errc::tls_failed, "s2: TLS: expired");
     const auto of_all = told(after(election(1), untrusted));
     CHECK(of_all.cause() == errc::tls_failed);

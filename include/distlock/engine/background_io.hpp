@@ -219,6 +219,15 @@ class background_io {
         return tasks_.adopt(std::move(t), at, most);
     }
 
+    /// Returns: for how long a release in doubt is repeated although the server answers. The more of them
+    /// there are, the shorter: the first repetitions find most requests that were late, so the latest
+    /// releases must find room.
+    clock::duration longest_doubt() noexcept {
+        const auto present = tasks_.adopted();
+        if (present < most_in_doubt / 2) return clock::duration::max();
+        return present < most_in_doubt / 4 * 3 ? std::chrono::seconds{1} : clock::duration::zero();
+    }
+
     /// Returns: since when what is sent for that lock goes to the server that it goes to now;
     /// time_point::min(): since ever, as far as is known. All tasks begin once more then.
     time_point master_since(std::string_view lock) const noexcept {

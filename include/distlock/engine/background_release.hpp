@@ -91,6 +91,7 @@ class background_release final : public background_task {
         const distlock::detail::annotated_lock guard(mine->lock_);
         mine->owner_ = owner;
         mine->machine_ = how;
+        mine->since_ = at;
         mine->has_script_ = true;  // or it says so, and gets it at once
         mine->phase_ = mine->io_.adopt(mine, at, most) ? phase::repeated : phase::unlisted;
     }
@@ -138,6 +139,7 @@ class background_release final : public background_task {
         if (phase_ == phase::unlisted && !io_.adopt(mine, now + shortly, most)) throw std::bad_alloc();
         owner_ = what.owner;
         machine_ = what.how;
+        since_ = now;
         answer_by_ = now + what.answer_time;
         awaits_answer_ = io_.connection().can.confirm;
         phase_ = phase::posted;
@@ -212,8 +214,11 @@ class background_release final : public background_task {
         if (phase_ != phase::repeated || owner_ != asked_) return now + shortly;
         // Behind a release that was sent before its time was over a request in doubt may still have come.
         const auto next = judge(answer, machine_.in_doubt() ? sent : now);
-        if (phase_ == phase::over) phase_ = phase::unlisted;
-        return next;
+        const bool in_crowd =
+            machine_.in_doubt() && machine_.answered() && now - since_ >= io_.longest_doubt();
+        if (phase_ != phase::over && !in_crowd) return next;
+        phase_ = phase::unlisted;
+        return time_point::max();
     }
 
     background_io& io_;
@@ -222,6 +227,7 @@ class background_release final : public background_task {
     std::shared_ptr<receipt> receipt_;  // of the thread that posts
     token owner_ DISTLOCK_GUARDED_BY(lock_);
     release machine_ DISTLOCK_GUARDED_BY(lock_);
+    time_point since_ DISTLOCK_GUARDED_BY(lock_){};
     time_point answer_by_ DISTLOCK_GUARDED_BY(lock_){};
     phase phase_ DISTLOCK_GUARDED_BY(lock_) = phase::unlisted;
     bool awaits_answer_ DISTLOCK_GUARDED_BY(lock_) = false;  // the receipt's

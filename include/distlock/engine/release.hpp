@@ -6,6 +6,7 @@
 //     form next() const;                                        // what to send now
 //     clock::time_point on_verdict(const release_verdict&, clock::time_point now);
 //         // when to send again; max(): it is over
+//     bool answered() const;                                    // by the server, the last time
 //     bool confirmed() const;
 //     release_outcome outcome(bool in_time) const;
 //   };
@@ -49,6 +50,9 @@ class release {
     clock::time_point latest_expiry() const noexcept { return latest_expiry_; }
     bool confirmed() const noexcept { return confirmed_; }
     bool in_doubt() const noexcept { return sure_ == certainty::in_doubt; }
+    bool answered() const noexcept {
+        return last_ != release_outcome::unreachable && last_ != release_outcome::refused;
+    }
 
     /// Returns: when to send next(); time_point::max() when nothing is left to be done.
     clock::time_point on_verdict(const release_verdict& verdict, clock::time_point now) noexcept {

@@ -88,7 +88,8 @@ class releaser {
     }
 
     /// Effects: what the server has under a token that nobody uses any more, or may still get, is released.
-    /// Waits for next to nothing, and for nothing at all once `stop` was requested.
+    /// Waits for next to nothing, and for nothing at all once `stop` was requested and the background has
+    /// room.
     [[gnu::cold]] void leave(const token& owner, certainty sure, const std::stop_token& stop) noexcept {
         const auto now = io_->time().now();
         const bool stopped = stop.stop_requested();
@@ -111,8 +112,8 @@ class releaser {
                 background_release::repeat(mine, owner, how, sent ? now + answer_time_ : now,
                                            background_io::most_in_doubt);
             }
+            if (stopped && mine->pending().empty()) return release_here(owner, now + shortly);
             keep(sure == certainty::granted ? kind::left : kind::in_doubt, std::move(mine));
-            if (stopped && posted == background_release::posting::impossible) post_once(owner, send_by);
         } catch (...) {
             if (!stopped) release_by(owner, send_by, stop);  // no memory
         }
@@ -215,8 +216,20 @@ class releaser {
         return done;
     }
 
-    // Effects: what the background may have no room to repeat is sent all the same, where it can be posted;
-    // without a receipt, or a socket that ends would drop it as somebody else's to repeat.
+    // Effects: what the background has no room to repeat the thread does. Of a server that answers, the third
+    // release finds what the first one overtook on a new socket: meanwhile the server has accepted and read
+    // that.
+    // Throws: std::bad_alloc.
+    [[gnu::cold]] void release_here(const token& owner, time_point send_by) {
+        for (int n = 0; n < 3; ++n) {
+            const auto said = release_by(owner, send_by, {});
+            if (said == release_outcome::released) return;
+            if (said == release_outcome::unreachable) return post_once(owner, send_by);
+        }
+    }
+
+    // Effects: sends it where it can be posted; without a receipt, or a socket that ends would drop it as
+    // somebody else's to repeat.
     // Throws: std::bad_alloc.
     [[gnu::cold]] void post_once(const token& owner, time_point send_by) {
         any_connection& connection = io_->connection();

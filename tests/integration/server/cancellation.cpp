@@ -298,4 +298,39 @@ TEST_CASE("a stop request that comes just before the wait leaves no ticket") {
     CHECK(eventually([&] { return s.seen.untouched(); }));
 }
 
+// Releases overtook the requests that they were to undo, and after the first thousand none was repeated:
+// locks that nobody had stood for a lease, and tickets of nobody for minutes.
+TEST_CASE("thousands of stop requests within one lease leave no lock taken, and no ticket") {
+    constexpr int enough = 6000;
+    hiredis_connection redis(server().uri() + patient);
+    std::atomic<int> cancelled{0};
+    std::vector<std::string> names;
+    for (int i = 0; i < 3; ++i) names.push_back(fresh_name());
+    {
+        std::vector<std::jthread> threads;
+        for (unsigned seed = 0; seed < 4; ++seed) {
+            threads.emplace_back([&, seed] {
+                locker mine(redis, names[seed % names.size()]);  // one of them is contended
+                for (unsigned n = seed; cancelled < enough; ++n) {
+                    std::stop_source source;
+                    const std::jthread stopper([&source, at = clk::now() + n * 7 % 100 * 1us] {
+                        while (clk::now() < at) continue;
+                        source.request_stop();
+                    });
+                    std::error_code ec;
+                    if (mine.lock(source.get_token(), ec)) {
+                        mine.unlock();
+                    } else {
+                        ++cancelled;
+                    }
+                }
+            });
+        }
+    }
+    for (const std::string& name : names) {
+        const lock_on_server seen(server(), name);
+        CHECK(eventually([&] { return seen.untouched(); }, 2s));
+    }
+}
+
 }  // namespace cancellation_tests
