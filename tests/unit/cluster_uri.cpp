@@ -38,6 +38,9 @@ TEST_CASE("the nodes of a Cluster differ in host and port only") {
         CHECK(one.max_idle == 4);
     }
     CHECK(redacted(where) == "redis+cluster://worker@n1:7000,n2:6379,[::1]:7002");
+    // It comes into messages and logs.
+    CHECK(redacted(parse_cluster_uri("redis+cluster://a%1b%40b:secret@n1")) ==
+          "redis+cluster://a%1B%40b@n1:6379");
 }
 
 TEST_CASE("rediss+cluster is TLS, and valkey the same as redis") {

@@ -88,6 +88,16 @@ TEST_CASE("one Sentinel that the URI has by two names is one Sentinel") {
     CHECK(all.all() == addresses{s1, s2, alias, s3.at});
 }
 
+TEST_CASE("one Sentinel that the URI has by two names, and no other, is believed about all others") {
+    const node_address alias{"s1-alias", 26379};
+    sentinel_directory all({s1, alias});
+    all.learn(std::vector{from(0, "a0", {s2_by_address, s3}), from(1, "a0", {s2_by_address, s3})}, master);
+    CHECK(all.all() == addresses{s1, alias, s2_by_address.at, s3.at});
+    sentinel_directory half({s1, alias, s2});
+    half.learn(std::vector{from(0, "a0", {s3}), from(1, "a0", {s3})}, master);
+    CHECK(half.all() == addresses{s1, alias, s2});
+}
+
 TEST_CASE("a Sentinel has one vote, however it is reached") {
     sentinel_directory all({s1, s2});
     // The second one does not say who it is.

@@ -424,6 +424,21 @@ TEST_CASE("a waiter that leaves by a stop request has another read on, at once")
     CHECK(took < 5s);
 }
 
+TEST_CASE("a waiter that leaves since its time is up has another read on, at once") {
+    channel c;
+    const auto took = time_of([&] {
+        for (int i = 0; i < 10; ++i) {
+            listener first(c.news, "first");
+            std::jthread reads([&] { CHECK(first.wait(clk::now() + 20ms, {}) == woken::by_time); });
+            REQUIRE(eventually([&] { return c.reader.has_reader(); }));
+            waiter second(c.news, "second");
+            reads.join();
+            REQUIRE(eventually([&] { return c.reader.has_reader(); }));
+        }
+    });
+    CHECK(took < 5s);
+}
+
 TEST_CASE("a waiter whose time is up is not the one that is to read on") {
     channel c;
     const auto took = time_of([&] {

@@ -27,6 +27,7 @@
 #include "support/collected.hpp"
 #include "support/fake_server.hpp"
 #include "support/hiredis_test.hpp"
+#include "support/in_child.hpp"
 #include "support/moody_server.hpp"
 #include "support/waiting.hpp"
 
@@ -489,6 +490,22 @@ TEST_CASE("neither a stop request nor a time-out of a command costs pipelines th
 }
 
 TEST_CASE(
+    "a forked child that destroys its connection leaves the socket for pipelines, on which a command was "
+    "given up") {
+    full_server server(1);
+    auto redis = std::make_unique<hiredis_connection>(server.uri());
+    CHECK(pipeline(*redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(2));
+    CHECK_FALSE(give_up(*redis, server, true).answered());
+    CHECK(in_child([&] {
+        redis.reset();
+        return true;
+    }));
+    server.let_go();
+    CHECK(pipeline(*redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(5));
+    CHECK(server.accepted() == 2);
+}
+
+TEST_CASE(
     "a write with the wait for its replicas is not sent on the socket for pipelines, which it could cost") {
     full_server server(1);
     hiredis_connection redis(server.uri());
@@ -562,6 +579,19 @@ TEST_CASE("a socket on which the server has said nothing yet does not become the
     CHECK(redis.execute({"GET", "a"}).is_integer(2));
     CHECK(server.accepted() == 4);
     CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(4));
+}
+
+TEST_CASE("that the server has ended the socket for pipelines is noticed, once, though no other is kept") {
+    const redis_server server;
+    distlock::detail::node_pool redis(distlock::parse_uri(server.uri() + patient), nullptr);
+    const std::array<command, 1> question{command{"CLIENT", "ID"}};
+    std::array<reply, 1> id;
+    redis.pipeline(question, id);
+    REQUIRE(id[0].number() > 0);
+    CHECK_FALSE(redis.lost_idle());
+    server.command({"CLIENT", "KILL", "ID", std::to_string(id[0].number())});
+    CHECK(eventually([&] { return redis.lost_idle(); }));
+    CHECK_FALSE(redis.lost_idle());
 }
 
 TEST_CASE("when the socket for pipelines ends, the next one that is free becomes it") {

@@ -472,6 +472,29 @@ TEST_CASE("the wait for the replicas of a write that its master took is answered
     CHECK(answers[2].is_integer(7));
 }
 
+TEST_CASE(
+    "a wait for replicas that is refused behind a write that was taken is not sent to the next master") {
+    std::atomic<bool> demoted{false};
+    const fake_server old([&](fake_server::peer& p) {
+        while (const auto cmd = p.next_command()) {
+            std::string said = "+OK\r\n";
+            if (cmd->at(0) == "ROLE")
+                said = "-NOPERM this user has no permissions to run the 'role' command\r\n";
+            if (demoted && cmd->at(0) == "WAIT")
+                said = "-READONLY You can't write against a read only replica.\r\n";
+            if (!p.send(said)) return;
+        }
+    });
+    of_another_master here(old.port(), demoted);
+    const distlock::replica_wait wait(1, 10ms);
+    const command taken{"SET", "sentinel", "taken"};
+    const command all[] = {taken, wait.behind(taken)};
+    reply answers[2];
+    here.c.pipeline(all, answers);
+    CHECK(answers[0].is_status("OK"));
+    CHECK(answers[1].is(reply_kind::error));  // the next one would say that of its own writes
+}
+
 // It was judged by them, too, and the Sentinels were asked once more.
 TEST_CASE("an older master's answer to a pipeline does not make the new one suspect") {
     std::atomic<bool> demoted{false};
