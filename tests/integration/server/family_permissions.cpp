@@ -1,8 +1,10 @@
 // Shared locks and semaphores for the users that the guide makes for them: all they need, and nothing
 // that they do not need.
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <stop_token>
 #include <string>
@@ -13,6 +15,7 @@
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
 #include <distlock/testing.hpp>
+#include <distlock/wire/channel_kind.hpp>
 #include <distlock/wire/enter_mode.hpp>
 #include <distlock/wire/permits.hpp>
 #include <distlock/wire/redisson.hpp>
@@ -246,9 +249,11 @@ TEST_CASE("a reader whose user may not set the end of a key keeps nobody out") {
 // What the script leaves there a lock object takes away at once.
 TEST_CASE("the script lets no reader in whose user may not set the end of a key") {
     two_users of("shared_mutex", "-pexpire");
-    const distlock::shared_handoff dialect("orders:1", {.fencing = true});
-    for (const int others : {0, 1, 2}) {
-        INFO("beside " << others);
+    const bool fencing = GENERATE(true, false);
+    const distlock::shared_handoff dialect("orders:1", {.fencing = fencing});
+    for (const int others : {1, 2, 0}) {
+        if (others == 0 && !fencing) continue;  // SET gives the key its end: one may read
+        INFO("fencing " << fencing << ", beside " << others);
         of.server.command({"FLUSHALL"});
         distlock::shared_mutex one{of.good, "orders:1"};
         distlock::shared_mutex two{of.good, "orders:1"};
@@ -260,6 +265,22 @@ TEST_CASE("the script lets no reader in whose user may not set the end of a key"
         const auto readers = distlock::key("orders:1").sibling("readers");
         CHECK(of.server.command({"ZSCORE", readers, refused.view()}) == "(nil)");
         CHECK(of.server.command({"EXISTS", "orders:1"}) == (others > 0 ? "1" : "0"));
+    }
+}
+
+TEST_CASE("the script gives no permit to a user that may not count it") {
+    two_users of("counting_semaphore", "-hset");
+    distlock::counting_semaphore same{of.good, "orders:2", 4};
+    for (const bool beside : {false, true}) {
+        const auto one = beside ? same.try_acquire() : std::nullopt;
+        REQUIRE(one.has_value() == beside);
+        for (const std::int64_t n : {1, 2}) {
+            INFO(n << (beside ? " beside one" : ""));
+            const distlock::permits dialect("orders:2", {}, {}, distlock::channel_kind::ordinary, 4, n);
+            const auto asked = dialect.enter(distlock::token::generate(), distlock::enter_mode::try_once);
+            CHECK(of.bad.execute(asked.with_body()).is(distlock::reply_kind::error));
+            CHECK(of.server.command({"ZCARD", "orders:2"}) == (beside ? "1" : "0"));
+        }
     }
 }
 

@@ -463,6 +463,19 @@ TEST_CASE("permits that are counted again have the room of owners that are past 
     CHECK_FALSE(asker(it).granted());
 }
 
+TEST_CASE("a renewal that counts its permits again counts out those that have ended in the same step") {
+    const pool_keys it;
+    asker ended(it);
+    asker two(it, 4, 2);
+    REQUIRE(ended.granted());
+    REQUIRE(two.granted());
+    ended.lapse();
+    it.ask({"HDEL", it.beside, two.me.view()});
+    it.ask({"HSET", it.beside, "used", "2"});  // one each
+    CHECK(two.renew() == 1);
+    CHECK(it.of("used") == "2");
+}
+
 // A renewal of several permits raised WRONGTYPE, which was a loss.
 TEST_CASE("an owner of several permits keeps them where the key of what is counted is of another type") {
     const pool_keys it;
