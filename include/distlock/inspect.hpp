@@ -64,7 +64,8 @@ bool force_release(Conn& c, failure_detail wanted, const Inspector& about) {
 
 }  // namespace detail
 
-/// Effects: none on the server; a replica may be asked, and answers what it knows.
+/// Effects: none on the server; a replica may be asked, and answers what it knows; over a connection whose
+/// locks it refuses just then the call may fail as they do.
 /// Returns: a snapshot, out of date on arrival: show it to people, do not decide by it. Host, process and
 /// label belong to the token that holds the lock, or are empty. On an error, `ec` is set and the report
 /// empty.
@@ -100,9 +101,10 @@ lock_report inspect(Conn& connection, std::string name, std::error_code& ec) noe
 /// wait two seconds at most. Fencing tokens go on growing.
 /// The owner is not stopped. It learns of the loss at its next renewal, as loss_reason::forced, or when it
 /// releases, as release_outcome::expired or release_outcome::taken, and works on until then. So stop the
-/// owner first, or be sure that it is dead. In four cases the reason is loss_reason::expired: over Redisson;
-/// for a name that can have no sibling keys, such as "a}b"; for all holders of permits but the first 1,900;
-/// and if force_release() takes the lock from the next owner, too, before the first one renews.
+/// owner first, or be sure that it is dead. In four cases the reason is loss_reason::expired, or
+/// loss_reason::taken where somebody else has the lock by then: over Redisson; for a name that can have no
+/// sibling keys, such as "a}b"; for all holders of permits but the first 1,900; and if force_release() takes
+/// the lock from the next owner, too, before the first one renews.
 /// If only writers wait for a shared_mutex, the message that the first of them gets does not suffice: it asks
 /// the server once more. force_release<shared_handoff>, of interop.hpp, spares it that.
 /// Returns: whether somebody had it.

@@ -28,8 +28,9 @@ namespace distlock::testing {
 /// A lock that somebody else has takes two replies: reply::nil() to SET, then taken(). With
 /// lock_options::fencing or lock_options::owner_info, and for a leader_election, there is no SET: granted(),
 /// or found_taken() and then, to each re-check of a call that waits, taken(). Where an object found the lock
-/// taken the last time, and for a shared_mutex, the first command is a re-check: granted() with a TTL, or
-/// taken(). Renewals take replies, too; so does the question why a lock was lost.
+/// taken the last time, and for a reader of a shared_mutex, the first command is a re-check: granted() with a
+/// TTL, or taken(). Renewals take replies, too; so does the question why a lock was lost, where an observer
+/// is to hear that.
 class scripted_connection {
   public:
     /// A command as it was given to the connection.
@@ -120,18 +121,19 @@ inline reply granted(std::uint64_t fence) {
     return reply::array({reply::integer(1), reply::string(fence == 0 ? "" : std::to_string(fence))});
 }
 /// Returns: what it answers to the scripts of the default dialect that ask after the lock was found taken, or
-/// for a shared_mutex, where the lock is granted for `ttl`.
+/// for a reader of a shared_mutex, where the lock is granted for `ttl`.
 inline reply granted(std::uint64_t fence, std::chrono::milliseconds ttl) {
     return reply::array({reply::integer(1), reply::string(fence == 0 ? "" : std::to_string(fence)),
                          reply::integer(ttl.count())});
 }
 
-/// Returns: what a server answers to the first of these while somebody else has the lock for `ttl`.
+/// Returns: what a server answers to the script that asks first, while somebody else has the lock for `ttl`.
 inline reply found_taken(std::chrono::milliseconds ttl) {
     return reply::array({reply::integer(0), reply::integer(ttl.count())});
 }
 
-/// Returns: what a server answers to the others while somebody else has the lock for `ttl`.
+/// Returns: what a server answers to the scripts that ask after the lock was found taken, while somebody else
+/// has the lock for `ttl`.
 inline reply taken(std::chrono::milliseconds ttl) {
     return reply::array({reply::integer(0), reply::integer(ttl.count()), reply::integer(0), reply::integer(0),
                          reply::integer(0)});
