@@ -85,7 +85,7 @@ inline std::string_view joint_text() noexcept {
                             permit_leave.text(), joint_body});
     return all;
 }
-inline constexpr script joint_enter{joint_text, "829600f5b3b58852118c9fcb24390b50ffe8a50b"sv};
+inline constexpr script joint_enter{joint_text, "67e933facb354e5dc1d51c1327c1230b16f8527e"sv};
 
 /// A view of the commands' arguments, which outlive it.
 class joint_try {

@@ -76,7 +76,7 @@ end
 local function last_fence(call, life)
   local fence = call('get', KEYS[3])
   if type(fence) == 'table' then return nil, fence end
-  fence = fence and string.match(fence, '^[1-9]%d*$')
+  fence = fence and #fence < 20 and string.match(fence, '^[1-9]%d*$')
   if fence then return fence end
   return new_fence(call, life)
 end
@@ -249,7 +249,7 @@ inline constexpr std::string_view shared_enter_taken =
 end
 local left = holder == mark and math.max(soonest - now(), 0) or redis.call('pttl', KEYS[1])
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view shared_enter_sha1 = "899e0060a5768cb5fb054324e2983ed186883802"sv;
+inline constexpr std::string_view shared_enter_sha1 = "b5799d789fe9e472d2809f2f538dc05e6d5ec05d"sv;
 inline constexpr script shared_enter{
     joined<shared_enter_contract, shared_enter_unqueued, handoff_functions, shared_functions, shared_first,
            handoff_first, shared_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,
@@ -297,7 +297,7 @@ settle((pass(first, nil, holder)))
 return left and 1 or holder and -1 or 0)"sv;
 inline constexpr script shared_leave{joined<shared_leave_unqueued, handoff_functions, shared_functions,
                                             handoff_refuse_as_replica, handoff_leave_body, shared_leave_rest>,
-                                     "791852ed5e9d5ba222c19b7cbf8c7c5c2ebeceb1"sv};
+                                     "b9dede89f1600811149bac1056f878165e70e61f"sv};
 
 // Those who read under the lock or wait for it see one step: nobody is let in between. A reader that becomes
 // the writer goes before writers that wait: it could not let them in first without reading what they wrote.
@@ -331,7 +331,7 @@ return {1, fence, me.lease})"sv;
 inline constexpr script shared_exchange{
     joined<shared_exchange_contract, handoff_functions, shared_functions, handoff_refuse_as_replica,
            shared_exchange_body, shared_exchange_rest>,
-    "cae2fe6c4e8be66b1fbaf2c024a63717f2116d83"sv};
+    "7430fd0f2384e13b79a8151bc74414b8c60361c2"sv};
 
 // Of a reader. The end only moves on.
 inline constexpr script shared_renew{

@@ -841,6 +841,18 @@ TEST_CASE("a fence that cannot be made refuses a writer, and leaves no lock behi
     it.ask({"DEL", it.fence});
 }
 
+// A reader was told it as it stood, said that the server makes no sense, and asked again for two seconds.
+TEST_CASE("a number that is too large for a fence refuses readers as it does writers") {
+    const lock_keys it(common());
+    it.ask({"SET", it.fence, std::string(30, '9')});
+    writer w(it, {.lease = 30s, .fencing = true});
+    CHECK(refused(w.ask(w.dialect.look(w.me)), errc::server_error));
+    reader r(it, {.lease = 30s, .fencing = true});
+    CHECK(refused(r.ask(r.dialect.look(r.me)), errc::server_error));
+    CHECK(it.free());
+    it.ask({"DEL", it.fence});
+}
+
 TEST_CASE("a waiter that can have no fence is passed over") {
     const lock_keys it(common());
     writer inside(it);
