@@ -138,7 +138,7 @@ class leader_election {
         requires requires(Work& work, const leadership& mine) { work(mine); }
     void run(std::stop_token stop, Work work) {
         while (!stop.stop_requested()) {
-            bool leads = false;  // what the work throws is no trouble of the server
+            bool leads = false;  // what the work throws is no failure of the server
             clock::time_point next{};
             try {
                 const scoped_lock guard(mutex_, stop);

@@ -87,7 +87,8 @@ class recursive_mutex;
 /// A call with a time-out returns by then, or with the server's last answers: a request that is sent just
 /// before the time-out, or at it, may wait 50 to 200 ms for its answer.
 ///
-/// `Conn` must outlive the mutex. `Clock` is for tests; its time points are those of distlock::clock.
+/// `Conn` must outlive the mutex. `Clock` is for tests; its time points are those of distlock::clock,
+/// and its now() does not throw.
 template <connection Conn, dialect Dialect = handoff, class Clock = clock>
 class mutex {
     static_assert(
