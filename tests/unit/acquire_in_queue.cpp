@@ -375,6 +375,44 @@ TEST_CASE("the next waiters look a little later when the TTL is over, should the
     CHECK(fifth.pause() > 500ms);
 }
 
+// Alone behind a stopped process with sixty waiters it took four seconds for each: it re-checked as if there
+// were others to do it.
+TEST_CASE("a waiter who is alone behind dead ones re-checks when the offer to each has ended") {
+    constexpr std::uint32_t dead = 200;
+    attempt a;
+    a.answer(queued({.ticket = 7, .position = dead}, offer));
+    auto begin = a.now();
+    for (std::uint32_t left = dead; left > 4; --left) {
+        clock::time_point ends = a.now() + offer;
+        for (a.sleep(); a.now() < ends; a.sleep()) {  // the offer has not ended
+            const auto rest = std::chrono::ceil<milliseconds>(ends - a.now());
+            a.answer(queued({.ticket = 7, .position = left}, rest));
+        }
+        if (left == dead) begin = a.now();  // nobody knows before
+        a.answer(queued({.ticket = 7, .position = left - 1}, offer));
+    }
+    CHECK(a.now() - begin <= (offer + 200ms) * dead);
+}
+
+TEST_CASE("a waiter looks as seldom as before where its queue moves on, or stands since an owner works") {
+    const auto looks_again_after = [](std::uint32_t passed, milliseconds ttl, std::uint32_t position = 100,
+                                      std::uint64_t ticket = 7) {
+        attempt a;
+        a.answer(queued({.ticket = 7, .position = position}, offer));
+        a.sleep();
+        a.answer(queued({.ticket = ticket, .position = position - passed}, ttl));
+        return a.pause();
+    };
+    CHECK(looks_again_after(0, offer) <= offer + 100ms);
+    CHECK(looks_again_after(0, 1500ms) <= 1500ms + 100ms);
+    CHECK(looks_again_after(0, 10ms) >= 1s);
+    CHECK(looks_again_after(2, offer) <= offer + 100ms);
+    CHECK(looks_again_after(7, offer) > 4s);          // others see to the dead
+    CHECK(looks_again_after(1, offer + 1ms) > 4s);    // renewed: somebody works
+    CHECK(looks_again_after(1, offer, 100, 8) > 4s);  // queued anew
+    CHECK(looks_again_after(1, offer, 300) > 4s);     // too many to poll so often
+}
+
 TEST_CASE("without messages the waiter looks often") {
     attempt a(defaults, true, false);
     a.answer(queued());

@@ -9,8 +9,7 @@
 //     acquire_step on_message(const handover&, clock::time_point now);   // ours, or a question
 //     acquire_step on_subscribed(clock::time_point now);  // messages arrive, some may have been lost
 //     acquire_step on_stop();                                            // the caller's stop_token fired
-//     void subscribed(); void unheard(); void expect_no_messages();  // messages arrive from now on; do not;
-//     never will
+//     void subscribed(); void unheard(); void expect_no_messages();  // messages arrive; do not; never will
 //   };
 #pragma once
 
@@ -265,8 +264,7 @@ class acquire {
         }
         if (outcome.queued.ticket != 0) return on_queued(outcome, sent, over);
         ticket_ = ticket_state::none;
-        // SET NX says "taken" of any key. One look tells a lock from a key of another type,
-        // which is nobody's lock.
+        // SET NX says "taken" of any key. One look tells a lock from a key of another type, nobody's lock.
         if (queues() && !over) return enter(enter_mode::join);
         if (!looked_) return send(kind::send_look);
         if (limits_.once || over) return give_up();
@@ -274,28 +272,29 @@ class acquire {
     }
 
     acquire_step on_queued(const acquire_outcome& outcome, clock::time_point sent, bool over) noexcept {
-        // A ticket that was there is gone, and nothing was heard of it, although messages
-        // should have arrived.
+        // A ticket that was there is gone, and nothing was heard of it though messages should have arrived.
         const bool deaf =
             outcome.queued.appended && place_.ticket != 0 && place_heard_ == sent_heard_ && sent_heard_ != 0;
         deaf_ = deaf_ || deaf;
+        const bool slow = stalls(place_, outcome.queued, sent - place_sent_);
         if (!place_.same_as(outcome.queued)) place_since_ = now_;
         ticket_ = ticket_state::queued;
         place_ = outcome.queued;
         place_sent_ = sent;
         place_heard_ = sent_heard_;
-        acquire_step next = over ? enter(enter_mode::last) : poll_later(outcome.ttl);
+        acquire_step next = over ? enter(enter_mode::last) : poll_later(outcome.ttl, slow);
         next.reconnect_first = deaf;
         return next;
     }
 
-    acquire_step poll_later(std::optional<std::chrono::milliseconds> ttl) noexcept {
+    acquire_step poll_later(std::optional<std::chrono::milliseconds> ttl, bool slow) noexcept {
         const poll_conditions now{.recheck = limits_.recheck,
                                   .lease = limits_.lease,
                                   .ttl = ttl,
                                   .position = place_.position,
                                   .hears = sent_heard_ != 0,
                                   .deaf = deaf_,
+                                  .stalls = slow,
                                   .waited = now_ - place_since_};
         const auto interval = poll_interval_of(now, jitter_);
         return pause_for(interval.span, interval.unheard);

@@ -24,6 +24,7 @@ struct poll_conditions {
     std::uint32_t position;                        ///< how many tickets stand before the waiter's
     bool hears;                                    ///< messages arrive
     bool deaf;                 ///< one did not, although they should have arrived; or none will
+    bool stalls = false;       ///< the queue: see below
     clock::duration waited{};  ///< at this position
 };
 
@@ -32,8 +33,16 @@ struct poll_interval {
     clock::duration unheard;  ///< the same from when messages do not arrive any more
 };
 
+/// Returns: whether a queue moved on by less than one ticket for each offer that may have ended in `span`:
+/// those in front may be dead, and nobody near them alive.
+inline bool stalls(const queue_place& before, const queue_place& now, clock::duration span) noexcept {
+    return before.ticket != 0 && before.ticket == now.ticket &&
+           longest_offer * (before.position - now.position) < span;
+}
+
 /// The first waiters poll as soon as the lock may have expired, and every `recheck`; the others the later the
 /// farther back they stand, so that a thousand waiters cost the server less than a hundred commands a second.
+/// In a queue that stalls, all that stand near enough poll when an offer has ended.
 inline poll_interval poll_interval_of(const poll_conditions& of, jitter& random) noexcept {
     constexpr std::chrono::seconds longest{30};
     constexpr std::uint32_t sharing = 8;  // so many positions double the interval
@@ -61,6 +70,10 @@ inline poll_interval poll_interval_of(const poll_conditions& of, jitter& random)
         const std::chrono::milliseconds most = std::chrono::hours{1};
         span = std::min<clock::duration>(span, std::min(*of.ttl, most) + grid + apart * position);
     }
+    constexpr std::uint32_t watching = 256;
+    constexpr std::chrono::seconds shortest{1};  // so these cost the server as many commands a second at most
+    if (of.stalls && position < watching && of.ttl && *of.ttl <= longest_offer)
+        span = std::min<clock::duration>(span, std::max<clock::duration>(*of.ttl, shortest) + apart);
     return {span, unheard};
 }
 
