@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <distlock/base/token.hpp>
 #include <distlock/engine/background_io.hpp>
@@ -763,14 +764,15 @@ TEST_CASE("a repeated release ends with its lease, whatever the server does") {
 // A thousand stop requests within a lease, and those that came later left locks that nobody had: the
 // first thousand were looked for all that time, though each had been answered ten times.
 TEST_CASE(
-    "a release in doubt that the server has answered is repeated the shorter, the more of them there are") {
-    constexpr std::size_t most = background_io::most_in_doubt;
+    "a release in doubt that was answered for a second gives its place to one that found no room, and only "
+    "then") {
     const reply nothing = reply::integer(0);
-    const auto asked_in_ten_seconds = [&](std::size_t others) {
+    const auto asked_in_ten_seconds = [&](std::size_t others, bool wanted) {
         background<executing> r;
         fill_with_doubt(*r.io, others);
         for (int i = 0; i < 1000; ++i) r.script().then(nothing);
         r.repeat(first, certainty::in_doubt);
+        if (wanted) r.io->want_room();
         for (int i = 0; i < 100; ++i) {
             static_cast<void>(r.asked_by_now());
             manual_clock::advance(100ms);
@@ -779,24 +781,39 @@ TEST_CASE(
         std::erase_if(all, [](const std::string& one) { return one != whole(first); });
         return std::pair(all.size(), r.pends());
     };
-    const auto [alone, goes_on] = asked_in_ten_seconds(0);
+    const auto [alone, goes_on] = asked_in_ten_seconds(0, false);
     CHECK(alone > 7);
     CHECK(goes_on);
-    CHECK(asked_in_ten_seconds(most / 2 - 3) == std::pair(alone, true));
-    const auto [for_a_second, ends] = asked_in_ten_seconds(most / 2);
+    // A full room is no reason while nobody wants to come in.
+    CHECK(asked_in_ten_seconds(background_io::most_in_doubt - 1, false) == std::pair(alone, true));
+    const auto [for_a_second, ends] = asked_in_ten_seconds(0, true);
     CHECK(for_a_second >= 5);
     CHECK(for_a_second < alone);
     CHECK_FALSE(ends);
-    CHECK(asked_in_ten_seconds(most / 4 * 3) == std::pair(std::size_t{1}, false));
 }
 
-TEST_CASE("a release in doubt that was not answered is repeated, however many others there are") {
-    background<executing> r;
-    fill_with_doubt(*r.io, background_io::most_in_doubt - 1);
-    for (const reply& answer : {lost, reply::error("LOADING x"), reply::integer(0)}) r.script().then(answer);
-    r.repeat(first, certainty::in_doubt);
-    CHECK(r.asked_by_and_by(3) == words(3, whole(first)));
-    CHECK(eventually([&] { return !r.pends(); }));
+TEST_CASE("so many releases in doubt give their places as are wanted") {
+    background<posting> r;
+    CHECK_FALSE(r.io->give_room());
+    r.io->want_room();
+    std::size_t given = 0;
+    while (r.io->give_room()) ++given;
+    CHECK(given == background_io::most_in_doubt / 4);
+}
+
+TEST_CASE("a release in doubt that was not answered, or in its minimal form only, keeps its place") {
+    const reply refused = reply::error("TRYAGAIN x");
+    for (const auto& answers : {std::vector{lost, lost, lost, lost, lost, lost, lost, lost},
+                                std::vector{refused, refused, reply::integer(0)}}) {
+        background<executing> r;
+        r.io->want_room();
+        for (const reply& answer : answers) r.script().then(answer);
+        r.repeat(first, certainty::in_doubt);
+        manual_clock::advance(2s);
+        const auto all = r.asked_by_and_by(answers.size());
+        CHECK(all.size() >= answers.size());
+        CHECK(r.pends());
+    }
 }
 
 TEST_CASE(

@@ -219,13 +219,13 @@ class background_io {
         return tasks_.adopt(std::move(t), at, most);
     }
 
-    /// Returns: for how long a release in doubt is repeated although the server answers. The more of them
-    /// there are, the shorter: the first repetitions find most requests that were late, so the latest
-    /// releases must find room.
-    clock::duration longest_doubt() noexcept {
-        const auto present = tasks_.adopted();
-        if (present < most_in_doubt / 2) return clock::duration::max();
-        return present < most_in_doubt / 4 * 3 ? std::chrono::seconds{1} : clock::duration::zero();
+    /// Effects: a release in doubt that found no room asks for a place.
+    void want_room() noexcept { places_wanted_.store(most_in_doubt / 4); }
+    /// Returns: whether a place is wanted, which the caller gives up then.
+    bool give_room() noexcept {
+        auto wanted = places_wanted_.load();
+        while (wanted > 0 && !places_wanted_.compare_exchange_weak(wanted, wanted - 1)) continue;
+        return wanted > 0;
     }
 
     /// Returns: since when what is sent for that lock goes to the server that it goes to now;
@@ -330,6 +330,7 @@ class background_io {
     std::vector<std::atomic<time_point>> master_since_;  // of each slot; else one for all locks
     distlock::detail::annotated_mutex lock_;
     std::shared_ptr<subscription> messages_ DISTLOCK_GUARDED_BY(lock_);  // of all locks
+    std::atomic<std::size_t> places_wanted_{0};
     known_scripts scripts_;
     deadline_timer deadlines_{time_};
     callback_pool callbacks_{deadlines_, time_};

@@ -125,6 +125,7 @@ class background_release final : public background_task {
     };
 
     static constexpr std::chrono::milliseconds shortly{50};
+    static constexpr std::chrono::seconds long_enough{1};  // several of TCP's first retransmissions
 
     // Throws: when the background cannot have it.
     // Returns: whether the server has the script.
@@ -214,9 +215,10 @@ class background_release final : public background_task {
         if (phase_ != phase::repeated || owner_ != asked_) return now + shortly;
         // Behind a release that was sent before its time was over a request in doubt may still have come.
         const auto next = judge(answer, machine_.in_doubt() ? sent : now);
-        const bool in_crowd =
-            machine_.in_doubt() && machine_.answered() && now - since_ >= io_.longest_doubt();
-        if (phase_ != phase::over && !in_crowd) return next;
+        // One that was answered for a while finds next to nothing any more. Others need its place.
+        const bool gives_way =
+            machine_.in_doubt() && machine_.answered() && now - since_ >= long_enough && io_.give_room();
+        if (phase_ != phase::over && !gives_way) return next;
         phase_ = phase::unlisted;
         return time_point::max();
     }

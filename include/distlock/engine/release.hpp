@@ -6,7 +6,7 @@
 //     form next() const;                                        // what to send now
 //     clock::time_point on_verdict(const release_verdict&, clock::time_point now);
 //         // when to send again; max(): it is over
-//     bool answered() const;                                    // by the server, the last time
+//     bool answered() const;  // the whole one, the last time, by the server's word
 //     bool confirmed() const;
 //     release_outcome outcome(bool in_time) const;
 //   };
@@ -50,13 +50,13 @@ class release {
     clock::time_point latest_expiry() const noexcept { return latest_expiry_; }
     bool confirmed() const noexcept { return confirmed_; }
     bool in_doubt() const noexcept { return sure_ == certainty::in_doubt; }
-    bool answered() const noexcept {
-        return last_ != release_outcome::unreachable && last_ != release_outcome::refused;
-    }
+    bool answered() const noexcept { return answered_; }
 
     /// Returns: when to send next(); time_point::max() when nothing is left to be done.
     clock::time_point on_verdict(const release_verdict& verdict, clock::time_point now) noexcept {
         last_ = verdict.what;
+        answered_ = next_ == form::whole && last_ != release_outcome::unreachable &&
+                    last_ != release_outcome::refused;
         unanswered_ = unanswered_ || verdict.open;
         switch (verdict.what) {
             case release_outcome::refused:
@@ -113,6 +113,7 @@ class release {
     form next_ = form::whole;
     release_outcome last_ = release_outcome::unreachable;
     bool unanswered_ = false;  // a sending may have been applied without our knowing
+    bool answered_ = false;
     bool confirmed_ = false;
     bool waited_ = false;  // for a refusal to pass
 };

@@ -7,7 +7,6 @@
 //     void advance_all(time_point at) noexcept;        // none runs later
 //     void cancel(item&) noexcept;
 //     bool adopt(std::shared_ptr<item>, time_point at, std::size_t most) noexcept;
-//     std::size_t adopted() noexcept;
 //     bool on_own_thread();
 //   };
 #pragma once
@@ -131,12 +130,6 @@ class timer_thread {
     /// those with the limit `unlimited`: they take no place of another.
     bool adopt(std::shared_ptr<item> i, time_point at, std::size_t most) noexcept {
         return state_.get()->adopt(std::move(i), at, most);
-    }
-
-    /// Returns: how many are, but for those with the limit `unlimited`.
-    std::size_t adopted() noexcept {
-        const distlock::detail::annotated_lock guard(state_.get()->lock);
-        return state_.get()->adopted;
     }
 
     /// Returns: whether the calling thread is one of this timer's.

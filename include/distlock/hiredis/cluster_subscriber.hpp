@@ -236,9 +236,9 @@ class cluster_subscriber final : public message_reader {
         interrupt();
     }
 
-    // The waiter that reads may have to look: its read() returns.
     void unsay(interest& one) noexcept {
-        if (std::exchange(one.at, stage::unsent) != stage::unsent) wake_.set();
+        if (one.at == stage::refused) one.next_time = {};                        // it may be permitted there
+        if (std::exchange(one.at, stage::unsent) != stage::unsent) wake_.set();  // read() returns
         if (const auto whose = one.whose.lock()) whose->lapse();
     }
 

@@ -567,6 +567,27 @@ TEST_CASE(
     CHECK(asked == 3);
 }
 
+TEST_CASE("a channel that a node refused is asked for on the next socket at once") {
+    std::atomic<bool> permitted{false};
+    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {
+        if (said[0] == "CLUSTER") return of.slots({0, 0});
+        if (said[0] == "SSUBSCRIBE" && !permitted) return "-NOPERM no permissions\r\n";
+        return to_a_subscriber(said);
+    });
+    for (int i = 0; i < 3; ++i) {
+        permitted = false;
+        cluster_connection redis{all.uri()};
+        const auto news = redis.subscribe(low);
+        listener mine(news, "no message");
+        REQUIRE(mine.wait(clk::now() + 20s, {}) == woken::by_refusal);
+        permitted = true;
+        news->reconnect();
+        const auto before = clk::now();
+        REQUIRE(mine.wait(clk::now() + 20s, {}) == woken::by_confirmation);
+        CHECK(clk::now() - before < 500ms);
+    }
+}
+
 // Each question moved the time by which the first had to be answered.
 TEST_CASE("a socket on which a node answers nothing is replaced though more and more is asked on it") {
     std::atomic<bool> silent{true};
