@@ -248,7 +248,8 @@ class mutex {
     std::uint64_t fencing_token() const noexcept { return core_->fence(); }
 
     /// Returns: how long an unconfirmed unlock(), or an abandoned request that may still arrive, can keep
-    /// others from the lock; zero if nothing can.
+    /// others from the lock; zero if nothing can, or no release of it is repeated any more: of a thousand
+    /// that were abandoned within a lease not all are.
     duration residual() const noexcept { return core_->residual(); }
 
     const std::string& name() const noexcept { return core_->name(); }
