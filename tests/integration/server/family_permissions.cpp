@@ -277,7 +277,8 @@ TEST_CASE("the script gives no permit to a user that may not count it") {
         for (const std::int64_t n : {1, 2}) {
             INFO(n << (beside ? " beside one" : ""));
             const distlock::permits dialect("orders:2", {}, {}, distlock::channel_kind::ordinary, 4, n);
-            const auto asked = dialect.enter(distlock::token::generate(), distlock::enter_mode::try_once);
+            const auto refused = distlock::token::generate();
+            const auto asked = dialect.enter(refused, distlock::enter_mode::try_once);
             CHECK(of.bad.execute(asked.with_body()).is(distlock::reply_kind::error));
             CHECK(of.server.command({"ZCARD", "orders:2"}) == (beside ? "1" : "0"));
         }
