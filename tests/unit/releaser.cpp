@@ -24,6 +24,7 @@
 #include "support/handoff_names.hpp"
 #include "support/io_over.hpp"
 #include "support/release_fixtures.hpp"
+#include "support/tokens_in_doubt.hpp"
 #include "support/waiting.hpp"
 
 namespace releaser_tests {
@@ -596,7 +597,6 @@ TEST_CASE("a token that a lock object left is released though the object has gon
 TEST_CASE(
     "what a stopped caller leaves, and the background has no room for, is released by the thread in no "
     "time") {
-    const std::size_t most = background_io::most_in_doubt;
     const reply nothing = reply::integer(0);
     struct course {
         std::vector<reply> answers;
@@ -614,8 +614,7 @@ TEST_CASE(
     for (const auto sure : {certainty::granted, certainty::in_doubt}) {
         for (const course& one : courses) {
             releasing<posting> r;
-            for (std::size_t i = 0; i < most; ++i)
-                r.it->repeat(another, certainty::in_doubt, manual_clock::now() + 1h, 1h);
+            fill_with_doubt(*r.io);
             for (const reply& answer : one.answers) r.redis.inner.then(answer);
             const auto before = manual_clock::now();
             r.leave(sure, stop.get_token());

@@ -219,7 +219,7 @@ class background_io {
         return tasks_.adopt(std::move(t), at, most);
     }
 
-    /// Effects: a release in doubt that found no room asks for a place.
+    /// Effects: of the places of releases in doubt a quarter is wanted, since one found no room.
     void want_room() noexcept { places_wanted_.store(most_in_doubt / 4); }
     /// Returns: whether a place is wanted, which the caller gives up then.
     bool give_room() noexcept {

@@ -170,8 +170,7 @@ class background_release final : public background_task {
     [[gnu::cold]] time_point judge(const reply& answer, time_point now) noexcept DISTLOCK_REQUIRES(lock_) {
         const auto verdict = dialect_->read_release(answer);
         // The answer that got lost may have been NOSCRIPT.
-        const bool has_script =
-            verdict.what != release_outcome::refused && verdict.what != release_outcome::unreachable;
+        const bool has_script = verdict.executed();
         if (machine_.next() == release::form::whole && has_script != has_script_) {
             has_script_ = has_script;
             if (one_server()) io_.scripts().note(dialect_->release(owner_), has_script);

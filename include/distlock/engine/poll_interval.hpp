@@ -65,14 +65,15 @@ inline poll_interval poll_interval_of(const poll_conditions& of, jitter& random)
     const auto often = of.deaf ? std::min<clock::duration>(unheard_recheck, soon) : unheard_recheck;
     const auto unheard = span_of(std::min<clock::duration>(of.recheck, often));
     if (!of.hears) span = unheard;
-    if (of.ttl && of.ttl->count() >= 0 && position < near) {
+    const bool ends = of.ttl && of.ttl->count() >= 0;
+    if (ends && position < near) {
         constexpr std::chrono::milliseconds grid{1};  // a TTL is rounded down
         const std::chrono::milliseconds most = std::chrono::hours{1};
         span = std::min<clock::duration>(span, std::min(*of.ttl, most) + grid + apart * position);
     }
     constexpr std::uint32_t watching = 256;
     constexpr std::chrono::seconds shortest{1};  // so these cost the server as many commands a second at most
-    if (of.stalls && position < watching && of.ttl && *of.ttl <= longest_offer)
+    if (ends && of.stalls && position < watching && *of.ttl <= longest_offer)
         span = std::min<clock::duration>(span, std::max<clock::duration>(*of.ttl, shortest) + apart);
     return {span, unheard};
 }

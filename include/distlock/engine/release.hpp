@@ -55,8 +55,7 @@ class release {
     /// Returns: when to send next(); time_point::max() when nothing is left to be done.
     clock::time_point on_verdict(const release_verdict& verdict, clock::time_point now) noexcept {
         last_ = verdict.what;
-        answered_ = next_ == form::whole && last_ != release_outcome::unreachable &&
-                    last_ != release_outcome::refused;
+        answered_ = next_ == form::whole && verdict.executed();
         unanswered_ = unanswered_ || verdict.open;
         switch (verdict.what) {
             case release_outcome::refused:

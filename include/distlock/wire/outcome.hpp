@@ -118,6 +118,11 @@ struct release_verdict {
     bool minimal = false;  ///< what was refused may be granted to the command that needs least
     bool passing = false;  ///< of minimal: and a little later perhaps as it was
 
+    /// Returns: whether the server did what it was asked to.
+    bool executed() const noexcept {
+        return what != release_outcome::refused && what != release_outcome::unreachable;
+    }
+
     static release_verdict failure(const reply& r);
 
     /// Effects: where `r` refuses a release that needs several keys, notes what is worth trying then.

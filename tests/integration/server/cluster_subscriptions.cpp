@@ -83,6 +83,14 @@ std::string as_the_only_node(const fake_cluster& of, std::size_t, const words& s
     return said[0] == "CLUSTER" ? of.slots({0, 0}) : to_a_subscriber(said);
 }
 
+/// Returns: what a node that has every slot answers to a user who may not listen until that is `permitted`.
+fake_cluster::answering once(const std::atomic<bool>& permitted) {
+    return [&permitted](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "SSUBSCRIBE" && !permitted) return std::string("-NOPERM no permissions\r\n");
+        return as_the_only_node(of, node, said);
+    };
+}
+
 /// Returns: what a node answers while `owner` has all slots; no other says by itself that they have left it.
 fake_cluster::answering all_at(const std::atomic<std::size_t>& owner) {
     return [&owner](const fake_cluster& of, std::size_t node, const words& said) {
@@ -547,33 +555,24 @@ TEST_CASE("a subscription that a node refuses for a while is asked for again on 
 
 TEST_CASE(
     "a subscription that a node refused comes into force once it is permitted, and is asked for in pauses") {
-    std::atomic<int> asked{0};
     std::atomic<bool> permitted{false};
-    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {
-        if (said[0] == "CLUSTER") return of.slots({0, 0});
-        if (said[0] == "SSUBSCRIBE" && ++asked > 0 && !permitted) return "-NOPERM no permissions\r\n";
-        return to_a_subscriber(said);
-    });
+    const fake_cluster all(1, once(permitted));
     cluster_connection redis{all.uri()};
     const auto news = redis.subscribe(low);
     listener mine(news, "no message");
     REQUIRE(mine.wait(clk::now() + 20s, {}) == woken::by_refusal);
     const auto refused_at = clk::now();
-    while (asked < 2) REQUIRE(mine.wait(clk::now() + 10ms, {}) == woken::by_time);
+    while (all.commands("SSUBSCRIBE") < 2) REQUIRE(mine.wait(clk::now() + 10ms, {}) == woken::by_time);
     CHECK(clk::now() - refused_at > 1500ms);
     permitted = true;
     CHECK(mine.wait(clk::now() + 20s, {}) == woken::by_confirmation);
     CHECK_FALSE(news->refused());
-    CHECK(asked == 3);
+    CHECK(all.commands("SSUBSCRIBE") == 3);
 }
 
 TEST_CASE("a channel that a node refused is asked for on the next socket at once") {
     std::atomic<bool> permitted{false};
-    const fake_cluster all(1, [&](const fake_cluster& of, std::size_t, const words& said) -> std::string {
-        if (said[0] == "CLUSTER") return of.slots({0, 0});
-        if (said[0] == "SSUBSCRIBE" && !permitted) return "-NOPERM no permissions\r\n";
-        return to_a_subscriber(said);
-    });
+    const fake_cluster all(1, once(permitted));
     for (int i = 0; i < 3; ++i) {
         permitted = false;
         cluster_connection redis{all.uri()};

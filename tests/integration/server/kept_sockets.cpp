@@ -781,7 +781,7 @@ TEST_CASE("a replica that says so when it is asked for its role is sent a new so
     while (clock::now() < begin + 300ms) CHECK(pool.execute({"PING"}).cause() == distlock::errc::read_only);
     const auto took = clock::now() - begin;
     CHECK(server.accepted() >= 10);
-    CHECK(server.accepted() <= 2 * (11 + took / 100ms));  // an end may be noticed late
+    CHECK(server.accepted() <= 11 + took / 100ms);
 }
 
 // Nobody is told of an answer, so nobody had counted: 300 a second.
@@ -797,7 +797,7 @@ TEST_CASE("a caller that only posts sends a full server a new socket every 100 m
     }
     const auto took = clock::now() - begin;
     CHECK(server.accepted() >= 10);
-    CHECK(server.accepted() <= 2 * (11 + took / 100ms));  // an end may be noticed late
+    CHECK(server.accepted() <= 11 + took / 100ms);
 }
 
 // A dead server was said to be full for as long as somebody asked.

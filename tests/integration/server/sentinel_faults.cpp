@@ -94,12 +94,16 @@ fake_server::script falls_silent(std::uint16_t master, const std::atomic<bool>& 
     };
 }
 
-/// A service that refuses ROLE, and writes once it is demoted.
-fake_server::script without_role(const std::atomic<bool>& demoted) {
-    return [&demoted](fake_server::peer& p) {
+using words = std::vector<std::string>;
+bool any(const words&) { return true; }
+
+/// A service that refuses ROLE, and once it is demoted what it `refuses` then. Seven replicas have what it
+/// has.
+fake_server::script without_role(const std::atomic<bool>& demoted, bool (*refuses)(const words&) = any) {
+    return [&demoted, refuses](fake_server::peer& p) {
         while (const auto cmd = p.next_command()) {
-            const char* said =
-                demoted ? "-READONLY You can't write against a read only replica.\r\n" : "+OK\r\n";
+            const char* said = cmd->at(0) == "WAIT" ? ":7\r\n" : "+OK\r\n";
+            if (demoted && refuses(*cmd)) said = "-READONLY You can't write against a read only replica.\r\n";
             if (cmd->at(0) == "ROLE")
                 said = "-NOPERM this user has no permissions to run the 'role' command\r\n";
             if (!p.send(said)) return;
@@ -450,17 +454,7 @@ TEST_CASE("the wait for the replicas of a write goes with it to the next master"
 
 TEST_CASE("the wait for the replicas of a write that its master took is answered by that master alone") {
     std::atomic<bool> demoted{false};
-    const fake_server old([&](fake_server::peer& p) {
-        while (const auto cmd = p.next_command()) {
-            std::string said = "+OK\r\n";
-            if (cmd->at(0) == "ROLE")
-                said = "-NOPERM this user has no permissions to run the 'role' command\r\n";
-            if (cmd->at(0) == "WAIT") said = ":7\r\n";
-            if (demoted && cmd->back() == "refused")
-                said = "-READONLY You can't write against a read only replica.\r\n";
-            if (!p.send(said)) return;
-        }
-    });
+    const fake_server old(without_role(demoted, [](const words& cmd) { return cmd.back() == "refused"; }));
     of_another_master here(old.port(), demoted);
     const distlock::replica_wait wait(1, 10ms);
     const command taken{"SET", "sentinel", "taken"};
@@ -475,16 +469,7 @@ TEST_CASE("the wait for the replicas of a write that its master took is answered
 TEST_CASE(
     "a wait for replicas that is refused behind a write that was taken is not sent to the next master") {
     std::atomic<bool> demoted{false};
-    const fake_server old([&](fake_server::peer& p) {
-        while (const auto cmd = p.next_command()) {
-            std::string said = "+OK\r\n";
-            if (cmd->at(0) == "ROLE")
-                said = "-NOPERM this user has no permissions to run the 'role' command\r\n";
-            if (demoted && cmd->at(0) == "WAIT")
-                said = "-READONLY You can't write against a read only replica.\r\n";
-            if (!p.send(said)) return;
-        }
-    });
+    const fake_server old(without_role(demoted, [](const words& cmd) { return cmd[0] == "WAIT"; }));
     of_another_master here(old.port(), demoted);
     const distlock::replica_wait wait(1, 10ms);
     const command taken{"SET", "sentinel", "taken"};
