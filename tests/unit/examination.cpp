@@ -360,6 +360,9 @@ TEST_CASE(
     it.with("CONFIG GET min-replicas", texts({"min-replicas-to-write", "1", "min-replicas-max-lag", "10"}));
     CHECK(says(diagnose(it, {.lease = 1500ms}), severity::warning, "min-replicas-to-write",
                "no less than the lease of 1500 ms"));
+    // A service may say the one and not the other: that was called good.
+    it.with("CONFIG GET min-replicas", texts({"min-replicas-to-write", "1"}));
+    CHECK(says(diagnose(it), severity::unknown, "min-replicas-to-write", "min-replicas-max-lag unknown"));
 }
 
 TEST_CASE("of a replica that takes writes is not said that locks fail") {

@@ -188,7 +188,7 @@ class examination_report {
                            ": after a fail-over the old master may go on granting and renewing locks");
         }
         const auto needed = count_in(*value).value_or(0);
-        const std::int64_t lag = count_in(max_lag.value_or("")).value_or(-1);  // -1: not known
+        const auto lag = count_in(max_lag.value_or(""));
         if (needed == 0 || lag == 0) {
             if (all.empty() && knows_replicas() && !may_have_had_replicas())
                 return add(severity::ok, subject, "off, and there are no replicas");
@@ -203,13 +203,14 @@ class examination_report {
                        number(needed) + ", and there are " + number(have) +
                            ": the server refuses writes, locks and releases fail with errc::writes_refused");
         }
-        const auto set =
-            number(needed) + (lag >= 0 ? ", min-replicas-max-lag " + number(lag) + " s" : std::string());
-        if (is_late(lag)) {
+        const auto goes_on = ": an old master goes on granting and renewing locks for that long";
+        if (!lag)
+            return add(severity::unknown, subject,
+                       number(needed) + ", min-replicas-max-lag unknown" + goes_on);
+        const auto set = number(needed) + ", min-replicas-max-lag " + number(*lag) + " s";
+        if (is_late(*lag))
             return add(severity::warning, subject,
-                       set + ", no less than the lease of " + seconds_of_lease() +
-                           ": an old master goes on granting and renewing locks for that long");
-        }
+                       set + ", no less than the lease of " + seconds_of_lease() + goes_on);
         add(severity::ok, subject,
             set + ": after that an old master whose replicas left it grants and renews nothing");
     }
