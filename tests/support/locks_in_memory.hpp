@@ -111,6 +111,11 @@ class locks_in_memory {
         const auto found = keys_.find(lock);
         return found == keys_.end() || now() >= found->second.ends ? std::string() : found->second.owner;
     }
+    /// Returns: how long until the key ends.
+    std::chrono::milliseconds ttl(const std::string& lock = "orders") const {
+        const std::lock_guard guard(lock_);
+        return std::chrono::ceil<std::chrono::milliseconds>(keys_.at(lock).ends - now());
+    }
     std::vector<recorded> sent() const {
         const std::lock_guard guard(lock_);
         return all_;

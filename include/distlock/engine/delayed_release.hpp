@@ -9,12 +9,14 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include <distlock/base/clock.hpp>
+#include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/detail/leaked_in_child.hpp>
 #include <distlock/detail/thread_safety.hpp>
@@ -35,14 +37,17 @@ struct delayed_release_terms {
     clock::time_point release_at;
     clock::time_point late_until;            ///< until then an earlier request by the same token may arrive
     std::shared_ptr<subscription> messages;  ///< about the lock; null: there are none
+    lock_options options;                    ///< of the lock
 };
 
 /// Thread-safe. The background has a share in it until it is over, so the lock object may be gone. Rules:
-/// - nothing is released before its time, whatever ends: where the background ends first, the key is left to
-///   its lease, which is renewed once more where it would be too short;
+/// - nothing is released before its time, whatever ends;
+/// - the key ends by itself soon after its time, also where the process ends before: the server is told at
+///   once where the lease ends earlier or much later, and to the millisecond when the background ends. What
+///   readers and permits have ends no earlier for that;
 /// - a message for its token that comes late is not answered with a release, as that of a token nobody knows;
-/// - until then the lease is renewed as it was, and what comes of that matters to nobody:
-///   the release finds out.
+/// - until then it is renewed as often as a lease, and what comes of that matters to nobody: the release
+///   finds out.
 class delayed_release final : public background_task {
     using step = background_task::step;
     using time_point = clock::time_point;
@@ -56,7 +61,11 @@ class delayed_release final : public background_task {
           owner_(what.owner),
           release_at_(what.release_at),
           late_until_(what.late_until),
+          options_(what.options),
           lease_(what.lease) {
+        const auto ends = lease_.lease_end();
+        const bool is_too_long = ends > release_at_ + margin && !dialect_->is_shared();
+        if (ends < release_at_ || is_too_long) phase_ = phase::untold;
         if (what.messages) listens_.get().emplace(what.messages, owner_.view());
     }
 
@@ -69,25 +78,27 @@ class delayed_release final : public background_task {
 
     time_point latest_expiry() noexcept {
         const distlock::detail::annotated_lock guard(lock_);
-        if (phase_ == phase::over) return {};
-        const bool is_renewed = phase_ == phase::kept && lease_.due() != time_point::max();
-        return is_renewed ? std::max(last_expiry(), release_at_) : last_expiry();
+        return phase_ == phase::over ? time_point{} : last_expiry();
     }
 
   private:
-    enum class phase { kept, released, over };
+    // untold: the server was not told yet when it ends.
+    enum class phase { untold, kept, released, over };
+    // The release comes before the key ends: it hands the lock over.
+    static constexpr std::chrono::seconds margin{1};
 
+    bool is_kept() const noexcept DISTLOCK_REQUIRES(lock_) { return phase_ < phase::released; }
     time_point last_expiry() const noexcept DISTLOCK_REQUIRES(lock_) {
-        return std::max(lease_.latest_expiry(), late_until_);
+        return std::max({lease_.latest_expiry(), late_until_, release_at_ + margin});
     }
     time_point next() noexcept {
         const distlock::detail::annotated_lock guard(lock_);
-        return std::min(lease_.due(), release_at_);
+        return phase_ == phase::untold ? time_point{} : std::min(lease_.due(), release_at_);
     }
 
     [[gnu::cold]] step begin(time_point now) noexcept override {
         const distlock::detail::annotated_lock guard(lock_);
-        if (phase_ == phase::kept && now >= release_at_) {
+        if (is_kept() && now >= release_at_) {
             phase_ = phase::released;
             const auto sure = now < late_until_ ? certainty::in_doubt : certainty::granted;
             release_ = release(sure, last_expiry());
@@ -98,31 +109,37 @@ class delayed_release final : public background_task {
         }
         if (now >= lease_.until()) return {{}, release_at_};
         lease_.on_master_change(io_.master_since(dialect_->name()));
-        if (!lease_.ready(now)) return {{}, std::min(lease_.due(), release_at_)};
-        return renewing();
+        if (phase_ == phase::kept && !lease_.ready(now)) return {{}, std::min(lease_.due(), release_at_)};
+        return set_end(now, margin);
     }
 
     [[gnu::cold]] step begin_last(time_point now) noexcept override {
         {
             const distlock::detail::annotated_lock guard(lock_);
-            if (phase_ == phase::kept && now < release_at_) {
-                const bool renews = lease_.due() != time_point::max() && now < lease_.until();
-                if (renews && lease_.lease_end() < release_at_) return renewing();
+            if (is_kept() && now < release_at_) {
+                if (now < lease_.until()) return set_end(now, {});
                 return {{}, time_point::max()};
             }
         }
         return begin(now);
     }
 
-    [[gnu::cold]] step renewing() const noexcept DISTLOCK_REQUIRES(lock_) {
-        command renew = dialect_->renew(owner_);
+    [[gnu::cold]] step set_end(time_point now, clock::duration after) noexcept DISTLOCK_REQUIRES(lock_) {
+        try {
+            options_.lease = std::chrono::ceil<std::chrono::milliseconds>(release_at_ + after - now);
+            ends_in_time_ = dialect_->with(options_);
+        } catch (...) {
+            // No memory: it is renewed as before.
+        }
+        command renew = (ends_in_time_ ? ends_in_time_ : dialect_)->renew(owner_);
         renew.until(lease_.until());
         return {renew, {}};
     }
 
     [[gnu::cold]] time_point end(const reply& answer, time_point sent, time_point now) noexcept override {
         const distlock::detail::annotated_lock guard(lock_);
-        if (phase_ == phase::kept) {
+        if (is_kept()) {
+            phase_ = phase::kept;  // without an answer a renewal is due soon
             lease_.on_outcome(dialect_->read_renew(answer), sent, now);
             return std::min(lease_.due(), release_at_);
         }
@@ -141,6 +158,8 @@ class delayed_release final : public background_task {
     const time_point late_until_;
     distlock::detail::leaked_in_child<std::optional<listener>> listens_;  // another thread may have its hub
     distlock::detail::annotated_mutex lock_;
+    lock_options options_ DISTLOCK_GUARDED_BY(lock_);
+    std::shared_ptr<const any_dialect> ends_in_time_ DISTLOCK_GUARDED_BY(lock_);  // of the last command
     renewal lease_ DISTLOCK_GUARDED_BY(lock_);
     release release_ DISTLOCK_GUARDED_BY(lock_);
     phase phase_ DISTLOCK_GUARDED_BY(lock_) = phase::kept;

@@ -69,6 +69,8 @@ class any_dialect {
     virtual const void* kind() const noexcept = 0;
     /// Returns: the same dialect about the lock that a message names.
     virtual std::shared_ptr<const any_dialect> about(std::string_view message) const = 0;
+    /// Returns: the same dialect about the same lock, for tokens that have it already, with these options.
+    virtual std::shared_ptr<const any_dialect> with(const lock_options& options) const = 0;
 
     /// Returns: what takes a lock for `owner` that `from`, which is ours, has in another manner; answered as
     /// look(). A dialect without that looks.
@@ -141,6 +143,9 @@ class any_dialect_of final : public any_dialect {
         if constexpr (queueing_dialect<D>)
             return std::make_shared<const any_dialect_of>(std::string(D::name_in(message)), lock_options{});
         return nullptr;
+    }
+    [[gnu::cold]] std::shared_ptr<const any_dialect> with(const lock_options& options) const override {
+        return std::make_shared<const any_dialect_of>(name(), options);
     }
 
     command exchange(const token& owner, [[maybe_unused]] const token& from) const override {

@@ -113,7 +113,22 @@ TEST_CASE("a fleet that tries again and again gets the lock once in a period") {
     for (std::size_t k = 1; k < grants.size(); ++k) CHECK(grants[k][1] - grants[k - 1][0] >= period);
 }
 
-TEST_CASE("a process that ends early leaves the key to its lease, also of a lock that was handed over") {
+// A process that ended right after its job kept the fleet out until its lease had ended.
+TEST_CASE("the key of a lock that was unlocked early ends with its time, and so does what says whose it is") {
+    redis_server server;
+    hiredis_connection redis{server.uri()};
+    const auto lease = GENERATE(2s, 200s);
+    locker job{redis, "job", {.lease = lease, .hold_at_least = 100s, .owner_info = "us"}};
+    job.lock();
+    CHECK(job.unlock() == release_outcome::posted);
+    for (const char* const key : {"job", "{job}:distlock:owner"})
+        CHECK(eventually([&] {
+            const int left = ttl(server, key);
+            return left > 90'000 && left <= 101'000;
+        }));
+}
+
+TEST_CASE("a process that ends early leaves the key until its time, also of a lock that was handed over") {
     redis_server server;
     const bool handed_over = GENERATE(false, true);
     hiredis_connection holding{server.uri()};
