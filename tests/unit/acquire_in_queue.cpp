@@ -375,6 +375,24 @@ TEST_CASE("the next waiters look a little later when the TTL is over, should the
     CHECK(fifth.pause() > 500ms);
 }
 
+// Where an owner and two hundred waiters behind it died together, the next one waited for 20 s after the
+// lease had ended, with nobody before it.
+TEST_CASE("a waiter far back looks within seconds when the TTL is over, should all in front of it be gone") {
+    const auto pause_at = [](std::uint32_t position, milliseconds ttl) {
+        attempt a;
+        a.answer(queued({.ticket = 7, .position = position}, ttl));
+        return a.pause();
+    };
+    CHECK(pause_at(200, 5s) == 5001ms + 8s);
+    CHECK(pause_at(100, 5s) == 5001ms + 4s);
+    CHECK(pause_at(100, 1s) == 2s + 4s);  // in front somebody may have an offer
+    CHECK(pause_at(5, 5s) <= 1s + 5 * 125ms);
+    double looks_per_second = 0;
+    for (std::uint32_t position = 0; position < 1'000; ++position)
+        looks_per_second += 1.0 / std::chrono::duration<double>(pause_at(position, 2s)).count();
+    CHECK(looks_per_second < 100);
+}
+
 // Alone behind a stopped process with sixty waiters it took four seconds for each: it re-checked as if there
 // were others to do it.
 TEST_CASE("a waiter who is alone behind dead ones re-checks when the offer to each has ended") {

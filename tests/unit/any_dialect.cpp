@@ -93,6 +93,11 @@ TEST_CASE("a message is about the lock that it names, in the same dialect") {
     CHECK(given->owner == owner);
     CHECK(given->ticket == 7);
     CHECK(about.about(text)->name() == "parcels");
+    CHECK_FALSE(about.read_own_message(text));
+    const auto ours = about.read_own_message(std::string(owner.view()) + " 7 2000 0 orders");
+    REQUIRE(ours);
+    CHECK(ours->owner == owner);
+    CHECK(about.read_own_message(std::string(owner.view()) + " 7 2000 0 ord"));  // cut off
 }
 
 // The program ended: the answer is read where nothing may be thrown.

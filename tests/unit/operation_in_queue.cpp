@@ -215,11 +215,12 @@ TEST_CASE("a message for the token is the grant, without a command") {
     CHECK(w.result().contended);
 }
 
-TEST_CASE("a message that makes no sense, or is for another token, makes a waiter look") {
-    for (const std::string& text :
-         {std::string("what is this?"), std::string(32, 'a') + " 7 2000 0 orders"}) {
+// An operator copied the queue of a lock to another one's: who was handed that one had this one, too.
+TEST_CASE("a message that makes no sense, or is for another token or lock, makes a waiter look") {
+    for (const std::string& text : {std::string("what is this?"), std::string(32, 'a') + " 7 2000 0 orders",
+                                    std::string("ours 7 2000 0 other")}) {
         waiter w;
-        w.tell(text);
+        w.tell(text.starts_with("ours") ? w.token_now() + text.substr(4) : text);
         CHECK(name_of_next(w) == "join");
         CHECK(token_of_next(w) == w.token_now());
         CHECK_FALSE(w.next.heard);

@@ -1758,9 +1758,9 @@ TEST_CASE(
 
 // It did, for local_budget, and kept others out for as much less than hold_at_least.
 TEST_CASE("no reader joins a grant that is to be held for a least time: its own would be shorter") {
-    scripted_connection redis{granted("", 40'000), granted("", 40'000)};
+    scripted_connection redis{granted("", 41'000), granted("", 41'000)};
     distlock::shared_mutex m{
-        redis, "a", {.lease = 40s, .renew = false, .hold_at_least = 40s, .local_budget = 1h}};
+        redis, "a", {.lease = 41s, .renew = false, .hold_at_least = 40s, .local_budget = 1h}};
     m.lock_shared();
     std::thread([&] {
         m.lock_shared();

@@ -15,6 +15,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <string>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -145,6 +146,8 @@ TEMPLATE_TEST_CASE("a process, its child and the child of that each know themsel
 #ifdef DISTLOCK_ON_LINUX
 namespace {
 
+constexpr int not_tested = 2;
+
 // Returns: whether `piece` returned true in a child that is number 1 of a namespace; none where the system
 // permits no namespaces.
 template <class Piece>
@@ -169,6 +172,40 @@ TEST_CASE("a child that has its parent's number, in a namespace of its own, is a
         const auto parent = on_linux::current_process();
         const auto other = as_number_one([&] { return on_linux::current_process() != parent; });
         return other.value_or(false) && on_linux::current_process() == parent;
+    });
+    if (!known) WARN("NOT TESTED: the system permits no process namespaces");
+    CHECK(known.value_or(true));
+}
+
+// A daemon whose parent had ended started a child that was given the parent's number: it had that one's
+// locks, and waited at its end for threads that it had not.
+TEST_CASE("a descendant that has the number of an ancestor that is gone is another process") {
+    // Returns: the status of a child; 0: it knows that it is another process than `first`, whose number it
+    // has.
+    const auto with_number_of = [](pid_t first, distlock::detail::process_id known) {
+        while (::kill(first, 0) == 0) ::sched_yield();
+        const int last = ::open("/proc/sys/kernel/ns_last_pid", O_WRONLY | O_CLOEXEC);
+        const auto text = std::to_string(first - 1);
+        if (::write(last, text.data(), text.size()) < 0) return not_tested;
+        const pid_t child = ::fork();
+        if (child == 0) ::_exit(on_linux::current_process() != known ? 0 : 1);
+        int status = -1;
+        ::waitpid(child, &status, 0);
+        return child == first ? WEXITSTATUS(status) : not_tested;
+    };
+    const auto known = as_number_one([&] {
+        const pid_t first = ::fork();
+        if (first == 0) {
+            const auto its = on_linux::current_process();
+            const pid_t mine = ::getpid();
+            if (::fork() == 0) ::_exit(with_number_of(mine, its));
+            ::_exit(0);
+        }
+        ::waitpid(first, nullptr, 0);
+        int end = -1;
+        while (::waitpid(-1, &end, 0) < 0 && errno == EINTR) continue;
+        if (WEXITSTATUS(end) == not_tested) WARN("NOT TESTED: the system lets nobody choose a number");
+        return WEXITSTATUS(end) != 1;
     });
     if (!known) WARN("NOT TESTED: the system permits no process namespaces");
     CHECK(known.value_or(true));

@@ -60,7 +60,6 @@ extern "C" unsigned char __stdcall SystemFunction036(void* into, unsigned long s
 #include <new>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #endif
 
@@ -199,15 +198,11 @@ inline process_id current_process() noexcept {
     if (page == nullptr) return on_posix::current_process();
     process_id known = page->load(std::memory_order_relaxed);
     if (known == 0) {
-        // The first process of a container and its child in another one may both have number 1: where
-        // numbers count is told by the inode of the namespace (pid_namespaces(7)).
-        const int before = errno;
-        struct stat space {};
-        if (::stat("/proc/self/ns/pid", &space) != 0) space.st_ino = 0;
-        errno = before;
-        known =
-            cast_where_needed<process_id>(space.st_ino) << 32U | static_cast<process_id>(process_number());
-        page->store(known, std::memory_order_relaxed);
+        // A child begins with its parent's count: so nobody has the number of a process that it descends
+        // from, as one may that the system gives, in a namespace of its own, or when they begin anew.
+        static std::atomic<process_id> generations{0};
+        const process_id mine = generations.fetch_add(1, std::memory_order_relaxed) + 1;
+        if (page->compare_exchange_strong(known, mine, std::memory_order_relaxed)) known = mine;
     }
     return known;
 }

@@ -303,7 +303,7 @@ class operation {
     [[gnu::noinline]] void on_wait(const event& what, action& next) {
         if (what.what == event::kind::message) {
             if (waits_ == waiting_manner::woken) return scatter(what.now, next);
-            const auto given = dialect_.read_message(what.text);
+            const auto given = dialect_.read_own_message(what.text);
             if (given && given->owner == result_.token) {
                 result_.came = what.now;
                 next.heard = errc{};

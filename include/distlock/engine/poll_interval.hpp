@@ -40,13 +40,15 @@ inline bool stalls(const queue_place& before, const queue_place& now, clock::dur
            longest_offer * (before.position - now.position) < span;
 }
 
-/// The first waiters poll as soon as the lock may have expired, and every `recheck`; the others the later the
-/// farther back they stand, so that a thousand waiters cost the server less than a hundred commands a second.
-/// In a queue that stalls, all that stand near enough poll when an offer has ended.
+/// The first waiter polls every `recheck`, and the others the later the farther back they stand, so that a
+/// thousand waiters cost the server less than a hundred commands a second. All poll when the lock may have
+/// expired, one after the other, for those in front may have died with the owner: the first at once, those
+/// behind them not before an offer to one in front could have ended. In a queue that stalls, those that stand
+/// near enough poll when it has.
 inline poll_interval poll_interval_of(const poll_conditions& of, jitter& random) noexcept {
     constexpr std::chrono::seconds longest{30};
     constexpr std::uint32_t sharing = 8;  // so many positions double the interval
-    constexpr std::uint32_t near = 4;     // so many poll when the TTL ends, one after the other
+    constexpr std::uint32_t near = 4;     // so many poll at once when the TTL ends
     constexpr std::chrono::milliseconds apart{20};
     const auto position = std::min<std::uint32_t>(of.position, 1'000'000);
     const auto span_of = [&](clock::duration recheck) {
@@ -66,10 +68,13 @@ inline poll_interval poll_interval_of(const poll_conditions& of, jitter& random)
     const auto unheard = span_of(std::min<clock::duration>(of.recheck, often));
     if (!of.hears) span = unheard;
     const bool ends = of.ttl && of.ttl->count() >= 0;
-    if (ends && position < near) {
+    if (ends) {
         constexpr std::chrono::milliseconds grid{1};  // a TTL is rounded down
         const std::chrono::milliseconds most = std::chrono::hours{1};
-        span = std::min<clock::duration>(span, std::min(*of.ttl, most) + grid + apart * position);
+        const auto over = std::min(*of.ttl, most) + grid;
+        span = std::min<clock::duration>(span, position < near
+                                                   ? over + apart * position
+                                                   : std::max(over, longest_offer) + 2 * apart * position);
     }
     constexpr std::uint32_t watching = 256;
     constexpr std::chrono::seconds shortest{1};  // so these cost the server as many commands a second at most

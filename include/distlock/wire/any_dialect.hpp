@@ -60,11 +60,14 @@ class any_dialect {
     /// Returns: whether a token is granted beside others: a grant says nothing of what was released before.
     virtual bool is_shared() const = 0;
 
-    /// Returns: whether waiters are queued on the server; else the next five are not called.
+    /// Returns: whether waiters are queued on the server; else the next six are not called.
     virtual bool hands_over() const = 0;
     virtual command enter(const token& owner, enter_mode mode) const = 0;
     virtual acquire_outcome read_enter(const reply& answer) const = 0;
     virtual std::optional<handover> read_message(std::string_view text) const = 0;
+    /// The same, but nothing of a message about another lock: an operator may have copied a queue. The end of
+    /// a long name may be missing.
+    virtual std::optional<handover> read_own_message(std::string_view text) const = 0;
     /// Returns: what tells its messages from those of others.
     virtual const void* kind() const noexcept = 0;
     /// Returns: the same dialect about the lock that a message names.
@@ -135,6 +138,12 @@ class any_dialect_of final : public any_dialect {
     }
     std::optional<handover> read_message([[maybe_unused]] std::string_view text) const override {
         if constexpr (queueing_dialect<D>) return D::read_message(text);
+        return std::nullopt;
+    }
+    std::optional<handover> read_own_message([[maybe_unused]] std::string_view text) const override {
+        if constexpr (queueing_dialect<D>) {
+            if (name().starts_with(D::name_in(text))) return D::read_message(text);
+        }
         return std::nullopt;
     }
     const void* kind() const noexcept override { return &kind_of_dialect<D>; }

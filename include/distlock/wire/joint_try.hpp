@@ -85,7 +85,7 @@ inline std::string_view joint_text() noexcept {
                             permit_leave.text(), joint_body});
     return all;
 }
-inline constexpr script joint_enter{joint_text, "67e933facb354e5dc1d51c1327c1230b16f8527e"sv};
+inline constexpr script joint_enter{joint_text, "b70b8964aafefb0a2ddaa66afb85fc28698a1c07"sv};
 
 /// A view of the commands' arguments, which outlive it.
 class joint_try {

@@ -233,7 +233,7 @@ if mode == 'last' then
 end
 local left = soonest and math.max(soonest - now(), 0) or 0
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "66b1f7a5ddc1160cd8d20995b8e0c99090b85752"sv;
+inline constexpr std::string_view permit_enter_sha1 = "402211f817773622686abd62332f74af4064a109"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, permit_refuse_other_sets, permit_functions, permit_first,
            handoff_first, permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,
@@ -257,7 +257,7 @@ settle()
 return had)"sv;
 inline constexpr script permit_leave{joined<permit_leave_contract, handoff_functions,
                                             permit_refuse_other_sets, permit_functions, permit_leave_body>,
-                                     "ec1f52e39994f36e4596f0c8ecaa22c0de92f617"sv};
+                                     "8de8e41361b0c8f6ec36fe759da65f96cc944e6b"sv};
 
 // The end only moves on.
 inline constexpr std::string_view permit_renew_contract =
@@ -287,7 +287,7 @@ redis.call('pexpire', KEYS[3], math.max(redis.call('pttl', KEYS[3]), ARGV[2]))
 return 1)"sv;
 inline constexpr script permit_renew{joined<permit_renew_contract, handoff_functions,
                                             permit_refuse_other_sets, permit_functions, permit_renew_body>,
-                                     "90870208b9bcdb0a2e978ac77945d167a5f3b77d"sv};
+                                     "9654363bb3c183f8f3e0a10894336c982b1a85ac"sv};
 
 // For operators. A waiter that wants more than there are now is told so when it re-checks.
 inline constexpr std::string_view permit_resize_contract =
@@ -304,6 +304,6 @@ settle()
 return used)"sv;
 inline constexpr script permit_resize{joined<permit_resize_contract, handoff_functions,
                                              permit_refuse_other_sets, permit_functions, permit_resize_body>,
-                                      "ffe5128b9f2153c00aab10f40553729c89666afb"sv};
+                                      "33da3a7e00739d4d396ba754bf0c5754be5053d6"sv};
 
 }  // namespace distlock::detail

@@ -14,6 +14,7 @@
 #include "support/catch.hpp"
 #include "support/handoff_lock.hpp"
 #include "support/heard_channel.hpp"
+#include "support/recent_fence.hpp"
 #include "support/redis_link.hpp"
 
 namespace handoff_scripts_tests {
@@ -455,13 +456,15 @@ TEST_CASE("a release keeps the largest fence that was used since, and hands over
     }
 }
 
-TEST_CASE("a fence is the server's time where that is ahead, else 250 more, and lives for its whole time") {
+TEST_CASE(
+    "a fence is the server's time where that is 250 ahead, else 250 more, and lives for its whole time") {
     for (const char* last : {"", "17", "garbage", "9007199254740993"}) {
         INFO("last fence: " << last);
         listener process;
         auto it = fresh(fenced);
         auto next = another(it, fenced, process.channel);
         const auto spoil = [&] {
+            shared().command({"DEL", it.fence});
             if (*last != '\0') it.set(it.fence, last, "100000");
             return time_of(shared());
         };
@@ -482,6 +485,14 @@ TEST_CASE("a fence is the server's time where that is ahead, else 250 more, and 
         before = spoil();
         CHECK(it.release().is_integer(2));
         check(before, process.hears()->fence);
+    }
+}
+
+TEST_CASE("a fence is not among the 250 that threads of the last owner's process may have") {
+    for (int microseconds = 0; microseconds < 1000; microseconds += 20) {
+        auto it = fresh(fenced);
+        const auto last = set_recent_fence(shared(), it.fence, microseconds);
+        CHECK(it.enter(enter_mode::join).fence >= last + 250);
     }
 }
 
