@@ -32,7 +32,7 @@ inline constexpr std::string_view permit_refuse_other_sets =
 end
 )"sv;
 inline constexpr std::string_view permit_functions =
-    R"(local limit, used, time, changed, soonest, latest
+    R"(local limit, used, time, changed, lowest, soonest, latest
 local life -- of what was counted, in ms
 local known_limit, known_used
 local is_gone, due -- of a first waiter that cannot be served yet: enter looks after it
@@ -52,8 +52,8 @@ local function read_permit_ticket(ticket)
 end
 local function weight_of(token) return tonumber(redis.call('hget', KEYS[3], token) or '1') or 1 end
 local function find_soonest()
-  soonest = tonumber(redis.call('zrange', KEYS[1], '0', '0', 'withscores')[2] or '')
-  return soonest
+  local first = redis.call('zrange', KEYS[1], '0', '0', 'withscores')
+  lowest, soonest = first[1], tonumber(first[2] or '')
 end
 -- Finds out how many permits there are and how many are out, without those that are past their end, and those of a token that
 -- was removed just now.
@@ -66,9 +66,12 @@ local function count(removed)
     used = used - (tonumber(known[3] or '1') or 1)
     if known[3] then redis.call('hdel', KEYS[3], removed) end
   end
-  local late = find_soonest() and soonest <= now() and redis.call('zrangebyscore', KEYS[1], '-inf', whole(now())) or {}
+  find_soonest()
+  -- What others keep there was never counted. An owner gives back all the same.
+  if lowest and #lowest ~= 32 and not removed then redis.call('get', KEYS[1]) end
+  local late = soonest and soonest <= now() and redis.call('zrangebyscore', KEYS[1], '-inf', whole(now())) or {}
   for _, token in ipairs(late) do
-    if used then used = used - weight_of(token) end
+    if used and #token == 32 then used = used - weight_of(token) end
     redis.call('hdel', KEYS[3], token)
     redis.call('zrem', KEYS[1], token)
   end
@@ -233,7 +236,7 @@ if mode == 'last' then
 end
 local left = soonest and math.max(soonest - now(), 0) or 0
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "402211f817773622686abd62332f74af4064a109"sv;
+inline constexpr std::string_view permit_enter_sha1 = "c32d3d7f69c36f385f989c3e95e4a2ecbd9531ba"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, permit_refuse_other_sets, permit_functions, permit_first,
            handoff_first, permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,
@@ -257,7 +260,7 @@ settle()
 return had)"sv;
 inline constexpr script permit_leave{joined<permit_leave_contract, handoff_functions,
                                             permit_refuse_other_sets, permit_functions, permit_leave_body>,
-                                     "8de8e41361b0c8f6ec36fe759da65f96cc944e6b"sv};
+                                     "c692ef63b66b3de315ab9999b4833d3f1a42175d"sv};
 
 // The end only moves on.
 inline constexpr std::string_view permit_renew_contract =
@@ -287,7 +290,7 @@ redis.call('pexpire', KEYS[3], math.max(redis.call('pttl', KEYS[3]), ARGV[2]))
 return 1)"sv;
 inline constexpr script permit_renew{joined<permit_renew_contract, handoff_functions,
                                             permit_refuse_other_sets, permit_functions, permit_renew_body>,
-                                     "9654363bb3c183f8f3e0a10894336c982b1a85ac"sv};
+                                     "a8de338d62f181381afe202848c9ac0421af87c0"sv};
 
 // For operators. A waiter that wants more than there are now is told so when it re-checks.
 inline constexpr std::string_view permit_resize_contract =
@@ -304,6 +307,6 @@ settle()
 return used)"sv;
 inline constexpr script permit_resize{joined<permit_resize_contract, handoff_functions,
                                              permit_refuse_other_sets, permit_functions, permit_resize_body>,
-                                      "33da3a7e00739d4d396ba754bf0c5754be5053d6"sv};
+                                      "984178e5390df520c397dfe8a492ba5e232735b5"sv};
 
 }  // namespace distlock::detail

@@ -677,6 +677,26 @@ TEST_CASE("a count that is lost is counted anew") {
     }
 }
 
+// Each member of another client was taken off the count, though it was not counted: seven permits of two were
+// out.
+TEST_CASE("what another client keeps in the set of a semaphore lets in nobody beyond the limit") {
+    const pool_keys it;
+    asker one(it, 2), two(it, 2), third(it, 2);
+    CHECK(one.granted());
+    CHECK(two.granted());
+    for (const char* ends : {"1000", "2000"}) {  // past their end, as a client that keeps beginnings has them
+        it.ask({"ZADD", it.K, ends, "5fd0f3d2-5d6f-4b0c-9a53-0b6d5e8a0c11"});
+        for (const enter_mode mode : modes)
+            CHECK(refused(third.ask(third.dialect.enter(third.me, mode)), errc::wrong_type));
+        CHECK(it.owners() == 3);
+        CHECK(it.of("used") == "2");
+    }
+    CHECK(one.leave() == 1);  // takes it out, too
+    CHECK(it.of("used") == "1");
+    CHECK(third.granted());
+    CHECK_FALSE(asker(it, 2).granted());
+}
+
 TEST_CASE("a key of another kind is an error, and stays as it is") {
     for (const char* what : {"lock", "queue", "count"}) {
         const pool_keys it;
