@@ -1,10 +1,13 @@
-// Waiting: with a time limit, until stopped, for several locks; and telling contention from failure.
+// Waiting: with a time limit, until stopped, until SIGTERM, for several locks; and telling contention from
+// failure.
 // Usage: waiting [URI]
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <stop_token>
 #include <system_error>
 #include <thread>
+#include <unistd.h>
 
 #include <distlock/distlock.hpp>
 #include <distlock/hiredis.hpp>
@@ -17,6 +20,10 @@ void back_off() { std::puts("somebody else has it"); }
 void alert(const char* what) { std::fprintf(stderr, "%s\n", what); }
 void charge_card() { std::puts("charged"); }
 void print_report() { std::puts("printed"); }
+void serve() {
+    std::puts("served");
+    ::kill(::getpid(), SIGTERM);  // as somebody who ends the service does
+}
 void transfer() { std::puts("transferred"); }
 
 void without_exceptions(distlock::hiredis_connection& redis) {
@@ -55,6 +62,24 @@ void several(distlock::hiredis_connection& redis) {
     transfer();
 }
 
+void until_terminated(distlock::hiredis_connection& redis) {
+    distlock::mutex payments{redis, "payments"};
+    sigset_t ends;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &ends, nullptr);  // before the first thread: all inherit it
+    std::jthread worker([&](std::stop_token stop) {
+        std::error_code ec;
+        while (payments.lock(stop, ec)) {
+            serve();
+            payments.unlock();
+        }
+    });
+    int signal = 0;
+    sigwait(&ends, &signal);
+    worker.request_stop();
+}
+
 void once_in_a_period(distlock::hiredis_connection& redis) {
     distlock::mutex job{redis, "nightly-report", {.lease = 40s, .hold_at_least = 40s}};
     if (job.try_lock()) {
@@ -72,6 +97,7 @@ int main(int argc, char** argv) {
         until_stopped(redis);
         several(redis);
         once_in_a_period(redis);
+        until_terminated(redis);
     } catch (const distlock::error& e) {
         alert(e.what());
         return 1;

@@ -220,28 +220,28 @@ class counting_semaphore {
     /// Throws: error, as acquire().
     /// Round trips: as mutex::try_lock().
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire(
-        std::int64_t n = 1, std::stop_token stop = {}) {
+        std::int64_t n = 1, std::stop_token stop = {}) & {
         return given_or_throw(n, core_->acquire(n, time_point::max(), {.once = true}, stop));
     }
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire(
-        std::stop_token stop) {
+        std::stop_token stop) & {
         return try_acquire(1, std::move(stop));
     }
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire(
-        std::int64_t n, std::stop_token stop, std::error_code& ec) noexcept {
+        std::int64_t n, std::stop_token stop, std::error_code& ec) & noexcept {
         return given_or_error(n, ec,
                               [&] { return core_->acquire(n, time_point::max(), {.once = true}, stop); });
     }
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire(
-        std::int64_t n, std::error_code& ec) noexcept {
+        std::int64_t n, std::error_code& ec) & noexcept {
         return try_acquire(n, std::stop_token{}, ec);
     }
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire(
-        std::stop_token stop, std::error_code& ec) noexcept {
+        std::stop_token stop, std::error_code& ec) & noexcept {
         return try_acquire(1, std::move(stop), ec);
     }
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire(
-        std::error_code& ec) noexcept {
+        std::error_code& ec) & noexcept {
         return try_acquire(1, std::stop_token{}, ec);
     }
 
@@ -250,34 +250,34 @@ class counting_semaphore {
     /// Throws: error, as acquire().
     template <class Rep, class Period>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_for(
-        std::chrono::duration<Rep, Period> timeout, std::int64_t n = 1, std::stop_token stop = {}) {
+        std::chrono::duration<Rep, Period> timeout, std::int64_t n = 1, std::stop_token stop = {}) & {
         return given_or_throw(n, core_->acquire(n, engine::after<Clock>(timeout), {}, stop));
     }
     template <class Rep, class Period>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_for(
-        std::chrono::duration<Rep, Period> timeout, std::stop_token stop) {
+        std::chrono::duration<Rep, Period> timeout, std::stop_token stop) & {
         return try_acquire_for(timeout, 1, std::move(stop));
     }
     template <class Rep, class Period>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_for(
         std::chrono::duration<Rep, Period> timeout, std::int64_t n, std::stop_token stop,
-        std::error_code& ec) noexcept {
+        std::error_code& ec) & noexcept {
         return given_or_error(n, ec,
                               [&] { return core_->acquire(n, engine::after<Clock>(timeout), {}, stop); });
     }
     template <class Rep, class Period>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_for(
-        std::chrono::duration<Rep, Period> timeout, std::int64_t n, std::error_code& ec) noexcept {
+        std::chrono::duration<Rep, Period> timeout, std::int64_t n, std::error_code& ec) & noexcept {
         return try_acquire_for(timeout, n, std::stop_token{}, ec);
     }
     template <class Rep, class Period>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_for(
-        std::chrono::duration<Rep, Period> timeout, std::stop_token stop, std::error_code& ec) noexcept {
+        std::chrono::duration<Rep, Period> timeout, std::stop_token stop, std::error_code& ec) & noexcept {
         return try_acquire_for(timeout, 1, std::move(stop), ec);
     }
     template <class Rep, class Period>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_for(
-        std::chrono::duration<Rep, Period> timeout, std::error_code& ec) noexcept {
+        std::chrono::duration<Rep, Period> timeout, std::error_code& ec) & noexcept {
         return try_acquire_for(timeout, 1, std::stop_token{}, ec);
     }
 
@@ -285,34 +285,34 @@ class counting_semaphore {
     /// during the wait, the call waits longer; if it is set forward, the call does not notice.
     template <detail::any_clock Other, class Duration>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_until(
-        std::chrono::time_point<Other, Duration> deadline, std::int64_t n = 1, std::stop_token stop = {}) {
+        std::chrono::time_point<Other, Duration> deadline, std::int64_t n = 1, std::stop_token stop = {}) & {
         return given_or_throw(n, acquire_until(deadline, n, stop));
     }
     template <detail::any_clock Other, class Duration>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_until(
-        std::chrono::time_point<Other, Duration> deadline, std::stop_token stop) {
+        std::chrono::time_point<Other, Duration> deadline, std::stop_token stop) & {
         return try_acquire_until(deadline, 1, std::move(stop));
     }
     template <detail::any_clock Other, class Duration>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_until(
         std::chrono::time_point<Other, Duration> deadline, std::int64_t n, std::stop_token stop,
-        std::error_code& ec) noexcept {
+        std::error_code& ec) & noexcept {
         return given_or_error(n, ec, [&] { return acquire_until(deadline, n, stop); });
     }
     template <detail::any_clock Other, class Duration>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_until(
-        std::chrono::time_point<Other, Duration> deadline, std::int64_t n, std::error_code& ec) noexcept {
+        std::chrono::time_point<Other, Duration> deadline, std::int64_t n, std::error_code& ec) & noexcept {
         return try_acquire_until(deadline, n, std::stop_token{}, ec);
     }
     template <detail::any_clock Other, class Duration>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_until(
         std::chrono::time_point<Other, Duration> deadline, std::stop_token stop,
-        std::error_code& ec) noexcept {
+        std::error_code& ec) & noexcept {
         return try_acquire_until(deadline, 1, std::move(stop), ec);
     }
     template <detail::any_clock Other, class Duration>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_until(
-        std::chrono::time_point<Other, Duration> deadline, std::error_code& ec) noexcept {
+        std::chrono::time_point<Other, Duration> deadline, std::error_code& ec) & noexcept {
         return try_acquire_until(deadline, 1, std::stop_token{}, ec);
     }
 

@@ -135,7 +135,7 @@ TEST_CASE("a key of another type costs one more question, asked for a short whil
     CHECK(s.result().cause == errc::wrong_type);
     CHECK(s.result().detail ==
           "the key holds a hash where this lock needs a string: Redisson's locks are hashes, and "
-          "mutex<Conn, redisson> takes them (WRONGTYPE x)");
+          "mutex<Conn, redisson> takes them");
 }
 
 // ---- stops -----------------------------------------------------------------------------------------------

@@ -22,10 +22,10 @@ namespace detail {
             return "the lease cannot be used; give one from 10 ms to 24 h, longer than the command "
                    "time-out";
         case errc::invalid_option:
-            return "an option has a value out of its range; change it, or leave it out";
+            return "an option or an argument is out of its range; change it";
         case errc::invalid_uri:
-            return "the URI cannot be used; for one server write redis://host:6379, for Sentinels and a "
-                   "Cluster see net/README.md";
+            return "the URI cannot be used; include/distlock/net/README.md shows redis://host:6379, and "
+                   "those of Sentinels and Clusters";
         case errc::wrong_process:
             return "this lock belongs to the parent process; after fork() make connections and locks "
                    "anew";
@@ -48,9 +48,11 @@ namespace detail {
         case errc::tls_failed:
             return "no trusted TLS session; check the certificate, its host name and the CA";
         case errc::authentication_failed:
-            return "the server refused user or password; check both";
+            return "the server refused user or password; check both, or give them: "
+                   "redis://user:password@host";
         case errc::permission_denied:
-            return "the user may not run this command on this key; extend its ACL (SECURITY.md has the list)";
+            return "the user may not run this command on this key; extend its ACL: diagnose() and "
+                   ".github/SECURITY.md say how";
         case errc::unavailable:
             return "the server is up but cannot serve just now; try again";
         case errc::read_only:

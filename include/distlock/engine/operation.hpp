@@ -369,8 +369,7 @@ class operation {
         const bool other_kind = type.text() == "hash";
         result_.detail = distlock::detail::concat(
             {"the key holds a ", type.text(), " where this lock needs a ", dialect_.stored_as(),
-             other_kind ? ": Redisson's locks are hashes, and mutex<Conn, redisson> takes them (" : " (",
-             result_.detail, ")"});
+             other_kind ? ": Redisson's locks are hashes, and mutex<Conn, redisson> takes them" : ""});
     }
 
     const any_dialect& dialect_;

@@ -85,10 +85,9 @@ class handshake {
         }
         if (server.database != 0) {
             const reply answer = made.run({"SELECT", concat({server.database})}, deadline, stop_fd);
-            const bool has_none = answer.text().find("DB index") != std::string::npos;
-            if (!answer.is_status("OK"))
-                return handshake_failure(answer, "SELECT",
-                                         has_none ? "; check the database number in the URI" : "");
+            if (answer.text().find("DB index") != std::string::npos)
+                return reply::not_sent(errc::invalid_uri, "SELECT was refused: no such database");
+            if (!answer.is_status("OK")) return handshake_failure(answer, "SELECT");
             if (auto surplus = not_alone(made, "SELECT")) return surplus;
         }
         if (needed == role::master) {
