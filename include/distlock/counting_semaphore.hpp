@@ -371,5 +371,7 @@ counting_semaphore(Conn&, std::string, std::int64_t, lock_options) -> counting_s
 template <connection Conn>
 counting_semaphore(Conn&, std::string, std::int64_t, lock_options, std::shared_ptr<lease_observer>)
     -> counting_semaphore<Conn>;
+template <class C, class Name, class... More>
+counting_semaphore(C&&, Name&&, More&&...) -> counting_semaphore<detail::refused_connection_t<C>>;
 
 }  // namespace distlock

@@ -135,8 +135,11 @@ class leader_election {
     /// Throws: what `work` throws; every other error, as a wrong key, a refused password or permission, or a
     /// call from a child after fork(); std::bad_alloc.
     template <class Work>
-        requires requires(Work& work, const leadership& mine) { work(mine); }
     void run(std::stop_token stop, Work work) {
+        static_assert(
+            requires(Work & todo, const leadership& mine) { todo(mine); },
+            "run(stop, work) calls work(const distlock::leadership&): give it a function that takes that "
+            "alone");
         while (!stop.stop_requested()) {
             bool leads = false;  // what the work throws is no failure of the server
             clock::time_point next{};
@@ -267,5 +270,7 @@ leader_election(Conn&, std::string, election_options) -> leader_election<Conn>;
 template <connection Conn>
 leader_election(Conn&, std::string, election_options, std::shared_ptr<election_observer>)
     -> leader_election<Conn>;
+template <class C, class Name, class... More>
+leader_election(C&&, Name&&, More&&...) -> leader_election<detail::refused_connection_t<C>>;
 
 }  // namespace distlock

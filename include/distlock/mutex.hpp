@@ -296,5 +296,7 @@ template <connection Conn>
 mutex(Conn&, std::string, lock_options) -> mutex<Conn>;
 template <connection Conn>
 mutex(Conn&, std::string, lock_options, std::shared_ptr<lease_observer>) -> mutex<Conn>;
+template <class C, class Name, class... More>
+mutex(C&&, Name&&, More&&...) -> mutex<detail::refused_connection_t<C>>;
 
 }  // namespace distlock

@@ -260,5 +260,7 @@ template <connection Conn>
 recursive_mutex(Conn&, std::string, lock_options) -> recursive_mutex<Conn>;
 template <connection Conn>
 recursive_mutex(Conn&, std::string, lock_options, std::shared_ptr<lease_observer>) -> recursive_mutex<Conn>;
+template <class C, class Name, class... More>
+recursive_mutex(C&&, Name&&, More&&...) -> recursive_mutex<detail::refused_connection_t<C>>;
 
 }  // namespace distlock

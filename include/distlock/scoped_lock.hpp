@@ -25,6 +25,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include <distlock/base/error.hpp>
@@ -95,9 +96,10 @@ struct guard_access {
 };
 
 template <class M>
-concept guardable = requires {
+concept guardable = !std::is_const_v<M> && requires(M & m) {
     typename M::connection_type;
     typename M::clock_type;
+    m.lock();
 };
 }  // namespace detail
 
@@ -214,7 +216,8 @@ class scoped_lock {
     static constexpr void refuse_others() noexcept {
         static_assert(
             (detail::guardable<Mutexes> && ...),
-            "a distlock::scoped_lock guards a distlock::mutex, recursive_mutex or shared_mutex, or several; "
+            "a distlock::scoped_lock guards a distlock::mutex, recursive_mutex or shared_mutex, or several, "
+            "which are not const; of a semaphore take a distlock::permit; "
             "to adopt one write scoped_lock guard{std::adopt_lock, m}; to wait no longer than a time-out "
             "if (m.try_lock_for(timeout)), and adopt it then");
     }

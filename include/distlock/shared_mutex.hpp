@@ -258,5 +258,7 @@ template <connection Conn>
 shared_mutex(Conn&, std::string, lock_options) -> shared_mutex<Conn>;
 template <connection Conn>
 shared_mutex(Conn&, std::string, lock_options, std::shared_ptr<lease_observer>) -> shared_mutex<Conn>;
+template <class C, class Name, class... More>
+shared_mutex(C&&, Name&&, More&&...) -> shared_mutex<detail::refused_connection_t<C>>;
 
 }  // namespace distlock

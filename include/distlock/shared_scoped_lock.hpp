@@ -18,6 +18,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -49,9 +50,12 @@ class shared_scoped_lock {
                                                                                    std::stop_token stop)
         : mutex_(&mutex) {
         static_assert(
-            requires { mutex.lock_shared(); },
-            "a distlock::shared_scoped_lock reads under a distlock::shared_mutex; for a mutex take a "
-            "scoped_lock");
+            requires {
+                typename Mutex::connection_type;
+                mutex.lock_shared();
+            },
+            "a distlock::shared_scoped_lock reads under a distlock::shared_mutex, which is not const; for a "
+            "mutex take a scoped_lock");
         const auto got = detail::guard_access::lock_shared(mutex, stop);
         serial_ = got.serial;
         fence_ = got.fence;
@@ -66,6 +70,12 @@ class shared_scoped_lock {
         const auto has = detail::guard_access::adopt_shared(mutex);
         serial_ = has.serial;
         fence_ = has.fence;
+    }
+
+    template <std::same_as<std::adopt_lock_t> Adopt>
+    shared_scoped_lock(Mutex&, Adopt) {
+        static_assert(!std::same_as<Adopt, std::adopt_lock_t>,
+                      "to adopt a read write shared_scoped_lock guard{std::adopt_lock, m}");
     }
 
     shared_scoped_lock(shared_scoped_lock&& other) noexcept

@@ -307,4 +307,22 @@ bool post(C& c, const command& cmd) noexcept {
     return false;
 }
 
+namespace detail {
+
+/// What a lock is made with in the place of a connection; says so in a sentence.
+template <class C>
+struct refused_connection {
+    static_assert(
+        connection<C>,
+        "the first argument is no connection, or is const: make a distlock::hiredis_connection of the "
+        "URI, and give that, then the name; check_connection<C>() says what your own one lacks");
+    using type = C;
+};
+
+template <class C>
+    requires(!connection<std::remove_reference_t<C>>)
+using refused_connection_t = typename refused_connection<std::remove_reference_t<C>>::type;
+
+}  // namespace detail
+
 }  // namespace distlock

@@ -2,6 +2,7 @@
 // cmake/dev/compile_fail.cmake.)
 #include <chrono>
 #include <mutex>
+#include <shared_mutex>
 #include <stop_token>
 #include <system_error>
 #include <utility>
@@ -130,4 +131,91 @@ void work(std::mutex& here) { std::scoped_lock guard{orders, here}; }
 void work() { auto mine = distlock::counting_semaphore{server, "service", 2}.acquire(); }
 #elif defined(CASE_permit_of_a_temporary_ok)
 void work(distlock::counting_semaphore<silent_server>& service) { auto mine = service.acquire(); }
+#endif
+
+// CASE_tried_permit_of_a_temporary: discards qualifiers|no matching (member )?function|cannot bind|passing
+#if defined(CASE_tried_permit_of_a_temporary)
+void work() { auto mine = distlock::counting_semaphore{server, "service", 2}.try_acquire(); }
+#elif defined(CASE_tried_permit_of_a_temporary_ok)
+void work(distlock::counting_semaphore<silent_server>& service) { auto mine = service.try_acquire(); }
+#endif
+
+// CASE_timed_permit_of_a_temporary: discards qualifiers|no matching (member )?function|cannot bind|passing
+#if defined(CASE_timed_permit_of_a_temporary)
+void work() {
+    auto mine = distlock::counting_semaphore{server, "service", 2}.try_acquire_for(std::chrono::seconds{1});
+}
+#elif defined(CASE_timed_permit_of_a_temporary_ok)
+void work(distlock::counting_semaphore<silent_server>& service) {
+    auto mine = service.try_acquire_for(std::chrono::seconds{1});
+}
+#endif
+
+// CASE_permit_of_a_temporary_until: discards qualifiers|no matching (member )?function|cannot bind|passing
+#if defined(CASE_permit_of_a_temporary_until)
+void work(distlock::clock::time_point end) {
+    auto mine = distlock::counting_semaphore{server, "service", 2}.try_acquire_until(end);
+}
+#elif defined(CASE_permit_of_a_temporary_until_ok)
+void work(distlock::counting_semaphore<silent_server>& service, distlock::clock::time_point end) {
+    auto mine = service.try_acquire_until(end);
+}
+#endif
+
+// These were explained by what the bodies of the guards miss, or by sixty lines of candidates.
+// CASE_guard_of_a_semaphore: of a semaphore take a distlock::permit
+#if defined(CASE_guard_of_a_semaphore)
+void work(distlock::counting_semaphore<silent_server>& service) { distlock::scoped_lock guard{service}; }
+#elif defined(CASE_guard_of_a_semaphore_ok)
+void work(distlock::counting_semaphore<silent_server>& service) { auto mine = service.acquire(); }
+#endif
+
+// CASE_guard_of_a_const_mutex: which are not const
+#if defined(CASE_guard_of_a_const_mutex)
+void work(const distlock::mutex<silent_server>& m) { distlock::scoped_lock guard{m}; }
+#elif defined(CASE_guard_of_a_const_mutex_ok)
+void work(distlock::mutex<silent_server>& m) { distlock::scoped_lock guard{m}; }
+#endif
+
+// CASE_shared_guard_of_another_mutex: reads under a distlock::shared_mutex
+#if defined(CASE_shared_guard_of_another_mutex)
+void work(std::shared_mutex& m) { distlock::shared_scoped_lock guard{m}; }
+#elif defined(CASE_shared_guard_of_another_mutex_ok)
+void work(distlock::shared_mutex<silent_server>& m) { distlock::shared_scoped_lock guard{m}; }
+#endif
+
+// CASE_shared_guard_that_adopts_last: to adopt a read write shared_scoped_lock guard.std::adopt_lock, m.
+#if defined(CASE_shared_guard_that_adopts_last)
+void work(distlock::shared_mutex<silent_server>& m) {
+    distlock::shared_scoped_lock guard{m, std::adopt_lock};
+}
+#elif defined(CASE_shared_guard_that_adopts_last_ok)
+void work(distlock::shared_mutex<silent_server>& m) {
+    distlock::shared_scoped_lock guard{std::adopt_lock, m};
+}
+#endif
+
+// CASE_uri_for_a_connection: the first argument is no connection, or is const
+#if defined(CASE_uri_for_a_connection)
+distlock::mutex of_a_uri{"redis://127.0.0.1", "orders:42"};
+#elif defined(CASE_uri_for_a_connection_ok)
+distlock::mutex of_a_connection{server, "orders:42"};
+#endif
+
+// CASE_name_before_the_connection: the first argument is no connection, or is const
+#if defined(CASE_name_before_the_connection)
+distlock::counting_semaphore of_a_name{"service", server, 2};
+#elif defined(CASE_name_before_the_connection_ok)
+distlock::counting_semaphore of_a_server{server, "service", 2};
+#endif
+
+// CASE_work_that_takes_nothing: calls work.const distlock::leadership&.
+#if defined(CASE_work_that_takes_nothing)
+void lead(distlock::leader_election<silent_server>& e, std::stop_token stop) {
+    e.run(stop, [] {});
+}
+#elif defined(CASE_work_that_takes_nothing_ok)
+void lead(distlock::leader_election<silent_server>& e, std::stop_token stop) {
+    e.run(stop, [](const distlock::leadership&) {});
+}
 #endif
