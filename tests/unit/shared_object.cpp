@@ -1684,12 +1684,12 @@ TEST_CASE("a reader that several locks at once gave back has not read: hold_at_l
     const bool reads = GENERATE(false, true);
     const bool has_read = GENERATE(false, true);
     scripted_connection readers;
-    if (reads) readers.then(granted("", 40'000));
-    if (has_read) readers.then(granted("", 40'000));
-    readers.then(granted("", 40'000));
+    if (reads) readers.then(granted("", 41'000));
+    if (has_read) readers.then(granted("", 41'000));
+    readers.then(granted("", 41'000));
     readers.then(reply::integer(1));
     scripted_connection others{reply::nil(), taken(), taken(), taken()};
-    distlock::shared_mutex a{readers, "a", {.lease = 40s, .renew = false, .hold_at_least = 40s}};
+    distlock::shared_mutex a{readers, "a", {.lease = 41s, .renew = false, .hold_at_least = 40s}};
     distlock::mutex b{others, "b"};
     if (reads) a.lock_shared();  // this one has read
     if (has_read) {
@@ -1713,7 +1713,7 @@ TEST_CASE(
                 return reply::integer(1);
             }
             asked.pass();
-            return granted("", 40'000);
+            return granted("", 41'000);
         }
         gate asked;
         std::atomic<int> released{0};
@@ -1729,7 +1729,7 @@ TEST_CASE(
     };
     refusing others;
     slow_server readers;
-    distlock::shared_mutex a{readers, "a", {.lease = 40s, .renew = false, .hold_at_least = 40s}};
+    distlock::shared_mutex a{readers, "a", {.lease = 41s, .renew = false, .hold_at_least = 40s}};
     distlock::mutex b{others, "b"};
     sleeper reader([&] {
         a.lock_shared();

@@ -97,14 +97,10 @@ class mutex_state {
         stale_unlocks_.make_room();
         held_.emplace(lock_, got, terms, holder{me, ++callback::last_serial(), got.fence, guarded},
                       late_until);
-        remote_ = false;
         return *held_;
     }
     /// Effects: takes hold() back.
-    void unhold() noexcept {
-        held_.reset();
-        remote_ = true;
-    }
+    void unhold() noexcept { held_.reset(); }
 
     /// Preconditions: held().
     /// Effects: the first waiter has the lock, by the same grant, unless other processes have waited for
@@ -142,10 +138,7 @@ class mutex_state {
 
     /// Preconditions: held().
     /// Effects: the calling thread goes remote: one that tried now would only find the key still there.
-    [[gnu::noinline]] acquisition release() noexcept {
-        remote_ = true;
-        return *std::exchange(held_, std::nullopt);
-    }
+    [[gnu::noinline]] acquisition release() noexcept { return *std::exchange(held_, std::nullopt); }
 
     /// Preconditions: held().
     /// Effects: as release(), but as after a loss the thread may still unlock: that frees nothing.
@@ -227,7 +220,7 @@ class mutex_state {
 
     const std::size_t lock_;
     std::optional<acquisition> held_;
-    bool remote_ = false;  // without held_: a thread of ours talks to the server
+    bool remote_ = false;  // a thread of ours talks to the server, or took the lock
     waiter_queue waiters_;
     stale_unlocks stale_unlocks_;
 };
