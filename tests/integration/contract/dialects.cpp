@@ -332,6 +332,17 @@ TEMPLATE_LIST_TEST_CASE("whom a lock was taken from is known for as long as the 
     CHECK(ttl_beside(s.key, "forced") > 20'000);
 }
 
+// It reads that at its next renewal, which may come when a short lease is over.
+TEMPLATE_LIST_TEST_CASE("whom a lock with a short lease was taken from is known for a second", "",
+                        with_siblings) {
+    setting<TestType> s;
+    typename setting<TestType>::lock m{s.redis, s.name, {.lease = 500ms, .renew = false}};
+    m.lock();
+    distlock::hiredis_connection other{uri_of(server())};
+    CHECK(distlock::force_release<typename TestType::dialect>(other, s.name));
+    CHECK(ttl_beside(s.key, "forced") > 500);
+}
+
 TEMPLATE_LIST_TEST_CASE("a renewal lasts a whole lease for what says who the owner is, too", "",
                         with_siblings) {
     setting<TestType> s;

@@ -850,6 +850,16 @@ TEST_CASE("permits that are past their end are not out, whoever asks") {
     CHECK(it.owners() == 2);
 }
 
+TEST_CASE("from whom a semaphore with a short lease was taken is known for a second") {
+    const pool_keys it;
+    asker one(it);
+    REQUIRE(one.granted());
+    it.ask({"PEXPIRE", it.K, "500"});
+    const distlock::permit_inspector about(it.K);
+    CHECK(about.read_force_release(common().link.ask(about.force_release())) == true);
+    CHECK(it.ttl(distlock::key(it.K).sibling("forced")) > 500);
+}
+
 TEST_CASE("an operator takes all permits at once, and those that wait have them") {
     const pool_keys it;
     asker one(it, 2);

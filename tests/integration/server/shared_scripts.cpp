@@ -1016,6 +1016,16 @@ TEST_CASE(
     CHECK(it.queued() == 0);
 }
 
+TEST_CASE("from whom a lock with a short lease was taken is known for a second") {
+    const lock_keys it(common());
+    reader one(it);
+    REQUIRE(one.granted());
+    it.ask({"PEXPIRE", it.K, "500"});
+    const distlock::shared_inspector about(it.K);
+    CHECK(about.read_force_release(common().link.ask(about.force_release())) == true);
+    CHECK(it.ttl(distlock::key(it.K).sibling("forced")) > 500);
+}
+
 TEST_CASE("an operator takes the lock from all readers at once, and it is handed on") {
     const lock_keys it(common());
     reader one(it);
