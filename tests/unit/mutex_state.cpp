@@ -10,6 +10,10 @@
 #include <vector>
 
 #include <distlock/base/options.hpp>
+#include <distlock/base/token.hpp>
+#include <distlock/engine/action.hpp>
+#include <distlock/engine/mutex_state.hpp>
+#include <distlock/engine/renewal.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/scoped_lock.hpp>
 #include <distlock/testing/manual_clock.hpp>
@@ -272,6 +276,25 @@ TEST_CASE("a lock whose first request was not answered is released by post, too,
     CHECK(m.unlock() == release_outcome::posted);
     CHECK(redis.posted == 2);
     CHECK(redis.left() == 0);
+}
+
+TEST_CASE(
+    "a thread that gave up what it had lost owes no unlock(), and ends what others have as anybody does") {
+    using distlock::engine::mutex_state;
+    const auto me = std::this_thread::get_id();
+    mutex_state state("orders", nullptr);
+    distlock::engine::grant got;
+    got.token = distlock::token::generate();
+    got.ttl = 10s;
+    const distlock::engine::lease_terms terms{.lease = 10s};
+    const bool gives_up = GENERATE(true, false);
+    state.start_remote();
+    state.hold(got, terms, me, false, {});
+    state.start_remote();  // another thread, after the loss
+    if (gives_up) state.gave_up(me, 0);
+    state.hold(got, terms, std::thread::id(), false, {});
+    CHECK(state.unlock_by(me) ==
+          (gives_up ? mutex_state::unlocking::ends : mutex_state::unlocking::too_late));
 }
 
 }  // namespace mutex_state_tests

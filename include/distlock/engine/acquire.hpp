@@ -146,15 +146,9 @@ class acquire {
     }
 
     /// Effects: as on_subscribed(), between a step and its sending.
-    void subscribed() noexcept {
-        heard_ = true;
-        sent_heard_ = ++subscriptions_;
-    }
+    void subscribed() noexcept { heard_ = ++subscriptions_; }
     /// Effects: until the next subscription, messages do not arrive, of what is sent next either.
-    void unheard() noexcept {
-        heard_ = false;
-        sent_heard_ = 0;
-    }
+    void unheard() noexcept { heard_ = 0; }
 
     /// Effects: the present token is a new one, whose ticket is served without a message.
     void expect_no_messages() noexcept {
@@ -274,14 +268,14 @@ class acquire {
     acquire_step on_queued(const acquire_outcome& outcome, clock::time_point sent, bool over) noexcept {
         // A ticket that was there is gone, and nothing was heard of it though messages should have arrived.
         const bool deaf =
-            outcome.queued.appended && place_.ticket != 0 && place_heard_ == sent_heard_ && sent_heard_ != 0;
+            outcome.queued.appended && place_.ticket != 0 && place_heard_ == heard_ && heard_ != 0;
         deaf_ = deaf_ || deaf;
         const bool slow = stalls(place_, outcome.queued, sent - place_sent_);
         if (!place_.same_as(outcome.queued)) place_since_ = now_;
         ticket_ = ticket_state::queued;
         place_ = outcome.queued;
         place_sent_ = sent;
-        place_heard_ = sent_heard_;
+        place_heard_ = heard_;
         acquire_step next = over ? enter(enter_mode::last) : poll_later(outcome.ttl, slow);
         next.reconnect_first = deaf;
         return next;
@@ -292,7 +286,7 @@ class acquire {
                                   .lease = limits_.lease,
                                   .ttl = ttl,
                                   .position = place_.position,
-                                  .hears = sent_heard_ != 0,
+                                  .hears = heard_ != 0,
                                   .deaf = deaf_,
                                   .stalls = slow,
                                   .waited = now_ - place_since_};
@@ -321,7 +315,6 @@ class acquire {
         if (mode == enter_mode::last) ticket_ = ticket_state::leaving;
         acquire_step next = send(kind::send_enter);
         next.mode = mode;
-        sent_heard_ = heard_ ? subscriptions_ : 0;
         return next;
     }
 
@@ -385,13 +378,12 @@ class acquire {
     clock::time_point place_since_{};  // from when it is the same
     queue_place place_{};              // the last one we were told of
     std::uint64_t subscriptions_ = 0;
-    std::uint64_t sent_heard_ = 0;   // how many before the last sending; 0: messages do not arrive
-    std::uint64_t place_heard_ = 0;  // and before the one whose answer place_ is
+    std::uint64_t heard_ = 0;        // which of them brings messages, as far as is known; 0: none does
+    std::uint64_t place_heard_ = 0;  // and which did when the answer came that place_ is of
     std::uint64_t fence_ = 0;
     ticket_state ticket_ = ticket_state::none;
     leftover left_ = leftover::none;
     failure failure_;      // of the last answers
-    bool heard_ = false;   // messages arrive, as far as is known
     bool deaf_ = false;    // a ticket was gone without a message, or none brings one
     bool looked_ = false;  // the script was sent, which tells a lock from a key of another type
     bool without_ttl_ = false;

@@ -166,7 +166,7 @@ typename shared_object<Lazy>::result shared_object<Lazy>::open(batch& mine, cons
     const bool succeeds = successor_ == &mine;
     if (succeeds) successor_ = nullptr;
     if (last_look_ == &mine) last_look_ = nullptr;
-    if ((joined_ == nullptr || succeeds) && waiting_writers_ == 0) joined_ = &mine;
+    if (joined_ == nullptr || succeeds) joined_ = &mine;
     --expected_;
     const auto told = let_in(mine, std::this_thread::get_id(), guarded);
     while (!mine.members.empty()) {
