@@ -61,7 +61,7 @@ if ARGV[3] ~= '0' then
   fence = redis.call('get', KEYS[3])
   local last = fence and string.match(fence, '^[1-9]%d*$')
   if not ours or not last then
-    if last and tonumber(last) + 250 > now then
+    if last and tonumber(last) >= now then
       redis.call('incrby', KEYS[3], 250)
       redis.call('pexpire', KEYS[3], ARGV[3])
     else

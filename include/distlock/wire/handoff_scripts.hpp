@@ -80,7 +80,7 @@ local function new_fence(call, life)
   local made = call('time')
   local fence = made[1] and made[1] .. string.sub('00000' .. made[2], -6)
   if not fence then return nil, made end
-  local behind = last and tonumber(last) + 250 > tonumber(fence)
+  local behind = last and tonumber(last) >= tonumber(fence)
   if behind then
     made = call('incrby', KEYS[3], 250)
     if type(made) == 'number' then made = call('pexpire', KEYS[3], life) end
@@ -246,7 +246,7 @@ if refused then return refused end
 )"sv;
 inline constexpr std::string_view handoff_enter_taken =
     R"(return {0, redis.call('pttl', KEYS[1]), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view handoff_enter_sha1 = "57455776d2c5f4695e7453c866194f22af95c5f3"sv;
+inline constexpr std::string_view handoff_enter_sha1 = "9fba0cb690a805a68f3097e42ad2e1f0f1f58802"sv;
 inline constexpr script handoff_enter{
     joined<handoff_enter_contract, handoff_functions, handoff_pass, handoff_enter_granted,
            handoff_refuse_as_replica, handoff_enter_queued, handoff_enter_taken>,
@@ -286,6 +286,6 @@ return redis.call('del', KEYS[1]))"sv;
 inline constexpr script handoff_leave{
     joined<handoff_leave_alone, handoff_functions, handoff_pass, handoff_refuse_as_replica,
            handoff_leave_body, handoff_keep_fence, handoff_leave_rest>,
-    "695cbdb19580f1d85cb7d5f1ff5a0cbb9788b4a7"sv};
+    "aec1a3c7bb4eeaaadbc6d2804b93018a4e8852cd"sv};
 
 }  // namespace distlock::detail

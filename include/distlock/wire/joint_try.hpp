@@ -85,7 +85,7 @@ inline std::string_view joint_text() noexcept {
                             permit_leave.text(), joint_body});
     return all;
 }
-inline constexpr script joint_enter{joint_text, "676c8aed0eac2ba8804a39d5578ba67b4ce04396"sv};
+inline constexpr script joint_enter{joint_text, "ebd8ce8cd0c7948953f9a0a1ee56c57917e088dd"sv};
 
 /// A view of the commands' arguments, which outlive it.
 class joint_try {

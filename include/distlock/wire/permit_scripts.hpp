@@ -236,7 +236,7 @@ if mode == 'last' then
 end
 local left = soonest and math.max(soonest - now(), 0) or 0
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "c32d3d7f69c36f385f989c3e95e4a2ecbd9531ba"sv;
+inline constexpr std::string_view permit_enter_sha1 = "2ebd07031a44021e7d9959127f704656227bd562"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, permit_refuse_other_sets, permit_functions, permit_first,
            handoff_first, permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,
@@ -260,7 +260,7 @@ settle()
 return had)"sv;
 inline constexpr script permit_leave{joined<permit_leave_contract, handoff_functions,
                                             permit_refuse_other_sets, permit_functions, permit_leave_body>,
-                                     "c692ef63b66b3de315ab9999b4833d3f1a42175d"sv};
+                                     "c16e0b5a9d58500fd1ea76cad12f7294d9fa9bb2"sv};
 
 // The end only moves on.
 inline constexpr std::string_view permit_renew_contract =
@@ -290,7 +290,7 @@ redis.call('pexpire', KEYS[3], math.max(redis.call('pttl', KEYS[3]), ARGV[2]))
 return 1)"sv;
 inline constexpr script permit_renew{joined<permit_renew_contract, handoff_functions,
                                             permit_refuse_other_sets, permit_functions, permit_renew_body>,
-                                     "a8de338d62f181381afe202848c9ac0421af87c0"sv};
+                                     "685b547d2ab32ea8f1644db507936480c4b36e27"sv};
 
 // For operators. A waiter that wants more than there are now is told so when it re-checks.
 inline constexpr std::string_view permit_resize_contract =
@@ -307,6 +307,6 @@ settle()
 return used)"sv;
 inline constexpr script permit_resize{joined<permit_resize_contract, handoff_functions,
                                              permit_refuse_other_sets, permit_functions, permit_resize_body>,
-                                      "984178e5390df520c397dfe8a492ba5e232735b5"sv};
+                                      "4ace7333555cfc9665315bfab971bb6897b45349"sv};
 
 }  // namespace distlock::detail

@@ -80,7 +80,7 @@ if ARGV[3] ~= '0' then
   if not holder or not last then
     local time = redis.call('time')
     fence = time[1] .. string.sub('00000' .. time[2], -6)
-    if last and tonumber(last) + 250 > tonumber(fence) then
+    if last and tonumber(last) >= tonumber(fence) then
       redis.call('incrby', KEYS[2], 250)
       redis.call('pexpire', KEYS[2], ARGV[3])
       fence = redis.call('get', KEYS[2])
@@ -96,7 +96,7 @@ else
 end
 if ARGV[4] ~= '' then redis.call('set', KEYS[3], ARGV[1] .. '\n' .. ARGV[4], 'PX', ARGV[2]) end
 return {1, fence})"sv,
-    "025c15802ffbe265c3d9fcfb6ff842f540c04619"sv};
+    "3501caca90011c4e7fb0bd60fb93112a37231ed5"sv};
 
 // A process that passes its lock on among its threads gives them fences of its own, which the server hears of
 // with the next renewal or release: as far as it can keep them, for a lock is freed all the same.

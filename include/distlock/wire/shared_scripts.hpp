@@ -249,7 +249,7 @@ inline constexpr std::string_view shared_enter_taken =
 end
 local left = holder == mark and math.max(soonest - now(), 0) or redis.call('pttl', KEYS[1])
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view shared_enter_sha1 = "ab7c01f4bccbc0e27ac27a44de3ff7c28dc625d9"sv;
+inline constexpr std::string_view shared_enter_sha1 = "b5799d789fe9e472d2809f2f538dc05e6d5ec05d"sv;
 inline constexpr script shared_enter{
     joined<shared_enter_contract, shared_enter_unqueued, handoff_functions, shared_functions, shared_first,
            handoff_first, shared_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,
@@ -297,7 +297,7 @@ settle((pass(first, nil, holder)))
 return left and 1 or holder and -1 or 0)"sv;
 inline constexpr script shared_leave{joined<shared_leave_unqueued, handoff_functions, shared_functions,
                                             handoff_refuse_as_replica, handoff_leave_body, shared_leave_rest>,
-                                     "fb1983e8a3d7bf3dea264c634e97ea192fcc7995"sv};
+                                     "b9dede89f1600811149bac1056f878165e70e61f"sv};
 
 // Those who read under the lock or wait for it see one step: nobody is let in between. A reader that becomes
 // the writer goes before writers that wait: it could not let them in first without reading what they wrote.
@@ -331,7 +331,7 @@ return {1, fence, me.lease})"sv;
 inline constexpr script shared_exchange{
     joined<shared_exchange_contract, handoff_functions, shared_functions, handoff_refuse_as_replica,
            shared_exchange_body, shared_exchange_rest>,
-    "f82b6e8359cb2b7afd42735061336a3181144783"sv};
+    "7430fd0f2384e13b79a8151bc74414b8c60361c2"sv};
 
 // Of a reader. The end only moves on.
 inline constexpr script shared_renew{

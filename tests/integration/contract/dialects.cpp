@@ -28,7 +28,6 @@
 #include "support/error_of.hpp"
 #include "support/history.hpp"
 #include "support/lease_observers.hpp"
-#include "support/recent_fence.hpp"
 #include "support/redis_link.hpp"
 #include "support/replicated_server.hpp"
 #include "support/round_trip.hpp"
@@ -370,23 +369,6 @@ TEMPLATE_LIST_TEST_CASE(
         CHECK(outcome.fence > (there == "garbage" ? 0 : last));
         CHECK(ask({"GET", fence_key}) == std::to_string(outcome.fence));
         CHECK(ttl_beside(s.key, "fence") > 3'600'000);
-    }
-}
-
-// A lock that was taken away within 250 us of its grant was granted with a fence in between: a thread of the
-// last owner's process, which did not know yet, had the same.
-TEMPLATE_LIST_TEST_CASE(
-    "what the last owner's process may have given its threads is no fence of the next owner", "",
-    with_siblings) {
-    setting<TestType> s;
-    const auto fence_key = distlock::key(s.key).sibling("fence");
-    for (int microseconds = 0; microseconds < 1000; microseconds += 20) {
-        const auto last = set_recent_fence(server(), fence_key, microseconds);
-        acquisition<typename TestType::dialect> it{s.redis, s.name, fenced_and_described};
-        const auto outcome = it.take();
-        REQUIRE(outcome.what == got::granted);
-        CHECK(outcome.fence >= last + 250);
-        CHECK(it.release().what == release_outcome::released);
     }
 }
 

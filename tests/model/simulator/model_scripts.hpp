@@ -39,7 +39,7 @@ inline bool is_fence(const lua_string& text) {
     return std::all_of(text->begin(), text->end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 // `last and tonumber(last) >= now`, of a text that is_fence
-inline bool too_near(const lua_string& last, double now) { return lua_number(*last).value_or(0) + 250 > now; }
+inline bool not_before(const lua_string& last, double now) { return lua_number(*last).value_or(0) >= now; }
 
 inline reply plain_look(lua_run& redis) {
     const auto K = redis.keys(1);
@@ -67,7 +67,7 @@ inline reply plain_look_beside(lua_run& redis) {
         const bool last = is_fence(fence);
         if (!holder || !last) {
             const double now = redis.now();
-            if (last && too_near(fence, now)) {
+            if (last && not_before(fence, now)) {
                 redis.call(18, {"incrby", F, "250"});
                 redis.call(19, {"pexpire", F, redis.argv(3)});
                 fence = redis.text(20, {"get", F});
@@ -222,7 +222,7 @@ class handoff_twin {
         const auto last = lua_run::text_of(got);
         const double now = redis_.now();
         reply made;
-        const bool behind = is_fence(last) && too_near(last, now);
+        const bool behind = is_fence(last) && not_before(last, now);
         if (behind) {
             made = call(23, {"incrby", F, "250"});
             if (made.is(distlock::reply_kind::integer)) made = call(24, {"pexpire", F, life});
