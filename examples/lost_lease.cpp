@@ -142,11 +142,7 @@ void operator_steps_in(distlock::hiredis_connection& redis, const std::shared_pt
     auto owner = start_work(redis, observer);
 
     const distlock::lock_report seen = distlock::inspect(redis, lock_name);
-    if (seen.holder && seen.remaining) {
-        say("operator", "asks: " + seen.holder->label + ", process " + std::to_string(seen.holder->pid) +
-                            " on " + seen.holder->host + ", for " + std::to_string(seen.remaining->count()) +
-                            " ms or longer");
-    }
+    say("operator", "asks: " + distlock::to_string(seen));
     expect(seen.holder && seen.holder->label == "report job" && seen.holder->pid == ::getpid(),
            "who it is, is told by owner_info");
 

@@ -26,6 +26,7 @@
 #include <distlock/wire/permit_inspector_impl.hpp>
 #include <distlock/wire/plain_inspector_impl.hpp>
 #include <distlock/wire/reply_impl.hpp>
+#include <distlock/wire/report_impl.hpp>
 #if !defined(DISTLOCK_WITHOUT_HIREDIS) && (__has_include(<hiredis/hiredis.h>) || __has_include(<hiredis.h>))
 #include <distlock/src_hiredis.hpp>
 #endif

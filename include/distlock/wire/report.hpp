@@ -1,13 +1,18 @@
 // What there is to know about a lock from outside: who holds it, for how long, under which fencing token.
 //
 //   struct lock_report { holder, remaining, fence, waiters, queue, shares, limit };
+//   std::string to_string(const lock_report&);     // a line;  out << report  prints the same
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
+
+#include <distlock/detail/separate.hpp>
 
 namespace distlock {
 
@@ -49,4 +54,17 @@ struct lock_report {
     std::optional<std::uint64_t> limit = {};
 };
 
+/// Returns: a line for people, without its end: who has it, for how long, and how many wait. Printable.
+DISTLOCK_INLINE std::string to_string(const lock_report& of);
+
+template <class Traits>
+std::basic_ostream<char, Traits>& operator<<(std::basic_ostream<char, Traits>& out, const lock_report& of) {
+    const std::string text = to_string(of);
+    return out.write(text.data(), static_cast<std::ptrdiff_t>(text.size()));
+}
+
 }  // namespace distlock
+
+#ifndef DISTLOCK_SEPARATE_COMPILATION
+#include <distlock/wire/report_impl.hpp>
+#endif
