@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include <distlock/interop.hpp>
 #include <distlock/wire/any_dialect.hpp>
 #include <distlock/wire/handoff.hpp>
 #include <distlock/wire/plain.hpp>
@@ -98,6 +99,15 @@ TEST_CASE("a message is about the lock that it names, in the same dialect") {
     REQUIRE(ours);
     CHECK(ours->owner == owner);
     CHECK(about.read_own_message(std::string(owner.view()) + " 7 2000 0 ord"));  // cut off
+}
+
+TEST_CASE(
+    "the same lock with other options has the same name, where the dialect gives it a longer one, too") {
+    const any_dialect_of<distlock::redigo> about("orders", lock_options{});
+    REQUIRE(about.name() == "lock->orders");
+    const auto brief = about.with({.lease = 1s});
+    CHECK(brief->name() == about.name());
+    CHECK(brief->lease() == 1s);
 }
 
 // The program ended: the answer is read where nothing may be thrown.

@@ -92,8 +92,11 @@ inline constexpr char kind_of_dialect = 0;
 template <dialect D>
 class any_dialect_of final : public any_dialect {
   public:
-    template <class... Arguments>
-    explicit any_dialect_of(Arguments&&... arguments) : it_(std::forward<Arguments>(arguments)...) {}
+    template <class... More>
+    explicit any_dialect_of(std::string name, More&&... more)
+        : asked_for_(name), it_(std::move(name), std::forward<More>(more)...) {}
+    /// `it` puts nothing before its name.
+    explicit any_dialect_of(const D& it) : asked_for_(it.name()), it_(it) {}
 
     const std::string& name() const noexcept override { return it_.name(); }
     std::chrono::milliseconds lease() const override { return it_.lease(); }
@@ -154,7 +157,7 @@ class any_dialect_of final : public any_dialect {
         return nullptr;
     }
     [[gnu::cold]] std::shared_ptr<const any_dialect> with(const lock_options& options) const override {
-        return std::make_shared<const any_dialect_of>(name(), options);
+        return std::make_shared<const any_dialect_of>(asked_for_, options);
     }
 
     command exchange(const token& owner, [[maybe_unused]] const token& from) const override {
@@ -194,6 +197,7 @@ class any_dialect_of final : public any_dialect {
         }
     }
 
+    const std::string asked_for_;  // a dialect may put something before it
     const D it_;
 };
 

@@ -331,6 +331,21 @@ TEMPLATE_LIST_TEST_CASE("whom a lock was taken from is known for as long as the 
     CHECK(ttl_beside(s.key, "forced") > 20'000);
 }
 
+TEMPLATE_LIST_TEST_CASE("a lock that was unlocked before hold_at_least is over ends with that time", "",
+                        all) {
+    setting<TestType> s;
+    const auto lease = GENERATE(2s, 200s);
+    typename setting<TestType>::lock m{s.redis, s.name, {.lease = lease, .hold_at_least = 100s}};
+    m.lock();
+    CHECK(m.unlock() == release_outcome::posted);
+    // getset's own key never ends.
+    const auto key = std::is_same_v<TestType, with_getset> ? distlock::key(s.key).sibling("mine") : s.key;
+    CHECK(eventually([&] {
+        const auto left = std::stoll(ask({"PTTL", key}));
+        return left > 90'000 && left <= 102'000;
+    }));
+}
+
 // It reads that at its next renewal, which may come when a short lease is over.
 TEMPLATE_LIST_TEST_CASE("whom a lock with a short lease was taken from is known for a second", "",
                         with_siblings) {
