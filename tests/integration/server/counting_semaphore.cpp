@@ -480,7 +480,7 @@ TEST_CASE("a stop request or a time-out ends the wait, and whoever it kept waiti
 
 TEST_CASE("permits are renewed one by one; one that is lost tells its own owner") {
     const auto name = fresh_name();
-    party a(name, 3, {.lease = 600ms, .release = distlock::confirmed});
+    party a(name, 3, {.lease = brief_lease, .release = distlock::confirmed});
     permit kept = a.pool.acquire();
     permit lost = a.pool.acquire(2);
     const auto told = lost.lost();
@@ -501,7 +501,7 @@ TEST_CASE("permits are renewed one by one; one that is lost tells its own owner"
 
 TEST_CASE("permits of processes that were killed come back when their own leases end") {
     const auto name = fresh_name();
-    const lock_options brief{.lease = 1s, .release = distlock::confirmed};
+    const lock_options brief{.lease = brief_lease, .release = distlock::confirmed};
     party a(name, 4, brief);
     const permit living = a.pool.acquire();
     CHECK_FALSE(in_child([&] {
@@ -515,7 +515,7 @@ TEST_CASE("permits of processes that were killed come back when their own leases
     const auto killed = clk::now();
     CHECK(used(name, "4"));
     const permit all = a.pool.acquire(3);
-    CHECK(clk::now() - killed <= 1s + 50ms + timing_tolerance);
+    CHECK(clk::now() - killed <= brief_lease + 50ms + timing_tolerance);
     CHECK(living);
     CHECK(used(name, "4"));
 }

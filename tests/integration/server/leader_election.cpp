@@ -242,7 +242,7 @@ TEST_CASE("a leader that loses its lease is told, and stands again in a later te
     const auto name = fresh_name();
     hiredis_connection redis(common().uri());
     const auto told = std::make_shared<diary>();
-    election mine(redis, name, {.lease = 600ms}, told);
+    election mine(redis, name, {.lease = brief_lease}, told);
     std::atomic<int> terms{0};
     std::atomic<std::uint64_t> term_after_loss{1};
     std::jthread candidate([&](std::stop_token stop) {
