@@ -74,6 +74,10 @@ void until_terminated(distlock::hiredis_connection& redis) {
             serve();
             payments.unlock();
         }
+        if (ec != distlock::errc::cancelled) {
+            alert(ec.message().c_str());
+            ::kill(::getpid(), SIGTERM);  // a service without its worker is none
+        }
     });
     int signal = 0;
     sigwait(&ends, &signal);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <distlock/base/clock.hpp>
+#include <distlock/detail/saturate.hpp>
 #include <distlock/net/connection.hpp>
 #include <distlock/net/service_registry.hpp>
 #include <distlock/testing/manual_clock.hpp>
@@ -61,7 +62,7 @@ class locks_in_memory {
         if (asked.what.empty()) return reply::error("ERR not a command of locks");
         if (it.owner != asked.token) return reply::integer(it.owner.empty() ? 0 : -1);
         if (asked.what == "renew") {
-            it.ends = now() + asked.lease;
+            it.ends = after(asked.lease);
         } else {
             it.owner.clear();
         }
@@ -133,6 +134,10 @@ class locks_in_memory {
   private:
     using time_point = distlock::clock::time_point;
     static time_point now() { return distlock::testing::manual_clock::now(); }
+    static time_point after(std::chrono::milliseconds span) {
+        using namespace distlock::detail;
+        return saturating_add(now(), saturating_cast<time_point::duration, rounding::up>(span));
+    }
 
     struct key {
         void end_in_time() {
@@ -186,7 +191,7 @@ class locks_in_memory {
         const auto ttl = std::chrono::ceil<std::chrono::milliseconds>(it.ends - now()).count();
         if (ours) {
             it.owner = asked.token;
-            it.ends = now() + asked.lease;
+            it.ends = after(asked.lease);
         }
         if (asked.script == nullptr) return ours ? reply::status("OK") : reply::nil();
         if (asked.script == &plain_look) return ours ? reply::status("OK") : reply::integer(ttl);

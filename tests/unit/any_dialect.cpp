@@ -8,10 +8,13 @@
 
 #include <distlock/interop.hpp>
 #include <distlock/wire/any_dialect.hpp>
+#include <distlock/wire/command.hpp>
 #include <distlock/wire/handoff.hpp>
+#include <distlock/wire/permits.hpp>
 #include <distlock/wire/plain.hpp>
 #include <distlock/wire/plain_inspector.hpp>
 #include <distlock/wire/reply.hpp>
+#include <distlock/wire/shared_handoff.hpp>
 
 #include "support/catch.hpp"
 
@@ -45,6 +48,18 @@ struct short_of_memory : distlock::plain {
         [[noreturn]] static bool was_forced(const reply&, const token&) { throw std::bad_alloc(); }
     };
 };
+
+/// The arguments of a command, with a word for those that are `ttl`, of which there must be one.
+std::vector<std::string> with_ttl(const distlock::command& of, std::string_view ttl) {
+    std::vector<std::string> all;
+    int found = 0;
+    for (const std::string_view one : of.argv()) {
+        found += one == ttl ? 1 : 0;
+        all.emplace_back(one == ttl ? "ttl" : one);
+    }
+    CHECK(found > 0);
+    return all;
+}
 
 }  // namespace
 
@@ -98,16 +113,36 @@ TEST_CASE("a message is about the lock that it names, in the same dialect") {
     const auto ours = about.read_own_message(std::string(owner.view()) + " 7 2000 0 orders");
     REQUIRE(ours);
     CHECK(ours->owner == owner);
-    CHECK(about.read_own_message(std::string(owner.view()) + " 7 2000 0 ord"));  // cut off
+    // A lock that is named like the beginning of ours was ours then.
+    CHECK_FALSE(about.read_own_message(std::string(owner.view()) + " 7 2000 0 order"));
+    CHECK_FALSE(about.read_own_message(std::string(owner.view()) + " 7 2000 0 orders:1"));
 }
 
-TEST_CASE(
-    "the same lock with other options has the same name, where the dialect gives it a longer one, too") {
-    const any_dialect_of<distlock::redigo> about("orders", lock_options{});
-    REQUIRE(about.name() == "lock->orders");
-    const auto brief = about.with({.lease = 1s});
-    CHECK(brief->name() == about.name());
-    CHECK(brief->lease() == 1s);
+// Made anew with another lease, a dialect lost what else it was made of: the life of the fence, how many
+// permits, what stands before the name.
+TEMPLATE_TEST_CASE("a renewal for another time differs in nothing else", "", distlock::plain,
+                   distlock::handoff, distlock::exclusive_handoff, distlock::shared_handoff, distlock::getset,
+                   distlock::redisson, distlock::redigo, distlock::python_redis_lock) {
+    const any_dialect_of<TestType> about("orders", lock_options{.lease = 7s, .fencing = true});
+    const token owner = token::generate();
+    CHECK(with_ttl(about.renew(owner), "7000") == with_ttl(about.renew_for(owner, "12"), "12"));
+}
+
+TEST_CASE("permits are renewed for another time as many as they are") {
+    const any_dialect_of<distlock::permits> about("pool", lock_options{.lease = 7s}, "",
+                                                  distlock::channel_kind::ordinary, 8, 3);
+    const token owner = token::generate();
+    CHECK(with_ttl(about.renew(owner), "7000") == with_ttl(about.renew_for(owner, "12"), "12"));
+}
+
+TEST_CASE("a dialect that renews for its lease only does so for another time, too") {
+    struct for_its_lease : distlock::plain {
+        using plain::plain;
+        distlock::command renew(const token& owner) const { return plain::renew(owner); }
+    };
+    const any_dialect_of<for_its_lease> about("orders", lock_options{.lease = 7s});
+    const token owner = token::generate();
+    CHECK(with_ttl(about.renew(owner), "7000") == with_ttl(about.renew_for(owner, "12"), "7000"));
 }
 
 // The program ended: the answer is read where nothing may be thrown.

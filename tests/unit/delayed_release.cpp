@@ -267,7 +267,7 @@ TEST_CASE("a mutex that ends, locked or not, leaves the lock its time") {
 // ended.
 TEST_CASE("a key whose lock was unlocked early ends a second after its time at the latest by itself") {
     fleet all;
-    const auto lease = GENERATE(9s, 40s, 41s, 60s);
+    const auto lease = GENERATE(9000ms, 40000ms, 41000ms, 41200ms, 60000ms);  // 41 s need not be told
     const bool renews = lease == 9s || GENERATE(true, false);
     locker m{all.redis, "orders", {.lease = lease, .renew = renews, .hold_at_least = 40s}};
     m.lock();
@@ -284,6 +284,18 @@ TEST_CASE("a key whose lock was unlocked early ends a second after its time at t
     manual_clock::advance(37s);
     REQUIRE(eventually([&] { return all.redis.count("release") == 1; }));
     CHECK(all.redis.ttl() == 1s);
+}
+
+TEST_CASE("a lock may be kept for as long as there are milliseconds") {
+    fleet all;
+    locker m{all.redis, "orders", {.lease = 60s, .hold_at_least = std::chrono::milliseconds::max()}};
+    m.lock();
+    CHECK(m.unlock() == release_outcome::posted);
+    REQUIRE(eventually([&] { return all.redis.count("renew") == 1; }));
+    CHECK(all.redis.ttl() > 200 * 365 * 24h);
+    CHECK(m.residual() > 200 * 365 * 24h);
+    manual_clock::advance(24h);
+    CHECK_FALSE(all.redis.owner().empty());
 }
 
 TEST_CASE("a server that does not answer is told again when a lock that is kept ends") {
@@ -315,7 +327,7 @@ TEST_CASE("what is shared is not told of an earlier end, which it would not take
         return delayed_release::start(
             std::make_shared<delayed_release>(
                 io, std::move(lock),
-                delayed_release_terms{distlock::token::generate(), lease, now + 5s, {}, nullptr, {}}),
+                delayed_release_terms{distlock::token::generate(), lease, now + 5s, {}, nullptr}),
             io);
     };
     REQUIRE(keep(std::make_shared<const distlock::any_dialect_of<beside_others>>("orders", lock_options{})));
@@ -511,7 +523,7 @@ TEST_CASE("a hand-over that is told late is not answered with a release while it
     const auto now = manual_clock::now();
     const auto kept = std::make_shared<delayed_release>(
         io, lock,
-        delayed_release_terms{owner, renewal({.lease = 40s}, 40s, now, now, 0), now + 5s, {}, messages, {}});
+        delayed_release_terms{owner, renewal({.lease = 40s}, 40s, now, now, 0), now + 5s, {}, messages});
     REQUIRE(delayed_release::start(kept, io));
     const auto text = std::string(owner.view()) + " 1 2000 0 orders";
     messages->deliver(text);
@@ -590,8 +602,8 @@ TEST_CASE("a kept lock that is released while another master takes over is over"
     redis.wait_at("release", hold);
     const auto now = manual_clock::now();
     const renewal none({.lease = 5s, .renew = false}, 5s, now, now, 0);
-    auto kept = std::make_shared<delayed_release>(
-        io, lock, delayed_release_terms{owner, none, now + 5s, {}, nullptr, {}});
+    auto kept = std::make_shared<delayed_release>(io, lock,
+                                                  delayed_release_terms{owner, none, now + 5s, {}, nullptr});
     REQUIRE(delayed_release::start(kept, io));
     const std::weak_ptr<delayed_release> left = std::exchange(kept, nullptr);
     manual_clock::advance(5s);

@@ -218,7 +218,7 @@ TEST_CASE("a message for the token is the grant, without a command") {
 // An operator copied the queue of a lock to another one's: who was handed that one had this one, too.
 TEST_CASE("a message that makes no sense, or is for another token or lock, makes a waiter look") {
     for (const std::string& text : {std::string("what is this?"), std::string(32, 'a') + " 7 2000 0 orders",
-                                    std::string("ours 7 2000 0 other")}) {
+                                    std::string("ours 7 2000 0 other"), std::string("ours 7 2000 0 order")}) {
         waiter w;
         w.tell(text.starts_with("ours") ? w.token_now() + text.substr(4) : text);
         CHECK(name_of_next(w) == "join");

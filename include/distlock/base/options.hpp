@@ -43,13 +43,14 @@ struct lock_options {
     /// releases the lock, and hands it over, when this time is over. The next lock() of the same object waits
     /// like everybody's. So a job that each process of a fleet tries once a minute is done once a minute:
     /// try_lock() with 40 s here.
-    /// From unlock() on the key ends by itself a second after this time at the latest, even if the mutex, the
-    /// connection or the process ends before; only readers and permits count until their lease ends, where
-    /// that is later. If the process ends before unlock(), the key stays until the lease ends: so let `lease`
-    /// be as long as this time. distlock's scoped_lock and try_lock_for release a lock at once if they give
-    /// it back because another one of the set could not be taken; std::lock() and std::scoped_lock do not,
-    /// and keep its name. At most `max_hold`, where that is given, and at most `lease`, where the lease is
-    /// not renewed. In whole milliseconds, rounded down. Zero: none.
+    /// At unlock() the background thread tells the server when the key ends: a second after this time at the
+    /// latest, even if the mutex, the connection or the process ends before; only readers and permits count
+    /// until their lease ends, where that is later. If the process ends before the server was told, the key
+    /// stays until the lease ends: so let `lease` be as long as this time. distlock's scoped_lock and
+    /// try_lock_for release a lock at once if they give it back because another one of the set could not be
+    /// taken; std::lock() and std::scoped_lock do not, and keep its name. At most `max_hold`, where that is
+    /// given, and at most `lease`, where the lease is not renewed. In whole milliseconds, rounded down. Zero:
+    /// none.
     time_span hold_at_least = {};
 
     /// Whether every acquisition gets a fencing token: a number larger than any before it under this name. It

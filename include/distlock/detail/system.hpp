@@ -27,6 +27,8 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -41,7 +43,6 @@
 // Windows has just enough here for what decides without I/O: base/, wire/, and the pure files of engine/.
 // More of it compiles, but none of it was run there.
 #ifdef _WIN32
-#include <cstdlib>
 #include <process.h>
 // RtlGenRandom, without <windows.h>.
 extern "C" unsigned char __stdcall SystemFunction036(void* into, unsigned long size);
@@ -56,6 +57,7 @@ extern "C" unsigned char __stdcall SystemFunction036(void* into, unsigned long s
 #include <sys/random.h>
 #endif
 #ifdef DISTLOCK_ON_LINUX
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <new>
 #include <sys/mman.h>
@@ -192,16 +194,31 @@ inline std::atomic<process_id>* process_page() noexcept {
     return page;
 }
 
+// By its number and when it began (proc_pid_stat(5), the fields 1 and 22): a descendant may be given the
+// number of a process that is gone. And by nothing that a shared library with a copy of this would have for
+// itself.
+inline process_id identify_process() noexcept {
+    const int file = ::open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    if (file < 0) return on_posix::current_process();
+    std::array<char, 1024> text{};
+    const ::ssize_t size = ::read(file, text.data(), text.size() - 1);
+    ::close(file);
+    const char* at = size < 0 ? nullptr : std::strrchr(text.data(), ')');  // a program may be called anything
+    for (int field = 2; at != nullptr && field < 22; ++field) at = std::strchr(at + 1, ' ');
+    if (at == nullptr) return on_posix::current_process();
+    constexpr process_id numbers = 1 << 22;  // PID_MAX_LIMIT of the kernel
+    return std::strtoull(at, nullptr, 10) * numbers + std::strtoull(text.data(), nullptr, 10);
+}
+
 // Without a system call after the first time in each process: what a check on every call can afford.
 inline process_id current_process() noexcept {
     std::atomic<process_id>* const page = process_page();
     if (page == nullptr) return on_posix::current_process();
     process_id known = page->load(std::memory_order_relaxed);
     if (known == 0) {
-        // A child begins with its parent's count: so nobody has the number of a process that it descends
-        // from, as one may that the system gives, in a namespace of its own, or when they begin anew.
-        static std::atomic<process_id> generations{0};
-        const process_id mine = generations.fetch_add(1, std::memory_order_relaxed) + 1;
+        const int before = errno;
+        const process_id mine = identify_process();
+        errno = before;
         if (page->compare_exchange_strong(known, mine, std::memory_order_relaxed)) known = mine;
     }
     return known;

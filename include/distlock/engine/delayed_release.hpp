@@ -9,6 +9,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -16,9 +18,9 @@
 #include <utility>
 
 #include <distlock/base/clock.hpp>
-#include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/detail/leaked_in_child.hpp>
+#include <distlock/detail/saturate.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/engine/background_io.hpp>
 #include <distlock/engine/release.hpp>
@@ -37,7 +39,6 @@ struct delayed_release_terms {
     clock::time_point release_at;
     clock::time_point late_until;            ///< until then an earlier request by the same token may arrive
     std::shared_ptr<subscription> messages;  ///< about the lock; null: there are none
-    lock_options options;                    ///< of the lock
 };
 
 /// Thread-safe. The background has a share in it until it is over, so the lock object may be gone. Rules:
@@ -61,11 +62,9 @@ class delayed_release final : public background_task {
           owner_(what.owner),
           release_at_(what.release_at),
           late_until_(what.late_until),
-          options_(what.options),
           lease_(what.lease) {
-        const auto ends = lease_.lease_end();
-        const bool is_too_long = ends > release_at_ + margin && !dialect_->is_shared();
-        if (ends < release_at_ || is_too_long) phase_ = phase::untold;
+        const bool is_too_long = lease_.latest_expiry() > key_end(margin) && !dialect_->is_shared();
+        if (lease_.lease_end() < release_at_ || is_too_long) phase_ = phase::untold;
         if (what.messages) listens_.get().emplace(what.messages, owner_.view());
     }
 
@@ -87,9 +86,12 @@ class delayed_release final : public background_task {
     // The release comes before the key ends: it hands the lock over.
     static constexpr std::chrono::seconds margin{1};
 
+    time_point key_end(clock::duration after) const noexcept {
+        return distlock::detail::saturating_add(release_at_, after);
+    }
     bool is_kept() const noexcept DISTLOCK_REQUIRES(lock_) { return phase_ < phase::released; }
     time_point last_expiry() const noexcept DISTLOCK_REQUIRES(lock_) {
-        return std::max({lease_.latest_expiry(), late_until_, release_at_ + margin});
+        return std::max({lease_.latest_expiry(), late_until_, key_end(margin)});
     }
     time_point next() noexcept {
         const distlock::detail::annotated_lock guard(lock_);
@@ -125,13 +127,10 @@ class delayed_release final : public background_task {
     }
 
     [[gnu::cold]] step set_end(time_point now, clock::duration after) noexcept DISTLOCK_REQUIRES(lock_) {
-        try {
-            options_.lease = std::chrono::ceil<std::chrono::milliseconds>(release_at_ + after - now);
-            ends_in_time_ = dialect_->with(options_);
-        } catch (...) {
-            // No memory: it is renewed as before.
-        }
-        command renew = (ends_in_time_ ? ends_in_time_ : dialect_)->renew(owner_);
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(key_end(after) - now);
+        const auto end = std::to_chars(ttl_.data(), ttl_.data() + ttl_.size(), left.count()).ptr;
+        command renew =
+            dialect_->renew_for(owner_, {ttl_.data(), static_cast<std::size_t>(end - ttl_.data())});
         renew.until(lease_.until());
         return {renew, {}};
     }
@@ -158,8 +157,7 @@ class delayed_release final : public background_task {
     const time_point late_until_;
     distlock::detail::leaked_in_child<std::optional<listener>> listens_;  // another thread may have its hub
     distlock::detail::annotated_mutex lock_;
-    lock_options options_ DISTLOCK_GUARDED_BY(lock_);
-    std::shared_ptr<const any_dialect> ends_in_time_ DISTLOCK_GUARDED_BY(lock_);  // of the last command
+    std::array<char, 20> ttl_ DISTLOCK_GUARDED_BY(lock_){};  // in ms, of the last command
     renewal lease_ DISTLOCK_GUARDED_BY(lock_);
     release release_ DISTLOCK_GUARDED_BY(lock_);
     phase phase_ DISTLOCK_GUARDED_BY(lock_) = phase::kept;

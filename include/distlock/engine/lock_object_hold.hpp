@@ -106,7 +106,7 @@ inline lock_object::parting lock_object::part(usage how) noexcept {
         kept_ = std::make_shared<delayed_release>(
             *io_, dialect_,
             delayed_release_terms{one.owner(), one.lease(), least_hold_end(one), one.late_until(),
-                                  messages_.of_queue(), options_});
+                                  messages_.of_queue()});
         is_kept = delayed_release::start(kept_, *io_);
     } catch (...) {
         // No memory for it: the lease ends it.

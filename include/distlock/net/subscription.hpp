@@ -65,8 +65,8 @@ class listener {
         by_stop,
         by_time,
     };
-    /// Of a message, so much is kept.
-    static constexpr std::size_t longest_message = 160;
+    /// What is longer wakes the thread, but is not kept: the end may tell whom it is for.
+    static constexpr std::size_t longest_message = 256;
 
     /// `key` must outlive the listener.
     listener(std::shared_ptr<subscription> on, std::string_view key) noexcept;
@@ -84,7 +84,7 @@ class listener {
                clock::duration unheard = clock::duration::max(),
                clock::time_point patience = clock::time_point::min()) noexcept;
 
-    /// Returns: the beginning of the last message; until the next wait().
+    /// Returns: the last message, empty where it is longer than longest_message; until the next wait().
     std::string_view message() const noexcept { return {taken_.data(), taken_size_}; }
 
   private:

@@ -81,7 +81,7 @@ DISTLOCK_INLINE void subscription::deliver(std::string_view text) noexcept {
         for (listener* one = hub_->first_; one != nullptr; one = one->next_) {
             if (one->on_.get() != this || !text.starts_with(one->key_)) continue;
             claimed = one->message_ = true;
-            one->kept_size_ = std::min(text.size(), one->kept_.size());
+            one->kept_size_ = text.size() <= one->kept_.size() ? text.size() : 0;
             std::copy_n(text.begin(), one->kept_size_, one->kept_.begin());
             message_hub::wake(*one);
         }

@@ -48,6 +48,9 @@ class any_dialect {
     virtual command acquire(const token& owner) const = 0;
     virtual command look(const token& owner) const = 0;
     virtual command renew(const token& owner) const = 0;
+    /// `milliseconds`: decimal digits, which outlive the command.
+    /// Returns: renew(), for so long and not for the lease; a dialect without that renews for its lease.
+    virtual command renew_for(const token& owner, std::string_view milliseconds) const = 0;
     virtual command release(const token& owner) const = 0;
     virtual command release_minimal(const token& owner) const = 0;
     virtual acquire_outcome read_acquire(const reply& answer) const = 0;
@@ -65,15 +68,13 @@ class any_dialect {
     virtual command enter(const token& owner, enter_mode mode) const = 0;
     virtual acquire_outcome read_enter(const reply& answer) const = 0;
     virtual std::optional<handover> read_message(std::string_view text) const = 0;
-    /// The same, but nothing of a message about another lock: an operator may have copied a queue. The end of
-    /// a long name may be missing.
+    /// The same, but nothing of a message about another lock: an operator may have copied a queue.
+    /// Preconditions: `text` is the whole message.
     virtual std::optional<handover> read_own_message(std::string_view text) const = 0;
     /// Returns: what tells its messages from those of others.
     virtual const void* kind() const noexcept = 0;
     /// Returns: the same dialect about the lock that a message names.
     virtual std::shared_ptr<const any_dialect> about(std::string_view message) const = 0;
-    /// Returns: the same dialect about the same lock, for tokens that have it already, with these options.
-    virtual std::shared_ptr<const any_dialect> with(const lock_options& options) const = 0;
 
     /// Returns: what takes a lock for `owner` that `from`, which is ours, has in another manner; answered as
     /// look(). A dialect without that looks.
@@ -92,11 +93,8 @@ inline constexpr char kind_of_dialect = 0;
 template <dialect D>
 class any_dialect_of final : public any_dialect {
   public:
-    template <class... More>
-    explicit any_dialect_of(std::string name, More&&... more)
-        : asked_for_(name), it_(std::move(name), std::forward<More>(more)...) {}
-    /// `it` puts nothing before its name.
-    explicit any_dialect_of(const D& it) : asked_for_(it.name()), it_(it) {}
+    template <class... Arguments>
+    explicit any_dialect_of(Arguments&&... arguments) : it_(std::forward<Arguments>(arguments)...) {}
 
     const std::string& name() const noexcept override { return it_.name(); }
     std::chrono::milliseconds lease() const override { return it_.lease(); }
@@ -109,6 +107,10 @@ class any_dialect_of final : public any_dialect {
     command acquire(const token& owner) const override { return it_.acquire(owner); }
     command look(const token& owner) const override { return it_.look(owner); }
     command renew(const token& owner) const override { return it_.renew(owner); }
+    command renew_for(const token& owner, [[maybe_unused]] std::string_view milliseconds) const override {
+        if constexpr (requires { it_.renew(owner, milliseconds); }) return it_.renew(owner, milliseconds);
+        return it_.renew(owner);
+    }
     command release(const token& owner) const override { return it_.release(owner); }
     command release_minimal(const token& owner) const override { return it_.release_minimal(owner); }
     acquire_outcome read_acquire(const reply& answer) const override { return it_.read_acquire(answer); }
@@ -145,7 +147,7 @@ class any_dialect_of final : public any_dialect {
     }
     std::optional<handover> read_own_message([[maybe_unused]] std::string_view text) const override {
         if constexpr (queueing_dialect<D>) {
-            if (name().starts_with(D::name_in(text))) return D::read_message(text);
+            if (name() == D::name_in(text)) return D::read_message(text);
         }
         return std::nullopt;
     }
@@ -155,9 +157,6 @@ class any_dialect_of final : public any_dialect {
         if constexpr (queueing_dialect<D>)
             return std::make_shared<const any_dialect_of>(std::string(D::name_in(message)), lock_options{});
         return nullptr;
-    }
-    [[gnu::cold]] std::shared_ptr<const any_dialect> with(const lock_options& options) const override {
-        return std::make_shared<const any_dialect_of>(asked_for_, options);
     }
 
     command exchange(const token& owner, [[maybe_unused]] const token& from) const override {
@@ -197,7 +196,6 @@ class any_dialect_of final : public any_dialect {
         }
     }
 
-    const std::string asked_for_;  // a dialect may put something before it
     const D it_;
 };
 

@@ -164,10 +164,12 @@ class getset {
                 {key_.name(), mine_, siblings_.fence, siblings_.owner},
                 {owner.view(), lease_text_, siblings_.fence_life, siblings_.who}};
     }
-    command renew(const token& owner) const {
+    command renew(const token& owner) const { return renew(owner, lease_text_); }
+    /// `ttl` as plain::renew().
+    command renew(const token& owner, std::string_view ttl) const {
         return {detail::getset_renew,
                 {key_.name(), mine_, siblings_.fence, siblings_.owner},
-                {owner.view(), lease_text_, siblings_.fence_life}};
+                {owner.view(), ttl, siblings_.fence_life}};
     }
     command release(const token& owner) const {
         return {detail::getset_release, {key_.name(), mine_, siblings_.owner}, {owner.view()}};

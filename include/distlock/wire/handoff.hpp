@@ -105,6 +105,7 @@ class handoff {
     }
     /// The lock has its whole lease again.
     command renew(const token& owner) const { return plain_.renew(owner); }
+    command renew(const token& owner, std::string_view ttl) const { return plain_.renew(owner, ttl); }
 
     /// This token's ticket is removed whoever has the lock; a lock of this token is handed over, or freed
     /// when no waiter hears.
@@ -144,9 +145,9 @@ class handoff {
     }
 
     /// Returns: what a message on the channel says, "<token> <ticket's number> <TTL in ms> <fence or 0>
-    /// <lock's name>"; none for another text. The end of the name may be missing.
+    /// <lock's name>"; none for another text.
     static std::optional<handover> read_message(std::string_view text) { return detail::read_handover(text); }
-    /// Returns: the name of the lock in a message, as far as the text goes; empty for another text.
+    /// Returns: the name of the lock in a message; empty for another text.
     static std::string_view name_in(std::string_view text) {
         if (!read_message(text)) return {};
         for (int part = 0; part < 4; ++part) text.remove_prefix(text.find(' ') + 1);

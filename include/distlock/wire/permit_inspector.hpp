@@ -32,15 +32,13 @@ local read = redis.call('time')
 local now = string.format('%.0f', read[1] * 1000 + math.floor(read[2] / 1000))
 local out = redis.call('zcount', KEYS[1], '(' .. now, '+inf')
 if not known[1] then refuse_other_sets() end
-local function weight_of_all(from, to)
-  local sum = 0
-  for _, token in ipairs(redis.call('zrangebyscore', KEYS[1], from, to)) do
-    sum = sum + tonumber(redis.call('hget', KEYS[2], token) or '1')
+if out > 0 and known[2] and redis.call('zcard', KEYS[1]) == out then
+  out = tonumber(known[2])
+elseif out > 0 then
+  out = 0
+  for _, token in ipairs(redis.call('zrangebyscore', KEYS[1], '(' .. now, '+inf')) do
+    out = out + tonumber(redis.call('hget', KEYS[2], token) or '1')
   end
-  return sum
-end
-if out > 0 then
-  out = known[2] and tonumber(known[2]) - weight_of_all('-inf', now) or weight_of_all('(' .. now, '+inf')
 end
 return {out, redis.call('pttl', KEYS[1]), tonumber(known[1] or '-1'), time[1] * 1000000 + time[2], size, first})"sv;
 inline std::string_view permit_inspect() noexcept {

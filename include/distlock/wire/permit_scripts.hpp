@@ -32,7 +32,7 @@ inline constexpr std::string_view permit_refuse_other_sets =
 end
 )"sv;
 inline constexpr std::string_view permit_functions =
-    R"(local limit, used, time, changed, lowest, soonest, latest
+    R"(local limit, used, time, changed, soonest, latest
 local life -- of what was counted, in ms
 local known_limit, known_used
 local is_gone, due -- of a first waiter that cannot be served yet: enter looks after it
@@ -52,8 +52,7 @@ local function read_permit_ticket(ticket)
 end
 local function weight_of(token) return tonumber(redis.call('hget', KEYS[3], token) or '1') or 1 end
 local function find_soonest()
-  local first = redis.call('zrange', KEYS[1], '0', '0', 'withscores')
-  lowest, soonest = first[1], tonumber(first[2] or '')
+  soonest = tonumber(redis.call('zrange', KEYS[1], '0', '0', 'withscores')[2] or '')
 end
 -- Finds out how many permits there are and how many are out, without those that are past their end, and those of a token that
 -- was removed just now.
@@ -67,11 +66,9 @@ local function count(removed)
     if known[3] then redis.call('hdel', KEYS[3], removed) end
   end
   find_soonest()
-  -- What others keep there was never counted. An owner gives back all the same.
-  if lowest and #lowest ~= 32 and not removed then redis.call('get', KEYS[1]) end
   local late = soonest and soonest <= now() and redis.call('zrangebyscore', KEYS[1], '-inf', whole(now())) or {}
   for _, token in ipairs(late) do
-    if used and #token == 32 then used = used - weight_of(token) end
+    if used then used = used - weight_of(token) end
     redis.call('hdel', KEYS[3], token)
     redis.call('zrem', KEYS[1], token)
   end
@@ -85,12 +82,14 @@ local function count(removed)
       known_limit, known_used = nil, nil
     end
     used, changed = 0, limit ~= nil
-  elseif not used then
+  elseif late[1] or not used then
+    -- Who puts something there, or takes a permit out, counts nothing: that is found here.
     used, changed = 0, true
     for _, token in ipairs(redis.call('zrange', KEYS[1], '0', '-1')) do used = used + weight_of(token) end
-  elseif late[1] then
-    redis.call('hset', KEYS[3], 'used', used)
-    known_used = used
+    if known_used then
+      redis.call('hset', KEYS[3], 'used', used)
+      known_used = used
+    end
   end
 end
 -- With so many that are given just now. Whose user may not set its end leaves it as it was.
@@ -236,7 +235,7 @@ if mode == 'last' then
 end
 local left = soonest and math.max(soonest - now(), 0) or 0
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "2ebd07031a44021e7d9959127f704656227bd562"sv;
+inline constexpr std::string_view permit_enter_sha1 = "bdc6edd1ea89352ef67045bc7fa35aae2b810802"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, permit_refuse_other_sets, permit_functions, permit_first,
            handoff_first, permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,
@@ -260,7 +259,7 @@ settle()
 return had)"sv;
 inline constexpr script permit_leave{joined<permit_leave_contract, handoff_functions,
                                             permit_refuse_other_sets, permit_functions, permit_leave_body>,
-                                     "c16e0b5a9d58500fd1ea76cad12f7294d9fa9bb2"sv};
+                                     "488f72f4b0c3bcbc26d760850f79a6d7d747d7a7"sv};
 
 // The end only moves on.
 inline constexpr std::string_view permit_renew_contract =
@@ -290,7 +289,7 @@ redis.call('pexpire', KEYS[3], math.max(redis.call('pttl', KEYS[3]), ARGV[2]))
 return 1)"sv;
 inline constexpr script permit_renew{joined<permit_renew_contract, handoff_functions,
                                             permit_refuse_other_sets, permit_functions, permit_renew_body>,
-                                     "685b547d2ab32ea8f1644db507936480c4b36e27"sv};
+                                     "ee402a43d395b3ca14e22af3423d5786680d6f8f"sv};
 
 // For operators. A waiter that wants more than there are now is told so when it re-checks.
 inline constexpr std::string_view permit_resize_contract =
@@ -307,6 +306,6 @@ settle()
 return used)"sv;
 inline constexpr script permit_resize{joined<permit_resize_contract, handoff_functions,
                                              permit_refuse_other_sets, permit_functions, permit_resize_body>,
-                                      "4ace7333555cfc9665315bfab971bb6897b45349"sv};
+                                      "f163da61cec03e76d55f7750f9d644cb65654d07"sv};
 
 }  // namespace distlock::detail

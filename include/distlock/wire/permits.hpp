@@ -72,8 +72,10 @@ class permits {
                 {name(), queue_, limit_key_},
                 {owner.view(), needs_.of(owner), detail::word(mode), life_, limit_}};
     }
-    command renew(const token& owner) const {
-        return {detail::permit_renew, {name(), queue_, limit_key_}, {owner.view(), lease_text_, n_, life_}};
+    command renew(const token& owner) const { return renew(owner, lease_text_); }
+    /// Ends no earlier for it; `ttl` as plain::renew().
+    command renew(const token& owner, std::string_view ttl) const {
+        return {detail::permit_renew, {name(), queue_, limit_key_}, {owner.view(), ttl, n_, life_}};
     }
     command release(const token& owner) const {
         return {detail::permit_leave, {name(), queue_, limit_key_}, {owner.view(), needs_.of(owner), life_}};

@@ -184,12 +184,14 @@ class plain {
                 {key_.name(), siblings_->fence, siblings_->owner},
                 {owner.view(), lease_text_, siblings_->fence_life, siblings_->who}};
     }
-    command renew(const token& owner) const {
+    command renew(const token& owner) const { return renew(owner, lease_text_); }
+    /// `ttl`: of the key, in milliseconds: decimal digits, which outlive the command.
+    command renew(const token& owner, std::string_view ttl) const {
         detail::argument_list keys{key_.name()};
-        detail::argument_list arguments{owner.view(), lease_text_};
+        detail::argument_list arguments{owner.view(), ttl};
         if (const std::string* who = owner_key()) {
             keys.add(*who);
-            arguments.add(lease_text_);
+            arguments.add(ttl);
         }
         if (siblings_ && siblings_->fences) {
             keys.add(siblings_->fence);

@@ -91,7 +91,7 @@ inline std::optional<handover> read_handover(std::string_view text, std::string_
     return made;
 }
 
-/// Returns: the name of the lock in a message that was read, as far as the text goes.
+/// Returns: the name of the lock in a message that was read.
 inline std::string_view name_in_handover(std::string_view text) {
     for (int part = 0; part < 4; ++part) take_word(text);
     return text;

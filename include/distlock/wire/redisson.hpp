@@ -171,8 +171,10 @@ class redisson {
         const std::size_t count = counter_.empty() ? 1 : 2;
         return {detail::redisson_enter, std::span(keys).first(count), std::span<const argument>(arguments)};
     }
-    command renew(const token& owner) const {
-        return {detail::redisson_renew, {key_.name()}, {owner.view(), lease_text_}};
+    command renew(const token& owner) const { return renew(owner, lease_text_); }
+    /// `ttl` as plain::renew().
+    command renew(const token& owner, std::string_view ttl) const {
+        return {detail::redisson_renew, {key_.name()}, {owner.view(), ttl}};
     }
     command release(const token& owner) const {
         return {detail::redisson_release, {key_.name()}, {owner.view(), channel_}};

@@ -129,6 +129,7 @@ class exclusive_handoff final : public detail::shared_queue {
         return acquire_is_script() ? read_look(r) : plain_.read_acquire(r);
     }
     command renew(const token& owner) const { return plain_.renew(owner); }
+    command renew(const token& owner, std::string_view ttl) const { return plain_.renew(owner, ttl); }
     command release_minimal(const token& owner) const { return plain_.release_minimal(owner); }
 
   private:
@@ -153,8 +154,10 @@ class shared_handoff final : public detail::shared_queue {
 
     command acquire(const token& owner) const { return look(owner); }
     acquire_outcome read_acquire(const reply& r) const { return read_look(r); }
-    command renew(const token& owner) const {
-        return {detail::shared_renew, {name(), readers()}, {owner.view(), lease_text()}};
+    command renew(const token& owner) const { return renew(owner, lease_text()); }
+    /// Ends no earlier for it; `ttl` as plain::renew().
+    command renew(const token& owner, std::string_view ttl) const {
+        return {detail::shared_renew, {name(), readers()}, {owner.view(), ttl}};
     }
     command release_minimal(const token& owner) const {
         return {detail::shared_leave_minimal, {name(), readers()}, {owner.view()}};

@@ -346,6 +346,21 @@ TEMPLATE_LIST_TEST_CASE("a lock that was unlocked before hold_at_least is over e
     }));
 }
 
+// A fence must outlive clocks that are set back, by as much as the options say.
+TEMPLATE_LIST_TEST_CASE("the fence of a lock that was unlocked before hold_at_least is over keeps its life",
+                        "", with_siblings) {
+    setting<TestType> s;
+    typename setting<TestType>::lock m{
+        s.redis, s.name, {.lease = 10h, .hold_at_least = 100s, .fencing = true}};
+    m.lock();
+    m.unlock();
+    const auto key = std::is_same_v<TestType, with_getset> ? distlock::key(s.key).sibling("mine") : s.key;
+    REQUIRE(eventually([&] { return std::stoll(ask({"PTTL", key})) <= 102'000; }));
+    const auto left =
+        std::chrono::milliseconds(std::stoll(ask({"PTTL", distlock::key(s.key).sibling("fence")})));
+    CHECK(left > 100h);
+}
+
 // It reads that at its next renewal, which may come when a short lease is over.
 TEMPLATE_LIST_TEST_CASE("whom a lock with a short lease was taken from is known for a second", "",
                         with_siblings) {

@@ -679,22 +679,50 @@ TEST_CASE("a count that is lost is counted anew") {
 
 // Each member of another client was taken off the count, though it was not counted: seven permits of two were
 // out.
-TEST_CASE("what another client keeps in the set of a semaphore lets in nobody beyond the limit") {
+TEST_CASE("what another client puts into the set of a semaphore lets in nobody beyond the limit") {
     const pool_keys it;
     asker one(it, 2), two(it, 2), third(it, 2);
     CHECK(one.granted());
     CHECK(two.granted());
-    for (const char* ends : {"1000", "2000"}) {  // past their end, as a client that keeps beginnings has them
-        it.ask({"ZADD", it.K, ends, "5fd0f3d2-5d6f-4b0c-9a53-0b6d5e8a0c11"});
-        for (const enter_mode mode : modes)
-            CHECK(refused(third.ask(third.dialect.enter(third.me, mode)), errc::wrong_type));
-        CHECK(it.owners() == 3);
+    for (const char kind : {'-', 'z', 'a'}) {  // 'a' may be a token
+        // As a client that keeps beginnings has them: past their end.
+        for (const char* one_of : {"1", "2", "3"})
+            it.ask({"ZADD", it.K, one_of, std::string(31, kind) + one_of});
+        const auto known = distlock::permit_inspector(it.K);
+        CHECK(known.read_inspect(common().link.ask(known.inspect()))->shares == 2);
+        CHECK_FALSE(third.granted());
+        CHECK(it.owners() == 2);
         CHECK(it.of("used") == "2");
     }
-    CHECK(one.leave() == 1);  // takes it out, too
-    CHECK(it.of("used") == "1");
+    SECTION("one that has not ended counts as a permit as long as it is there") {
+        it.ask({"ZADD", it.K, "+inf", "another's"});
+        it.ask({"ZADD", it.K, "1", "its first"});
+        CHECK(one.leave() == 1);
+        CHECK_FALSE(third.granted());
+        it.ask({"ZREM", it.K, "another's"});
+        it.ask({"ZADD", it.K, "1", "its last"});
+        CHECK(third.granted());
+        CHECK_FALSE(one.granted());
+    }
+    SECTION("an operator takes all away") {
+        it.ask({"ZADD", it.K, "1", "another's"});
+        const auto about = distlock::permit_inspector(it.K);
+        CHECK(about.read_force_release(common().link.ask(about.force_release())) == true);
+        CHECK(it.owners() == 0);
+        CHECK(third.granted());
+    }
+}
+
+TEST_CASE("a permit that somebody took out with ZREM is free when the next one ends") {
+    const pool_keys it;
+    asker one(it, 3), two(it, 3, 2), third(it, 3, 2);
+    REQUIRE(one.granted());
+    REQUIRE(two.granted());
+    it.ask({"ZREM", it.K, two.me.view()});
+    CHECK_FALSE(third.granted());
+    one.lapse();
     CHECK(third.granted());
-    CHECK_FALSE(asker(it, 2).granted());
+    CHECK(it.of("used") == "2");
 }
 
 TEST_CASE("a key of another kind is an error, and stays as it is") {

@@ -3,8 +3,11 @@
 // loader, and the loader for the thread.
 #include <cstdio>
 #include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <distlock/base/error.hpp>
+#include <distlock/detail/system.hpp>
 
 #include "side.hpp"
 
@@ -24,6 +27,16 @@ bool is_caught(void (*thrower)()) {
     return false;
 }
 
+// A library that was loaded in the child took its parent for it, and spoke on the parent's sockets.
+bool in_child_all_agree() {
+    const auto parent = left_process();
+    const auto child = ::fork();
+    if (child == 0) ::_exit(left_process() != parent && left_process() == right_process() ? 0 : 1);
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
 }  // namespace
 
 int main() {
@@ -31,6 +44,8 @@ int main() {
     ok &= holds(&left_category() == &distlock::error_category(), "and it is the program's");
     ok &= holds(left_code() == right_code(), "their codes are equal");
     ok &= holds(left_code() == distlock::errc::deadlock, "and equal to the enumerator");
+    ok &= holds(left_process() == distlock::detail::current_process(), "both know which process this is");
+    ok &= holds(in_child_all_agree(), "and so they do in a child, though only one was asked in the parent");
     ok &= holds(is_caught(left_throw) && is_caught(right_throw), "their exceptions are caught by type");
 
     void* const loaded = ::dlopen(DISTLOCK_UNLOADED, RTLD_NOW | RTLD_LOCAL);
