@@ -488,6 +488,10 @@ TEST_CASE("a reader's renewal moves its own end, and never nearer") {
     CHECK(one.renew() == 1);
     CHECK(it.ttl(it.K) <= before);
     CHECK(it.ttl(it.K) > 30'000);
+    // A set of readers that ends with the first lease lets a writer in beside them.
+    for (const auto& key : {it.K, it.readers}) it.ask({"PEXPIRE", key, "1000"});
+    CHECK(other.renew() == 1);
+    for (const auto& key : {it.K, it.readers}) CHECK(it.ttl(key) > 30'000);
     it.ask({"ZADD", it.readers, "99999999999999", one.me.view()});
     CHECK(one.renew() == 1);
     CHECK(it.ask({"ZSCORE", it.readers, one.me.view()}) == "99999999999999");
@@ -956,6 +960,8 @@ TEST_CASE("the release that needs least removes one reader, and frees the lock a
     CHECK(minimal(one) == 1);
     CHECK(minimal(one) == 0);
     CHECK(it.reading() == 1);
+    CHECK(two.has());
+    CHECK_FALSE(writer(it).granted());
     CHECK(minimal(two) == 1);
     CHECK(it.free());
     writer w(it);
