@@ -125,6 +125,41 @@ TEST_CASE("what an object keeps for its readers does not grow with how often the
     CHECK(after(5000) < before + 32'768);
 }
 
+// After a burst each try of a writer looked at all of them, for good.
+TEST_CASE("an object that many have read through at once keeps nothing of most of them") {
+    granting_server server;
+    distlock::shared_mutex m{
+        server, "orders", {.renew = false, .release = distlock::confirmed, .local_budget = 0ms}};
+    const auto used = [] { return ::mallinfo2().uordblks; };
+    { const std::shared_lock one(m); }
+    const auto before = used();
+    for (int i = 0; i < 1000; ++i) m.lock_shared();
+    for (int i = 0; i < 1000; ++i) m.unlock_shared();
+    CHECK(used() > before + 1'000'000);
+    for (int i = 0; i < 100; ++i) const std::shared_lock one(m);
+    CHECK(used() < before + 200'000);
+}
+
+TEST_CASE("a burst of readers keeps what was given back and is not confirmed") {
+    struct answers_the_last_twenty : granting_server {
+        bool post(const command&, const std::shared_ptr<distlock::receipt>& wanted = nullptr) {
+            if (++posts > 20 && wanted) wanted->settle(reply::integer(1));
+            return true;
+        }
+        void collect() {}
+        int posts = 0;
+    };
+    manual_clock::reset();
+    answers_the_last_twenty server;
+    distlock::shared_mutex<answers_the_last_twenty, manual_clock> m{
+        server, "orders", {.renew = false, .local_budget = 0ms}};
+    for (int i = 0; i < 40; ++i) m.lock_shared();
+    for (int i = 0; i < 40; ++i) CHECK(m.unlock_shared() == release_outcome::posted);
+    m.lock_shared();
+    CHECK(m.residual() > 0s);
+    m.unlock_shared();
+}
+
 // It freed the writer's lock, and another process wrote beside it.
 TEST_CASE("an unlock() by an observer that hears of a lost read leaves the present writer alone") {
     manual_clock::reset();

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -24,6 +25,7 @@
 #include <distlock/engine/background_io.hpp>
 #include <distlock/engine/lock_core_impl.hpp>
 #include <distlock/engine/permit_core.hpp>
+#include <distlock/engine/surplus.hpp>
 #include <distlock/wire/any_dialect.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/outcome.hpp>
@@ -68,14 +70,13 @@ class permit_pool final : public permit_core {
         int refusals = 0;  // since the last change: by this object's limit and its next one in turn
         for (;;) {
             slot* mine = nullptr;
-            std::vector<std::unique_ptr<slot>> over;  // ends without the mutex
+            surplus<slot> over;
             {
                 const guard here(mutex_);
                 if (n < 1 || n > limit_) return {wrong_number(n, limit_), nullptr};
                 if (std::exchange(changes, changes_) != changes_) refusals = 0;
                 const bool by_next = refusals % 2 == 1 && n <= next_limit_;
                 mine = &idle_slot(n, by_next ? next_limit_ : limit_.load(), over);
-                mine->busy = true;
             }
             result got;
             try {
@@ -147,7 +148,6 @@ class permit_pool final : public permit_core {
 
   private:
     static constexpr std::chrono::milliseconds refused_pause{5};
-    static constexpr std::ptrdiff_t most_idle = 16;  // callers may ask for any number
 
     struct slot {
         std::shared_ptr<lock_core> core;
@@ -214,30 +214,34 @@ class permit_pool final : public permit_core {
         return acquire_after_releases(all, mine.core.get(), until, how, stop, asks);
     }
 
-    // Effects: a slot that is made takes those along to `over` that told the server a limit which it has no
-    // more, and of the others those that are too many.
+    // Effects: the slot is busy. Some that nobody needs go to `over`.
     // Throws: std::bad_alloc.
-    slot& idle_slot(std::int64_t n, std::int64_t limit, std::vector<std::unique_ptr<slot>>& over)
-        DISTLOCK_REQUIRES(mutex_) {
+    slot& idle_slot(std::int64_t n, std::int64_t limit, surplus<slot>& over) DISTLOCK_REQUIRES(mutex_) {
         for (const auto& one : slots_) {
-            if (!one->busy && one->n == n && one->limit == limit) return *one;
+            if (one->busy || one->n != n || one->limit != limit) continue;
+            slot& found = *one;
+            found.busy = true;
+            if (std::ssize(slots_) > most_idle) take_surplus(over);
+            return found;
         }
-        over.reserve(slots_.size());
-        auto idle = std::count_if(slots_.begin(), slots_.end(), [](const auto& one) { return !one->busy; });
-        std::erase_if(slots_, [&](std::unique_ptr<slot>& one) DISTLOCK_REQUIRES(mutex_) {
-            const bool current = one->limit == limit_ || one->limit == next_limit_;
-            if (one->busy || (current && idle <= most_idle) ||
-                one->core->residual() > clock::duration::zero())
-                return false;
-            over.push_back(std::move(one));
-            --idle;
-            return true;
-        });
+        take_surplus(over);
         auto dialect = std::make_shared<const any_dialect_of<permits>>(name_, options_, channel_.name,
                                                                        channel_.kind, limit, n);
         slots_.push_back(std::make_unique<slot>(
-            slot{make_lock_core(io_, std::move(dialect), options_, observer_), n, limit, false}));
+            slot{make_lock_core(io_, std::move(dialect), options_, observer_), n, limit, true}));
         return *slots_.back();
+    }
+    // Effects: some of those that told the server a limit which it has no more, and of the others those that
+    // are too many, go to `over`.
+    void take_surplus(surplus<slot>& over) noexcept DISTLOCK_REQUIRES(mutex_) {
+        auto idle = std::count_if(slots_.begin(), slots_.end(), [](const auto& one) { return !one->busy; });
+        over.take(slots_, [&](const slot& one) DISTLOCK_REQUIRES(mutex_) {
+            const bool current = one.limit == limit_ || one.limit == next_limit_;
+            const bool may_go = !one.busy && !(current && idle <= most_idle) &&
+                                one.core->residual() == clock::duration::zero();
+            idle -= may_go ? 1 : 0;
+            return may_go;
+        });
     }
     void free(const lock_core& of) noexcept DISTLOCK_EXCLUDES(mutex_) {
         const guard here(mutex_);

@@ -29,6 +29,7 @@
 #include <distlock/engine/lock_core_impl.hpp>
 #include <distlock/engine/reader_holds.hpp>
 #include <distlock/engine/shared_core.hpp>
+#include <distlock/engine/surplus.hpp>
 #include <distlock/engine/waiter_queue.hpp>
 #include <distlock/wire/any_dialect.hpp>
 #include <distlock/wire/outcome.hpp>
@@ -174,7 +175,7 @@ class shared_object final : public shared_core {
         time_point until() const noexcept { return core->valid_until(serial); }
         std::stop_token lost() const { return core->lost(serial); }
 
-        const std::unique_ptr<lock_core> core;
+        const std::shared_ptr<lock_core> core;
         phase now = phase::idle;
         std::uint64_t serial = 0;  // of the core's acquisition
         std::uint64_t fence = 0;
@@ -261,14 +262,9 @@ class shared_object final : public shared_core {
         return {.serial = serial_, .fence = to.fence};
     }
 
+    // Effects: some that were left idle by a burst go to `over`: a try looks at each.
     // Throws: std::bad_alloc.
-    batch& idle_batch() DISTLOCK_REQUIRES(mutex_) {
-        for (const auto& one : batches_) {
-            if (one->now == phase::idle) return *one;
-        }
-        batches_.push_back(std::make_unique<batch>(make_lock_core(io_, dialect_, options_, observer_)));
-        return *batches_.back();
-    }
+    batch& idle_batch(surplus<batch>& over) DISTLOCK_REQUIRES(mutex_);
 
     result enter_batch(time_point until, manner how, const std::stop_token& stop) DISTLOCK_EXCLUDES(mutex_);
 
@@ -291,8 +287,8 @@ class shared_object final : public shared_core {
         DISTLOCK_EXCLUDES(mutex_);
 
     // Throws: std::bad_alloc; nothing has changed then.
-    batch& begin_asking() DISTLOCK_REQUIRES(mutex_) {
-        batch& mine = idle_batch();
+    batch& begin_asking(surplus<batch>& over) DISTLOCK_REQUIRES(mutex_) {
+        batch& mine = idle_batch(over);
         mine.now = phase::asking;
         mine.last_error = {};
         mine.at_last = {};

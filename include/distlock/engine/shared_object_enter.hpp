@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -22,12 +24,28 @@ template <class Lazy>
 typename shared_object<Lazy>::result shared_object<Lazy>::ask_after_readers(time_point until,
                                                                             const manner& how,
                                                                             const std::stop_token& stop) {
-    const auto readers = [this](std::size_t i) -> lock_core* {
+    const auto readers = [this, seen = std::shared_ptr<lock_core>()](std::size_t i) mutable -> lock_core* {
         const guard here(mutex_);
-        return i < batches_.size() ? batches_[i]->core.get() : nullptr;
+        seen = i < batches_.size() ? batches_[i]->core : nullptr;
+        return seen.get();
     };
     return acquire_after_releases(readers, nullptr, until, how, stop,
                                   [&] { return writers_->acquire(until, how, stop); });
+}
+
+template <class Lazy>
+typename shared_object<Lazy>::batch& shared_object<Lazy>::idle_batch(surplus<batch>& over) {
+    if (std::ssize(batches_) > most_idle) {
+        std::ptrdiff_t idle = 0;
+        over.take(batches_, [&](const batch& one) {
+            return one.now == phase::idle && ++idle > most_idle && one.core->residual() == duration{};
+        });
+    }
+    for (const auto& one : batches_) {
+        if (one->now == phase::idle) return *one;
+    }
+    batches_.push_back(std::make_unique<batch>(make_lock_core(io_, dialect_, options_, observer_)));
+    return *batches_.back();
 }
 
 template <class Lazy>
@@ -52,18 +70,19 @@ template <class Lazy>
 typename shared_object<Lazy>::turn shared_object<Lazy>::wait_for_turn(waiter_queue::waiter& me,
                                                                       time_point until, bool once,
                                                                       const std::stop_token& stop) {
+    surplus<batch> too_many;
     guard here(mutex_);
     make_room();
     const bool waits = !once && until == time_point::max();
     if (joined_ != nullptr && joined_->now == phase::open && may_join(*joined_)) {
         if (!waits || successor_ != nullptr || !ends_soon(*joined_))
             return {.told = let_in(*joined_, me.thread, me.guarded)};
-        successor_ = &begin_asking();
+        successor_ = &begin_asking(too_many);
         return {.asks = successor_};
     }
     if (successor_ != nullptr) joined_ = std::exchange(successor_, nullptr);
     if (once || joined_ == nullptr || joined_->now != phase::asking) {
-        batch& mine = begin_asking();
+        batch& mine = begin_asking(too_many);
         if (!once) joined_ = &mine;
         return {.asks = &mine};
     }
@@ -79,7 +98,7 @@ typename shared_object<Lazy>::turn shared_object<Lazy>::wait_for_turn(waiter_que
             // Only the server knows whether "somebody else has it" is true. One thread asks for all whose
             // time is up, and who were there when it asked.
             if (last_look_ == nullptr || last_look_->at_last < came) {
-                last_look_ = &begin_asking();
+                last_look_ = &begin_asking(too_many);
                 last_look_->at_last = time_.now();
                 return {.asks = last_look_};
             }

@@ -38,12 +38,13 @@ typename shared_object<Lazy>::result shared_object<Lazy>::downgrade(const std::s
 
 template <class Lazy>
 void shared_object<Lazy>::begin_downgrade(running_exchange& mine) {
+    surplus<batch> too_many;
     const guard here(mutex_);
     mine.of = writers_->begin_exchange();
     if (mine.of.from.empty()) return;
     make_room();
     mine.guards = continuations_.begin({.write = mine.of.serial}, mine.of.guarded);
-    mine.in = &begin_asking();
+    mine.in = &begin_asking(too_many);
 }
 
 template <class Lazy>
