@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <system_error>
@@ -178,6 +179,35 @@ TEST_CASE("over a Cluster waiters for permits are served by messages alone") {
         return static_cast<bool>(same.try_acquire_for(20s));
     };
     served_by_messages(name, take, [&] { mine.release(); });
+}
+
+TEST_CASE("over a Cluster a waiter that is there keeps its place before those it keeps out") {
+    using semaphore = distlock::counting_semaphore<cluster_connection>;
+    cluster_connection redis{three_masters().uri()};
+    const auto name = name_at(1);
+    const auto& node = three_masters().owner_of(name);
+    semaphore pool{redis, name, 4, by_message_only};
+    const auto some = pool.acquire(1);
+    const auto wait_for = [&](std::int64_t n) {
+        return std::jthread([&name, n](const std::stop_token& stop) {
+            cluster_connection own{three_masters().uri()};
+            semaphore same{own, name, 4, by_message_only};
+            std::error_code ec;
+            static_cast<void>(same.acquire(n, stop, ec));
+        });
+    };
+    const auto living = wait_for(4);
+    REQUIRE(eventually([&] { return queued(node, name) == 1; }));
+    const auto behind = wait_for(1);
+    std::set<std::string> answers;  // to the question whether it is there
+    CHECK(eventually(
+        [&] {
+            const auto known = node.command({"HGET", distlock::key(name).sibling("limit"), "first"});
+            if (known.ends_with(" l")) answers.insert(known);
+            return answers.size() == 3;
+        },
+        20s));
+    CHECK(queued(node, name) == 2);
 }
 
 TEST_CASE("over a Cluster readers and writers are served by messages alone") {
