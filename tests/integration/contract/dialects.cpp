@@ -385,6 +385,17 @@ TEMPLATE_LIST_TEST_CASE("a renewal lasts a whole lease for what says who the own
     CHECK(ttl_beside(s.key, "fence") > 3'600'000);
 }
 
+TEMPLATE_LIST_TEST_CASE("of a lock that was released only the fence is left", "", with_siblings) {
+    setting<TestType> s;
+    typename setting<TestType>::lock m{s.redis, s.name, fenced_and_described};
+    m.lock();
+    const auto beside = [&](const char* what) { return distlock::key(s.key).sibling(what); };
+    REQUIRE(ask({"EXISTS", s.key, beside("owner"), beside("fence")}) == "3");
+    m.unlock();
+    CHECK(eventually([&] { return ask({"EXISTS", s.key, beside("owner"), beside("mine")}) == "0"; }));
+    CHECK(ask({"EXISTS", beside("fence")}) == "1");
+}
+
 TEMPLATE_LIST_TEST_CASE(
     "a fence grows also where the last one is ahead of the server's clock, or is no number", "",
     with_siblings) {
