@@ -93,6 +93,10 @@ concept has_an_inspector = lock_inspector<typename D::inspector>;
 /// Where it has `bool allows_local_fences() const`, and that is false, the threads of a process get every
 /// fencing token from the server, instead of passing the lock on among themselves with one of their own.
 ///
+/// Where it has `command renew(const token&, std::string_view milliseconds) const`, decimal digits that
+/// outlive the command, the key of a lock that is kept for lock_options::hold_at_least ends with that time,
+/// not with the lease.
+///
 /// Where it has `bool is_shared() const`, and that is true, a token is granted beside others: that a second
 /// one of the same object is granted does not show that the first one was released.
 ///
