@@ -489,6 +489,20 @@ TEST_CASE("neither a stop request nor a time-out of a command costs pipelines th
     CHECK(redis.execute({"GET", "a"}).is_integer(7));
 }
 
+TEST_CASE("a pipeline that waited for its socket in vain leaves it to commands that find no other") {
+    full_server server(1);
+    hiredis_connection redis(server.uri());
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(2));
+    reply held;
+    std::thread holds([&] { held = redis.execute({"HOLD"}); });
+    CHECK(eventually([&] { return server.holding() == 1; }));
+    CHECK_FALSE(pipeline(redis, soon({"GET", "a"}), soon({"GET", "b"}))[1].is(reply_kind::integer));
+    server.let_go();
+    holds.join();
+    CHECK(held.is_integer(3));
+    CHECK(redis.execute({"GET", "a"}).is_integer(4));
+}
+
 TEST_CASE(
     "a forked child that destroys its connection leaves the socket for pipelines, on which a command was "
     "given up") {
