@@ -85,7 +85,7 @@ inline std::string_view joint_text() noexcept {
                             permit_leave.text(), joint_body});
     return all;
 }
-inline constexpr script joint_enter{joint_text, "ca224d143dc4bb2e75e513961cd7859391a37c0f"sv};
+inline constexpr script joint_enter{joint_text, "6c5f0981416ac5221dcb18d6ed89720e9eb29c36"sv};
 
 /// A view of the commands' arguments, which outlive it.
 class joint_try {

@@ -68,7 +68,6 @@ local function count(removed)
   find_soonest()
   local late = soonest and soonest <= now() and redis.call('zrangebyscore', KEYS[1], '-inf', whole(now())) or {}
   for _, token in ipairs(late) do
-    if used then used = used - weight_of(token) end
     redis.call('hdel', KEYS[3], token)
     redis.call('zrem', KEYS[1], token)
   end
@@ -77,7 +76,7 @@ local function count(removed)
     find_soonest()
   end
   if not soonest then
-    if used ~= 0 then
+    if used ~= 0 and not late[1] then
       redis.call('del', KEYS[3])
       known_limit, known_used = nil, nil
     end
@@ -235,7 +234,7 @@ if mode == 'last' then
 end
 local left = soonest and math.max(soonest - now(), 0) or 0
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "bdc6edd1ea89352ef67045bc7fa35aae2b810802"sv;
+inline constexpr std::string_view permit_enter_sha1 = "6a72b9d8e7faedb4fa6de570459d3f28a6b4a0f9"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, permit_refuse_other_sets, permit_functions, permit_first,
            handoff_first, permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,
@@ -259,7 +258,7 @@ settle()
 return had)"sv;
 inline constexpr script permit_leave{joined<permit_leave_contract, handoff_functions,
                                             permit_refuse_other_sets, permit_functions, permit_leave_body>,
-                                     "488f72f4b0c3bcbc26d760850f79a6d7d747d7a7"sv};
+                                     "47cdd1059f85d1d784feb2d2c871618a40b3847d"sv};
 
 // The end only moves on.
 inline constexpr std::string_view permit_renew_contract =
@@ -289,7 +288,7 @@ redis.call('pexpire', KEYS[3], math.max(redis.call('pttl', KEYS[3]), ARGV[2]))
 return 1)"sv;
 inline constexpr script permit_renew{joined<permit_renew_contract, handoff_functions,
                                             permit_refuse_other_sets, permit_functions, permit_renew_body>,
-                                     "ee402a43d395b3ca14e22af3423d5786680d6f8f"sv};
+                                     "a6c9b9914a47024101da41dfa26090bd1e6276c2"sv};
 
 // For operators. A waiter that wants more than there are now is told so when it re-checks.
 inline constexpr std::string_view permit_resize_contract =
@@ -306,6 +305,6 @@ settle()
 return used)"sv;
 inline constexpr script permit_resize{joined<permit_resize_contract, handoff_functions,
                                              permit_refuse_other_sets, permit_functions, permit_resize_body>,
-                                      "f163da61cec03e76d55f7750f9d644cb65654d07"sv};
+                                      "371369a18f87436062e7d257f55097c03a6510b3"sv};
 
 }  // namespace distlock::detail
