@@ -156,9 +156,6 @@ TEST_CASE("a message says the token, the ticket, the TTL, the fence and the lock
     }
     // No lock is handed over for longer than an offer: who publishes more wants to be believed for a day.
     CHECK_FALSE(handoff::read_message(digits + " 1 2001 0 x"));
-    // The end of a long name may be cut off.
-    const auto longest = digits + " 1763718245123456 2000 18446744073709551615 " + std::string(4096, 'x');
-    CHECK(handoff::read_message(longest.substr(0, 160)));
 }
 
 TEST_CASE("a text of any other shape is no message") {

@@ -390,6 +390,25 @@ TEST_CASE(
     next.unlock();
 }
 
+TEST_CASE("a lock whose name a message has no room for is handed over at once, too") {
+    redis_server server;
+    for (const std::size_t size : {180U, 190U, 4000U}) {
+        const std::string name(size, 'x');
+        hiredis_connection one{server.uri()}, two{server.uri()};
+        locker first{one, name, no_looks}, second{two, name, no_looks};
+        first.lock();
+        std::jthread waiting([&] {
+            second.lock();
+            second.unlock();
+        });
+        REQUIRE(lock_on_server(server, name).gets(1));
+        const auto from = clk::now();
+        first.unlock();
+        waiting.join();
+        CHECK(clk::now() - from < 2s + timing_tolerance);
+    }
+}
+
 TEST_CASE("texts in the queue that are no tickets are passed over") {
     scene it;
     for (const char* text : {"", "x", "00000000000000000000000000000000", "\n\r\n", "{\"a\":1}"})
