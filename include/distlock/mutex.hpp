@@ -126,8 +126,8 @@ class mutex {
     /// Throws: error. errc::no_thread: no thread could be started to renew the lease; the lock was released
     /// again.
     /// Round trips: one if the lock is free. In the queue two, or one if this object found the lock taken by
-    /// others the last time; and one for each re-check. None if another thread of this object passes the lock
-    /// on.
+    /// others the last time; one for each re-check; and one for a name of more than 179 bytes. None if
+    /// another thread of this object passes the lock on.
     void lock() { lock(std::stop_token{}); }
     void lock(std::stop_token stop) {
         engine::throw_on_error(core_->acquire(clock::time_point::max(), {}, stop));

@@ -227,6 +227,16 @@ TEST_CASE("a message that makes no sense, or is for another token or lock, makes
     }
 }
 
+// It took itself for deaf, subscribed anew and polled.
+TEST_CASE("a message that was too long to be kept makes a waiter look, and was heard all the same") {
+    waiter w;
+    w.tell("");
+    CHECK(name_of_next(w) == "join");
+    w.answer(queued(8, true));
+    CHECK(w.next.what == kind::wait);
+    CHECK_FALSE(w.next.reconnect);
+}
+
 TEST_CASE("a subscription that comes into force makes a waiter look, and is not asked for again") {
     stepped s(dialect, limits, true);
     s.begin();

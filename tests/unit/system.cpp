@@ -167,6 +167,15 @@ std::optional<bool> as_number_one(Piece piece) {
 
 }  // namespace
 
+// A shared library that could not open a file at first took its own process for another one, for good.
+TEST_CASE("a process of which only the number is known is the same one") {
+    const auto known = on_linux::current_process();
+    CHECK(known.has_begin());
+    CHECK(known == on_posix::current_process());
+    CHECK(known != distlock::detail::process_id{on_posix::current_process().value + 1});
+    CHECK(known != distlock::detail::process_id{known.value + distlock::detail::process_id::numbers});
+}
+
 // The service was the first process of its container, and its child in another namespace released its lock.
 TEST_CASE("a child that has its parent's number, in a namespace of its own, is another process") {
     const auto known = as_number_one([] {

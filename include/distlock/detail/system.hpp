@@ -67,8 +67,19 @@ extern "C" unsigned char __stdcall SystemFunction036(void* into, unsigned long s
 
 namespace distlock::detail {
 
-/// Of one process of this machine, for comparison.
-using process_id = std::uint64_t;
+/// Of one process of this machine, for comparison: its number and, above that, when it began; 0: nobody could
+/// find out. The number alone tells who asks for the first time when he can open no file.
+struct process_id {
+    static constexpr std::uint64_t numbers = 1 << 22;  // PID_MAX_LIMIT of Linux
+
+    bool has_begin() const noexcept { return value >= numbers; }
+    friend bool operator==(process_id a, process_id b) noexcept {
+        if (a.has_begin() && b.has_begin()) return a.value == b.value;
+        return a.value % numbers == b.value % numbers;
+    }
+
+    std::uint64_t value;
+};
 
 /// Returns: the number by which people know this process.
 inline int process_number() noexcept {
@@ -123,7 +134,7 @@ inline std::ptrdiff_t random_bytes(void* into, std::size_t size) noexcept {
     return static_cast<std::ptrdiff_t>(some);
 }
 
-inline process_id current_process() noexcept { return static_cast<process_id>(process_number()); }
+inline process_id current_process() noexcept { return {static_cast<std::uint64_t>(process_number())}; }
 
 /// Where one thread sleeps until another one calls it. It may end as soon as its thread has seen the word,
 /// even while call() has not returned: the word is written under the mutex, and the end waits for that.
@@ -179,14 +190,14 @@ inline std::ptrdiff_t random_bytes(void* into, std::size_t size) noexcept {
 // A page the kernel empties in every child (madvise(2), MADV_WIPEONFORK), however the child was
 // made. Null where the system has no such thing. It lives as long as the process: destructors of
 // static objects ask, too.
-inline std::atomic<process_id>* process_page() noexcept {
-    static std::atomic<process_id>* const page = []() noexcept -> std::atomic<process_id>* {
+inline std::atomic<std::uint64_t>* process_page() noexcept {
+    static std::atomic<std::uint64_t>* const page = []() noexcept -> std::atomic<std::uint64_t>* {
 #ifdef MADV_WIPEONFORK
         constexpr std::size_t size = 4096;
         void* const memory =
             ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (memory == MAP_FAILED) return nullptr;
-        if (::madvise(memory, size, MADV_WIPEONFORK) == 0) return new (memory) std::atomic<process_id>(0);
+        if (::madvise(memory, size, MADV_WIPEONFORK) == 0) return new (memory) std::atomic<std::uint64_t>(0);
         ::munmap(memory, size);
 #endif
         return nullptr;
@@ -206,22 +217,21 @@ inline process_id identify_process() noexcept {
     const char* at = size < 0 ? nullptr : std::strrchr(text.data(), ')');  // a program may be called anything
     for (int field = 2; at != nullptr && field < 22; ++field) at = std::strchr(at + 1, ' ');
     if (at == nullptr) return on_posix::current_process();
-    constexpr process_id numbers = 1 << 22;  // PID_MAX_LIMIT of the kernel
-    return std::strtoull(at, nullptr, 10) * numbers + std::strtoull(text.data(), nullptr, 10);
+    return {std::strtoull(at, nullptr, 10) * process_id::numbers + std::strtoull(text.data(), nullptr, 10)};
 }
 
 // Without a system call after the first time in each process: what a check on every call can afford.
 inline process_id current_process() noexcept {
-    std::atomic<process_id>* const page = process_page();
+    std::atomic<std::uint64_t>* const page = process_page();
     if (page == nullptr) return on_posix::current_process();
-    process_id known = page->load(std::memory_order_relaxed);
+    std::uint64_t known = page->load(std::memory_order_relaxed);
     if (known == 0) {
         const int before = errno;
-        const process_id mine = identify_process();
+        const std::uint64_t mine = identify_process().value;
         errno = before;
         if (page->compare_exchange_strong(known, mine, std::memory_order_relaxed)) known = mine;
     }
-    return known;
+    return {known};
 }
 
 /// The same at the price of one system call for each. Unlike a condition variable it needs no mutex, so that

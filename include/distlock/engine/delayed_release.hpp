@@ -44,8 +44,8 @@ struct delayed_release_terms {
 /// Thread-safe. The background has a share in it until it is over, so the lock object may be gone. Rules:
 /// - nothing is released before its time, whatever ends;
 /// - the key ends by itself soon after its time, also where the process ends before: the server is told at
-///   once where the lease ends earlier or much later, and to the millisecond when the background ends. What
-///   readers and permits have ends no earlier for that;
+///   once, and to the millisecond when the background ends. What readers and permits have ends no earlier for
+///   that, so it is only told where their lease does;
 /// - a message for its token that comes late is not answered with a release, as that of a token nobody knows;
 /// - until then it is renewed as often as a lease, and what comes of that matters to nobody: the release
 ///   finds out.
@@ -63,8 +63,7 @@ class delayed_release final : public background_task {
           release_at_(what.release_at),
           late_until_(what.late_until),
           lease_(what.lease) {
-        const bool is_too_long = lease_.latest_expiry() > key_end(margin) && !dialect_->is_shared();
-        if (lease_.lease_end() < release_at_ || is_too_long) phase_ = phase::untold;
+        if (!dialect_->is_shared() || lease_.lease_end() < release_at_) phase_ = phase::untold;
         if (what.messages) listens_.get().emplace(what.messages, owner_.view());
     }
 

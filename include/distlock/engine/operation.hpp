@@ -303,6 +303,8 @@ class operation {
     [[gnu::noinline]] void on_wait(const event& what, action& next) {
         if (what.what == event::kind::message) {
             if (waits_ == waiting_manner::woken) return scatter(what.now, next);
+            // One that is too long to be kept: the server is asked what it said.
+            if (what.text.empty()) return follow(machine_.on_message({}, what.now), what, next);
             const auto given = dialect_.read_own_message(what.text);
             if (given && given->owner == result_.token) {
                 result_.came = what.now;

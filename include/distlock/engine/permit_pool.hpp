@@ -70,8 +70,8 @@ class permit_pool final : public permit_core {
         int refusals = 0;  // since the last change: by this object's limit and its next one in turn
         for (;;) {
             slot* mine = nullptr;
-            surplus<slot> over;
             {
+                surplus<slot> over;
                 const guard here(mutex_);
                 if (n < 1 || n > limit_) return {wrong_number(n, limit_), nullptr};
                 if (std::exchange(changes, changes_) != changes_) refusals = 0;

@@ -90,8 +90,10 @@ typename shared_object<Lazy>::turn shared_object<Lazy>::wait_for_turn(waiter_que
     in->members.join(me);
     ++expected_;
     for (const auto came = time_.now();;) {
-        const bool over = !in->at_last && until != time_point::max() && time_.now() >= until;
-        if (!me.dequeued() && (over || stop.stop_requested())) {
+        // Once it was told, the batch may be gone.
+        const bool told = me.dequeued();
+        const bool over = !told && !in->at_last && until != time_point::max() && time_.now() >= until;
+        if (!told && (over || stop.stop_requested())) {
             in->members.leave(me);
             --expected_;
             if (stop.stop_requested()) return {.told = writers_->acquire(until, {}, stop)};  // says so
@@ -106,7 +108,7 @@ typename shared_object<Lazy>::turn shared_object<Lazy>::wait_for_turn(waiter_que
             in->members.join(me);
             ++expected_;
         }
-        const auto longest = me.prepare_sleep(in->at_last ? time_point::max() : until, time_);
+        const auto longest = me.prepare_sleep(told || in->at_last ? time_point::max() : until, time_);
         here.unlock();
         me.sleep(longest);
         const wake why = me.reason();

@@ -23,16 +23,16 @@ class surplus {
     /// Effects: takes from `from`, as far as there is room, those of which `may_go(one)` says so.
     template <class F>
     void take(std::vector<std::unique_ptr<T>>& from, F may_go) noexcept {
-        auto room = taken_.begin();
         std::erase_if(from, [&](std::unique_ptr<T>& one) {
-            if (room == taken_.end() || !may_go(*one)) return false;
-            *room++ = std::move(one);
+            if (count_ == taken_.size() || !may_go(*one)) return false;
+            taken_[count_++] = std::move(one);
             return true;
         });
     }
 
   private:
     std::array<std::unique_ptr<T>, 32> taken_;
+    std::size_t count_ = 0;
 };
 
 }  // namespace distlock::engine

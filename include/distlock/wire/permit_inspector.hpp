@@ -35,9 +35,10 @@ if not known[1] then refuse_other_sets() end
 if out > 0 and known[2] and redis.call('zcard', KEYS[1]) == out then
   out = tonumber(known[2])
 elseif out > 0 then
-  out = 0
-  for _, token in ipairs(redis.call('zrangebyscore', KEYS[1], '(' .. now, '+inf')) do
-    out = out + tonumber(redis.call('hget', KEYS[2], token) or '1')
+  local fields = redis.call('hgetall', KEYS[2])
+  for i = 1, #fields, 2 do
+    local ends = #fields[i] == 32 and redis.call('zscore', KEYS[1], fields[i])
+    if ends and tonumber(ends) > tonumber(now) then out = out + (tonumber(fields[i + 1]) or 1) - 1 end
   end
 end
 return {out, redis.call('pttl', KEYS[1]), tonumber(known[1] or '-1'), time[1] * 1000000 + time[2], size, first})"sv;

@@ -51,6 +51,14 @@ local function read_permit_ticket(ticket)
   return waiter and waiter.n > 0 and waiter or nil
 end
 local function weight_of(token) return tonumber(redis.call('hget', KEYS[3], token) or '1') or 1 end
+local function count_members()
+  local sum = redis.call('zcard', KEYS[1])
+  local known = redis.call('hgetall', KEYS[3])
+  for i = 1, #known, 2 do
+    if #known[i] == 32 and redis.call('zscore', KEYS[1], known[i]) then sum = sum + (tonumber(known[i + 1]) or 1) - 1 end
+  end
+  return sum
+end
 local function find_soonest()
   soonest = tonumber(redis.call('zrange', KEYS[1], '0', '0', 'withscores')[2] or '')
 end
@@ -83,8 +91,7 @@ local function count(removed)
     used, changed = 0, limit ~= nil
   elseif late[1] or not used then
     -- Who puts something there, or takes a permit out, counts nothing: that is found here.
-    used, changed = 0, true
-    for _, token in ipairs(redis.call('zrange', KEYS[1], '0', '-1')) do used = used + weight_of(token) end
+    used, changed = count_members(), true
     if known_used then
       redis.call('hset', KEYS[3], 'used', used)
       known_used = used
@@ -232,9 +239,9 @@ if mode == 'last' then
   pass(head())
   settle()
 end
-local left = soonest and math.max(soonest - now(), 0) or 0
+local left = soonest and math.min(math.max(soonest - now(), 0), 86400000) or 0 -- what another client keeps may have no end
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "6a72b9d8e7faedb4fa6de570459d3f28a6b4a0f9"sv;
+inline constexpr std::string_view permit_enter_sha1 = "fcfdefa12cb096caee45a09e2a9a1b63f4fb9224"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, permit_refuse_other_sets, permit_functions, permit_first,
            handoff_first, permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,
@@ -258,7 +265,7 @@ settle()
 return had)"sv;
 inline constexpr script permit_leave{joined<permit_leave_contract, handoff_functions,
                                             permit_refuse_other_sets, permit_functions, permit_leave_body>,
-                                     "47cdd1059f85d1d784feb2d2c871618a40b3847d"sv};
+                                     "cc12dd6364415c39e082b2d0bca87dfe6ccc8813"sv};
 
 // The end only moves on.
 inline constexpr std::string_view permit_renew_contract =
@@ -283,12 +290,12 @@ if ARGV[3] ~= '1' then
 end
 redis.call('zadd', KEYS[1], 'XX', whole(math.max(ends, now() + ARGV[2])), ARGV[1])
 local last = redis.call('zrange', KEYS[1], '-1', '-1', 'withscores')[2]
-redis.call('pexpire', KEYS[1], whole(last - now()))
+redis.call('pexpire', KEYS[1], whole(math.min(last - now(), 4611686018427387904)))
 redis.call('pexpire', KEYS[3], math.max(redis.call('pttl', KEYS[3]), ARGV[2]))
 return 1)"sv;
 inline constexpr script permit_renew{joined<permit_renew_contract, handoff_functions,
                                             permit_refuse_other_sets, permit_functions, permit_renew_body>,
-                                     "a6c9b9914a47024101da41dfa26090bd1e6276c2"sv};
+                                     "5d90ec6b9dbd3238593b9a737359e38ea0bb7bb7"sv};
 
 // For operators. A waiter that wants more than there are now is told so when it re-checks.
 inline constexpr std::string_view permit_resize_contract =
@@ -305,6 +312,6 @@ settle()
 return used)"sv;
 inline constexpr script permit_resize{joined<permit_resize_contract, handoff_functions,
                                              permit_refuse_other_sets, permit_functions, permit_resize_body>,
-                                      "371369a18f87436062e7d257f55097c03a6510b3"sv};
+                                      "de1cd1ed84b0541567f09041c6c2603a29155497"sv};
 
 }  // namespace distlock::detail

@@ -268,14 +268,16 @@ TEST_CASE("the script lets no reader in whose user may not set the end of a key"
     }
 }
 
-TEST_CASE("the script gives no permit to a user that may not count it") {
-    two_users of("counting_semaphore", "-hset");
+TEST_CASE("the script gives no permit to a user that may not count it, or set its end") {
+    const std::string forbidden = GENERATE("-hset", "-pexpire");
+    two_users of("counting_semaphore", forbidden);
     distlock::counting_semaphore same{of.good, "orders:2", 4};
     for (const bool beside : {false, true}) {
+        same.resize(4);  // it is known, whoever has any
         const auto one = beside ? same.try_acquire() : std::nullopt;
         REQUIRE(one.has_value() == beside);
         for (const std::int64_t n : {1, 2}) {
-            INFO(n << (beside ? " beside one" : ""));
+            INFO(forbidden << " " << n << (beside ? " beside one" : ""));
             const distlock::permits dialect("orders:2", {}, {}, distlock::channel_kind::ordinary, 4, n);
             const auto refused = distlock::token::generate();
             const auto asked = dialect.enter(refused, distlock::enter_mode::try_once);

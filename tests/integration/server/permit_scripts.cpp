@@ -704,6 +704,25 @@ TEST_CASE("what another client puts into the set of a semaphore lets in nobody b
         CHECK(third.granted());
         CHECK_FALSE(one.granted());
     }
+    SECTION("one that never ends makes no answer that cannot be read, and ends no renewal") {
+        it.ask({"ZADD", it.K, "+inf", "another's"});
+        CHECK(two.renew() == 1);
+        CHECK(one.leave() == 1);
+        it.ask({"ZADD", it.K, "1", "its first"});
+        CHECK(third.enter(enter_mode::try_once).what == got::busy);
+        two.lapse();
+        CHECK(third.granted());
+        CHECK(third.leave() == 1);
+        CHECK(it.of("used") == "1");
+    }
+    SECTION("one whose name is a field of ours weighs one") {
+        it.ask({"ZADD", it.K, "+inf", "limit"});
+        it.ask({"ZADD", it.K, "1", "first"});
+        const auto about = distlock::permit_inspector(it.K);
+        CHECK(about.read_inspect(common().link.ask(about.inspect()))->shares == 3);
+        CHECK_FALSE(third.granted());
+        CHECK(it.of("used") == "3");
+    }
     SECTION("an operator takes all away") {
         it.ask({"ZADD", it.K, "1", "another's"});
         const auto about = distlock::permit_inspector(it.K);

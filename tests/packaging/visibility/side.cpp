@@ -10,4 +10,4 @@
 const std::error_category& NAME(SIDE, category)() { return distlock::error_category(); }
 std::error_code NAME(SIDE, code)() { return distlock::errc::deadlock; }
 void NAME(SIDE, throw)() { throw distlock::error(distlock::errc::deadlock, "from a shared library"); }
-std::uint64_t NAME(SIDE, process)() { return distlock::detail::current_process(); }
+std::uint64_t NAME(SIDE, process)() { return distlock::detail::current_process().value; }
