@@ -85,7 +85,7 @@ inline std::string_view joint_text() noexcept {
                             permit_leave.text(), joint_body});
     return all;
 }
-inline constexpr script joint_enter{joint_text, "9c7150ca2ecee2a6ae83210833c9f99f80ad89c9"sv};
+inline constexpr script joint_enter{joint_text, "44d3194dfa0acd1e3105475ab1bdf493dda9fdea"sv};
 
 /// A view of the commands' arguments, which outlive it.
 class joint_try {

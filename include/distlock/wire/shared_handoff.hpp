@@ -92,6 +92,10 @@ class shared_queue {
 
     const std::string& readers() const noexcept { return readers_; }
     const std::string& lease_text() const noexcept { return lease_text_; }
+    /// Returns: its key, and its life in ms; that is empty where none is kept.
+    std::pair<const std::string&, const std::string&> kept_fence() const noexcept {
+        return {keys_.fence, keys_.fence_life};
+    }
 
   private:
     key key_;
@@ -157,7 +161,9 @@ class shared_handoff final : public detail::shared_queue {
     command renew(const token& owner) const { return renew(owner, lease_text()); }
     /// Ends no earlier for it; `ttl` as plain::renew().
     command renew(const token& owner, std::string_view ttl) const {
-        return {detail::shared_renew, {name(), readers()}, {owner.view(), ttl}};
+        const auto& [fence, life] = kept_fence();
+        if (life.empty()) return {detail::shared_renew, {name(), readers()}, {owner.view(), ttl}};
+        return {detail::shared_renew, {name(), readers(), fence}, {owner.view(), ttl, life}};
     }
     command release_minimal(const token& owner) const {
         return {detail::shared_leave_minimal, {name(), readers()}, {owner.view()}};

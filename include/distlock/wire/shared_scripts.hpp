@@ -80,6 +80,10 @@ local function last_fence(call, life)
   if fence then return fence end
   return new_fence(call, life)
 end
+-- As long as anybody reads under it: or who comes next would have a larger one beside him.
+local function keep_fence(life)
+  if redis.call('pttl', KEYS[3]) < tonumber(life) then redis.pcall('pexpire', KEYS[3], life) end
+end
 -- Whose user may not set the end of a key does not read.
 local may_end = false
 local function check_may_end(token)
@@ -109,6 +113,7 @@ local function let_in(reader, ttl, holder)
   redis.call('zadd', KEYS[5], whole(ends), reader.token)
   if not may_end then check_may_end(reader.token) end
   latest, soonest, changed = latest and math.max(latest, ends), math.min(soonest or ends, ends), true
+  if reader.life then keep_fence(reader.life) end
 end
 -- What is left of the lock when its holder is this one.
 local function settle(holder)
@@ -249,7 +254,7 @@ inline constexpr std::string_view shared_enter_taken =
 end
 local left = holder == mark and math.max(soonest - now(), 0) or redis.call('pttl', KEYS[1])
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view shared_enter_sha1 = "b5799d789fe9e472d2809f2f538dc05e6d5ec05d"sv;
+inline constexpr std::string_view shared_enter_sha1 = "d5fbd912650b3af79c9d72e6bcdd1554504b88c0"sv;
 inline constexpr script shared_enter{
     joined<shared_enter_contract, shared_enter_unqueued, handoff_functions, shared_functions, shared_first,
            handoff_first, shared_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,
@@ -297,7 +302,7 @@ settle((pass(first, nil, holder)))
 return left and 1 or holder and -1 or 0)"sv;
 inline constexpr script shared_leave{joined<shared_leave_unqueued, handoff_functions, shared_functions,
                                             handoff_refuse_as_replica, handoff_leave_body, shared_leave_rest>,
-                                     "b9dede89f1600811149bac1056f878165e70e61f"sv};
+                                     "b00bdf39f37105ec9cbef0771d18879fbc80cf43"sv};
 
 // Those who read under the lock or wait for it see one step: nobody is let in between. A reader that becomes
 // the writer goes before writers that wait: it could not let them in first without reading what they wrote.
@@ -331,15 +336,19 @@ return {1, fence, me.lease})"sv;
 inline constexpr script shared_exchange{
     joined<shared_exchange_contract, handoff_functions, shared_functions, handoff_refuse_as_replica,
            shared_exchange_body, shared_exchange_rest>,
-    "7430fd0f2384e13b79a8151bc74414b8c60361c2"sv};
+    "4bdca3100ea634e6f2cbf628721c34217798f860"sv};
 
 // Of a reader. The end only moves on.
 inline constexpr script shared_renew{
-    R"(-- KEYS: lock, readers. ARGV: token, lease in ms.
+    R"(-- KEYS: lock, readers, and the fence where it is kept. ARGV: token, lease in ms; life of the fence in ms.
 -- Returns 1: renewed. 0: nothing there. -1: a writer has the lock.
 local holder = redis.call('get', KEYS[1])
+local function keep_fence()
+  if KEYS[3] and redis.call('pttl', KEYS[3]) < tonumber(ARGV[3]) then redis.pcall('pexpire', KEYS[3], ARGV[3]) end
+end
 if not holder then return redis.call('del', KEYS[1]) end
 if holder == 'distlock:readers ' .. ARGV[1] then
+  keep_fence()
   return redis.call('pexpire', KEYS[1], math.max(redis.call('pttl', KEYS[1]), ARGV[2]))
 end
 if not string.find(holder, '^distlock:readers') then
@@ -359,8 +368,9 @@ redis.call('zadd', KEYS[2], 'XX', string.format('%.0f', math.max(ends, now + ARG
 local left = string.format('%.0f', redis.call('zrange', KEYS[2], '-1', '-1', 'withscores')[2] - now)
 redis.call('pexpire', KEYS[1], left)
 redis.call('pexpire', KEYS[2], left)
+keep_fence()
 return 1)"sv,
-    "6dba6089a6f3a75dee93a4e36f3d4ec00ae09c6b"sv};
+    "b3cfe38a31e348dfadac8718b490660336a0cd93"sv};
 
 // Needs neither memory nor the queue: waiters find the lock by looking.
 inline constexpr script shared_leave_minimal{

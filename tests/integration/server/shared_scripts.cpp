@@ -672,6 +672,32 @@ TEST_CASE("fences grow with every writer, and readers have that of the last one"
     }
 }
 
+// It ended an hour after the last writer, and who came then had a larger one than those that read on.
+TEST_CASE("a fence lasts as long as anybody reads under it") {
+    const lock_keys it(common());
+    const lock_options fenced{.lease = 30s, .fencing = true};
+    constexpr std::int64_t hour = 3'600'000;
+    const auto shorten = [&](const char* to) { REQUIRE(it.ask({"PEXPIRE", it.fence, to}) == "1"); };
+    reader one(it, fenced), two(it, fenced), asks_again(it, fenced);
+    REQUIRE(one.granted());
+    shorten("1000");
+    REQUIRE(one.renew() == 1);
+    CHECK(it.ttl(it.fence) > hour);
+    shorten("1000");
+    REQUIRE(two.granted());
+    CHECK(it.ttl(it.fence) > hour);
+    shorten("1000");
+    REQUIRE(two.renew() == 1);
+    CHECK(it.ttl(it.fence) > hour);
+    shorten("1000");
+    REQUIRE(one.granted());
+    CHECK(it.ttl(it.fence) > hour);
+    shorten("86400000");  // that of a longer lease
+    REQUIRE(one.renew() == 1);
+    REQUIRE(asks_again.granted());
+    CHECK(it.ttl(it.fence) > 20 * hour);
+}
+
 TEST_CASE("a set of readers that is left of another time lets nobody in") {
     const lock_keys it(common());
     reader ghost(it);
