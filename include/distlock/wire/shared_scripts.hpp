@@ -343,12 +343,8 @@ inline constexpr script shared_renew{
     R"(-- KEYS: lock, readers, and the fence where it is kept. ARGV: token, lease in ms; life of the fence in ms.
 -- Returns 1: renewed. 0: nothing there. -1: a writer has the lock.
 local holder = redis.call('get', KEYS[1])
-local function keep_fence()
-  if KEYS[3] and redis.call('pttl', KEYS[3]) < tonumber(ARGV[3]) then redis.pcall('pexpire', KEYS[3], ARGV[3]) end
-end
 if not holder then return redis.call('del', KEYS[1]) end
 if holder == 'distlock:readers ' .. ARGV[1] then
-  keep_fence()
   return redis.call('pexpire', KEYS[1], math.max(redis.call('pttl', KEYS[1]), ARGV[2]))
 end
 if not string.find(holder, '^distlock:readers') then
@@ -368,9 +364,9 @@ redis.call('zadd', KEYS[2], 'XX', string.format('%.0f', math.max(ends, now + ARG
 local left = string.format('%.0f', redis.call('zrange', KEYS[2], '-1', '-1', 'withscores')[2] - now)
 redis.call('pexpire', KEYS[1], left)
 redis.call('pexpire', KEYS[2], left)
-keep_fence()
+if KEYS[3] and redis.call('pttl', KEYS[3]) < tonumber(ARGV[3]) then redis.pcall('pexpire', KEYS[3], ARGV[3]) end
 return 1)"sv,
-    "b3cfe38a31e348dfadac8718b490660336a0cd93"sv};
+    "c14d4ebd25907b928d3b73a0ab4e59be6ea186d2"sv};
 
 // Needs neither memory nor the queue: waiters find the lock by looking.
 inline constexpr script shared_leave_minimal{
