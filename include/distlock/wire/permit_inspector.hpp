@@ -35,15 +35,11 @@ if not known[1] then refuse_other_sets() end
 if out > 0 and known[2] and redis.call('zcard', KEYS[1]) == out then
   out = tonumber(known[2])
 elseif out > 0 then
-  local fields = redis.call('hgetall', KEYS[2])
-  for i = 1, #fields, 2 do
-    local ends = #fields[i] == 32 and redis.call('zscore', KEYS[1], fields[i])
-    if ends and tonumber(ends) > tonumber(now) then out = out + (tonumber(fields[i + 1]) or 1) - 1 end
-  end
+  out = weigh(redis.call('zrangebyscore', KEYS[1], '(' .. now, '+inf'), KEYS[2])
 end
 return {out, redis.call('pttl', KEYS[1]), tonumber(known[1] or '-1'), time[1] * 1000000 + time[2], size, first})"sv;
 inline std::string_view permit_inspect() noexcept {
-    return joined<permit_inspect_contract, permit_refuse_other_sets, plain_inspect_queue,
+    return joined<permit_inspect_contract, permit_refuse_other_sets, permit_weigh, plain_inspect_queue,
                   permit_inspect_rest>();
 }
 
@@ -67,7 +63,7 @@ pcall(function() if limit then pass(head()) end end)
 pcall(settle)
 return had > 0 and 1 or 0)"sv;
 inline std::string_view permit_force_release() noexcept {
-    return joined<permit_force_release_contract, handoff_functions, permit_refuse_other_sets,
+    return joined<permit_force_release_contract, handoff_functions, permit_refuse_other_sets, permit_weigh,
                   permit_functions, permit_force_release_body>();
 }
 

@@ -31,6 +31,21 @@ inline constexpr std::string_view permit_refuse_other_sets =
   if not ours then redis.call('get', KEYS[1]) end -- raises WRONGTYPE
 end
 )"sv;
+// How many permits these have together, by what is beside them: a member that another client put there has
+// one.
+inline constexpr std::string_view permit_weigh =
+    R"(local function weigh(members, beside)
+  local sum = 0
+  for first = 1, #members, 1000 do -- so many fit on Lua's stack
+    local last = math.min(first + 999, #members)
+    local known = redis.call('hmget', beside, unpack(members, first, last))
+    for i = first, last do
+      sum = sum + (#members[i] == 32 and tonumber(known[i - first + 1] or '1') or 1)
+    end
+  end
+  return sum
+end
+)"sv;
 inline constexpr std::string_view permit_functions =
     R"(local limit, used, time, changed, soonest, latest
 local life -- of what was counted, in ms
@@ -51,14 +66,6 @@ local function read_permit_ticket(ticket)
   return waiter and waiter.n > 0 and waiter or nil
 end
 local function weight_of(token) return tonumber(redis.call('hget', KEYS[3], token) or '1') or 1 end
-local function count_members()
-  local sum = redis.call('zcard', KEYS[1])
-  local known = redis.call('hgetall', KEYS[3])
-  for i = 1, #known, 2 do
-    if #known[i] == 32 and redis.call('zscore', KEYS[1], known[i]) then sum = sum + (tonumber(known[i + 1]) or 1) - 1 end
-  end
-  return sum
-end
 local function find_soonest()
   soonest = tonumber(redis.call('zrange', KEYS[1], '0', '0', 'withscores')[2] or '')
 end
@@ -91,7 +98,7 @@ local function count(removed)
     used, changed = 0, limit ~= nil
   elseif late[1] or not used then
     -- Who puts something there, or takes a permit out, counts nothing: that is found here.
-    used, changed = count_members(), true
+    used, changed = weigh(redis.call('zrange', KEYS[1], '0', '-1'), KEYS[3]), true
     if known_used then
       redis.call('hset', KEYS[3], 'used', used)
       known_used = used
@@ -241,10 +248,10 @@ if mode == 'last' then
 end
 local left = soonest and math.min(math.max(soonest - now(), 0), 86400000) or 0 -- what another client keeps may have no end
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "fcfdefa12cb096caee45a09e2a9a1b63f4fb9224"sv;
+inline constexpr std::string_view permit_enter_sha1 = "20c6389fed664cf016a118cb4261b06d37f830d0"sv;
 inline constexpr script permit_enter{
-    joined<permit_enter_contract, handoff_functions, permit_refuse_other_sets, permit_functions, permit_first,
-           handoff_first, permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,
+    joined<permit_enter_contract, handoff_functions, permit_refuse_other_sets, permit_weigh, permit_functions,
+           permit_first, handoff_first, permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,
            permit_enter_taken>,
     permit_enter_sha1};
 
@@ -263,9 +270,10 @@ changed = changed or had == 1
 if limit and not first.err then pass(first) end
 settle()
 return had)"sv;
-inline constexpr script permit_leave{joined<permit_leave_contract, handoff_functions,
-                                            permit_refuse_other_sets, permit_functions, permit_leave_body>,
-                                     "cc12dd6364415c39e082b2d0bca87dfe6ccc8813"sv};
+inline constexpr script permit_leave{
+    joined<permit_leave_contract, handoff_functions, permit_refuse_other_sets, permit_weigh, permit_functions,
+           permit_leave_body>,
+    "f0e4388089bc10fcc79804e4f36aab591b83369f"sv};
 
 // The end only moves on.
 inline constexpr std::string_view permit_renew_contract =
@@ -293,9 +301,10 @@ local last = redis.call('zrange', KEYS[1], '-1', '-1', 'withscores')[2]
 redis.call('pexpire', KEYS[1], whole(math.min(last - now(), 4611686018427387904)))
 redis.call('pexpire', KEYS[3], math.max(redis.call('pttl', KEYS[3]), ARGV[2]))
 return 1)"sv;
-inline constexpr script permit_renew{joined<permit_renew_contract, handoff_functions,
-                                            permit_refuse_other_sets, permit_functions, permit_renew_body>,
-                                     "5d90ec6b9dbd3238593b9a737359e38ea0bb7bb7"sv};
+inline constexpr script permit_renew{
+    joined<permit_renew_contract, handoff_functions, permit_refuse_other_sets, permit_weigh, permit_functions,
+           permit_renew_body>,
+    "5ebf01aa1a28d28733a64ffec76eb972ce01aac7"sv};
 
 // For operators. A waiter that wants more than there are now is told so when it re-checks.
 inline constexpr std::string_view permit_resize_contract =
@@ -310,8 +319,9 @@ count_out(0)
 pcall(function() pass(head()) end) -- what is of another type is no queue
 settle()
 return used)"sv;
-inline constexpr script permit_resize{joined<permit_resize_contract, handoff_functions,
-                                             permit_refuse_other_sets, permit_functions, permit_resize_body>,
-                                      "de1cd1ed84b0541567f09041c6c2603a29155497"sv};
+inline constexpr script permit_resize{
+    joined<permit_resize_contract, handoff_functions, permit_refuse_other_sets, permit_weigh,
+           permit_functions, permit_resize_body>,
+    "827ab53b3c8d81d46040cbe5b77f81abcfad19f5"sv};
 
 }  // namespace distlock::detail

@@ -205,6 +205,19 @@ TEST_CASE("a user that may not set the end of a key leaves a semaphore as it was
     CHECK(of.server.command({"HMGET", "{orders:2}:distlock:limit", "limit", "used"}) == "2\n1");
 }
 
+TEST_CASE("the guide's user may count permits anew when some have ended by their time, and inspect them") {
+    const place of(added_for("counting_semaphore"));
+    hiredis_connection redis(of.uri());
+    distlock::counting_semaphore brief{redis, "orders:2", 3, {.lease = 300ms, .renew = false}};
+    distlock::counting_semaphore pool{redis, "orders:2", 3};
+    const auto kept = pool.acquire();
+    const auto ends = brief.acquire(2);
+    REQUIRE(distlock::inspect<distlock::permits>(redis, "orders:2").shares == 3U);
+    CHECK(eventually([&] { return distlock::inspect<distlock::permits>(redis, "orders:2").shares == 1U; }));
+    CHECK(pool.try_acquire(2));
+    CHECK_FALSE(ends);
+}
+
 // Its lock ended with the lease of the one that was refused, and a writer came in beside it.
 TEST_CASE("a user that may not write all of a shared lock ends no other reader's lock") {
     two_users of("shared_mutex", "-zadd");

@@ -732,6 +732,19 @@ TEST_CASE("what another client puts into the set of a semaphore lets in nobody b
     }
 }
 
+TEST_CASE("of more than a thousand owners of permits all are counted anew") {
+    const pool_keys it;
+    asker five(it, 3000, 5), late(it, 3000), next(it, 3000);
+    REQUIRE(five.granted());
+    REQUIRE(late.granted());
+    const auto add =
+        "for i = 1, 1500 do redis.call('zadd', KEYS[1], '99999999999999', string.format('%032x', i)) end";
+    it.ask({"EVAL", add, "1", it.K});
+    late.lapse();
+    REQUIRE(next.granted());
+    CHECK(it.of("used") == "1506");
+}
+
 TEST_CASE("a permit that somebody took out with ZREM is free when the next one ends") {
     const pool_keys it;
     asker one(it), two(it, 4, 2), stays(it), third(it, 4, 2);
