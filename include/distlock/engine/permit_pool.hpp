@@ -235,7 +235,8 @@ class permit_pool final : public permit_core {
     // are too many, go to `over`.
     void take_surplus(surplus<slot>& over) noexcept DISTLOCK_REQUIRES(mutex_) {
         auto idle = std::count_if(slots_.begin(), slots_.end(), [](const auto& one) { return !one->busy; });
-        over.take(slots_, [&](const slot& one) DISTLOCK_REQUIRES(mutex_) {
+        // It is called with the mutex.
+        over.take(slots_, [&](const slot& one) DISTLOCK_UNCHECKED {
             const bool current = one.limit == limit_ || one.limit == next_limit_;
             const bool may_go = !one.busy && !(current && idle <= most_idle) &&
                                 one.core->residual() == clock::duration::zero();
