@@ -235,7 +235,8 @@ class caller {
         must(what != woken::by_stop || stop.stop_requested(), "a wait ends by a stop that was requested");
         must(what != woken::by_confirmation || peer_.knows_channel(channel),
              "what is confirmed was asked for", channel);
-        must(what != woken::by_message ||
+        // One that is too long is not kept.
+        must(what != woken::by_message || text.empty() ||
                  (text.starts_with(mine.token) && peer_.may_have_published(channel, text)),
              "a message is what was published for the token", text);
         must(!mine.on->in_force() || peer_.knows_channel(channel), "what is in force was asked for", channel);
