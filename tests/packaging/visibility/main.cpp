@@ -44,7 +44,8 @@ int main() {
     ok &= holds(&left_category() == &distlock::error_category(), "and it is the program's");
     ok &= holds(left_code() == right_code(), "their codes are equal");
     ok &= holds(left_code() == distlock::errc::deadlock, "and equal to the enumerator");
-    ok &= holds(left_process() == distlock::detail::current_process().value, "both know which process this is");
+    ok &=
+        holds(left_process() == distlock::detail::current_process().value, "both know which process this is");
     ok &= holds(in_child_all_agree(), "and so they do in a child, though only one was asked in the parent");
     ok &= holds(is_caught(left_throw) && is_caught(right_throw), "their exceptions are caught by type");
 
