@@ -236,8 +236,9 @@ class caller {
         must(what != woken::by_confirmation || peer_.knows_channel(channel),
              "what is confirmed was asked for", channel);
         // One that is too long is not kept.
-        must(what != woken::by_message || text.empty() ||
-                 (text.starts_with(mine.token) && peer_.may_have_published(channel, text)),
+        const std::string_view known = text.empty() ? std::string_view(mine.token) : text;
+        must(what != woken::by_message ||
+                 (known.starts_with(mine.token) && peer_.may_have_published(channel, known)),
              "a message is what was published for the token", text);
         must(!mine.on->in_force() || peer_.knows_channel(channel), "what is in force was asked for", channel);
     }

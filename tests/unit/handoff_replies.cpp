@@ -156,6 +156,11 @@ TEST_CASE("a message says the token, the ticket, the TTL, the fence and the lock
     }
     // No lock is handed over for longer than an offer: who publishes more wants to be believed for a day.
     CHECK_FALSE(handoff::read_message(digits + " 1 2001 0 x"));
+    const std::string longest(4096, 'x');
+    const auto text = digits + " 1763718245123456 2000 18446744073709551615 " + longest;
+    CHECK(handoff::read_message(text));
+    CHECK(handoff::read_message(text.substr(0, 160)));
+    CHECK(handoff::name_in(text) == longest);
 }
 
 TEST_CASE("a text of any other shape is no message") {

@@ -67,8 +67,8 @@ extern "C" unsigned char __stdcall SystemFunction036(void* into, unsigned long s
 
 namespace distlock::detail {
 
-/// Of one process of this machine, for comparison: its number and, above that, when it began; 0: nobody could
-/// find out. The number alone tells who asks for the first time when he can open no file.
+/// Of one process of this machine, for comparison: its number and, above that, when it began. Where the
+/// system opened no file to read that from, the number stands alone, and is compared alone.
 struct process_id {
     static constexpr std::uint64_t numbers = 1 << 22;  // PID_MAX_LIMIT of Linux
 
@@ -190,14 +190,15 @@ inline std::ptrdiff_t random_bytes(void* into, std::size_t size) noexcept {
 // A page the kernel empties in every child (madvise(2), MADV_WIPEONFORK), however the child was
 // made. Null where the system has no such thing. It lives as long as the process: destructors of
 // static objects ask, too.
-inline std::atomic<std::uint64_t>* process_page() noexcept {
-    static std::atomic<std::uint64_t>* const page = []() noexcept -> std::atomic<std::uint64_t>* {
+inline std::atomic<process_id>* process_page() noexcept {
+    static std::atomic<process_id>* const page = []() noexcept -> std::atomic<process_id>* {
 #ifdef MADV_WIPEONFORK
         constexpr std::size_t size = 4096;
         void* const memory =
             ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (memory == MAP_FAILED) return nullptr;
-        if (::madvise(memory, size, MADV_WIPEONFORK) == 0) return new (memory) std::atomic<std::uint64_t>(0);
+        if (::madvise(memory, size, MADV_WIPEONFORK) == 0)
+            return new (memory) std::atomic<process_id>(process_id{0});
         ::munmap(memory, size);
 #endif
         return nullptr;
@@ -206,8 +207,7 @@ inline std::atomic<std::uint64_t>* process_page() noexcept {
 }
 
 // By its number and when it began (proc_pid_stat(5), the fields 1 and 22): a descendant may be given the
-// number of a process that is gone. And by nothing that a shared library with a copy of this would have for
-// itself.
+// number of a process that is gone. And by no count of ours: each shared library would have its own.
 inline process_id identify_process() noexcept {
     const int file = ::open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
     if (file < 0) return on_posix::current_process();
@@ -222,16 +222,16 @@ inline process_id identify_process() noexcept {
 
 // Without a system call after the first time in each process: what a check on every call can afford.
 inline process_id current_process() noexcept {
-    std::atomic<std::uint64_t>* const page = process_page();
+    std::atomic<process_id>* const page = process_page();
     if (page == nullptr) return on_posix::current_process();
-    std::uint64_t known = page->load(std::memory_order_relaxed);
-    if (known == 0) {
+    process_id known = page->load(std::memory_order_relaxed);
+    if (known.value == 0) {
         const int before = errno;
-        const std::uint64_t mine = identify_process().value;
+        const process_id mine = identify_process();
         errno = before;
         if (page->compare_exchange_strong(known, mine, std::memory_order_relaxed)) known = mine;
     }
-    return {known};
+    return known;
 }
 
 /// The same at the price of one system call for each. Unlike a condition variable it needs no mutex, so that

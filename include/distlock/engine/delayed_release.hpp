@@ -44,8 +44,8 @@ struct delayed_release_terms {
 /// Thread-safe. The background has a share in it until it is over, so the lock object may be gone. Rules:
 /// - nothing is released before its time, whatever ends;
 /// - the key ends by itself soon after its time, also where the process ends before: the server is told at
-///   once, and to the millisecond when the background ends. What readers and permits have ends no earlier for
-///   that, so it is only told where their lease does;
+///   once, and to the millisecond when the background ends. The ends of readers and permits only move on, so
+///   it is told of those only where their lease ends earlier;
 /// - a message for its token that comes late is not answered with a release, as that of a token nobody knows;
 /// - until then it is renewed as often as a lease, and what comes of that matters to nobody: the release
 ///   finds out.

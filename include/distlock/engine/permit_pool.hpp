@@ -206,10 +206,9 @@ class permit_pool final : public permit_core {
                           const std::stop_token& stop) DISTLOCK_EXCLUDES(mutex_) {
         const auto asks = [&] { return mine.core->acquire(until, how, stop); };
         if (!how.once && until == clock::time_point::max()) return asks();
-        const auto all = [this, seen = std::shared_ptr<lock_core>()](std::size_t i) mutable -> lock_core* {
+        const auto all = [this](std::size_t i) -> std::shared_ptr<lock_core> {
             const guard here(mutex_);
-            seen = i < slots_.size() ? slots_[i]->core : nullptr;
-            return seen.get();
+            return i < slots_.size() ? slots_[i]->core : nullptr;
         };
         return acquire_after_releases(all, mine.core.get(), until, how, stop, asks);
     }
@@ -231,18 +230,13 @@ class permit_pool final : public permit_core {
             slot{make_lock_core(io_, std::move(dialect), options_, observer_), n, limit, true}));
         return *slots_.back();
     }
-    // Effects: some of those that told the server a limit which it has no more, and of the others those that
-    // are too many, go to `over`.
     void take_surplus(surplus<slot>& over) noexcept DISTLOCK_REQUIRES(mutex_) {
-        auto idle = std::count_if(slots_.begin(), slots_.end(), [](const auto& one) { return !one->busy; });
-        // It is called with the mutex.
-        over.take(slots_, [&](const slot& one) DISTLOCK_UNCHECKED {
-            const bool current = one.limit == limit_ || one.limit == next_limit_;
-            const bool may_go = !one.busy && !(current && idle <= most_idle) &&
-                                one.core->residual() == clock::duration::zero();
-            idle -= may_go ? 1 : 0;
-            return may_go;
-        });
+        const auto is_idle = [](const slot& one) { return !one.busy; };
+        // Told the server a limit which it has no more. It is called with the mutex.
+        const auto is_outdated = [this](const slot& one) DISTLOCK_UNCHECKED {
+            return one.limit != limit_ && one.limit != next_limit_;
+        };
+        over.take(slots_, is_idle, is_outdated);
     }
     void free(const lock_core& of) noexcept DISTLOCK_EXCLUDES(mutex_) {
         const guard here(mutex_);

@@ -24,10 +24,9 @@ template <class Lazy>
 typename shared_object<Lazy>::result shared_object<Lazy>::ask_after_readers(time_point until,
                                                                             const manner& how,
                                                                             const std::stop_token& stop) {
-    const auto readers = [this, seen = std::shared_ptr<lock_core>()](std::size_t i) mutable -> lock_core* {
+    const auto readers = [this](std::size_t i) -> std::shared_ptr<lock_core> {
         const guard here(mutex_);
-        seen = i < batches_.size() ? batches_[i]->core : nullptr;
-        return seen.get();
+        return i < batches_.size() ? batches_[i]->core : nullptr;
     };
     return acquire_after_releases(readers, nullptr, until, how, stop,
                                   [&] { return writers_->acquire(until, how, stop); });
@@ -35,14 +34,10 @@ typename shared_object<Lazy>::result shared_object<Lazy>::ask_after_readers(time
 
 template <class Lazy>
 typename shared_object<Lazy>::batch& shared_object<Lazy>::idle_batch(surplus<batch>& over) {
-    if (std::ssize(batches_) > most_idle) {
-        std::ptrdiff_t idle = 0;
-        over.take(batches_, [&](const batch& one) {
-            return one.now == phase::idle && ++idle > most_idle && one.core->residual() == duration{};
-        });
-    }
+    const auto is_idle = [](const batch& one) { return one.now == phase::idle; };
+    if (std::ssize(batches_) > most_idle) over.take(batches_, is_idle, [](const batch&) { return false; });
     for (const auto& one : batches_) {
-        if (one->now == phase::idle) return *one;
+        if (is_idle(*one)) return *one;
     }
     batches_.push_back(std::make_unique<batch>(make_lock_core(io_, dialect_, options_, observer_)));
     return *batches_.back();

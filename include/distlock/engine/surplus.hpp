@@ -1,7 +1,7 @@
-// What an object keeps for calls to come, and has too much of after a burst of them.
+// Lock objects that a burst of calls left idle, more than are kept for calls to come.
 //
 //   template <class T> class surplus {
-//     void take(std::vector<std::unique_ptr<T>>& from, F may_go) noexcept;
+//     void take(std::vector<std::unique_ptr<T>>& from, F is_idle, G is_outdated) noexcept;
 //   };
 #pragma once
 
@@ -11,20 +11,26 @@
 #include <utility>
 #include <vector>
 
+#include <distlock/base/clock.hpp>
+
 namespace distlock::engine {
 
 /// How many are kept: threads may come in any number, and permits be asked for in any.
 inline constexpr std::ptrdiff_t most_idle = 16;
 
-/// A few at a time, so that no call has to end them all. What was taken ends with it: outside the mutex.
+/// A call ends a few of them, not all. They end with the surplus: outside the mutex.
 template <class T>
 class surplus {
   public:
-    /// Effects: takes from `from`, as far as there is room, those of which `may_go(one)` says so.
-    template <class F>
-    void take(std::vector<std::unique_ptr<T>>& from, F may_go) noexcept {
+    /// Effects: takes from `from`, as far as there is room, those that are idle and outdated, and of the
+    /// other idle ones those behind the first `most_idle`; but none whose release nobody has confirmed.
+    template <class Idle, class Outdated>
+    void take(std::vector<std::unique_ptr<T>>& from, Idle is_idle, Outdated is_outdated) noexcept {
+        std::ptrdiff_t current = 0;
         std::erase_if(from, [&](std::unique_ptr<T>& one) {
-            if (count_ == taken_.size() || !may_go(*one)) return false;
+            if (count_ == taken_.size() || !is_idle(*one)) return false;
+            if (!is_outdated(*one) && ++current <= most_idle) return false;
+            if (one->core->residual() > clock::duration::zero()) return false;
             taken_[count_++] = std::move(one);
             return true;
         });

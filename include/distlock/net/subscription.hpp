@@ -65,7 +65,7 @@ class listener {
         by_stop,
         by_time,
     };
-    /// What is longer wakes the thread, but is not kept: the end may tell whom it is for.
+    /// A longer message wakes the thread, but is not kept: its end may tell for which lock it is.
     static constexpr std::size_t longest_message = 256;
 
     /// `key` must outlive the listener.

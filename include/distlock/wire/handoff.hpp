@@ -149,9 +149,7 @@ class handoff {
     static std::optional<handover> read_message(std::string_view text) { return detail::read_handover(text); }
     /// Returns: the name of the lock in a message; empty for another text.
     static std::string_view name_in(std::string_view text) {
-        if (!read_message(text)) return {};
-        for (int part = 0; part < 4; ++part) text.remove_prefix(text.find(' ') + 1);
-        return text;
+        return read_message(text) ? detail::name_in_handover(text) : std::string_view();
     }
 
   private:

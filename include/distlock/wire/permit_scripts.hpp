@@ -65,7 +65,6 @@ local function read_permit_ticket(ticket)
   if waiter then waiter.n = tonumber(waiter.life or '0') end
   return waiter and waiter.n > 0 and waiter or nil
 end
-local function weight_of(token) return tonumber(redis.call('hget', KEYS[3], token) or '1') or 1 end
 local function find_soonest()
   soonest = tonumber(redis.call('zrange', KEYS[1], '0', '0', 'withscores')[2] or '')
 end
@@ -97,7 +96,7 @@ local function count(removed)
     end
     used, changed = 0, limit ~= nil
   elseif late[1] or not used then
-    -- Who puts something there, or takes a permit out, counts nothing: that is found here.
+    -- Another client that adds a member, or removes one, does not count it: that is found here.
     used, changed = weigh(redis.call('zrange', KEYS[1], '0', '-1'), KEYS[3]), true
     if known_used then
       redis.call('hset', KEYS[3], 'used', used)
@@ -135,7 +134,7 @@ end
 -- After what was counted was lost each token counts as one, until its owner says how many it has: here. Returns whether there is
 -- room for them; else it has none.
 local function count_again(token, n)
-  local missing = n > 1 and n - weight_of(token) or 0
+  local missing = n > 1 and n - weigh({token}, KEYS[3]) or 0
   if missing == 0 then return true end
   changed = true
   if limit and used + missing > limit then
@@ -248,7 +247,7 @@ if mode == 'last' then
 end
 local left = soonest and math.min(math.max(soonest - now(), 0), 86400000) or 0 -- what another client keeps may have no end
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "20c6389fed664cf016a118cb4261b06d37f830d0"sv;
+inline constexpr std::string_view permit_enter_sha1 = "314fad1c034a0b9307e7ad6e65039b00752edea1"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, permit_refuse_other_sets, permit_weigh, permit_functions,
            permit_first, handoff_first, permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,
@@ -273,7 +272,7 @@ return had)"sv;
 inline constexpr script permit_leave{
     joined<permit_leave_contract, handoff_functions, permit_refuse_other_sets, permit_weigh, permit_functions,
            permit_leave_body>,
-    "f0e4388089bc10fcc79804e4f36aab591b83369f"sv};
+    "1079f8c5ca34abe80bc0769b8d15bc0c639aae60"sv};
 
 // The end only moves on.
 inline constexpr std::string_view permit_renew_contract =
@@ -304,7 +303,7 @@ return 1)"sv;
 inline constexpr script permit_renew{
     joined<permit_renew_contract, handoff_functions, permit_refuse_other_sets, permit_weigh, permit_functions,
            permit_renew_body>,
-    "5ebf01aa1a28d28733a64ffec76eb972ce01aac7"sv};
+    "1250fc6c6b76a0dfc13bafa63505c9f8813f1057"sv};
 
 // For operators. A waiter that wants more than there are now is told so when it re-checks.
 inline constexpr std::string_view permit_resize_contract =
@@ -322,6 +321,6 @@ return used)"sv;
 inline constexpr script permit_resize{
     joined<permit_resize_contract, handoff_functions, permit_refuse_other_sets, permit_weigh,
            permit_functions, permit_resize_body>,
-    "827ab53b3c8d81d46040cbe5b77f81abcfad19f5"sv};
+    "50161f0846a82f609a7fe23e1b16c985144dd032"sv};
 
 }  // namespace distlock::detail

@@ -80,7 +80,7 @@ local function last_fence(call, life)
   if fence then return fence end
   return new_fence(call, life)
 end
--- As long as anybody reads under it: or who comes next would have a larger one beside him.
+-- As long as anybody reads under it: else the next reader would have a larger one than those that read on.
 local function keep_fence(life)
   if redis.call('pttl', KEYS[3]) < tonumber(life) then redis.pcall('pexpire', KEYS[3], life) end
 end
@@ -254,7 +254,7 @@ inline constexpr std::string_view shared_enter_taken =
 end
 local left = holder == mark and math.max(soonest - now(), 0) or redis.call('pttl', KEYS[1])
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view shared_enter_sha1 = "d5fbd912650b3af79c9d72e6bcdd1554504b88c0"sv;
+inline constexpr std::string_view shared_enter_sha1 = "bfb74ddd43a21d00e8ecf50f07878f4da837eaa2"sv;
 inline constexpr script shared_enter{
     joined<shared_enter_contract, shared_enter_unqueued, handoff_functions, shared_functions, shared_first,
            handoff_first, shared_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,
@@ -302,7 +302,7 @@ settle((pass(first, nil, holder)))
 return left and 1 or holder and -1 or 0)"sv;
 inline constexpr script shared_leave{joined<shared_leave_unqueued, handoff_functions, shared_functions,
                                             handoff_refuse_as_replica, handoff_leave_body, shared_leave_rest>,
-                                     "b00bdf39f37105ec9cbef0771d18879fbc80cf43"sv};
+                                     "944ea944ce9588bae691e0028a148bdb97a9eb16"sv};
 
 // Those who read under the lock or wait for it see one step: nobody is let in between. A reader that becomes
 // the writer goes before writers that wait: it could not let them in first without reading what they wrote.
@@ -336,7 +336,7 @@ return {1, fence, me.lease})"sv;
 inline constexpr script shared_exchange{
     joined<shared_exchange_contract, handoff_functions, shared_functions, handoff_refuse_as_replica,
            shared_exchange_body, shared_exchange_rest>,
-    "4bdca3100ea634e6f2cbf628721c34217798f860"sv};
+    "e8c80c3e83fc273a45518af99d4b476333c81329"sv};
 
 // Of a reader. The end only moves on.
 inline constexpr script shared_renew{
