@@ -68,20 +68,21 @@ void until_terminated(distlock::hiredis_connection& redis) {
     sigemptyset(&ends);
     sigaddset(&ends, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &ends, nullptr);  // before the first thread: all inherit it
+    std::error_code ended_by;
     std::jthread worker([&](std::stop_token stop) {
-        std::error_code ec;
-        while (payments.lock(stop, ec)) {
+        while (payments.lock(stop, ended_by)) {
             serve();
             payments.unlock();
         }
-        if (ec != distlock::errc::cancelled) {
-            alert(ec.message().c_str());
+        if (ended_by != distlock::errc::cancelled)
             ::kill(::getpid(), SIGTERM);  // a service without its worker is none
-        }
     });
     int signal = 0;
     sigwait(&ends, &signal);
     worker.request_stop();
+    worker.join();
+    if (ended_by != distlock::errc::cancelled)
+        throw std::system_error(ended_by);  // to whoever started the service
 }
 
 void once_in_a_period(distlock::hiredis_connection& redis) {
@@ -102,7 +103,7 @@ int main(int argc, char** argv) {
         several(redis);
         once_in_a_period(redis);
         until_terminated(redis);
-    } catch (const distlock::error& e) {
+    } catch (const std::system_error& e) {
         alert(e.what());
         return 1;
     }
