@@ -111,7 +111,9 @@ class changed_master : public campaign_over {
             "%s: an owner was told %.1f ms after its connection knew the new master, %.1f ms after it was "
             "named, at most",
             id_, told_.most(), told_since_named_.most());
-        figure("%s: %d of the crew, %.1f ms after at most", id_, people.told(), in_ms(people.told_after()));
+        figure("%s: %d of the crew, %.1f ms after at most (%s, proven %.1f ms before)", id_, people.told(),
+               in_ms(people.told_after()), distlock::to_string(people.told_last_as()).data(),
+               in_ms(people.told_last_unproven()));
         figure("%s: all of the crew knew it %.1f ms after it was named, at most", id_, in_ms(unknown_for()));
         CHECK(in_ms(unknown_for()) <= in_ms(all_know_in + timing_tolerance));
         CHECK(in_ms(people.told_after()) <= in_ms(told_when_known_in + timing_tolerance));

@@ -115,6 +115,10 @@ class crew {
     int told() const { return board_->told; }
     /// Returns: how long after its connection knew of that master, at most.
     clk::duration told_after() const { return clk::duration(board_->told_after.load()); }
+    /// Returns: why the owner that was told last had lost the lock.
+    distlock::loss_reason told_last_as() const { return board_->told_last_as; }
+    /// Returns: how long before the server had said last that it was its own.
+    clk::duration told_last_unproven() const { return clk::duration(board_->told_last_unproven.load()); }
     /// Returns: when the connections of all processes knew of another master than before, the last time.
     clk::time_point known() const {
         std::int64_t last = 0;
@@ -168,12 +172,18 @@ class crew {
         std::array<std::atomic<std::int64_t>, most_processes> known{};
         std::atomic<int> told{0};
         std::atomic<std::int64_t> told_after{0};
+        // Of the one that was told last:
+        std::atomic<distlock::loss_reason> told_last_as{};
+        std::atomic<std::int64_t> told_last_unproven{0};
         shared_mutex resource;
         std::array<std::uint64_t, most_names> written{};  // the largest fence of each name
     };
 
-    static void raise(std::atomic<std::int64_t>& most, std::int64_t to) {
-        for (auto now = most.load(); now < to && !most.compare_exchange_weak(now, to);) continue;
+    // Returns: whether it was less.
+    static bool raise(std::atomic<std::int64_t>& most, std::int64_t to) {
+        auto now = most.load();
+        while (now < to && !most.compare_exchange_weak(now, to)) continue;
+        return now < to;
     }
 
     struct news final : distlock::master_listener {
@@ -184,12 +194,15 @@ class crew {
     // Of one mutex object.
     struct witness final : distlock::lease_observer {
         witness(board& of, const news& by) : all(of), changes(by) {}
-        void lost(const std::string&, distlock::loss_reason) override {
+        void lost(const std::string&, distlock::loss_reason why) override {
             const auto now = clk::now().time_since_epoch().count();
             const std::int64_t known = changes.at;
-            if (proven >= known) return;  // whatever it was lost by, it was no change of the master
+            const std::int64_t last = proven;
+            if (last >= known) return;  // whatever it was lost by, it was no change of the master
             ++all.told;
-            raise(all.told_after, now - known);
+            if (!raise(all.told_after, now - known)) return;
+            all.told_last_as = why;
+            all.told_last_unproven = now - last;
         }
         board& all;
         const news& changes;
