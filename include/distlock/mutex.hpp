@@ -77,8 +77,9 @@ class recursive_mutex;
 /// `lock` throws when retrying does not help; `try_*` return false only if the lock is held, be it by
 /// this thread, or others wait for it, and throw if the server fails. The overloads with a `std::error_code&`
 /// do not throw, and return whether they took the lock. They clear the code on success and on that false. But
-/// if the owner's key has no TTL, they set errc::holder_without_ttl and return false. They go by the server's
-/// last answer, which another thread of the object may have had.
+/// if the owner's key has no TTL, they set errc::holder_without_ttl and return false. Where another thread of
+/// the object asks the server, they go by what it heard in the last 200 ms; if it heard nothing, one of them
+/// asks whether the server answers.
 ///
 /// The overloads with a `std::stop_token` fail with errc::cancelled when a stop is requested: at once,
 /// whatever the server does, over a connection that honours the stop request of a command (hiredis_connection

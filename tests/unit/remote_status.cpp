@@ -1,5 +1,8 @@
 // What the thread that asks the server has heard of it, for the others.
+#include <atomic>
 #include <chrono>
+#include <latch>
+#include <new>
 #include <stop_token>
 #include <thread>
 
@@ -137,6 +140,82 @@ TEST_CASE("the thread that asks goes on from its pause as soon as another one wa
         }
     });
     CHECK(took < 2s);
+}
+
+// Of eight threads of one object seven were told that somebody else had the lock, while the server hung.
+TEST_CASE("a server that was not heard for long is asked whether it lives, one that was is not") {
+    manual_clock::reset();
+    const auto time = distlock::time_source::of<manual_clock>();
+    const auto now = manual_clock::now();
+    remote_status status;
+    int asked = 0;
+    const auto says = [&](errc what) {
+        return [&asked, what] {
+            ++asked;
+            return what;
+        };
+    };
+    status.answered(errc{}, now);
+    CHECK(status.confirm(now, never, {}, time, says(errc::no_reply)) == errc{});
+    CHECK(asked == 0);
+    CHECK(status.confirm(now + 1ms, never, {}, time, says(errc::no_reply)) == errc::no_reply);
+    manual_clock::advance(1s);
+    CHECK(status.confirm(now + 1ms, never, {}, time, says(errc{})) == errc{});
+    CHECK(asked == 2);
+    CHECK(status.confirm(now + 1s, never, {}, time, says(errc::no_reply)) == errc{});
+    CHECK(asked == 2);
+    CHECK_THROWS_AS(status.confirm(now + 2s, never, {}, time, []() -> errc { throw std::bad_alloc(); }),
+                    std::bad_alloc);
+    CHECK(status.confirm(now + 2s, never, {}, time, says(errc::unreachable)) == errc::unreachable);
+    CHECK(asked == 3);
+    CHECK(status.last_error() == errc{});  // that is for whoever stands in the queue to say
+    std::stop_source stop;
+    stop.request_stop();
+    CHECK(status.confirm(now + 2s, never, stop.get_token(), time, says(errc{})) == errc::cancelled);
+    CHECK(asked == 3);
+}
+
+TEST_CASE("of threads that want to know whether the server lives one asks, and all hear what it hears") {
+    struct row {
+        errc first;   // what the first one hears
+        errc second;  // what the next one hears
+        int asked;    // by how many
+    };
+    for (const row& is : {row{errc::unreachable, errc::unreachable, 1}, row{errc{}, errc{}, 1},
+                          row{errc::cancelled, errc::no_reply, 2}}) {  // a stop says nothing of the server
+        manual_clock::reset();
+        const auto time = distlock::time_source::of<manual_clock>();
+        const auto since = manual_clock::now() - 1ms;
+        remote_status status;
+        std::latch answer{1};
+        std::atomic<int> asked{0};
+        errc heard[3] = {};
+        const auto ask = [&](int who) {
+            heard[who] = status.confirm(since, never, {}, time, [&] {
+                if (++asked > 1) return is.second;
+                answer.wait();
+                return is.first;
+            });
+        };
+        sleeper first([&] { ask(0); });
+        CHECK(first.sleeps());
+        sleeper second([&] { ask(1); });
+        CHECK(second.sleeps());
+        CHECK(status.confirm(since, manual_clock::now(), {}, time, [] { return errc{}; }) == errc::no_reply);
+        std::stop_source stop;
+        sleeper third(
+            [&] { heard[2] = status.confirm(since, never, stop.get_token(), time, [] { return errc{}; }); });
+        CHECK(third.sleeps());
+        stop.request_stop();
+        third.join();
+        answer.count_down();
+        first.join();
+        second.join();
+        CHECK(heard[0] == is.first);
+        CHECK(heard[1] == is.second);
+        CHECK(heard[2] == errc::cancelled);
+        CHECK(asked == is.asked);
+    }
 }
 
 }  // namespace remote_status_tests

@@ -320,7 +320,7 @@ class acquire {
 
     acquire_step send(kind how) noexcept {
         looked_ = looked_ || how != kind::send_acquire;
-        constexpr clock::duration longest = std::chrono::milliseconds{200};
+        constexpr clock::duration longest = longest_answer_time;
         const auto answer_time =
             std::clamp(2 * std::min(slowest_, longest), clock::duration(shortest_answer_time), longest);
         const auto answer_by = std::max(limits_.deadline, detail::saturating_add(now_, answer_time));

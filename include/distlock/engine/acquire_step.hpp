@@ -13,6 +13,8 @@ namespace distlock::engine {
 
 /// Even a caller without time gets one honest answer: less than a round trip would make every try fail.
 inline constexpr std::chrono::milliseconds shortest_answer_time{50};
+/// A caller whose time is up waits no longer for the last one.
+inline constexpr std::chrono::milliseconds longest_answer_time{200};
 
 /// A lock object's waiters wait so long for the first subscription, all together. A waiter that joins the
 /// queue before may be passed over.

@@ -80,13 +80,30 @@ inline std::optional<lock_object::result> lock_object::try_turn(duration longest
             if (threads_.current_phase() == phase::held) return result{};
             if (status_.known()) heard = status_.last_error();
         }
-        if (heard == errc::holder_without_ttl) return result{.without_ttl = true};
-        if (heard && *heard != errc::cancelled) return *heard == errc{} ? result{} : failed(*heard);
+        const bool taken = heard == errc{} || heard == errc::holder_without_ttl;
+        if (taken) {
+            const errc silent = confirm_taken(longest, stop);
+            if (silent != errc{}) return failed(silent);
+            return result{.without_ttl = heard == errc::holder_without_ttl};
+        }
+        if (heard && heard != errc::cancelled) return failed(*heard);
         const bool answered = status_.wait(by, stop, time_);
         if (stop.stop_requested()) return failed(errc::cancelled);
         if (!answered) return failed(errc::no_reply, "the server has not answered another thread yet");
         heard = status_.last_error();
     }
+}
+
+[[gnu::cold]] inline errc lock_object::confirm_taken(duration longest, const std::stop_token& stop) {
+    const auto now = time_.now();
+    const auto by = distlock::detail::saturating_add(now, std::max<duration>(longest, longest_answer_time));
+    return status_.confirm(now - longest_answer_time, by, stop, time_, [&] {
+        const token nobody = token::generate();
+        command question = dialect_->renew(nobody);
+        question.until(by).until(stop);
+        const reply answer = io_->connection().execute(question);
+        return answer.answered() ? errc{} : answer.cause();
+    });
 }
 
 inline std::optional<lock_object::result> lock_object::queue_up(time_point until, manner& how,

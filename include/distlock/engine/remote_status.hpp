@@ -10,6 +10,7 @@
 //     time_point failing_since() const noexcept;
 //         // no answer without trouble came from then on, whoever asked
 //     bool wait(until, stop, time);               // until it is known, or was
+//     errc confirm(since, until, stop, time, ask);   // asks where nothing was heard since then, once for all
 //     void pause(until, stop, time);              // by that thread, unless another one waits
 //   };
 #pragma once
@@ -28,7 +29,7 @@
 
 namespace distlock::engine {
 
-/// Thread-safe. An answer that nobody waits for costs three atomic operations.
+/// Thread-safe. An answer that nobody waits for costs four atomic operations.
 class remote_status {
   public:
     void begin() noexcept { known_ = false; }
@@ -36,6 +37,7 @@ class remote_status {
     /// errc::cancelled is no answer: that thread's own stop says nothing of the server.
     void answered(errc cause, clock::time_point now) noexcept {
         if (cause == errc::cancelled) return;
+        heard_at_.store(now, std::memory_order_relaxed);
         if (cause == errc{} || cause == errc::holder_without_ttl) {
             failing_since_ = clock::time_point::max();
         } else if (failing_since() == clock::time_point::max()) {
@@ -63,6 +65,41 @@ class remote_status {
         sleep(until, stop, time, [&] { return heard = known_ || answers_ != before; });
         --waiting_;
         return heard;
+    }
+
+    /// Effects: where the last answer came before `since`, calls `ask()`, which says what keeps the server
+    /// from answering, or errc{}; or waits until `until` for another thread that does so already.
+    /// Returns: what was heard, or errc::no_reply; errc{}: the server has answered since.
+    template <class Ask>
+    errc confirm(clock::time_point since, clock::time_point until, const std::stop_token& stop,
+                 time_source time, Ask ask) {
+        for (;;) {
+            if (heard_at_.load() >= since) return {};
+            if (stop.stop_requested()) return errc::cancelled;
+            const auto before = confirmations_.load();
+            if (!confirming_.exchange(true)) break;
+            ++waiting_;
+            sleep(until, stop, time, [&] { return confirmations_ != before; });
+            --waiting_;
+            // That thread's own stop says nothing of the server.
+            if (confirmations_ == before) return stop.stop_requested() ? errc::cancelled : errc::no_reply;
+            const errc heard = silence_;
+            if (heard != errc{} && heard != errc::cancelled) return heard;
+        }
+        const auto end = [&](errc heard) {
+            if (heard == errc{}) heard_at_ = time.now();
+            silence_ = heard;
+            ++confirmations_;
+            confirming_ = false;
+            if (waiting_ > 0) wake();
+            return heard;
+        };
+        try {
+            return end(ask());
+        } catch (...) {
+            end(errc::cancelled);
+            throw;
+        }
     }
 
     /// Effects: waits until `until`, a request of `stop`, or another thread waits for an answer.
@@ -93,9 +130,13 @@ class remote_status {
 
     std::atomic<errc> last_error_ = errc{};
     std::atomic<clock::time_point> failing_since_ = clock::time_point::max();
+    std::atomic<clock::time_point> heard_at_ = clock::time_point::min();
     std::atomic<bool> known_ = true;
     std::atomic<std::uint64_t> answers_ = 0;
     std::atomic<int> waiting_ = 0;
+    std::atomic<bool> confirming_ = false;
+    std::atomic<std::uint64_t> confirmations_ = 0;
+    std::atomic<errc> silence_ = errc{};  // what kept the server from confirming, the last time
     distlock::detail::annotated_mutex lock_;
     distlock::detail::leaked_in_child<std::condition_variable> wake_;
 };

@@ -5,9 +5,12 @@
 #include <stop_token>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include <distlock/hiredis.hpp>
 #include <distlock/mutex.hpp>
+#include <distlock/recursive_mutex.hpp>
+#include <distlock/shared_mutex.hpp>
 #include <distlock/testing.hpp>
 
 #include "support/catch.hpp"
@@ -218,6 +221,47 @@ TEST_CASE("a wait at a server that hangs ends on time, and nothing of it is left
     CHECK(one.ec == errc::no_reply);
     CHECK(it.seen.gets(1));
     check_that_it_is_served(it, next);
+}
+
+// The thread that asked the server was told that it hung, the seven others that somebody else had the lock.
+TEST_CASE("no thread of an object is told that somebody else has the lock while the server hangs") {
+    owned it;
+    hiredis_connection redis(it.server.uri());
+    locker mine(redis, "orders", no_looks);
+    distlock::recursive_mutex again(redis, "orders", no_looks);
+    distlock::shared_mutex writers(redis, "orders", no_looks);
+    const auto told = [&](auto& lock) {
+        std::stop_source stop;
+        auto asks = std::async(std::launch::async, [&, token = stop.get_token()] {
+            std::error_code ec;
+            return lock.lock(token, ec);
+        });
+        REQUIRE(are_queued(it, 1));
+        const auto quick = [&](std::chrono::milliseconds timeout) {
+            return std::async(std::launch::async, [&lock, timeout] {
+                std::error_code ec;
+                return lock.try_lock_for(timeout, ec) ? std::error_code(errc::deadlock) : ec;
+            });
+        };
+        CHECK(quick(1ms).get() == std::error_code{});
+        it.server.pause();
+        std::vector<std::future<std::error_code>> others;
+        for (int i = 0; i < 4; ++i) others.push_back(quick(400ms));
+        const auto begun = clk::now();
+        for (auto& one : others) CHECK(one.get() == errc::no_reply);
+        CHECK(clk::now() - begun < 400ms + 200ms + timing_tolerance);
+        std::error_code tried;
+        CHECK_FALSE(lock.try_lock(tried));
+        CHECK(tried == errc::no_reply);
+        it.server.resume();
+        CHECK(quick(400ms).get() == std::error_code{});
+        stop.request_stop();
+        CHECK_FALSE(asks.get());
+        REQUIRE(it.seen.gets(0));
+    };
+    told(mine);
+    told(again);
+    told(writers);
 }
 
 TEST_CASE("a stop request ends a wait at a server that hangs, and nothing of it is left when that goes on") {
