@@ -115,8 +115,9 @@ class mutex {
     mutex& operator=(const mutex&) = delete;
 
     /// Preconditions: no thread is in a member function.
-    /// Effects: unlock(), if still locked; a renewal that is on its way is waited for, a command time-out at
-    /// most. In a child after fork(): none. The connection's destructor waits for callbacks that run; over a
+    /// Effects: unlock(), if still locked; a renewal that is on its way is waited for: a command time-out at
+    /// most, and connect_timeout() of the connection more where the server is to be found or reached first.
+    /// In a child after fork(): none. The connection's destructor waits for callbacks that run; over a
     /// connection that is no service_hosting_connection (see connection.hpp) the destructor of its last mutex
     /// does.
     ~mutex() = default;

@@ -15,6 +15,7 @@ using distlock::acquire_outcome;
 using distlock::errc;
 using distlock::loss_reason;
 using distlock::release_outcome;
+using distlock::reply;
 
 TEST_CASE("every outcome of a release, every loss and every end of a leadership has its own name") {
     CHECK(to_string(release_outcome::released) == "released");
@@ -48,13 +49,22 @@ TEST_CASE("an acquisition that is not sent for what may pass is tried again, ano
 // Between two sockets to a replica it was said that no server had been reached.
 TEST_CASE("a release that is not sent since the server is a replica is refused, and asked for again") {
     using distlock::release_verdict;
-    using distlock::reply;
     const auto refused = release_verdict::failure(reply::not_sent(errc::read_only, "a replica"));
     CHECK(refused.what == release_outcome::refused);
     CHECK(refused.again);
     const auto unreached = release_verdict::failure(reply::not_sent(errc::unreachable, "no server"));
     CHECK(unreached.what == release_outcome::unreachable);
     CHECK(unreached.again);
+}
+
+TEST_CASE("a script that met a key on its way to another node may have taken the lock") {
+    using kind = acquire_outcome::kind;
+    const auto refused = acquire_outcome::failure(reply::error("TRYAGAIN Multiple keys request"));
+    CHECK(refused.what == kind::later);
+    const auto met = acquire_outcome::failure(reply::error(
+        "ERR Script attempted to access a non local key in a cluster node script: 0, on @user_script:5."));
+    CHECK(met.what == kind::unknown);
+    CHECK(met.cause == errc::unavailable);
 }
 
 TEST_CASE("only a script that was refused at a command broke off") {

@@ -115,6 +115,9 @@ const std::vector<sample> script_texts{
     {errc::unsupported_command, final,  // Valkey 8
      "ERR Unknown command called from script script: 206396248e12c6e742fd7296250433c8d7343b74, on "
      "@user_script:1."},
+    {errc::unavailable, passing,
+     "ERR Script attempted to access a non local key in a cluster node script: "
+     "be7fae33402fccb7a2aa0d89321a6f1221493760, on @user_script:5."},
     {errc::server_error, final,
      "ERR user_script:1: Script attempted to access nonexistent global variable 'x' script: "
      "03c387736bb5cc009ff35151572cee04677aa374, on @user_script:1."},
@@ -141,7 +144,8 @@ const std::vector<sample> wrapped_texts{
      "@user_script: 4: The user executing the script can't access at least one of the keys mentioned in the "
      "command arguments"},
     {errc::unsupported_command, final, "@user_script: 4: Unknown Redis command called from Lua script"},
-    {errc::server_error, final, "@user_script: 4: Script attempted to access a non local key in a cluster"},
+    {errc::unavailable, passing,
+     "@user_script: 4: Lua script attempted to access a non local key in a cluster node"},
     {errc::server_error, final, "user_script:4: attempt to index a nil value"},
 };
 
@@ -201,6 +205,7 @@ TEST_CASE("words that somebody else wrote into an error do not change its meanin
     check("ERR unknown command 'X', with args beginning with: '@user_script:1: OOM x' ",
           {errc::unsupported_command, final, ""});
     check("ERR syntax error @user_script:1: LOADING x", {errc::server_error, final, ""});
+    check("ERR syntax error Script attempted to access a non local key", {errc::server_error, final, ""});
 }
 
 TEST_CASE(

@@ -338,12 +338,16 @@ TEST_CASE(
 TEST_CASE("a try for several locks waits for no other thread's answer before its own time counts") {
     struct silent_about_one : locks_in_memory {
         reply execute(const command& cmd) {
-            if (cmd.routing_key() != "b") return locks_in_memory::execute(cmd);
+            if (cmd.routing_key() != "b") {
+                asked_about_a = true;
+                return locks_in_memory::execute(cmd);
+            }
             asked.count_down();
             answered.wait();
             return reply::no_answer(errc::no_reply, "no reply in time");
         }
         std::chrono::milliseconds command_timeout() const { return 10s; }
+        std::atomic<bool> asked_about_a{false};
         std::latch asked{1};
         std::latch answered{1};
     };
@@ -357,10 +361,16 @@ TEST_CASE("a try for several locks waits for no other thread's answer before its
     sleeper other([&] { had = b.try_lock(ignored) || had; });
     server.asked.wait();
     const auto took = time_of([&] { had = distlock::try_lock_for(10ms, ec, a, b) || had; });
-    server.answered.count_down();
-    other.join();
     CHECK(ec == errc::no_reply);
     CHECK(took < 1s + timing_tolerance);
+    // Nor while there is time: that counts in the queues of both.
+    server.asked_about_a = false;
+    sleeper both([&] { had = distlock::try_lock_for(8s, ec, a, b) || had; });
+    const auto asks_after = time_of([&] { CHECK(eventually([&] { return server.asked_about_a.load(); })); });
+    server.answered.count_down();
+    both.join();
+    other.join();
+    CHECK(asks_after < 1s + timing_tolerance);
     CHECK_FALSE(had);
 }
 

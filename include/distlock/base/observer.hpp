@@ -47,7 +47,9 @@ class lease_observer {
     virtual ~lease_observer() = default;
 
     /// A renewal failed, for the first time since one succeeded. The library retries it until it succeeds or
-    /// `left` is over; then the lock is lost.
+    /// `left` is over; then the lock is lost. While the library asks a Cluster for its map, or Sentinels for
+    /// the master, no renewal is sent: of a lease that is hardly longer than the time-outs only the loss is
+    /// told then.
     virtual void at_risk(const std::string& /*name*/, clock::duration /*left*/) {}
 
     /// The lock is no longer ours. Called once for an acquisition whose loss is noticed before its unlock(),

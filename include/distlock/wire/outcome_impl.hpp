@@ -21,7 +21,8 @@ DISTLOCK_INLINE acquire_outcome acquire_outcome::failure(const reply& r) {
             return {kind::unknown, r.cause(), {}};
         case reply_kind::error: {
             const auto e = classify_error(r.text());
-            if (e.transient) return {kind::later, e.cause, {}};
+            // A script that has written before may have taken the lock.
+            if (e.transient) return {e.certain ? kind::later : kind::unknown, e.cause, {}};
             return {.what = kind::refused, .cause = e.cause, .certain = e.certain};
         }
         default:

@@ -57,6 +57,14 @@ constexpr bool refuses_to_wait(std::string_view text) noexcept {
     return text.starts_with("ERR WAIT cannot be used with replica");
 }
 
+// What TRYAGAIN is to a command, to a script that has written before: a key that is missing may be on the
+// node that the slot moves to. `inner`: of unwrap_script_error().
+[[gnu::cold]] constexpr bool says_keys_move(std::string_view inner) noexcept {
+    if (inner.starts_with("ERR ")) inner.remove_prefix(4);
+    return inner.starts_with("Script attempted to access a non local key") ||
+           inner.starts_with("Lua script attempted to access a non local key");  // 6.2
+}
+
 }  // namespace detail
 
 /// Returns: whether the error reply `text` says that the server has its fill of clients: it says so in place
@@ -119,6 +127,7 @@ constexpr bool says_no_cluster(std::string_view text) noexcept {
         inner.find("nknown command called from") != std::string_view::npos ||
         inner.find("nknown Redis command called from") != std::string_view::npos)
         return {errc::unsupported_command, false, !in_script};
+    if (detail::says_keys_move(inner)) return {errc::unavailable, true, false};
     if (detail::refuses_to_wait(inner)) return {errc::read_only, true, true};
     if (says_too_many_clients(inner)) return {errc::unavailable, true, true};
     return {};

@@ -425,6 +425,35 @@ TEST_CASE("a waiter whose slot moves is handed the lock on its new node, by a me
     }
 }
 
+// A waiter for a permit was told of a server_error: "Script attempted to access a non local key".
+TEST_CASE(
+    "a waiter whose time is up while its slot moves key by key is told that the server is unavailable") {
+    const cluster nodes;
+    const auto name = name_at(0, "pool");
+    const auto number = std::to_string(hash_slot(name));
+    const auto& home = *nodes.nodes()[0];
+    const auto& away = *nodes.nodes()[1];
+    cluster_connection first{nodes.uri()};
+    cluster_connection second{nodes.uri()};
+    distlock::counting_semaphore mine{first, name, 1, {.lease = 10s}};
+    distlock::counting_semaphore others{second, name, 1, {.lease = 10s}};
+    distlock::permit held = mine.acquire();
+    std::error_code ec;
+    bool got = true;
+    std::jthread waiter([&] { got = others.try_acquire_for(2s, ec).has_value(); });
+    REQUIRE(eventually([&] { return queued(home, name) == 1; }));
+    REQUIRE(away.command({"CLUSTER", "SETSLOT", number, "IMPORTING", cluster::id_of(home)}) == "OK");
+    REQUIRE(home.command({"CLUSTER", "SETSLOT", number, "MIGRATING", cluster::id_of(away)}) == "OK");
+    waiter.join();
+    CHECK_FALSE(got);
+    CHECK(ec == errc::unavailable);
+    REQUIRE(home.command({"CLUSTER", "SETSLOT", number, "STABLE"}) == "OK");
+    REQUIRE(away.command({"CLUSTER", "SETSLOT", number, "STABLE"}) == "OK");
+    CHECK(eventually([&] { return queued(home, name) == 0; }));
+    held.release();
+    CHECK(eventually([&] { return others.try_acquire().has_value(); }));
+}
+
 TEST_CASE(
     "after CLUSTER FAILOVER locks go on at the new master, in order, and those that are held stay held") {
     const cluster nodes(true);
