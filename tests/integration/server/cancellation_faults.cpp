@@ -226,7 +226,7 @@ TEST_CASE("a wait at a server that hangs ends on time, and nothing of it is left
 // The thread that asked the server was told that it hung, the seven others that somebody else had the lock.
 TEST_CASE("no thread of an object is told that somebody else has the lock while the server hangs") {
     owned it;
-    hiredis_connection redis(it.server.uri());
+    hiredis_connection redis(it.server.uri() + "?command_timeout=1s");
     locker mine(redis, "orders", no_looks);
     distlock::recursive_mutex again(redis, "orders", no_looks);
     distlock::shared_mutex writers(redis, "orders", no_looks);
