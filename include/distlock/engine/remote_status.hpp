@@ -37,8 +37,8 @@ class remote_status {
     /// errc::cancelled is no answer: that thread's own stop says nothing of the server.
     void answered(errc cause, clock::time_point now) noexcept {
         if (cause == errc::cancelled) return;
-        heard_at_.store(now, std::memory_order_relaxed);
         if (cause == errc{} || cause == errc::holder_without_ttl) {
+            heard_at_.store(now, std::memory_order_relaxed);
             failing_since_ = clock::time_point::max();
         } else if (failing_since() == clock::time_point::max()) {
             failing_since_ = now;
@@ -67,9 +67,9 @@ class remote_status {
         return heard;
     }
 
-    /// Effects: where the last answer came before `since`, calls `ask()`, which says what keeps the server
-    /// from answering, or errc{}; or waits until `until` for another thread that does so already.
-    /// Returns: what was heard, or errc::no_reply; errc{}: the server has answered since.
+    /// Effects: where the last answer without trouble came before `since`, calls `ask()`, which says what
+    /// keeps the server from answering, or errc{}; or waits until `until` for another thread that does so
+    /// already. Returns: what was heard, or errc::no_reply; errc{}: the server has answered since.
     template <class Ask>
     errc confirm(clock::time_point since, clock::time_point until, const std::stop_token& stop,
                  time_source time, Ask ask) {
