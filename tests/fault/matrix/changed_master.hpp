@@ -138,7 +138,8 @@ class changed_master : public campaign_over {
         CHECK(in_ms(told - known) <= in_ms(told_when_known_in + timing_tolerance));
         CHECK(in_ms(told - when) <= in_ms(told_in + timing_tolerance));
         owner.unlock_held();
-        return {.at = when, .unsure_since = from};
+        return {.at = when,
+                .unsure_since = from - time_out};  // a release then may be on its way to a replica
     }
 
   private:
