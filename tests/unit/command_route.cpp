@@ -114,18 +114,6 @@ TEST_CASE("a slot that is between two nodes is waited for, longer each time; in 
     CHECK(route.on_answer(reply::error("TRYAGAIN Multiple keys request"), a, now).what == kind::done);
 }
 
-// A waiter for a permit was told of a server_error: its script had removed the last ticket, and looked again.
-TEST_CASE("a script that meets a missing key of a slot that moves is sent again, as one that was refused") {
-    for (const char* const text :
-         {"ERR Script attempted to access a non local key in a cluster node script: 0, on @user_script:5.",
-          "ERR Error running script (call to f_0): @user_script:5: @user_script: 5: Lua script attempted to "
-          "access a non local key in a cluster node"}) {
-        const auto next = first(reply::error(text));
-        CHECK(next.what == kind::wait);
-        CHECK_FALSE(next.invalidates);
-    }
-}
-
 TEST_CASE("a slot without a node is waited for with a new map") {
     const auto next = first(reply::error("CLUSTERDOWN Hash slot not served"));
     CHECK(next.what == kind::wait);

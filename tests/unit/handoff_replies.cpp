@@ -229,6 +229,11 @@ TEST_CASE("a release that is refused for its keys may do with less, and one betw
     CHECK_FALSE(both.read_release(reply::error("OOM x")).passing);
     CHECK(both.read_release(reply::error("TRYAGAIN x")).minimal);
     CHECK(both.read_release(reply::error("TRYAGAIN x")).passing);
+    // That script has written: its lock is freed by its key at once.
+    const auto met = both.read_release(
+        reply::error("ERR Script attempted to access a non local key in a cluster node script: 0, on x"));
+    CHECK(met.minimal);
+    CHECK_FALSE(met.passing);
     CHECK_FALSE(both.read_release(reply::error("LOADING x")).minimal);
     CHECK_FALSE(both.read_release(reply::error("MOVED 1 h:1")).minimal);
 }

@@ -219,4 +219,48 @@ TEST_CASE("of threads that want to know whether the server lives one asks, and a
     }
 }
 
+// A try that had seconds was told that the server had not answered, by one that had 200 ms.
+TEST_CASE("a thread that may wait longer than the one that asked for it asks again") {
+    manual_clock::reset();
+    const auto time = distlock::time_source::of<manual_clock>();
+    const auto now = manual_clock::now();
+    remote_status status;
+    std::latch over{1};
+    const auto unanswered = [&] {
+        over.wait();
+        return errc::no_reply;
+    };
+    sleeper first([&] { status.confirm(now, now + 200ms, {}, time, unanswered); });
+    CHECK(first.sleeps());
+    errc as_patient = errc::protocol_error;
+    errc more_patient = errc::protocol_error;
+    std::atomic<int> asked{0};
+    const auto asks = [&] {
+        ++asked;
+        return errc{};
+    };
+    sleeper second([&] { as_patient = status.confirm(now, now + 200ms, {}, time, asks); });
+    CHECK(second.sleeps());
+    over.count_down();
+    first.join();
+    second.join();
+    CHECK(as_patient == errc::no_reply);
+    CHECK(asked == 0);
+    std::latch over_again{1};
+    sleeper third([&] {
+        status.confirm(now, now + 200ms, {}, time, [&] {
+            over_again.wait();
+            return errc::no_reply;
+        });
+    });
+    CHECK(third.sleeps());
+    sleeper fourth([&] { more_patient = status.confirm(now, now + 2s, {}, time, asks); });
+    CHECK(fourth.sleeps());
+    over_again.count_down();
+    third.join();
+    fourth.join();
+    CHECK(more_patient == errc{});
+    CHECK(asked == 1);
+}
+
 }  // namespace remote_status_tests

@@ -232,6 +232,8 @@ TEST_CASE(
     CHECK_FALSE(distlock::refused_for_its_size("ASK 3999 127.0.0.1:6381"));
     CHECK(distlock::refused_for_its_size("CROSSSLOT Keys in request don't hash to the same slot"));
     CHECK(distlock::refused_for_its_size("TRYAGAIN Multiple keys request during rehashing of slot"));
+    CHECK(distlock::refused_for_its_size(
+        "ERR Script attempted to access a non local key in a cluster node script: 0, on @user_script:5."));
     CHECK(distlock::refused_for_its_size("OOM x"));
     CHECK_FALSE(distlock::refused_for_its_size("LOADING x"));
 }

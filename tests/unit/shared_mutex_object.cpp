@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <system_error>
 #include <thread>
+#include <type_traits>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -247,6 +248,53 @@ TEST_CASE("a try beside a thread that waits is told, too, that the owner's key n
     CHECK(of_first == errc::cancelled);
 }
 
+// It was told that somebody else has the lock, whatever had become of the server since the last re-check.
+TEST_CASE("a try beside a thread that waits is told what the server says now, where a question has an end") {
+    struct timed : locks_in_memory {
+        std::chrono::milliseconds command_timeout() const { return 200ms; }
+    };
+    struct row {
+        reply says;
+        std::error_code told;
+    };
+    const row rows[] = {{reply::integer(-1), {}},
+                        {reply::error("READONLY x"), errc::read_only},
+                        {reply::error("LOADING x"), errc::unavailable},
+                        {reply::error("WRONGTYPE x"), errc::wrong_type},
+                        {reply::error("NOPERM x"), {}},  // it may be allowed to do all but renew
+                        {reply::no_answer(errc::no_reply, "x"), errc::no_reply},
+                        {nobody_there, errc::unreachable}};
+    const distlock::lock_options seldom{.lease = 1h, .renew = false, .recheck = 1h};
+    const auto asked = [&](auto& server, auto check) {
+        manual_clock::reset();
+        using lock =
+            distlock::mutex<std::remove_reference_t<decltype(server)>, distlock::handoff, manual_clock>;
+        lock owner{server, "orders", seldom};
+        owner.lock();
+        lock m{server, "orders", seldom};
+        std::stop_source stop;
+        std::error_code of_first;
+        sleeper first([&] { m.lock(stop.get_token(), of_first); });
+        CHECK(first.sleeps());
+        for (const row& is : rows) {
+            manual_clock::advance(1s);
+            server.answer("renew", is.says);
+            std::error_code ec;
+            CHECK_FALSE(m.try_lock(ec));
+            check(is, ec);
+        }
+        stop.request_stop();
+        first.join();
+        CHECK(of_first == errc::cancelled);
+        return server.count("renew");
+    };
+    timed says_how_long;
+    CHECK(asked(says_how_long, [](const row& is, std::error_code ec) { CHECK(ec == is.told); }) ==
+          std::size(rows));
+    locks_in_memory says_nothing;
+    CHECK(asked(says_nothing, [](const row&, std::error_code ec) { CHECK_FALSE(ec); }) == 0);
+}
+
 // It was told after a command time-out that the server does not answer, though nothing had been sent yet.
 TEST_CASE("a try beside a thread that may still connect waits for that, too") {
     silent_server server;
@@ -342,12 +390,13 @@ TEST_CASE("a try for several locks waits for no other thread's answer before its
                 asked_about_a = true;
                 return locks_in_memory::execute(cmd);
             }
-            asked.count_down();
+            if (!asked_about_b.exchange(true)) asked.count_down();
             answered.wait();
             return reply::no_answer(errc::no_reply, "no reply in time");
         }
         std::chrono::milliseconds command_timeout() const { return 10s; }
         std::atomic<bool> asked_about_a{false};
+        std::atomic<bool> asked_about_b{false};
         std::latch asked{1};
         std::latch answered{1};
     };

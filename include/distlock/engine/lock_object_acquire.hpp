@@ -23,6 +23,9 @@
 #include <distlock/engine/operation.hpp>
 #include <distlock/engine/releaser.hpp>
 #include <distlock/engine/waiter_queue.hpp>
+#include <distlock/wire/command.hpp>
+#include <distlock/wire/reply.hpp>
+#include <distlock/wire/server_error.hpp>
 
 namespace distlock::engine {
 
@@ -95,14 +98,19 @@ inline std::optional<lock_object::result> lock_object::try_turn(duration longest
 }
 
 [[gnu::cold]] inline errc lock_object::confirm_taken(duration longest, const std::stop_token& stop) {
+    // Of several at once nobody is told so; and without a time-out the question could last for ever.
+    if (longest == duration::zero() || !io_->connection().command_timeout()) return {};
     const auto now = time_.now();
     const auto by = distlock::detail::saturating_add(now, std::max<duration>(longest, longest_answer_time));
     return status_.confirm(now - longest_answer_time, by, stop, time_, [&] {
         const token nobody = token::generate();
-        command question = dialect_->renew(nobody);
+        command question = dialect_->renew(nobody).with_body();  // in one round trip, known or not
         question.until(by).until(stop);
         const reply answer = io_->connection().execute(question);
-        return answer.answered() ? errc{} : answer.cause();
+        if (!answer.answered()) return answer.cause();
+        if (!answer.is(reply_kind::error)) return errc{};
+        const errc refused = classify_error(answer.text()).cause;
+        return refused == errc::permission_denied ? errc{} : refused;  // who never renews need not be able to
     });
 }
 

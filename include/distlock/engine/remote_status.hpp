@@ -84,8 +84,10 @@ class remote_status {
             // That thread's own stop says nothing of the server.
             if (confirmations_ == before) return stop.stop_requested() ? errc::cancelled : errc::no_reply;
             const errc heard = silence_;
-            if (heard != errc{} && heard != errc::cancelled) return heard;
+            const bool waited_less = heard == errc::no_reply && asked_until_.load() < until;
+            if (heard != errc{} && heard != errc::cancelled && !waited_less) return heard;
         }
+        asked_until_ = until;
         const auto end = [&](errc heard) {
             if (heard == errc{}) heard_at_ = time.now();
             silence_ = heard;
@@ -137,6 +139,7 @@ class remote_status {
     std::atomic<bool> confirming_ = false;
     std::atomic<std::uint64_t> confirmations_ = 0;
     std::atomic<errc> silence_ = errc{};  // what kept the server from confirming, the last time
+    std::atomic<clock::time_point> asked_until_ = clock::time_point::min();
     distlock::detail::annotated_mutex lock_;
     distlock::detail::leaked_in_child<std::condition_variable> wake_;
 };

@@ -73,9 +73,8 @@ class command_route {
                     .moved = moved ? std::optional(there->slot) : std::nullopt,
                     .invalidates = moved};
         }
-        const auto inner = unwrap_script_error(answer.text());
-        const auto word = first_word(inner);
-        if (word == "TRYAGAIN" || says_keys_move(inner)) return pause(now, false);
+        const auto word = first_word(unwrap_script_error(answer.text()));
+        if (word == "TRYAGAIN") return pause(now, false);
         if (word == "CLUSTERDOWN") return pause(now, true);
         if (says_role_changed(answer.text())) return {.what = kind::reroute, .invalidates = true};
         return {};

@@ -48,7 +48,8 @@ DISTLOCK_INLINE release_verdict release_verdict::failure(const reply& r) {
     if (!r.is(reply_kind::error)) return;
     again = true;
     minimal = refused_for_its_size(r.text());
-    passing = minimal && classify_error(r.text()).transient;
+    const auto said = classify_error(r.text());
+    passing = minimal && said.transient && said.certain;
 }
 
 }  // namespace distlock

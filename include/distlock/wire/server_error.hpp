@@ -153,8 +153,10 @@ constexpr bool says_role_changed(std::string_view text) noexcept {
         case errc::wrong_node:
             // A node that has not got the slot refuses one key, too.
             return detail::first_word(detail::unwrap_script_error(text)) == "CROSSSLOT";
-        default:
-            return detail::first_word(detail::unwrap_script_error(text)) == "TRYAGAIN";
+        default: {
+            const auto inner = detail::unwrap_script_error(text);
+            return detail::first_word(inner) == "TRYAGAIN" || detail::says_keys_move(inner);
+        }
     }
 }
 
