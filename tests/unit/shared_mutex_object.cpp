@@ -290,7 +290,7 @@ TEST_CASE("a try beside a thread that waits is told what the server says now, wh
     };
     timed says_how_long;
     CHECK(asked(says_how_long, [](const row& is, std::error_code ec) { CHECK(ec == is.told); }) ==
-          std::size(rows));
+          static_cast<int>(std::size(rows)));
     locks_in_memory says_nothing;
     CHECK(asked(says_nothing, [](const row&, std::error_code ec) { CHECK_FALSE(ec); }) == 0);
 }
