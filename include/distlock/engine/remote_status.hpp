@@ -67,9 +67,9 @@ class remote_status {
         return heard;
     }
 
-    /// Effects: where the last answer without trouble came before `since`, calls `ask()`, which says what
-    /// keeps the server from answering, or errc{}; or waits until `until` for another thread that does so
-    /// already. Returns: what was heard, or errc::no_reply; errc{}: the server has answered since.
+    /// Effects: where the last answer without trouble came before `since`, calls `ask()`, or waits until
+    /// `until` for another thread that does so. `ask()` says what keeps the server from answering, or errc{}.
+    /// Returns: what was heard, or errc::no_reply; errc{}: the server has answered since.
     template <class Ask>
     errc confirm(clock::time_point since, clock::time_point until, const std::stop_token& stop,
                  time_source time, Ask ask) {
