@@ -247,8 +247,8 @@ class lock_object final : public lock_core, background_task, deadline {
     std::optional<result> try_turn(duration longest, time_point until, const std::stop_token& stop)
         DISTLOCK_EXCLUDES(mutex_);
 
-    // What another thread heard may be as old as a re-check. Effects: asks the server for a word, where that
-    // is long ago, by what renews nobody's lock. Returns: why "somebody else has it" cannot be said.
+    // Effects: where the last answer to another thread is old, as that to a re-check, asks the server whether
+    // it answers, by renewing nobody's lock. Returns: why it cannot be said that somebody else has the lock.
     errc confirm_taken(duration longest, const std::stop_token& stop) DISTLOCK_EXCLUDES(mutex_);
 
     // Returns: what became of it; none when it is for this thread to ask the server.

@@ -19,6 +19,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <optional>
 #include <stop_token>
 
 #include <distlock/base/clock.hpp>
@@ -76,24 +77,30 @@ class remote_status {
         for (;;) {
             if (heard_at_.load() >= since) return {};
             if (stop.stop_requested()) return errc::cancelled;
-            const auto before = confirmations_.load();
-            if (!confirming_.exchange(true)) break;
-            ++waiting_;
-            sleep(until, stop, time, [&] { return confirmations_ != before; });
-            --waiting_;
+            std::uint64_t before = 0;
+            {
+                const distlock::detail::annotated_lock guard(lock_);
+                if (asked_.heard) {
+                    asked_ = {.until = until, .heard = std::nullopt, .times = asked_.times};
+                    break;
+                }
+                before = asked_.times;
+            }
+            // It is called with the mutex.
+            sleep(until, stop, time, [&]() DISTLOCK_UNCHECKED { return asked_.times != before; });
+            const distlock::detail::annotated_lock guard(lock_);
+            if (asked_.times == before) return stop.stop_requested() ? errc::cancelled : errc::no_reply;
+            const auto heard = asked_.heard;
             // That thread's own stop says nothing of the server.
-            if (confirmations_ == before) return stop.stop_requested() ? errc::cancelled : errc::no_reply;
-            const errc heard = silence_;
-            const bool waited_less = heard == errc::no_reply && asked_until_.load() < until;
-            if (heard != errc{} && heard != errc::cancelled && !waited_less) return heard;
+            const bool tells = heard && heard != errc{} && heard != errc::cancelled;
+            const bool waited_less = heard == errc::no_reply && asked_.until < until;
+            if (tells && !waited_less) return *heard;
         }
-        asked_until_ = until;
         const auto end = [&](errc heard) {
             if (heard == errc{}) heard_at_ = time.now();
-            silence_ = heard;
-            ++confirmations_;
-            confirming_ = false;
-            if (waiting_ > 0) wake();
+            const distlock::detail::annotated_lock guard(lock_);
+            asked_ = {.until = until, .heard = heard, .times = asked_.times + 1};
+            wake_.get().notify_all();
             return heard;
         };
         try {
@@ -110,6 +117,13 @@ class remote_status {
     }
 
   private:
+    // Whether the server answers, by one thread for all.
+    struct question {
+        clock::time_point until{};
+        std::optional<errc> heard = errc{};  // none: it is under way
+        std::uint64_t times = 0;             // that it was answered, or given up
+    };
+
     void record(errc cause) noexcept {
         last_error_ = cause;
         ++answers_;
@@ -136,11 +150,8 @@ class remote_status {
     std::atomic<bool> known_ = true;
     std::atomic<std::uint64_t> answers_ = 0;
     std::atomic<int> waiting_ = 0;
-    std::atomic<bool> confirming_ = false;
-    std::atomic<std::uint64_t> confirmations_ = 0;
-    std::atomic<errc> silence_ = errc{};  // what kept the server from confirming, the last time
-    std::atomic<clock::time_point> asked_until_ = clock::time_point::min();
     distlock::detail::annotated_mutex lock_;
+    question asked_ DISTLOCK_GUARDED_BY(lock_);
     distlock::detail::leaked_in_child<std::condition_variable> wake_;
 };
 
