@@ -90,13 +90,18 @@ class cluster {
         return all + options;
     }
 
+    /// Effects: the slot is about to move key by key, and no key has moved.
+    static void begin_migration(std::uint16_t slot, const server& from, const server& to) {
+        const auto number = std::to_string(slot);
+        REQUIRE(to.command({"CLUSTER", "SETSLOT", number, "IMPORTING", id_of(from)}) == "OK");
+        REQUIRE(from.command({"CLUSTER", "SETSLOT", number, "MIGRATING", id_of(to)}) == "OK");
+    }
     /// Effects: moves a slot the old way, key by key, and waits until all nodes say so: a node that hears
     /// late news of the slot would drop its keys.
     void migrate(std::uint16_t slot, const server& from, const server& to) const {
         const auto number = std::to_string(slot);
         const auto port = std::to_string(to.port());
-        REQUIRE(to.command({"CLUSTER", "SETSLOT", number, "IMPORTING", id_of(from)}) == "OK");
-        REQUIRE(from.command({"CLUSTER", "SETSLOT", number, "MIGRATING", id_of(to)}) == "OK");
+        begin_migration(slot, from, to);
         for (;;) {
             const auto key = from.command({"CLUSTER", "GETKEYSINSLOT", number, "1"});
             if (key.empty()) break;

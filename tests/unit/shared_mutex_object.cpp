@@ -34,6 +34,7 @@
 #include "support/locks_in_memory.hpp"
 #include "support/publishing_connection.hpp"
 #include "support/sleepers.hpp"
+#include "support/stoppable.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -272,9 +273,7 @@ TEST_CASE("a try beside a thread that waits is told what the server says now, wh
         lock owner{server, "orders", seldom};
         owner.lock();
         lock m{server, "orders", seldom};
-        std::stop_source stop;
-        std::error_code of_first;
-        sleeper first([&] { m.lock(stop.get_token(), of_first); });
+        stoppable first(m);
         CHECK(first.sleeps());
         for (const row& is : rows) {
             manual_clock::advance(1s);
@@ -283,9 +282,7 @@ TEST_CASE("a try beside a thread that waits is told what the server says now, wh
             CHECK_FALSE(m.try_lock(ec));
             check(is, ec);
         }
-        stop.request_stop();
-        first.join();
-        CHECK(of_first == errc::cancelled);
+        first.stop();
         return server.count("renew");
     };
     timed says_how_long;

@@ -135,6 +135,8 @@ TEST_CASE("an object that many have read through at once keeps nothing of most o
     const auto before = used();
     for (int i = 0; i < 1000; ++i) m.lock_shared();
     for (int i = 0; i < 1000; ++i) m.unlock_shared();
+    // The allocator of a sanitizer says nothing.
+    if (before > 0) CHECK(used() > before + 1'000'000);
     for (int i = 0; i < 100; ++i) const std::shared_lock one(m);
     CHECK(used() < before + 200'000);
 }

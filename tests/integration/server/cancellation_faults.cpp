@@ -16,6 +16,7 @@
 #include "support/catch.hpp"
 #include "support/handoff_names.hpp"
 #include "support/lock_on_server.hpp"
+#include "support/stoppable.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -231,11 +232,7 @@ TEST_CASE("no thread of an object is told that somebody else has the lock while 
     distlock::recursive_mutex again(redis, "orders", no_looks);
     distlock::shared_mutex writers(redis, "orders", no_looks);
     const auto told = [&](auto& lock) {
-        std::stop_source stop;
-        auto asks = std::async(std::launch::async, [&, token = stop.get_token()] {
-            std::error_code ec;
-            return lock.lock(token, ec);
-        });
+        stoppable asks(lock);
         REQUIRE(are_queued(it, 1));
         const auto quick = [&](std::chrono::milliseconds timeout) {
             return std::async(std::launch::async, [&lock, timeout] {
@@ -244,19 +241,19 @@ TEST_CASE("no thread of an object is told that somebody else has the lock while 
             });
         };
         CHECK(quick(1ms).get() == std::error_code{});
-        it.server.pause();
-        std::vector<std::future<std::error_code>> others;
-        for (int i = 0; i < 4; ++i) others.push_back(quick(400ms));
-        const auto begun = clk::now();
-        for (auto& one : others) CHECK(one.get() == errc::no_reply);
-        CHECK(clk::now() - begun < 400ms + 200ms + timing_tolerance);
-        std::error_code tried;
-        CHECK_FALSE(lock.try_lock(tried));
-        CHECK(tried == errc::no_reply);
-        it.server.resume();
+        {
+            const standstill now(it.server);
+            std::vector<std::future<std::error_code>> others;
+            for (int i = 0; i < 4; ++i) others.push_back(quick(400ms));
+            const auto begun = clk::now();
+            for (auto& one : others) CHECK(one.get() == errc::no_reply);
+            CHECK(clk::now() - begun < 400ms + 200ms + timing_tolerance);
+            std::error_code tried;
+            CHECK_FALSE(lock.try_lock(tried));
+            CHECK(tried == errc::no_reply);
+        }
         CHECK(quick(400ms).get() == std::error_code{});
-        stop.request_stop();
-        CHECK_FALSE(asks.get());
+        asks.stop();
         REQUIRE(it.seen.gets(0));
     };
     told(mine);

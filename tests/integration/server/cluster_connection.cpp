@@ -442,8 +442,7 @@ TEST_CASE(
     bool got = true;
     std::jthread waiter([&] { got = others.try_acquire_for(2s, ec).has_value(); });
     REQUIRE(eventually([&] { return queued(home, name) == 1; }));
-    REQUIRE(away.command({"CLUSTER", "SETSLOT", number, "IMPORTING", cluster::id_of(home)}) == "OK");
-    REQUIRE(home.command({"CLUSTER", "SETSLOT", number, "MIGRATING", cluster::id_of(away)}) == "OK");
+    cluster::begin_migration(hash_slot(name), home, away);
     waiter.join();
     CHECK_FALSE(got);
     CHECK(ec == errc::unavailable);
