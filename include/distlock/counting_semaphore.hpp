@@ -155,8 +155,8 @@ class permit {
 /// `owner_info`, `local_budget`.
 ///
 /// Every process must give the same limit. The server keeps the limit while permits are out or waited for,
-/// and for three re-checks (90 s or more) after one was given back. A process that gives another limit
-/// meanwhile gets errc::limit_mismatch; the message names both limits.
+/// and after one was given back for 90 s, a lease or three re-checks, whichever is longest. A process that
+/// gives another limit meanwhile gets errc::limit_mismatch; the message names both limits.
 ///
 /// All members may be called from several threads. `Conn` must outlive the semaphore.
 template <connection Conn, class Clock = clock>
@@ -324,13 +324,14 @@ class counting_semaphore {
     /// too.
     /// Returns: how many are out.
     /// Throws: error; errc::invalid_option for a limit that is not from 1 to 2^31.
-    /// Round trips: one.
+    /// Round trips: one, after those of other threads that resize this object at the moment.
     std::int64_t resize(std::int64_t limit) { return core_->resize(limit); }
     /// Returns: 0 where it failed.
     std::int64_t resize(std::int64_t limit, std::error_code& ec) noexcept {
         return detail::without_throwing(ec, [&] { return core_->resize(limit); });
     }
 
+    /// Returns: the limit that this object was given, or resized to; nothing of the server's.
     std::int64_t limit() const noexcept { return core_->limit(); }
 
     /// Returns: how long unconfirmed releases, or abandoned requests that may still arrive, can keep

@@ -74,7 +74,7 @@ class recursive_mutex {
     }
 
     /// Effects: as mutex::try_lock(); when this thread has the lock, adds a hold.
-    /// Returns: whether it added a hold; false only when another thread or process has the lock.
+    /// Returns: whether it added a hold; false only when others have the lock, or wait for it.
     /// Throws: as lock().
     /// Round trips: as mutex::try_lock(); none for a further hold.
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock() {

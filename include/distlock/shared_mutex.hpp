@@ -184,11 +184,11 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// guard has ended on another thread meanwhile.
     /// Round trips: one.
     void downgrade() {
-        if (engine::taken_or_throw(readers_.downgrade({}))) return;
+        if (engine::taken_or_throw(readers_.downgrade())) return;
         throw error(errc::not_held, "lock " + detail::printable(this->name(), 100));
     }
     bool downgrade(std::error_code& ec) noexcept {
-        const bool done = engine::taken_or_error(ec, [&] { return readers_.downgrade({}); });
+        const bool done = engine::taken_or_error(ec, [&] { return readers_.downgrade(); });
         if (!done && !ec) ec = errc::not_held;
         return done;
     }
@@ -206,11 +206,11 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// Throws: error.
     /// Round trips: one; none where another thread of this object reads by the same grant.
     [[nodiscard("unless the result is true, the lock is only read under")]] bool try_upgrade() {
-        return engine::taken_or_throw(readers_.try_upgrade({}));
+        return engine::taken_or_throw(readers_.try_upgrade());
     }
     [[nodiscard("unless the result is true, the lock is only read under")]] bool try_upgrade(
         std::error_code& ec) noexcept {
-        return engine::taken_or_error(ec, [&] { return readers_.try_upgrade({}); });
+        return engine::taken_or_error(ec, [&] { return readers_.try_upgrade(); });
     }
 
     /// Returns: until when the calling thread may believe that it reads; time_point{} if it does not.

@@ -70,10 +70,7 @@ keys keys_of(const std::string& name, const distlock::lock_options& options) {
         collect(lock.release(owner), all);
         collect(lock.release_minimal(owner), all);
         if constexpr (requires { lock.hands_over(); }) {
-            if (lock.hands_over()) {
-                collect(lock.enter(owner, distlock::enter_mode::join), all);
-                collect(lock.leave_unknown(owner), all);
-            }
+            if (lock.hands_over()) collect(lock.enter(owner, distlock::enter_mode::join), all);
         }
         const typename Dialect::inspector about(name);
         collect(about.inspect(), all);

@@ -119,7 +119,6 @@ TEST_CASE("to enter is one script with the mode as a word; a look is to try once
         CHECK(one.dialect.look(owner).routing_key() == "orders:42");
         CHECK(one.dialect.look(owner).is_script());
         CHECK(argv_of(one.dialect.release(owner)) == called(detail::handoff_leave, {digits, one.needs}));
-        CHECK(argv_of(one.dialect.leave_unknown(owner)) == argv_of(one.dialect.release(owner)));
         CHECK(one.dialect.release(owner).routing_key() == "orders:42");
     }
 }
@@ -138,13 +137,11 @@ TEST_CASE("a release says the largest fence that was used under its token, where
                                                          fence_life});
 }
 
-TEST_CASE("the queue lasts as long as three looks and a lease, an offer two seconds or a lease") {
+TEST_CASE("the queue lasts as long as three re-checks or a lease, whichever is longer") {
     CHECK(handoff::queue_life({.lease = 30s}) == 90s);
     CHECK(handoff::queue_life({.lease = 91s}) == 91s);
     CHECK(handoff::queue_life({.lease = 30s, .recheck = 1s}) == 90s);
     CHECK(handoff::queue_life({.lease = 30s, .recheck = 1h}) == 3h);
-    CHECK(bare.offer_ttl() == 2s);
-    CHECK(handoff("x", {.lease = 1999ms}).offer_ttl() == 1999ms);
 }
 
 TEST_CASE("to renew and to free are the plain dialect's commands") {

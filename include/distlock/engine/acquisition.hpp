@@ -1,18 +1,18 @@
 // One grant, from the grant to its end: for how long it may be believed, who holds it, and who
 // is told of its loss.
 //
+//   struct holder { thread, serial, fence, guarded };
 //   class acquisition {
-//     struct holder { thread, serial, fence, guarded };
 //     acquisition(std::size_t lock, const grant&, const lease_terms&, const holder&, time_point late_until);
 //     const token& owner() const;  const holder& held_by() const;  const renewal& lease() const;
 //     void observe(...);                                       // a lease_observer is told of the loss
 //     std::stop_token lost(callback_pool&, time_point now);    // is stopped by the loss
 //     bool has_listeners() const;
-//     [[gnu::noinline]] bool notify_loss(callback_pool&, time_point now);        // if it is lost
+//     bool notify_loss(callback_pool&, time_point now);        // if it is lost
 //     renewal::news on_renewal(const renew_outcome&, time_point sent, time_point now);
 //     bool on_master_change(time_point at);
 //     void ask_why(background_io&, dialect, now);              // before an observer is told of a loss
-//     bool pass(const holder&, const renewal&);                // to another thread of the process
+//     void pass(const holder&, const renewal&);                // to another thread of the process
 //   };
 #pragma once
 

@@ -6,7 +6,7 @@
 //     any_connection& connection() noexcept;  time_source time() const noexcept;
 //     void schedule(task&, time_point at);
 //     void cancel(task&) noexcept;
-//     void adopt(std::shared_ptr<task>, time_point at) noexcept;
+//     bool adopt(std::shared_ptr<task>, time_point at, std::size_t most) noexcept;
 //     time_point master_since(lock) const noexcept;  // the server that is the master now
 //     known_scripts& scripts() noexcept;
 //     deadline_timer& deadlines() noexcept;

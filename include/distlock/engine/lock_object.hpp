@@ -390,8 +390,8 @@ class lock_object final : public lock_core, background_task, deadline {
     renewing renewing_ DISTLOCK_GUARDED_BY(mutex_);  // but for its token while it is on its way
     std::shared_ptr<delayed_release> kept_ DISTLOCK_GUARDED_BY(mutex_);  // the last one
 
-    remote_status status_;       // of the thread that goes remote: whether the server answers it
-    reacquire_backoff backoff_;  // the last three: used by the thread that goes remote
+    remote_status status_;  // of the thread that goes remote: whether the server answers it
+    reacquire_backoff backoff_;
     mutable releaser releaser_;
     inbox messages_;
 };

@@ -5,11 +5,11 @@
 //     mutex_state(std::string_view name, const void* connection);
 //     phase current_phase() const;  acquisition* held();  acquisition& present();  waiter_queue& waiters();
 //     bool may_go_remote(now) const;                 // one thread at a time asks the server
-//     [[gnu::noinline]] std::optional<acquisition> start_remote();  // returns what was lost, and is over now
+//     std::optional<acquisition> start_remote();     // returns what was lost, and is over now
 //     waiter* end_remote();                          // returns the thread that goes remote next
-//     [[gnu::noinline]] acquisition& hold(...);                        // it was granted
+//     acquisition& hold(...);                        // it was granted
 //     waiter* pass_on(...);                          // to the first waiter, without the server
-//     [[gnu::noinline]] acquisition release();                         // by the server, next
+//     acquisition release();                         // by the server, next
 //     bool has(thread, serial) const;  unlocking unlock_by(thread);
 //     void unlocked_too_late(serial);  void gave_up(thread, serial);  acquisition abandon();
 //   };

@@ -46,14 +46,13 @@ inline bool stalls(const queue_place& before, const queue_place& now, clock::dur
 /// behind them not before an offer to one in front could have ended. In a queue that stalls, those that stand
 /// near enough poll when it has.
 inline poll_interval poll_interval_of(const poll_conditions& of, jitter& random) noexcept {
-    constexpr std::chrono::seconds longest{30};
     constexpr std::uint32_t sharing = 8;  // so many positions double the interval
     constexpr std::uint32_t near = 4;     // so many poll at once when the TTL ends
     constexpr std::chrono::milliseconds apart{20};
     const auto position = std::min<std::uint32_t>(of.position, 1'000'000);
     const auto span_of = [&](clock::duration recheck) {
         clock::duration span = recheck + recheck / sharing * position;
-        span = std::min(span, std::max<clock::duration>(longest, recheck));
+        span = std::min(span, std::max<clock::duration>(longest_recheck, recheck));
         // A waiter that was not told once may never be: it polls while it would be offered the lock.
         if (of.deaf) span = std::min<clock::duration>(span, std::min(longest_offer, of.lease) / 2);
         return span - random.up_to(span / 2);

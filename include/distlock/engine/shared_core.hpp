@@ -46,8 +46,8 @@ class shared_core : public lock_core {
 
     /// As shared_mutex::downgrade() and try_upgrade(): one without a serial or a cause is a lock that was
     /// not held, or not got.
-    virtual result downgrade(const std::stop_token& stop) = 0;
-    virtual result try_upgrade(const std::stop_token& stop) = 0;
+    virtual result downgrade() = 0;
+    virtual result try_upgrade() = 0;
 
     virtual clock::time_point shared_until(std::uint64_t serial = 0) const noexcept = 0;
     virtual std::stop_token shared_lost(std::uint64_t serial = 0) const = 0;

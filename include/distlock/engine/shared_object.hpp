@@ -139,8 +139,8 @@ class shared_object final : public shared_core {
     void end_exchange(const exchange& of) noexcept override { writers_->end_exchange(of); }
     void surrender(const exchange& of, bool in_vain) noexcept override { writers_->surrender(of, in_vain); }
 
-    result downgrade(const std::stop_token& stop) override;
-    result try_upgrade(const std::stop_token& stop) override;
+    result downgrade() override;
+    result try_upgrade() override;
 
     time_point shared_until(std::uint64_t serial) const noexcept override {
         if (in_forked_child()) return {};

@@ -18,15 +18,15 @@
 namespace distlock::engine {
 
 template <class Lazy>
-typename shared_object<Lazy>::result shared_object<Lazy>::downgrade(const std::stop_token& stop) {
-    if (in_forked_child() || stop.stop_requested()) return writers_->acquire(time_point::max(), {}, stop);
+typename shared_object<Lazy>::result shared_object<Lazy>::downgrade() {
+    if (in_forked_child()) return writers_->acquire(time_point::max(), {}, {});
     running_exchange mine;
     result got;
     try {
         begin_downgrade(mine);
         if (mine.of.from.empty()) return {};
         const manner how{.once = true, .in_exchange_for = &mine.of.from};
-        got = ask(*mine.in, time_point::max(), how, stop);
+        got = ask(*mine.in, time_point::max(), how, {});
     } catch (...) {
         end_downgrade(mine, {});
         throw;
@@ -67,15 +67,15 @@ bool shared_object<Lazy>::end_downgrade(const running_exchange& mine, const resu
 
 // Where nobody knows what the server did, the reader may have become the writer, and is neither.
 template <class Lazy>
-typename shared_object<Lazy>::result shared_object<Lazy>::try_upgrade(const std::stop_token& stop) {
-    if (in_forked_child() || stop.stop_requested()) return writers_->acquire(time_point::max(), {}, stop);
+typename shared_object<Lazy>::result shared_object<Lazy>::try_upgrade() {
+    if (in_forked_child()) return writers_->acquire(time_point::max(), {}, {});
     running_exchange mine;
     result got;
     try {
         begin_upgrade(mine);
         if (mine.of.from.empty()) return {};
         const manner how{.once = true, .guarded = bool(mine.guards), .in_exchange_for = &mine.of.from};
-        got = ask_after_readers(time_point::max(), how, stop);
+        got = ask_after_readers(time_point::max(), how, {});
     } catch (...) {
         end_upgrade(mine, {});
         throw;

@@ -306,11 +306,13 @@ class openssl_layer final : public secure_layer {
         if (const auto& folder = options_.ca_directory; !folder.empty()) {
             // OpenSSL would look only when a server shows its certificate, and find nothing without a word.
             std::error_code failed;
+            bool named = false;
             std::filesystem::directory_iterator found(folder, failed);
+            for (; !failed && !named && found != std::filesystem::directory_iterator();
+                 found.increment(failed))
+                named = hash_named(found->path().filename().string());
             if (failed) refuse("ca_directory", folder, failed.message());
-            if (std::none_of(found, std::filesystem::directory_iterator(), [](const auto& entry) {
-                    return hash_named(entry.path().filename().string());
-                })) {
+            if (!named) {
                 refuse("ca_directory", folder,
                        "no certificate is named by its hash; run openssl rehash on it");
             }

@@ -114,7 +114,7 @@ class message_hub {
     message_hub(const message_hub&) = delete;
     message_hub& operator=(const message_hub&) = delete;
 
-    /// Returns: whether a thread waits for messages at this moment.
+    /// Returns: whether anybody has a listener, be it that it waits at this moment or not.
     bool awaited() const noexcept {
         const detail::annotated_lock guard(lock_);
         return first_ != nullptr;

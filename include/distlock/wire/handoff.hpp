@@ -9,7 +9,6 @@
 //     command enter(const token&, enter_mode) const;  // the same, about a ticket
 //     command renew(const token&) const;
 //     command release(const token&) const;   // removes the ticket, and hands over or frees
-//     command leave_unknown(const token&) const;      // the same for a lock that nobody here waits for
 //     command release_minimal(const token&) const;  // compare-and-delete
 //     and what the replies mean: read_acquire, read_look, read_enter, read_renew,
 //         read_release; and the messages: read_message
@@ -60,9 +59,6 @@ class handoff {
     /// The type of the lock's key, as the server names it.
     static constexpr std::string_view stored_as = "string";
 
-    /// The longest a waiter may go without looking at the lock, unless lock_options::recheck is longer.
-    static constexpr std::chrono::milliseconds longest_look = std::chrono::seconds{30};
-
     /// `channel`: where the waiters of this process hear that a lock was handed to them, in a Cluster a
     /// channel of the lock's own slot; empty: they hear nothing, and find it by looking.
     /// Preconditions: the options are checked.
@@ -76,16 +72,13 @@ class handoff {
     const std::string& name() const noexcept { return key_.name(); }
     std::chrono::milliseconds lease() const noexcept { return plain_.lease(); }
 
-    /// Returns: the TTL of a lock that was handed over, and the least one of a lock that a script granted.
-    std::chrono::milliseconds offer_ttl() const noexcept { return std::min(longest_offer, lease()); }
-
-    /// Returns: how long the queue lasts after the last waiter looked.
+    /// Returns: how long the queue lasts after the last waiter re-checked.
     static std::chrono::milliseconds queue_life(const lock_options& options) noexcept {
         const std::chrono::milliseconds lease = options.lease, recheck = options.recheck;
-        return std::max(lease, 3 * std::max(longest_look, recheck));
+        return std::max(lease, 3 * std::max(longest_recheck, recheck));
     }
 
-    /// Returns: whether waiters are queued; else enter() and leave_unknown() must not be called.
+    /// Returns: whether waiters are queued; else enter() must not be called.
     bool hands_over() const noexcept { return queue_.has_value(); }
 
     /// Returns: whether acquire() may be repeated, and says how long another owner has the lock, as look().
@@ -119,10 +112,6 @@ class handoff {
                 {name(), queue, fence, owner_key},
                 {owner.view(), needs.of(owner), owner.fence(), fence_life}};
     }
-    /// Of a message that no waiter claims. A ticket of that token, if it has another, was made with needs
-    /// that are not known here: it stays until it is served.
-    command leave_unknown(const token& owner) const { return release(owner); }
-
     /// Works where release() is refused: needs no memory and no key but the lock's own and the owner's.
     /// Waiters find the lock by looking.
     command release_minimal(const token& owner) const { return plain_.release_minimal(owner); }

@@ -48,6 +48,10 @@ struct queue_place {
 /// The TTL of a lock that was handed over, until it is renewed, unless its lease is shorter.
 inline constexpr std::chrono::milliseconds longest_offer{2000};
 
+/// The longest that a waiter in a queue pauses between two re-checks, unless lock_options::recheck is longer.
+/// The queue lasts three times that.
+inline constexpr std::chrono::milliseconds longest_recheck{30'000};
+
 /// The message to a waiter that a lock was handed over to it; or that it is to look, since it keeps out
 /// others.
 struct handover {

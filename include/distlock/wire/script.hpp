@@ -26,7 +26,7 @@ using std::literals::operator""sv;
 }  // namespace detail
 
 /// The text of a Lua script and its SHA-1. Both must agree to the byte with what the server gets, so neither
-/// can be made or changed at run time.
+/// ever changes.
 class script {
   public:
     /// Preconditions: `text` has static storage and is not empty; what breaks this does not compile.
