@@ -31,8 +31,9 @@
 #include <distlock/base/error.hpp>
 #include <distlock/detail/printable.hpp>
 #include <distlock/detail/stop_token.hpp>
-#include <distlock/engine/lock_core.hpp>
-#include <distlock/engine/lock_place.hpp>
+#include <distlock/engine/call_forms.hpp>
+#include <distlock/engine/joint_acquire.hpp>
+#include <distlock/engine/joint_mutex.hpp>
 #include <distlock/mutex.hpp>
 
 namespace distlock {
@@ -46,10 +47,6 @@ struct guard_access {
         return m.acquire_guarded(stop);
     }
     template <class M>
-    static auto try_lock(M& m, const std::stop_token& stop) {
-        return m.acquire(clock::time_point::max(), {.once = true, .guarded = true}, stop);
-    }
-    template <class M>
     static auto adopt(M& m) noexcept {
         return m.adopt();
     }
@@ -60,10 +57,6 @@ struct guard_access {
     template <class M>
     static void unlock(M& m, std::uint64_t serial) noexcept {
         m.end_guarded(serial);
-    }
-    template <class M>
-    static void undo(M& m, std::uint64_t serial) noexcept {
-        m.undo(serial);
     }
     template <class M>
     static auto valid_until(const M& m, std::uint64_t serial) noexcept {
@@ -88,10 +81,6 @@ struct guard_access {
     template <class M>
     static std::stop_token shared_lost(const M& m, std::uint64_t serial) {
         return m.readers().shared_lost(serial);
-    }
-    template <class M>
-    static auto place(const M& m) {
-        return engine::place_of(m.name(), m.core().connection());
     }
 };
 
@@ -138,13 +127,12 @@ class scoped_lock {
                                                                             Mutexes&... mutexes) noexcept
         : mutexes_(&mutexes...) {
         refuse_others();
-        for (std::size_t i = 0; i < count; ++i) {
-            nth(i, [](auto& m, std::uint64_t& serial, std::uint64_t& fence) {
-                const auto has = detail::guard_access::adopt(m);
-                serial = has.serial;
-                fence = has.fence;
-            });
-        }
+        std::size_t i = 0;
+        each([&](auto& m, std::uint64_t& serial) {
+            const auto has = detail::guard_access::adopt(m);
+            serial = has.serial;
+            fences_[i++] = has.fence;
+        });
     }
 
     scoped_lock(scoped_lock&& other) noexcept
@@ -262,88 +250,27 @@ class scoped_lock {
         (std::make_index_sequence<count>{});
     }
 
-    // Calls f for the mutex at run-time position `at`.
-    template <class F>
-    void nth(std::size_t at, F f) {
-        [&]<std::size_t... I>(std::index_sequence<I...>) {
-            ((I == at ? f(*std::get<I>(mutexes_), serials_[I], fences_[I]) : void()), ...);
-        }
-        (std::make_index_sequence<count>{});
-    }
-
-    using sequence = std::array<std::size_t, count>;
-
-    // Returns: in which order to take the locks.
-    sequence order() const {
-        sequence positions{};
-        if constexpr (count > 1) {
-            std::array<engine::lock_place, count> places{};
-            std::size_t i = 0;
-            each([&](const auto& m, std::uint64_t) {
-                places[i] = detail::guard_access::place(m);
-                positions[i] = i;
-                ++i;
-            });
-            std::sort(positions.begin(), positions.end(),
-                      [&](std::size_t a, std::size_t b) { return places[a].before(places[b]); });
-            for (std::size_t k = 1; k < count; ++k) {
-                const auto& last = places[positions[k - 1]];
-                if (last.may_be(places[positions[k]])) throw error(errc::deadlock, last.shown());
-            }
-        }
-        return positions;
-    }
-
     void lock(const std::stop_token& stop) {
-        const sequence positions = order();
-        try {
-            do {
-                undo();
-                for (const auto at : positions) {
-                    nth(at, [&](auto& m, std::uint64_t& serial, std::uint64_t& fence) {
-                        const auto got = detail::guard_access::lock(m, stop);
-                        serial = got.serial;
-                        fence = got.fence;
-                    });
-                }
-            } while (!keeps_all(stop));
-        } catch (...) {
-            undo();
-            throw;
+        if constexpr (count == 1) {
+            const auto got = detail::guard_access::lock(*std::get<0>(mutexes_), stop);
+            serials_[0] = got.serial;
+            fences_[0] = got.fence;
+        } else {
+            std::apply([&](Mutexes*... all) { lock_all(stop, detail::guarded_mutex<Mutexes>(*all)...); },
+                       mutexes_);
         }
     }
-
-    // Effects: takes without a wait what was lost while others were waited for; these are kept meanwhile, or
-    // a lock that is waited for longer than another one lasts could never be had with it.
-    // Returns: whether all are held.
-    bool keeps_all(const std::stop_token& stop) {
-        bool all = true;
-        while (all && !owns_lock()) {
-            for (std::size_t i = 0; i < count; ++i) {
-                nth(i, [&]<class M>(M& m, std::uint64_t& serial, std::uint64_t& fence) {
-                    if (!all || end_of(m, serial) > M::clock_type::now()) return;
-                    detail::guard_access::undo(m, std::exchange(serial, 0));
-                    const auto got = detail::guard_access::try_lock(m, stop);
-                    serial = got.serial;
-                    fence = got.fence;
-                    all = serial != 0;
-                });
-            }
-        }
-        return all;
+    void lock_all(const std::stop_token& stop, detail::guarded_mutex<Mutexes>... each) {
+        std::array<engine::joint_member*, count> members{&each...};
+        engine::throw_on_error(engine::acquire_each(members, time_point::max(), stop));
+        serials_ = {each.serial()...};
+        fences_ = {each.fence()...};
     }
 
     void unlock() noexcept {
         any_lost_.reset();
         each([](auto& m, std::uint64_t& serial) {
             if (serial != 0) detail::guard_access::unlock(m, std::exchange(serial, 0));
-        });
-    }
-
-    // Where not all could be had.
-    void undo() noexcept {
-        each([](auto& m, std::uint64_t& serial) {
-            if (serial != 0) detail::guard_access::undo(m, std::exchange(serial, 0));
         });
     }
 

@@ -1,7 +1,8 @@
 // Several locks, all or none, under one deadline.
 //
 //   class joint_member;                             // one of them
-//   lock_core::result acquire_all(members, until, stop);
+//   lock_core::result acquire_all(members, until, stop);      // neighbours by one command
+//   lock_core::result acquire_each(members, until, stop);     // one by one
 #pragma once
 
 #include <span>
@@ -50,5 +51,10 @@ class joint_member {
 template <class Lazy = void>
 lock_core::result acquire_all(std::span<joint_member*> members, clock::time_point until,
                               const std::stop_token& stop);
+/// As acquire_all(), each by a command of its own: who waits for all as long as it takes is queued for the
+/// first one that is taken without a try at all of them before.
+template <class Lazy = void>
+lock_core::result acquire_each(std::span<joint_member*> members, clock::time_point until,
+                               const std::stop_token& stop);
 
 }  // namespace distlock::engine

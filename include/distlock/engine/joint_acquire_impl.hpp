@@ -212,33 +212,51 @@ class taken_members {
     const joint_member* without_ = nullptr;  // of those: it is not held
 };
 
-}  // namespace joint
+// What became of a try at several by one command.
+struct attempt {
+    std::size_t taken = 0;
+    lock_core::result hopeless{};  // where one of them is never granted by any server
+    lock_core::result doubt{};     // where it was not answered, and may have taken them
+};
 
 template <class Lazy>
-lock_core::result acquire_all(std::span<joint_member*> members, clock::time_point until,
-                              const std::stop_token& stop) {
-    joint::put_in_order<Lazy>(members);
-    joint::taken_members<Lazy> taken(members);
+attempt take_together(std::span<joint_member* const> missing, clock::time_point until,
+                      const std::stop_token& stop) {
+    const std::size_t count = together<Lazy>(missing);
+    if (count < 2 || stop.stop_requested()) return {};
+    const auto begun = missing.front()->now();
+    joint_request<Lazy> request(missing.first(count), until, stop);
+    if (request.run()) return {.taken = count};
+    attempt got;
+    if (const auto* const cause = request.hopeless()) got.hopeless = *cause;
+    if (const auto* const cause = request.unanswered()) {
+        got.doubt = *cause;
+        // The trouble of earlier calls takes none of this one's patience.
+        got.doubt.failing_since = begun;
+    }
+    return got;
+}
+
+/// `first_try`: null: there is none.
+template <class Lazy>
+lock_core::result acquire_in_order(std::span<joint_member*> members, clock::time_point until,
+                                   const std::stop_token& stop, decltype(&take_together<Lazy>) first_try) {
+    put_in_order<Lazy>(members);
+    taken_members<Lazy> taken(members);
     lock_core::result last;
-    lock_core::result doubt;  // a request that was not answered, and may have taken them
+    lock_core::result doubt;
     for (;;) {
         while (!taken.missing().empty()) {
             const auto missing = taken.missing();
-            const std::size_t count = joint::together<Lazy>(missing);
-            if (count > 1 && !stop.stop_requested()) {
-                const auto begun = missing.front()->now();
-                joint::joint_request<Lazy> request(missing.first(count), until, stop);
-                if (request.run()) {
-                    taken.add(count);
+            if (first_try != nullptr) {
+                const attempt tried = first_try(missing, until, stop);
+                if (tried.taken > 0) {
+                    taken.add(tried.taken);
                     last.serial = 1;
                     continue;
                 }
-                if (const auto* const cause = request.hopeless()) return *cause;
-                if (const auto* const cause = request.unanswered()) {
-                    doubt = *cause;
-                    // The trouble of earlier calls takes none of this one's patience.
-                    doubt.failing_since = begun;
-                }
+                if (tried.hopeless.cause != errc{}) return tried.hopeless;
+                if (tried.doubt.cause != errc{}) doubt = tried.doubt;
             }
             last = missing.front()->acquire(until, {.failing_since = doubt.failing_since}, stop);
             if (last.serial == 0) {
@@ -260,9 +278,24 @@ lock_core::result acquire_all(std::span<joint_member*> members, clock::time_poin
                               ": its lease ran out while others were waited for, and none is held"};
     }
 }
+
+}  // namespace joint
+
+template <class Lazy>
+lock_core::result acquire_all(std::span<joint_member*> members, clock::time_point until,
+                              const std::stop_token& stop) {
+    return joint::acquire_in_order<Lazy>(members, until, stop, &joint::take_together<Lazy>);
+}
+template <class Lazy>
+lock_core::result acquire_each(std::span<joint_member*> members, clock::time_point until,
+                               const std::stop_token& stop) {
+    return joint::acquire_in_order<Lazy>(members, until, stop, nullptr);
+}
 #ifdef DISTLOCK_SEPARATE_COMPILATION
 template lock_core::result acquire_all<void>(std::span<joint_member*>, clock::time_point,
                                              const std::stop_token&);
+template lock_core::result acquire_each<void>(std::span<joint_member*>, clock::time_point,
+                                              const std::stop_token&);
 #endif
 
 }  // namespace distlock::engine
