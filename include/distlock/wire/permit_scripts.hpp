@@ -81,6 +81,7 @@ local function count(removed)
   end
   find_soonest()
   local late = soonest and soonest <= now() and redis.call('zrangebyscore', KEYS[1], '-inf', whole(now())) or {}
+  if late[1] then redis.call('hdel', KEYS[3], 'used') end -- if a call behind this one is refused, the next to ask counts anew
   for _, token in ipairs(late) do
     redis.call('hdel', KEYS[3], token)
     redis.call('zrem', KEYS[1], token)
@@ -138,8 +139,9 @@ local function count_again(token, n)
   if missing == 0 then return true end
   changed = true
   if limit and used + missing > limit then
+    redis.call('hdel', KEYS[3], 'used')
     redis.call('zrem', KEYS[1], token)
-    used = used - 1
+    used, known_used = used - 1, nil
     find_soonest()
     return false
   end
@@ -247,7 +249,7 @@ if mode == 'last' then
 end
 local left = soonest and math.min(math.max(soonest - now(), 0), 86400000) or 0 -- what another client keeps may have no end
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "314fad1c034a0b9307e7ad6e65039b00752edea1"sv;
+inline constexpr std::string_view permit_enter_sha1 = "d05f7c53877264d1cc99b9b96383f2e040c225ed"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, permit_refuse_other_sets, permit_weigh, permit_functions,
            permit_first, handoff_first, permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,
@@ -264,15 +266,22 @@ local had = redis.call('zrem', KEYS[1], ARGV[1])
 -- An owner of permits has no ticket any more.
 if had == 0 and first[1] and redis.call('zrem', KEYS[2], ARGV[1] .. ARGV[2]) == 1 then first = head() end
 life = tonumber(ARGV[3])
-count(had == 1 and ARGV[1])
-changed = changed or had == 1
-if limit and not first.err then pass(first) end
-settle()
+local counted, why = pcall(function()
+  count(had == 1 and ARGV[1])
+  changed = changed or had == 1
+  if limit and not first.err then pass(first) end
+  settle()
+end)
+if not counted then
+  -- Who counts next finds its end past, and counts anew.
+  if had == 1 and redis.call('zcard', KEYS[1]) > 0 then redis.call('zadd', KEYS[1], '0', ARGV[1]) end
+  error(why, 0)
+end
 return had)"sv;
 inline constexpr script permit_leave{
     joined<permit_leave_contract, handoff_functions, permit_refuse_other_sets, permit_weigh, permit_functions,
            permit_leave_body>,
-    "1079f8c5ca34abe80bc0769b8d15bc0c639aae60"sv};
+    "58d537dcce440aa64068273daa6fa4fb336a1097"sv};
 
 // The end only moves on.
 inline constexpr std::string_view permit_renew_contract =
@@ -303,7 +312,7 @@ return 1)"sv;
 inline constexpr script permit_renew{
     joined<permit_renew_contract, handoff_functions, permit_refuse_other_sets, permit_weigh, permit_functions,
            permit_renew_body>,
-    "1250fc6c6b76a0dfc13bafa63505c9f8813f1057"sv};
+    "dfd5fa5be17849581f548b72ada0f289f82084f7"sv};
 
 // For operators. A waiter that wants more than there are now is told so when it re-checks.
 inline constexpr std::string_view permit_resize_contract =
@@ -321,6 +330,6 @@ return used)"sv;
 inline constexpr script permit_resize{
     joined<permit_resize_contract, handoff_functions, permit_refuse_other_sets, permit_weigh,
            permit_functions, permit_resize_body>,
-    "50161f0846a82f609a7fe23e1b16c985144dd032"sv};
+    "3ff908e3faf6e7089309d185cb5caa5d79bbec9d"sv};
 
 }  // namespace distlock::detail

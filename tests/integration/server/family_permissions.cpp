@@ -311,6 +311,44 @@ TEST_CASE("the script leaves no lock of Redisson whose end its user may not set"
     CHECK(server.command({"EXISTS", "orders:1"}) == "0");
 }
 
+// The token was removed and not counted: each permit that a user gave back so was gone while anybody had one.
+TEST_CASE("permits that a user may not wholly give back are there for the next to ask") {
+    const std::string missing = GENERATE("hdel", "hset", "hmget", "time", "zrange");
+    const auto release = GENERATE(distlock::posted, distlock::confirmed);
+    const std::int64_t n = GENERATE(1, 2);
+    if (missing == "hdel" && n == 1) return;  // needs it not
+    INFO(missing << ", " << n << (release == distlock::posted ? " posted" : " confirmed"));
+    two_users of("counting_semaphore", "+ping");
+    distlock::counting_semaphore pool{of.bad, "orders:2", 5, {.release = release}};
+    distlock::counting_semaphore same{of.good, "orders:2", 5};
+    const auto kept = same.acquire();
+    auto given_back = pool.acquire(n);
+    of.server.command({"ACL", "LOG", "RESET"});
+    of.server.command({"ACL", "SETUSER", "worker", "-" + missing});
+    given_back.release();
+    REQUIRE(eventually([&] { return !of.server.command({"ACL", "LOG"}).empty(); }));
+    of.server.command({"ACL", "SETUSER", "worker", "+" + missing});
+    CHECK(eventually([&] { return same.try_acquire(4).has_value(); }));
+    CHECK_FALSE(same.try_acquire(5));
+}
+
+// Those whose time was over were removed and not counted.
+TEST_CASE("permits that end by their time come back though a user that may not count them looks first") {
+    two_users of("counting_semaphore", "-hset");
+    distlock::counting_semaphore brief{of.good, "orders:2", 5, {.lease = 300ms, .renew = false}};
+    distlock::counting_semaphore same{of.good, "orders:2", 5};
+    distlock::counting_semaphore pool{of.bad, "orders:2", 5};
+    const auto kept = same.acquire();
+    const auto ends = brief.acquire(2);
+    CHECK(eventually([&] {
+        std::error_code ec;
+        CHECK_FALSE(pool.try_acquire(ec));
+        CHECK(ec == distlock::errc::permission_denied);
+        return of.server.command({"ZCARD", "orders:2"}) == "1";
+    }));
+    CHECK(same.try_acquire(4));
+}
+
 // Each such request counted one out that was not: in the end nobody had any.
 TEST_CASE("a request of a user that may not add to a set counts nothing out") {
     two_users of("counting_semaphore", "-zadd");
