@@ -3,6 +3,7 @@
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <stdexcept>
 #include <stop_token>
 #include <system_error>
 #include <thread>
@@ -285,6 +286,40 @@ TEST_CASE("a stop request ends the wait for a recursive mutex in every form, and
     locks_in_memory memory;
     distlock::recursive_mutex<locks_in_memory, distlock::plain> m{memory, "orders", {.recheck = 5ms}};
     all_stopped(m, memory);
+}
+
+// Says the time as often as `readings`, and throws then.
+struct failing_clock {
+    using duration = std::chrono::nanoseconds;
+    using rep = duration::rep;
+    using period = duration::period;
+    using time_point = std::chrono::time_point<failing_clock>;
+    static constexpr bool is_steady = false;
+    static inline int readings = 0;
+    static time_point now() {
+        if (readings-- == 0) throw std::runtime_error("no time is known");
+        return time_point{};
+    }
+};
+
+// The call said that nothing was taken, and the lock was renewed for ever.
+TEST_CASE("a clock that throws once the lock is had keeps nobody from it") {
+    const failing_clock::time_point end{1s};
+    failing_clock::readings = 1;
+    locks_in_memory server;
+    distlock::mutex<locks_in_memory, distlock::plain> m{server, "a"};
+    std::error_code ec;
+    CHECK(m.try_lock_until(end, ec));
+    m.unlock();
+    failing_clock::readings = 1;
+    distlock::recursive_mutex<locks_in_memory, distlock::plain> again{server, "b"};
+    CHECK(again.try_lock_until(end));
+    again.unlock();
+    failing_clock::readings = 1;
+    distlock::mutex<locks_in_memory, distlock::plain> other{server, "c"};
+    CHECK(distlock::try_lock_until(end, m, other));
+    m.unlock();
+    other.unlock();
 }
 
 TEST_CASE("a recursive mutex counts a hold in every form, also after a stop request") {

@@ -284,6 +284,18 @@ struct named_server {
 }  // namespace
 
 // It did not compile.
+TEST_CASE("another thread cannot end what a guard of several locks has") {
+    locks_in_memory server;
+    lock a{server, "a", long_lease};
+    lock b{server, "b", long_lease};
+    const guard_of_two both{a, b};
+    std::thread([&] {
+        CHECK(a.unlock() == distlock::release_outcome::not_held);
+        CHECK(b.unlock() == distlock::release_outcome::not_held);
+    }).join();
+    CHECK(both.owns_lock());
+}
+
 TEST_CASE("a guard of several locks takes them over a function") {
     distlock::mutex a{always_ok, "a", {.renew = false}};
     distlock::mutex b{always_ok, "b", {.renew = false}};

@@ -60,8 +60,8 @@ auto try_until(std::chrono::time_point<Other, Duration> deadline, Attempt attemp
     };
     for (;;) {
         auto got = attempt(time_left());
-        const bool later = time_left().count() > 0;  // not of what is no number either
-        if (got.serial != 0 || got.cause != errc{} || !later) return got;
+        if (got.serial != 0 || got.cause != errc{}) return got;
+        if (!(time_left().count() > 0)) return got;  // nor of what is no number
     }
 }
 

@@ -9,8 +9,9 @@
 namespace distlock::testing {
 
 /// Meets the standard's Clock requirements; its time points are those of distlock::clock, so it can be the
-/// Clock of a mutex: `distlock::mutex<Conn, distlock::plain, distlock::testing::manual_clock>`. One time for
-/// the whole program; thread-safe.
+/// Clock of a mutex: `distlock::mutex<Conn, distlock::plain, distlock::testing::manual_clock>`, over a
+/// connection that waits for nothing, such as scripted_connection: one to a server keeps the machine's time,
+/// by which the deadlines of this clock are long over. One time for the whole program; thread-safe.
 struct manual_clock {
     using rep = clock::rep;
     using period = clock::period;
