@@ -324,7 +324,9 @@ class counting_semaphore {
     /// too.
     /// Returns: how many are out.
     /// Throws: error; errc::invalid_option for a limit that is not from 1 to 2^31.
-    /// Round trips: one, after those of other threads that resize this object at the moment.
+    /// If no answer came, the limit on the server may be either: then resize() again.
+    /// Round trips: one, or two where the first had no answer; after those of other threads that resize this
+    /// object at the moment.
     std::int64_t resize(std::int64_t limit) { return core_->resize(limit); }
     /// Returns: 0 where it failed.
     std::int64_t resize(std::int64_t limit, std::error_code& ec) noexcept {

@@ -62,6 +62,32 @@ TEST_CASE("a waiter at a semaphore that is resized through the same object asks 
     redis.then(reply::integer(1));
 }
 
+// The server had the new limit and the object the old one: its own requests were refused as another
+// process's.
+TEST_CASE("an answer to resize() that was lost is asked for once more") {
+    const reply lost = reply::no_answer(errc::no_reply, "the answer was lost");
+    scripted_connection redis;
+    distlock::counting_semaphore pool{redis, "pool", 2};
+    redis.then(lost);
+    redis.then(reply::integer(1));
+    CHECK(pool.resize(3) == 1);
+    CHECK(pool.limit() == 3);
+    redis.then(lost);
+    redis.then(lost);
+    try {
+        pool.resize(4);
+        FAIL("nobody answered");
+    } catch (const distlock::error& e) {
+        CHECK(e.code() == errc::no_reply);
+        CHECK_THAT(e.what(), contains_text("resize it again"));
+    }
+    redis.then(reply::error("READONLY replica"));
+    std::error_code ec;
+    CHECK(pool.resize(4, ec) == 0);
+    CHECK(ec);
+    CHECK(redis.commands().size() == 5);
+}
+
 // The server had the new limit before the object did: with a thread that resized it and others that asked, a
 // quarter of them failed.
 TEST_CASE(

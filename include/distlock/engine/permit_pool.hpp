@@ -123,7 +123,9 @@ class permit_pool final : public permit_core {
         const command ask = about.resize(digits).with_body();
         const guard alone(resizing_);
         const change one(*this, limit);
-        const reply answer = io_->connection().execute(ask);
+        const auto lost = [](const reply& to) { return !to.answered() && to.cause() == errc::no_reply; };
+        reply answer = io_->connection().execute(ask);
+        if (lost(answer)) answer = io_->connection().execute(ask);
         const auto out = about.read_resize(answer);
         if (!out) {
             const bool said = answer.is(reply_kind::error);
@@ -131,7 +133,8 @@ class permit_pool final : public permit_core {
                         : answer.answered() ? errc::protocol_error
                                             : answer.cause(),
                         "resize " + distlock::detail::printable(name_, 100) + ": " +
-                            distlock::detail::printable(answer.text()));
+                            distlock::detail::printable(answer.text()) +
+                            (lost(answer) ? "; it may have been done: resize it again" : ""));
         }
         const guard here(mutex_);
         limit_ = limit;
