@@ -55,6 +55,17 @@ TEST_CASE("a setting is the value behind its name") {
     CHECK_FALSE(setting(reply::error("a"), "a"));
 }
 
+TEST_CASE("a replica that is being filled is not online") {
+    for (const std::string state : {"wait_bgsave", "send_bulk", "send_bulk_and_stream"}) {
+        INFO(state);
+        const auto text = reply::string(
+            "master_repl_offset:1000\r\nslave0:ip=10.0.0.2,port=6379,state=" + state + ",offset=0,lag=0\r\n");
+        const auto seen = replicas_in(info_text(text));
+        REQUIRE(seen.size() == 1);
+        CHECK_FALSE(seen[0].online);
+    }
+}
+
 TEST_CASE("replicas are read from INFO and from ROLE") {
     const auto text = reply::string(
         "master_repl_offset:1000\r\nslave0:ip=10.0.0.2,port=6379,state=online,offset=900,lag=1\r\n"

@@ -21,6 +21,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <thread>
+#include <time.h>
 #include <unistd.h>
 #include <utility>
 
@@ -108,6 +109,21 @@ TEMPLATE_TEST_CASE("the clock moves on, and never back", "", WAYS) {
     while (last == first && now() < end) last = TestType::clock_time();
     CHECK(last > first);
 }
+
+#ifdef DISTLOCK_ON_LINUX
+// Leases would last longer, or shorter, by what an operator sets it.
+TEMPLATE_TEST_CASE("the clock is none that an operator sets", "", WAYS) {
+    const auto at = [](clockid_t id) {
+        timespec t{};
+        REQUIRE(::clock_gettime(id, &t) == 0);
+        return std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec);
+    };
+    const auto running = at(CLOCK_MONOTONIC);
+    const auto read = TestType::clock_time();
+    CHECK(read >= running);
+    CHECK(read <= at(CLOCK_BOOTTIME));
+}
+#endif
 
 TEMPLATE_TEST_CASE("a large buffer is filled with random bytes, piece by piece", "", WAYS) {
     const auto filled = [] {

@@ -549,7 +549,10 @@ TEST_CASE("a subscription that a node refuses for a while is asked for again on 
         return to_a_subscriber(said);
     });
     cluster_connection redis{all.uri()};
-    CHECK(in_force(redis.subscribe(low)));
+    const auto news = redis.subscribe(low);
+    listener mine(news, "no message");
+    CHECK(mine.wait(clk::now() + 20s, {}) == woken::by_confirmation);
+    CHECK(in_force(news));
     CHECK(asked == 4);
 }
 

@@ -418,6 +418,22 @@ TEST_CASE("an end is held, too: the server does not hear of a client that is gon
     CHECK(eventually([&] { return !heard(); }));
 }
 
+TEST_CASE("an end is held, too: the client does not hear of a server that is gone until it is let go") {
+    const redis_server real;
+    fault_proxy proxy(real.socket_path());
+    byte_client client(proxy.port());
+    client.send(wire({"PING"}));
+    REQUIRE(client.receive(7) == "+PONG\r\n");
+    proxy.hold(part::reply);
+    real.command({"CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"});
+    byte_client(proxy.port()).send(wire({"PING"}));
+    CHECK(
+        eventually([&] { return proxy.requests(word("PING")).size() == 2; }));  // it has seen that end since
+    CHECK(client.what_follows(ending::silence) == "silence");
+    proxy.let_go();
+    CHECK(client.what_follows(ending::close) == "FIN");
+}
+
 TEST_CASE("locks work behind one-byte segments, as they do without") {
     const redis_server real;
     fault_proxy proxy(real.socket_path());
