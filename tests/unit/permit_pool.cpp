@@ -81,11 +81,23 @@ TEST_CASE("an answer to resize() that was lost is asked for once more") {
         CHECK(e.code() == errc::no_reply);
         CHECK_THAT(e.what(), contains_text("resize it again"));
     }
-    redis.then(reply::error("READONLY replica"));
+    for (const auto& second :
+         {reply::not_sent(errc::unreachable, "refused"), reply::error("READONLY replica")}) {
+        redis.then(lost);
+        redis.then(second);
+        try {
+            pool.resize(4);
+            FAIL("it was not done");
+        } catch (const distlock::error& e) {
+            CHECK(e.code() == (second.answered() ? errc::read_only : errc::no_reply));
+            CHECK_THAT(e.what(), contains_text("resize it again"));
+        }
+    }
+    redis.then(reply::not_sent(errc::unreachable, "refused"));
     std::error_code ec;
     CHECK(pool.resize(4, ec) == 0);
-    CHECK(ec);
-    CHECK(redis.commands().size() == 5);
+    CHECK(ec == errc::unreachable);
+    CHECK(redis.commands().size() == 9);
 }
 
 // The server had the new limit before the object did: with a thread that resized it and others that asked, a

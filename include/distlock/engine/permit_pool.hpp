@@ -123,9 +123,12 @@ class permit_pool final : public permit_core {
         const command ask = about.resize(digits).with_body();
         const guard alone(resizing_);
         const change one(*this, limit);
-        const auto lost = [](const reply& to) { return !to.answered() && to.cause() == errc::no_reply; };
         reply answer = io_->connection().execute(ask);
-        if (lost(answer)) answer = io_->connection().execute(ask);
+        const bool lost = !answer.answered() && answer.cause() == errc::no_reply;
+        if (lost) {
+            auto again = io_->connection().execute(ask);
+            if (again.answered()) answer = std::move(again);
+        }
         const auto out = about.read_resize(answer);
         if (!out) {
             const bool said = answer.is(reply_kind::error);
@@ -134,7 +137,7 @@ class permit_pool final : public permit_core {
                                             : answer.cause(),
                         "resize " + distlock::detail::printable(name_, 100) + ": " +
                             distlock::detail::printable(answer.text()) +
-                            (lost(answer) ? "; it may have been done: resize it again" : ""));
+                            (lost ? "; it may have been done: resize it again" : ""));
         }
         const guard here(mutex_);
         limit_ = limit;

@@ -49,7 +49,7 @@ struct queue_place {
 inline constexpr std::chrono::milliseconds longest_offer{2000};
 
 /// The longest that a waiter in a queue pauses between two re-checks, unless lock_options::recheck is longer.
-/// The queue lasts three times that.
+/// The queue lasts three times that, or a lease where that is longer.
 inline constexpr std::chrono::milliseconds longest_recheck{30'000};
 
 /// The message to a waiter that a lock was handed over to it; or that it is to look, since it keeps out

@@ -32,8 +32,9 @@ local read = redis.call('time')
 local now = string.format('%.0f', read[1] * 1000 + math.floor(read[2] / 1000))
 local out = redis.call('zcount', KEYS[1], '(' .. now, '+inf')
 if not known[1] then refuse_other_sets() end
-if out > 0 and known[2] and redis.call('zcard', KEYS[1]) == out then
-  out = tonumber(known[2])
+local used = tonumber(known[2] or '')
+if out > 0 and used and redis.call('zcard', KEYS[1]) == out then
+  out = used
 elseif out > 0 then
   out = weigh(redis.call('zrangebyscore', KEYS[1], '(' .. now, '+inf'), KEYS[2])
 end

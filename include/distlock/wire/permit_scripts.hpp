@@ -273,15 +273,20 @@ local counted, why = pcall(function()
   settle()
 end)
 if not counted then
-  -- Who counts next finds its end past, and counts anew.
-  if had == 1 and redis.call('zcard', KEYS[1]) > 0 then redis.call('zadd', KEYS[1], '0', ARGV[1]) end
+  -- How far it was counted nobody knows, this one neither if it comes again: the next to ask counts anew. Whose user may not
+  -- even say that has counted nothing: the token is put back, with an end that is past.
+  local anew = redis.pcall('hdel', KEYS[3], 'used')
+  if type(anew) == 'table' then anew = redis.pcall('hset', KEYS[3], 'used', '') end
+  if type(anew) == 'table' and had == 1 and redis.call('zrange', KEYS[1], '0', '0')[1] then
+    redis.call('zadd', KEYS[1], '0', ARGV[1])
+  end
   error(why, 0)
 end
 return had)"sv;
 inline constexpr script permit_leave{
     joined<permit_leave_contract, handoff_functions, permit_refuse_other_sets, permit_weigh, permit_functions,
            permit_leave_body>,
-    "58d537dcce440aa64068273daa6fa4fb336a1097"sv};
+    "426aac656541ffacb156ddd7cb18ec9689ae3789"sv};
 
 // The end only moves on.
 inline constexpr std::string_view permit_renew_contract =
