@@ -29,7 +29,6 @@
 #include <utility>
 
 #include <distlock/base/error.hpp>
-#include <distlock/detail/printable.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/engine/call_forms.hpp>
 #include <distlock/engine/joint_acquire.hpp>

@@ -61,7 +61,7 @@ auto try_until(std::chrono::time_point<Other, Duration> deadline, Attempt attemp
     for (;;) {
         auto got = attempt(time_left());
         if (got.serial != 0 || got.cause != errc{}) return got;
-        if (!(time_left().count() > 0)) return got;  // nor of what is no number
+        if (!(time_left().count() > 0)) return got;  // also where it is no number
     }
 }
 

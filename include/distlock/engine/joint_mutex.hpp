@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 
 #include <distlock/base/clock.hpp>
 #include <distlock/detail/stop_token.hpp>
