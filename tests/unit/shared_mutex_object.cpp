@@ -274,6 +274,8 @@ TEST_CASE("a try beside a thread that waits is told what the server says now, wh
         owner.lock();
         lock m{server, "orders", seldom};
         stoppable first(m);
+        // What it hears later would count for one of the rows.
+        REQUIRE(eventually([&] { return server.count("take") == 3; }));
         CHECK(first.sleeps());
         for (const row& is : rows) {
             manual_clock::advance(1s);
