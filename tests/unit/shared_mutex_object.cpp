@@ -274,17 +274,22 @@ TEST_CASE("a try beside a thread that waits is told what the server says now, wh
         owner.lock();
         lock m{server, "orders", seldom};
         stoppable first(m);
-        // What it hears later would count for one of the rows.
         REQUIRE(eventually([&] { return server.count("take") == 3; }));
         CHECK(first.sleeps());
+        gate end;  // what it hears from now on would count for one of the rows
         for (const row& is : rows) {
+            server.instead([&](const std::string& what) -> std::optional<reply> {
+                if (what == "take") end.pass();
+                return what == "renew" ? std::optional(is.says) : std::nullopt;
+            });
             manual_clock::advance(1s);
-            server.answer("renew", is.says);
             std::error_code ec;
             CHECK_FALSE(m.try_lock(ec));
             check(is, ec);
         }
+        end.open();
         first.stop();
+        server.instead({});
         return server.count("renew");
     };
     timed says_how_long;
