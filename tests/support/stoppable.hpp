@@ -23,6 +23,10 @@ class stoppable {
               ended_ = distlock::clock::now();
           }) {}
 
+    ~stoppable() { source_.request_stop(); }  // a check may have thrown
+    stoppable(const stoppable&) = delete;
+    stoppable& operator=(const stoppable&) = delete;
+
     bool sleeps() const { return thread_.sleeps() && !thread_.done(); }
     /// Effects: requests the stop and checks that the call ends as it should.
     void stop() {
