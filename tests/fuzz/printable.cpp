@@ -69,7 +69,10 @@ void check_meaning(const std::string& text) {
     }
     const bool full = text.starts_with("ERR max number of clients");
     const bool replica = text.starts_with("ERR WAIT cannot be used with replica");
-    const bool moves = text.find("cript attempted to access a non local key") != text.npos;
+    auto inner = distlock::detail::unwrap_script_error(text);
+    if (inner.starts_with("ERR ")) inner.remove_prefix(4);
+    const bool moves = inner.starts_with("Script attempted to access a non local key") ||
+                       inner.starts_with("Lua script attempted to access a non local key");
     const bool asked_again =
         ((full || moves) && said.cause == errc::unavailable) || (replica && said.cause == errc::read_only);
     must(said.transient == asked_again, "what is not known is not asked again", text);

@@ -288,6 +288,8 @@ TEST_CASE("a stop request ends the wait for a recursive mutex in every form, and
     all_stopped(m, memory);
 }
 
+namespace {
+
 // Says the time as often as `readings`, and throws then.
 struct failing_clock {
     using duration = std::chrono::nanoseconds;
@@ -301,6 +303,8 @@ struct failing_clock {
         return time_point{};
     }
 };
+
+}  // namespace
 
 // The call said that nothing was taken, and the lock was renewed for ever.
 TEST_CASE("a clock that throws once the lock is had keeps nobody from it") {

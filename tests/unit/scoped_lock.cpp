@@ -283,7 +283,6 @@ struct named_server {
 
 }  // namespace
 
-// It did not compile.
 TEST_CASE("another thread cannot end what a guard of several locks has") {
     locks_in_memory server;
     lock a{server, "a", long_lease};
@@ -296,6 +295,7 @@ TEST_CASE("another thread cannot end what a guard of several locks has") {
     CHECK(both.owns_lock());
 }
 
+// It did not compile.
 TEST_CASE("a guard of several locks takes them over a function") {
     distlock::mutex a{always_ok, "a", {.renew = false}};
     distlock::mutex b{always_ok, "b", {.renew = false}};

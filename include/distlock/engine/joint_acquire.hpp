@@ -51,8 +51,8 @@ class joint_member {
 template <class Lazy = void>
 lock_core::result acquire_all(std::span<joint_member*> members, clock::time_point until,
                               const std::stop_token& stop);
-/// As acquire_all(), each by a command of its own: who waits for all as long as it takes is queued for the
-/// first one that is taken without a try at all of them before.
+/// As acquire_all(), each by a command of its own: a caller that waits for all as long as it takes is queued
+/// for the first one that is taken, without a try at all of them before.
 template <class Lazy = void>
 lock_core::result acquire_each(std::span<joint_member*> members, clock::time_point until,
                                const std::stop_token& stop);

@@ -212,7 +212,7 @@ class taken_members {
     const joint_member* without_ = nullptr;  // of those: it is not held
 };
 
-// What became of a try at several by one command.
+// The outcome of a try at several locks by one command.
 struct attempt {
     std::size_t taken = 0;
     lock_core::result hopeless{};  // where one of them is never granted by any server

@@ -1,4 +1,4 @@
-// A mutex as engine::acquire_all() sees it.
+// A mutex as engine::acquire_all() and acquire_each() see it.
 //
 //   class joint_mutex<Mutex>;      // the calling thread has it then
 //   class guarded_mutex<Mutex>;    // a guard has it
@@ -18,7 +18,7 @@
 
 namespace distlock::detail {
 
-// What several locks at once need of each beyond its public face.
+// Several locks at once need this of each, beyond its public face.
 struct joint_access {
     using result = engine::lock_core::result;
     using manner = engine::lock_core::manner;

@@ -30,7 +30,7 @@
 
 namespace distlock::engine {
 
-/// Thread-safe. An answer that nobody waits for costs six atomic operations.
+/// Thread-safe. An answer that nobody waits for costs six atomic operations at most.
 class remote_status {
   public:
     void begin() noexcept { known_ = false; }
