@@ -16,7 +16,7 @@ class actor::watcher final : public distlock::lease_observer {
 
   private:
     void look(const char* what) const {
-        if (actor_.disconnected_)
+        if (actor_.over())
             actor_.scenario_.where.fail(std::string(what) + " is told after the connection is gone");
         if (actor_.scenario_.where.random().chance(100'000)) actor_.scenario_.threads.sleep(20ms);
     }
@@ -24,95 +24,29 @@ class actor::watcher final : public distlock::lease_observer {
 };
 
 actor::actor(scenario& s, std::uint64_t number, nanos offset, std::int64_t ppm)
-    : home(number, offset, ppm), waiters(s.how.names.size()), scenario_(s) {
-    s.threads.detach(s.threads.spawn(home, &actor::run_main, this).id());
-}
+    : participant(s, number, offset, ppm), scenario_(s) {}
 
-void* actor::run_main(void* self) {
-    static_cast<actor*>(self)->main();
-    return nullptr;
-}
-void* actor::run_worker(void* self) {
-    static_cast<actor*>(self)->work();
-    return nullptr;
-}
-void* actor::run_canceller(void* self) {
-    static_cast<actor*>(self)->cancel();
-    return nullptr;
-}
-
-void actor::main() {
-    scheduler& threads = scenario_.threads;
+void actor::make_locks(link& to) {
     dice& d = scenario_.where.random();
     const plan& how = scenario_.how;
-    link_ = std::make_unique<link>(scenario_.peer, threads, home, how.timeout);
     for (std::size_t i = 0; i < how.names.size(); ++i) {
         // Sometimes a process has two objects of one lock.
         for (std::uint64_t objects = d.chance(100'000) ? 2 : 1; objects > 0; --objects) {
             const lock_plan l = how.use(d, i);
             auto observer = l.observed ? std::make_shared<watcher>(*this) : nullptr;
-            locks_.push_back(make_lock(*link_, how.names[i], l, std::move(observer)));
+            locks_.push_back(make_lock(to, how.names[i], l, std::move(observer)));
             names_.push_back(i);
         }
     }
-    std::vector<std::uint64_t> workers(1 + d.index(how.threads));
-    for (auto& one : workers) one = threads.spawn(home, &actor::run_worker, this).id();
-    canceller_ = &threads.spawn(home, &actor::run_canceller, this);
-    for (const auto one : workers) threads.join(one);
-    workers_over_ = true;
-    threads.wake(*canceller_);
-    threads.join(canceller_->id());
+}
+
+void actor::end_locks() {
+    dice& d = scenario_.where.random();
     while (!locks_.empty())
         locks_.erase(locks_.begin() + static_cast<std::ptrdiff_t>(d.index(locks_.size())));
-    home.left = true;
-    link_.reset();  // which waits for those who are told
-    disconnected_ = true;
-    over_ = true;
 }
 
-void actor::cancel() {
-    scheduler& threads = scenario_.threads;
-    while (!workers_over_) {
-        nanos next = end_of_time;
-        for (std::size_t i = 0; i < to_cancel_.size();) {
-            if (to_cancel_[i].when > scenario_.where.now()) {
-                next = std::min(next, to_cancel_[i++].when);
-                continue;
-            }
-            const auto whom = to_cancel_[i].whom;
-            to_cancel_.erase(to_cancel_.begin() + static_cast<std::ptrdiff_t>(i));
-            auto copy = whom;
-            copy.request_stop();
-            i = 0;
-            next = end_of_time;
-        }
-        if (!workers_over_) threads.park(std::min(next, scenario_.where.now() + 1s));
-    }
-}
-
-void actor::kill() {
-    home.dead = true;
-    scenario_.check.bury(home);
-    scenario_.peer.abandon(home);
-    // Its fibers run to their end, so that memory is freed: none waits for long.
-    for (auto& one : to_cancel_) one.when = nanos(0);
-    if (canceller_ != nullptr) scenario_.threads.wake(*canceller_);
-}
-
-void actor::work() {
-    scheduler& threads = scenario_.threads;
-    dice& d = scenario_.where.random();
-    while (!home.dead && !scenario_.quiet) {
-        lock_once(false);
-        if (scenario_.how.idle > nanos(0) && !d.chance(300'000))
-            threads.sleep(d.between(nanos(0), scenario_.how.idle));
-    }
-    // Things go right from here on: whoever waits is served.
-    if (!home.dead) threads.sleep(d.between(1ms, 2s));
-    for (int more = 0; more < 3 && !home.dead; ++more) lock_once(true);
-}
-
-void actor::lock_once(bool patiently) {
+void actor::ask_once(bool patiently) {
     world& w = scenario_.where;
     dice& d = w.random();
     const std::size_t object = d.index(locks_.size());
@@ -122,12 +56,11 @@ void actor::lock_once(bool patiently) {
     const auto kind = patiently ? 0 : d.below(6);
     const bool guarded = d.chance(300'000) && kind < 2;
     std::stop_source stopper{std::nostopstate};
-    nanos stop_at = end_of_time;
+    nanos stopped_at = end_of_time;
     if (!patiently && (d.chance(scenario_.how.cancels) || kind == 1)) {
         stopper = std::stop_source();
-        stop_at = w.now() + d.between(nanos(0), kind == 1 ? nanos(5s) : nanos(300ms));
-        to_cancel_.push_back({stop_at, stopper});
-        scenario_.threads.wake(*canceller_);
+        stopped_at = w.now() + d.between(nanos(0), kind == 1 ? nanos(5s) : nanos(300ms));
+        stop_at(stopped_at, stopper);
     }
     const auto stop = stopper.get_token();
     const nanos span =
@@ -159,8 +92,8 @@ void actor::lock_once(bool patiently) {
         got = l.try_lock(ec);
         check_time("try_lock", begun, nanos(0), 6s);
     }
-    if (stop_at != end_of_time && w.now() > stop_at)
-        check_time("a cancelled call", std::max(begun, stop_at), nanos(0), 2500ms);
+    if (stopped_at != end_of_time && w.now() > stopped_at)
+        check_time("a cancelled call", std::max(begun, stopped_at), nanos(0), 2500ms);
     if (got) {
         if (!guarded) serial = l.find_serial();
         hold_it(l, which, serial, guarded);
@@ -179,8 +112,7 @@ void actor::lock_once(bool patiently) {
     }
     --l.inside;
     l.last_inside = w.now();
-    if (stop_at != end_of_time)
-        std::erase_if(to_cancel_, [&](const cancellation& c) { return c.whom == stopper; });
+    if (stopped_at != end_of_time) call_off(stopper);
 }
 
 void actor::check_time(const char* what, nanos begun, nanos least, nanos slack) const {
@@ -210,12 +142,7 @@ void actor::hold_it(any_lock& l, std::size_t which, std::uint64_t serial, bool g
         const std::uint64_t fence = still ? l.fence() : 0;
         if (still) h = &scenario_.check.begin(home, l, which, serial, fence, lost);
     }
-    const nanos lease = scenario_.how.leases[which];
-    if (d.chance(scenario_.how.long_holds)) {
-        scenario_.threads.sleep(d.between(nanos(0), 2 * lease));
-    } else if (d.chance(500'000)) {
-        scenario_.threads.sleep(d.between(nanos(0), d.chance(800'000) ? nanos(2ms) : lease / 4));
-    }
+    hold_for_a_while(which);
     if (h != nullptr) scenario_.check.let_go(*h);
     const nanos begun = w.now();
     auto said = distlock::release_outcome::nested;  // a guard does not say

@@ -13,90 +13,24 @@ using distlock::detail::joint_access;
 using manner = distlock::engine::lock_core::manner;
 
 relative::relative(family& f, std::uint64_t number, nanos offset, std::int64_t ppm)
-    : home(number, offset, ppm), waiters(f.how.names.size()), family_(f) {
-    f.threads.detach(f.threads.spawn(home, &relative::run_main, this).id());
-}
+    : participant(f, number, offset, ppm), family_(f) {}
 
-void* relative::run_main(void* self) {
-    static_cast<relative*>(self)->main();
-    return nullptr;
-}
-void* relative::run_worker(void* self) {
-    static_cast<relative*>(self)->work();
-    return nullptr;
-}
-void* relative::run_canceller(void* self) {
-    static_cast<relative*>(self)->cancel();
-    return nullptr;
-}
-
-void relative::main() {
-    scheduler& threads = family_.threads;
+void relative::make_locks(link& to) {
     dice& d = family_.where.random();
     const plan& how = family_.how;
-    link_ = std::make_unique<link>(family_.peer, threads, home, how.timeout);
     for (std::size_t i = 0; i < how.names.size(); ++i) {
         // Sometimes a process has two objects of one name.
         for (std::uint64_t count = d.chance(100'000) ? 2 : 1; count > 0; --count) {
             const auto options = how.use(d, i).options;
             object one{i, {}, {}};
             if (family_.is_pool(i)) {
-                one.pool = std::make_unique<semaphore>(*link_, how.names[i], family_.limit(i), options);
+                one.pool = std::make_unique<semaphore>(to, how.names[i], family_.limit(i), options);
             } else {
-                one.lock = std::make_unique<shared>(*link_, how.names[i], options);
+                one.lock = std::make_unique<shared>(to, how.names[i], options);
             }
             objects_.push_back(std::move(one));
         }
     }
-    std::vector<std::uint64_t> workers(1 + d.index(how.threads));
-    for (auto& one : workers) one = threads.spawn(home, &relative::run_worker, this).id();
-    canceller_ = &threads.spawn(home, &relative::run_canceller, this);
-    for (const auto one : workers) threads.join(one);
-    workers_over_ = true;
-    threads.wake(*canceller_);
-    threads.join(canceller_->id());
-    objects_.clear();
-    home.left = true;
-    link_.reset();
-    over_ = true;
-}
-
-void relative::cancel() {
-    scheduler& threads = family_.threads;
-    while (!workers_over_) {
-        nanos next = end_of_time;
-        for (std::size_t i = 0; i < to_cancel_.size();) {
-            if (to_cancel_[i].when > family_.where.now()) {
-                next = std::min(next, to_cancel_[i++].when);
-                continue;
-            }
-            auto whom = to_cancel_[i].whom;
-            to_cancel_.erase(to_cancel_.begin() + static_cast<std::ptrdiff_t>(i));
-            whom.request_stop();
-            i = 0;
-            next = end_of_time;
-        }
-        if (!workers_over_) threads.park(std::min(next, family_.where.now() + 1s));
-    }
-}
-
-void relative::kill() {
-    home.dead = true;
-    family_.peer.abandon(home);
-    for (auto& one : to_cancel_) one.when = nanos(0);
-    if (canceller_ != nullptr) family_.threads.wake(*canceller_);
-}
-
-void relative::work() {
-    dice& d = family_.where.random();
-    while (!home.dead && !family_.quiet) {
-        ask_once(false);
-        if (family_.how.idle > nanos(0) && !d.chance(300'000))
-            family_.threads.sleep(d.between(nanos(0), family_.how.idle));
-    }
-    // Things go right from here on: whoever waits is served.
-    if (!home.dead) family_.threads.sleep(d.between(1ms, 2s));
-    for (int more = 0; more < 3 && !home.dead; ++more) ask_once(true);
 }
 
 void relative::ask_once(bool patiently) {
@@ -106,15 +40,13 @@ void relative::ask_once(bool patiently) {
     std::stop_source stopper{std::nostopstate};
     if (!patiently && (d.chance(family_.how.cancels) || kind == 1)) {
         stopper = std::stop_source();
-        to_cancel_.push_back(
-            {family_.where.now() + d.between(nanos(0), kind == 1 ? nanos(5s) : nanos(300ms)), stopper});
-        family_.threads.wake(*canceller_);
+        stop_at(family_.where.now() + d.between(nanos(0), kind == 1 ? nanos(5s) : nanos(300ms)), stopper);
     }
     asking how{kind < 2, kind >= 4, kind == 2 ? nanos(0) : d.between(nanos(0), nanos(500ms)),
                stopper.get_token()};
     if (!how.patient && !how.once && d.chance(300'000)) {
         take_several(how);
-        std::erase_if(to_cancel_, [&](const cancellation& c) { return c.whom == stopper; });
+        call_off(stopper);
         return;
     }
     if (how.patient) ++waiters[o.name];
@@ -125,7 +57,7 @@ void relative::ask_once(bool patiently) {
     } else {
         read(o, how);
     }
-    std::erase_if(to_cancel_, [&](const cancellation& c) { return c.whom == stopper; });
+    call_off(stopper);
 }
 
 void relative::judge(const asking& how, std::size_t name, bool got, std::error_code ec) {
@@ -137,16 +69,6 @@ void relative::judge(const asking& how, std::size_t name, bool got, std::error_c
     if (ec && !cancelled && (family_.how.calm || w.now() - 5s > family_.all_is_well))
         w.fail("'" + family_.how.names[name] + "': a call fails while all is well: " + ec.message());
     if (!ec && how.patient) w.fail("a wait without limit ended without an error");
-}
-
-void relative::hold_for_a_while(std::size_t name) {
-    dice& d = family_.where.random();
-    const nanos lease = family_.how.leases[name];
-    if (d.chance(family_.how.long_holds)) {
-        family_.threads.sleep(d.between(nanos(0), 2 * lease));
-    } else if (d.chance(500'000)) {
-        family_.threads.sleep(d.between(nanos(0), d.chance(800'000) ? nanos(2ms) : lease / 4));
-    }
 }
 
 namespace {
@@ -289,45 +211,17 @@ void relative::take_several(const asking& how) {
     }
 }
 
-family::family(std::uint64_t seed, bool trace)
-    : where(seed, trace),
-      how(plan::of(where.random())),
-      threads(where, how.habits),
-      peer(where, threads, how.network, how.server_ppm),
-      idle_since_(how.names.size(), end_of_time) {
+family::family(std::uint64_t seed, bool trace) : simulation(seed, trace) {
     for (std::size_t i = 0; i < how.names.size(); ++i)
         limits_.push_back(
             where.random().chance(500'000) ? 1 + static_cast<std::int64_t>(where.random().below(4)) : 0);
 }
 
-tally family::play() {
-    peer.haunted_by(*this);
-    peer.watched_by(*this);
-    for (std::size_t i = 0; i < how.processes; ++i) start_process();
-    for (std::uint64_t what = pause; what < go_on; ++what) again(what);
-    where.at(how.duration, *this, end_of_trouble);
-    while (threads.left() > 0 || !quiet) {
-        if (!where.step()) where.fail("fibers wait for what will never happen");
-        look();
-        if (quiet) watch_progress();
-    }
+void family::end() {
     nanos longest = distlock::handoff::queue_life({});
     for (const auto lease : how.leases) longest = std::max<nanos>(longest, lease);
     run_until(where.now() + longest + longest / 50 + 5ms + how.network.latest);
     nothing_left();
-    result.events = where.events();
-    result.hash = where.hash();
-    result.switches = threads.switches();
-    result.commands = peer.commands();
-    result.simulated = where.now();
-    for (std::size_t i = 0; i < result.by_act.size(); ++i)
-        result.by_act[i] = where.count(static_cast<act>(i));
-    return result;
-}
-
-void family::run_until(nanos end) {
-    where.at(end, *this, go_on);
-    while (where.now() < end && where.step()) continue;
 }
 
 std::list<share>::iterator family::begin(share what) {
@@ -369,140 +263,9 @@ void family::nothing_left() {
     }
 }
 
-// Whoever waits without limit for what nobody has is served soon.
-void family::watch_progress() {
-    if (where.now() > quiet_since_ + 300s) where.fail("after five minutes somebody is still there");
-    for (std::size_t i = 0; i < how.names.size(); ++i) {
-        bool awaited = false;
-        for (const auto& one : relatives_) awaited = awaited || (!one->home.dead && one->waiters[i] > 0);
-        const bool had = std::any_of(shares_.begin(), shares_.end(),
-                                     [&](const share& one) { return one.name == i && !one.who->dead; });
-        if (!awaited || had) {
-            idle_since_[i] = end_of_time;
-            continue;
-        }
-        idle_since_[i] = std::min(idle_since_[i], where.now());
-        const nanos span = where.now() - idle_since_[i];
-        result.longest_wait = std::max(result.longest_wait, span);
-        const nanos unheard =
-            how.network.may_count ? nanos(0) : 2s * static_cast<int>(started_ * how.threads);
-        if (span > 2 * nanos(how.leases[i]) + unheard + (healed_ ? 2s : 8s))
-            fail(i, "nobody is served though everything works");
-    }
-}
-
-nanos family::mean_of(std::uint64_t what) const {
-    switch (what) {
-        case pause:
-            return how.trouble.pause;
-        case kill:
-            return how.trouble.kill;
-        case stall:
-            return how.trouble.stall;
-        case restart:
-            return how.trouble.restart;
-        case flush:
-            return how.trouble.flush;
-        case cut:
-            return how.trouble.cut;
-        default:
-            return nanos(0);
-    }
-}
-
-void family::again(std::uint64_t what) {
-    const nanos mean = mean_of(what);
-    if (mean > nanos(0)) where.at(where.now() + where.random().between(nanos(1), 2 * mean), *this, what);
-}
-
-void family::happen(std::uint64_t what) {
-    if (what == end_of_trouble) return be_quiet();
-    if (what == go_on) {
-        for (auto& [when, who] : stopped_) {
-            if (when > where.now()) continue;
-            where.note(act::resume, who->home.number);
-            threads.go_on(who->home);
-        }
-        std::erase_if(stopped_, [&](const auto& one) { return one.first <= where.now(); });
-        return;
-    }
-    if (quiet) return;
-    if (what == begin_anew) return start_process();
-    strike(what);
-    again(what);
-}
-
-relative* family::pick() {
-    std::vector<relative*> alive;
-    for (const auto& one : relatives_) {
-        if (!one->home.dead && !one->home.stopped()) alive.push_back(one.get());
-    }
-    return alive.empty() ? nullptr : alive[where.random().index(alive.size())];
-}
-
-void family::stop_or_kill(relative& whom, bool stop) {
-    dice& d = where.random();
-    where.note(stop ? act::pause : act::kill, whom.home.number);
-    if (!stop) {
-        whom.kill();
-        where.at(where.now() + d.between(1ms, 1s), *this, begin_anew);
-        return;
-    }
-    const auto lease = *std::max_element(how.leases.begin(), how.leases.end());
-    threads.stop(whom.home);
-    const nanos until = where.now() + d.between(1ms, d.chance(500'000) ? nanos(100ms) : nanos(lease) * 5 / 2);
-    stopped_.emplace_back(until, &whom);
-    where.at(until, *this, go_on);
-}
-
-void family::strike_at(process& whom) {
-    if (quiet || whom.dead || whom.stopped()) return;
-    for (const auto& one : relatives_) {
-        if (&one->home == &whom && !one->over()) return stop_or_kill(*one, !where.random().chance(250'000));
-    }
-}
-
-void family::strike(std::uint64_t what) {
-    dice& d = where.random();
-    if (what == pause || what == kill) {
-        if (relative* const who = pick()) stop_or_kill(*who, what == pause);
-    } else if (what == stall) {
-        const nanos span = d.between(1ms, d.chance(500'000) ? nanos(50ms) : nanos(800ms));
-        where.note(act::stall, 0, static_cast<std::uint64_t>(span / 1ms));
-        peer.stall(span);
-    } else if (what == restart) {
-        const nanos span = d.between(1ms, 400ms);
-        where.note(act::restart, 0, static_cast<std::uint64_t>(span / 1ms));
-        peer.restart(span);
-    } else if (what == flush) {
-        where.note(act::flush);
-        peer.flush_scripts();
-    } else {
-        peer.cut(d.below(4));
-    }
-}
-
-void family::start_process() {
-    dice& d = where.random();
-    const auto drift =
-        static_cast<std::int64_t>(d.below(static_cast<std::uint64_t>(2 * how.drift_ppm + 1))) - how.drift_ppm;
-    where.note(act::start, started_ + 1);
-    relatives_.push_back(
-        std::make_unique<relative>(*this, ++started_, d.between(1s, 1000s), how.server_ppm + drift));
-}
-
-void family::be_quiet() {
-    where.note(act::quiet);
-    quiet = true;
-    quiet_since_ = where.now();
-    threads.calm();
-    peer.calm();
-    for (auto& [when, who] : stopped_) threads.go_on(who->home);
-    stopped_.clear();
-    healed_ = where.random().chance(500'000);
-    if (!healed_) return;
-    peer.heal();
-    all_is_well = std::max(peer.works_again(), where.now()) + how.network.latest + 100ms;
+bool family::held(std::size_t name) const {
+    return std::any_of(shares_.begin(), shares_.end(),
+                       [&](const share& one) { return one.name == name && !one.who->dead; });
 }
 
 }  // namespace sim
