@@ -28,6 +28,8 @@ struct cluster_node {
         silent = false;
         passed_over_until = clock::time_point{};
     }
+    /// Returns: whether nothing was heard from it since it was silent.
+    bool unheard() const noexcept { return silent || passed_over_until.load() != clock::time_point{}; }
 
     /// Effects: pipelines that pass it over do so for a while more.
     void silent_as_before() noexcept {

@@ -291,6 +291,10 @@ class cluster_pool final : public connection_pool {
     // it over go on; where there is no thread to be had, the next one waits for it.
     void probe(const node& silent) {
         if (silent->probed.exchange(true)) return;
+        if (!silent->unheard()) {  // it has answered another thread's question meanwhile
+            silent->probed = false;
+            return;
+        }
         try {
             const auto longest = nodes_.connect_timeout() + nodes_.command_timeout();
             probes_.get()->start([silent, longest, stop = ends_.get_token()]() noexcept {
