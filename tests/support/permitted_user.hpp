@@ -3,9 +3,11 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <distlock/testing.hpp>
@@ -24,6 +26,29 @@ inline words user_in(const std::string& guide) {
     for (std::string one; parts >> one;) user.push_back(one);
     INFO(guide);
     REQUIRE(user.size() > 5);
+    return user;
+}
+
+/// Returns: the words of the line with which SECURITY.md makes a user of a Cluster, by what it says that goes
+/// and comes there.
+inline words cluster_user() {
+    std::ifstream text(std::filesystem::path(__FILE__).parent_path() / "../../.github/SECURITY.md");
+    std::string line, said;
+    while (std::getline(text, line)) said += line + " ";
+    const auto begin = said.find("- On a Cluster waiters listen");
+    REQUIRE(begin != std::string::npos);
+    std::istringstream quoted(said.substr(begin));
+    const auto next = [&] {
+        std::getline(quoted, line, '`');  // up to the quotation
+        std::getline(quoted, line, '`');
+        std::istringstream parts(line);
+        return words{std::istream_iterator<std::string>(parts), {}};
+    };
+    words user = user_in(".github/SECURITY.md");
+    for (const std::string& gone : next()) REQUIRE(std::erase(user, gone) == 1);
+    for (int i = 0; i < 2; ++i) {
+        for (std::string& comes : next()) user.push_back(std::move(comes));
+    }
     return user;
 }
 

@@ -30,6 +30,7 @@
 #include "support/fake_server.hpp"
 #include "support/fresh_name.hpp"
 #include "support/lease_observers.hpp"
+#include "support/permitted_user.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -518,41 +519,10 @@ TEST_CASE("a master that is killed is followed by its replica, and nobody is stu
     CHECK(all.errors() == 0);
 }
 
-// As .github/SECURITY.md lists it.
 TEST_CASE("the least that a user must be allowed on a Cluster is enough to be served in order, by messages") {
     const auto& nodes = three_masters();
     for (const auto& one : nodes.nodes()) {
-        REQUIRE(one->command({"ACL",
-                              "SETUSER",
-                              "worker",
-                              "reset",
-                              "resetchannels",
-                              "on",
-                              ">secret",
-                              "~orders:*",
-                              "~{orders:*}:distlock:*",
-                              "&{orders:*}:distlock:*",
-                              "+set",
-                              "+get",
-                              "+del",
-                              "+pttl",
-                              "+pexpire",
-                              "+incrby",
-                              "+time",
-                              "+zadd",
-                              "+zcard",
-                              "+zrange",
-                              "+zrank",
-                              "+zrem",
-                              "+zscore",
-                              "+eval",
-                              "+evalsha",
-                              "+cluster|slots",
-                              "+asking",
-                              "+pubsub|shardnumsub",
-                              "+spublish",
-                              "+ssubscribe",
-                              "+sunsubscribe"}) == "OK");
+        make(*one, cluster_user());
         one->command({"ACL", "LOG", "RESET"});
     }
     cluster_connection first{nodes.uri("worker:secret@")};

@@ -283,37 +283,8 @@ TEST_CASE(
     "a node of a Cluster is asked through a connection that is made for it, and found out through one that "
     "is not") {
     const auto& nodes = three_masters();
-    const words least{"ACL",
-                      "SETUSER",
-                      "watcher",
-                      "reset",
-                      "resetchannels",
-                      "on",
-                      ">secret",
-                      "~orders:*",
-                      "~{orders:*}:distlock:*",
-                      "&{orders:*}:distlock:*",
-                      "+set",
-                      "+get",
-                      "+del",
-                      "+pttl",
-                      "+pexpire",
-                      "+incrby",
-                      "+time",
-                      "+zadd",
-                      "+zcard",
-                      "+zrange",
-                      "+zrank",
-                      "+zrem",
-                      "+zscore",
-                      "+eval",
-                      "+evalsha",
-                      "+cluster|slots",
-                      "+asking",
-                      "+pubsub|shardnumsub",
-                      "+spublish",
-                      "+ssubscribe",
-                      "+sunsubscribe"};
+    words least = cluster_user();
+    least[2] = "watcher";
     for (const auto& one : nodes.nodes()) make(*one, least);
     for (const std::string user : {"", "watcher:secret@"}) {
         distlock::cluster_connection redis(nodes.uri(user, patient));
