@@ -35,6 +35,22 @@ constexpr std::array kinds{reply_kind::nil,      reply_kind::integer,  reply_kin
 
 }  // namespace
 
+TEST_CASE("what a server said is kept whole for decisions, beside what people may be shown of it") {
+    reply r = reply::error("ERR as it came");
+    CHECK(r.said() == r.text());
+    r.become_error("ERR the secret", "ERR the ***");
+    CHECK(r.is(reply_kind::error));
+    CHECK(r.text() == "ERR the ***");
+    CHECK(r.said() == "ERR the secret");
+    const reply copy = r;
+    CHECK(copy.said() == "ERR the secret");
+    r.become(reply_kind::error, "ERR another");
+    CHECK(r.said() == "ERR another");
+    r.become_error("ERR one", "ERR one");
+    CHECK(r.said() == "ERR one");
+    CHECK(reply::status("OK").said() == "OK");
+}
+
 TEST_CASE("a reply is of one kind and no other") {
     for (std::size_t i = 0; i < kinds.size(); ++i) {
         INFO(i);

@@ -109,7 +109,7 @@ inline std::optional<lock_object::result> lock_object::try_turn(duration longest
         const reply answer = io_->connection().execute(question);
         if (!answer.answered()) return answer.cause();
         if (!answer.is(reply_kind::error)) return errc{};
-        const errc refused = classify_error(answer.text()).cause;
+        const errc refused = classify_error(answer.said()).cause;
         return refused == errc::permission_denied ? errc{} : refused;  // who never renews need not be able to
     });
 }

@@ -132,7 +132,7 @@ class permit_pool final : public permit_core {
         const auto out = about.read_resize(answer);
         if (!out) {
             const bool said = answer.is(reply_kind::error);
-            throw error(said                ? classify_error(answer.text()).cause
+            throw error(said                ? classify_error(answer.said()).cause
                         : answer.answered() ? errc::protocol_error
                                             : answer.cause(),
                         "resize " + distlock::detail::printable(name_, 100) + ": " +

@@ -269,7 +269,7 @@ class cluster_nodes {
             if (stop != nullptr) question.until(*stop);
             const node one = at(all[i]);
             const reply answer = one->pool.ask_for_map(question);
-            one->of_no_cluster = says_no_cluster(answer.text());
+            one->of_no_cluster = says_no_cluster(answer.said());
             if (one->of_no_cluster) {
                 if (++of_none == all.size()) refusal = answer.text();
                 until = std::min(until, some);
@@ -283,7 +283,7 @@ class cluster_nodes {
             }
             one->answered();
             auto map = slot_map::read(answer, one->at);
-            const bool refused = answer.is(reply_kind::error) && !classify_error(answer.text()).transient;
+            const bool refused = answer.is(reply_kind::error) && !classify_error(answer.said()).transient;
             if (refused) refusal = answer.text();
             const annotated_lock guard(lock_);
             last_ = one;

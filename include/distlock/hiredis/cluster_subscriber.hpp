@@ -319,7 +319,7 @@ class cluster_subscriber final : public message_reader {
         }
         if (what == "ssubscribe") return confirm(from, parts[1].text());
         if (ends && !answers) return ask_again(from, parts[1].text());
-        if (answers && asked.begins && said.is(reply_kind::error)) refused(from, asked.channel, said.text());
+        if (answers && asked.begins && said.is(reply_kind::error)) refused(from, asked.channel, said.said());
     }
 
     void refused(node_stream& by, const std::string& channel, std::string_view why) {

@@ -74,7 +74,7 @@ class handshake {
             const reply answer = made.run(auth, deadline, stop_fd);
             if (auto refused = not_now(answer, "AUTH")) return refused;
             if (answer.is(reply_kind::error) && !is_protected(answer)) {
-                const bool none = answer.text().find("without any password configured") != std::string::npos;
+                const bool none = answer.said().find("without any password configured") != std::string::npos;
                 return reply::not_sent(errc::authentication_failed,
                                        none ? "AUTH was refused: this server has no password, leave it out "
                                               "of the URI"
@@ -85,7 +85,7 @@ class handshake {
         }
         if (server.database != 0) {
             const reply answer = made.run({"SELECT", concat({server.database})}, deadline, stop_fd);
-            if (answer.text().find("DB index") != std::string::npos)
+            if (answer.said().find("DB index") != std::string::npos)
                 return reply::not_sent(errc::invalid_uri, "SELECT was refused: no such database");
             if (!answer.is_status("OK")) return handshake_failure(answer, "SELECT");
             if (auto surplus = not_alone(made, "SELECT")) return surplus;
@@ -103,7 +103,7 @@ class handshake {
         return std::nullopt;
     }
 
-    static bool is_protected(const reply& answer) { return first_word(answer.text()) == "DENIED"; }
+    static bool is_protected(const reply& answer) { return first_word(answer.said()) == "DENIED"; }
 
     [[gnu::cold]] static reply handshake_failure(const reply& answer, const char* step,
                                                  std::string_view hint = "") {
@@ -114,14 +114,14 @@ class handshake {
                                    "it is in protected mode, and refuses other machines: give its default "
                                    "user a password, or set protected-mode no");
         // Without the server's text: what it refuses it repeats, and this may be the answer to an AUTH.
-        const auto [cause, transient, certain] = classify_error(answer.text());
-        if (transient) hint = says_too_many_clients(answer.text()) ? no_room : first_word(answer.text());
+        const auto [cause, transient, certain] = classify_error(answer.said());
+        if (transient) hint = says_too_many_clients(answer.said()) ? no_room : first_word(answer.text());
         return reply::not_sent(cause, concat({step, " was refused", transient ? ": " : "", hint}));
     }
 
     // Returns: why the server cannot be used now, by its answer to a step; none: it was answered.
     [[gnu::cold]] static std::optional<reply> not_now(const reply& answer, const char* step) {
-        const bool refused = answer.is(reply_kind::error) && classify_error(answer.text()).transient;
+        const bool refused = answer.is(reply_kind::error) && classify_error(answer.said()).transient;
         return refused || !answer.answered() ? std::optional(handshake_failure(answer, step)) : std::nullopt;
     }
 
@@ -160,8 +160,8 @@ class handshake {
     }
 
     [[gnu::cold]] static std::optional<reply> of_no_cluster(const reply& answer) {
-        const bool says_so = answer.is(reply_kind::error) && says_no_cluster(answer.text());
-        return says_so ? std::optional(reply::not_sent(errc::unreachable, answer.text())) : std::nullopt;
+        const bool says_so = answer.is(reply_kind::error) && says_no_cluster(answer.said());
+        return says_so ? std::optional(reply::not_sent(errc::unreachable, no_cluster_support)) : std::nullopt;
     }
 
     // ["server", "redis", ..., "mode", "cluster", ...]

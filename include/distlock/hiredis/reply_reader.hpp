@@ -14,7 +14,6 @@
 #include <distlock/detail/function_ref.hpp>
 #include <distlock/detail/printable.hpp>
 #include <distlock/hiredis/api.hpp>
-#include <distlock/net/redirection.hpp>
 #include <distlock/wire/reply.hpp>
 
 namespace distlock::detail {
@@ -75,9 +74,8 @@ class reply_reader {
     /// Effects: from now on a reply may have as much; at first `usual`.
     void allow(const limits& most) noexcept { most_ = most; }
 
-    /// Effects: from now on no error shows this text, if a server repeats it. The first word stays as it is,
-    /// by which errors are told apart; so does a redirection, whose place may look like it; and what is
-    /// shorter than four bytes, which nobody can keep secret.
+    /// Effects: from now on no error shows this text, if a server repeats it; but for its first word, and for
+    /// what is shorter than four bytes, which nobody can keep secret.
     void hide(std::string_view secret) { secret_ = secret.size() < 4 ? std::string_view() : secret; }
 
     /// Returns: what broke the stream; errc{} when nothing did.
@@ -90,7 +88,7 @@ class reply_reader {
 
     [[gnu::cold]] std::string shown(std::string_view text) const {
         std::string out(text);
-        if (!secret_.empty() && !read_redirection(text, {})) {
+        if (!secret_.empty()) {
             constexpr std::string_view instead = "***";
             for (auto at = out.find(' '); (at = out.find(secret_, at)) != std::string::npos;
                  at += instead.size())
@@ -154,7 +152,7 @@ class reply_reader {
                 return place(task, [&](reply_reader& self, reply& slot) {
                     switch (task->type) {
                         case REDIS_REPLY_ERROR:
-                            slot.become(reply_kind::error, printable(self.shown({text, size})));
+                            slot.become_error({text, size}, printable(self.shown({text, size})));
                             break;
                         case REDIS_REPLY_STATUS:
                             slot.become(reply_kind::status, {text, size});

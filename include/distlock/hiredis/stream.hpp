@@ -365,8 +365,8 @@ class stream {
     [[gnu::noinline]] void note(const reply& answer) noexcept {
         answered_ = true;
         if (!answer.is(reply_kind::error)) return;
-        if (says_role_changed(answer.text())) demoted_ = true;
-        if (says_too_many_clients(answer.text())) turned_away_ = true;
+        if (says_role_changed(answer.said())) demoted_ = true;
+        if (says_too_many_clients(answer.said())) turned_away_ = true;
     }
 
     // Effects: gives the reader what was received. Returns: false when that was the end of the TLS session.

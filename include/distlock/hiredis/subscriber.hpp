@@ -293,7 +293,7 @@ class subscriber final : public message_reader {
         const bool message = what == "message" || what == "smessage";
         if (!message && unanswered() > 0) ++answered_;
         if (said.is(reply_kind::error)) {
-            if (classify_error(said.text()).transient) return ask_again();
+            if (classify_error(said.said()).transient) return ask_again();
             return each_sent([&](interest& one, const std::shared_ptr<subscription>& whose) {
                 if (one.answer != answered_) return;
                 one.at = stage::refused;

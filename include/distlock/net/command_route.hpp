@@ -64,7 +64,7 @@ class command_route {
         if (answer.is(reply_kind::no_answer)) return {.invalidates = answer.cause() != errc::cancelled};
         if (answer.is(reply_kind::not_sent)) return on_not_sent(answer.cause());
         if (!answer.is(reply_kind::error)) return {};
-        if (auto there = read_redirection(answer.text(), from)) {
+        if (auto there = read_redirection(answer.said(), from)) {
             const bool moved = there->what == redirection::kind::moved;
             if (!there->to) return {.what = kind::reroute, .invalidates = true};
             return {.what = kind::follow,
@@ -73,10 +73,10 @@ class command_route {
                     .moved = moved ? std::optional(there->slot) : std::nullopt,
                     .invalidates = moved};
         }
-        const auto word = first_word(unwrap_script_error(answer.text()));
+        const auto word = first_word(unwrap_script_error(answer.said()));
         if (word == "TRYAGAIN") return pause(now, false);
         if (word == "CLUSTERDOWN") return pause(now, true);
-        if (says_role_changed(answer.text())) return {.what = kind::reroute, .invalidates = true};
+        if (says_role_changed(answer.said())) return {.what = kind::reroute, .invalidates = true};
         return {};
     }
 
@@ -101,7 +101,7 @@ class command_route {
 /// Returns: what the caller is told of an answer that nothing follows. A redirection that is not followed any
 /// more is none: the command was not executed.
 inline reply concluded(reply answer, const node_address& from) {
-    if (!answer.is(reply_kind::error) || !read_redirection(answer.text(), from)) return answer;
+    if (!answer.is(reply_kind::error) || !read_redirection(answer.said(), from)) return answer;
     return reply::not_sent(errc::unavailable, "the cluster redirects again and again: " + answer.text());
 }
 

@@ -278,7 +278,7 @@ acknowledged_reply call_acknowledged(C& c, const command& write, const command& 
 }
 
 inline bool lacks_script(const command& cmd, const reply& answer) noexcept {
-    return cmd.is_script() && answer.is(reply_kind::error) && answer.text().starts_with("NOSCRIPT");
+    return cmd.is_script() && answer.is(reply_kind::error) && answer.said().starts_with("NOSCRIPT");
 }
 
 }  // namespace detail

@@ -26,7 +26,7 @@ constexpr master_answer judge_master_error(std::string_view text) noexcept {
 }
 
 inline master_answer judge_master(const reply& answer) noexcept {
-    if (answer.is(reply_kind::error)) return judge_master_error(answer.text());
+    if (answer.is(reply_kind::error)) return judge_master_error(answer.said());
     if (answer.answered()) return {};
     // A call that the caller ended, or may not make, says nothing of the server.
     const bool own_doing = answer.cause() == errc::cancelled || answer.cause() == errc::wrong_process;

@@ -108,7 +108,7 @@ inline sentinel_answer read_sentinel_answer(std::span<const reply, sentinel_ques
     if (!master.answered()) return {.what = kind::silent, .cause = master.cause(), .detail = master.text()};
     if (address.is(reply_kind::error))
         return {
-            .what = kind::refused, .cause = classify_error(address.text()).cause, .detail = address.text()};
+            .what = kind::refused, .cause = classify_error(address.said()).cause, .detail = address.text()};
 
     sentinel_answer out{.what = kind::unknown_name};
     if (replies[3].is(reply_kind::string) && replies[3].text().size() <= 64) out.id = replies[3].text();

@@ -70,7 +70,7 @@ class replica_wait {
                 if (answer.number() >= 0) return {kind::too_few, errc::not_replicated, answer.number()};
                 return {kind::unknown, errc::protocol_error};
             case reply_kind::error: {
-                const auto said = classify_error(answer.text());
+                const auto said = classify_error(answer.said());
                 return {said.transient ? kind::unknown : kind::refused, said.cause};
             }
             case reply_kind::not_sent:

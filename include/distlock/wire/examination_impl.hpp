@@ -111,7 +111,7 @@ DISTLOCK_INLINE const reply* examination::refused_or_silent() const noexcept {
     for (const reply& one : found_.facts) {
         silent = silent && !one.answered();
         const bool error = one.is(reply_kind::error);
-        if (error && classify_error(one.text()).cause == errc::authentication_failed) return &one;
+        if (error && classify_error(one.said()).cause == errc::authentication_failed) return &one;
     }
     return silent ? &found_.facts.front() : nullptr;
 }
@@ -131,8 +131,8 @@ DISTLOCK_INLINE void examination::on_dry_run(std::span<const reply> replies) {
             one = {examined::verdict::permitted};
         } else if (said.is(reply_kind::string) || said.is(reply_kind::status)) {
             one = {examined::verdict::refused, said.text()};
-        } else if (said.is(reply_kind::error) && said.text().find("not found") != std::string::npos &&
-                   said.text().find("ser '") == std::string::npos) {
+        } else if (said.is(reply_kind::error) && said.said().find("not found") != std::string::npos &&
+                   said.said().find("ser '") == std::string::npos) {
             one = {examined::verdict::unsupported, said.text()};
         } else {
             all = false;
@@ -150,11 +150,11 @@ DISTLOCK_INLINE void examination::on_trial(std::span<const reply> replies) {
         if (!said.answered()) {
             one = {examined::verdict::unanswered, said.text()};
         } else if (said.is(reply_kind::error)) {
-            const auto cause = classify_error(said.text()).cause;
+            const auto cause = classify_error(said.said()).cause;
             if (cause == errc::permission_denied || cause == errc::authentication_failed)
                 one = {examined::verdict::refused, said.text()};
             if (cause == errc::unsupported_command ||
-                said.text().find("nknown subcommand") != std::string::npos)
+                said.said().find("nknown subcommand") != std::string::npos)
                 one = {examined::verdict::unsupported, said.text()};
         }
     }
@@ -171,7 +171,7 @@ DISTLOCK_INLINE diagnosis examination::conclude() const {
     if (found_.facts.empty()) return {};
     if (const reply* const why = refused_or_silent()) {
         const bool silent = !why->answered();
-        const auto cause = silent ? why->cause() : classify_error(why->text()).cause;
+        const auto cause = silent ? why->cause() : classify_error(why->said()).cause;
         return diagnosis({{severity::problem, "server",
                            error(cause, (silent ? "not answered: " : "") + printable(why->text())).what()}});
     }

@@ -366,7 +366,7 @@ class examination_report {
         if (!said.answered())
             return add(severity::unknown, "writes", "not answered: " + printable(said.text(), 120));
         if (!said.is(reply_kind::error)) return add(severity::ok, "writes", "accepted");
-        switch (classify_error(said.text()).cause) {
+        switch (classify_error(said.said()).cause) {
             case errc::permission_denied:
             case errc::authentication_failed:
             case errc::unsupported_command:

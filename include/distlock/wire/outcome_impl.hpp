@@ -20,7 +20,7 @@ DISTLOCK_INLINE acquire_outcome acquire_outcome::failure(const reply& r) {
         case reply_kind::no_answer:
             return {kind::unknown, r.cause(), {}};
         case reply_kind::error: {
-            const auto e = classify_error(r.text());
+            const auto e = classify_error(r.said());
             // A script that has written before may have taken the lock.
             if (e.transient) return {e.certain ? kind::later : kind::unknown, e.cause, {}};
             return {.what = kind::refused, .cause = e.cause, .certain = e.certain};
@@ -38,7 +38,7 @@ DISTLOCK_INLINE release_verdict release_verdict::failure(const reply& r) {
             if (r.cause() == errc::read_only) return {release_outcome::refused, true, false};
             return {release_outcome::unreachable, true, false};
         case reply_kind::error:
-            return {release_outcome::refused, classify_error(r.text()).transient, false};
+            return {release_outcome::refused, classify_error(r.said()).transient, false};
         default:
             return {release_outcome::unreachable, true, true};
     }
@@ -47,8 +47,8 @@ DISTLOCK_INLINE release_verdict release_verdict::failure(const reply& r) {
 [[gnu::cold]] DISTLOCK_INLINE void release_verdict::note_refusal(const reply& r) {
     if (!r.is(reply_kind::error)) return;
     again = true;
-    minimal = refused_for_its_size(r.text());
-    const auto said = classify_error(r.text());
+    minimal = refused_for_its_size(r.said());
+    const auto said = classify_error(r.said());
     passing = minimal && said.transient && said.certain;
 }
 

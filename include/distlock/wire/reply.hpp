@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -50,12 +51,16 @@ class reply {
     /// Effects: this is a string, status or error of that text, in the memory it had if that suffices.
     void become(reply_kind kind, std::string_view text) {
         text_.assign(text);
+        said_.reset();
         kind_ = kind;
         integer_ = 0;
         elements_.clear();
     }
+    /// Effects: this is an error of that text, of which `shown` may be shown to people.
+    void become_error(std::string_view text, std::string_view shown);
 
     /// An error the server sent, as it came after the '-': "WRONGTYPE Operation against a key ...".
+    /// Preconditions: no secret is in it.
     static reply error(std::string text) { return {reply_kind::error, std::move(text)}; }
 
     /// Not one byte of the command was handed to the system: it was certainly not applied. `detail` says what
@@ -85,6 +90,9 @@ class reply {
     /// Returns: the text of a string, status or error reply, or the detail of not_sent and no_answer; else
     /// empty.
     const std::string& text() const noexcept { return text_; }
+    /// Returns: what decisions are made by: of an error all that the server said. Servers repeat what they
+    /// refuse, a password, too: so what people are shown is text(), which may be shorter, and lack words.
+    const std::string& said() const noexcept { return said_ ? *said_ : text_; }
     /// Returns: the number of an integer reply; else 0.
     std::int64_t number() const noexcept { return integer_; }
     /// Returns: the elements of an array reply; else none.
@@ -102,6 +110,7 @@ class reply {
     errc cause_ = errc::no_reply;
     std::int64_t integer_ = 0;
     std::string text_;
+    std::shared_ptr<const std::string> said_;  // null: the text
     std::vector<reply> elements_;
 
     // What the last array that ended on this thread was made of, so that a lock that is handed round needs no

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,6 +41,11 @@ DISTLOCK_INLINE reply reply::array_of(std::size_t count) {
     if (!spare::over && spare::last.elements.capacity() >= count) r.elements_.swap(spare::last.elements);
     r.elements_.resize(count);
     return r;
+}
+
+[[gnu::cold]] DISTLOCK_INLINE void reply::become_error(std::string_view text, std::string_view shown) {
+    become(reply_kind::error, shown);
+    if (text != shown) said_ = std::make_shared<const std::string>(text);
 }
 
 [[gnu::cold]] DISTLOCK_INLINE reply reply::not_sent(errc cause, std::string_view detail) {

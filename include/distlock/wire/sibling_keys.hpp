@@ -95,7 +95,7 @@ inline renew_outcome read_renewed(const reply& r) {
     if (r.is_integer(-1)) return {kind::taken};
     // A key of another type holds none of our tokens any more.
     if (r.is(reply_kind::error)) {
-        const errc cause = classify_error(r.text()).cause;
+        const errc cause = classify_error(r.said()).cause;
         return cause == errc::wrong_type ? renew_outcome{kind::taken} : renew_outcome{kind::later, cause};
     }
     return {kind::later, r.answered() ? errc::protocol_error : r.cause()};

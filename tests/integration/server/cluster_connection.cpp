@@ -562,10 +562,15 @@ TEST_CASE("errors name the Cluster, and no password") {
 }
 
 // One after the other was asked for the map, and was the one that locks were taken on: two owned one.
+// Where the password was a word of that answer nobody understood it, since no error shows the password.
 TEST_CASE("servers that are of no Cluster are refused: each would grant the same lock") {
-    const distlock::testing::redis_server one({.tcp = true});
-    const distlock::testing::redis_server other({.tcp = true});
-    cluster_connection redis{"redis+cluster://127.0.0.1:" + std::to_string(one.port()) +
+    const std::string password = GENERATE(as<std::string>{}, "", "cluster");
+    distlock::testing::redis_server_options with{.tcp = true};
+    if (!password.empty()) with.arguments = {"--requirepass", password};
+    const distlock::testing::redis_server one(with);
+    const distlock::testing::redis_server other(with);
+    cluster_connection redis{"redis+cluster://" + (password.empty() ? "" : ":" + password + "@") +
+                             "127.0.0.1:" + std::to_string(one.port()) +
                              ",127.0.0.1:" + std::to_string(other.port())};
     for (int i = 0; i < 3; ++i) {
         lock m{redis, "orders"};

@@ -711,6 +711,19 @@ TEST_CASE("a caller without time for the answer does not keep others from the ne
 }
 
 // A place that looked like the password was shown, and followed, as "***".
+// Where its text was cut for messages the port was gone.
+TEST_CASE("a redirection is followed to a host whose name is as long as names may be") {
+    const std::string host = std::string(244, '0') + "177.0.0.1";  // octal: 127.0.0.1
+    const fake_cluster all(2, [&](const fake_cluster& of, std::size_t node, const words& said) {
+        if (said[0] == "CLUSTER") return of.slots({0, 0});
+        if (node == 1) return found;
+        return "-MOVED " + std::to_string(hash_slot(said[1])) + " " + host + ":" +
+               std::to_string(of.node(1).port()) + "\r\n";
+    });
+    cluster_connection redis{all.uri()};
+    CHECK(redis.execute(get("key")).is_string("found"));
+}
+
 TEST_CASE("a redirection is followed whatever the password is") {
     const fake_cluster all(2, [](const fake_cluster& of, std::size_t node, const words& said) -> std::string {
         if (said[0] == "AUTH") return "+OK\r\n";

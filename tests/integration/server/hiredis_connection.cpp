@@ -173,11 +173,12 @@ TEST_CASE("an error of a server that was not reached names it once") {
 }
 
 TEST_CASE("a server that has no password is told from one that refuses it") {
+    const std::string password = GENERATE(as<std::string>{}, canary, "configured");  // a word of the answer
     const redis_server server(with({}));
-    hiredis_connection redis(unix_uri(server, ":" + canary + "@"));
+    hiredis_connection redis(unix_uri(server, ":" + password + "@"));
     const reply r = redis.execute({"PING"});
     CHECK(r.cause() == errc::authentication_failed);
-    CHECK_THAT(r.text(), contains_text("has no password") && !contains_text(canary));
+    CHECK_THAT(r.text(), contains_text("has no password") && !contains_text(password));
 }
 
 // "Check user and password", and nothing was wrong with them; nor with the number of the database.
@@ -589,6 +590,38 @@ TEST_CASE("no message of a connection holds the password") {
     }
     CHECK_THAT(all, !contains_text(canary));
     CHECK_THAT(all, contains_text("anna"));
+}
+
+// An error was told apart by what may be shown of it: a full server refused the password, it seemed.
+TEST_CASE("an error is told apart whatever the password is, and does not show it") {
+    struct refusal {
+        std::string password, answer;
+        errc cause;
+    };
+    const refusal said = GENERATE(values<refusal>({
+        {"number", "-ERR max number of clients reached\r\n", errc::unavailable},
+        {"command", "-ERR unknown command `SET`, with args\r\n", errc::unsupported_command},
+        {"executing", "-ERR The user executing the script can't run this command\r\n",
+         errc::permission_denied},
+        {"running", "-ERR Error running script (call to f_1): @user_script:1: -READONLY a replica\r\n",
+         errc::read_only},
+        {"attempted", "-ERR Script attempted to access a non local key\r\n", errc::unavailable},
+    }));
+    INFO(said.answer);
+    const fake_server server([&](fake_server::peer& p) {
+        while (const auto command = p.next_command()) {
+            if (!p.send(command->at(0) == "AUTH" ? "+OK\r\n" : said.answer)) return;
+        }
+    });
+    const bool full = said.password == "number";
+    const fake_server full_server(scripts::once(said.answer));
+    hiredis_connection redis((full ? full_server : server).uri(":" + said.password + "@", patient));
+    distlock::mutex m(redis, "a", {.patience = 1ms});
+    CHECK(error_of([&] { m.lock(); }).code() == said.cause);
+    const reply answer = redis.execute({"GET", "a"});
+    if (full) return;  // in our own words
+    CHECK_THAT(answer.text(), !contains_text(said.password));
+    CHECK_THAT(answer.said(), contains_text(said.password));
 }
 
 TEST_CASE("of a host that has no address the system's reason is told") {
