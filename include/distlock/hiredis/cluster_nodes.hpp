@@ -9,7 +9,7 @@
 //     void suspect(cluster_node&);                     // or may be: that node did not answer
 //     std::vector<std::shared_ptr<cluster_node>> look_for_signs();  // of nodes that are gone
 //     void on_master_change(std::weak_ptr<master_listener>);
-//     void refresh(when_running, until, stop);         // a new map, if one is due
+//     bool refresh(when_running, until, stop);         // a new map, if one is due
 //     std::vector<std::shared_ptr<cluster_node>> used();
 //     std::string refusal();                           // why there is no map
 //     void on_change(message_reader*);                 // interrupted when the map changes
@@ -148,7 +148,8 @@ class cluster_nodes {
     /// Where another caller asks, waits as long for that one, and asks itself where that one had no time for
     /// it; with go_on, only if there is no map yet, nobody refused it, and not with the time that the command
     /// needs. A map that cannot be had changes nothing: a node redirects what it has not got.
-    void refresh(when_running what, clock::time_point until, const std::stop_token* stop) {
+    /// Returns: whether it asked in vain.
+    bool refresh(when_running what, clock::time_point until, const std::stop_token* stop) {
         const auto wake = [this]() noexcept {
             const annotated_lock guard(lock_);
             refreshed_.get().notify_all();
@@ -157,10 +158,10 @@ class cluster_nodes {
             annotated_lock guard(lock_);
             if (schedule_.begin(clock::now())) {
                 guard.unlock();
-                return learn(until, stop);
+                return !learn(until, stop);
             }
-            if (what == when_running::go_on && !(map_.nodes().empty() && refusal_.empty())) return;
-            if (!schedule_.running() && !schedule_.cut_short()) return;
+            if (what == when_running::go_on && !(map_.nodes().empty() && refusal_.empty())) return false;
+            if (!schedule_.running() && !schedule_.cut_short()) return false;
         }
         const auto patience = what == when_running::go_on ? some_of(until) : until;
         const std::stop_callback on_stop(stop != nullptr ? *stop : std::stop_token(), wake);
@@ -171,10 +172,10 @@ class cluster_nodes {
         for (;;) {
             wait_until(refreshed_.get(), guard.native(), patience, over);
             const auto now = clock::now();
-            if (!schedule_.cut_short() || stopped() || now >= patience) return;
+            if (!schedule_.cut_short() || stopped() || now >= patience) return false;
             if (schedule_.begin(now)) {
                 guard.unlock();
-                return learn(until, stop);
+                return !learn(until, stop);
             }
             const auto begun = [&]() DISTLOCK_UNCHECKED { return schedule_.running() || stopped(); };
             wait_until(refreshed_.get(), guard.native(), std::min(patience, schedule_.next()), begun);
@@ -216,13 +217,15 @@ class cluster_nodes {
         if (reader_ != nullptr) reader_->interrupt();
     }
 
-    void learn(clock::time_point until, const std::stop_token* stop) noexcept {
+    // Returns: whether there is a new map.
+    bool learn(clock::time_point until, const std::stop_token* stop) noexcept {
         std::optional<slot_map> fresh;
         std::vector<node> left;  // closed without the mutex
         std::vector<std::uint16_t> changed_hands;
         std::string why;  // there is no map
         const auto longest = clock::now() + like_.connect_timeout + like_.command_timeout;
         bool asked = false;
+        bool learned = false;
         try {
             fresh = ask(std::min(until, longest), some_of(until), stop, why);
             asked = until >= longest && !stop_requested(stop);
@@ -234,22 +237,24 @@ class cluster_nodes {
         {
             const auto jitter = refresh_schedule::some_jitter(clock::now());
             const annotated_lock guard(lock_);
+            learned = fresh.has_value();
             if (!why.empty()) {
                 schedule_.end_refused(jitter);
-            } else if (!fresh && !asked) {
+            } else if (!learned && !asked) {
                 schedule_.end_cut_short(jitter);
             } else {
-                schedule_.end(fresh.has_value(), jitter);
+                schedule_.end(learned, jitter);
             }
             refusal_.swap(why);
-            if (fresh) replace_by(*std::move(fresh), left);
+            if (learned) replace_by(*std::move(fresh), left);
             refreshed_.get().notify_all();
         }
         for (const node& one : left) {
             if (one && one->silent) one->superseded.request_stop();
         }
-        if (changed_hands.empty()) return;
-        listeners_.tell([&](master_listener& who) { who.master_changed_of(changed_hands); });
+        if (!changed_hands.empty())
+            listeners_.tell([&](master_listener& who) { who.master_changed_of(changed_hands); });
+        return learned;
     }
 
     // `some`: until then, where a node answers, but gives no map: it redirects, and a silent one must not

@@ -89,7 +89,7 @@ class cluster_pool final : public connection_pool {
             return;
         }
         const auto last = last_deadline(commands);
-        nodes_.refresh(when_running::go_on, last, nullptr);
+        const bool in_vain = nodes_.refresh(when_running::go_on, last, nullptr);
         std::vector<journey> all(commands.size());  // those that are bound go with the ones before them
         for (std::size_t i = 0; i < all.size(); ++i) {
             all[i].to = nodes_.of(hash_slot(commands[i]));
@@ -108,7 +108,7 @@ class cluster_pool final : public connection_pool {
                     if (!commands[i].bound_to_previous()) judge(all[i], replies[i]);
                 }
             }
-            reroute(all, commands, replies, last);
+            reroute(all, commands, replies, last, in_vain);
         }
     }
 
@@ -192,7 +192,7 @@ class cluster_pool final : public connection_pool {
     reply on_the_nodes(const command& cmd, Execute execute) {
         if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
         const auto slot = hash_slot(cmd);
-        nodes_.refresh(when_running::go_on, cmd.deadline(), cmd.stop());
+        const bool in_vain = nodes_.refresh(when_running::go_on, cmd.deadline(), cmd.stop());
         if (clock::now() >= cmd.deadline()) return no_time_left();
         node here = nodes_.of(slot);
         bool asking = false;
@@ -211,10 +211,10 @@ class cluster_pool final : public connection_pool {
                 case command_route::kind::wait:
                     pause_until(cmd.stop() != nullptr ? *cmd.stop() : std::stop_token(),
                                 std::min(next.at, cmd.deadline()));
-                    here = owner(slot, cmd);
+                    here = owner(slot, cmd, false);
                     break;
                 case command_route::kind::reroute:
-                    here = owner(slot, cmd);
+                    here = owner(slot, cmd, in_vain);
                     if (here == from) return explained(std::move(answer), from->at);
                     break;
             }
@@ -233,9 +233,10 @@ class cluster_pool final : public connection_pool {
         }
     }
 
-    // Returns: the node that has the slot by the newest map.
-    node owner(std::optional<std::uint16_t> slot, const command& cmd) {
-        nodes_.refresh(when_running::wait, cmd.deadline(), cmd.stop());
+    // Returns: the node that has the slot by the newest map. `in_vain`: the call has asked for it before, and
+    // nobody gave it: to ask again would take as long once more.
+    node owner(std::optional<std::uint16_t> slot, const command& cmd, bool in_vain) {
+        if (!in_vain) nodes_.refresh(when_running::wait, cmd.deadline(), cmd.stop());
         return nodes_.of(slot);
     }
 
@@ -338,12 +339,12 @@ class cluster_pool final : public connection_pool {
     }
 
     // Effects: those go to the node that the newest map names. A command that is too late, or would go to
-    // the same node, is over.
+    // the same node, is over. `in_vain`: as for owner().
     void reroute(std::vector<journey>& all, std::span<const command> commands, std::span<reply> replies,
-                 clock::time_point last) {
+                 clock::time_point last, bool in_vain) {
         const bool some = std::any_of(
             all.begin(), all.end(), [](const journey& one) { return one.at == journey::stage::to_reroute; });
-        if (some) nodes_.refresh(when_running::wait, last, nullptr);
+        if (some && !in_vain) nodes_.refresh(when_running::wait, last, nullptr);
         const auto now = clock::now();
         for (std::size_t i = 0; i < all.size(); ++i) {
             journey& one = all[i];

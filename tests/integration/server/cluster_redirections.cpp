@@ -557,6 +557,48 @@ TEST_CASE("where no thread can ask a silent node whether it lives, every other p
     CHECK(all.node(1).commands("PING") == 0);
 }
 
+// A command took two questions for the map and a connect, half as long again as the connection said.
+TEST_CASE("where nobody gives a map, a command asks for it once, and is over in the time that is said") {
+    std::atomic<bool> hangs{false};
+    std::string map;
+    const fake_server node([&](fake_server::peer& p) {
+        p.answers_greeting();
+        while (const auto said = p.next_command()) {
+            const auto& word = said->at(0);
+            const bool told = !hangs && p.send(word == "CLUSTER"   ? map
+                                               : word == "ASKING"  ? "+OK\r\n"
+                                               : word == "EVALSHA" ? "-NOSCRIPT none\r\n"
+                                                                   : found);
+            if (!told) break;
+        }
+        p.wait_for_end();
+    });
+    map = "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:" + std::to_string(node.port()) + "\r\n";
+    cluster_connection redis{"redis+cluster://127.0.0.1:" + std::to_string(node.port()) +
+                             "?connect_timeout=300ms&command_timeout=300ms"};
+    REQUIRE(redis.execute(get("hello")).is_string("found"));
+    hangs = true;
+    CHECK_FALSE(redis.execute(get("hello")).answered());  // the map is due now
+    const auto all_at_once = GENERATE(false, true);
+    std::vector<reply> replies(1);
+    int asked = 0;
+    // A map may be asked for ten times a second.
+    REQUIRE(eventually([&] {
+        const int before = node.commands("ASKING");
+        const auto begun = clk::now();
+        if (all_at_once) {
+            redis.pipeline(std::vector{get("hello")}, replies);
+        } else {
+            replies[0] = redis.execute(get("hello"));
+        }
+        CHECK(clk::now() - begun < redis.connect_timeout() + redis.command_timeout() + timing_tolerance);
+        asked = node.commands("ASKING") - before;
+        return asked > 1;
+    }));
+    CHECK(replies[0].is(reply_kind::not_sent));
+    CHECK(asked == 2);  // for the map, and for the command
+}
+
 TEST_CASE("a node that did not answer is the last one to be asked for a new map") {
     std::atomic<bool> hangs{false};
     std::string map;
