@@ -10,6 +10,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -37,7 +38,9 @@ T read_or_throw(Conn& c, failure_detail wanted, std::optional<T> said, const rep
     const errc cause = acquire_outcome::failure(answer).cause;
     if (wanted == failure_detail::code_only) throw error(cause, "");
     std::string what = doing + printable(name, 100);
-    if (!answer.text().empty()) what += ": " + printable(answer.text());
+    std::string why = printable(answer.text());
+    if constexpr (identified_connection<Conn>) why = behind_server(std::string_view(c.identity()), why);
+    if (!why.empty()) what += ": " + why;
     if (cause == errc::wrong_type) {
         const reply type = distlock::execute(c, {{"TYPE", name}, name});
         const std::string is = type.is(reply_kind::status) ? type.text() : "none";

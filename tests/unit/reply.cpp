@@ -51,6 +51,20 @@ TEST_CASE("what a server said is kept whole for decisions, beside what people ma
     CHECK(reply::status("OK").said() == "OK");
 }
 
+TEST_CASE("what is shown of an error names its server, if that is known, and decisions do not see it") {
+    reply r = reply::error("OOM no memory");
+    r.said_at("10.0.0.7", 6381);
+    CHECK(r.text() == "OOM no memory (at 10.0.0.7:6381)");
+    CHECK(r.said() == "OOM no memory");
+    r.become_error("ERR the secret", "ERR the ***");
+    r.said_at("::1", 6379);
+    CHECK(r.text() == "ERR the *** (at ::1:6379)");
+    CHECK(r.said() == "ERR the secret");
+    reply fine = reply::status("OK");
+    fine.said_at("::1", 6379);
+    CHECK(fine.is_status("OK"));
+}
+
 TEST_CASE("a reply is of one kind and no other") {
     for (std::size_t i = 0; i < kinds.size(); ++i) {
         INFO(i);

@@ -19,4 +19,11 @@ namespace distlock::detail {
     return out;
 }
 
+/// Returns: `why`, with the name of `server` in front, fit for a message, where it is not there yet: a server's
+/// answer does not name it, the text of a connection does.
+[[gnu::noinline, gnu::cold]] inline std::string behind_server(std::string_view server, std::string why) {
+    if (why.empty() || server.empty() || why.starts_with(server)) return why;
+    return printable(server, 60).append(": ").append(why);
+}
+
 }  // namespace distlock::detail

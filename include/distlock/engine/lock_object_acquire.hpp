@@ -278,12 +278,8 @@ inline lock_object::result lock_object::begin_hold(const grant& got, bool guarde
     messages_.forget();
 }
 
-// The text of a server's answer does not name the server; that of the connection does.
 [[gnu::cold]] inline std::string lock_object::reason_of(const grant& got) const {
-    std::string why = got.detail;
-    const std::string server = why.empty() ? std::string() : io_->connection().identity();
-    if (!server.empty() && !why.starts_with(server))
-        why = distlock::detail::concat({distlock::detail::printable(server, 60), ": ", why});
+    std::string why = distlock::detail::behind_server(io_->connection().identity(), got.detail);
     if (got.in_doubt && got.cause != errc::cancelled)
         why += "; this request may lock it, for one lease at most";
     return why;

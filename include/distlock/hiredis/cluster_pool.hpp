@@ -365,6 +365,7 @@ class cluster_pool final : public connection_pool {
     // the map, it says so.
     reply explained(reply from_node, const node_address& at) {
         reply answer = concluded(std::move(from_node), at);
+        if (answer.is(reply_kind::error)) answer.said_at(at.host, at.port);
         if (!answer.is(reply_kind::not_sent) || answer.cause() == errc::cancelled) return answer;
         if (says_no_cluster(answer.said())) return no_cluster(at);
         const std::string refusal = nodes_.refusal();

@@ -79,7 +79,7 @@ class master_pool final : public connection_pool, upkeep, stream_source {
             std::fill(replies.begin(), replies.end(), search_.failure());
             return;
         }
-        there->pool.pipeline(commands, replies);
+        ask(*there, commands, replies);
         std::vector<std::size_t> sent;
         for (int hops = 0; hops < max_hops; ++hops) {
             sent = to_send_again(sent, commands, replies, there);
@@ -145,6 +145,7 @@ class master_pool final : public connection_pool, upkeep, stream_source {
         for (int hops = 0;; ++hops) {
             if (!there) return not_found(cmd);
             reply answer = execute(there->pool);
+            if (answer.is(reply_kind::error)) answer.said_at(there->is.at.host, there->is.at.port);
             if (!may_go_elsewhere(answer, there) || hops == max_hops || too_late(cmd)) return answer;
             const master next = search_.find(cmd.deadline(), cmd.stop());
             if (next == there) return answer;
@@ -180,12 +181,19 @@ class master_pool final : public connection_pool, upkeep, stream_source {
         return again;
     }
 
+    static void ask(master_node& there, std::span<const command> commands, std::span<reply> replies) {
+        there.pool.pipeline(commands, replies);
+        for (reply& one : replies) {
+            if (one.is(reply_kind::error)) one.said_at(there.is.at.host, there.is.at.port);
+        }
+    }
+
     static void send_again(const std::vector<std::size_t>& which, std::span<const command> commands,
                            std::span<reply> replies, master_node& to) {
         std::vector<command> some;
         for (const std::size_t i : which) some.push_back(commands[i]);
         std::vector<reply> answers(some.size());
-        to.pool.pipeline(some, answers);
+        ask(to, some, answers);
         for (std::size_t k = 0; k < which.size(); ++k) replies[which[k]] = std::move(answers[k]);
     }
 

@@ -59,6 +59,9 @@ class reply {
     /// Effects: this is an error of that text, of which `shown` may be shown to people.
     void become_error(std::string_view text, std::string_view shown);
 
+    /// Effects: what is shown of an error says which server said it.
+    void said_at(std::string_view host, std::uint16_t port);
+
     /// An error the server sent, as it came after the '-': "WRONGTYPE Operation against a key ...".
     /// Preconditions: no secret is in it.
     static reply error(std::string text) { return {reply_kind::error, std::move(text)}; }

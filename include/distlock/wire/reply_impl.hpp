@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include <distlock/base/error.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/detail/separate.hpp>
 #include <distlock/wire/reply.hpp>
 
@@ -46,6 +48,12 @@ DISTLOCK_INLINE reply reply::array_of(std::size_t count) {
 [[gnu::cold]] DISTLOCK_INLINE void reply::become_error(std::string_view text, std::string_view shown) {
     become(reply_kind::error, shown);
     if (text != shown) said_ = std::make_shared<const std::string>(text);
+}
+
+[[gnu::cold]] DISTLOCK_INLINE void reply::said_at(std::string_view host, std::uint16_t port) {
+    if (kind_ != reply_kind::error) return;
+    if (!said_) said_ = std::make_shared<const std::string>(text_);
+    text_.append(detail::concat({" (at ", host, ":", port, ")"}));
 }
 
 [[gnu::cold]] DISTLOCK_INLINE reply reply::not_sent(errc cause, std::string_view detail) {

@@ -753,6 +753,21 @@ TEST_CASE("a caller without time for the answer does not keep others from the ne
 }
 
 // A place that looked like the password was shown, and followed, as "***".
+// The URI names where the Cluster was found: of twenty nodes nobody was told which has no memory.
+TEST_CASE("an error of a node names it") {
+    const fake_cluster all(2, [](const fake_cluster& of, std::size_t, const words& said) -> std::string {
+        return said[0] == "CLUSTER" ? of.slots({0, 1}) : "-OOM no memory\r\n";
+    });
+    cluster_connection redis{all.uri()};
+    const auto ask = get(key_at(all, 1));
+    std::vector<reply> replies(1);
+    redis.pipeline(std::vector{ask}, replies);
+    for (const reply& said : {redis.execute(ask), replies[0]}) {
+        CHECK(said.said() == "OOM no memory");
+        CHECK(said.text() == "OOM no memory (at 127.0.0.1:" + std::to_string(all.node(1).port()) + ")");
+    }
+}
+
 // Where its text was cut for messages the port was gone.
 TEST_CASE("a redirection is followed to a host whose name is as long as names may be") {
     const std::string host = std::string(244, '0') + "177.0.0.1";  // octal: 127.0.0.1

@@ -158,6 +158,13 @@ TEST_CASE("a wrong password or none is an error that names the server and no pas
     }
     hiredis_connection none(unix_uri(server, ""));
     CHECK_THAT(none.execute({"SET", "a", "1"}).text(), contains_text("NOAUTH"));
+    hiredis_connection usual("unix://" + server.socket_path());
+    const auto names_it = [&](auto call) { CHECK_THAT(error_of(call).what(), contains_text("redis.sock")); };
+    names_it([&] { distlock::mutex(usual, "a").lock(); });
+    names_it([&] { distlock::inspect(usual, "a"); });
+    names_it([&] { distlock::force_release(usual, "a"); });
+    names_it([&] { distlock::leader_election(usual, "a").leader(); });
+    names_it([&] { distlock::counting_semaphore(usual, "a", 2).resize(3); });
     CHECK(server.command({"EXISTS", "a"}) == "0");
 }
 

@@ -311,6 +311,23 @@ TEST_CASE("Sentinels and masters get their own passwords") {
     CHECK(std::string(c.identity()).find("of-the") == std::string::npos);
 }
 
+// The URI names the Sentinels: of a master without memory nobody was told where it is.
+TEST_CASE("an error of the master names it") {
+    const fake_server full([](fake_server::peer& p) {
+        while (const auto cmd = p.next_command()) {
+            if (!p.send(cmd->at(0) == "ROLE" ? "*1\r\n$6\r\nmaster\r\n" : "-OOM no memory\r\n")) return;
+        }
+    });
+    const fake_sentinel one(full.port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    std::vector<reply> replies(1);
+    c.pipeline(std::vector{command{"GET", "x"}}, replies);
+    for (const reply& said : {c.execute({"GET", "x"}), replies[0]}) {
+        CHECK(said.said() == "OOM no memory");
+        CHECK(said.text() == "OOM no memory (at 127.0.0.1:" + std::to_string(full.port()) + ")");
+    }
+}
+
 TEST_CASE("a server that says it is no master gets no command") {
     const fake_server replica(in_role("slave"));
     const fake_sentinel one(replica.port(), 1);
