@@ -16,6 +16,7 @@
 #include <distlock/engine/shared_core_impl.hpp>
 #include <distlock/net/any_connection_impl.hpp>
 #include <distlock/net/cluster_uri_impl.hpp>
+#include <distlock/net/sentinel_uri_impl.hpp>
 #include <distlock/net/service_registry_impl.hpp>
 #include <distlock/net/subscription_impl.hpp>
 #include <distlock/net/uri_impl.hpp>

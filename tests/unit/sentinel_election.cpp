@@ -185,6 +185,12 @@ TEST_CASE("a caller is told which of them it is, and what to do") {
     CHECK_THAT(of_refusal.text(),
                contains_text("no Sentinel says who the master is (s2: NOAUTH); give its password "
                              "as ?sentinel_password="));
+    // A password that was given is not to be given.
+    const auto wrong = without(sentinel_answer::kind::refused, errc::authentication_failed,
+                               "s2: AUTH was refused: this server has no password, leave it out of the URI");
+    const auto of_password = told(after(election(2), silent, wrong));
+    CHECK(of_password.cause() == errc::authentication_failed);
+    CHECK_THAT(of_password.text(), contains_text("leave it out of the URI); check ?sentinel_password="));
     const auto untrusted = without(sentinel_answer::kind::refused, errc::tls_failed, "s2: TLS: expired");
     const auto of_all = told(after(election(1), untrusted));
     CHECK(of_all.cause() == errc::tls_failed);

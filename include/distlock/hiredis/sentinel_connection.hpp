@@ -22,14 +22,13 @@
 #include <distlock/net/connection.hpp>
 #include <distlock/net/master_listener.hpp>
 #include <distlock/net/receipt.hpp>
+#include <distlock/net/sentinel_uri.hpp>
 #include <distlock/net/service_registry.hpp>
 #include <distlock/net/subscription.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 
 namespace distlock {
-
-struct sentinel_uri;  // net/sentinel_uri.hpp
 
 namespace detail {
 /// Throws: as the constructors of sentinel_connection.

@@ -182,16 +182,19 @@ inline reply explain(const sentinel_election::verdict& said, const std::string& 
     using kind = sentinel_election::kind;
     const std::string why =
         said.why != nullptr && !said.why->detail.empty() ? " (" + said.why->detail + ")" : "";
+    const auto about_password = [&]() -> const char* {
+        if (said.why->cause != errc::authentication_failed) return "";
+        const bool none_given = said.why->detail.find("NOAUTH") != std::string::npos;
+        return none_given ? "; give its password as ?sentinel_password=" : "; check ?sentinel_password=";
+    };
     switch (said.what) {
         case kind::unknown_name:
             return reply::not_sent(errc::unreachable, shown +
                                                           ": no Sentinel that answers knows a master named " +
                                                           name + "; check the name in the URI");
         case kind::refused:
-            return reply::not_sent(said.why->cause, shown + ": no Sentinel says who the master is" + why +
-                                                        (said.why->cause == errc::authentication_failed
-                                                             ? "; give its password as ?sentinel_password="
-                                                             : ""));
+            return reply::not_sent(said.why->cause,
+                                   shown + ": no Sentinel says who the master is" + why + about_password());
         case kind::outdated:
             return reply::not_sent(
                 errc::unavailable,

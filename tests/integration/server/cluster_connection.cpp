@@ -18,7 +18,6 @@
 #include <distlock/interop.hpp>
 #include <distlock/net/cluster_uri.hpp>
 #include <distlock/net/hash_slot.hpp>
-#include <distlock/net/sentinel_uri.hpp>
 #include <distlock/net/uri.hpp>
 #include <distlock/testing.hpp>
 

@@ -11,7 +11,13 @@ void lock_any(distlock::mutex<Conn, Dialect, Clock>& one) {
     distlock::scoped_lock guard{one};
 }
 
+// In the separate form the URI of Sentinels was only declared.
+distlock::sentinel_connection over_sentinels(const distlock::sentinel_uri& where) {
+    return distlock::sentinel_connection(where);
+}
+
 int main() {
+    static_cast<void>(over_sentinels(distlock::parse_sentinel_uri("redis+sentinel://s1,s2,s3/mymaster")));
     distlock::hiredis_connection redis{"redis://127.0.0.1:1"};
     distlock::mutex orders{redis, "orders:42", {.patience = std::chrono::seconds{0}}};
     try {
