@@ -26,6 +26,7 @@
 #include <distlock/wire/handoff.hpp>
 #include <distlock/wire/handoff_scripts.hpp>
 #include <distlock/wire/joint_try.hpp>
+#include <distlock/wire/permit_scripts.hpp>
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
@@ -95,7 +96,8 @@ namespace {
 struct losing_server {
     reply execute(const command& cmd) {
         const bool set = cmd.argv()[0] == "SET";
-        if (set || cmd.argv()[1] == distlock::detail::handoff_enter.sha1()) {
+        if (set || cmd.argv()[1] == distlock::detail::handoff_enter.sha1() ||
+            cmd.argv()[1] == distlock::detail::permit_enter.sha1()) {
             manual_clock::advance(passes);
             return set ? reply::nil() : handoff_answers::taken();
         }
@@ -135,6 +137,13 @@ TEST_CASE(
     locks.server.lost = 2;
     SECTION("at once") {
         CHECK_FALSE(distlock::try_lock_for(0s, locks.ec, locks.one, locks.other));
+        CHECK(locks.ec == distlock::errc::no_reply);
+    }
+    SECTION("where the first is a semaphore") {
+        distlock::counting_semaphore<losing_server, manual_clock> pool{
+            locks.server, "a pool", 1, {.lease = 10s, .renew = false}};
+        distlock::permit slot(pool, std::defer_lock);
+        CHECK_FALSE(distlock::try_lock_for(0s, locks.ec, slot, locks.other));
         CHECK(locks.ec == distlock::errc::no_reply);
     }
     SECTION("when what was not answered is over") {

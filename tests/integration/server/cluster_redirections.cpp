@@ -329,6 +329,32 @@ TEST_CASE("ASK is followed behind ASKING, on one socket and in one round trip") 
     CHECK(all.commands("CLUSTER") == 1);
 }
 
+TEST_CASE("of a pipeline only what ASK sent to a node goes there behind ASKING") {
+    std::atomic<bool> asking{false};
+    std::string moves, is_asked_for;  // of the first node's slots; the second has them, or will have
+    const fake_cluster all(2,
+                           [&](const fake_cluster& of, std::size_t node, const words& said) -> std::string {
+                               if (said[0] == "CLUSTER") return of.slots({0, 1});
+                               if (said[0] == "ASKING") {
+                                   asking = true;
+                                   return "+OK\r\n";
+                               }
+                               const bool behind_asking = asking.exchange(false);
+                               const auto slot = hash_slot(said[1]);
+                               if (node == 0) return said[1] == moves ? of.moved(slot, 1) : of.ask(slot, 1);
+                               return behind_asking == (said[1] == is_asked_for) ? found : of.moved(slot, 0);
+                           });
+    moves = key_at(all, 0);
+    is_asked_for = key_at(all, 0, 1);
+    REQUIRE(moves != is_asked_for);
+    cluster_connection redis{all.uri()};
+    const std::vector<command> commands{get(moves), get(is_asked_for)};
+    std::vector<reply> replies(2);
+    redis.pipeline(commands, replies);
+    for (const reply& one : replies) CHECK(one.is_string("found"));
+    CHECK(all.commands("GET") == 4);
+}
+
 TEST_CASE("of the nodes that are in no map the last sixteen keep their sockets") {
     std::array<std::atomic<int>, 18> ended{};
     std::vector<std::unique_ptr<fake_server>> importing;
