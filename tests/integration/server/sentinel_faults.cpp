@@ -28,6 +28,7 @@
 #include "support/lease_observers.hpp"
 #include "support/no_threads.hpp"
 #include "support/processor_time.hpp"
+#include "support/sleepers.hpp"
 #include "support/waiting.hpp"
 #include "timing_tolerance.hpp"
 
@@ -600,6 +601,24 @@ TEST_CASE("a caller who stops is not kept by silent Sentinels, nor a waiter by t
     caller.join();
     CHECK(ended - asked < 3s);
     CHECK(stopped);
+}
+
+TEST_CASE("a caller who stops is not kept by Sentinels that are asked for the next master") {
+    std::atomic<bool> demoted{false};
+    const fake_server service(without_role(demoted));
+    of_another_master next(service.port(), demoted, "?connect_timeout=20s&command_timeout=20s");
+    next.one.slow_down(20s);
+    const auto asked = [&] { return next.one.server().commands("SENTINEL"); };
+    const int before = asked();
+    std::stop_source stop;
+    sleeper caller([&, token = stop.get_token()] {
+        command ask{distlock::argument("PING")};
+        static_cast<void>(next.c.execute(ask.until(token)));
+    });
+    REQUIRE(eventually([&] { return asked() > before; }));
+    CHECK(service.commands("PING") == 2);  // the last one was refused
+    stop.request_stop();
+    CHECK(eventually([&] { return caller.done(); }));
 }
 
 TEST_CASE("a thread that waits for another one's question to the Sentinels goes on when that is answered") {
