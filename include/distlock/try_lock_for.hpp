@@ -157,12 +157,12 @@ engine::lock_core::result acquire_jointly_until(std::chrono::time_point<Clock, D
 
 }  // namespace detail
 
-/// Effects: takes all the locks, or none, waiting until `timeout` is over; zero or less tries once. The locks
-/// are taken in the order of their names, so that callers of the same locks never wait for each other in a
-/// circle. While all are free, one command takes neighbours in that order that have one connection and one
-/// slot. If one is not free, the call waits for one lock after the other, and keeps those that it has
-/// meanwhile. It tries one whose lease ended during the wait once more, and begins anew if somebody else has
-/// it.
+/// Effects: takes all the locks, or none, waiting until `timeout` is over; then those that are not taken yet
+/// are tried once, one after the other, as with a `timeout` of zero or less. The locks are taken in the order
+/// of their names, so that callers of the same locks never wait for each other in a circle. While all are
+/// free, one command takes neighbours in that order that have one connection and one slot. If one is not
+/// free, the call waits for one lock after the other, and keeps those that it has meanwhile. It tries one
+/// whose lease ended during the wait once more, and begins anew if somebody else has it.
 /// Preconditions: the guards and permits among them have a lock each, and do not own it.
 /// Returns: whether they were taken; false only when others have one, or wait for it, and the time is up.
 /// Afterwards each is released on its own: a mutex by unlock(), a guard or a permit by its end.

@@ -36,9 +36,9 @@ constexpr std::string_view to_string(loss_reason why) noexcept {
 /// owner must still call unlock(), which returns `expired`. It does not stop lost(), and does not end a
 /// reader's lock or that of a recursive_mutex. During the call owns_lock(), fencing_token() and the like
 /// speak of that acquisition. A lock that the function itself takes is its own: it unlocks it, or leaves that
-/// to another thread. A function that blocks delays neither other locks nor the std::stop_token of lost().
-/// Two calls may run at once. A call may still come shortly after the mutex was destroyed, but none after its
-/// connection was.
+/// to another thread. A function that blocks delays neither other locks nor the std::stop_token of lost(),
+/// and the next call by 5 ms: then another thread makes it. Two calls may run at once. A call may still come
+/// shortly after the mutex was destroyed, but none after its connection was.
 class lease_observer {
   public:
     lease_observer() = default;

@@ -128,7 +128,7 @@ class kept_sockets {
         if (!attempts_in_vain_.due(now)) {
             if (why_in_vain_.is(reply_kind::not_sent)) return why_in_vain_;
             return reply::not_sent(errc::no_reply,
-                                   "it ends new connections unanswered; is there a server behind it?");
+                                   "it ends new connections unanswered; has it a server behind it, or TLS?");
         }
         attempts_in_vain_.begin(now);
         return std::nullopt;
