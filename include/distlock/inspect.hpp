@@ -38,9 +38,9 @@ T read_or_throw(Conn& c, failure_detail wanted, std::optional<T> said, const rep
     const errc cause = acquire_outcome::failure(answer).cause;
     if (wanted == failure_detail::code_only) throw error(cause, "");
     std::string what = doing + printable(name, 100);
-    std::string why = printable(answer.text());
-    if constexpr (identified_connection<Conn>) why = behind_server(std::string_view(c.identity()), why);
-    if (!why.empty()) what += ": " + why;
+    std::string_view server;
+    if constexpr (identified_connection<Conn>) server = c.identity();
+    if (!answer.text().empty()) what += ": " + behind_server(server, answer.text());
     if (cause == errc::wrong_type) {
         const reply type = distlock::execute(c, {{"TYPE", name}, name});
         const std::string is = type.is(reply_kind::status) ? type.text() : "none";

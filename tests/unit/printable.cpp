@@ -9,8 +9,9 @@
 namespace printable_tests {
 
 namespace {
+using distlock::detail::behind_server;
 using distlock::detail::printable;
-}
+}  // namespace
 
 TEST_CASE("printable text stays as it is") {
     std::string all;
@@ -41,6 +42,20 @@ TEST_CASE("long text is cut and says so") {
     CHECK(printable("a", 0) == "...");
     CHECK(printable(std::string(200, 'x')) == std::string(200, 'x'));
     CHECK(printable(std::string(70'000, '\x1b')) == std::string(200, '?') + "...");
+}
+
+// Of a connection to many nodes the name was repeated, and the reason behind it cut off.
+TEST_CASE("the name of a server stands in front of what it answered, once, short, and hides nothing") {
+    CHECK(behind_server("redis://one", "OOM no memory") == "redis://one: OOM no memory");
+    CHECK(behind_server("redis://one", "redis://one: connect: refused") == "redis://one: connect: refused");
+    CHECK(behind_server("", "OOM no memory") == "OOM no memory");
+    CHECK(behind_server("redis://one", "").empty());
+    const std::string many = "redis://" + std::string(300, 'n');
+    CHECK(behind_server(many, many + ": the time-out is over") ==
+          printable(many, 60) + ": the time-out is over");
+    const std::string answer = printable(std::string(300, 'x')) + " (at 10.0.0.7:7003)";
+    CHECK(behind_server("redis://one", answer) == "redis://one: " + answer);
+    CHECK(behind_server("redis://one", "a\nb") == "redis://one: a?b");
 }
 
 }  // namespace printable_tests

@@ -136,8 +136,7 @@ class permit_pool final : public permit_core {
                         : answer.answered() ? errc::protocol_error
                                             : answer.cause(),
                         "resize " + distlock::detail::printable(name_, 100) + ": " +
-                            distlock::detail::behind_server(io_->connection().identity(),
-                                                            distlock::detail::printable(answer.text())) +
+                            distlock::detail::behind_server(io_->connection().identity(), answer.text()) +
                             (lost ? "; it may have been done: resize it again" : ""));
         }
         const guard here(mutex_);

@@ -12,6 +12,7 @@
 //     bool refresh(when_running, until, stop);         // a new map, if one is due
 //     std::vector<std::shared_ptr<cluster_node>> used();
 //     std::string refusal();                           // why there is no map
+//     bool of_no_cluster();                            // no node is of one
 //     void on_change(message_reader*);                 // interrupted when the map changes
 //   };
 #pragma once
@@ -190,6 +191,11 @@ class cluster_nodes {
         return all;
     }
 
+    /// Returns: whether all nodes said the last time that they are of no Cluster.
+    bool of_no_cluster() {
+        const annotated_lock guard(lock_);
+        return says_no_cluster(refusal_);
+    }
     /// Returns: the answer of a node that refused the map the last time, fit for messages; empty: none did.
     std::string refusal() {
         const annotated_lock guard(lock_);
@@ -276,7 +282,8 @@ class cluster_nodes {
             const reply answer = one->pool.ask_for_map(question);
             one->of_no_cluster = says_no_cluster(answer.said());
             if (one->of_no_cluster) {
-                if (++of_none == all.size()) refusal = answer.text();
+                // An error may show less than that.
+                if (++of_none == all.size()) refusal = answer.answered() ? no_cluster_support : answer.text();
                 until = std::min(until, some);
                 continue;
             }

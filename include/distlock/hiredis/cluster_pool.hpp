@@ -173,7 +173,7 @@ class cluster_pool final : public connection_pool {
     };
     // To a command for a server that redirects nothing: others would grant the same lock.
     reply no_cluster(const node_address& at) {
-        if (says_no_cluster(nodes_.refusal()))
+        if (nodes_.of_no_cluster())
             return reply::not_sent(
                 errc::invalid_uri,
                 shown_ + ": this server is of no Cluster (cluster support disabled); use redis://");
@@ -192,7 +192,7 @@ class cluster_pool final : public connection_pool {
     reply on_the_nodes(const command& cmd, Execute execute) {
         if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
         const auto slot = hash_slot(cmd);
-        const bool in_vain = nodes_.refresh(when_running::go_on, cmd.deadline(), cmd.stop());
+        bool in_vain = nodes_.refresh(when_running::go_on, cmd.deadline(), cmd.stop());
         if (clock::now() >= cmd.deadline()) return no_time_left();
         node here = nodes_.of(slot);
         bool asking = false;
@@ -207,11 +207,13 @@ class cluster_pool final : public connection_pool {
                     return explained(std::move(answer), from->at);
                 case command_route::kind::follow:
                     here = nodes_.at(*next.to);
+                    in_vain = false;
                     break;
                 case command_route::kind::wait:
                     pause_until(cmd.stop() != nullptr ? *cmd.stop() : std::stop_token(),
                                 std::min(next.at, cmd.deadline()));
-                    here = owner(slot, cmd, false);
+                    in_vain = false;
+                    here = owner(slot, cmd, in_vain);
                     break;
                 case command_route::kind::reroute:
                     here = owner(slot, cmd, in_vain);

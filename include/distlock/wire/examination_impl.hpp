@@ -122,6 +122,12 @@ DISTLOCK_INLINE bool examination::may_write() const noexcept {
     return role == examined::role::master || role == examined::role::unknown;
 }
 
+// Servers say "to run the 'get' command", or "to access" a key or a channel.
+inline examined::tried refused_by(const reply& answer) {
+    const bool about_name = answer.said().find("to access") != std::string::npos;
+    return {examined::verdict::refused, answer.text(), about_name};
+}
+
 DISTLOCK_INLINE void examination::on_dry_run(std::span<const reply> replies) {
     bool all = true;
     for (std::size_t k = 0; k < trial_.size(); ++k) {
@@ -130,7 +136,7 @@ DISTLOCK_INLINE void examination::on_dry_run(std::span<const reply> replies) {
         if (said.is_status("OK") || said.is_string("OK")) {
             one = {examined::verdict::permitted};
         } else if (said.is(reply_kind::string) || said.is(reply_kind::status)) {
-            one = {examined::verdict::refused, said.text()};
+            one = refused_by(said);
         } else if (said.is(reply_kind::error) && said.said().find("not found") != std::string::npos &&
                    said.said().find("ser '") == std::string::npos) {
             one = {examined::verdict::unsupported, said.text()};
@@ -152,7 +158,7 @@ DISTLOCK_INLINE void examination::on_trial(std::span<const reply> replies) {
         } else if (said.is(reply_kind::error)) {
             const auto cause = classify_error(said.said()).cause;
             if (cause == errc::permission_denied || cause == errc::authentication_failed)
-                one = {examined::verdict::refused, said.text()};
+                one = refused_by(said);
             if (cause == errc::unsupported_command ||
                 said.said().find("nknown subcommand") != std::string::npos)
                 one = {examined::verdict::unsupported, said.text()};

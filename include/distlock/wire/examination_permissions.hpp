@@ -15,13 +15,9 @@
 
 namespace distlock::detail {
 
-// Servers say "to run the 'get' command", or "to access" a key or a channel.
-inline bool refuses_name(std::string_view said) { return said.find("to access") != std::string_view::npos; }
-
 /// Returns: what an ACL must allow: the command, or its key or channel where the server refuses that.
-inline std::string missing_permission(const asked_for::need& of, std::string_view said,
-                                      const std::string& prefix) {
-    if (!refuses_name(said)) return "+" + std::string(of.name);
+inline std::string missing_permission(const asked_for::need& of, bool about_name, const std::string& prefix) {
+    if (!about_name) return "+" + std::string(of.name);
     const auto uses = [&](std::string_view name) { return of.words.find(name) != std::string_view::npos; };
     // A name with a hash tag gives it to the keys beside it, and to its channel.
     const auto tag = hash_tag(prefix);
@@ -44,7 +40,7 @@ inline void add_permissions(const examined& of, std::vector<finding>& findings) 
     const auto& prefix = of.options.prefix;
     const auto user = of.user.empty() ? std::string("this user") : "user " + printable(of.user, 60);
     const auto& first = of.needs.front();
-    if (prefix.empty() && first.what == verdict::refused && refuses_name(first.said)) {
+    if (prefix.empty() && first.what == verdict::refused && first.about_name) {
         return add(severity::unknown,
                    user +
                        " may not use keys of any name: say what the names of your locks begin with "
@@ -62,7 +58,7 @@ inline void add_permissions(const examined& of, std::vector<finding>& findings) 
             const examined::tried& one = of.needs[i];
             asked += one.what == verdict::permitted;
             if (one.what == verdict::refused || one.what == verdict::unsupported) {
-                const auto name = " " + printable(missing_permission(needs[i], one.said, prefix), 120);
+                const auto name = " " + printable(missing_permission(needs[i], one.about_name, prefix), 120);
                 if (lacks.find(name + " ") != std::string::npos) continue;
                 lacks += name + " ";
                 refused += name;

@@ -36,7 +36,8 @@ struct examined {
     enum class verdict { unasked, permitted, refused, unsupported, unanswered };
     struct tried {
         verdict what = verdict::unasked;
-        std::string said = {};
+        std::string said = {};    ///< fit for a message
+        bool about_name = false;  ///< not the command is refused, but its key or channel
     };
 
     DISTLOCK_INLINE role standing() const noexcept;

@@ -151,6 +151,17 @@ TEST_CASE("a user of SECURITY.md may do all that a mutex needs; each permission 
     CHECK(server.command({"DBSIZE"}) == "0");
 }
 
+// Commands were said to be missing that the user had.
+TEST_CASE("what is missing is told apart whatever the password is") {
+    const redis_server server;
+    words user = user_in(".github/SECURITY.md");
+    std::replace(user.begin(), user.end(), std::string(">secret"), std::string(">access"));
+    make(server, user);
+    hiredis_connection redis("unix://worker:access@" + server.socket_path() + "?command_timeout=1s");
+    CHECK(says(diagnose(redis, {.prefix = "invoices:"}), severity::problem, "permissions",
+               "lacks ~invoices:* "));
+}
+
 TEST_CASE("a user whose messages or keys are forbidden is told so") {
     const redis_server server;
     make(server, user_in(".github/SECURITY.md"));
