@@ -103,10 +103,13 @@ struct losing_server {
         }
         if (cmd.argv()[1] != distlock::detail::joint_enter.sha1()) return reply::integer(0);
         tokens.insert(std::string(cmd.argv()[11]));
-        if (++asked_together <= lost) return reply::no_answer(distlock::errc::no_reply, "the socket ended");
+        ++asked_together;
+        if (asked_together > lost && busy) return reply::integer(1);
+        if (asked_together <= lost) return reply::no_answer(distlock::errc::no_reply, "the socket ended");
         return reply::array({granted("", 30'000), granted("", 30'000)});
     }
     int lost = 1;
+    bool busy = false;  // what it answers says that somebody else has the first
     std::chrono::seconds passes{0};
     int asked_together = 0;
     std::set<std::string> tokens{};
@@ -128,6 +131,23 @@ TEST_CASE("a request for several whose answer was lost is sent once more, and fi
     CHECK(distlock::try_lock_for(1min, locks.ec, locks.one, locks.other));
     CHECK(locks.server.asked_together == 2);
     CHECK(locks.server.tokens.size() == 1);
+}
+
+// The first request came behind the release, and both locks were kept by nobody for a lease.
+TEST_CASE(
+    "a request for several that was not answered is looked for once its locks are released, or not had") {
+    both locks;
+    locks.server.busy = GENERATE(false, true);
+    locks.server.passes = 1s;
+    const bool taken = distlock::try_lock_for(1s, locks.ec, locks.one, locks.other);
+    CHECK(taken == !locks.server.busy);
+    CHECK(locks.server.asked_together == 2);
+    if (taken) {
+        locks.one.unlock();
+        locks.other.unlock();
+    }
+    CHECK(locks.one.residual() > 0ms);
+    CHECK(locks.other.residual() > 0ms);
 }
 
 // The next request, by another token, found what the one before had taken: "somebody else has it".

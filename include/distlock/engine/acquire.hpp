@@ -99,6 +99,9 @@ class acquire {
         return on_failure(outcome.cause);
     }
 
+    /// An earlier sending with the present token was not answered.
+    [[gnu::cold]] void was_sent_before() noexcept { left_ = leftover::in_doubt; }
+
     /// `sent`: of the claim.
     acquire_step on_claim(const renew_outcome& outcome, clock::time_point sent, clock::time_point now,
                           const std::optional<acknowledgement>& replicated = {}) noexcept {

@@ -104,6 +104,7 @@ inline grant run_blocking(any_connection& connection, time_source time, operatio
                 answer.emplace(acknowledged_reply{executor != nullptr ? executor->execute(*what.command)
                                                                       : connection.execute(*what.command),
                                                   reply::nil()});
+                if (executor != nullptr && executor->asked_twice()) op.was_sent_before();
                 return event::answered(answer->answer, sent, time.now());
             }
             case action::kind::subscribe:

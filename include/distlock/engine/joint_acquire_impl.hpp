@@ -86,6 +86,8 @@ class joint_request final : public joint_executor {
         }
     }
 
+    bool asked_twice() const noexcept override { return asked_twice_; }
+
   private:
     template <class Is>
     const lock_core::result* first_that(Is is) const noexcept {
@@ -118,6 +120,7 @@ class joint_request final : public joint_executor {
         const bool lost = answer_->is(reply_kind::no_answer) && answer_->cause() == errc::no_reply;
         if (!lost || members_.front()->now() >= until_) return;
         // As one lock does: by the same tokens an earlier success is found.
+        asked_twice_ = true;
         auto again = connection.execute(bounded(all.ask()));
         if (again.answered()) answer_ = std::move(again);
     }
@@ -136,6 +139,7 @@ class joint_request final : public joint_executor {
     std::exception_ptr thrown_;
     std::size_t next_ = 0;
     bool failed_ = false;  // one could not be had
+    bool asked_twice_ = false;
 };
 
 template <class Lazy>

@@ -15,6 +15,8 @@ class joint_executor {
 
     /// Returns: what became of `one`.
     virtual reply execute(const command& one) noexcept = 0;
+    /// Returns: whether what it told is the answer to a second request: the first one may still arrive.
+    virtual bool asked_twice() const noexcept = 0;
 };
 
 }  // namespace distlock::engine

@@ -50,6 +50,9 @@ class operation {
     operation(const operation&) = delete;
     operation& operator=(const operation&) = delete;
 
+    /// Effects: what it sent last had been sent before, and was not answered: that may still arrive.
+    [[gnu::cold]] void was_sent_before() noexcept { machine_.was_sent_before(); }
+
     /// Throws: error(errc::no_entropy), std::bad_alloc; the operation is over then. If result() has a token,
     /// the server may have a lock or a ticket of it, which the caller has to release.
     action resume(const event& what) {
