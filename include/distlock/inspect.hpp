@@ -45,9 +45,11 @@ T read_or_throw(Conn& c, failure_detail wanted, std::optional<T> said, const rep
         const reply type = distlock::execute(c, {{"TYPE", name}, name});
         const std::string is = type.is(reply_kind::status) ? type.text() : "none";
         if (is != "none") what += " (the key holds a " + printable(is, 40);
-        if (is == "hash") what += "; Redisson's locks are hashes: inspect<redisson>";
+        // Our scripts say themselves what else is wrong.
+        const bool server_says = answer.said().find("WRONGTYPE Operation") != std::string::npos;
+        if (server_says && is == "hash") what += "; Redisson's locks are hashes: inspect<redisson>";
         // A mutex is a string, a semaphore a sorted set.
-        if (is == "string" || is == "zset")
+        if (server_says && (is == "string" || is == "zset"))
             what += "; if that is the lock's, a key beside it, {name}:distlock:*, is not";
         if (is != "none") what += ")";
     }
@@ -103,16 +105,15 @@ lock_report inspect(Conn& connection, std::string name, std::error_code& ec) noe
 /// the first waiter of the queue at once; frees it if nobody is queued. If that waiter is dead, the others
 /// wait two seconds at most. Fencing tokens go on growing.
 /// The owner is not stopped. It learns of the loss at its next renewal, as loss_reason::forced, or when it
-/// releases, as release_outcome::expired or release_outcome::taken, and works on until then. So stop the
-/// owner first, or be sure that it is dead. In four cases the reason is loss_reason::expired, or
-/// loss_reason::taken where somebody else has the lock by then: over Redisson; for a name that can have no
-/// sibling keys, such as "a}b"; for all holders of permits but the first 1,900; and if force_release() takes
-/// the lock from the next owner, too, before the first one renews.
-/// If only writers wait for a shared_mutex, the message that the first of them gets does not suffice: it asks
-/// the server once more. force_release<shared_handoff>, of interop.hpp, spares it that.
-/// Returns: whether somebody had it.
-/// Throws: error; errc::no_reply if the answer was lost: the lock may have been freed. It is not sent again:
-/// that could free the next owner's lock. errc::wrong_type for a key that is no lock, which stays.
+/// releases confirmed, as release_outcome::expired or release_outcome::taken, and works on until then; by a
+/// posted release it does not. So stop the owner first, or be sure that it is dead. In four cases the reason
+/// is loss_reason::expired, or loss_reason::taken where somebody else has the lock by then: over Redisson;
+/// for a name that can have no sibling keys, such as "a}b"; for all holders of permits but the first 1,900;
+/// and if force_release() takes the lock from the next owner, too, before the first one renews. If only
+/// writers wait for a shared_mutex, the message that the first of them gets does not suffice: it asks the
+/// server once more. force_release<shared_handoff>, of interop.hpp, spares it that. Returns: whether somebody
+/// had it. Throws: error; errc::no_reply if the answer was lost: the lock may have been freed. It is not sent
+/// again: that could free the next owner's lock. errc::wrong_type for a key that is no lock, which stays.
 /// Round trips: one; a second one, where this throws errc::wrong_type, to say what the key holds.
 template <connection Conn>
 bool force_release(Conn& connection, std::string name) {

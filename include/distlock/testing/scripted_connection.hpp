@@ -28,9 +28,9 @@ namespace distlock::testing {
 /// A lock that somebody else has takes two replies: reply::nil() to SET, then taken(). With
 /// lock_options::fencing or lock_options::owner_info, and for a leader_election, there is no SET: granted(),
 /// or found_taken() and then, to each re-check of a call that waits, taken(). Where an object found the lock
-/// taken the last time, and for a reader of a shared_mutex, the first command is a re-check: granted() with a
-/// TTL, or taken(). Renewals take replies, too; so does the question why a lock was lost, where an observer
-/// is to hear that.
+/// taken the last time, and for a reader of a shared_mutex, or its writer with those options, the first
+/// command is a re-check: granted() with a TTL, or taken(). Renewals take replies, too; so does the question
+/// why a lock was lost, where an observer is to hear that.
 class scripted_connection {
   public:
     /// A command as it was given to the connection.

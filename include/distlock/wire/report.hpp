@@ -44,7 +44,7 @@ struct lock_report {
     std::optional<lock_holder> holder;  ///< none: the lock is free, or readers have it
     /// Of a held lock: its TTL on the server; none: it never expires.
     std::optional<std::chrono::milliseconds> remaining;
-    std::optional<std::uint64_t> fence;  ///< the last fencing token that was issued; none: none, or long ago
+    std::optional<std::uint64_t> fence;    ///< the last fencing token; none: none lately, or unknown
     std::optional<std::uint64_t> waiters;  ///< tickets in the queue; none: this dialect has no queue
     std::vector<lock_waiter> queue;        ///< the first of them, at most a hundred
     /// How many readers have it, those of one object may count as one; of a semaphore: how many permits are
