@@ -785,7 +785,8 @@ TEST_CASE("an error of a node names it") {
         return said[0] == "CLUSTER" ? of.slots({0, 1}) : "-OOM no memory\r\n";
     });
     cluster_connection redis{all.uri()};
-    const auto ask = get(key_at(all, 1));
+    const std::string key = key_at(all, 1);
+    const auto ask = get(key);
     std::vector<reply> replies(1);
     redis.pipeline(std::vector{ask}, replies);
     for (const reply& said : {redis.execute(ask), replies[0]}) {
