@@ -97,8 +97,8 @@ class callback_queue {
     std::size_t size_ = 0;
 };
 
-/// Thread-safe. Threads start when they are needed: a callback that blocks delays the next by its patience. In
-/// a child after fork() nothing may be called, and the destructor does nothing.
+/// Thread-safe. Threads start when they are needed: a callback that blocks delays the next by its patience.
+/// In a child after fork() nothing may be called, and the destructor does nothing.
 class callback_pool {
     using time_point = clock::time_point;
 
