@@ -109,11 +109,12 @@ lock_report inspect(Conn& connection, std::string name, std::error_code& ec) noe
 /// posted release it does not. So stop the owner first, or be sure that it is dead. In four cases the reason
 /// is loss_reason::expired, or loss_reason::taken where somebody else has the lock by then: over Redisson;
 /// for a name that can have no sibling keys, such as "a}b"; for all holders of permits but the first 1,900;
-/// and if force_release() takes the lock from the next owner, too, before the first one renews. If only
-/// writers wait for a shared_mutex, the message that the first of them gets does not suffice: it asks the
-/// server once more. force_release<shared_handoff>, of interop.hpp, spares it that. Returns: whether somebody
-/// had it. Throws: error; errc::no_reply if the answer was lost: the lock may have been freed. It is not sent
-/// again: that could free the next owner's lock. errc::wrong_type for a key that is no lock, which stays.
+/// and if force_release() takes the lock from the next owner, too, before the first one renews.
+/// If only writers wait for a shared_mutex, the message that the first of them gets does not suffice: it asks
+/// the server once more. force_release<shared_handoff>, of interop.hpp, spares it that.
+/// Returns: whether somebody had it.
+/// Throws: error; errc::no_reply if the answer was lost: the lock may have been freed. It is not sent again:
+/// that could free the next owner's lock. errc::wrong_type for a key that is no lock, which stays.
 /// Round trips: one; a second one, where this throws errc::wrong_type, to say what the key holds.
 template <connection Conn>
 bool force_release(Conn& connection, std::string name) {
