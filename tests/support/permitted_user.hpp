@@ -16,9 +16,13 @@
 
 using words = std::vector<std::string>;
 
+inline std::ifstream open_guide(const std::string& guide) {
+    return std::ifstream(std::filesystem::path(__FILE__).parent_path() / "../.." / guide);
+}
+
 /// Returns: the words of the line with which that guide makes a user.
 inline words user_in(const std::string& guide) {
-    std::ifstream text(std::filesystem::path(__FILE__).parent_path() / "../.." / guide);
+    std::ifstream text = open_guide(guide);
     std::string line;
     while (std::getline(text, line) && !line.starts_with("ACL SETUSER worker reset ")) {}
     std::istringstream parts(line);
@@ -32,7 +36,7 @@ inline words user_in(const std::string& guide) {
 /// Returns: the words of the line with which SECURITY.md makes a user of a Cluster, by what it says that goes
 /// and comes there.
 inline words cluster_user() {
-    std::ifstream text(std::filesystem::path(__FILE__).parent_path() / "../../.github/SECURITY.md");
+    std::ifstream text = open_guide(".github/SECURITY.md");
     std::string line, said;
     while (std::getline(text, line)) said += line + " ";
     const auto begin = said.find("- On a Cluster waiters listen");

@@ -12,7 +12,6 @@
 //     bool refresh(when_running, until, stop);         // a new map, if one is due
 //     std::vector<std::shared_ptr<cluster_node>> used();
 //     std::string refusal();                           // why there is no map
-//     bool of_no_cluster();                            // no node is of one
 //     void on_change(message_reader*);                 // interrupted when the map changes
 //   };
 #pragma once
@@ -31,7 +30,6 @@
 #include <vector>
 
 #include <distlock/base/clock.hpp>
-#include <distlock/base/time_source.hpp>
 #include <distlock/detail/leaked_in_child.hpp>
 #include <distlock/detail/printable.hpp>
 #include <distlock/detail/stop_token.hpp>
@@ -42,6 +40,7 @@
 #include <distlock/hiredis/node_pool.hpp>
 #include <distlock/hiredis/secure.hpp>
 #include <distlock/hiredis/taken_over_slots.hpp>
+#include <distlock/hiredis/turn_to_ask.hpp>
 #include <distlock/net/master_listener.hpp>
 #include <distlock/net/node_address.hpp>
 #include <distlock/net/redirection.hpp>
@@ -167,20 +166,13 @@ class cluster_nodes {
         const auto patience = what == when_running::go_on ? some_of(until) : until;
         const std::stop_callback on_stop(stop != nullptr ? *stop : std::stop_token(), wake);
         annotated_lock guard(lock_);
-        // They are called with the mutex.
-        const auto stopped = [&] { return stop_requested(stop); };
-        const auto over = [&]() DISTLOCK_UNCHECKED { return !schedule_.running() || stopped(); };
-        for (;;) {
-            wait_until(refreshed_.get(), guard.native(), patience, over);
-            const auto now = clock::now();
-            if (!schedule_.cut_short() || stopped() || now >= patience) return false;
-            if (schedule_.begin(now)) {
-                guard.unlock();
-                return !learn(until, stop);
-            }
-            const auto begun = [&]() DISTLOCK_UNCHECKED { return schedule_.running() || stopped(); };
-            wait_until(refreshed_.get(), guard.native(), std::min(patience, schedule_.next()), begun);
-        }
+        // Called with the mutex.
+        const auto begin = [&]() DISTLOCK_UNCHECKED { return schedule_.begin(clock::now()); };
+        const auto answered = [] { return false; };  // a map that is there does not do
+        if (!wait_for_turn(refreshed_.get(), guard.native(), schedule_, patience, stop, answered, begin))
+            return false;
+        guard.unlock();
+        return !learn(until, stop);
     }
 
     std::vector<node> used() {
@@ -191,11 +183,6 @@ class cluster_nodes {
         return all;
     }
 
-    /// Returns: whether all nodes said the last time that they are of no Cluster.
-    bool of_no_cluster() {
-        const annotated_lock guard(lock_);
-        return says_no_cluster(refusal_);
-    }
     /// Returns: the answer of a node that refused the map the last time, fit for messages; empty: none did.
     std::string refusal() {
         const annotated_lock guard(lock_);
@@ -231,7 +218,6 @@ class cluster_nodes {
         std::string why;  // there is no map
         const auto longest = clock::now() + like_.connect_timeout + like_.command_timeout;
         bool asked = false;
-        bool learned = false;
         try {
             fresh = ask(std::min(until, longest), some_of(until), stop, why);
             asked = until >= longest && !stop_requested(stop);
@@ -243,16 +229,15 @@ class cluster_nodes {
         {
             const auto jitter = refresh_schedule::some_jitter(clock::now());
             const annotated_lock guard(lock_);
-            learned = fresh.has_value();
             if (!why.empty()) {
                 schedule_.end_refused(jitter);
-            } else if (!learned && !asked) {
+            } else if (!fresh && !asked) {
                 schedule_.end_cut_short(jitter);
             } else {
-                schedule_.end(learned, jitter);
+                schedule_.end(fresh.has_value(), jitter);
             }
             refusal_.swap(why);
-            if (learned) replace_by(*std::move(fresh), left);
+            if (fresh) replace_by(*std::move(fresh), left);
             refreshed_.get().notify_all();
         }
         for (const node& one : left) {
@@ -260,7 +245,7 @@ class cluster_nodes {
         }
         if (!changed_hands.empty())
             listeners_.tell([&](master_listener& who) { who.master_changed_of(changed_hands); });
-        return learned;
+        return fresh.has_value();
     }
 
     // `some`: until then, where a node answers, but gives no map: it redirects, and a silent one must not
@@ -282,8 +267,7 @@ class cluster_nodes {
             const reply answer = one->pool.ask_for_map(question);
             one->of_no_cluster = says_no_cluster(answer.said());
             if (one->of_no_cluster) {
-                // An error may show less than that.
-                if (++of_none == all.size()) refusal = answer.answered() ? no_cluster_support : answer.text();
+                if (++of_none == all.size()) refusal = no_cluster_support;
                 until = std::min(until, some);
                 continue;
             }

@@ -173,7 +173,7 @@ class cluster_pool final : public connection_pool {
     };
     // To a command for a server that redirects nothing: others would grant the same lock.
     reply no_cluster(const node_address& at) {
-        if (nodes_.of_no_cluster())
+        if (says_no_cluster(nodes_.refusal()))
             return reply::not_sent(
                 errc::invalid_uri,
                 shown_ + ": this server is of no Cluster (cluster support disabled); use redis://");

@@ -31,7 +31,6 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
-#include <distlock/base/time_source.hpp>
 #include <distlock/detail/leaked_in_child.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/system_io.hpp>
@@ -43,6 +42,7 @@
 #include <distlock/hiredis/sentinel_inquiry.hpp>
 #include <distlock/hiredis/subscriber.hpp>
 #include <distlock/hiredis/switch_watch.hpp>
+#include <distlock/hiredis/turn_to_ask.hpp>
 #include <distlock/net/master_answer.hpp>
 #include <distlock/net/master_listener.hpp>
 #include <distlock/net/refresh_schedule.hpp>
@@ -115,19 +115,13 @@ class master_search {
         };
         const std::stop_callback on_stop(stop != nullptr ? *stop : std::stop_token(), wake);
         annotated_lock guard(lock_);
-        // They are called with the mutex.
-        const auto stopped = [&] { return stop_requested(stop); };
-        const auto over = [&]() DISTLOCK_UNCHECKED { return !schedule_.running() || stopped(); };
-        for (;;) {
-            wait_until(found_.get(), guard.native(), until, over);
-            if (current_ || !schedule_.cut_short() || stopped() || clock::now() >= until) return current_;
-            if (begin_to_ask(until)) {
-                guard.unlock();
-                return ask(until, stop);
-            }
-            const auto begun = [&]() DISTLOCK_UNCHECKED { return schedule_.running() || stopped(); };
-            wait_until(found_.get(), guard.native(), std::min(until, schedule_.next()), begun);
-        }
+        // Called with the mutex.
+        const auto answered = [&]() DISTLOCK_UNCHECKED { return current_ != nullptr; };
+        const auto begin = [&]() DISTLOCK_UNCHECKED { return begin_to_ask(until); };
+        if (!wait_for_turn(found_.get(), guard.native(), schedule_, until, stop, answered, begin))
+            return current_;
+        guard.unlock();
+        return ask(until, stop);
     }
 
     /// Effects: as find(), for the thread that reads messages, which must stay interruptible: it does not

@@ -73,7 +73,7 @@ constexpr bool says_too_many_clients(std::string_view text) noexcept {
     return text.starts_with("ERR max number of clients");
 }
 
-/// What a node of no Cluster answers to CLUSTER and ASKING.
+/// The answer of a node of no Cluster to CLUSTER and ASKING.
 inline constexpr std::string_view no_cluster_support = "ERR This instance has cluster support disabled";
 
 /// Returns: whether `text`, an answer to CLUSTER or ASKING, or why a server is not used, says that the server

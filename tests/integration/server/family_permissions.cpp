@@ -2,7 +2,6 @@
 // that they do not need.
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -36,7 +35,7 @@ namespace {
 
 // Returns: what the row of that kind of lock adds to the line of the guide, each as ACL SETUSER has it.
 words added_for(const std::string& kind) {
-    std::ifstream text(std::filesystem::path(__FILE__).parent_path() / "../../../.github/SECURITY.md");
+    std::ifstream text = open_guide(".github/SECURITY.md");
     std::string line;
     while (std::getline(text, line) &&
            !line.starts_with("| `" + kind + "` | those of the line above and `")) {}
