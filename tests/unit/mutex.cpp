@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <distlock/counting_semaphore.hpp>
+#include <distlock/inspect.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/net/connection.hpp>
 #include <distlock/recursive_mutex.hpp>
@@ -257,6 +258,22 @@ TEST_CASE(
                contains_text("connect: refused") && contains_text("may lock it, for one lease at most"));
     CHECK_THAT(refused_after(reply::not_sent(errc::no_reply, "AUTH: no reply in time")),
                !contains_text("may lock it"));
+}
+
+// The longest reasons lost their end, and inspect() showed what was too long for a log.
+TEST_CASE("an error has room for what it says of a lock behind the longest reason") {
+    const auto of = [](std::size_t size) { return std::string(size, 'x'); };
+    const std::string longest = of(280);
+    for (const std::size_t more : {0, 1, 10'000}) {
+        scripted_connection redis{reply::no_answer(errc::no_reply, "no reply in time"),
+                                  reply::not_sent(errc::unreachable, longest + of(more)), released};
+        distlock::mutex m{redis, "orders", {.patience = 0ms}};
+        CHECK_THROWS_WITH(m.lock(), contains_text("orders: " + longest + (more == 0 ? ";" : "...;")) &&
+                                        contains_text("this request may lock it, for one lease at most: "));
+        scripted_connection silent{reply::not_sent(errc::unreachable, longest + of(more))};
+        CHECK_THROWS_WITH(distlock::inspect(silent, "orders"),
+                          contains_text("orders: " + longest + (more == 0 ? ": " : "...: ")));
+    }
 }
 
 TEST_CASE("try_lock is false for a lock somebody else has, and an error for a server that is gone") {

@@ -22,7 +22,7 @@ namespace distlock::detail {
 /// Returns: `why` behind the name of `server`, fit for a message; nothing where it is empty. A server's
 /// answer does not name it, the text of a connection does, in front, as long as it is.
 [[gnu::noinline, gnu::cold]] inline std::string behind_server(std::string_view server, std::string_view why) {
-    constexpr std::size_t longest = 500;  // of an answer, and the place that is named behind it
+    constexpr std::size_t longest = 280;  // of an answer, and the place that is named behind it
     if (why.empty() || server.empty()) return printable(why, longest);
     const bool named = why.starts_with(server);
     if (named) why.remove_prefix(server.size());

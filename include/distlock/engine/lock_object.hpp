@@ -210,11 +210,12 @@ class lock_object final : public lock_core, background_task, deadline {
 
     acquire_limits limits(time_point until, bool once) const;
 
+    // `detail`: fit for a message.
     [[gnu::noinline, gnu::cold]] result failed(errc cause, std::string_view detail = {}) const {
         return {.cause = cause,
-                .detail = distlock::detail::concat(
-                    {dialect_->noun(), " ", distlock::detail::printable(name(), 100),
-                     detail.empty() ? "" : ": ", distlock::detail::printable(detail, 260)})};
+                .detail =
+                    distlock::detail::concat({dialect_->noun(), " ", distlock::detail::printable(name(), 100),
+                                              detail.empty() ? "" : ": ", detail})};
     }
 
     [[gnu::noinline, gnu::cold]] error no_thread(const std::system_error& why) const {
