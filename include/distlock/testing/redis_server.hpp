@@ -17,6 +17,7 @@
 #include <arpa/inet.h>
 #include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -53,7 +54,8 @@ struct redis_server_options {
     std::string program{};
     /// Listen on a free port of 127.0.0.1 as well, and say so in uri().
     bool tcp = false;
-    /// Appended to the command line: {"--requirepass", "secret"}. They win over the settings made here.
+    /// Appended to the command line: {"--requirepass", "secret"}. They win over the settings made here. A
+    /// "--port" is the port of uri() and port().
     std::vector<std::string> arguments{};
     /// How long start() waits for the first answer.
     std::chrono::milliseconds startup = std::chrono::seconds{10};
@@ -65,8 +67,9 @@ struct redis_server_options {
 
 /// A server of one's own, in a temporary folder of its own (mode 0700), which nobody else can reach by
 /// accident. Two of them never collide, in one process or in many. The server ends with this object, and with
-/// this process however that ends, SIGKILL included. In a child after fork() the object is only a copy: its
-/// destructor leaves the server alone. All members may be called from several threads.
+/// this process however that ends, SIGKILL included; the folder stays then. In a child after fork() the
+/// object is only a copy: its destructor leaves the server alone. All members may be called from several
+/// threads.
 class redis_server {
   public:
     /// Effects: Makes the folder and calls start().
@@ -107,7 +110,8 @@ class redis_server {
 
     /// Effects: Sends one command on a connection of its own, authenticated if the arguments set a password.
     /// Returns: the reply as text: "-ERR ..." for an error, "(nil)", an array as one element a line.
-    /// Throws: error(errc::unreachable), or error(errc::no_reply) after `patience`.
+    /// Throws: error(errc::unreachable), or error(errc::no_reply) after `patience`;
+    /// error(errc::invalid_option) for no word, which no server answers.
     std::string command(std::span<const std::string_view> words,
                         std::chrono::milliseconds patience = std::chrono::seconds{30}) const;
     std::string command(std::initializer_list<std::string_view> words,
@@ -124,6 +128,7 @@ class redis_server {
     launch launch_once(const std::string& program, std::chrono::steady_clock::time_point deadline)
         DISTLOCK_REQUIRES(guard_);
     void write_settings() const;
+    std::string argument(std::string_view name) const;
     std::string log_path() const { return folder_ + "/server.log"; }
     std::string log() const;
     std::string find_program() const;
@@ -179,6 +184,8 @@ inline std::string quoted(std::string_view value) {
 }  // namespace impl
 
 inline redis_server::redis_server(redis_server_options options) : options_(std::move(options)) {
+    const std::string port = argument("--port");
+    std::from_chars(port.data(), port.data() + port.size(), port_);  // what is none, the server refuses
     make_folder();
     try {
         start();
@@ -257,10 +264,10 @@ inline void redis_server::resume() {
 
 inline std::string redis_server::command(std::span<const std::string_view> words,
                                          std::chrono::milliseconds patience) const {
+    if (words.empty()) throw error(errc::invalid_option, "private server: a command without a word");
     impl::raw_client client{socket_path_, std::chrono::steady_clock::now() + patience};
-    for (std::size_t i = 0; i + 1 < options_.arguments.size(); ++i) {
-        if (options_.arguments[i] != "--requirepass") continue;
-        const std::string_view login[] = {"AUTH", options_.arguments[i + 1]};
+    if (const std::string password = argument("--requirepass"); !password.empty()) {
+        const std::string_view login[] = {"AUTH", password};
         client.ask(login);
     }
     return client.ask(words);
@@ -365,6 +372,21 @@ inline void redis_server::write_settings() const {
          << "appendonly " << (options_.persistent ? "yes" : "no") << '\n'
          << "appendfsync always\n";
     if (!file.flush()) throw error(errc::no_server, "cannot write " + folder_ + "/server.conf");
+}
+
+// Returns: what the server takes for the option `name`: the last of it, in one word with its name or behind
+// it; else empty.
+inline std::string redis_server::argument(std::string_view name) const {
+    std::string value;
+    for (std::size_t i = 0; i < options_.arguments.size(); ++i) {
+        const std::string_view one = options_.arguments[i];
+        if (one == name) {
+            value = i + 1 < options_.arguments.size() ? options_.arguments[i + 1] : "";
+        } else if (one.starts_with(name) && one[name.size()] == ' ') {
+            value = one.substr(name.size() + 1);
+        }
+    }
+    return value;
 }
 
 inline std::string redis_server::log() const {

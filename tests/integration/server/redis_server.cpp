@@ -382,6 +382,28 @@ TEST_CASE("arguments reach the server, and command() gives the password they set
     CHECK(server.command({"PING"}) == "PONG");
 }
 
+// A password in one word with its option was not given, and port() did not know a port that was asked for.
+TEST_CASE("arguments may be words with their options, and the last of two is the server's") {
+    const std::uint16_t port = distlock::testing::impl::unused_port();
+    redis_server_options options = on_tcp();
+    options.arguments = {"--requirepass", "first", "--requirepass secret", "--port " + std::to_string(port)};
+    redis_server server{options};
+    CHECK(server.command({"PING"}) == "PONG");
+    CHECK(server.port() == port);
+    CHECK(server.uri() == "redis://127.0.0.1:" + std::to_string(port));
+    CHECK(reachable(port));
+    options.tcp = false;
+    options.arguments = {"--port", "0", "--requirepass", ""};
+    const redis_server open{options};
+    CHECK(open.command({"PING"}) == "PONG");
+    CHECK(open.port() == 0);
+}
+
+TEST_CASE("a command without a word is refused at once: no server would answer") {
+    const redis_server server;
+    CHECK(contains(failure(errc::invalid_option, [&] { server.command({}); }), "without a word"));
+}
+
 TEST_CASE("a temporary folder whose name is too long for a unix socket is an error that says so") {
     const scratch_folder folder{std::string(90, 'd')};
     const environment temporary{"TMPDIR", folder.path()};
