@@ -163,7 +163,7 @@ class stream {
     /// Effects: the same, whatever was posted a moment ago.
     void collect() {
         posted_at_ = {};
-        if (posted_.count() > 0 && look() == state::over && !demoted_) broken_ = true;
+        if (posted_.count() > 0 && look() == state::over && !demoted()) broken_ = true;
     }
 
     /// Returns: whether an exchange failed, or an exception left it half-way.
@@ -175,13 +175,15 @@ class stream {
     /// Returns: whether the server answered something since the last call. A post alone is no answer.
     bool heard() noexcept { return std::exchange(heard_, false); }
     /// Returns: whether the server ever answered a command on it.
-    bool answered() const noexcept { return answered_; }
+    bool answered() const noexcept { return server_ != standing::unheard; }
     /// Returns: whether the server said that it is no master, or no longer: see says_role_changed.
-    bool demoted() const noexcept { return demoted_; }
+    bool demoted() const noexcept { return server_ == standing::no_master; }
     /// Returns: whether the server said that it has no room for this connection; it ends it.
-    bool turned_away() const noexcept { return turned_away_; }
+    bool turned_away() const noexcept { return server_ == standing::full; }
 
   private:
+    enum class standing { unheard, serves, no_master, full };  // of the server, as it said itself
+
     friend class handshake;
     struct shutter {
         void operator()() const noexcept { socket.shut_down(); }
@@ -264,7 +266,8 @@ class stream {
             }
             if (reader_.failure() != errc{} || bytes_.over()) return state::over;
         }
-        if (demoted_ || turned_away_ || (posted_.count() == 0 && reader_.has_leftover())) return state::over;
+        const bool too_many = posted_.count() == 0 && reader_.has_leftover();
+        if (too_many || demoted() || turned_away()) return state::over;
         return posted_.count() < max_unanswered ? state::ready : state::owing;
     }
 
@@ -282,7 +285,7 @@ class stream {
                 const bool too_many = reader_.has_leftover();
                 // The surplus may have come before it, and this be the answer to what was posted.
                 if (too_many && after_posted) return lost(errc::protocol_error, "more replies than commands");
-                broken_ = too_many || bytes_.over() || turned_away_;
+                broken_ = too_many || bytes_.over() || turned_away();
                 return *std::move(answer);
             }
             if (auto failure = hear(buffer, bytes, deadline, stop_fd)) return *std::move(failure);
@@ -301,8 +304,10 @@ class stream {
         if (outcome == io::failed && bytes_.heard_why())
             return sent > 0 ? session_lost()
                             : reply::not_sent(errc::tls_failed, concat({"TLS: ", bytes_.failure()}));
-        if (outcome == io::failed && sent == 0 && (turned_away_ = bytes_.heard_no_room()))
+        if (outcome == io::failed && sent == 0 && bytes_.heard_no_room()) {
+            server_ = standing::full;
             return reply::not_sent(errc::unavailable, no_room);
+        }
         if (sent == 0) return reply::not_sent(errc::unreachable, "the connection broke");
         return lost(errc::no_reply,
                     outcome == io::timed_out ? "sending took too long" : "the connection broke");
@@ -334,7 +339,7 @@ class stream {
             if (auto failure = hear(buffer, bytes, deadline, -1)) return failure;
         }
         const bool too_many = reader_.has_leftover();
-        broken_ = too_many || bytes_.over() || turned_away_;
+        broken_ = too_many || bytes_.over() || turned_away();
         if (!too_many || answered <= certain) return std::nullopt;
         // The surplus may have come anywhere: all behind it answer the question before theirs.
         answered = certain;
@@ -363,10 +368,10 @@ class stream {
         if (posted_.count() == 0) left_ = false;
     }
     [[gnu::noinline]] void note(const reply& answer) noexcept {
-        answered_ = true;
+        if (server_ == standing::unheard) server_ = standing::serves;
         if (!answer.is(reply_kind::error)) return;
-        if (says_role_changed(answer.said())) demoted_ = true;
-        if (says_too_many_clients(answer.said())) turned_away_ = true;
+        if (says_role_changed(answer.said())) server_ = standing::no_master;
+        if (says_too_many_clients(answer.said())) server_ = standing::full;
     }
 
     // Effects: gives the reader what was received. Returns: false when that was the end of the TLS session.
@@ -391,9 +396,7 @@ class stream {
     bool broken_ = false;
     bool left_ = false;  // somebody gave up waiting for an answer that may still come
     bool heard_ = false;
-    bool answered_ = false;
-    bool demoted_ = false;
-    bool turned_away_ = false;
+    standing server_ = standing::unheard;
     leaked_in_child<std::optional<std::stop_callback<shutter>>> on_end_;
 };
 
