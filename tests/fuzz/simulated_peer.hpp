@@ -385,6 +385,8 @@ class world {
             std::replace_if(
                 shown.begin(), shown.end(), [](const std::string& word) { return word.starts_with("tag-"); },
                 "x");
+        // Nor after none, or half of one: a full server's last socket is kept, and its late answer expected.
+        if (what % 16 == 8 || what % 16 == 11) s.untold = true;
         act(s, shown, tag, what);
         if (!listener) return;
         if (argv[0] == "SUBSCRIBE" || argv[0] == "SSUBSCRIBE") channels_.insert(argv[1]);
