@@ -203,11 +203,13 @@ class node_pool {
     reply on_a_stream(purpose why, clock::time_point deadline, const std::stop_token* stop,
                       use_of_stream use) {
         if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
+        const auto had_by = connect_by(deadline);  // whatever it takes to have a socket
         for (bool spare = why != purpose::post;;) {
-            pooled mine = take(why, deadline, spare);
+            pooled mine = take(why, had_by, spare);
             const bool kept = mine.on != nullptr;
             if (!kept) {
-                if (auto failure = open(mine, spare ? some_of(deadline) : deadline, stop)) {
+                const auto open_by = spare ? std::min(some_of(deadline), had_by) : had_by;
+                if (auto failure = open(mine, open_by, stop)) {
                     if (stop_requested(stop)) return named(reply::not_sent(errc::cancelled, "stopped"));
                     if (std::exchange(spare, false)) continue;
                     if (!may_use_the_reserve(why) || superseded_.stop_requested()) return *std::move(failure);
@@ -294,10 +296,9 @@ class node_pool {
     }
 
     // Returns: a socket that is kept and can be used; none, when a new one is to be opened.
-    // `spare`: as of lend().
-    [[gnu::noinline]] pooled take(purpose why, clock::time_point deadline, bool& spare) {
+    // `until` and `spare`: as of lend().
+    [[gnu::noinline]] pooled take(purpose why, clock::time_point until, bool& spare) {
         std::vector<pooled> owing;
-        const auto until = connect_by(deadline);
         pooled found = sockets_.lend(why, until, spare);
         while (found.on) {
             const auto state = found.on->look();

@@ -29,6 +29,7 @@
 #include "support/hiredis_test.hpp"
 #include "support/in_child.hpp"
 #include "support/moody_server.hpp"
+#include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
 namespace kept_sockets_tests {
@@ -127,6 +128,29 @@ TEST_CASE("the caller does not notice that its idle socket was reset") {
     if (in_a_pipeline) CHECK(pipeline(redis, {"PING"}, {"PING"})[1].is_status("OK"));
     if (!in_a_pipeline) CHECK(redis.execute({"PING"}).is_status("OK"));
     CHECK(server.accepted() == 2);
+}
+
+// Each of the two had the whole time: a pipeline took connect_timeout() twice.
+TEST_CASE("a call that opens a second socket in vain takes no longer for both than for one") {
+    std::atomic<bool> second{false};
+    std::atomic<bool> gone{false};
+    fake_server server([&](fake_server::peer& p) {
+        if (p.number() > 0) {
+            second = true;
+            p.wait_for_end();  // answers nothing
+            return;
+        }
+        for (int i = 0; i < 2 && p.next_command(); ++i) p.send("+OK\r\n");  // SELECT, PING
+        gone = eventually([&] { return second.load(); });
+        p.close();
+    });
+    hiredis_connection redis(server.uri("", "/3?connect_timeout=400ms"));
+    REQUIRE(redis.execute({"PING"}).is_status("OK"));
+    reply answer;
+    CHECK(time_of([&] { answer = pipeline(redis, {"PING"}, {"PING"})[0]; }) <= 400ms + timing_tolerance);
+    CHECK_FALSE(answer.answered());
+    CHECK(gone);
+    CHECK(server.accepted() >= 2);
 }
 
 TEST_CASE("an error that is no change of roles leaves the sockets as they are") {
