@@ -10,7 +10,6 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -38,9 +37,7 @@ T read_or_throw(Conn& c, failure_detail wanted, std::optional<T> said, const rep
     const errc cause = acquire_outcome::failure(answer).cause;
     if (wanted == failure_detail::code_only) throw error(cause, "");
     std::string what = doing + printable(name, 100);
-    std::string_view server;
-    if constexpr (identified_connection<Conn>) server = c.identity();
-    if (!answer.text().empty()) what += ": " + behind_server(server, answer.text());
+    if (!answer.text().empty()) what += ": " + behind_server(identity_of(c), answer.text());
     if (cause == errc::wrong_type) {
         const reply type = distlock::execute(c, {{"TYPE", name}, name});
         const std::string is = type.is(reply_kind::status) ? type.text() : "none";

@@ -169,12 +169,17 @@ class leader_election {
     }
 
     /// Returns: the leader; none if nobody leads. With `ec`, none also on an error, which is in `ec` then.
-    /// Throws: error. Round trips: one.
+    /// Throws: error. Round trips: as inspect().
     [[nodiscard]] std::optional<leader_report> leader(std::error_code& ec) const noexcept {
-        return detail::without_throwing(ec, [&] { return leader(); });
+        return detail::without_throwing(ec, [&] { return leader(detail::failure_detail::code_only); });
     }
-    [[nodiscard]] std::optional<leader_report> leader() const {
-        const lock_report seen = distlock::inspect(connection_, mutex_.name());
+    [[nodiscard]] std::optional<leader_report> leader() const { return leader(detail::failure_detail::text); }
+
+    const std::string& name() const noexcept { return mutex_.name(); }
+
+  private:
+    std::optional<leader_report> leader(detail::failure_detail wanted) const {
+        const lock_report seen = detail::inspect(connection_, wanted, family_inspector(mutex_.name()));
         if (!seen.holder) return std::nullopt;
         leader_report told{
             .identity = seen.holder->label, .host = seen.holder->host, .pid = seen.holder->pid};
@@ -185,9 +190,6 @@ class leader_election {
         return told;
     }
 
-    const std::string& name() const noexcept { return mutex_.name(); }
-
-  private:
     using lock = mutex<Conn, handoff, Clock>;
 
     static lock_options as_lock_options(const election_options& options) {

@@ -182,7 +182,7 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// frees nothing and returns `expired`. So release() a guard of the standard only after this returned.
     /// Throws: error; errc::not_held when the thread has not locked it for writing, or has lost it, or its
     /// guard has ended on another thread meanwhile.
-    /// Round trips: one.
+    /// Round trips: one; two with lock_options::replicas.
     void downgrade() {
         if (engine::taken_or_throw(readers_.downgrade())) return;
         throw error(errc::not_held, "lock " + detail::printable(this->name(), 100));
@@ -204,7 +204,8 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// Postconditions: on true, a shared_scoped_lock of the read ends the write, unless another guard adopts
     /// it or the thread unlocks it; guards of the standard do not. If it throws, the thread has neither.
     /// Throws: error.
-    /// Round trips: one; none where another thread of this object reads by the same grant.
+    /// Round trips: one, two with lock_options::replicas; none where another thread of this object reads by
+    /// the same grant.
     [[nodiscard("unless the result is true, the lock is only read under")]] bool try_upgrade() {
         return engine::taken_or_throw(readers_.try_upgrade());
     }

@@ -326,6 +326,20 @@ TEST_CASE("a clock that throws once the lock is had keeps nobody from it") {
     other.unlock();
 }
 
+// It was said that memory was missing.
+TEST_CASE("a clock that throws before anything is asked for is the caller's fault, and takes nothing") {
+    const failing_clock::time_point end{1s};
+    locks_in_memory server;
+    distlock::mutex<locks_in_memory, distlock::plain> m{server, "a"};
+    failing_clock::readings = 0;
+    std::error_code ec;
+    CHECK_FALSE(m.try_lock_until(end, ec));
+    CHECK(ec == std::errc::invalid_argument);
+    failing_clock::readings = 0;
+    CHECK_THROWS_AS(m.try_lock_until(end), std::runtime_error);
+    CHECK(m.try_lock());
+}
+
 TEST_CASE("a recursive mutex counts a hold in every form, also after a stop request") {
     locks_in_memory memory;
     distlock::recursive_mutex<locks_in_memory, distlock::plain> m{memory, "orders"};

@@ -52,6 +52,18 @@ TEST_CASE(
     CHECK_FALSE(led);
 }
 
+// It had asked what the key holds, for a text that nobody saw.
+TEST_CASE("who asks for the leader by a code asks once, and is told why there is none") {
+    const reply wrong = reply::error("WRONGTYPE Operation against a key holding the wrong kind of value");
+    scripted_connection redis{wrong, wrong, reply::status("list")};
+    const distlock::leader_election election{redis, "orders"};
+    std::error_code ec;
+    CHECK_FALSE(election.leader(ec));
+    CHECK(ec == errc::wrong_type);
+    CHECK(redis.commands().size() == 1);
+    CHECK_THROWS_WITH(election.leader(), contains_text("inspect orders") && contains_text("holds a list"));
+}
+
 namespace {
 
 // Stops its candidate at the first failure.

@@ -241,6 +241,14 @@ TEST_CASE("an acquire that stays unanswered is an error, and is taken back") {
     CHECK(sent[2].argv.at(owner) == sent[0].argv.at(2));
 }
 
+TEST_CASE("an error that says nothing is not quoted") {
+    scripted_connection redis;
+    for (int i = 0; i < 2; ++i) redis.then(reply::no_answer(errc::no_reply, ""));
+    redis.then(released);
+    distlock::mutex m{redis, "orders", {.patience = 0ms}};
+    CHECK_THROWS_WITH(m.lock(), contains_text("lock orders: this request may lock it"));
+}
+
 // An attempt that was never sent was said to be in doubt; one that was, before a refused connect, was not.
 TEST_CASE(
     "an error says that the name may be locked where a request was sent and not answered, and only there") {

@@ -436,6 +436,9 @@ TEST_CASE("who resizes a semaphore over something that is no Redis is told that 
     CHECK(pool.resize(3, ec) == 0);
     CHECK(ec == errc::protocol_error);
     CHECK(pool.limit() == 2);
+    CHECK_THROWS_WITH(pool.resize(3), contains_text("resize pool: the script has run out: "));
+    redis.then(reply::nil());
+    CHECK_THROWS_WITH(pool.resize(3), contains_text("resize pool: the answer makes no sense"));
 }
 
 TEST_CASE("who may not resize a semaphore is told which one, and what the server said") {

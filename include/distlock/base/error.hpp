@@ -86,7 +86,9 @@ class __attribute__((visibility("default"))) error_category_type final : public 
 
 }  // namespace detail
 
-/// Returns: the category of `errc`; one object in the whole program, shared libraries included.
+/// Returns: the category of `errc`; one object in the whole program, shared libraries included. A plug-in of
+/// dlopen() has that of the program only if the program exports its symbols (-rdynamic, in CMake
+/// ENABLE_EXPORTS); else compare with a std::errc what it throws.
 __attribute__((visibility("default"))) inline const std::error_category& error_category() noexcept {
     // Never destroyed: what ends after main() may still ask for a message.
     alignas(detail::error_category_type) static unsigned char place[sizeof(detail::error_category_type)];

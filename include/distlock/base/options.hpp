@@ -94,7 +94,8 @@ struct lock_options {
     /// errc::not_replicated; it retries a renewal for as long as the last one that counted is valid. That
     /// makes it unlikely, not impossible, that a fail-over loses the lock: a replica without the lock may be
     /// promoted. 0 (no WAIT) to 1000. The connection must have pipeline() or execute_acknowledged(). A lock
-    /// that was handed over costs one round trip more, and so does one that is taken while others wait.
+    /// that was handed over costs one round trip more, and so does one that is taken while others wait, and
+    /// downgrade() and try_upgrade() of a shared_mutex.
     int replicas = 0;
 
     /// How long the server waits for the replicas, accurate to a tenth of a second. At least 1 ms. A larger

@@ -1,6 +1,7 @@
 // The form of a function that has an error code in place of exceptions.
 #pragma once
 
+#include <new>
 #include <system_error>
 
 namespace distlock::detail {
@@ -13,8 +14,10 @@ auto without_throwing(std::error_code& ec, Ask ask) noexcept -> decltype(ask()) 
         return ask();
     } catch (const std::system_error& e) {
         ec = e.code();
-    } catch (...) {
+    } catch (const std::bad_alloc&) {
         ec = std::make_error_code(std::errc::not_enough_memory);
+    } catch (...) {  // of what the caller gave: a clock of its own
+        ec = std::make_error_code(std::errc::invalid_argument);
     }
     return {};
 }

@@ -280,8 +280,10 @@ inline lock_object::result lock_object::begin_hold(const grant& got, bool guarde
 
 [[gnu::cold]] inline std::string lock_object::reason_of(const grant& got) const {
     std::string why = distlock::detail::behind_server(io_->connection().identity(), got.detail);
-    if (got.in_doubt && got.cause != errc::cancelled)
-        why += "; this request may lock it, for one lease at most";
+    if (got.in_doubt && got.cause != errc::cancelled) {
+        if (!why.empty()) why += "; ";
+        why += "this request may lock it, for one lease at most";
+    }
     return why;
 }
 

@@ -17,6 +17,7 @@
 #include <distlock/base/observer.hpp>
 #include <distlock/base/options.hpp>
 #include <distlock/base/time_source.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/detail/printable.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/system.hpp>
@@ -132,12 +133,13 @@ class permit_pool final : public permit_core {
         const auto out = about.read_resize(answer);
         if (!out) {
             const bool said = answer.is(reply_kind::error);
+            const auto why = distlock::detail::behind_server(io_->connection().identity(), answer.text());
             throw error(said                ? classify_error(answer.said()).cause
                         : answer.answered() ? errc::protocol_error
                                             : answer.cause(),
-                        "resize " + distlock::detail::printable(name_, 100) + ": " +
-                            distlock::detail::behind_server(io_->connection().identity(), answer.text()) +
-                            (lost ? "; it may have been done: resize it again" : ""));
+                        distlock::detail::concat({"resize ", distlock::detail::printable(name_, 100),
+                                                  why.empty() ? "" : ": ", why,
+                                                  lost ? "; it may have been done: resize it again" : ""}));
         }
         const guard here(mutex_);
         limit_ = limit;

@@ -154,16 +154,7 @@ class any_connection_of final : public any_connection {
             }
         }
     }
-    std::string identity() const override {
-        try {
-            if constexpr (identified_connection<C>) return std::string(std::string_view(it_.identity()));
-        } catch (const std::bad_alloc&) {
-            throw;
-        } catch (...) {
-            // Then it has none, just now.
-        }
-        return {};
-    }
+    std::string identity() const override { return detail::identity_of(it_); }
     std::optional<std::chrono::milliseconds> command_timeout() const noexcept override {
         try {
             if constexpr (timed_connection<C>) return sensible(std::as_const(it_).command_timeout());

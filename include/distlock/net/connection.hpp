@@ -277,6 +277,19 @@ acknowledged_reply call_acknowledged(C& c, const command& write, const command& 
     }
 }
 
+/// Returns: what the connection says of its server; empty where it says nothing, or throws just now.
+template <connection C>
+std::string identity_of(const C& c) {
+    try {
+        if constexpr (identified_connection<C>) return std::string(std::string_view(c.identity()));
+    } catch (const std::bad_alloc&) {
+        throw;
+    } catch (...) {
+        // Then it has none, just now.
+    }
+    return {};
+}
+
 inline bool lacks_script(const command& cmd, const reply& answer) noexcept {
     return cmd.is_script() && answer.is(reply_kind::error) && answer.said().starts_with("NOSCRIPT");
 }

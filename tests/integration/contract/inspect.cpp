@@ -306,6 +306,31 @@ TEST_CASE("inspect and force_release send one script with its body, and a name t
     CHECK(redis.commands().size() == 2);
 }
 
+namespace {
+
+// Says its server anew for each that asks.
+struct says_its_server {
+    reply execute(const distlock::command&) { return reply::error("ERR no"); }
+    std::string identity() const {
+        if (where.empty()) throw std::runtime_error("not now");
+        return where + where;
+    }
+    std::string where;
+};
+
+}  // namespace
+
+// A view of what was gone was shown, and what identity() threw came out.
+TEST_CASE("the server is named also where the connection makes its name for each who asks, or cannot") {
+    says_its_server redis{"redis://a-server-with-a-name"};
+    const std::string named = " orders: " + redis.where + redis.where + ": ERR no";
+    refused(errc::server_error, "inspect" + named, [&] { inspect(redis, "orders"); });
+    refused(errc::server_error, "force_release" + named, [&] { force_release(redis, "orders"); });
+    redis.where.clear();
+    refused(errc::server_error, "inspect orders: ERR no", [&] { inspect(redis, "orders"); });
+    refused(errc::server_error, "force_release orders: ERR no", [&] { force_release(redis, "orders"); });
+}
+
 TEST_CASE("a client that throws has no answer, and a name is shown fit for a message") {
     auto redis = [](const distlock::command&) -> reply { throw std::runtime_error("the\nclient broke"); };
     const std::string name = "a\n" + std::string(200, 'b');
