@@ -424,6 +424,10 @@ TEST_CASE("a waiter looks as seldom as before where its queue moves on, or stand
     CHECK(looks_again_after(0, offer) <= offer + 100ms);
     CHECK(looks_again_after(0, 1500ms) <= 1500ms + 100ms);
     CHECK(looks_again_after(0, 10ms) >= 1s);
+    CHECK(looks_again_after(0, 10ms, 31) >= 125ms);  // near the front a dead one costs little more
+    CHECK(looks_again_after(0, 10ms, 31) <= 145ms);
+    CHECK(looks_again_after(0, 10ms, 32) >= 1s);
+    CHECK(looks_again_after(0, 1500ms, 31) <= 1500ms + 100ms);
     CHECK(looks_again_after(2, offer) <= offer + 100ms);
     CHECK(looks_again_after(7, offer) > 4s);          // others see to the dead
     CHECK(looks_again_after(1, offer + 1ms) > 4s);    // renewed: somebody works

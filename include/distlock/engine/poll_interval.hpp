@@ -76,7 +76,9 @@ inline poll_interval poll_interval_of(const poll_conditions& of, jitter& random)
                                                    : std::max(over, longest_offer) + 2 * apart * position);
     }
     constexpr std::uint32_t watching = 256;
-    constexpr std::chrono::seconds shortest{1};  // so these cost the server as many commands a second at most
+    constexpr std::uint32_t closely = 32;
+    // So either kind costs the server 256 commands a second at most.
+    const std::chrono::milliseconds shortest{position < closely ? 125 : 1000};
     if (ends && of.stalls && position < watching && *of.ttl <= longest_offer)
         span = std::min<clock::duration>(span, std::max<clock::duration>(*of.ttl, shortest) + apart);
     return {span, unheard};
