@@ -154,6 +154,28 @@ TEST_CASE("a callback that tells of a lease waits for none of five hundred befor
     CHECK(took < 100ms + timing_tolerance);
 }
 
+TEST_CASE("a callback that tells of a loss goes before fifty others that were posted before it, and block") {
+    gate first;
+    gate hold;
+    std::atomic<int> others{0};
+    std::atomic<int> before{-1};
+    real_fixture of;
+    post(of, [&] { first.pass(); });
+    REQUIRE(eventually([&] { return first.reached(); }));
+    for (int i = 0; i < 50; ++i) {
+        post(of, [&] {
+            ++others;
+            hold.pass();
+        });
+    }
+    post(
+        of, [&] { before = others.load(); }, true);
+    CHECK(eventually([&] { return before >= 0; }));
+    CHECK(before < 10);  // threads that came before it was posted, on a slow machine
+    hold.open();
+    first.open();
+}
+
 // Threads that were on their way were not counted: thousands came.
 TEST_CASE("five hundred short callbacks that tell of leases never have more threads than they are") {
     std::mutex counts;
