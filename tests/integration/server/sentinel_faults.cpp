@@ -1097,6 +1097,19 @@ TEST_CASE("a waiter for messages waits at the new master when a Sentinel says th
     CHECK(old.commands("SUBSCRIBE") == 1);
 }
 
+TEST_CASE("a waiter for messages that cannot connect asks for another master, though no Sentinel says so") {
+    auto old = std::make_unique<fake_server>(publishes());
+    const fake_server next(publishes());
+    fake_sentinel one(old->port(), 1);
+    sentinel_connection c(sentinel_uri_of({one.port()}));
+    const auto news = c.subscribe("news");
+    const auto reading = keep_reading(news);
+    REQUIRE(eventually([&] { return news->in_force(); }));
+    one.name(next.port(), 2);
+    old.reset();
+    CHECK(eventually([&] { return next.commands("SUBSCRIBE") == 1 && news->in_force(); }));
+}
+
 // A hand-over by the old master would be believed, when the new one had granted the lock to another.
 TEST_CASE("what was received from the old master is not delivered once there is another") {
     const auto message = [](const std::string& text) {
