@@ -21,6 +21,7 @@
 #include <concepts>
 #include <exception>
 #include <memory>
+#include <new>
 #include <span>
 #include <string>
 #include <string_view>

@@ -229,6 +229,17 @@ TEST_CASE("a server that accepts and says nothing is given up at the command's d
     CHECK(took <= 100ms + timing_tolerance);
 }
 
+// A read whose deadline is the usual one ends by the socket's own time-out.
+TEST_CASE("a command's deadline holds also where it is little shorter than the command time-out") {
+    const fake_server server(scripts::hang);
+    hiredis_connection redis(server.uri("", "?command_timeout=600ms"));
+    reply r;
+    const auto took = time_of([&] { r = redis.execute(command{"GET", "a"}.until(clock::now() + 400ms)); });
+    CHECK(r.is(reply_kind::no_answer));
+    CHECK(took <= 400ms + timing_tolerance);
+    CHECK(took >= 399ms);
+}
+
 TEST_CASE("a command whose deadline has passed does not wait") {
     const fake_server server(scripts::hang);
     hiredis_connection redis(server.uri("", patient));
