@@ -78,11 +78,20 @@ TEST_CASE("a signal of the program is handled by a thread of the program") {
         std::thread masked = signal_masked_thread([&] {
             while (!end) std::this_thread::yield();
         });
+        // While the one thread that may handle it does not, none does.
+        sigset_t usr1;
+        sigset_t before;
+        sigemptyset(&usr1);
+        sigaddset(&usr1, SIGUSR1);
+        pthread_sigmask(SIG_BLOCK, &usr1, &before);
         ::kill(::getpid(), SIGUSR1);
+        for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+        const bool pending = !handled;
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
         while (!handled) std::this_thread::yield();
         end = true;
         masked.join();
-        return pthread_equal(handled_on, pthread_self()) != 0;
+        return pending && pthread_equal(handled_on, pthread_self()) != 0;
     }));
 }
 

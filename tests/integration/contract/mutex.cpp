@@ -17,6 +17,7 @@
 #include "support/error_of.hpp"
 #include "support/history.hpp"
 #include "support/round_trip.hpp"
+#include "support/sleepers.hpp"
 #include "support/waiting.hpp"
 
 namespace mutex_tests {
@@ -118,15 +119,13 @@ TEST_CASE("lock() waits for another owner's release") {
     distlock::mutex first{fixture.connection, name};
     distlock::mutex second{fixture.connection, name};
     first.lock();
-    std::jthread waiter([&] {
+    sleeper waiter([&] {
         second.lock();
         had_after_it = released;
         second.unlock();
     });
-    CHECK(eventually([&] {
-        return fixture.server().command({"INFO", "commandstats"}).find("cmdstat_evalsha") !=
-               std::string::npos;
-    }));
+    CHECK(waiter.sleeps());
+    CHECK_FALSE(waiter.done());
     released = true;
     first.unlock();
     waiter.join();
@@ -222,26 +221,24 @@ TEST_CASE("nobody's key but our own is ever deleted") {
 }
 
 TEST_CASE("a stop request ends the wait with errc::cancelled") {
-    std::latch started{1};
     connection_fixtures::over_each fixture;
     const auto name = connection_fixtures::fresh_name();
     distlock::mutex first{fixture.connection, name};
     distlock::mutex second{fixture.connection, name, {.recheck = 10s}};
     first.lock();
     std::stop_source stop;
-    clk::time_point stopped_at;
-    std::jthread stopper([&] {
-        started.wait();
-        stopped_at = clk::now();
-        stop.request_stop();
-    });
-    started.count_down();
     std::error_code ec;
-    CHECK_FALSE(second.lock(stop.get_token(), ec));
-    stopper.join();
+    bool locked = true;
+    sleeper waiter([&] { locked = second.lock(stop.get_token(), ec); });
+    CHECK(waiter.sleeps());
+    CHECK_FALSE(waiter.done());
+    const auto stopped_at = clk::now();
+    stop.request_stop();
+    waiter.join();
+    CHECK(clk::now() - stopped_at < round_trip_tolerance);
+    CHECK_FALSE(locked);
     CHECK(ec == errc::cancelled);
     CHECK(ec == std::errc::operation_canceled);
-    CHECK(clk::now() - stopped_at < round_trip_tolerance);
     CHECK_THROWS_AS(second.lock(stop.get_token()), error);
     CHECK_FALSE(second.try_lock_for(10s, stop.get_token(), ec));
     CHECK(ec == errc::cancelled);

@@ -456,7 +456,9 @@ TEST_CASE("waiters that hear nothing exclude each other") {
     REQUIRE(it.server.command({"ACL", "SETUSER", "default", "resetchannels"}) == "OK");
     const auto told = turns_of(it, 3, {.fencing = true, .recheck = 20ms});
     CHECK(told.grants == 90);
+    CHECK(told.contended > 0);
     CHECK(told.text() == "");
+    CHECK_THAT(it.server.command({"INFO", "errorstats"}), contains_text("errorstat_NOPERM"));
 }
 
 }  // namespace queue_tests

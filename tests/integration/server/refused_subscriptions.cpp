@@ -202,15 +202,19 @@ TEST_CASE("readers who may not subscribe are let in together, before a writer wh
     hiredis_connection deaf(at.uri);
     distlock::shared_mutex writer{redis, "orders", confirmed};
     distlock::shared_mutex reader{deaf, "orders", confirmed};
+    distlock::shared_mutex another{deaf, "orders", confirmed};
     const lock_on_server seen(at.server, "orders");
     writer.lock();
     keeper reads([&] { return distlock::shared_scoped_lock(reader); });
     REQUIRE(wait_untold(seen, 1));
+    keeper reads_too([&] { return distlock::shared_scoped_lock(another); });
+    REQUIRE(wait_untold(seen, 2));
     writer.unlock();
     CHECK_FALSE(writer.try_lock());
+    CHECK(eventually([&] { return reads.has() && reads_too.has(); }));  // neither ends before
     reads.let_end();
+    reads_too.let_end();
     writer.lock();
-    CHECK(reads.has());
     writer.unlock();
 }
 
@@ -320,7 +324,9 @@ TEST_CASE("one who may not subscribe and dies when it is served keeps the others
     at.server.command({"ZADD", seen.queue_key, "1", std::string(32, 'd') + " 30000 0 p0 "});
     owner.unlock();
     const auto released = clk::now();
+    CHECK(at.server.command({"GET", "orders"}) == std::string(32, 'd'));
     owner.lock();
+    CHECK(clk::now() - released > 2s - timing_tolerance);
     CHECK(clk::now() - released < 2s + timing_tolerance);
     owner.unlock();
 }

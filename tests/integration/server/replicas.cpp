@@ -291,7 +291,7 @@ TEST_CASE("a renewal is tried again until a replica has it") {
     CHECK(m.unlock() == distlock::release_outcome::posted);
 }
 
-TEST_CASE("a thousand renewals wait for the replica together") {
+TEST_CASE("a thousand writes that are sent together wait for the replica together") {
     auto& servers = pair_of_servers();
     hiredis_connection redis(servers.master().uri());
     std::vector<std::string> names;
