@@ -317,7 +317,7 @@ class counting_semaphore {
     }
 
     /// Effects: there are `limit` permits from now on, here, and on the server for as long as it keeps the
-    /// limit (see above): the next to ask after that says how many there are. If more are out, none is given
+    /// limit (see above): after that the first request sets it anew. If more are out, none is given
     /// until enough have come back. Other objects with the old limit fail with errc::limit_mismatch when they
     /// ask for permits meanwhile. A queued waiter keeps its position; its call fails only if it asked for
     /// more permits than there are now. A waiter over a connection that cannot subscribe polls, and so fails,

@@ -66,8 +66,8 @@ bool force_release(Conn& c, failure_detail wanted, const Inspector& about) {
 
 }  // namespace detail
 
-/// Effects: none on the server; a replica may be asked, and answers what it knows; over a connection whose
-/// locks it refuses just then the call may fail as they do.
+/// Effects: none on the server. A replica may be asked, and answers what it knows; where it refuses locks
+/// just then, this may fail with the same error.
 /// Returns: a snapshot, out of date on arrival: show it to people, do not decide by it. Host, process and
 /// label belong to the token that holds the lock, or are empty. On an error, `ec` is set and the report
 /// empty.
@@ -100,13 +100,13 @@ lock_report inspect(Conn& connection, std::string name, std::error_code& ec) noe
 
 /// Effects: takes the lock away from its owner or from all its readers, or takes all permits, and hands it to
 /// the first waiter of the queue at once; frees it if nobody is queued. If that waiter is dead, the others
-/// wait two seconds at most. Fencing tokens go on growing.
+/// wait some two seconds. Fencing tokens go on growing.
 /// The owner is not stopped. It learns of the loss at its next renewal, as loss_reason::forced, or when it
-/// releases confirmed, as release_outcome::expired or release_outcome::taken, and works on until then; by a
-/// posted release it does not. So stop the owner first, or be sure that it is dead. In four cases the reason
-/// is loss_reason::expired, or loss_reason::taken where somebody else has the lock by then: over Redisson;
-/// for a name that can have no sibling keys, such as "a}b"; for all holders of permits but the first 1,900;
-/// and if force_release() takes the lock from the next owner, too, before the first one renews.
+/// releases confirmed, as release_outcome::expired or release_outcome::taken, and works on until then. A
+/// posted release does not tell it. So stop the owner first, or be sure that it is dead. In four cases the
+/// reason is loss_reason::expired, or loss_reason::taken where somebody else has the lock by then: over
+/// Redisson; for a name that can have no sibling keys, such as "a}b"; for all holders of permits but the
+/// first 1,900; and if force_release() takes the lock from the next owner, too, before the first one renews.
 /// If only writers wait for a shared_mutex, the message that the first of them gets does not suffice: it asks
 /// the server once more. force_release<shared_handoff>, of interop.hpp, spares it that.
 /// Returns: whether somebody had it.

@@ -66,8 +66,8 @@ class election_observer {
     virtual ~election_observer() = default;
     virtual void started(std::uint64_t /*term*/) noexcept {}
     virtual void stopped(std::uint64_t /*term*/, stop_reason) noexcept {}
-    /// An attempt failed: after 2 s where the server is unreachable, loading, silent or a replica, at once
-    /// where it refuses. The candidate stands again, 100 ms later.
+    /// An attempt failed: the server was unreachable, loading, silent or a replica for 2 s, or refused it.
+    /// The candidate stands again, 100 ms later.
     virtual void failed(std::error_code) noexcept {}
 };
 

@@ -78,8 +78,8 @@ class recursive_mutex;
 /// this thread, or others wait for it, and throw if the server fails. The overloads with a `std::error_code&`
 /// do not throw, and return whether they took the lock. They clear the code on success and on that false. But
 /// if the owner's key has no TTL, they set errc::holder_without_ttl and return false. Where another thread of
-/// the object asks the server, they go by what it heard in the last 200 ms; if it heard nothing, one of them
-/// asks whether the server answers.
+/// the object asks the server, a try goes by what that thread heard in the last 200 ms; if it heard nothing,
+/// one of the threads that try asks whether the server answers.
 ///
 /// The overloads with a `std::stop_token` fail with errc::cancelled when a stop is requested: at once,
 /// whatever the server does, over a connection that honours the stop request of a command (hiredis_connection
@@ -238,7 +238,7 @@ class mutex {
     /// Returns: a token that is stopped once the present acquisition is lost: at valid_until() at the latest,
     /// whatever the server does, or when the server answers a renewal that the lock is no longer ours. One
     /// token for each acquisition, not stopped if it is released in time. After a loss, or while nothing is
-    /// held: a stopped one. Callbacks run on a thread of the library that holds no lock: they may block and
+    /// held: a stopped one. Callbacks run on a thread of the library that holds no mutex: they may block and
     /// call anything, unlock() as a lease_observer may. One that is registered after the loss runs at once,
     /// on the thread that registers it, and an unlock() there is that thread's own. An exception ends the
     /// program, as for any stop_callback.
@@ -250,8 +250,8 @@ class mutex {
     std::uint64_t fencing_token() const noexcept { return core_->fence(); }
 
     /// Returns: how long an unconfirmed unlock(), or an abandoned request that may still arrive, can keep
-    /// others from the lock; zero if nothing can, or no release of it is repeated any more: of a thousand
-    /// that were abandoned within a lease not all are.
+    /// others from the lock; zero if nothing can. Also zero where the library repeats the release no more:
+    /// it repeats about a thousand for each connection.
     duration residual() const noexcept { return core_->residual(); }
 
     const std::string& name() const noexcept { return core_->name(); }

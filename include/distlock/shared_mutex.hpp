@@ -17,7 +17,7 @@
 //   };
 //
 // The four that take the lock also accept, as last arguments, a std::stop_token, a std::error_code&, or both
-// in this order. With an error_code they return bool and do not throw.
+// in this order. With an error_code they return bool and do not throw; so do downgrade() and try_upgrade().
 #pragma once
 
 #include <chrono>

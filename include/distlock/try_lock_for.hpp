@@ -157,8 +157,8 @@ engine::lock_core::result acquire_jointly_until(std::chrono::time_point<Clock, D
 
 }  // namespace detail
 
-/// Effects: takes all the locks, or none, waiting until `timeout` is over; then those that are not taken yet
-/// are tried once, one after the other, as with a `timeout` of zero or less. The locks are taken in the order
+/// Effects: takes all the locks, or none. Waits until `timeout` is over; then tries each lock that is not
+/// taken yet once, one after the other, as with a `timeout` of zero or less. The locks are taken in the order
 /// of their names, so that callers of the same locks never wait for each other in a circle. While all are
 /// free, one command takes neighbours in that order that have one connection and one slot. If one is not
 /// free, the call waits for one lock after the other, and keeps those that it has meanwhile. It tries one

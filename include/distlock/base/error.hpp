@@ -32,7 +32,7 @@ enum class errc {
 
     // The server was not reached, or did not answer.
     unreachable,      ///< std::errc::not_connected: the last attempt was not sent
-    no_reply,         ///< std::errc::timed_out: no answer to it, or to AUTH; it may have been applied
+    no_reply,         ///< std::errc::timed_out: the server did not answer it, or AUTH; it may be applied
     protocol_error,   ///< std::errc::protocol_error
     reply_too_large,  ///< std::errc::message_size
     tls_unavailable,  ///< std::errc::protocol_not_supported

@@ -53,8 +53,8 @@ class node_pool;
 /// Of idle sockets that nobody needed for a second two are kept.
 ///
 /// From the first pipeline on one socket is reserved for pipelines, in which locks are renewed: commands can
-/// use up what the server or the system allows (maxclients, RLIMIT_NOFILE), but not that one. They use it
-/// when there is no other to be had, posted ones when no other is idle. No stop request and no time-out of a
+/// use up what the server or the system allows (maxclients, RLIMIT_NOFILE), but not that one. Commands use it
+/// when no other can be opened, posted ones when no other is idle. No stop request and no time-out of a
 /// command ends it: the answer is dropped when it comes. A pipeline opens a new socket rather than take the
 /// last idle one, so that unlock() still finds one; also when another socket has fallen silent, since the
 /// reserved one may have, too.

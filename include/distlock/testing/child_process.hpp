@@ -120,7 +120,7 @@ class spawn_plan {
 /// killed parent, so does the program.)
 class child_process {
   public:
-    /// Effects: Runs `program` (looked up on PATH), its output appended to the file `output`, with these
+    /// Effects: runs `program` (looked up on PATH), its output appended to the file `output`, with these
     /// "NAME=value" added to its environment.
     /// Throws: std::system_error if it cannot be run.
     child_process(const std::string& program, const std::vector<std::string>& arguments,
@@ -156,7 +156,7 @@ class child_process {
     /// Returns: false once the program has ended; a paused one is running.
     bool running() const noexcept { return pid_ > 0 && !has(pid_, WEXITED | WNOHANG); }
 
-    /// Effects: Stops the program where it stands; returns when all of its threads have, or it ended.
+    /// Effects: stops the program where it stands; returns when all of its threads have, or it ended.
     void pause() noexcept {
         if (!running()) return;
         ::kill(pid_, SIGSTOP);
@@ -167,7 +167,7 @@ class child_process {
         if (running()) ::kill(pid_, SIGCONT);
     }
 
-    /// Effects: Asks the program to end (continuing it if it is paused), and after `patience` makes it.
+    /// Effects: asks the program to end (continuing it if it is paused), and after `patience` makes it.
     void stop(std::chrono::milliseconds patience) noexcept {
         using namespace std::chrono;
         if (running()) {
@@ -181,7 +181,7 @@ class child_process {
         kill();
     }
 
-    /// Effects: Ends the program, its own children and the minder at once, and waits until they are gone.
+    /// Effects: ends the program, its own children and the minder at once, and waits until they are gone.
     void kill() noexcept {
         if (minder_ > 0) ::kill(-minder_, SIGKILL);
         reap(pid_);
@@ -189,7 +189,7 @@ class child_process {
         lifeline_ = unique_fd{};
     }
 
-    /// Effects: Forgets the program: for the copy of this object that a child has after fork().
+    /// Effects: forgets the program: for the copy of this object that a child has after fork().
     void disown() noexcept { minder_ = pid_ = -1; }
 
   private:

@@ -7,8 +7,8 @@
 //     void delay(part, duration);  void hold(part);        // all of one direction
 //     void let_go();                                       // what is held
 //     void slice(part, bytes, pause);                      // so many at a time
-//     void leave_alone();                                  // none of all that
-//     void forget();                                       // and nothing counted yet
+//     void leave_alone();                                  // ends all of these
+//     void forget();                                       // the same, and counts anew
 //     int connections() const;
 //     std::vector<words> requests(which) const;            // whole ones that came, since the beginning
 //     std::vector<made> cuts() const;                      // what was cut, in order

@@ -33,7 +33,7 @@ inline std::string resp_request(std::span<const std::string_view> words) {
     return request;
 }
 
-/// Effects: Takes one reply off the front of `rest` and appends it to `text` the way a person reads it.
+/// Effects: takes one reply off the front of `rest` and appends it to `text` the way a person reads it.
 /// Returns: false if the reply is not complete yet.
 inline bool render_reply(std::string_view& rest, std::string& text) {
     const std::size_t end = rest.find("\r\n");

@@ -72,7 +72,7 @@ struct redis_server_options {
 /// threads.
 class redis_server {
   public:
-    /// Effects: Makes the folder and calls start().
+    /// Effects: makes the folder and calls start().
     /// Throws: error(errc::no_server) with what to install, or with the end of the server's log.
     explicit redis_server(redis_server_options options = {});
     redis_server(const redis_server&) = delete;
@@ -92,23 +92,23 @@ class redis_server {
     /// Returns: whether there is a server process; a paused one counts.
     bool running() const;
 
-    /// Effects: Starts the server if it is not running, resumes it if it is paused, and returns when it
+    /// Effects: starts the server if it is not running, resumes it if it is paused, and returns when it
     /// answers: same folder, socket and port.
     /// Throws: error; errc::no_server when none can be started.
     void start();
-    /// Effects: Ends the server, paused or not, in good order (SIGTERM), after five seconds by force. Returns
+    /// Effects: ends the server, paused or not, in good order (SIGTERM), after five seconds by force. Returns
     /// when it is gone.
     void stop();
-    /// Effects: Ends the server as a crash would (SIGKILL); returns when it is gone.
+    /// Effects: ends the server as a crash would (SIGKILL); returns when it is gone.
     void kill();
     /// Effects: stop() and start().
     void restart();
-    /// Effects: Freezes the server (SIGSTOP); returns when it stands. It keeps its connections, answers
+    /// Effects: freezes the server (SIGSTOP); returns when it stands. It keeps its connections, answers
     /// nobody.
     void pause();
     void resume();
 
-    /// Effects: Sends one command on a connection of its own, authenticated if the arguments set a password.
+    /// Effects: sends one command on a connection of its own, authenticated if the arguments set a password.
     /// Returns: the reply as text: "-ERR ..." for an error, "(nil)", an array as one element a line.
     /// Throws: error(errc::unreachable), or error(errc::no_reply) after `patience`;
     /// error(errc::invalid_option) for no word, which no server answers.
