@@ -85,7 +85,7 @@ inline std::string_view joint_text() noexcept {
                             permit_leave.text(), joint_body});
     return all;
 }
-inline constexpr script joint_enter{joint_text, "2dcd58d47b7a277b6dbfcec8226b86ee6a974dbb"sv};
+inline constexpr script joint_enter{joint_text, "5a53533b3136bfbf87b605939f9d79fe22b753c3"sv};
 
 /// A view of the commands' arguments, which outlive it.
 class joint_try {

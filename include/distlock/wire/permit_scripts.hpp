@@ -34,13 +34,17 @@ end
 // How many permits these have together, by what is beside them: a member that another client put there has
 // one.
 inline constexpr std::string_view permit_weigh =
-    R"(local function weigh(members, beside)
+    R"(local function weight_of(text) -- what another client wrote there may be anything
+  local n = tonumber(text or '1')
+  return n and n >= 1 and n < 4294967296 and n % 1 == 0 and n or 1
+end
+local function weigh(members, beside)
   local sum = 0
   for first = 1, #members, 1000 do -- so many fit on Lua's stack
     local last = math.min(first + 999, #members)
     local known = redis.call('hmget', beside, unpack(members, first, last))
     for i = first, last do
-      sum = sum + (#members[i] == 32 and tonumber(known[i - first + 1] or '1') or 1)
+      sum = sum + (#members[i] == 32 and weight_of(known[i - first + 1]) or 1)
     end
   end
   return sum
@@ -73,10 +77,11 @@ end
 local function count(removed)
   local known = redis.call('hmget', KEYS[3], 'limit', 'used', removed or 'limit')
   limit, used = tonumber(known[1] or ''), tonumber(known[2] or '')
+  if used and not (used >= 0 and used < 4294967296 and used % 1 == 0) then used = nil end
   known_limit, known_used = limit, used
   if not limit then refuse_other_sets() end
   if removed and used then
-    used = used - (tonumber(known[3] or '1') or 1)
+    used = used - weight_of(known[3])
     if known[3] then redis.call('hdel', KEYS[3], removed) end
   end
   find_soonest()
@@ -91,7 +96,8 @@ local function count(removed)
     find_soonest()
   end
   if not soonest then
-    if used ~= 0 and not late[1] then
+    -- Only if something is there: a script that has deleted may write also where the server has no memory left.
+    if used ~= 0 and (known[1] or known[2]) and not late[1] then
       redis.call('del', KEYS[3])
       known_limit, known_used = nil, nil
     end
@@ -249,7 +255,7 @@ if mode == 'last' then
 end
 local left = soonest and math.min(math.max(soonest - now(), 0), 86400000) or 0 -- what another client keeps may have no end
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "d05f7c53877264d1cc99b9b96383f2e040c225ed"sv;
+inline constexpr std::string_view permit_enter_sha1 = "d1565c3f6295b572932612bb19a337b03ac24ea5"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, permit_refuse_other_sets, permit_weigh, permit_functions,
            permit_first, handoff_first, permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,
@@ -286,7 +292,7 @@ return had)"sv;
 inline constexpr script permit_leave{
     joined<permit_leave_contract, handoff_functions, permit_refuse_other_sets, permit_weigh, permit_functions,
            permit_leave_body>,
-    "426aac656541ffacb156ddd7cb18ec9689ae3789"sv};
+    "d69eea6330659e5b6ca2e1226edd451c47da12bb"sv};
 
 // The end only moves on.
 inline constexpr std::string_view permit_renew_contract =
@@ -311,13 +317,13 @@ if ARGV[3] ~= '1' then
 end
 redis.call('zadd', KEYS[1], 'XX', whole(math.max(ends, now() + ARGV[2])), ARGV[1])
 local last = redis.call('zrange', KEYS[1], '-1', '-1', 'withscores')[2]
-redis.call('pexpire', KEYS[1], whole(math.min(last - now(), 4611686018427387904)))
+redis.call('pexpire', KEYS[1], whole(math.min(last - now(), 1e15))) -- larger numbers are written with an exponent
 redis.call('pexpire', KEYS[3], math.max(redis.call('pttl', KEYS[3]), ARGV[2]))
 return 1)"sv;
 inline constexpr script permit_renew{
     joined<permit_renew_contract, handoff_functions, permit_refuse_other_sets, permit_weigh, permit_functions,
            permit_renew_body>,
-    "dfd5fa5be17849581f548b72ada0f289f82084f7"sv};
+    "b876e3f956aefe2a31c315a82f8e3d5a1418b992"sv};
 
 // For operators. A waiter that wants more than there are now is told so when it re-checks.
 inline constexpr std::string_view permit_resize_contract =
@@ -335,6 +341,6 @@ return used)"sv;
 inline constexpr script permit_resize{
     joined<permit_resize_contract, handoff_functions, permit_refuse_other_sets, permit_weigh,
            permit_functions, permit_resize_body>,
-    "3ff908e3faf6e7089309d185cb5caa5d79bbec9d"sv};
+    "b3dca3c479b7fe69a2f263ce12446bb357fbd15a"sv};
 
 }  // namespace distlock::detail

@@ -120,7 +120,7 @@ local function settle(holder)
   if not holder then
     redis.call('del', KEYS[1], KEYS[4], KEYS[5])
   elseif holder == mark and changed then
-    local left = (latest or redis.call('zrange', KEYS[5], '-1', '-1', 'withscores')[2]) - now()
+    local left = math.min((latest or redis.call('zrange', KEYS[5], '-1', '-1', 'withscores')[2]) - now(), 1e15)
     redis.call('pexpire', KEYS[1], whole(left))
     redis.call('pexpire', KEYS[5], whole(left))
   end
@@ -252,9 +252,9 @@ inline constexpr std::string_view shared_enter_taken =
   holder = pass(head(), nil, holder)
   settle(holder)
 end
-local left = holder == mark and math.max(soonest - now(), 0) or redis.call('pttl', KEYS[1])
+local left = holder == mark and math.min(math.max(soonest - now(), 0), 86400000) or redis.call('pttl', KEYS[1])
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view shared_enter_sha1 = "bfb74ddd43a21d00e8ecf50f07878f4da837eaa2"sv;
+inline constexpr std::string_view shared_enter_sha1 = "a86e220f356e1f8680f13a55c77ca38378a5514b"sv;
 inline constexpr script shared_enter{
     joined<shared_enter_contract, shared_enter_unqueued, handoff_functions, shared_functions, shared_first,
            handoff_first, shared_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,
@@ -276,7 +276,7 @@ elseif holder == 'distlock:readers' and redis.call('zrem', KEYS[5], ARGV[1]) == 
     local last = redis.call('zrange', KEYS[5], '-1', '-1', 'withscores')[2]
     if last then
       local time = redis.call('time')
-      last = string.format('%.0f', last - time[1] * 1000 - math.floor(time[2] / 1000))
+      last = string.format('%.0f', math.min(last - time[1] * 1000 - math.floor(time[2] / 1000), 1e15))
       redis.call('pexpire', KEYS[1], last)
       redis.call('pexpire', KEYS[5], last)
     else
@@ -302,7 +302,7 @@ settle((pass(first, nil, holder)))
 return left and 1 or holder and -1 or 0)"sv;
 inline constexpr script shared_leave{joined<shared_leave_unqueued, handoff_functions, shared_functions,
                                             handoff_refuse_as_replica, handoff_leave_body, shared_leave_rest>,
-                                     "944ea944ce9588bae691e0028a148bdb97a9eb16"sv};
+                                     "6aa8738ea9be354441808ae22b4ec5032cea45f6"sv};
 
 // Those who read under the lock or wait for it see one step: nobody is let in between. A reader that becomes
 // the writer goes before writers that wait: it could not let them in first without reading what they wrote.
@@ -336,7 +336,7 @@ return {1, fence, me.lease})"sv;
 inline constexpr script shared_exchange{
     joined<shared_exchange_contract, handoff_functions, shared_functions, handoff_refuse_as_replica,
            shared_exchange_body, shared_exchange_rest>,
-    "e8c80c3e83fc273a45518af99d4b476333c81329"sv};
+    "f6a25485ffb828b94242f99a3385c97fd6aeeddf"sv};
 
 // Of a reader. The end only moves on.
 inline constexpr script shared_renew{
@@ -361,12 +361,13 @@ if not ends or tonumber(ends) <= now then
 end
 redis.call('pexpire', KEYS[1], math.max(redis.call('pttl', KEYS[1]), ARGV[2])) -- first: needs no memory
 redis.call('zadd', KEYS[2], 'XX', string.format('%.0f', math.max(ends, now + ARGV[2])), ARGV[1])
-local left = string.format('%.0f', redis.call('zrange', KEYS[2], '-1', '-1', 'withscores')[2] - now)
+local left = redis.call('zrange', KEYS[2], '-1', '-1', 'withscores')[2] - now
+left = string.format('%.0f', math.min(left, 1e15)) -- of what another client wrote there
 redis.call('pexpire', KEYS[1], left)
 redis.call('pexpire', KEYS[2], left)
 if KEYS[3] and redis.call('pttl', KEYS[3]) < tonumber(ARGV[3]) then redis.pcall('pexpire', KEYS[3], ARGV[3]) end
 return 1)"sv,
-    "c14d4ebd25907b928d3b73a0ab4e59be6ea186d2"sv};
+    "1965501e6c7ccc68038537ca82de0f898b8fc658"sv};
 
 // Needs neither memory nor the queue: waiters find the lock by looking.
 inline constexpr script shared_leave_minimal{

@@ -112,10 +112,10 @@ class campaign_over {
         CHECK(none);
     }
 
-    /// Effects: checks that it happened at all, where there were injections enough: else
-    /// nothing was injected.
+    /// Effects: checks that it happened at all, where there were as many injections as CI's: else nothing was
+    /// injected.
     void expect_some(const char* what, int times) const {
-        if (line_.injections() < 20) return;
+        if (line_.injections() < 5) return;
         INFO(what);
         CHECK(times > 0);
     }

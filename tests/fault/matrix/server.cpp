@@ -112,7 +112,8 @@ TEST_CASE("A5: a server that loads its data is waited for") {
 }
 
 TEST_CASE("A6: no lock is lost to a server that stands still for less than a lease") {
-    campaign c("A6", timing_tolerance, {.people = {.lease = 1s, .longest_work = 400ms, .patience = 1s}});
+    campaign c("A6", timing_tolerance,
+               {.people = {.lease = 1s, .longest_work = 400ms, .long_work = 3s, .patience = 1s}});
     c.repeat([&](int n) {
         c.server.pause();
         campaign::wait_for(100ms + 10ms * (n % 20));
@@ -137,7 +138,8 @@ TEST_CASE(
 
 TEST_CASE("A8: a slow server loses no lock while a renewal comes through in a third of the lease") {
     campaign c("A8", 3 * 100ms + timing_tolerance,
-               {.people = {.lease = 1s, .longest_work = 500ms, .patience = 1s}, .behind_proxy = true});
+               {.people = {.lease = 1s, .longest_work = 500ms, .long_work = 3s, .patience = 1s},
+                .behind_proxy = true});
     c.repeat([&](int n) {
         c.proxy->delay(distlock::testing::fault_proxy::part::reply, 20ms + 3ms * (n % 20));
         campaign::wait_for(400ms);
@@ -149,7 +151,7 @@ TEST_CASE("A8: a slow server loses no lock while a renewal comes through in a th
 
 TEST_CASE("A9: a server that is busy with somebody's script is waited for") {
     campaign c("A9", timing_tolerance,
-               {.people = {.lease = 1s, .longest_work = 300ms, .patience = 1s},
+               {.people = {.lease = 1s, .longest_work = 300ms, .long_work = 3s, .patience = 1s},
                 .server = {.arguments = {"--lua-time-limit", "20"}}});
     c.repeat([&](int n) {
         std::jthread busy([&] {
@@ -205,7 +207,8 @@ TEST_CASE(
 }
 
 TEST_CASE("A12: a server without memory refuses locks, and lets owners renew and release") {
-    campaign c("A12", lease / 4 + timing_tolerance, {.people = at_work});
+    campaign c("A12", lease / 4 + timing_tolerance,
+               {.people = {.longest_work = 300ms, .long_work = 1500ms, .patience = 700ms}});
     c.repeat([&](int) {
         c.server.command({"CONFIG", "SET", "maxmemory", "1"});
         campaign::wait_for(250ms);

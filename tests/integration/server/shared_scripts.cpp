@@ -673,6 +673,55 @@ TEST_CASE("fences grow with every writer, and readers have that of the last one"
 }
 
 // It ended an hour after the last writer, and who came then had a larger one than those that read on.
+// Renewals failed, and who wanted to write was answered with what is no number of milliseconds.
+TEST_CASE(
+    "a reader that another client wrote, and that never ends, ends no other's read, and keeps writers out") {
+    const lock_keys it(common());
+    reader one(it);
+    reader two(it);
+    REQUIRE(one.granted());
+    REQUIRE(two.granted());
+    for (const std::string_view end : {"+inf", "1e300", "9007199254740993"}) {
+        INFO(end);
+        it.ask({"ZADD", it.readers, end, std::string(32, 'e')});
+        for (int i = 0; i < 3; ++i) CHECK(one.renew() == 1);
+        reader more(it);
+        CHECK(more.granted());
+        CHECK(more.renew() == 1);
+        CHECK(more.leave() == 1);
+        reader gone(it);
+        CHECK(gone.granted());
+        lapse(gone);
+        writer late(it);
+        for (const enter_mode mode : modes) {
+            const auto outcome = late.enter(mode);
+            CHECK(outcome.what == got::busy);
+            REQUIRE(outcome.ttl);
+            CHECK(outcome.ttl->count() > 0);
+        }
+        CHECK(it.reading() == 3);
+        CHECK(more.granted());
+        CHECK(late.waits());
+        CHECK(more.leave() == 1);  // which looks after those that wait
+        CHECK(late.leave() == -1);
+        CHECK(one.renew() == 1);
+    }
+    CHECK(one.leave() == 1);
+    lapse(two);
+    for (const std::string_view end : {"1e300", "+inf"}) {  // alone
+        it.ask({"ZADD", it.readers, end, std::string(32, 'e')});
+        writer late(it);
+        for (const enter_mode mode : modes) {
+            const auto outcome = late.enter(mode);
+            CHECK(outcome.what == got::busy);
+            REQUIRE(outcome.ttl);
+            CHECK(outcome.ttl->count() > 0);
+        }
+        CHECK(late.leave() == -1);
+        CHECK(it.reading() == 1);
+    }
+}
+
 TEST_CASE("a fence lasts as long as anybody reads under it") {
     const lock_keys it(common());
     const lock_options fenced{.lease = 30s, .fencing = true};
