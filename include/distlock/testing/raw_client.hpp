@@ -3,6 +3,7 @@
 //   class raw_client;   // connects to a unix socket, sends words, renders what comes back
 #pragma once
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -17,6 +18,7 @@
 #include <system_error>
 
 #include <distlock/base/error.hpp>
+#include <distlock/detail/saturate.hpp>
 #include <distlock/detail/system_io.hpp>
 #include <distlock/testing/child_process.hpp>
 
@@ -64,6 +66,42 @@ inline bool render_reply(std::string_view& rest, std::string& text) {
     return true;
 }
 
+/// Returns: the time that is so much later than now, or the end of time.
+inline std::chrono::steady_clock::time_point after(std::chrono::milliseconds span) {
+    using std::chrono::steady_clock;
+    return detail::saturating_add(
+        steady_clock::now(), detail::saturating_cast<steady_clock::duration, detail::rounding::up>(span));
+}
+
+/// Finds the end of a reply that comes in pieces; looks at each byte once.
+class reply_end {
+  public:
+    /// Preconditions: `received` begins with what it was the last time.
+    /// Returns: whether it holds a whole reply, or what is none.
+    bool is_in(std::string_view received) {
+        while (to_come_ > 0) {
+            const std::size_t line = received.find("\r\n", at_);
+            if (line == std::string_view::npos) return false;
+            const char kind = received[at_];
+            std::size_t size = 0;
+            if (kind == '$' || kind == '*') {  // nil has no digit there
+                std::from_chars(received.data() + at_ + 1, received.data() + line, size);
+            }
+            const bool text = kind == '$' && received[at_ + 1] != '-';
+            const std::size_t end = line + 2 + (text ? size + 2 : 0);
+            if (end > received.size()) return false;
+            if (kind == '*') to_come_ += size;
+            --to_come_;
+            at_ = end;
+        }
+        return true;
+    }
+
+  private:
+    std::size_t at_ = 0;
+    std::size_t to_come_ = 1;
+};
+
 /// A stream to a server, on which every call ends by the deadline it was built with.
 class raw_client {
   public:
@@ -92,8 +130,10 @@ class raw_client {
                 wait(POLLOUT);
             }
         }
+        reply_end end;
         for (std::string received;;) {
             char chunk[16384];
+            if (left() == 0) throw error(errc::no_reply, "private server");
             const ssize_t got = ::recv(socket_.get(), chunk, sizeof chunk, 0);
             if (got == 0) throw error(errc::no_reply, "private server closed the connection");
             if (got < 0) {
@@ -101,6 +141,7 @@ class raw_client {
                 continue;
             }
             received.append(chunk, static_cast<std::size_t>(got));
+            if (!end.is_in(received)) continue;
             std::string text;
             std::string_view rest = received;
             if (render_reply(rest, text)) return text;
@@ -110,8 +151,8 @@ class raw_client {
   private:
     int left() const {
         using namespace std::chrono;
-        const auto rest = ceil<milliseconds>(deadline_ - steady_clock::now()).count();
-        return rest > 0 ? static_cast<int>(rest) : 0;
+        const auto rest = ceil<milliseconds>(deadline_ - steady_clock::now());
+        return static_cast<int>(std::clamp<milliseconds>(rest, milliseconds{0}, hours{1}).count());
     }
 
     // After a call that would not go on: EAGAIN and EINTR are waited out, all else ends this connection.

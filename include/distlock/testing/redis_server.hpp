@@ -265,7 +265,7 @@ inline void redis_server::resume() {
 inline std::string redis_server::command(std::span<const std::string_view> words,
                                          std::chrono::milliseconds patience) const {
     if (words.empty()) throw error(errc::invalid_option, "private server: a command without a word");
-    impl::raw_client client{socket_path_, std::chrono::steady_clock::now() + patience};
+    impl::raw_client client{socket_path_, impl::after(patience)};
     if (const std::string password = argument("--requirepass"); !password.empty()) {
         const std::string_view login[] = {"AUTH", password};
         client.ask(login);
@@ -301,7 +301,7 @@ inline void redis_server::remove_folder() noexcept {
 
 inline void redis_server::start_locked() {
     const std::string program = find_program();
-    const auto deadline = std::chrono::steady_clock::now() + options_.startup;
+    const auto deadline = impl::after(options_.startup);
     const bool port_is_known = port_ != 0;
     for (std::string said;;) {
         if (options_.tcp && !port_is_known) port_ = impl::unused_port();

@@ -26,6 +26,7 @@
 #include <distlock/testing/redis_server.hpp>
 
 #include "support/catch.hpp"
+#include "support/timing_tolerance.hpp"
 
 namespace redis_server_tests {
 
@@ -397,6 +398,35 @@ TEST_CASE("arguments may be words with their options, and the last of two is the
     const redis_server open{options};
     CHECK(open.command({"PING"}) == "PONG");
     CHECK(open.port() == 0);
+}
+
+// The whole reply was read anew for each piece that came: a million elements took two minutes, against
+// seconds that were given.
+TEST_CASE("a long reply is read once, and its end is waited for until the time is up") {
+    const redis_server server;
+    REQUIRE(
+        server.command({"EVAL",
+                        "local t = {} for i = 1, 300000 do t[i] = i end "
+                        "for i = 1, 300000, 3000 do redis.call('rpush', KEYS[1], unpack(t, i, i + 2999)) end "
+                        "return redis.call('llen', KEYS[1])",
+                        "1", "list"}) == "300000");
+    const auto begun = std::chrono::steady_clock::now();
+    const std::string all = server.command({"LRANGE", "list", "0", "-1"});
+    CHECK(std::chrono::steady_clock::now() - begun < 3s + timing_tolerance);
+    CHECK(all.ends_with("299999\n300000"));
+    CHECK(contains(failure(errc::no_reply,
+                           [&] {
+                               server.command({"LRANGE", "list", "0", "-1"}, 1ms);
+                           }),
+                   "private server"));
+    CHECK(server.command({"PING"}, std::chrono::milliseconds::max()) == "PONG");
+}
+
+TEST_CASE("a time to start without end is no time that is over") {
+    redis_server_options options;
+    options.startup = std::chrono::milliseconds::max();
+    const redis_server server{options};
+    CHECK(server.running());
 }
 
 TEST_CASE("a command without a word is refused at once: no server would answer") {
