@@ -238,4 +238,21 @@ TEST_CASE(
     CHECK_FALSE(distlock::refused_for_its_size("LOADING x"));
 }
 
+TEST_CASE(
+    "what refuses a script for a key beside the lock, or for a command, does not refuse one key's delete") {
+    for (const std::string_view error :
+         {"WRONGTYPE Operation against a key holding the wrong kind of value",
+          "NOPERM this user has no permissions to access one of the keys used as arguments",
+          "ERR The user executing the script can't run this command or subcommand script: x",
+          "ERR unknown command 'EVALSHA'", "ERR something that nobody knows"}) {
+        INFO(error);
+        CHECK(distlock::refused_for_its_size(error));
+    }
+    for (const std::string_view error : {"READONLY replica", "MISCONF x", "NOREPLICAS x", "NOAUTH x",
+                                         "BUSY x", "MASTERDOWN x", "CLUSTERDOWN x"}) {
+        INFO(error);
+        CHECK_FALSE(distlock::refused_for_its_size(error));
+    }
+}
+
 }  // namespace server_error_tests
