@@ -33,7 +33,7 @@ TEST_CASE("C1: a server that asks for a password is an error that says so, and n
         set("");
     });
     c.end();
-    c.expect_some("authentication_failed", c.people.errors(errc::authentication_failed));
+    c.expect_some("authentication_failed", c.people.errors(errc::authentication_failed), campaign::often);
 }
 
 TEST_CASE("C2: a user who is removed is told, and owns nothing for longer than a lease") {
@@ -47,7 +47,7 @@ TEST_CASE("C2: a user who is removed is told, and owns nothing for longer than a
         c.server.command({"ACL", "SETUSER", "worker", "on", ">secret", "~*", "&*", "+@all"});
     });
     c.end();
-    c.expect_some("authentication_failed", c.people.errors(errc::authentication_failed));
+    c.expect_some("authentication_failed", c.people.errors(errc::authentication_failed), campaign::often);
 }
 
 TEST_CASE("C3: a permission that is taken away is an error that says so, and comes back without a trace") {
@@ -104,7 +104,7 @@ TEST_CASE(
         c.server.command({"CONFIG", "SET", "min-replicas-to-write", "0"});
     });
     c.end();
-    c.expect_some("writes_refused", c.people.errors(errc::writes_refused));
+    c.expect_some("writes_refused", c.people.errors(errc::writes_refused), campaign::often);
     c.expect_some("refused", c.people.outcomes(release_outcome::refused));
 }
 

@@ -202,7 +202,7 @@ TEST_CASE(
         },
         3);
     c.end();
-    c.expect_some("writes_refused", c.people.errors(errc::writes_refused));
+    c.expect_some("writes_refused", c.people.errors(errc::writes_refused), campaign::often);
     c.expect_some("refused", c.people.outcomes(release_outcome::refused));
 }
 
@@ -215,7 +215,7 @@ TEST_CASE("A12: a server without memory refuses locks, and lets owners renew and
         c.server.command({"CONFIG", "SET", "maxmemory", "0"});
     });
     c.end();
-    c.expect_some("out_of_memory", c.people.errors(errc::out_of_memory));
+    c.expect_some("out_of_memory", c.people.errors(errc::out_of_memory), campaign::often);
     CHECK(c.people.outcomes(release_outcome::refused) == 0);
     CHECK(c.people.lost() == 0);
 }
