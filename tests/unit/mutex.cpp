@@ -272,7 +272,7 @@ TEST_CASE(
 TEST_CASE("an error has room for what it says of a lock behind the longest reason") {
     const auto of = [](std::size_t size) { return std::string(size, 'x'); };
     const std::string longest = of(280);
-    for (const std::size_t more : {0, 1, 10'000}) {
+    for (const std::size_t more : {0U, 1U, 10'000U}) {
         scripted_connection redis{reply::no_answer(errc::no_reply, "no reply in time"),
                                   reply::not_sent(errc::unreachable, longest + of(more)), released};
         distlock::mutex m{redis, "orders", {.patience = 0ms}};
