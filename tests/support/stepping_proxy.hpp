@@ -106,7 +106,7 @@ class stepping_proxy {
             came.append(chunk, static_cast<std::size_t>(got));
             while (!came.empty()) {
                 using namespace distlock::testing;
-                const auto size = impl::framed(came, 0, nullptr);
+                const auto size = impl::frame_end().in(came);
                 if (size == impl::not_whole) break;
                 if (size == impl::not_ours) return;
                 const std::string one = came.substr(0, size);

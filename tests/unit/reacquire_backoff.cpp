@@ -182,13 +182,13 @@ TEST_CASE("the previous owner asks again for a lock that others poll for only af
 TEST_CASE("contention that a failed try met is remembered for ten seconds, too") {
     manual_clock::reset();
     timed_connection server{reply::nil(), reply::integer(1000)};
-    for (int i = 0; i < 20; ++i) {
+    for (int i = 0; i < 21; ++i) {
         server.then(ok);
         server.then(released);
     }
     polled_mutex m{server, "orders", {.lease = 10min, .renew = false}};
     REQUIRE_FALSE(m.try_lock());
-    for (int i = 0; i < 19; ++i) {
+    for (int i = 0; i < 20; ++i) {
         const auto had_until = manual_clock::now();
         m.lock();
         if (i > 0) CHECK(server.asked - had_until >= 20ms);

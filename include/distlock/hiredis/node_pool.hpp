@@ -128,7 +128,7 @@ class node_pool {
     /// Returns: a new socket that nobody else uses; none where it cannot be had before `deadline`, or
     /// `stop_fd` can be read.
     std::unique_ptr<stream> connect(clock::time_point deadline, int stop_fd) {
-        return open_stream(deadline, stop_fd).made;
+        return open_stream(connect_by(deadline), stop_fd).made;
     }
 
     std::string_view identity() const noexcept { return shown_; }
@@ -289,8 +289,8 @@ class node_pool {
         return std::nullopt;
     }
 
-    [[gnu::cold]] handshake::opened open_stream(clock::time_point deadline, int stop_fd) {
-        auto opened = handshake::open(where_, names_, secure_.get(), connect_by(deadline), stop_fd, needed_);
+    [[gnu::cold]] handshake::opened open_stream(clock::time_point by, int stop_fd) {
+        auto opened = handshake::open(where_, names_, secure_.get(), by, stop_fd, needed_);
         if (opened.made) opened.made->end_with(superseded_);
         return opened;
     }

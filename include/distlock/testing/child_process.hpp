@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -28,6 +29,19 @@ using unique_fd = detail::file_descriptor;
 
 inline void nap(std::chrono::milliseconds duration) noexcept {
     ::poll(nullptr, 0, static_cast<int>(duration.count()));
+}
+
+/// Returns: whether `program` is found where posix_spawnp() looks for it.
+inline bool on_path(const std::string& program) {
+    const char* const path = std::getenv("PATH");
+    std::string_view rest = path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin";
+    while (!rest.empty()) {
+        const std::string_view folder = rest.substr(0, rest.find(':'));
+        rest.remove_prefix(folder.size() < rest.size() ? folder.size() + 1 : rest.size());
+        const std::string file = std::string(folder.empty() ? "." : folder) + "/" + program;
+        if (::access(file.c_str(), X_OK) == 0) return true;
+    }
+    return false;
 }
 
 /// What a child starts with: default signals, an empty signal mask, none of our descriptors, its own group.

@@ -287,7 +287,7 @@ class fault_proxy final : public fault_plan {
         l.request += came;
         while (!l.opaque && !l.request.empty() && !l.cut) {
             words command;
-            const std::size_t size = impl::framed(l.request, 0, &command);
+            const std::size_t size = impl::framed(l.request, 0, command);
             if (size == impl::not_whole) break;
             l.opaque = size == impl::not_ours || command.empty();
             if (l.opaque) break;
@@ -310,7 +310,7 @@ class fault_proxy final : public fault_plan {
     void take_replies(line& l, std::string_view came, clock::duration later) {
         l.reply += came;
         while (!l.opaque && !l.reply.empty() && (!l.unanswered.empty() || (l.subscribed && !l.cut))) {
-            const std::size_t size = impl::framed(l.reply, 0, nullptr);
+            const std::size_t size = impl::frame_end().in(l.reply);
             if (size == impl::not_whole) break;
             l.opaque = size == impl::not_ours;
             if (l.opaque) break;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
@@ -21,6 +20,7 @@
 #include <distlock/detail/saturate.hpp>
 #include <distlock/detail/system_io.hpp>
 #include <distlock/testing/child_process.hpp>
+#include <distlock/testing/request_framing.hpp>
 
 namespace distlock::testing::impl {
 
@@ -35,35 +35,29 @@ inline std::string resp_request(std::span<const std::string_view> words) {
     return request;
 }
 
-/// Effects: takes one reply off the front of `rest` and appends it to `text` the way a person reads it.
-/// Returns: false if the reply is not complete yet.
-inline bool render_reply(std::string_view& rest, std::string& text) {
+/// Preconditions: `rest` begins with a whole reply.
+/// Effects: takes it off the front and appends it to `text` the way a person reads it.
+inline void render_reply(std::string_view& rest, std::string& text) {
     const std::size_t end = rest.find("\r\n");
-    if (end == std::string_view::npos) return false;
-    const char kind = rest[0];
-    const std::string_view line = rest.substr(1, end - 1);
+    const std::string_view line = rest.substr(0, end);
     rest.remove_prefix(end + 2);
-    if (kind == '+' || kind == ':') return text.append(line), true;
-    if (kind == '-') return text.append("-").append(line), true;
-
-    long long size = 0;
-    const auto [stop, failed] = std::from_chars(line.data(), line.data() + line.size(), size);
-    if ((kind != '$' && kind != '*') || failed != std::errc{} || stop != line.data() + line.size()) {
-        throw error(errc::protocol_error, "private server");
+    const char kind = line[0];
+    if (kind != '$' && kind != '*') {
+        text.append(line.substr(kind == '-' ? 0 : 1));
+        return;
     }
-    if (size < 0) return text.append("(nil)"), true;
-    if (kind == '$') {
-        const auto length = static_cast<std::size_t>(size);
-        if (rest.size() < length + 2) return false;
-        text.append(rest.substr(0, length));
-        rest.remove_prefix(length + 2);
-        return true;
+    const long long size = number_of(line).value();
+    if (size < 0) {
+        text.append("(nil)");
+    } else if (kind == '$') {
+        text.append(rest.substr(0, static_cast<std::size_t>(size)));
+        rest.remove_prefix(static_cast<std::size_t>(size) + 2);
+    } else {
+        for (long long element = 0; element < size; ++element) {
+            if (element > 0) text += '\n';
+            render_reply(rest, text);
+        }
     }
-    for (long long element = 0; element < size; ++element) {
-        if (element > 0) text += '\n';
-        if (!render_reply(rest, text)) return false;
-    }
-    return true;
 }
 
 /// Returns: the time that is so much later than now, or the end of time.
@@ -72,35 +66,6 @@ inline std::chrono::steady_clock::time_point after(std::chrono::milliseconds spa
     return detail::saturating_add(
         steady_clock::now(), detail::saturating_cast<steady_clock::duration, detail::rounding::up>(span));
 }
-
-/// Finds the end of a reply that comes in pieces; looks at each byte once.
-class reply_end {
-  public:
-    /// Preconditions: `received` begins with what it was the last time.
-    /// Returns: whether it holds a whole reply, or what is none.
-    bool is_in(std::string_view received) {
-        while (to_come_ > 0) {
-            const std::size_t line = received.find("\r\n", at_);
-            if (line == std::string_view::npos) return false;
-            const char kind = received[at_];
-            std::size_t size = 0;
-            if (kind == '$' || kind == '*') {  // nil has no digit there
-                std::from_chars(received.data() + at_ + 1, received.data() + line, size);
-            }
-            const bool text = kind == '$' && received[at_ + 1] != '-';
-            const std::size_t end = line + 2 + (text ? size + 2 : 0);
-            if (end > received.size()) return false;
-            if (kind == '*') to_come_ += size;
-            --to_come_;
-            at_ = end;
-        }
-        return true;
-    }
-
-  private:
-    std::size_t at_ = 0;
-    std::size_t to_come_ = 1;
-};
 
 /// A stream to a server, on which every call ends by the deadline it was built with.
 class raw_client {
@@ -130,7 +95,7 @@ class raw_client {
                 wait(POLLOUT);
             }
         }
-        reply_end end;
+        frame_end end;
         for (std::string received;;) {
             char chunk[16384];
             if (left() == 0) throw error(errc::no_reply, "private server");
@@ -141,10 +106,13 @@ class raw_client {
                 continue;
             }
             received.append(chunk, static_cast<std::size_t>(got));
-            if (!end.is_in(received)) continue;
+            const std::size_t size = end.in(received);
+            if (size == not_ours) throw error(errc::protocol_error, "private server");
+            if (size == not_whole) continue;
             std::string text;
             std::string_view rest = received;
-            if (render_reply(rest, text)) return text;
+            render_reply(rest, text);
+            return text;
         }
     }
 

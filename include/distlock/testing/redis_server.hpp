@@ -145,18 +145,6 @@ class redis_server {
 
 namespace impl {
 
-inline bool on_path(const std::string& program) {
-    const char* const path = std::getenv("PATH");
-    std::string_view rest = path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin";
-    while (!rest.empty()) {
-        const std::string_view folder = rest.substr(0, rest.find(':'));
-        rest.remove_prefix(folder.size() < rest.size() ? folder.size() + 1 : rest.size());
-        const std::string file = std::string(folder.empty() ? "." : folder) + "/" + program;
-        if (::access(file.c_str(), X_OK) == 0) return true;
-    }
-    return false;
-}
-
 /// Returns: a port nobody listens on now. The next moment somebody may: be ready to try another.
 inline std::uint16_t unused_port() {
     const unique_fd probe = detail::open_socket(AF_INET, detail::when_busy::wait);
@@ -374,8 +362,7 @@ inline void redis_server::write_settings() const {
     if (!file.flush()) throw error(errc::no_server, "cannot write " + folder_ + "/server.conf");
 }
 
-// Returns: what the server takes for the option `name`: the last of it, in one word with its name or behind
-// it; else empty.
+// Returns: the value of the option `name`, of several the last, as the server takes it; else empty.
 inline std::string redis_server::argument(std::string_view name) const {
     std::string value;
     for (std::size_t i = 0; i < options_.arguments.size(); ++i) {

@@ -123,6 +123,16 @@ void lapse(const reader& one) {
     one.keys.ask({"PEXPIRE", one.keys.readers, "60000"});
 }
 
+// Effects: checks that it is told, whatever it asks, how long others have the lock.
+void is_kept_out(writer& one) {
+    for (const enter_mode mode : modes) {
+        const auto outcome = one.enter(mode);
+        CHECK(outcome.what == got::busy);
+        REQUIRE(outcome.ttl);
+        CHECK(outcome.ttl->count() > 0);
+    }
+}
+
 bool refused(const reply& r, errc cause) {
     UNSCOPED_INFO(r.text() << " " << r.number());
     return r.is(distlock::reply_kind::error) && distlock::classify_error(r.text()).cause == cause;
@@ -693,12 +703,7 @@ TEST_CASE(
         CHECK(gone.granted());
         lapse(gone);
         writer late(it);
-        for (const enter_mode mode : modes) {
-            const auto outcome = late.enter(mode);
-            CHECK(outcome.what == got::busy);
-            REQUIRE(outcome.ttl);
-            CHECK(outcome.ttl->count() > 0);
-        }
+        is_kept_out(late);
         CHECK(it.reading() == 3);
         CHECK(more.granted());
         CHECK(late.waits());
@@ -711,12 +716,7 @@ TEST_CASE(
     for (const std::string_view end : {"1e300", "+inf"}) {  // alone
         it.ask({"ZADD", it.readers, end, std::string(32, 'e')});
         writer late(it);
-        for (const enter_mode mode : modes) {
-            const auto outcome = late.enter(mode);
-            CHECK(outcome.what == got::busy);
-            REQUIRE(outcome.ttl);
-            CHECK(outcome.ttl->count() > 0);
-        }
+        is_kept_out(late);
         CHECK(late.leave() == -1);
         CHECK(it.reading() == 1);
     }
