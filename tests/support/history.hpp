@@ -15,9 +15,7 @@
 
 /// Returns: how many asked for the lock while another had it. Where nobody did, there was nothing to exclude.
 inline std::size_t contended(std::vector<distlock::testing::history_event> events) {
-    auto holds = distlock::testing::beliefs_in(std::move(events));
-    std::sort(holds.begin(), holds.end(),
-              [](const auto& a, const auto& b) { return a.granted.at < b.granted.at; });
+    const auto holds = distlock::testing::beliefs_in(std::move(events));
     std::size_t count = 0;
     for (std::size_t i = 1; i < holds.size(); ++i) count += holds[i].granted.from < holds[i - 1].to;
     return count;

@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <random>
 #include <stdexcept>
 #include <string>
 #include <sys/wait.h>
+#include <system_error>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -286,6 +288,25 @@ TEST_CASE("a loss that was noted ends a belief when it was noted, and not before
     book.granted("orders", clk::now(), until);
     book.lost(second);
     CHECK(says(book.events(), "overlaps hold " + std::to_string(second)));
+}
+
+// They came in the order in which they were written down.
+TEST_CASE("what owners believed is told in the order of the grants, whoever wrote first") {
+    recorder book(10);
+    const auto now = clk::now();
+    for (const auto came : {now - 1s, now - 3s, now - 2s})
+        book.granted("orders", came, now + 1h, 0, {}, came);
+    const auto told = distlock::testing::beliefs_in(book.events());
+    REQUIRE(told.size() == 3);
+    CHECK(told[0].granted.at == now - 3s);
+    CHECK(told[1].granted.at == now - 2s);
+    CHECK(told[2].granted.at == now - 1s);
+}
+
+// The number of bytes ran over, and the first event was written beside the little memory that there was.
+TEST_CASE("a history that no memory can hold is refused") {
+    CHECK_THROWS_AS(recorder(std::size_t{1} << 61U), std::system_error);
+    CHECK_THROWS_AS(recorder(std::numeric_limits<std::size_t>::max()), std::system_error);
 }
 
 TEST_CASE("a history that is full says so, and is not taken for a clean one") {

@@ -38,7 +38,7 @@ class fault_plan {
 
     /// Which commands are meant: any callable that takes the words of a command and returns whether it is
     /// meant; none: all commands. The proxy calls it on its thread, while it holds the plan's mutex: it must
-    /// call nothing of the proxy.
+    /// call nothing of the proxy, and throw nothing.
     class which {
       public:
         which() = default;
@@ -81,7 +81,7 @@ class fault_plan {
         std::size_t after = 0;  ///< how many bytes of it still pass; more than it has: all of it
         ending how = ending::reset;
         int first = 1;  ///< which match is the first that is cut, counted from 1, from now on
-        int times = 1;  ///< how many matches in a row are cut, on whatever connections they come
+        int times = 1;  ///< how many matches in a row are cut, on whatever connections they come; 0: none
     };
     struct made {
         part of;
@@ -92,7 +92,8 @@ class fault_plan {
 
     void cut(rule r) {
         const detail::annotated_lock guard(lock_);
-        rule_ = std::move(r);
+        rule_.reset();
+        if (r.times > 0) rule_ = std::move(r);
     }
     /// Effects: the next `times` replies to `these`, or messages, are `bytes`, whatever the server says;
     /// none: they are lost.

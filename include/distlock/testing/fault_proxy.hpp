@@ -35,8 +35,11 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
+#include <distlock/detail/saturate.hpp>
 #include <distlock/detail/system_io.hpp>
+#include <distlock/testing/child_process.hpp>
 #include <distlock/testing/fault_plan.hpp>
+#include <distlock/testing/raw_client.hpp>
 #include <distlock/testing/request_framing.hpp>
 
 namespace distlock::testing {
@@ -46,7 +49,8 @@ namespace distlock::testing {
 /// make a connection pass whatever comes on it. All members may be called from several threads.
 class fault_proxy final : public fault_plan {
   public:
-    /// Throws: error(errc::no_server) when there is no port for it; std::system_error when there is no
+    /// Throws: error(errc::invalid_option) for what is the path or the port of no server;
+    /// error(errc::no_server) when there is no port for the proxy; std::system_error when there is no
     /// descriptor or no thread.
     explicit fault_proxy(std::string socket_path) : socket_path_(std::move(socket_path)) { start(); }
     explicit fault_proxy(std::uint16_t server_port) : server_port_(server_port) { start(); }
@@ -110,6 +114,11 @@ class fault_proxy final : public fault_plan {
     };
 
     void start() {
+        if (server_port_ == 0 && (socket_path_.empty() || socket_path_.size() > impl::longest_socket_path)) {
+            throw error(errc::invalid_option, "fault proxy: a server's socket has a path of 1 to " +
+                                                  std::to_string(impl::longest_socket_path) +
+                                                  " bytes, or a port that is not 0");
+        }
         listener_ = detail::open_socket(AF_INET, detail::when_busy::fail);
         sockaddr_in address = loopback(0);
         socklen_t size = sizeof address;
@@ -178,8 +187,9 @@ class fault_proxy final : public fault_plan {
 
     static int milliseconds_to(time_point when, time_point now) {
         if (when == time_point::max()) return -1;
+        using namespace std::chrono_literals;
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(when - now);
-        return static_cast<int>(std::max(left, std::chrono::milliseconds{0}).count());
+        return static_cast<int>(std::clamp<std::chrono::milliseconds>(left, 0ms, 1h).count());
     }
 
     // Returns: false when the end has come.
@@ -198,7 +208,7 @@ class fault_proxy final : public fault_plan {
     void accept_one() {
         line l;
         l.client = detail::accept_socket(listener_.get()).release();
-        if (l.client < 0) return;
+        if (l.client < 0) return impl::nap(std::chrono::milliseconds{1});  // EMFILE: it is there still
         no_delay(l.client);
         l.server = connect_to_server();
         l.number = count_connection();
@@ -210,8 +220,7 @@ class fault_proxy final : public fault_plan {
         const bool local = !socket_path_.empty();
         sockaddr_un by_path{};
         by_path.sun_family = AF_UNIX;
-        std::memcpy(by_path.sun_path, socket_path_.data(),
-                    std::min(socket_path_.size(), sizeof by_path.sun_path - 1));
+        std::memcpy(by_path.sun_path, socket_path_.data(), socket_path_.size());
         const sockaddr_in by_port = loopback(server_port_);
         detail::file_descriptor socket =
             detail::open_socket(local ? AF_UNIX : AF_INET, detail::when_busy::wait);
@@ -270,7 +279,7 @@ class fault_proxy final : public fault_plan {
             const auto n = ::send(fd, s.ready.data(), size, detail::send_flags);
             if (n < 0) return errno == EAGAIN || errno == EINTR;
             s.ready.erase(0, static_cast<std::size_t>(n));
-            s.next = clock::now() + how.slice.pause;
+            s.next = detail::saturating_add(clock::now(), how.slice.pause);
         }
         return true;
     }
@@ -280,7 +289,7 @@ class fault_proxy final : public fault_plan {
         if (by == by.zero() && s.later.empty()) {
             s.ready += bytes;
         } else {
-            s.later.emplace_back(clock::now() + by, std::move(bytes));
+            s.later.emplace_back(detail::saturating_add(clock::now(), by), std::move(bytes));
         }
     }
     void take_requests(line& l, std::string_view came, clock::duration later) {

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstring>
 #include <fcntl.h>
+#include <limits>
 #include <map>
 #include <new>
 #include <set>
@@ -174,13 +175,17 @@ class recorder {
 
     // Memory from the system is all zeros, which is an empty book.
     recorder(int file, std::size_t capacity, int how) : capacity_(capacity) {
+        if (capacity > (std::numeric_limits<std::size_t>::max() - sizeof(book)) / sizeof(slot)) fail(ENOMEM);
         const bool in_file = (how & MAP_ANONYMOUS) == 0;
-        if (in_file && (file < 0 || ::ftruncate(file, static_cast<off_t>(size_of(capacity))) != 0)) fail();
+        if (in_file && (file < 0 || ::ftruncate(file, static_cast<off_t>(size_of(capacity))) != 0))
+            fail(errno);
         void* const memory = ::mmap(nullptr, size_of(capacity), PROT_READ | PROT_WRITE, how, file, 0);
-        if (memory == MAP_FAILED) fail();
+        if (memory == MAP_FAILED) fail(errno);
         book_ = static_cast<book*>(memory);
     }
-    [[noreturn]] static void fail() { throw std::system_error(errno, std::generic_category(), "no history"); }
+    [[noreturn]] static void fail(int why) {
+        throw std::system_error(why, std::generic_category(), "no history");
+    }
     static std::size_t size_of(std::size_t capacity) { return sizeof(book) + capacity * sizeof(slot); }
 
     slot* places() const noexcept { return reinterpret_cast<slot*>(book_ + 1); }
@@ -246,6 +251,8 @@ class history_check {
     std::vector<belief> beliefs() const {
         std::vector<belief> all;
         for (const auto& [number, b] : holds_) all.push_back(b);
+        std::stable_sort(all.begin(), all.end(),
+                         [](const belief& a, const belief& b) { return a.granted.at < b.granted.at; });
         return all;
     }
 

@@ -15,7 +15,6 @@
 
 #include <algorithm>
 #include <arpa/inet.h>
-#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -45,6 +44,7 @@
 #include <distlock/net/uri_syntax.hpp>
 #include <distlock/testing/child_process.hpp>
 #include <distlock/testing/raw_client.hpp>
+#include <distlock/testing/server_settings.hpp>
 
 namespace distlock::testing {
 
@@ -128,7 +128,6 @@ class redis_server {
     launch launch_once(const std::string& program, std::chrono::steady_clock::time_point deadline)
         DISTLOCK_REQUIRES(guard_);
     void write_settings() const;
-    std::string argument(std::string_view name) const;
     std::string log_path() const { return folder_ + "/server.log"; }
     std::string log() const;
     std::string find_program() const;
@@ -159,20 +158,10 @@ inline std::uint16_t unused_port() {
     return ntohs(address.sin_port);
 }
 
-/// Returns: `value` as a line of the server's settings file carries it.
-inline std::string quoted(std::string_view value) {
-    std::string text = "\"";
-    for (const char c : value) {
-        if (c == '"' || c == '\\') text += '\\';
-        text += c;
-    }
-    return text += '"';
-}
-
 }  // namespace impl
 
 inline redis_server::redis_server(redis_server_options options) : options_(std::move(options)) {
-    const std::string port = argument("--port");
+    const std::string port = impl::value_of_option(options_.arguments, "--port");
     std::from_chars(port.data(), port.data() + port.size(), port_);  // what is none, the server refuses
     make_folder();
     try {
@@ -254,7 +243,8 @@ inline std::string redis_server::command(std::span<const std::string_view> words
                                          std::chrono::milliseconds patience) const {
     if (words.empty()) throw error(errc::invalid_option, "private server: a command without a word");
     impl::raw_client client{socket_path_, impl::after(patience)};
-    if (const std::string password = argument("--requirepass"); !password.empty()) {
+    if (const std::string password = impl::value_of_option(options_.arguments, "--requirepass");
+        !password.empty()) {
         const std::string_view login[] = {"AUTH", password};
         client.ask(login);
     }
@@ -262,9 +252,11 @@ inline std::string redis_server::command(std::span<const std::string_view> words
 }
 
 inline void redis_server::make_folder() {
-    std::error_code no_such_folder;
-    std::string name = (std::filesystem::temp_directory_path(no_such_folder) / "distlock-XXXXXX").string();
-    if (no_such_folder) name = "/tmp/distlock-XXXXXX";
+    // Absolute: the server changes into the folder, and the program may change its own.
+    std::error_code failed;
+    auto parent = std::filesystem::temp_directory_path(failed);
+    if (!failed) parent = std::filesystem::absolute(parent, failed);
+    std::string name = (failed ? "/tmp" : parent.string()) + "/distlock-XXXXXX";
     socket_path_ = name + "/redis.sock";
     if (socket_path_.size() > impl::longest_socket_path) {
         throw error(errc::no_server,
@@ -319,13 +311,7 @@ inline redis_server::launch redis_server::launch_once(const std::string& program
     write_settings();
     std::vector<std::string> arguments{folder_ + "/server.conf"};
     arguments.insert(arguments.end(), options_.arguments.begin(), options_.arguments.end());
-    // A daemon would outlive this object.
-    const auto may_say_so = [](std::string one) {
-        for (char& c : one) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-        return one.starts_with("--daemonize") || one.starts_with("--include");
-    };
-    if (std::any_of(options_.arguments.begin(), options_.arguments.end(), may_say_so))
-        arguments.insert(arguments.end(), {"--daemonize", "no"});
+    if (impl::may_make_a_daemon(options_.arguments)) arguments.insert(arguments.end(), {"--daemonize", "no"});
     try {
         process_.emplace(program, arguments, log_path(), options_.environment);
     } catch (const std::system_error& failed) {
@@ -360,20 +346,6 @@ inline void redis_server::write_settings() const {
          << "appendonly " << (options_.persistent ? "yes" : "no") << '\n'
          << "appendfsync always\n";
     if (!file.flush()) throw error(errc::no_server, "cannot write " + folder_ + "/server.conf");
-}
-
-// Returns: the value of the option `name`, of several the last, as the server takes it; else empty.
-inline std::string redis_server::argument(std::string_view name) const {
-    std::string value;
-    for (std::size_t i = 0; i < options_.arguments.size(); ++i) {
-        const std::string_view one = options_.arguments[i];
-        if (one == name) {
-            value = i + 1 < options_.arguments.size() ? options_.arguments[i + 1] : "";
-        } else if (one.starts_with(name) && one[name.size()] == ' ') {
-            value = one.substr(name.size() + 1);
-        }
-    }
-    return value;
 }
 
 inline std::string redis_server::log() const {

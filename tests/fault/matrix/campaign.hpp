@@ -175,8 +175,6 @@ class campaign_over {
             for (const auto& b : all) {
                 if (b.granted.lock_name() == crew::name(n)) holds.push_back(&b);
             }
-            std::sort(holds.begin(), holds.end(),
-                      [](const auto* a, const auto* b) { return a->granted.at < b->granted.at; });
             if (serves_on_) {
                 judge_all_waits(holds);
             } else {

@@ -161,9 +161,7 @@ class changed_master : public campaign_over {
 
     // Returns: from when to when two believed to have a lock.
     static std::vector<window> overlaps_in(std::vector<distlock::testing::history_event> events) {
-        auto all = distlock::testing::beliefs_in(std::move(events));
-        std::sort(all.begin(), all.end(),
-                  [](const auto& a, const auto& b) { return a.granted.at < b.granted.at; });
+        const auto all = distlock::testing::beliefs_in(std::move(events));
         std::vector<window> found;
         std::vector<const distlock::testing::belief*> open;
         for (const auto& one : all) {

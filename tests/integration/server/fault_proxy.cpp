@@ -90,6 +90,24 @@ TEST_CASE(
     CHECK(server.received() == sent);
 }
 
+TEST_CASE("what can be no server's address is refused when the proxy is made") {
+    CHECK_THROWS_WITH(fault_proxy(std::uint16_t{0}), contains_text("fault proxy"));
+    CHECK_THROWS_WITH(fault_proxy(std::string()), contains_text("fault proxy"));
+    CHECK_THROWS_WITH(fault_proxy("/tmp/" + std::string(103, 'x')), contains_text("107 bytes"));
+    CHECK_NOTHROW(fault_proxy("/tmp/" + std::string(102, 'x')));
+}
+
+TEST_CASE("a rule for no request cuts none, and ends the rule before it") {
+    const redis_server real;
+    fault_proxy proxy(real.socket_path());
+    proxy.cut({.command = word("SET")});
+    proxy.cut({.command = word("INCR"), .times = 0});
+    byte_client client(proxy.port());
+    client.send(wire({"INCR", "n"}) + wire({"SET", "a", "1"}));
+    CHECK(client.receive(9) == ":1\r\n+OK\r\n");
+    CHECK(proxy.cuts().empty());
+}
+
 TEST_CASE("the proxy cuts a request after exactly so many bytes, as it was told") {
     const fake_server server(scripts::always("+OK\r\n"));
     fault_proxy proxy(server.port());
@@ -213,6 +231,24 @@ TEST_CASE("a delay comes before every byte of its direction, which stay in order
     proxy.leave_alone();
     client.send(wire({"INCR", "n"}));
     CHECK(client.receive(4) == ":4\r\n");
+}
+
+// The time overflowed, and the bytes passed at once.
+TEST_CASE("a delay without end, and a pause without end, hold the bytes until they are left alone") {
+    const redis_server real;
+    fault_proxy proxy(real.socket_path());
+    byte_client delayed(proxy.port());
+    proxy.delay(part::reply, distlock::clock::duration::max());
+    delayed.send(wire({"INCR", "n"}));
+    REQUIRE(eventually([&] { return real.command({"GET", "n"}) == "1"; }));
+    CHECK_FALSE(delayed.readable(50));
+    proxy.leave_alone();
+
+    byte_client sliced(proxy.port());
+    proxy.slice(part::reply, 2, distlock::clock::duration::max());
+    sliced.send(wire({"INCR", "n"}));
+    CHECK(sliced.receive(2) == ":2");
+    CHECK_FALSE(sliced.readable(50));
 }
 
 TEST_CASE("what comes when a delay has ended does not overtake what it still holds") {

@@ -387,7 +387,7 @@ TEST_CASE("arguments reach the server, and command() gives the password they set
 TEST_CASE("arguments may be words with their options, and the last of two is the server's") {
     const std::uint16_t port = distlock::testing::impl::unused_port();
     redis_server_options options = on_tcp();
-    options.arguments = {"--requirepass", "first", "--requirepass secret", "--port " + std::to_string(port)};
+    options.arguments = {"--requirepass", "first", "--REQUIREPASS secret", "--Port " + std::to_string(port)};
     redis_server server{options};
     CHECK(server.command({"PING"}) == "PONG");
     CHECK(server.port() == port);
@@ -438,6 +438,18 @@ TEST_CASE("a temporary folder whose name is too long for a unix socket is an err
     const scratch_folder folder{std::string(90, 'd')};
     const environment temporary{"TMPDIR", folder.path()};
     CHECK(contains(failure(errc::no_server, [] { redis_server{}; }), "set TMPDIR to a shorter folder"));
+}
+
+// The server changes its folder, and did not find itself.
+TEST_CASE("a temporary folder may be named from where the program is") {
+    const scratch_folder folder{"relative"};
+    const auto here = std::filesystem::current_path();
+    std::filesystem::current_path(std::filesystem::path(folder.path()).parent_path());
+    const environment temporary{"TMPDIR", std::filesystem::path(folder.path()).filename().string()};
+    const redis_server server;
+    std::filesystem::current_path(here);
+    CHECK(server.command({"PING"}) == "PONG");
+    CHECK(server.socket_path().starts_with(folder.path() + "/"));
 }
 
 TEST_CASE("a temporary folder with an odd name is written properly into settings and URI") {

@@ -1,0 +1,52 @@
+// What a private server is told: the words of its command line and the lines of its settings file.
+#pragma once
+
+#include <algorithm>
+#include <cctype>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace distlock::testing::impl {
+
+/// Returns: whether `word` begins with the option `name`, which a server takes in capitals, too.
+inline bool begins_with_option(std::string_view word, std::string_view name) {
+    return word.size() >= name.size() &&
+           std::equal(name.begin(), name.end(), word.begin(),
+                      [](char a, char b) { return a == std::tolower(static_cast<unsigned char>(b)); });
+}
+
+/// Returns: the value of the option `name`, of several the last, as the server takes it; else empty.
+inline std::string value_of_option(std::span<const std::string> words, std::string_view name) {
+    std::string value;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        const std::string_view one = words[i];
+        if (!begins_with_option(one, name)) continue;
+        if (one.size() == name.size()) {
+            value = i + 1 < words.size() ? words[i + 1] : "";
+        } else if (one[name.size()] == ' ') {
+            value = one.substr(name.size() + 1);
+        }
+    }
+    return value;
+}
+
+/// Returns: whether these words may make the server a daemon, which would outlive the object that started it.
+inline bool may_make_a_daemon(std::span<const std::string> words) {
+    return std::any_of(words.begin(), words.end(), [](std::string_view one) {
+        return begins_with_option(one, "--daemonize") || begins_with_option(one, "--include");
+    });
+}
+
+/// Returns: `value` as a line of the server's settings file carries it.
+inline std::string quoted(std::string_view value) {
+    std::string text = "\"";
+    for (const char c : value) {
+        if (c == '"' || c == '\\') text += '\\';
+        text += c;
+    }
+    return text += '"';
+}
+
+}  // namespace distlock::testing::impl
