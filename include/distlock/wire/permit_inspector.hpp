@@ -38,7 +38,7 @@ if out > 0 and used and redis.call('zcard', KEYS[1]) == out then
 elseif out > 0 then
   out = weigh(redis.call('zrangebyscore', KEYS[1], '(' .. now, '+inf'), KEYS[2])
 end
-return {out, redis.call('pttl', KEYS[1]), tonumber(known[1] or '-1'), time[1] * 1000000 + time[2], size, first})"sv;
+return {out, redis.call('pttl', KEYS[1]), tonumber(known[1] or '') or -1, time[1] * 1000000 + time[2], size, first})"sv;
 inline std::string_view permit_inspect() noexcept {
     return joined<permit_inspect_contract, permit_refuse_other_sets, permit_weigh, plain_inspect_queue,
                   permit_inspect_rest>();

@@ -174,6 +174,23 @@ TEST_CASE("readers and permits that are past their end are not counted, whatever
     CHECK(inspect(redis, pool_name).shares == 1U);
 }
 
+// The server was said to be no Redis. The next that asks for a permit writes the limit anew.
+TEST_CASE("a semaphore whose limit is no number is told without one") {
+    hiredis_connection redis(common().uri());
+    const auto name = fresh_name();
+    semaphore pool(redis, name, 5, lock_options{.renew = false});
+    const auto two = pool.acquire(2);
+    REQUIRE(inspect(redis, name).limit == 5U);
+    const auto limit = distlock::key(name).sibling("limit");
+    common().command({"HSET", limit, "limit", "five"});
+    const auto report = inspect(redis, name);
+    CHECK_FALSE(report.limit);
+    CHECK(report.shares == 2U);
+    const auto one = pool.acquire();
+    CHECK(inspect(redis, name).limit == 5U);
+    CHECK(inspect(redis, name).shares == 3U);
+}
+
 TEST_CASE(
     "an operator hands a lock to a reader that waits, also one that is told over a channel of its slot") {
     for (const auto kind : {distlock::channel_kind::ordinary, distlock::channel_kind::sharded}) {
