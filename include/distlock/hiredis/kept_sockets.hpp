@@ -2,7 +2,7 @@
 //
 //   class kept_sockets {
 //     explicit kept_sockets(std::size_t most_idle);
-//     pooled lend(purpose, clock::time_point until, bool& spare);
+//     pooled lend(purpose, clock::time_point until, bool may_be_spare);
 //     pooled lend_reserve();             // the socket for pipelines, for something else
 //     std::optional<reply> refuse_new();  // why no new one is opened just now
 //     void opened_in_vain(reply why);     // a new one, which the server will not serve
@@ -65,6 +65,7 @@ class kept_sockets {
         std::uint64_t taken = 0;
         std::uint64_t heard = 0;  // the server answered on it
         clock::time_point idle_since{};
+        bool spare = false;  // none was lent though one may be kept: a new one is better, if it can be had
 
         /// Returns: whether no answer on it was taken back.
         bool is_new() const noexcept { return heard == opened; }
@@ -72,18 +73,19 @@ class kept_sockets {
 
     explicit kept_sockets(std::size_t most_idle) : most_idle_(most_idle) { idle_.reserve(most_idle); }
 
-    /// `spare`: for a pipeline a new socket is better than the last idle one, and than one on which
-    /// the server may be silent; for a command, in the place of one that the server ended; then, whether
-    /// there is such a one. `until`: so long a pipeline may wait for the reserve.
+    /// `may_be_spare`: for a pipeline a new socket is better than the last idle one, and than one on which
+    /// the server may be silent; for a command, in the place of one that the server ended. `until`: so long a
+    /// pipeline may wait for the reserve.
     /// Returns: a socket that is kept; without one (on), when a new one is to be opened.
-    pooled lend(purpose why, clock::time_point until, bool& spare) {
+    pooled lend(purpose why, clock::time_point until, bool may_be_spare) {
         annotated_lock guard(mutex_);
         pooled found;
         if (why == purpose::pipeline) pipelined_ = true;
         // The server executes posted commands before the first pipeline.
         const bool last_idle =
             reserve_ == reserve::missing && idle_.size() == 1 && !idle_.back().on->waits_for_answers();
-        spare = spare && (why == purpose::pipeline ? last_idle || reserve_may_be_silent() : replaces_one());
+        const bool spare = may_be_spare &&
+                           (why == purpose::pipeline ? last_idle || reserve_may_be_silent() : replaces_one());
         if (spare) {
             // Nothing is taken.
         } else if (why == purpose::pipeline && reserve_ == reserve::here) {
@@ -104,6 +106,7 @@ class kept_sockets {
             if (reserve_ == reserve::here) found = lend_reserve_to(reserve::lent_to_pipeline);
         }
         found.taken = ++events_;
+        found.spare = spare;
         if (!found.on) found.opened = found.heard = found.taken;
         return found;
     }

@@ -204,14 +204,15 @@ class node_pool {
                       use_of_stream use) {
         if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
         const auto had_by = connect_by(deadline);  // whatever it takes to have a socket
-        for (bool spare = why != purpose::post;;) {
-            pooled mine = take(why, had_by, spare);
+        for (bool may_be_spare = why != purpose::post;; may_be_spare = false) {
+            pooled mine = take(why, had_by, may_be_spare);
             const bool kept = mine.on != nullptr;
+            const bool spare = mine.spare;
             if (!kept) {
                 const auto open_by = spare ? std::min(some_of(deadline), had_by) : had_by;
                 if (auto failure = open(mine, open_by, stop)) {
                     if (stop_requested(stop)) return named(reply::not_sent(errc::cancelled, "stopped"));
-                    if (std::exchange(spare, false)) continue;
+                    if (spare) continue;
                     if (!may_use_the_reserve(why) || superseded_.stop_requested()) return *std::move(failure);
                     return on_the_reserve(use, *std::move(failure));
                 }
@@ -223,13 +224,12 @@ class node_pool {
             const bool away = mine.on->turned_away() && mine.is_new();
             // The refusal may have been taken for the answer to ASKING.
             if (away && !stopped && !answer.answered()) answer = reply::not_sent(errc::unavailable, no_room);
-            const bool again =
-                kept && !stopped && (away || (mine.on->broken() && answer.is(reply_kind::not_sent)));
-            const bool turned_away = !kept && !stopped && (away || answer.is(reply_kind::not_sent));
+            const bool in_vain = !stopped && (away || answer.is(reply_kind::not_sent));
+            const bool over = away || mine.on->broken();
             give_back(std::move(mine));
-            if (again || (turned_away && std::exchange(spare, false))) continue;
+            if (in_vain && (kept ? over : spare)) continue;
             if (!answer.answered()) answer = named(answer);
-            if (turned_away && may_use_the_reserve(why)) return on_the_reserve(use, std::move(answer));
+            if (in_vain && !kept && may_use_the_reserve(why)) return on_the_reserve(use, std::move(answer));
             return answer;
         }
     }
@@ -296,10 +296,10 @@ class node_pool {
     }
 
     // Returns: a socket that is kept and can be used; none, when a new one is to be opened.
-    // `until` and `spare`: as of lend().
-    [[gnu::noinline]] pooled take(purpose why, clock::time_point until, bool& spare) {
+    // `until` and `may_be_spare`: as of lend().
+    [[gnu::noinline]] pooled take(purpose why, clock::time_point until, bool may_be_spare) {
         std::vector<pooled> owing;
-        pooled found = sockets_.lend(why, until, spare);
+        pooled found = sockets_.lend(why, until, may_be_spare);
         while (found.on) {
             const auto state = found.on->look();
             if (state == stream::state::ready) break;
@@ -310,7 +310,7 @@ class node_pool {
             } else {
                 sockets_.discard(std::move(found));
             }
-            found = sockets_.lend(why, until, spare);
+            found = sockets_.lend(why, until, false);
         }
         for (auto& later : owing) give_back(std::move(later));
         return found;
