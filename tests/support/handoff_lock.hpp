@@ -73,8 +73,8 @@ struct handoff_lock {
         : at(server),
           redis(connection),
           dialect(name, options, hears_at),
-          K(name),
-          Q(distlock::key(name).sibling("queue")),
+          lock(name),
+          queue(distlock::key(name).sibling("queue")),
           fence(distlock::key(name).sibling("fence")),
           who(distlock::key(name).sibling("owner")),
           mark(distlock::key(name).sibling("forced")),
@@ -86,7 +86,7 @@ struct handoff_lock {
     acquire_outcome enter(enter_mode mode) { return dialect.read_enter(ask(dialect.enter(owner, mode))); }
     reply release() { return ask(dialect.release(owner)); }
     reply release_minimal() { return ask(dialect.release_minimal(owner)); }
-    reply force() { return ask(distlock::handoff::inspector(K).force_release()); }
+    reply force() { return ask(distlock::handoff::inspector(lock).force_release()); }
 
     /// The ticket of this owner, as the queue has it.
     std::string ticket() const { return std::string(owner.view()) + needs(); }
@@ -101,16 +101,16 @@ struct handoff_lock {
     }
     /// Effects: somebody's ticket stands at the end of the queue.
     void queue_up(const std::string& ticket) const {
-        at.command({"ZADD", Q, std::to_string(1000 + queued()), ticket});
-        at.command({"PEXPIRE", Q, "60000"});
+        at.command({"ZADD", queue, std::to_string(1000 + queued()), ticket});
+        at.command({"PEXPIRE", queue, "60000"});
     }
 
     std::string get(const std::string& key) const { return at.command({"GET", key}); }
     bool exists(const std::string& key) const { return at.command({"EXISTS", key}) == "1"; }
     std::int64_t ttl(const std::string& key) const { return std::stoll(at.command({"PTTL", key})); }
-    int queued() const { return std::stoi(at.command({"ZCARD", Q})); }
-    bool is_queued() const { return at.command({"ZSCORE", Q, ticket()}) != "(nil)"; }
-    bool is_ours() const { return get(K) == owner.view(); }
+    int queued() const { return std::stoi(at.command({"ZCARD", queue})); }
+    bool is_queued() const { return at.command({"ZSCORE", queue, ticket()}) != "(nil)"; }
+    bool is_ours() const { return get(lock) == owner.view(); }
     std::string owner_text() const {
         return std::string(owner.view()) + "\n" + distlock::describe_owner(label);
     }
@@ -121,13 +121,13 @@ struct handoff_lock {
             const auto left = ttl(key);
             return left == -2 || (left >= 0 && left <= most);
         };
-        return ends(K, lease) && ends(Q, queue_life) && ends(who, lease) && ends(fence, fence_life);
+        return ends(lock, lease) && ends(queue, queue_life) && ends(who, lease) && ends(fence, fence_life);
     }
 
     const redis_server& at;
     redis_link& redis;
     distlock::handoff dialect;
-    std::string K, Q, fence, who, mark, channel;
+    std::string lock, queue, fence, who, mark, channel;
     bool fences, labels;
     token owner = token::generate();
 };

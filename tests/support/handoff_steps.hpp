@@ -45,21 +45,21 @@ inline constexpr enter_mode everywhere[] = {enter_mode::try_once, enter_mode::jo
 
 // So many tickets stand in the queue, of whom nobody can be told; each wants all there is.
 inline void queue_others(const handoff_lock& it, int waiters) {
-    it.at.command({"DEL", it.Q});
+    it.at.command({"DEL", it.queue});
     for (int i = 0; i < waiters; ++i) {
-        handoff_lock other(it.at, it.redis, it.K, all);
+        handoff_lock other(it.at, it.redis, it.lock, all);
         it.queue_up(other.ticket());
     }
 }
 // Another one has the lock.
 inline void held_by_other(handoff_lock& it, int waiters) {
     it.at.command({"DEL", it.who});
-    it.set(it.K, token::generate().view(), "20000");
+    it.set(it.lock, token::generate().view(), "20000");
     queue_others(it, waiters);
 }
 // We have the lock.
 inline void held_by_us(handoff_lock& it, int waiters) {
-    it.set(it.K, it.owner.view(), "20000");
+    it.set(it.lock, it.owner.view(), "20000");
     if (it.labels) it.set(it.who, it.owner_text(), "20000");
     queue_others(it, waiters);
 }
@@ -69,7 +69,8 @@ inline reply enter(handoff_lock& it, enter_mode mode) { return it.ask(it.dialect
 // Everything a lock has, as bytes.
 inline std::string contents(const handoff_lock& it) {
     std::string bytes;
-    for (const auto& key : {it.K, it.Q, it.fence, it.who}) bytes += it.at.command({"DUMP", key}) + "\n";
+    for (const auto& key : {it.lock, it.queue, it.fence, it.who})
+        bytes += it.at.command({"DUMP", key}) + "\n";
     return bytes;
 }
 

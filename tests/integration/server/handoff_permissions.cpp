@@ -45,7 +45,7 @@ TEST_CASE("a waiter whose channel may not be counted or published on is handed t
         here.server.command({"ACL", "SETUSER", "worker", refuse});
         for (const bool by_force : {false, true}) {
             auto it = here.fresh(all, "its:channel");
-            handoff_lock next(here.server, here.redis, it.K, all, "its:channel");
+            handoff_lock next(here.server, here.redis, it.lock, all, "its:channel");
             CHECK(it.enter(enter_mode::join).what == got::granted);
             CHECK(next.enter(enter_mode::join).what == got::busy);
             CHECK((by_force ? it.force().is_integer(1) : it.release().is_integer(2)));
@@ -82,11 +82,11 @@ void take_every_step(private_place& here, const std::string& missing, Use use) {
                     it.set(it.fence, last, "3900000");
                     allow_only(here.server, allowed);
                     here.redis.ask({"AUTH", "worker", "secret"});
-                    const auto before = it.get(it.K);
+                    const auto before = it.get(it.lock);
                     const auto answer = step.run(it);
                     INFO("without " << missing << ": " << step.name << ", " << before << ", " << waiters
                                     << " waiting: " << answer.text());
-                    use(answer, before == it.get(it.K));
+                    use(answer, before == it.get(it.lock));
                 }
             }
         }
@@ -131,7 +131,7 @@ TEST_CASE(
             std::erase(allowed, missing);
             here.server.command({"ACL", "SETUSER", "worker", "+@all"});
             auto it = here.fresh(fenced);
-            handoff_lock next(here.server, here.redis, it.K, fenced);
+            handoff_lock next(here.server, here.redis, it.lock, fenced);
             const auto first = it.enter(enter_mode::join);
             REQUIRE(first.what == got::granted);
             REQUIRE(next.enter(enter_mode::join).what == got::busy);
@@ -140,8 +140,8 @@ TEST_CASE(
             if (by_release) {
                 it.release();
             } else {
-                here.server.command({"DEL", it.K});
-                handoff_lock(here.server, here.redis, it.K, fenced).enter(enter_mode::try_once);
+                here.server.command({"DEL", it.lock});
+                handoff_lock(here.server, here.redis, it.lock, fenced).enter(enter_mode::try_once);
             }
             const bool handed = next.is_ours();
             here.server.command({"ACL", "SETUSER", "worker", "+@all"});
@@ -166,13 +166,13 @@ TEST_CASE("a lock is taken away by force without what only the hand-over needs, 
         if (missing == "eval" || missing == "get" || missing == "set" || missing == "del" ||
             missing == "pttl") {
             CHECK(refused(answer, errc::permission_denied));
-            CHECK(it.ttl(it.K) > 2000);
+            CHECK(it.ttl(it.lock) > 2000);
             continue;
         }
         CHECK(answer.is_integer(1));
         // Without TIME no fence is made: tickets that want one are dropped.
         const bool freed = missing == "time" || missing == "zrange" || missing == "zrem";
-        CHECK(it.exists(it.K) == !freed);
+        CHECK(it.exists(it.lock) == !freed);
         CHECK(it.queued() == (missing == "time" ? 0 : freed ? 2 : 1));
     }
 }
@@ -183,7 +183,7 @@ TEST_CASE("to inspect needs no more for the queue: without it no waiters are rep
     const std::vector<std::string> for_the_queue{"zrange", "zcard", "time"};
     auto it = here.fresh(all);
     held_by_us(it, 2);
-    const distlock::plain_inspector about(it.K);
+    const distlock::plain_inspector about(it.lock);
     for (const auto& missing : for_the_queue) {
         auto allowed = least;
         for (const auto& one : for_the_queue) {

@@ -140,18 +140,18 @@ TEST_CASE(
                 default:  // its TTL is over
                     if (one_of(3) != 0) continue;
                     steps << "end\n";
-                    server.command({"DEL", it.K, it.who});
+                    server.command({"DEL", it.lock, it.who});
                     all_is.holder.reset();
                     if (one_of(4) != 0) break;
                     steps << "evicted\n";
-                    server.command({"DEL", it.Q});
+                    server.command({"DEL", it.queue});
                     all_is.queue.clear();
             }
             INFO(seed << "\n" << steps.str());
-            REQUIRE(it.get(it.K) == (all_is.holder ? locks[*all_is.holder].owner.view() : "(nil)"));
+            REQUIRE(it.get(it.lock) == (all_is.holder ? locks[*all_is.holder].owner.view() : "(nil)"));
             std::string queue;
             for (const auto each : all_is.queue) queue += (queue.empty() ? "" : "\n") + locks[each].ticket();
-            REQUIRE(server.command({"ZRANGE", it.Q, "0", "-1"}) == queue);
+            REQUIRE(server.command({"ZRANGE", it.queue, "0", "-1"}) == queue);
             REQUIRE(it.all_ends());
             for (const auto each : all_is.told) {
                 if (locks[each].channel.empty()) continue;
@@ -168,8 +168,8 @@ TEST_CASE(
             for (auto& it : locks) it.release();
             for (auto& it : locks) it.release();
         }
-        CHECK_FALSE(locks[0].exists(locks[0].K));
-        CHECK_FALSE(locks[0].exists(locks[0].Q));
+        CHECK_FALSE(locks[0].exists(locks[0].lock));
+        CHECK_FALSE(locks[0].exists(locks[0].queue));
         CHECK_FALSE(locks[0].exists(locks[0].who));
         while (process.message(0ms)) {}
     }
@@ -188,11 +188,11 @@ TEST_CASE(
         const auto ahead = std::to_string(time_of(server) + hours * std::int64_t{3'600'000'000});
         if (hours > 0) {
             it.set(it.fence, ahead, "3900000");
-            server.command({"ZADD", it.Q, ahead, queue.back().ticket()});
+            server.command({"ZADD", it.queue, ahead, queue.back().ticket()});
             last = fence = std::stoull(ahead);
         }
         for (int i = 0; i < 3; ++i) {
-            queue.emplace_back(server, redis, it.K, all);
+            queue.emplace_back(server, redis, it.lock, all);
             const auto joined = queue.back().enter(enter_mode::join).queued;
             CHECK(joined.ticket > last);
             CHECK(joined.position == queue.size() - 1);

@@ -38,7 +38,7 @@ handoff_lock fresh(const lock_options& options, const std::string& channel = "")
     return {shared(), connection(), fresh_name(), options, channel};
 }
 handoff_lock another(const handoff_lock& it, const lock_options& options, const std::string& channel = "") {
-    return {shared(), connection(), it.K, options, channel};
+    return {shared(), connection(), it.lock, options, channel};
 }
 
 // A process that hears what is said on its channel.
@@ -76,8 +76,8 @@ TEST_CASE(
                 CHECK(outcome.granted_for == (waits ? std::chrono::milliseconds(2s) : options->lease.get()));
                 CHECK((outcome.fence != 0) == options->fencing);
                 CHECK(it.is_ours());
-                if (waits) CHECK(it.ttl(it.K) <= offer);
-                CHECK_FALSE(it.exists(it.Q));
+                if (waits) CHECK(it.ttl(it.lock) <= offer);
+                CHECK_FALSE(it.exists(it.queue));
                 CHECK(it.exists(it.who) == it.labels);
                 if (it.labels) CHECK(it.get(it.who) == it.owner_text());
                 CHECK(it.all_ends());
@@ -92,11 +92,11 @@ TEST_CASE("a lease shorter than an offer is what is granted and handed over") {
     CHECK(it.enter(enter_mode::join).granted_for == 1500ms);
     auto next = another(it, brief);
     CHECK(next.enter(enter_mode::join).what == got::busy);
-    CHECK(it.ttl(it.K) <= 1500);
-    shared().command({"PEXPIRE", it.K, "20000"});
+    CHECK(it.ttl(it.lock) <= 1500);
+    shared().command({"PEXPIRE", it.lock, "20000"});
     CHECK(it.release().is_integer(2));
     CHECK(next.is_ours());
-    CHECK(next.ttl(it.K) <= 1500);
+    CHECK(next.ttl(it.lock) <= 1500);
 }
 
 TEST_CASE("a lock that is ours is granted again with the same fence, and its TTL is never shortened") {
@@ -106,7 +106,7 @@ TEST_CASE("a lock that is ours is granted again with the same fence, and its TTL
                 auto it = fresh(*options);
                 const auto first = it.enter(enter_mode::join);
                 if (queued) it.queue_up(it.ticket());
-                shared().command({"PEXPIRE", it.K, "15000"});
+                shared().command({"PEXPIRE", it.lock, "15000"});
                 const auto longer = it.enter(mode);
                 CHECK(longer.what == got::granted);
                 CHECK(longer.fence == first.fence);
@@ -115,12 +115,12 @@ TEST_CASE("a lock that is ours is granted again with the same fence, and its TTL
                 const auto least = waits ? std::chrono::milliseconds(2s) : options->lease.get();
                 const auto left = std::max<long long>(15'000, least.count());
                 CHECK(just_set(longer.granted_for->count(), left));
-                CHECK(just_set(it.ttl(it.K), left));
+                CHECK(just_set(it.ttl(it.lock), left));
                 CHECK_FALSE(it.is_queued());
-                shared().command({"PEXPIRE", it.K, "700"});
+                shared().command({"PEXPIRE", it.lock, "700"});
                 CHECK(it.enter(mode).granted_for == least);
-                CHECK(it.ttl(it.K) > 1000);
-                shared().command({"PERSIST", it.K});
+                CHECK(it.ttl(it.lock) > 1000);
+                shared().command({"PERSIST", it.lock});
                 CHECK(it.enter(mode).granted_for == least);
                 if (it.labels) {
                     CHECK(it.get(it.who) == it.owner_text());
@@ -135,7 +135,7 @@ TEST_CASE("a lock that is ours is granted again with the same fence, and its TTL
 TEST_CASE("a lock that is taken is busy; 'join' queues, 'last' dequeues, to try once changes nothing") {
     for (const lock_options* options : every_kind) {
         auto it = fresh(*options);
-        it.set(it.K, token::generate().view(), "20000");
+        it.set(it.lock, token::generate().view(), "20000");
         for (int before = 0; before < 3; ++before) {
             INFO(before << " queued");
             const auto tried = [&] { return it.enter(enter_mode::try_once); };
@@ -178,37 +178,37 @@ TEST_CASE("the queue lasts three of the longest looks from the last one, a lease
     for (const row& row : {row{{.lease = 30s}, 90'000}, row{{.lease = 10min}, 600'000},
                            row{{.lease = 30s, .recheck = 1min}, 180'000}}) {
         auto it = fresh(row.options);
-        it.set(it.K, "somebody", "20000");
+        it.set(it.lock, "somebody", "20000");
         it.enter(enter_mode::join);
-        CHECK(just_set(it.ttl(it.Q), row.life));
-        shared().command({"PEXPIRE", it.Q, "5000"});
+        CHECK(just_set(it.ttl(it.queue), row.life));
+        shared().command({"PEXPIRE", it.queue, "5000"});
         it.enter(enter_mode::try_once);
-        CHECK(it.ttl(it.Q) <= 5000);
+        CHECK(it.ttl(it.queue) <= 5000);
         it.enter(enter_mode::join);
-        CHECK(just_set(it.ttl(it.Q), row.life));
-        shared().command({"PERSIST", it.Q});
+        CHECK(just_set(it.ttl(it.queue), row.life));
+        shared().command({"PERSIST", it.queue});
         it.enter(enter_mode::join);
-        CHECK(just_set(it.ttl(it.Q), row.life));
-        shared().command({"PEXPIRE", it.Q, "1000000"});
+        CHECK(just_set(it.ttl(it.queue), row.life));
+        shared().command({"PEXPIRE", it.queue, "1000000"});
         it.enter(enter_mode::join);
-        CHECK(just_set(it.ttl(it.Q), 1'000'000));
+        CHECK(just_set(it.ttl(it.queue), 1'000'000));
     }
 }
 
 TEST_CASE("a lock of somebody else without a TTL is busy for ever, and stays as it is") {
     auto it = fresh(all);
-    it.set(it.K, "for ever");
+    it.set(it.lock, "for ever");
     for (const enter_mode mode : modes) CHECK(it.enter(mode).ttl == -1ms);
     CHECK(it.release().is_integer(-1));
-    CHECK(it.get(it.K) == "for ever");
-    CHECK(it.ttl(it.K) == -1);
+    CHECK(it.get(it.lock) == "for ever");
+    CHECK(it.ttl(it.lock) == -1);
 }
 
 TEST_CASE("tickets are numbered in order, also when the last number is ahead of the clock") {
     auto it = fresh(bare);
-    it.set(it.K, "somebody", "20000");
+    it.set(it.lock, "somebody", "20000");
     const auto ahead = static_cast<std::uint64_t>(time_of(shared())) + 3'600'000'000;
-    shared().command({"ZADD", it.Q, std::to_string(ahead), another(it, bare).ticket()});
+    shared().command({"ZADD", it.queue, std::to_string(ahead), another(it, bare).ticket()});
     for (std::uint64_t i = 1; i < 4; ++i) {
         it.owner = token::generate();
         const auto joined = it.enter(enter_mode::join).queued;
@@ -232,7 +232,7 @@ TEST_CASE("a release gives the first waiter the lock with its own needs, and tel
             third.enter(enter_mode::join);
             CHECK(first.release().is_integer(2));
             CHECK(second.is_ours());
-            CHECK(second.ttl(second.K) <= offer);
+            CHECK(second.ttl(second.lock) <= offer);
             CHECK_FALSE(second.is_queued());
             CHECK(third.is_queued());
             const auto heard = process.hears();
@@ -247,7 +247,7 @@ TEST_CASE("a release gives the first waiter the lock with its own needs, and tel
                 CHECK(just_set(first.ttl(first.fence), fence_life));
                 CHECK(second.enter(enter_mode::join).fence == heard->fence);
             }
-            CHECK(handoff::name_in(process.last) == first.K);
+            CHECK(handoff::name_in(process.last) == first.lock);
             CHECK(second.exists(second.who) == second.labels);
             if (second.labels) CHECK(second.get(second.who) == second.owner_text());
             CHECK(second.all_ends());
@@ -255,7 +255,7 @@ TEST_CASE("a release gives the first waiter the lock with its own needs, and tel
             CHECK(process.hears()->owner == third.owner);
             CHECK(third.release().is_integer(1));
             CHECK(process.hears_nothing());
-            for (const auto& key : {first.K, first.Q, first.who}) CHECK_FALSE(first.exists(key));
+            for (const auto& key : {first.lock, first.queue, first.who}) CHECK_FALSE(first.exists(key));
         }
     }
 }
@@ -276,8 +276,8 @@ TEST_CASE("waiters are served in the order they joined, and the last one frees t
         CHECK(queue[i].is_ours());
         CHECK(queue[i].release().is_integer(i + 1 < queue.size() ? 2 : 1));
     }
-    CHECK_FALSE(it.exists(it.K));
-    CHECK_FALSE(it.exists(it.Q));
+    CHECK_FALSE(it.exists(it.lock));
+    CHECK_FALSE(it.exists(it.queue));
 }
 
 TEST_CASE("a ticket that nobody hears of, or that is none, is dropped, and the next is served") {
@@ -300,7 +300,7 @@ TEST_CASE("a ticket that nobody hears of, or that is none, is dropped, and the n
             if (by_release) {
                 CHECK(it.release().is_integer(2));
             } else {
-                shared().command({"DEL", it.K});
+                shared().command({"DEL", it.lock});
                 CHECK(it.enter(enter_mode::try_once).what == got::busy);
             }
             CHECK(next.is_ours());
@@ -311,7 +311,7 @@ TEST_CASE("a ticket that nobody hears of, or that is none, is dropped, and the n
             dead.owner = token::generate();
             dead.enter(enter_mode::join);
             CHECK(next.release().is_integer(1));
-            for (const auto& key : {it.K, it.Q, it.who}) CHECK_FALSE(it.exists(key));
+            for (const auto& key : {it.lock, it.queue, it.who}) CHECK_FALSE(it.exists(key));
         }
     }
 }
@@ -323,7 +323,7 @@ TEST_CASE("a release that finds nobody to hand the lock to leaves nothing that s
     dead.enter(enter_mode::join);
     REQUIRE(it.exists(it.who));
     CHECK(it.release().is_integer(1));
-    for (const auto& key : {it.K, it.Q, it.who}) CHECK_FALSE(it.exists(key));
+    for (const auto& key : {it.lock, it.queue, it.who}) CHECK_FALSE(it.exists(key));
 }
 
 TEST_CASE("somebody who listens to every channel is not taken for a waiter") {
@@ -334,7 +334,7 @@ TEST_CASE("somebody who listens to every channel is not taken for a waiter") {
     it.enter(enter_mode::join);
     next.enter(enter_mode::join);
     CHECK(it.release().is_integer(1));
-    CHECK_FALSE(it.exists(it.K));
+    CHECK_FALSE(it.exists(it.lock));
 }
 
 TEST_CASE("a waiter without a channel is handed the lock, and finds it by looking") {
@@ -354,10 +354,10 @@ TEST_CASE("a script that finds the lock free hands it to the first in the queue,
             auto it = fresh(*options);
             auto first = another(it, all, process.channel);
             auto second = another(it, *options, process.channel);
-            it.set(it.K, "somebody", "20000");
+            it.set(it.lock, "somebody", "20000");
             first.enter(enter_mode::join);
             second.enter(enter_mode::join);
-            shared().command({"DEL", it.K});
+            shared().command({"DEL", it.lock});
             const auto asked = it.enter(mode);
             CHECK(asked.what == got::busy);
             CHECK(asked.ttl <= 2s);
@@ -366,7 +366,7 @@ TEST_CASE("a script that finds the lock free hands it to the first in the queue,
             CHECK(it.is_queued() == (mode == enter_mode::join));
             CHECK(process.hears()->owner == first.owner);
             CHECK(first.is_ours());
-            shared().command({"DEL", it.K});
+            shared().command({"DEL", it.lock});
             CHECK(second.enter(mode).what == got::granted);
             CHECK(second.is_ours());
             CHECK_FALSE(second.is_queued());
@@ -379,16 +379,16 @@ TEST_CASE("a script that finds the lock free hands it to the first in the queue,
 TEST_CASE("a waiter that finds the lock free passes over those before it that nobody hears") {
     auto it = fresh(all);
     auto dead = another(it, all, deaf);
-    it.set(it.K, "somebody", "20000");
+    it.set(it.lock, "somebody", "20000");
     dead.enter(enter_mode::join);
     it.enter(enter_mode::join);
-    shared().command({"DEL", it.K});
+    shared().command({"DEL", it.lock});
     const auto granted = it.enter(enter_mode::last);
     CHECK(granted.what == got::granted);
     CHECK(granted.fence > 0);
     CHECK(it.is_ours());
     CHECK(it.get(it.who) == it.owner_text());
-    CHECK_FALSE(it.exists(it.Q));
+    CHECK_FALSE(it.exists(it.queue));
 }
 
 TEST_CASE("a lock's name comes last in a message, whatever it is") {
@@ -418,13 +418,13 @@ TEST_CASE("to leave removes the ticket whoever has the lock") {
         CHECK(it.release().is_integer(0));
         CHECK_FALSE(it.is_queued());
         CHECK(other.is_queued());
-        it.set(it.K, "somebody", "20000");
+        it.set(it.lock, "somebody", "20000");
         it.queue_up(it.ticket());
         CHECK(it.release().is_integer(-1));
         CHECK(it.queued() == 1);
         CHECK(changes_nothing(shared(), [&] { CHECK(it.release().is_integer(-1)); }));
-        CHECK(it.get(it.K) == "somebody");
-        it.set(it.K, it.owner.view(), "20000");
+        CHECK(it.get(it.lock) == "somebody");
+        it.set(it.lock, it.owner.view(), "20000");
         it.queue_up(it.ticket());
         CHECK(it.release().is_integer(2));
         CHECK_FALSE(it.is_queued());
@@ -501,7 +501,7 @@ TEST_CASE("a renewal lasts a whole lease, and so does what says who the owner is
         auto it = fresh(*options);
         it.enter(enter_mode::join);
         CHECK(it.ask(it.dialect.renew(it.owner)).is_integer(1));
-        CHECK(just_set(it.ttl(it.K), lease));
+        CHECK(just_set(it.ttl(it.lock), lease));
         if (it.labels) CHECK(just_set(it.ttl(it.who), lease));
         it.owner = token::generate();
         CHECK(it.ask(it.dialect.renew(it.owner)).is_integer(-1));
@@ -525,7 +525,7 @@ TEST_CASE(
         CHECK(it.get(it.mark) == it.owner.view());
         CHECK(it.ttl(it.mark) > 0);
         CHECK(next.is_ours());
-        CHECK(next.ttl(next.K) <= offer);
+        CHECK(next.ttl(next.lock) <= offer);
         CHECK(next.exists(next.who) == next.labels);
         const auto heard = process.hears();
         REQUIRE(heard);
@@ -533,7 +533,7 @@ TEST_CASE(
         CHECK((!options->fencing || heard->fence > fence));
         CHECK(next.force().is_integer(1));
         CHECK(it.get(it.mark) == next.owner.view());
-        for (const auto& key : {it.K, it.Q, it.who}) CHECK_FALSE(it.exists(key));
+        for (const auto& key : {it.lock, it.queue, it.who}) CHECK_FALSE(it.exists(key));
     }
 }
 
@@ -558,7 +558,7 @@ TEST_CASE(
 
 TEST_CASE("inspect() lists the waiters in order: since when they wait, where they hear, and who they are") {
     auto it = fresh(fenced);
-    const distlock::plain_inspector about(it.K);
+    const distlock::plain_inspector about(it.lock);
     const auto inspect = [&] {
         distlock::reply answer;
         CHECK(changes_nothing(shared(), [&] { answer = it.ask(about.inspect()); }));
@@ -594,15 +594,15 @@ TEST_CASE("inspect() lists the waiters in order: since when they wait, where the
     }
     CHECK(inspect().waiters == 203U);
     CHECK(inspect().queue.size() == 99);  // garbage is one of the first hundred
-    shared().command({"DEL", it.Q});
-    shared().command({"SET", it.Q, "no queue", "PX", "60000"});
+    shared().command({"DEL", it.queue});
+    shared().command({"SET", it.queue, "no queue", "PX", "60000"});
     CHECK_FALSE(inspect().waiters);
     CHECK(inspect().queue.empty());
 }
 
 TEST_CASE("inspect() counts all waiters, and lists no more of them than an answer has room for") {
     auto it = fresh(bare);
-    const distlock::plain_inspector about(it.K);
+    const distlock::plain_inspector about(it.lock);
     it.enter(enter_mode::join);
     for (int i = 0; i < 100; ++i) another(it, bare, std::string(1024, 'c')).enter(enter_mode::join);
     const auto report = about.read_inspect(it.ask(about.inspect()));

@@ -62,7 +62,7 @@ TEST_CASE("out of memory, a lock of ours is handed over or freed all the same") 
                 held_by_us(it, waiters);
                 here.memory("1");
                 CHECK(it.release().is_integer(waiters > 0 ? 2 : 1));
-                CHECK(it.exists(it.K) == (waiters > 0));
+                CHECK(it.exists(it.lock) == (waiters > 0));
                 CHECK_FALSE(it.is_ours());
                 CHECK(it.exists(it.who) == (waiters > 0));
                 CHECK(it.queued() == (waiters > 0 ? waiters - 1 : 0));
@@ -82,7 +82,7 @@ TEST_CASE("out of memory, a lock is taken away by force, and is then the first w
             CHECK(it.force().is_integer(1));
             CHECK(it.get(it.mark) == it.owner.view());
             CHECK_FALSE(it.is_ours());
-            CHECK(it.exists(it.K) == (waiters > 0));
+            CHECK(it.exists(it.lock) == (waiters > 0));
             here.memory("0");
         }
     }
@@ -115,7 +115,7 @@ TEST_CASE("a replica never says of a lock that it is somebody else's, or gone") 
             held_by_other(theirs, waiters);
             held_by_other(queued, waiters);
             queued.enter(enter_mode::join);
-            here.server.command({"PEXPIRE", queued.Q, "1000000"});
+            here.server.command({"PEXPIRE", queued.queue, "1000000"});
             here.server.command({"REPLICAOF", "127.0.0.1", "1"});
             for (handoff_lock* it : {&free, &ours, &theirs, &queued}) {
                 INFO((it == &free     ? "free"
@@ -143,13 +143,13 @@ TEST_CASE("another type at the lock's key is an error to every step, and stays")
     for (const lock_options* options : every_kind) {
         for (const int waiters : {0, 1}) {
             auto it = here.fresh(*options);
-            make_hash(it, it.K);
+            make_hash(it, it.lock);
             queue_others(it, waiters);
             for (const step& step : every_step) {
                 INFO(step.name);
                 CHECK(changes_nothing(here.server, [&] { CHECK(refused(step.run(it), errc::wrong_type)); }));
             }
-            CHECK(here.server.command({"HGETALL", it.K}) == "a\nb");
+            CHECK(here.server.command({"HGETALL", it.lock}) == "a\nb");
         }
     }
 }
@@ -161,7 +161,7 @@ TEST_CASE("another type at the queue is an error to those who enter, before anyt
             for (const enter_mode mode : everywhere) {
                 auto it = here.fresh(*options);
                 lay(it, 0);
-                make_hash(it, it.Q);
+                make_hash(it, it.queue);
                 const auto ask = [&] { CHECK(refused(enter(it, mode), errc::wrong_type)); };
                 CHECK(changes_nothing(here.server, ask));
             }
@@ -175,11 +175,11 @@ TEST_CASE("another type at the queue does not keep a lock, and stays") {
         for (const bool by_force : {false, true}) {
             auto it = here.fresh(*options);
             held_by_us(it, 0);
-            make_hash(it, it.Q);
+            make_hash(it, it.queue);
             CHECK((by_force ? it.force() : it.release()).is_integer(1));
-            CHECK_FALSE(it.exists(it.K));
+            CHECK_FALSE(it.exists(it.lock));
             CHECK_FALSE(it.exists(it.who));
-            CHECK(here.server.command({"HGETALL", it.Q}) == "a\nb");
+            CHECK(here.server.command({"HGETALL", it.queue}) == "a\nb");
         }
     }
 }
@@ -218,9 +218,9 @@ TEST_CASE("a fence that cannot grow does not keep a lock: waiters without one ar
             } else {
                 it.set(it.fence, last, "3900000");
             }
-            handoff_lock next(here.server, here.redis, it.K, labelled);
+            handoff_lock next(here.server, here.redis, it.lock, labelled);
             it.queue_up(next.ticket());
-            if (way == 2) here.server.command({"DEL", it.K});
+            if (way == 2) here.server.command({"DEL", it.lock});
             if (way == 2) {
                 CHECK(next.enter(enter_mode::join).what == got::granted);
             } else {
@@ -229,12 +229,12 @@ TEST_CASE("a fence that cannot grow does not keep a lock: waiters without one ar
             CHECK(next.is_ours());
             CHECK(next.get(next.who) == next.owner_text());
             CHECK(it.queued() == 0);
-            here.server.command({"DEL", it.K, it.who});
+            here.server.command({"DEL", it.lock, it.who});
             CHECK(changes_nothing(here.server,
                                   [&] { CHECK(enter(it, enter_mode::join).is(reply_kind::error)); }));
             queue_others(it, 1);
             CHECK(enter(it, enter_mode::join).is(reply_kind::error));
-            CHECK_FALSE(it.exists(it.K));
+            CHECK_FALSE(it.exists(it.lock));
             CHECK_FALSE(it.exists(it.who));
         }
     }

@@ -55,17 +55,17 @@ place& common() {
 struct pool_keys {
     explicit pool_keys(place& where = common(), std::string name = fresh_name())
         : at(where),
-          K(std::move(name)),
-          Q(distlock::key(K).sibling("queue")),
-          beside(distlock::key(K).sibling("limit")) {}
+          pool(std::move(name)),
+          queue(distlock::key(pool).sibling("queue")),
+          beside(distlock::key(pool).sibling("limit")) {}
     std::string ask(std::initializer_list<std::string_view> words) const { return at.server.command(words); }
-    int owners() const { return std::stoi(ask({"ZCARD", K})); }
-    int queued() const { return std::stoi(ask({"ZCARD", Q})); }
+    int owners() const { return std::stoi(ask({"ZCARD", pool})); }
+    int queued() const { return std::stoi(ask({"ZCARD", queue})); }
     std::string of(std::string_view field) const { return ask({"HGET", beside, field}); }
     std::int64_t ttl(const std::string& key) const { return std::stoll(ask({"PTTL", key})); }
     /// Returns: whether nobody has or wants a permit, and what was counted ends.
     bool free() const {
-        return ask({"EXISTS", K, Q}) == "0" && (of("used") == "0" || of("used") == "(nil)") &&
+        return ask({"EXISTS", pool, queue}) == "0" && (of("used") == "0" || of("used") == "(nil)") &&
                ttl(beside) != -1 && (ask({"EXISTS", beside}) == "0" || fields() == 2);
     }
     /// Returns: how many fields are beside the set, but for the one about a waiter in the way.
@@ -74,13 +74,13 @@ struct pool_keys {
     }
 
     place& at;
-    const std::string K, Q, beside;
+    const std::string pool, queue, beside;
 };
 
 struct asker {
     explicit asker(const pool_keys& of, std::int64_t limit = 4, std::int64_t n = 1,
                    const lock_options& options = usual, const std::string& channel = "")
-        : keys(of), dialect(of.K, options, channel, distlock::channel_kind::ordinary, limit, n) {}
+        : keys(of), dialect(of.pool, options, channel, distlock::channel_kind::ordinary, limit, n) {}
     distlock::acquire_outcome enter(enter_mode mode) {
         last = ask(dialect.enter(me, mode));
         return dialect.read_enter(last);
@@ -93,9 +93,9 @@ struct asker {
     int leave() { return static_cast<int>(ask(dialect.release(me)).number()); }
     int renew() { return static_cast<int>(ask(dialect.renew(me)).number()); }
     reply ask(const distlock::command& cmd) { return keys.at.link.ask(cmd); }
-    bool has() const { return keys.ask({"ZSCORE", keys.K, me.view()}) != "(nil)"; }
+    bool has() const { return keys.ask({"ZSCORE", keys.pool, me.view()}) != "(nil)"; }
     // Effects: it is past its end, though its place stands.
-    void lapse() const { keys.ask({"ZADD", keys.K, "1000", me.view()}); }
+    void lapse() const { keys.ask({"ZADD", keys.pool, "1000", me.view()}); }
 
     const pool_keys& keys;
     permits dialect;
@@ -121,7 +121,7 @@ TEST_CASE("a server without memory gives no permit of a semaphore that nobody ha
     full.server.command({"CONFIG", "SET", "maxmemory", "1"});
     CHECK_FALSE(one.granted());
     CHECK(refused(one.last, errc::out_of_memory));
-    CHECK(it.ask({"EXISTS", it.K, it.Q, it.beside}) == "0");
+    CHECK(it.ask({"EXISTS", it.pool, it.queue, it.beside}) == "0");
     full.server.command({"CONFIG", "SET", "maxmemory", "0"});
     CHECK(one.granted());
     full.server.command({"CONFIG", "SET", "maxmemory", "1"});
@@ -195,7 +195,7 @@ TEST_CASE("a waiter that is given permits at once has them for an offer's time, 
         const pool_keys it;
         asker one(it);
         CHECK(one.enter(mode).granted_for == (mode == enter_mode::try_once ? 30'000ms : 2'000ms));
-        CHECK(it.ttl(it.K) <= (mode == enter_mode::try_once ? 30'000 : 2'000));
+        CHECK(it.ttl(it.pool) <= (mode == enter_mode::try_once ? 30'000 : 2'000));
         CHECK(it.ttl(it.beside) > 80'000);
         CHECK(it.ttl(it.beside) <= 90'000);
     }
@@ -243,7 +243,7 @@ TEST_CASE("all at the front for whom there are enough are served by one release"
     CHECK(b.has());
     CHECK_FALSE(c.has());
     CHECK_FALSE(d.has());
-    CHECK(it.ttl(it.K) <= 2'000);
+    CHECK(it.ttl(it.pool) <= 2'000);
 }
 
 TEST_CASE("a big request that gives up lets in the small ones it kept waiting") {
@@ -290,11 +290,11 @@ TEST_CASE("a waiter is told when the first permits may be past their end") {
     asker lasting(it, 2, 1, {.lease = 40s});
     REQUIRE(brief.granted());
     REQUIRE(lasting.granted());
-    CHECK(it.ttl(it.K) > 30'000);
+    CHECK(it.ttl(it.pool) > 30'000);
     asker next(it, 2);
     CHECK(next.enter(enter_mode::join).ttl <= 3s);
     CHECK(brief.renew() == 1);
-    CHECK(it.ttl(it.K) > 30'000);
+    CHECK(it.ttl(it.pool) > 30'000);
 }
 
 TEST_CASE("a request with another limit is told both, and changes nothing") {
@@ -344,7 +344,7 @@ TEST_CASE("a renewal shortens nothing of what others have, nor of what is known 
     REQUIRE(for_long.granted());
     REQUIRE(one.granted());
     CHECK(one.renew() == 1);
-    for (const auto& key : {it.K, it.beside}) CHECK(it.ttl(key) > 50'000);
+    for (const auto& key : {it.pool, it.beside}) CHECK(it.ttl(key) > 50'000);
 }
 
 TEST_CASE("an owner that renews keeps what is known of the semaphore for as long") {
@@ -457,7 +457,7 @@ TEST_CASE(
     CHECK(c.leave() == 1);
     CHECK(d.has());
     asker too_big(it, 8, 8);
-    it.ask({"ZADD", it.Q, "1", std::string(too_big.me.view()) + " 30000 8 q0 "});
+    it.ask({"ZADD", it.queue, "1", std::string(too_big.me.view()) + " 30000 8 q0 "});
     asker e(it, 1);
     REQUIRE(e.waits());
     CHECK(d.leave() == 1);
@@ -480,7 +480,7 @@ TEST_CASE("the permit of an owner for whose others there is no room any more goe
         CHECK(it.queued() == 0);
     }
     SECTION("and where the queue is none, the owner is told all the same") {
-        it.ask({"SET", it.Q, "x", "PX", "30000"});
+        it.ask({"SET", it.queue, "x", "PX", "30000"});
         CHECK(three.renew() == -1);
     }
     CHECK_FALSE(three.has());
@@ -523,9 +523,9 @@ TEST_CASE("an owner of several permits keeps them where the key of what is count
     asker three(it, 4, 3);
     REQUIRE(three.granted());
     it.ask({"SET", it.beside, "x", "PX", "5000"});
-    it.ask({"PEXPIRE", it.K, "5000"});
+    it.ask({"PEXPIRE", it.pool, "5000"});
     CHECK(three.renew() == 1);
-    CHECK(it.ttl(it.K) > 20'000);
+    CHECK(it.ttl(it.pool) > 20'000);
     CHECK(it.ask({"GET", it.beside}) == "x");
 }
 
@@ -548,7 +548,7 @@ TEST_CASE("an owner of several permits that asks again has them counted again") 
 
 TEST_CASE("a report counts all permits of an owner that alone has renewed since the count was lost") {
     const pool_keys it;
-    const distlock::permit_inspector about(it.K);
+    const distlock::permit_inspector about(it.pool);
     asker three(it, 8, 3);
     asker one(it, 8);
     for (asker* a : {&three, &one}) REQUIRE(a->granted());
@@ -565,8 +565,8 @@ TEST_CASE("a waiter for permits that nobody can tell is passed over, and so is w
     REQUIRE(holds.granted());
     asker deaf(it, 1, 1, usual, "nobody:listens");
     REQUIRE(deaf.waits());
-    it.ask({"ZADD", it.Q, "1", "no ticket"});
-    it.ask({"ZADD", it.Q, "2", std::string(token::generate().view()) + " 30000 0 p0 "});
+    it.ask({"ZADD", it.queue, "1", "no ticket"});
+    it.ask({"ZADD", it.queue, "2", std::string(token::generate().view()) + " 30000 0 p0 "});
     asker next(it, 1);
     REQUIRE(next.waits());
     CHECK(holds.leave() == 1);
@@ -580,7 +580,7 @@ TEST_CASE(
     const pool_keys it;
     heard_channel ears(common().server.socket_path());
     const auto asked = [&](const asker& whom, std::chrono::milliseconds patience = 10s) {
-        return asks<permits>(ears.message(patience), whom.me, it.K);
+        return asks<permits>(ears.message(patience), whom.me, it.pool);
     };
     const auto later = [&] { it.ask({"HSET", it.beside, "first", two_seconds_older(it.of("first"))}); };
     asker holds(it);
@@ -680,7 +680,7 @@ TEST_CASE("permits that are handed over are told on the channel") {
     REQUIRE(given);
     CHECK(given->owner == next.me);
     CHECK(given->ttl == 1s);
-    CHECK(permits::name_in(*text) == it.K);
+    CHECK(permits::name_in(*text) == it.pool);
 }
 
 TEST_CASE("a count that is lost is counted anew") {
@@ -690,8 +690,8 @@ TEST_CASE("a count that is lost is counted anew") {
     REQUIRE(a.granted());
     REQUIRE(b.granted());
     SECTION("the permits are gone") {
-        it.ask({"DEL", it.K});
-        const distlock::permit_inspector about(it.K);
+        it.ask({"DEL", it.pool});
+        const distlock::permit_inspector about(it.pool);
         const auto seen = about.read_inspect(common().link.ask(about.inspect()));
         REQUIRE(seen);
         CHECK(seen->shares == 0U);
@@ -728,28 +728,28 @@ TEST_CASE("what another client puts into the set of a semaphore lets in nobody b
     for (const char kind : {'-', 'z', 'a'}) {  // 'a' may be a token
         // As a client that keeps beginnings has them: past their end.
         for (const char* one_of : {"1", "2", "3"})
-            it.ask({"ZADD", it.K, one_of, std::string(31, kind) + one_of});
-        const auto known = distlock::permit_inspector(it.K);
+            it.ask({"ZADD", it.pool, one_of, std::string(31, kind) + one_of});
+        const auto known = distlock::permit_inspector(it.pool);
         CHECK(known.read_inspect(common().link.ask(known.inspect()))->shares == 2);
         for (const enter_mode mode : modes) CHECK(third.enter(mode).what == got::busy);
         CHECK(it.owners() == 2);
         CHECK(it.of("used") == "2");
     }
     SECTION("one that has not ended counts as a permit as long as it is there") {
-        it.ask({"ZADD", it.K, "+inf", "another's"});
-        it.ask({"ZADD", it.K, "1", "its first"});
+        it.ask({"ZADD", it.pool, "+inf", "another's"});
+        it.ask({"ZADD", it.pool, "1", "its first"});
         CHECK(one.leave() == 1);
         CHECK_FALSE(third.granted());
-        it.ask({"ZREM", it.K, "another's"});
-        it.ask({"ZADD", it.K, "1", "its last"});
+        it.ask({"ZREM", it.pool, "another's"});
+        it.ask({"ZADD", it.pool, "1", "its last"});
         CHECK(third.granted());
         CHECK_FALSE(one.granted());
     }
     SECTION("one that never ends makes no answer that cannot be read, and ends no renewal") {
-        it.ask({"ZADD", it.K, "+inf", "another's"});
+        it.ask({"ZADD", it.pool, "+inf", "another's"});
         for (int i = 0; i < 3; ++i) CHECK(two.renew() == 1);
         CHECK(one.leave() == 1);
-        it.ask({"ZADD", it.K, "1", "its first"});
+        it.ask({"ZADD", it.pool, "1", "its first"});
         CHECK(third.enter(enter_mode::try_once).what == got::busy);
         two.lapse();
         CHECK(third.granted());
@@ -757,16 +757,16 @@ TEST_CASE("what another client puts into the set of a semaphore lets in nobody b
         CHECK(it.of("used") == "1");
     }
     SECTION("one whose name is a field of ours weighs one") {
-        it.ask({"ZADD", it.K, "+inf", "limit"});
-        it.ask({"ZADD", it.K, "1", "first"});
-        const auto about = distlock::permit_inspector(it.K);
+        it.ask({"ZADD", it.pool, "+inf", "limit"});
+        it.ask({"ZADD", it.pool, "1", "first"});
+        const auto about = distlock::permit_inspector(it.pool);
         CHECK(about.read_inspect(common().link.ask(about.inspect()))->shares == 3);
         CHECK_FALSE(third.granted());
         CHECK(it.of("used") == "3");
     }
     SECTION("an operator takes all away") {
-        it.ask({"ZADD", it.K, "1", "another's"});
-        const auto about = distlock::permit_inspector(it.K);
+        it.ask({"ZADD", it.pool, "1", "another's"});
+        const auto about = distlock::permit_inspector(it.pool);
         CHECK(about.read_force_release(common().link.ask(about.force_release())) == true);
         CHECK(it.owners() == 0);
         CHECK(third.granted());
@@ -780,7 +780,7 @@ TEST_CASE("of more than a thousand owners of permits all are counted anew") {
     REQUIRE(late.granted());
     const auto add =
         "for i = 1, 1500 do redis.call('zadd', KEYS[1], '99999999999999', string.format('%032x', i)) end";
-    it.ask({"EVAL", add, "1", it.K});
+    it.ask({"EVAL", add, "1", it.pool});
     late.lapse();
     REQUIRE(next.granted());
     CHECK(it.of("used") == "1506");
@@ -792,7 +792,7 @@ TEST_CASE("a permit that somebody took out with ZREM is free when the next one e
     REQUIRE(one.granted());
     REQUIRE(two.granted());
     REQUIRE(stays.granted());
-    it.ask({"ZREM", it.K, two.me.view()});
+    it.ask({"ZREM", it.pool, two.me.view()});
     CHECK_FALSE(third.granted());
     one.lapse();
     CHECK(third.granted());
@@ -803,14 +803,14 @@ TEST_CASE("a key of another kind is an error, and stays as it is") {
     for (const char* what : {"lock", "queue", "count"}) {
         const pool_keys it;
         asker one(it);
-        const std::string key = what == std::string("lock")    ? it.K
-                                : what == std::string("queue") ? it.Q
+        const std::string key = what == std::string("lock")    ? it.pool
+                                : what == std::string("queue") ? it.queue
                                                                : it.beside;
         it.ask({"SET", key, "a token", "PX", "60000"});
         CHECK(refused(one.ask(one.dialect.look(one.me)), errc::wrong_type));
         CHECK(it.ask({"GET", key}) == "a token");
-        if (key == it.K) CHECK(refused(one.ask(one.dialect.renew(one.me)), errc::wrong_type));
-        if (key != it.K) CHECK(it.owners() == 0);
+        if (key == it.pool) CHECK(refused(one.ask(one.dialect.renew(one.me)), errc::wrong_type));
+        if (key != it.pool) CHECK(it.owners() == 0);
     }
 }
 
@@ -819,13 +819,13 @@ TEST_CASE("a queue of another type hinders no operator") {
     const pool_keys it;
     asker one(it);
     REQUIRE(one.granted());
-    it.ask({"SET", it.Q, "a token", "PX", "60000"});
+    it.ask({"SET", it.queue, "a token", "PX", "60000"});
     CHECK(one.dialect.read_resize(one.ask(one.dialect.resize("5"))) == 1);
     CHECK(it.of("limit") == "5");
-    const distlock::permit_inspector about(it.K);
+    const distlock::permit_inspector about(it.pool);
     CHECK(about.read_force_release(common().link.ask(about.force_release())) == true);
     CHECK(it.owners() == 0);
-    CHECK(it.ask({"GET", it.Q}) == "a token");
+    CHECK(it.ask({"GET", it.queue}) == "a token");
     CHECK(it.ttl(it.beside) > 0);
 }
 
@@ -833,11 +833,11 @@ TEST_CASE("a queue of another type hinders nobody from giving back") {
     const pool_keys it;
     asker one(it);
     REQUIRE(one.granted());
-    it.ask({"SET", it.Q, "x"});
+    it.ask({"SET", it.queue, "x"});
     CHECK(one.leave() == 1);
     CHECK(it.owners() == 0);
     CHECK(it.of("used") == "0");
-    it.ask({"DEL", it.Q});
+    it.ask({"DEL", it.queue});
 }
 
 TEST_CASE("a server out of memory gives nothing, and renews and takes back what is out") {
@@ -855,7 +855,7 @@ TEST_CASE("a server out of memory gives nothing, and renews and takes back what 
     CHECK(it.of("used") == "1");
     CHECK(one.renew() == 1);
     if (by_force) {
-        const distlock::permit_inspector about(it.K);
+        const distlock::permit_inspector about(it.pool);
         CHECK(about.read_force_release(at.link.ask(about.force_release())) == true);
         CHECK(about.was_forced(at.link.ask(about.forced()), one.me));
         CHECK(it.owners() == 0);
@@ -932,7 +932,7 @@ TEST_CASE("a limit lasts as long as somebody waits by it") {
     CHECK(waiter.waits());
     const auto left = it.ttl(it.beside);  // first: time goes on between the two questions
     CHECK(left > 80'000);
-    CHECK(left >= it.ttl(it.Q));
+    CHECK(left >= it.ttl(it.queue));
     it.ask({"PEXPIRE", it.beside, "500000"});
     CHECK(waiter.waits());
     CHECK(it.ttl(it.beside) > 400'000);
@@ -944,7 +944,7 @@ TEST_CASE("permits that are past their end are not out, whoever asks") {
     REQUIRE(one.granted());
     REQUIRE(two.granted());
     one.lapse();
-    const distlock::permit_inspector about(it.K);
+    const distlock::permit_inspector about(it.pool);
     const auto seen = about.read_inspect(common().link.ask(about.inspect()));
     REQUIRE(seen);
     CHECK(seen->shares == 1U);
@@ -956,10 +956,10 @@ TEST_CASE("from whom a semaphore with a short lease was taken is known for a sec
     const pool_keys it;
     asker one(it);
     REQUIRE(one.granted());
-    it.ask({"PEXPIRE", it.K, "500"});
-    const distlock::permit_inspector about(it.K);
+    it.ask({"PEXPIRE", it.pool, "500"});
+    const distlock::permit_inspector about(it.pool);
     CHECK(about.read_force_release(common().link.ask(about.force_release())) == true);
-    CHECK(it.ttl(distlock::key(it.K).sibling("forced")) > 500);
+    CHECK(it.ttl(distlock::key(it.pool).sibling("forced")) > 500);
 }
 
 TEST_CASE("an operator takes all permits at once, and those that wait have them") {
@@ -970,13 +970,13 @@ TEST_CASE("an operator takes all permits at once, and those that wait have them"
     REQUIRE(two.granted());
     asker next(it, 2);
     REQUIRE(next.waits());
-    const distlock::permit_inspector about(it.K);
+    const distlock::permit_inspector about(it.pool);
     const auto seen = about.read_inspect(common().link.ask(about.inspect()));
     REQUIRE(seen);
     CHECK(seen->shares == 2U);
     CHECK(seen->waiters == 1U);
     CHECK(about.read_force_release(common().link.ask(about.force_release())) == true);
-    CHECK(it.ttl(distlock::key(it.K).sibling("forced")) > 20'000);
+    CHECK(it.ttl(distlock::key(it.pool).sibling("forced")) > 20'000);
     CHECK(one.renew() == 0);
     CHECK(about.was_forced(common().link.ask(about.forced()), one.me));
     CHECK(about.was_forced(common().link.ask(about.forced()), two.me));

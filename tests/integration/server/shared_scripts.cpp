@@ -62,23 +62,23 @@ place& common() {
 struct lock_keys {
     explicit lock_keys(place& where, std::string name = fresh_name())
         : at(where),
-          K(std::move(name)),
-          Q(distlock::key(K).sibling("queue")),
-          fence(distlock::key(K).sibling("fence")),
-          who(distlock::key(K).sibling("owner")),
-          readers(distlock::key(K).sibling("readers")) {}
+          lock(std::move(name)),
+          queue(distlock::key(lock).sibling("queue")),
+          fence(distlock::key(lock).sibling("fence")),
+          who(distlock::key(lock).sibling("owner")),
+          readers(distlock::key(lock).sibling("readers")) {}
     std::string ask(std::initializer_list<std::string_view> words) const { return at.server.command(words); }
-    std::string holder() const { return ask({"GET", K}); }
+    std::string holder() const { return ask({"GET", lock}); }
     // A reader that is alone may have no set beside the key.
     bool lone() const { return holder().starts_with(std::string(mark) + " "); }
     bool read() const { return holder() == mark || lone(); }
     int reading() const { return lone() ? 1 : std::stoi(ask({"ZCARD", readers})); }
-    int queued() const { return std::stoi(ask({"ZCARD", Q})); }
+    int queued() const { return std::stoi(ask({"ZCARD", queue})); }
     std::int64_t ttl(const std::string& key) const { return std::stoll(ask({"PTTL", key})); }
-    bool free() const { return ask({"EXISTS", K, Q, who, readers}) == "0"; }
+    bool free() const { return ask({"EXISTS", lock, queue, who, readers}) == "0"; }
 
     place& at;
-    const std::string K, Q, fence, who, readers;
+    const std::string lock, queue, fence, who, readers;
 };
 
 // One that reads or writes, or wants to.
@@ -86,7 +86,7 @@ template <class Dialect>
 struct asker {
     explicit asker(const lock_keys& of, const lock_options& options = {.lease = 30s},
                    const std::string& channel = "")
-        : keys(of), dialect(of.K, options, channel) {}
+        : keys(of), dialect(of.lock, options, channel) {}
     distlock::acquire_outcome enter(enter_mode mode) {
         last = ask(dialect.enter(me, mode));
         return dialect.read_enter(last);
@@ -118,7 +118,7 @@ constexpr enter_mode modes[] = {enter_mode::try_once, enter_mode::join, enter_mo
 
 // Effects: it is past its end, though its place stands.
 void lapse(const reader& one) {
-    if (one.alone()) one.keys.ask({"SET", one.keys.K, mark, "PX", "60000"});
+    if (one.alone()) one.keys.ask({"SET", one.keys.lock, mark, "PX", "60000"});
     one.keys.ask({"ZADD", one.keys.readers, "1000", one.me.view()});
     one.keys.ask({"PEXPIRE", one.keys.readers, "60000"});
 }
@@ -149,14 +149,14 @@ TEST_CASE(
         reader second(it, {.lease = 50s, .fencing = fencing});
         CHECK(first.granted());
         CHECK(it.read());
-        CHECK(it.ttl(it.K) <= 20'000);
+        CHECK(it.ttl(it.lock) <= 20'000);
         CHECK(it.lone() == !fencing);
         CHECK(second.granted());
         CHECK(it.holder() == mark);
         CHECK(it.reading() == 2);
-        CHECK(it.ttl(it.K) > 40'000);
+        CHECK(it.ttl(it.lock) > 40'000);
         CHECK(second.leave() == 1);
-        CHECK(it.ttl(it.K) <= 20'000);
+        CHECK(it.ttl(it.lock) <= 20'000);
         CHECK(it.ttl(it.readers) <= 20'000);
         CHECK(it.ttl(it.readers) > 10'000);
         CHECK(first.leave() == 1);
@@ -173,7 +173,7 @@ TEST_CASE("readers are listed for as long as the last of them reads, in whatever
     reader third(it, {.lease = 50s});
     for (reader* one : {&first, &second, &third}) REQUIRE(one->granted());
     CHECK(it.reading() == 3);
-    CHECK(it.ttl(it.K) > 40'000);
+    CHECK(it.ttl(it.lock) > 40'000);
     CHECK(it.ttl(it.readers) > 40'000);
 }
 
@@ -197,22 +197,22 @@ TEST_CASE("a reader that is alone has one key, and gives it back, renews it and 
     }
     SECTION("its renewal moves its end, and never nearer") {
         REQUIRE(one.granted());
-        it.ask({"PEXPIRE", it.K, "5000"});
+        it.ask({"PEXPIRE", it.lock, "5000"});
         CHECK(one.renew() == 1);
-        CHECK(it.ttl(it.K) > 15'000);
-        it.ask({"PEXPIRE", it.K, "60000"});
+        CHECK(it.ttl(it.lock) > 15'000);
+        it.ask({"PEXPIRE", it.lock, "60000"});
         CHECK(one.renew() == 1);
-        CHECK(it.ttl(it.K) > 40'000);
+        CHECK(it.ttl(it.lock) > 40'000);
     }
     SECTION("the next one makes the set of both, with its end") {
         REQUIRE(one.granted());
         it.ask({"ZADD", it.readers, "99999999999999", token::generate().view()});  // left of another time
-        it.ask({"PEXPIRE", it.K, "50000"});
+        it.ask({"PEXPIRE", it.lock, "50000"});
         CHECK(other.granted());
         CHECK(it.reading() == 2);
-        CHECK(it.ttl(it.K) > 45'000);
+        CHECK(it.ttl(it.lock) > 45'000);
         CHECK(one.leave() == 1);
-        CHECK(it.ttl(it.K) <= 40'000);
+        CHECK(it.ttl(it.lock) <= 40'000);
         CHECK(other.leave() == 1);
         CHECK(it.free());
     }
@@ -261,7 +261,7 @@ TEST_CASE("a reader that is alone has one key, and gives it back, renews it and 
         writer next(it);
         REQUIRE(one.granted());
         REQUIRE(next.waits());
-        it.ask({"DEL", it.K});
+        it.ask({"DEL", it.lock});
         CHECK_FALSE(other.granted());
         CHECK(next.has());
     }
@@ -274,7 +274,7 @@ TEST_CASE("a reader that is alone and whose key has lost its TTL keeps out all o
     reader other(it);
     writer next(it);
     REQUIRE(one.granted());
-    REQUIRE(it.ask({"PERSIST", it.K}) == "1");
+    REQUIRE(it.ask({"PERSIST", it.lock}) == "1");
     for (const auto mode : modes) {
         CHECK_FALSE(other.granted(mode));
         CHECK(other.last.elements()[1].number() == -1);
@@ -289,7 +289,7 @@ TEST_CASE("a reader that is alone and whose key has lost its TTL keeps out all o
     SECTION("as a writer, which it becomes") {
         CHECK(next.ask(next.dialect.exchange(next.me, one.me)).elements()[0].number() == 1);
     }
-    CHECK(it.ttl(it.K) > 10'000);
+    CHECK(it.ttl(it.lock) > 10'000);
 }
 
 TEST_CASE("readers whose key has lost its TTL read on when one with a short lease has come") {
@@ -299,10 +299,10 @@ TEST_CASE("readers whose key has lost its TTL read on when one with a short leas
     reader third(it, {.lease = 1s});
     REQUIRE(one.granted());
     REQUIRE(other.granted());
-    REQUIRE(it.ask({"PERSIST", it.K}) == "1");
+    REQUIRE(it.ask({"PERSIST", it.lock}) == "1");
     CHECK(third.granted());
     CHECK(it.reading() == 3);
-    CHECK(it.ttl(it.K) > 20'000);
+    CHECK(it.ttl(it.lock) > 20'000);
     CHECK(it.ttl(it.readers) > 20'000);
 }
 
@@ -316,8 +316,8 @@ TEST_CASE("a waiter that is let in at once has an offer's time, in every mode th
             const auto outcome = mine.enter(mode);
             CHECK(outcome.what == got::granted);
             CHECK(outcome.granted_for == (mode == enter_mode::try_once ? 30'000ms : 2'000ms));
-            CHECK(it.ttl(it.K) <= outcome.granted_for->count());
-            CHECK(it.ttl(it.K) > outcome.granted_for->count() - 900);
+            CHECK(it.ttl(it.lock) <= outcome.granted_for->count());
+            CHECK(it.ttl(it.lock) > outcome.granted_for->count() - 900);
         }
     }
 }
@@ -345,15 +345,15 @@ TEST_CASE("every client that takes a lock by SET NX excludes readers and writers
     const lock_keys it(common());
     reader one(it);
     writer other(it);
-    REQUIRE(it.ask({"SET", it.K, "a stranger", "NX", "PX", "20000"}) == "OK");
+    REQUIRE(it.ask({"SET", it.lock, "a stranger", "NX", "PX", "20000"}) == "OK");
     CHECK_FALSE(one.granted());
     CHECK_FALSE(other.granted());
     CHECK(one.leave() == -1);
     CHECK(one.renew() == -1);
     CHECK(it.holder() == "a stranger");
-    it.ask({"DEL", it.K});
+    it.ask({"DEL", it.lock});
     REQUIRE(one.granted());
-    CHECK(it.ask({"SET", it.K, "a stranger", "NX", "PX", "20000"}) == "(nil)");
+    CHECK(it.ask({"SET", it.lock, "a stranger", "NX", "PX", "20000"}) == "(nil)");
     CHECK(one.leave() == 1);
 }
 
@@ -377,7 +377,7 @@ TEST_CASE(
     CHECK(inside.leave() == 1);
     CHECK(next.has());
     CHECK(it.queued() == 5);
-    CHECK(it.ttl(it.K) <= 2'000);
+    CHECK(it.ttl(it.lock) <= 2'000);
     CHECK(next.leave() == 1);
     CHECK(it.reading() == 3);
     for (auto& one : behind) CHECK(one.has());
@@ -438,7 +438,7 @@ TEST_CASE("the first in the queue is granted the lock in the answer, and readers
     reader two(it);
     REQUIRE(one.waits());
     REQUIRE(two.waits());
-    it.ask({"DEL", it.K});
+    it.ask({"DEL", it.lock});
     CHECK(one.granted(enter_mode::join));
     CHECK(two.has());
     CHECK(it.queued() == 0);
@@ -494,14 +494,14 @@ TEST_CASE("a reader's renewal moves its own end, and never nearer") {
     REQUIRE(one.granted());
     CHECK(one.renew() == 1);
     REQUIRE(other.granted());
-    const auto before = it.ttl(it.K);
+    const auto before = it.ttl(it.lock);
     CHECK(one.renew() == 1);
-    CHECK(it.ttl(it.K) <= before);
-    CHECK(it.ttl(it.K) > 30'000);
+    CHECK(it.ttl(it.lock) <= before);
+    CHECK(it.ttl(it.lock) > 30'000);
     // A set of readers that ends with the first lease lets a writer in beside them.
-    for (const auto& key : {it.K, it.readers}) it.ask({"PEXPIRE", key, "1000"});
+    for (const auto& key : {it.lock, it.readers}) it.ask({"PEXPIRE", key, "1000"});
     CHECK(other.renew() == 1);
-    for (const auto& key : {it.K, it.readers}) CHECK(it.ttl(key) > 30'000);
+    for (const auto& key : {it.lock, it.readers}) CHECK(it.ttl(key) > 30'000);
     it.ask({"ZADD", it.readers, "99999999999999", one.me.view()});
     CHECK(one.renew() == 1);
     CHECK(it.ask({"ZSCORE", it.readers, one.me.view()}) == "99999999999999");
@@ -538,9 +538,9 @@ TEST_CASE("a waiter that nobody can tell is passed over, and so is what is no ti
     REQUIRE(inside.granted());
     writer deaf_one(it, {.lease = 30s}, deaf);
     REQUIRE(deaf_one.waits());
-    it.ask({"ZADD", it.Q, "1", "no ticket"});
+    it.ask({"ZADD", it.queue, "1", "no ticket"});
     reader deaf_reader(it, {.lease = 30s}, deaf);
-    it.ask({"ZADD", it.Q, "2", std::string(deaf_reader.me.view()) + " 30000 0 P14 " + deaf});
+    it.ask({"ZADD", it.queue, "2", std::string(deaf_reader.me.view()) + " 30000 0 P14 " + deaf});
     reader behind(it);
     CHECK(behind.granted(enter_mode::join));
     CHECK(it.queued() == 0);
@@ -553,7 +553,7 @@ TEST_CASE(
     const lock_keys it(common());
     heard_channel ears(common().server.socket_path());
     const auto asked = [&](const writer& whom, std::chrono::milliseconds patience = 10s) {
-        return asks<exclusive_handoff>(ears.message(patience), whom.me, it.K);
+        return asks<exclusive_handoff>(ears.message(patience), whom.me, it.lock);
     };
     const auto later = [&] {
         CHECK(it.ttl(it.who) > 80'000);  // those far back look seldom
@@ -643,7 +643,7 @@ TEST_CASE("a hand-over is told on the channel, to each as what it is") {
         CHECK(given->owner == who->me);
         CHECK(given->ttl == 2s);
         CHECK(given->fence == written);  // what they read is the last writer's
-        CHECK(shared_handoff::name_in(*text) == it.K);
+        CHECK(shared_handoff::name_in(*text) == it.lock);
     }
     CHECK(one.leave() == 1);
     CHECK_FALSE(ears.message(0ms));
@@ -753,7 +753,7 @@ TEST_CASE("a set of readers that is left of another time lets nobody in") {
     it.ask({"ZADD", it.readers, "99999999999999", ghost.me.view()});
     SECTION("a writer takes the lock by SET NX") {
         const token stranger = token::generate();
-        REQUIRE(it.ask({"SET", it.K, stranger.view(), "NX", "PX", "20000"}) == "OK");
+        REQUIRE(it.ask({"SET", it.lock, stranger.view(), "NX", "PX", "20000"}) == "OK");
         CHECK(ghost.renew() == -1);
         CHECK_FALSE(ghost.granted());
     }
@@ -782,7 +782,7 @@ TEST_CASE("readers whose key is deleted or evicted have it no more, and nothing 
     reader two(it);
     REQUIRE(one.granted());
     REQUIRE(two.granted());
-    it.ask({"DEL", it.K});
+    it.ask({"DEL", it.lock});
     CHECK(one.renew() == 0);
     writer next(it);
     CHECK(next.granted());
@@ -810,7 +810,7 @@ TEST_CASE("a writer becomes a reader in one step, and readers at the front enter
         CHECK(it.reading() == 2);
         CHECK(it.queued() == 1);
         CHECK(it.ask({"EXISTS", it.who}) == "0");
-        CHECK(it.ttl(it.K) > 20'000);
+        CHECK(it.ttl(it.lock) > 20'000);
     }
     CHECK(inside.leave() == -1);
     CHECK(it.reading() == 2);
@@ -838,7 +838,7 @@ TEST_CASE("the only reader becomes the writer in one step, before writers that w
     CHECK(first.what == got::granted);
     CHECK(first.fence > 0);
     CHECK(it.holder() == then.me.view());
-    CHECK(it.ttl(it.K) > 20'000);
+    CHECK(it.ttl(it.lock) > 20'000);
     CHECK(it.ask({"EXISTS", it.readers}) == "0");
     CHECK(it.ask({"EXISTS", it.who}) == "1");
     CHECK(asks().fence == first.fence);
@@ -883,17 +883,17 @@ TEST_CASE("a key of another type is an error, and stays as it is") {
         reader r(it);
         writer w(it, {.lease = 30s, .fencing = true});
         const auto enter = [&] { return reads ? r.ask(r.dialect.look(r.me)) : w.ask(w.dialect.look(w.me)); };
-        is_a_list(it, it.K);
+        is_a_list(it, it.lock);
         CHECK(refused(enter(), errc::wrong_type));
         CHECK(refused(r.ask(r.dialect.renew(r.me)), errc::wrong_type));
         CHECK(refused(r.ask(r.dialect.release(r.me)), errc::wrong_type));
         CHECK(refused(r.ask(r.dialect.exchange(r.me, w.me)), errc::wrong_type));
-        CHECK(it.ask({"TYPE", it.K}) == "list");
-        it.ask({"DEL", it.K});
-        is_a_list(it, it.Q);
+        CHECK(it.ask({"TYPE", it.lock}) == "list");
+        it.ask({"DEL", it.lock});
+        is_a_list(it, it.queue);
         CHECK(refused(enter(), errc::wrong_type));
-        CHECK(it.ask({"EXISTS", it.K, it.readers}) == "0");
-        it.ask({"DEL", it.Q});
+        CHECK(it.ask({"EXISTS", it.lock, it.readers}) == "0");
+        it.ask({"DEL", it.queue});
         if (!reads) continue;
         REQUIRE(r.granted());
         reader beside(it);
@@ -1052,7 +1052,7 @@ TEST_CASE("readers that are past their end do not read, whoever asks") {
     REQUIRE(one.granted());
     REQUIRE(two.granted());
     lapse(one);
-    const distlock::shared_inspector about(it.K);
+    const distlock::shared_inspector about(it.lock);
     const auto seen = about.read_inspect(common().link.ask(about.inspect()));
     REQUIRE(seen);
     CHECK(seen->shares == 1U);
@@ -1064,7 +1064,7 @@ TEST_CASE("a reader that is alone is shown as one that reads, and as no writer")
     reader one(it);
     REQUIRE(one.granted());
     REQUIRE(one.alone());
-    const distlock::shared_inspector about(it.K);
+    const distlock::shared_inspector about(it.lock);
     const auto seen = about.read_inspect(common().link.ask(about.inspect()));
     REQUIRE(seen);
     CHECK(seen->shares == 1U);
@@ -1073,10 +1073,10 @@ TEST_CASE("a reader that is alone is shown as one that reads, and as no writer")
 
 TEST_CASE("an operator takes the lock from a stranger without a TTL, and a reader that waits has it") {
     const lock_keys it(common());
-    it.ask({"SET", it.K, "a stranger"});
+    it.ask({"SET", it.lock, "a stranger"});
     reader next(it);
     REQUIRE(next.waits());
-    const distlock::shared_inspector about(it.K);
+    const distlock::shared_inspector about(it.lock);
     CHECK(about.read_force_release(common().link.ask(about.force_release())) == true);
     CHECK(next.has());
     CHECK(it.queued() == 0);
@@ -1091,7 +1091,7 @@ TEST_CASE(
     REQUIRE(inside.granted());
     REQUIRE(deaf_one.waits());
     REQUIRE(next.waits());
-    const distlock::family_inspector about(it.K);
+    const distlock::family_inspector about(it.lock);
     CHECK(about.read_force_release(common().link.ask(about.force_release())) == true);
     CHECK(next.has());
     CHECK(it.queued() == 0);
@@ -1101,10 +1101,10 @@ TEST_CASE("from whom a lock with a short lease was taken is known for a second")
     const lock_keys it(common());
     reader one(it);
     REQUIRE(one.granted());
-    it.ask({"PEXPIRE", it.K, "500"});
-    const distlock::shared_inspector about(it.K);
+    it.ask({"PEXPIRE", it.lock, "500"});
+    const distlock::shared_inspector about(it.lock);
     CHECK(about.read_force_release(common().link.ask(about.force_release())) == true);
-    CHECK(it.ttl(distlock::key(it.K).sibling("forced")) > 500);
+    CHECK(it.ttl(distlock::key(it.lock).sibling("forced")) > 500);
 }
 
 TEST_CASE("an operator takes the lock from all readers at once, and it is handed on") {
@@ -1115,13 +1115,13 @@ TEST_CASE("an operator takes the lock from all readers at once, and it is handed
     REQUIRE(two.granted());
     writer next(it);
     REQUIRE(next.waits());
-    const distlock::shared_inspector about(it.K);
+    const distlock::shared_inspector about(it.lock);
     const auto seen = about.read_inspect(common().link.ask(about.inspect()));
     REQUIRE(seen);
     CHECK(seen->shares == 2U);
     CHECK(seen->waiters == 1U);
     CHECK(about.read_force_release(common().link.ask(about.force_release())) == true);
-    CHECK(it.ttl(distlock::key(it.K).sibling("forced")) > 20'000);
+    CHECK(it.ttl(distlock::key(it.lock).sibling("forced")) > 20'000);
     CHECK(next.has());
     CHECK(one.renew() == -1);
     CHECK(about.was_forced(common().link.ask(about.forced()), one.me));
