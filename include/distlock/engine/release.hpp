@@ -28,9 +28,10 @@ enum class certainty {
 };
 
 /// One release by one token. Rules:
-/// - it is repeated, in pauses that double from 25 ms, until the server confirms it or the key has expired;
+/// - it is repeated, in pauses of 50 ms at first and then of 100 ms, until the server confirms it or the key
+/// has expired;
 /// - the server's word that the key is not ours confirms it, too; of a token in doubt
-///   only the expiry ends it;
+///   only the expiry ends it, and where the server has answered the pauses double on;
 /// - a server that lacks what the whole release needs is asked alternately for the minimal one, which frees
 ///   the lock by its key alone. Any other refusal is that of a busy server: there the whole release is
 ///   repeated, or a waiter would be overtaken; once also where a slot is on its way to another node, which
@@ -99,15 +100,16 @@ class release {
   private:
     clock::time_point later(clock::time_point now, clock::duration longest) noexcept {
         if (now >= latest_expiry_) return clock::time_point::max();
-        pause_ = std::min(pause_ * 2, longest);
-        return std::min(now + pause_, latest_expiry_);
+        const auto pause = std::min(pause_, longest);
+        pause_ = 2 * pause;
+        return std::min(now + pause, latest_expiry_);
     }
 
     // A waiter waits for this, too, once the server is itself again.
     static constexpr std::chrono::milliseconds longest_pause{100};
 
     clock::time_point latest_expiry_{};
-    clock::duration pause_ = std::chrono::milliseconds{25};
+    clock::duration pause_ = std::chrono::milliseconds{50};
     certainty sure_ = certainty::granted;
     form next_ = form::whole;
     release_outcome last_ = release_outcome::unreachable;

@@ -16,6 +16,7 @@
 #include "support/heard_channel.hpp"
 #include "support/recent_fence.hpp"
 #include "support/redis_link.hpp"
+#include "support/waiting.hpp"
 
 namespace handoff_scripts_tests {
 
@@ -215,6 +216,20 @@ TEST_CASE("tickets are numbered in order, also when the last number is ahead of 
         CHECK(joined.ticket == ahead + i);
         CHECK(joined.position == i);
     }
+}
+
+// Without its zeros a number has a digit less in the first tenth of a second.
+TEST_CASE("fences and tickets are the server's clock in microseconds, when a second has just begun, too") {
+    auto it = fresh(fenced);
+    auto next = another(it, bare);
+    REQUIRE(eventually([] { return time_of(shared()) % 1'000'000 < 50'000; }));
+    const auto before = static_cast<std::uint64_t>(time_of(shared()));
+    const auto fence = it.enter(enter_mode::try_once).fence;
+    const auto ticket = next.enter(enter_mode::join).queued.ticket;
+    const auto after = static_cast<std::uint64_t>(time_of(shared()));
+    CHECK(fence >= before);
+    CHECK(ticket > fence);
+    CHECK(ticket < after);
 }
 
 // Handing over.
