@@ -24,6 +24,7 @@
 #include <distlock/base/time_source.hpp>
 #include <distlock/detail/system_io.hpp>
 #include <distlock/detail/thread_safety.hpp>
+#include <distlock/hiredis/channel_interest.hpp>
 #include <distlock/hiredis/cluster_nodes.hpp>
 #include <distlock/hiredis/socket.hpp>
 #include <distlock/hiredis/socket_opener.hpp>
@@ -52,24 +53,15 @@ class cluster_subscriber final : public message_reader {
     cluster_subscriber(const cluster_subscriber&) = delete;
     cluster_subscriber& operator=(const cluster_subscriber&) = delete;
 
-    /// As subscriber::subscribe().
+    /// As take_interest().
     std::shared_ptr<subscription> subscribe(std::string_view channel) {
         const annotated_lock guard(lock_);
-        const auto place = std::find_if(interests_.begin(), interests_.end(),
-                                        [&](const interest& one) { return one.channel == channel; });
-        if (place != interests_.end()) {
-            if (auto known = place->whose.lock()) return known;
-        }
-        auto made = std::make_shared<subscription>(std::string(channel), hub_);
-        if (place == interests_.end()) {
-            interests_.push_back({made, made->channel(), hash_slot(made->channel())});
+        auto [whose, is_new] = take_interest(interests_, channel, hub_);
+        if (is_new) {
+            interests_.back().slot = hash_slot(channel);
             interrupt();
-        } else {
-            place->whose = made;
-            if (place->at == stage::in_force) made->confirm();
-            if (place->at == stage::refused) made->refuse();
         }
-        return made;
+        return std::move(whose);
     }
 
     void read(clock::time_point until) noexcept override {
@@ -113,16 +105,11 @@ class cluster_subscriber final : public message_reader {
         clock::time_point last{};  // when something was received, or sent after all was answered
         connect_schedule attempts;
     };
-    // What the node was told on its present socket.
-    enum class stage { unsent, sent, refused, in_force };
-    struct interest {
-        std::weak_ptr<subscription> whose;  // expired: given up, and the server is to be told
-        std::string channel;
-        std::uint16_t slot;
+    using stage = channel_interest::stage;
+    struct interest : channel_interest {
+        std::uint16_t slot = 0;
         node_stream* on = nullptr;
-        stage at = stage::unsent;
         clock::duration pause{};  // after it was redirected, or ended by the server
-        clock::time_point next_time{};
     };
     struct saying {
         node_stream* to;

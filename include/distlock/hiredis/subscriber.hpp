@@ -20,6 +20,7 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/detail/thread_safety.hpp>
+#include <distlock/hiredis/channel_interest.hpp>
 #include <distlock/hiredis/socket.hpp>
 #include <distlock/hiredis/stream.hpp>
 #include <distlock/net/connect_schedule.hpp>
@@ -69,28 +70,16 @@ class subscriber final : public message_reader {
     subscriber(const subscriber&) = delete;
     subscriber& operator=(const subscriber&) = delete;
 
-    /// Returns: what hears messages on `channel`. A channel that was given up a moment ago may
-    /// be in force at once.
-    /// Throws: std::bad_alloc.
+    /// As take_interest().
     [[gnu::cold]] std::shared_ptr<subscription> subscribe(std::string_view channel) {
         const annotated_lock guard(lock_);
-        const auto place = std::find_if(interests_.begin(), interests_.end(),
-                                        [&](const interest& one) { return one.channel == channel; });
-        if (place != interests_.end()) {
-            if (auto known = place->whose.lock()) return known;
-        }
-        auto made = std::make_shared<subscription>(std::string(channel), hub_);
-        if (place == interests_.end()) {
-            interests_.push_back({made, made->channel()});
+        auto [whose, is_new] = take_interest(interests_, channel, hub_);
+        if (is_new) {
             to_send_ = true;
             // While the reader connects it is not disturbed: it sees this before it listens.
             if (listening_) wake_.set();
-        } else {
-            place->whose = made;
-            if (place->at == stage::in_force) made->confirm();
-            if (place->at == stage::refused) made->refuse();
         }
-        return made;
+        return std::move(whose);
     }
 
     void read(clock::time_point until) noexcept override {
@@ -124,14 +113,9 @@ class subscriber final : public message_reader {
     }
 
   private:
-    // What the server was told on the present socket.
-    enum class stage { unsent, sent, refused, in_force };
-    struct interest {
-        std::weak_ptr<subscription> whose;  // expired: given up, and the server is to be told
-        std::string channel;
-        stage at = stage::unsent;
-        std::uint64_t answer = 0;       // of this number confirms it
-        clock::time_point next_time{};  // of one that was refused
+    using stage = channel_interest::stage;
+    struct interest : channel_interest {
+        std::uint64_t answer = 0;  // of this number confirms it
 
         bool due(clock::time_point now) const noexcept {
             return at == stage::unsent || (at == stage::refused && now >= next_time);

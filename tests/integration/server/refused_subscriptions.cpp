@@ -303,10 +303,12 @@ TEST_CASE("over a Cluster a waiter who may not subscribe has the lock in its tur
         owner.lock();
         distlock::mutex waiter{deaf, name, confirmed};  // of a job: it asks for the channel anew
         keeper waits([&] { return distlock::scoped_lock(waiter); });
-        REQUIRE(eventually([&] {
+        const auto waits_untold = [&] {
             return std::any_of(nodes.nodes().begin(), nodes.nodes().end(),
                                [&](const auto& node) { return untold(lock_on_server(*node, name)) == 1; });
-        }));
+        };
+        // Before the channel is asked for again, two seconds after it was refused.
+        REQUIRE(eventually(waits_untold, 1s));
         owner.unlock();
         CHECK_FALSE(owner.try_lock());
         waits.let_end();
