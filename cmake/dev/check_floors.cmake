@@ -21,7 +21,8 @@ set(may_open_testing.hpp "^testing/")
 set(for_annexes detail/system_io.hpp)
 # What only connections need that follow a server: the umbrella does not pay for it.
 set(for_connections net/cluster_uri.hpp net/cluster_uri_impl.hpp net/command_route.hpp net/connect_schedule.hpp net/hash_slot.hpp net/master_answer.hpp net/node_address.hpp net/redirection.hpp
-  net/refresh_schedule.hpp net/sentinel_answer.hpp net/sentinel_directory.hpp net/sentinel_election.hpp net/sentinel_schedule.hpp net/sentinel_uri.hpp net/sentinel_uri_impl.hpp net/slot_map.hpp)
+  net/refresh_schedule.hpp net/sentinel_answer.hpp net/sentinel_directory.hpp net/sentinel_election.hpp net/sentinel_schedule.hpp net/sentinel_uri.hpp net/sentinel_uri_impl.hpp net/server_standing.hpp
+  net/slot_map.hpp)
 
 set(banned iostream regex future random functional)
 set(standard

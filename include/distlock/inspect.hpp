@@ -47,7 +47,7 @@ T read_or_throw(Conn& c, failure_detail wanted, std::optional<T> said, const rep
         if (server_says && is == "hash") what += "; Redisson's locks are hashes: inspect<redisson>";
         // A mutex is a string, a semaphore a sorted set.
         if (server_says && (is == "string" || is == "zset"))
-            what += "; if that is the lock's, a key beside it, {name}:distlock:*, is not";
+            what += "; if that is the lock's, a sibling key, {name}:distlock:*, is of another type";
         if (is != "none") what += ")";
     }
     throw error(cause, what);

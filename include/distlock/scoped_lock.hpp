@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -290,6 +291,10 @@ template <class M1, class M2, class M3, class M4>
 scoped_lock(M1&, M2&, M3&, M4&, std::stop_token) -> scoped_lock<M1, M2, M3, M4>;
 template <class... Mutexes>
 scoped_lock(Mutexes&...) -> scoped_lock<Mutexes...>;
+// Of no mutex: the guard says what to write instead.
+template <class M, class Rep, class Period>
+scoped_lock(M&, std::chrono::duration<Rep, Period>)
+    -> scoped_lock<M, const std::chrono::duration<Rep, Period>>;
 template <class... Mutexes>
 scoped_lock(std::adopt_lock_t, Mutexes&...) -> scoped_lock<Mutexes...>;
 

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <concepts>
 #include <cstdint>
 #include <mutex>
@@ -72,6 +73,12 @@ class shared_scoped_lock {
         fence_ = has.fence;
     }
 
+    template <class Rep, class Period>
+    shared_scoped_lock(Mutex&, std::chrono::duration<Rep, Period>) {
+        static_assert(!std::same_as<Rep, Rep>,
+                      "a distlock::shared_scoped_lock waits as long as it takes; to wait no longer than a "
+                      "time-out write if (m.try_lock_shared_for(timeout)), and adopt it then");
+    }
     template <std::same_as<std::adopt_lock_t> Adopt>
     shared_scoped_lock(Mutex&, Adopt) {
         static_assert(!std::same_as<Adopt, std::adopt_lock_t>,
@@ -138,6 +145,8 @@ template <class M>
 shared_scoped_lock(M&) -> shared_scoped_lock<M>;
 template <class M>
 shared_scoped_lock(M&, std::stop_token) -> shared_scoped_lock<M>;
+template <class M, class Rep, class Period>
+shared_scoped_lock(M&, std::chrono::duration<Rep, Period>) -> shared_scoped_lock<M>;
 template <class M>
 shared_scoped_lock(std::adopt_lock_t, M&) -> shared_scoped_lock<M>;
 

@@ -89,6 +89,10 @@ TEST_CASE("an answer to resize() that was lost is asked for once more") {
     CHECK(pool.resize(4, ec) == 0);
     CHECK(ec == errc::unreachable);
     CHECK(redis.commands().size() == 9);
+    // An answer that cannot be read is lost, too.
+    redis.then(reply::no_answer(errc::protocol_error, "the reply cannot be read"));
+    redis.then(reply::integer(1));
+    CHECK(pool.resize(4) == 1);
 }
 
 // The server had the new limit before the object did: with a thread that resized it and others that asked, a

@@ -191,6 +191,10 @@ TEST_CASE("a caller is told which of them it is, and what to do") {
     const auto of_password = told(after(election(2), silent, wrong));
     CHECK(of_password.cause() == errc::authentication_failed);
     CHECK_THAT(of_password.text(), contains_text("leave it out of the URI); check ?sentinel_password="));
+    // It was said to lack a command that locks need.
+    const auto none = without(sentinel_answer::kind::refused, errc::unsupported_command,
+                              "s2: ERR unknown command 'SENTINEL'");
+    CHECK_THAT(told(after(election(2), silent, none)).text(), contains_text("it is none: use redis://"));
     const auto untrusted = without(sentinel_answer::kind::refused, errc::tls_failed, "s2: TLS: expired");
     const auto of_all = told(after(election(1), untrusted));
     CHECK(of_all.cause() == errc::tls_failed);

@@ -27,8 +27,7 @@ namespace detail {
             return "the URI cannot be used; include/distlock/net/README.md shows redis://host:6379, and "
                    "those of Sentinels and Clusters";
         case errc::wrong_process:
-            return "this lock belongs to the parent process; after fork() make connections and locks "
-                   "anew";
+            return "this connection or lock belongs to the parent process; after fork() make both anew";
         case errc::no_entropy:
             return "the operating system gave no random bytes for an owner token; try again";
         case errc::cancelled:
@@ -36,8 +35,7 @@ namespace detail {
         case errc::unreachable:
             return "the server cannot be reached; check that it runs, and its host and port, or its socket";
         case errc::no_reply:
-            return "no answer in time: what was asked may have been done all the same; check server and "
-                   "network";
+            return "no answer in time; check server and network";
         case errc::protocol_error:
             return "the answer makes no sense; check that this is a Redis or Valkey server";
         case errc::reply_too_large:
@@ -46,13 +44,14 @@ namespace detail {
             return "the URI asks for TLS; link distlock::hiredis_tls, and pass distlock::tls(options) to the "
                    "connection";
         case errc::tls_failed:
-            return "no trusted TLS session; check the certificate, its host name and the CA";
+            return "no trusted TLS session; check the certificate, its host name and the CA, and whether the "
+                   "server wants one of ours";
         case errc::authentication_failed:
             return "the server refused user or password; check both, or give them: "
                    "redis://user:password@host";
         case errc::permission_denied:
-            return "the user may not run this command on this key; extend its ACL: diagnose() and "
-                   ".github/SECURITY.md say how";
+            return "the user may not run this command on this key; extend its ACL by .github/SECURITY.md; "
+                   "diagnose() says what mutexes lack";
         case errc::unavailable:
             return "the server is up but cannot serve just now; try again";
         case errc::read_only:
@@ -69,7 +68,7 @@ namespace detail {
                    "all names one {hash tag}";
         case errc::unsupported_command:
             return "the server does not know or allow a command that locks need; enable it or use "
-                   "another server";
+                   "another (a Sentinel: redis+sentinel://)";
         case errc::server_error:
             return "the server answered with an error; look up what it says";
         case errc::deadlock:
@@ -81,8 +80,8 @@ namespace detail {
             return "the lock's key has no TTL, so it never expires by itself; ask its owner, or stop it and "
                    "call force_release()";
         case errc::no_server:
-            return "no private server could be started; install one (apt-get install redis-server), or free "
-                   "its port";
+            return "no private server could be started; install one (apt-get install redis-server), or mend "
+                   "what its log says";
         case errc::no_thread:
             return "no thread could be started to watch the lease; raise the limit of threads of this user";
         case errc::not_replicated:

@@ -11,6 +11,8 @@
 #include <string>
 #include <string_view>
 
+#include <distlock/detail/language.hpp>
+
 namespace distlock::detail {
 
 /// Text, which outlives it, or a number.

@@ -4,9 +4,9 @@
 #include <stop_token>
 #include <version>
 
-#if __cplusplus < 202002L
-#error "distlock needs C++20: compile with -std=c++20"
-#elif !defined(__cpp_lib_jthread)
+#include <distlock/detail/language.hpp>
+
+#if __cplusplus >= 202002L && !defined(__cpp_lib_jthread)
 #error "distlock needs std::stop_token: with libc++ before 20, compile and link with -fexperimental-library"
 #endif
 

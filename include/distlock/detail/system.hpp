@@ -34,6 +34,8 @@
 #include <string>
 #include <type_traits>
 
+#include <distlock/detail/language.hpp>
+
 // DISTLOCK_POSIX_ONLY is for tests: defined in every source file, it makes Linux do with what
 // every POSIX system has.
 #if defined(__linux__) && !defined(DISTLOCK_POSIX_ONLY)

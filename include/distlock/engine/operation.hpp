@@ -366,8 +366,9 @@ class operation {
         if (!type.is(reply_kind::status)) return;
         if (type.text() == dialect_.stored_as() || type.text() == "none") {
             result_.detail =
-                distlock::detail::concat({"the key's type is right, so what it holds is no lock's, or a key "
-                                          "beside it, {name}:distlock:*, is not ours (",
+                distlock::detail::concat({"the key has the right type, so its value is no lock's, or a "
+                                          "sibling key, {name}:distlock:*, "
+                                          "is of another type (",
                                           result_.detail, ")"});
             return;
         }

@@ -125,7 +125,7 @@ class permit_pool final : public permit_core {
         const guard alone(resizing_);
         const change one(*this, limit);
         reply answer = io_->connection().execute(ask);
-        const bool lost = !answer.answered() && answer.cause() == errc::no_reply;
+        const bool lost = answer.is(reply_kind::no_answer);
         if (lost) {
             auto again = io_->connection().execute(ask);
             if (again.answered()) answer = std::move(again);

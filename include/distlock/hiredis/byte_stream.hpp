@@ -23,20 +23,6 @@ namespace distlock::detail {
 /// The error of a server that has its fill of clients.
 inline constexpr const char* no_room = "max number of clients reached";
 
-/// Returns: the end of a receive that brought nothing, for messages.
-[[gnu::cold]] constexpr const char* why_no_reply(io how) noexcept {
-    switch (how) {
-        case io::closed:
-            return "the server closed the connection";
-        case io::timed_out:
-            return "no reply in time";
-        case io::stopped:
-            return "stopped";
-        default:
-            return "the connection broke";
-    }
-}
-
 class byte_stream {
   public:
     explicit byte_stream(stream_socket socket) noexcept : socket_(std::move(socket)) {}
@@ -82,6 +68,16 @@ class byte_stream {
     }
 
     bool encrypted() const noexcept { return session_ != nullptr; }
+
+    /// `answered`: the server said something before. Returns: the end of a receive that brought nothing, for
+    /// messages.
+    [[gnu::cold]] const char* why_no_reply(io how, bool answered) const noexcept {
+        if (how == io::timed_out) return "no reply in time";
+        if (how == io::stopped) return "stopped";
+        if (!answered && !encrypted())
+            return "the server closed the connection; if its port is for TLS, write rediss://";
+        return how == io::closed ? "the server closed the connection" : "the connection broke";
+    }
 
     /// Effects: sends `plain`; `sent` counts bytes of the socket.
     /// Returns: done, or why not; closed when the session is over.

@@ -24,9 +24,9 @@
 #include <distlock/hiredis/request.hpp>
 #include <distlock/hiredis/socket.hpp>
 #include <distlock/net/receipt.hpp>
+#include <distlock/net/server_standing.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
-#include <distlock/wire/server_error.hpp>
 
 namespace distlock::detail {
 
@@ -175,15 +175,13 @@ class stream {
     /// Returns: whether the server answered something since the last call. A post alone is no answer.
     bool heard() noexcept { return std::exchange(heard_, false); }
     /// Returns: whether the server ever answered a command on it.
-    bool answered() const noexcept { return server_ != standing::unheard; }
+    bool answered() const noexcept { return server_.answered(); }
     /// Returns: whether the server said that it is no master, or no longer: see says_role_changed.
-    bool demoted() const noexcept { return server_ == standing::no_master; }
+    bool demoted() const noexcept { return server_.demoted(); }
     /// Returns: whether the server said that it has no room for this connection; it ends it.
-    bool turned_away() const noexcept { return server_ == standing::full; }
+    bool turned_away() const noexcept { return server_.full(); }
 
   private:
-    enum class standing { unheard, serves, no_master, full };  // of the server, as it said itself
-
     friend class handshake;
     struct shutter {
         void operator()() const noexcept { socket.shut_down(); }
@@ -305,7 +303,7 @@ class stream {
             return sent > 0 ? session_lost()
                             : reply::not_sent(errc::tls_failed, concat({"TLS: ", bytes_.failure()}));
         if (outcome == io::failed && sent == 0 && bytes_.heard_no_room()) {
-            server_ = standing::full;
+            server_.on_no_room();
             return reply::not_sent(errc::unavailable, no_room);
         }
         if (sent == 0) return reply::not_sent(errc::unreachable, "the connection broke");
@@ -357,7 +355,8 @@ class stream {
     std::optional<reply> take_received(std::string_view bytes, clock::time_point deadline) {
         if (reader_.failure() != errc{}) return lost(reader_.failure(), "the reply cannot be read");
         if (ended_ != io::done)
-            return lost(ended_ == io::stopped ? errc::cancelled : errc::no_reply, why_no_reply(ended_));
+            return lost(ended_ == io::stopped ? errc::cancelled : errc::no_reply,
+                        bytes_.why_no_reply(ended_, answered()));
         heard_ = true;
         return take_in(bytes, deadline) ? std::nullopt : std::optional(session_lost());
     }
@@ -367,12 +366,7 @@ class stream {
         posted_.settle(std::move(answer));
         if (posted_.count() == 0) left_ = false;
     }
-    [[gnu::noinline]] void note(const reply& answer) noexcept {
-        if (server_ == standing::unheard) server_ = standing::serves;
-        if (!answer.is(reply_kind::error)) return;
-        if (says_role_changed(answer.said())) server_ = standing::no_master;
-        if (says_too_many_clients(answer.said())) server_ = standing::full;
-    }
+    [[gnu::noinline]] void note(const reply& answer) noexcept { server_.on_reply(answer); }
 
     // Effects: gives the reader what was received. Returns: false when that was the end of the TLS session.
     bool take_in(std::string_view received, clock::time_point deadline) {
@@ -396,7 +390,7 @@ class stream {
     bool broken_ = false;
     bool left_ = false;  // somebody gave up waiting for an answer that may still come
     bool heard_ = false;
-    standing server_ = standing::unheard;
+    server_standing server_;
     leaked_in_child<std::optional<std::stop_callback<shutter>>> on_end_;
 };
 

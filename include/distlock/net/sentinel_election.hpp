@@ -182,7 +182,9 @@ inline reply explain(const sentinel_election::verdict& said, const std::string& 
     using kind = sentinel_election::kind;
     const std::string why =
         said.why != nullptr && !said.why->detail.empty() ? " (" + said.why->detail + ")" : "";
-    const auto about_password = [&]() -> const char* {
+    const auto what_to_do = [&]() -> const char* {
+        if (said.why->cause == errc::unsupported_command)
+            return "; it is none: use redis://, or a Sentinel's port";
         if (said.why->cause != errc::authentication_failed) return "";
         const bool none_given = said.why->detail.find("NOAUTH") != std::string::npos;
         return none_given ? "; give its password as ?sentinel_password=" : "; check ?sentinel_password=";
@@ -194,7 +196,7 @@ inline reply explain(const sentinel_election::verdict& said, const std::string& 
                                                           name + "; check the name in the URI");
         case kind::refused:
             return reply::not_sent(said.why->cause,
-                                   shown + ": no Sentinel says who the master is" + why + about_password());
+                                   shown + ": no Sentinel says who the master is" + why + what_to_do());
         case kind::outdated:
             return reply::not_sent(
                 errc::unavailable,

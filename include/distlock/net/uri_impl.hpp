@@ -174,8 +174,8 @@ namespace detail {
         const auto* const name = std::find(std::begin(names), std::end(names), item.substr(0, equals));
         if (name == std::end(names)) {
             refuse_uri(
-                "an option is unknown; there are connect_timeout, command_timeout, max_idle and db, as "
-                "in redis://host:6379/2?connect_timeout=500ms&max_idle=4");
+                "an option is unknown; there are connect_timeout, command_timeout, max_idle and db (not of a "
+                "Cluster), and of Sentinels sentinel_user and sentinel_password");
         }
         bool& again = seen[name - std::begin(names)];
         if (again) refuse_uri({"the option ", *name, " is given twice; keep one"});

@@ -706,6 +706,24 @@ TEST_CASE("a server that closes what it accepts gets each command once, and no f
     }
 }
 
+// A port for TLS ends a plain conversation so.
+TEST_CASE(
+    "that the port may be for TLS is said of a server that ends the connection before it has answered") {
+    const bool reset = GENERATE(false, true);
+    const fake_server server([&](fake_server::peer& p) {
+        while (const auto cmd = p.next_command()) {
+            if (cmd->at(0) != "PING") return reset ? p.reset() : p.close();
+            p.send("+PONG\r\n");
+        }
+    });
+    hiredis_connection redis(server.uri("", patient));
+    CHECK_THAT(redis.execute({"GET", "a"}).text(), contains_text("if its port is for TLS, write rediss://"));
+    REQUIRE(redis.execute({"PING"}).answered());
+    const reply later = redis.execute({"GET", "a"});
+    CHECK_FALSE(later.answered());
+    CHECK_THAT(later.text(), !contains_text("TLS"));
+}
+
 TEST_CASE("a socket that is given up is reset, so that nothing unsent is applied later") {
     std::atomic<int> ended{-1};
     const fake_server server([&](fake_server::peer& p) { ended = static_cast<int>(p.wait_for_end()); });

@@ -118,6 +118,19 @@ void work() { distlock::scoped_lock guard{orders, std::adopt_lock}; }
 void work() { distlock::scoped_lock guard{std::adopt_lock, orders}; }
 #endif
 
+// The first line was that types could not be deduced.
+// CASE_guard_with_a_time_out: to wait no longer than a time-out if .m.try_lock_for.timeout.., and adopt it
+// then
+#if defined(CASE_guard_with_a_time_out)
+void work() { distlock::scoped_lock guard{orders, std::chrono::milliseconds{200}}; }
+#elif defined(CASE_guard_with_a_time_out_ok)
+void work() {
+    if (orders.try_lock_for(std::chrono::milliseconds{200})) {
+        distlock::scoped_lock guard{std::adopt_lock, orders};
+    }
+}
+#endif
+
 // CASE_guard_of_another_mutex: a distlock::scoped_lock guards a distlock::mutex
 #if defined(CASE_guard_of_another_mutex)
 void work(std::mutex& here) { distlock::scoped_lock guard{orders, here}; }
@@ -192,6 +205,20 @@ void work(distlock::shared_mutex<silent_server>& m) {
 #elif defined(CASE_shared_guard_that_adopts_last_ok)
 void work(distlock::shared_mutex<silent_server>& m) {
     distlock::shared_scoped_lock guard{std::adopt_lock, m};
+}
+#endif
+
+// CASE_shared_guard_with_a_time_out: to wait no longer than a time-out write if
+// .m.try_lock_shared_for.timeout.
+#if defined(CASE_shared_guard_with_a_time_out)
+void work(distlock::shared_mutex<silent_server>& m) {
+    distlock::shared_scoped_lock guard{m, std::chrono::milliseconds{200}};
+}
+#elif defined(CASE_shared_guard_with_a_time_out_ok)
+void work(distlock::shared_mutex<silent_server>& m) {
+    if (m.try_lock_shared_for(std::chrono::milliseconds{200})) {
+        distlock::shared_scoped_lock guard{std::adopt_lock, m};
+    }
 }
 #endif
 
