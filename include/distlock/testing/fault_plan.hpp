@@ -7,7 +7,7 @@
 //     void delay(part, duration);  void hold(part);        // all of one direction
 //     void let_go();                                       // what is held
 //     void slice(part, bytes, pause);                      // so many at a time
-//     void leave_alone();                                  // ends all of these
+//     void leave_alone();                                  // ends all of these, delays and pauses at once
 //     void forget();                                       // the same, and counts anew
 //     int connections() const;
 //     std::vector<words> requests(which) const;            // whole ones that came, since the beginning
@@ -28,6 +28,7 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/detail/thread_safety.hpp>
+#include <distlock/testing/paced_bytes.hpp>
 
 namespace distlock::testing {
 
@@ -112,13 +113,13 @@ class fault_plan {
     /// Effects: what comes from now on is passed on so much later, in order.
     void delay(part of, clock::duration by) {
         const detail::annotated_lock guard(lock_);
-        (of == part::request ? pace_.requests : pace_.replies).delay = by;
+        direction(of).delay = by;
     }
     /// Effects: nothing is passed on in this direction until let_go() or leave_alone(), nor does an end.
     /// Connections can be made.
     void hold(part of) {
         const detail::annotated_lock guard(lock_);
-        (of == part::request ? pace_.requests : pace_.replies).held = true;
+        direction(of).held = true;
     }
     void let_go() {
         change([this]() DISTLOCK_UNCHECKED { pace_.requests.held = pace_.replies.held = false; });
@@ -127,7 +128,8 @@ class fault_plan {
     /// between. 0: all at once.
     void slice(part of, std::size_t bytes, clock::duration pause = {}) {
         change([&]() DISTLOCK_UNCHECKED {
-            (of == part::request ? pace_.requests : pace_.replies).slice = {bytes, pause};
+            direction(of).slice = bytes;
+            direction(of).pause = pause;
         });
     }
     void leave_alone() {
@@ -164,25 +166,17 @@ class fault_plan {
     ~fault_plan() = default;
 
     /// How everything is to be passed on just now.
-    struct pace {
-        struct direction {
-            struct slices {
-                std::size_t bytes = 0;
-                clock::duration pause{};
-            };
-            clock::duration delay{};
-            bool held = false;
-            slices slice{};
-        };
-        direction requests{};
-        direction replies{};
+    struct paces {
+        impl::pace requests{};
+        impl::pace replies{};
+        std::uint64_t calms = 0;  ///< how often all was left alone: what waited then passes
     };
     struct sentence {
         std::size_t passes;
         ending how;
     };
 
-    pace present() const {
+    paces present() const {
         const detail::annotated_lock guard(lock_);
         return pace_;
     }
@@ -236,7 +230,11 @@ class fault_plan {
         rule_.reset();
         rewriting_.times = 0;
         storm_one_in_ = 0;
-        pace_ = {};
+        pace_ = {.calms = pace_.calms + 1};
+    }
+
+    impl::pace& direction(part of) DISTLOCK_REQUIRES(lock_) {
+        return of == part::request ? pace_.requests : pace_.replies;
     }
 
     std::optional<sentence> by_rule(part of, const words& command, std::size_t size)
@@ -269,7 +267,7 @@ class fault_plan {
     rewriting rewriting_ DISTLOCK_GUARDED_BY(lock_);
     std::uint64_t storm_seed_ DISTLOCK_GUARDED_BY(lock_) = 0;
     std::uint32_t storm_one_in_ DISTLOCK_GUARDED_BY(lock_) = 0;
-    pace pace_ DISTLOCK_GUARDED_BY(lock_);
+    paces pace_ DISTLOCK_GUARDED_BY(lock_);
     int connections_ DISTLOCK_GUARDED_BY(lock_) = 0;
     std::vector<words> requests_ DISTLOCK_GUARDED_BY(lock_);
     std::vector<made> cuts_ DISTLOCK_GUARDED_BY(lock_);

@@ -35,10 +35,10 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
-#include <distlock/detail/saturate.hpp>
 #include <distlock/detail/system_io.hpp>
 #include <distlock/testing/child_process.hpp>
 #include <distlock/testing/fault_plan.hpp>
+#include <distlock/testing/paced_bytes.hpp>
 #include <distlock/testing/raw_client.hpp>
 #include <distlock/testing/request_framing.hpp>
 
@@ -78,27 +78,18 @@ class fault_proxy final : public fault_plan {
 
     void heed() noexcept override { wake_.set(); }
 
-    // What goes in one direction.
-    struct stream {
-        std::deque<std::pair<time_point, std::string>> later;  // and when
-        std::string ready;
-        time_point next{};  // not before: of the next slice
-        bool empty() const { return later.empty() && ready.empty(); }
-        void clear() {
-            later.clear();
-            ready.clear();
-        }
-    };
-
     // A conversation: two sockets, and what has come and not gone yet.
     struct line {
         int number = 0;
         int client = -1;
         int server = -1;
-        std::string request;  // not whole yet
-        std::string reply;    // not whole yet
-        stream to_server;
-        stream to_client;
+        bool connecting = true;  // the server has not accepted it yet
+        std::string request;     // not whole yet
+        impl::frame_end request_end;
+        std::string reply;  // not whole yet
+        impl::frame_end reply_end;
+        impl::paced_bytes to_server;
+        impl::paced_bytes to_client;
         std::string late;  // kept by a cut
         std::deque<words> unanswered;
         std::uint64_t requests = 0;  // so far
@@ -144,11 +135,20 @@ class fault_proxy final : public fault_plan {
         for (;;) {
             polled.assign({{wake_.fd(), POLLIN, 0}, {listener_.get(), POLLIN, 0}});
             const auto now = clock::now();
-            const pace now_at = present();
+            const paces now_at = present();
+            const bool calmed = std::exchange(calms_, now_at.calms) != now_at.calms;
             time_point next = time_point::max();
             for (line& l : links_) {
-                const bool to_client = passable(l.to_client, now, now_at.replies.held, next);
-                const bool to_server = passable(l.to_server, now, now_at.requests.held, next);
+                if (calmed) l.to_client.hurry();
+                if (calmed) l.to_server.hurry();
+                if (l.connecting) {
+                    polled.push_back({-1, 0, 0});
+                    polled.push_back({socket_path_.empty() ? l.server : -1, POLLOUT, 0});
+                    next = std::min(next, now + connect_pause);
+                    continue;
+                }
+                const bool to_client = l.to_client.due(now, now_at.replies, next);
+                const bool to_server = l.to_server.due(now, now_at.requests, next);
                 // An ended descriptor reports that again and again.
                 const bool client_over = l.client_ended && !to_client;
                 polled.push_back({client_over ? -1 : l.client, wanted(!l.client_ended, to_client), 0});
@@ -162,27 +162,15 @@ class fault_proxy final : public fault_plan {
             if (polled[0].revents != 0 && !answer_bell()) break;
             std::size_t at = 2;
             for (auto l = links_.begin(); l != links_.end(); at += 2) {
-                const bool goes_on = step(*l, polled[at].revents != 0, polled[at + 1].revents != 0);
-                if (!goes_on) hang_up(*l, false);
+                const bool refused = l->connecting && !connect_to_server(*l);
+                const bool goes_on = !refused && (l->connecting || step(*l, polled[at].revents != 0,
+                                                                        polled[at + 1].revents != 0));
+                if (!goes_on) hang_up(*l, refused);
                 l = goes_on ? std::next(l) : links_.erase(l);
             }
             if (polled[1].revents != 0) accept_one();
         }
         for (line& l : links_) hang_up(l, false);
-    }
-
-    // Effects: makes ready what is due. Returns: whether something can be sent now; else `next` says when at
-    // the latest to ask again.
-    static bool passable(stream& s, time_point now, bool held, time_point& next) {
-        if (held) return false;
-        while (!s.later.empty() && s.later.front().first <= now) {
-            s.ready += s.later.front().second;
-            s.later.pop_front();
-        }
-        if (!s.ready.empty() && s.next <= now) return true;
-        if (!s.ready.empty()) next = std::min(next, s.next);
-        if (!s.later.empty()) next = std::min(next, s.later.front().first);
-        return false;
     }
 
     static int milliseconds_to(time_point when, time_point now) {
@@ -196,7 +184,7 @@ class fault_proxy final : public fault_plan {
     bool answer_bell() {
         wake_.reset();
         if (delivering_.exchange(false)) {
-            for (line& l : links_) l.to_server.ready += std::exchange(l.late, {});
+            for (line& l : links_) l.to_server.add(std::exchange(l.late, {}), {});
         }
         return !ending_;
     }
@@ -210,25 +198,28 @@ class fault_proxy final : public fault_plan {
         l.client = detail::accept_socket(listener_.get()).release();
         if (l.client < 0) return impl::nap(std::chrono::milliseconds{1});  // EMFILE: it is there still
         no_delay(l.client);
-        l.server = connect_to_server();
+        l.server =
+            detail::open_socket(socket_path_.empty() ? AF_INET : AF_UNIX, detail::when_busy::fail).release();
         l.number = count_connection();
-        if (l.server < 0) return hang_up(l, true);
+        if (!connect_to_server(l)) return hang_up(l, true);
         links_.push_back(std::move(l));
     }
 
-    int connect_to_server() const {
+    // Effects: asks for a connection, or whether it is there: a server that stands still must not hold the
+    // others. Returns: false when there will be none.
+    bool connect_to_server(line& l) const {
         const bool local = !socket_path_.empty();
         sockaddr_un by_path{};
         by_path.sun_family = AF_UNIX;
         std::memcpy(by_path.sun_path, socket_path_.data(), socket_path_.size());
         const sockaddr_in by_port = loopback(server_port_);
-        detail::file_descriptor socket =
-            detail::open_socket(local ? AF_UNIX : AF_INET, detail::when_busy::wait);
         const auto* const where =
             local ? reinterpret_cast<const sockaddr*>(&by_path) : reinterpret_cast<const sockaddr*>(&by_port);
-        if (::connect(socket.get(), where, local ? sizeof by_path : sizeof by_port) != 0) return -1;
-        if (!local) no_delay(socket.get());
-        return socket.release();
+        l.connecting =
+            ::connect(l.server, where, local ? sizeof by_path : sizeof by_port) != 0 && errno != EISCONN;
+        if (!l.connecting && !local) no_delay(l.server);
+        return !l.connecting || errno == EINPROGRESS || errno == EALREADY || errno == EAGAIN ||
+               errno == EINTR;
     }
 
     static void no_delay(int fd) {
@@ -238,20 +229,20 @@ class fault_proxy final : public fault_plan {
 
     // Returns: false when the conversation is over.
     bool step(line& l, bool client_ready, bool server_ready) {
-        const pace now_at = present();
+        const paces now_at = present();
         std::string from_client;
         std::string from_server;
         if (client_ready && !l.client_ended) l.client_ended = !receive(l.client, from_client);
         if (l.dead) {
-            return pass_on(l.server, l.to_server, now_at.requests) &&
+            return l.to_server.send_to(l.server, now_at.requests) &&
                    !(l.client_ended && l.late.empty() && l.to_server.empty());
         }
         if (server_ready && !l.server_ended) l.server_ended = !receive(l.server, from_server);
         take_requests(l, from_client, now_at.requests.delay);
         take_replies(l, from_server, now_at.replies.delay);
         // Bytes that the server sent before it went still pass.
-        if (!pass_on(l.server, l.to_server, now_at.requests)) l.to_server.clear();
-        if (!pass_on(l.client, l.to_client, now_at.replies)) return false;
+        if (!l.to_server.send_to(l.server, now_at.requests)) l.to_server.clear();
+        if (!l.to_client.send_to(l.client, now_at.replies)) return false;
         const bool delivered = l.to_server.empty() && l.to_client.empty();
         if (l.cut && delivered && l.unanswered.empty()) return end(l);
         if (l.server_ended && l.to_client.empty() && !now_at.replies.held) return false;
@@ -270,41 +261,21 @@ class fault_proxy final : public fault_plan {
         return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
     }
 
-    // Returns: false when the peer is gone.
-    static bool pass_on(int fd, stream& s, const pace::direction& how) {
-        time_point ignored = time_point::max();
-        while (passable(s, clock::now(), how.held, ignored)) {
-            const std::size_t size =
-                how.slice.bytes != 0 ? std::min(how.slice.bytes, s.ready.size()) : s.ready.size();
-            const auto n = ::send(fd, s.ready.data(), size, detail::send_flags);
-            if (n < 0) return errno == EAGAIN || errno == EINTR;
-            s.ready.erase(0, static_cast<std::size_t>(n));
-            s.next = detail::saturating_add(clock::now(), how.slice.pause);
-        }
-        return true;
-    }
-
-    static void pass_later(stream& s, std::string bytes, clock::duration by) {
-        if (bytes.empty()) return;
-        if (by == by.zero() && s.later.empty()) {
-            s.ready += bytes;
-        } else {
-            s.later.emplace_back(detail::saturating_add(clock::now(), by), std::move(bytes));
-        }
-    }
     void take_requests(line& l, std::string_view came, clock::duration later) {
         l.request += came;
         while (!l.opaque && !l.request.empty() && !l.cut) {
             words command;
-            const std::size_t size = impl::framed(l.request, 0, command);
+            std::size_t size = l.request_end.in(l.request);
             if (size == impl::not_whole) break;
+            l.request_end = impl::frame_end();
+            if (size != impl::not_ours) size = impl::framed(l.request, 0, command);
             l.opaque = size == impl::not_ours || command.empty();
             if (l.opaque) break;
             const auto cut = judge(l.number, ++l.requests, part::request, command, size);
-            pass_later(l.to_server, l.request.substr(0, cut ? cut->passes : size), later);
+            l.to_server.add(l.request.substr(0, cut ? cut->passes : size), later);
             if (cut && cut->how == ending::delay) l.late = l.request.substr(cut->passes, size - cut->passes);
             l.request.erase(0, size);
-            l.subscribed = l.subscribed || command[0] == "SUBSCRIBE" || command[0] == "SSUBSCRIBE";
+            l.subscribed = l.subscribed || impl::subscribes(command[0]);
             if (cut) {
                 l.cut = cut->how;
             } else {
@@ -312,15 +283,16 @@ class fault_proxy final : public fault_plan {
             }
         }
         if (l.cut) l.request.clear();
-        if (l.opaque || l.client_ended) pass_later(l.to_server, std::exchange(l.request, {}), later);
+        if (l.opaque || l.client_ended) l.to_server.add(std::exchange(l.request, {}), later);
     }
 
     // After a cut of a request, replies to those before it still pass.
     void take_replies(line& l, std::string_view came, clock::duration later) {
         l.reply += came;
         while (!l.opaque && !l.reply.empty() && (!l.unanswered.empty() || (l.subscribed && !l.cut))) {
-            const std::size_t size = impl::frame_end().in(l.reply);
+            const std::size_t size = l.reply_end.in(l.reply);
             if (size == impl::not_whole) break;
+            l.reply_end = impl::frame_end();
             l.opaque = size == impl::not_ours;
             if (l.opaque) break;
             std::string bytes = l.reply.substr(0, size);
@@ -328,8 +300,9 @@ class fault_proxy final : public fault_plan {
             words about;
             const bool tells = l.subscribed && impl::is_message(bytes, about);
             const part of = tells ? part::message : part::reply;
-            if (of == part::reply && l.unanswered.empty()) {  // one more to the same request
-                pass_later(l.to_client, std::move(bytes), later);
+            // One more to the same request, or what was not asked for.
+            if (of == part::reply && (l.unanswered.empty() || impl::is_unasked(bytes))) {
+                l.to_client.add(std::move(bytes), later);
                 continue;
             }
             if (of == part::reply) {
@@ -340,14 +313,14 @@ class fault_proxy final : public fault_plan {
             auto& nth = of == part::reply ? l.replies : l.messages;
             const auto cut = l.cut ? std::nullopt : judge(l.number, ++nth, of, about, bytes.size());
             if (cut) bytes.resize(cut->passes);
-            pass_later(l.to_client, std::move(bytes), later);
+            l.to_client.add(std::move(bytes), later);
             if (!cut) continue;
             l.cut = cut->how;
             l.unanswered.clear();
         }
         if (l.cut && l.unanswered.empty()) l.reply.clear();
         if (l.opaque || (l.unanswered.empty() && !l.subscribed) || l.server_ended)
-            pass_later(l.to_client, std::exchange(l.reply, {}), later);
+            l.to_client.add(std::exchange(l.reply, {}), later);
     }
 
     // Returns: whether there is a client left to wait for.
@@ -382,7 +355,11 @@ class fault_proxy final : public fault_plan {
     detail::wake_event wake_;
     std::uint16_t port_ = 0;
 
-    std::list<line> links_;  // the thread's alone
+    static constexpr std::chrono::milliseconds connect_pause{5};
+
+    // The thread's alone:
+    std::list<line> links_;
+    std::uint64_t calms_ = 0;
     std::atomic<bool> delivering_{false};
     std::atomic<bool> ending_{false};
     std::thread thread_;

@@ -226,8 +226,8 @@ struct history_report {
     }
 };
 
-/// An owner's belief that it holds the lock, from the grant to the first of: its own release, the end of
-/// validity as it was last told, being told that the lock is lost, the end of its process.
+/// An owner's belief that it holds the lock, from the grant to the first of: its own release, the latest end
+/// of validity that it was told, being told that the lock is lost, the end of its process.
 struct belief {
     history_event granted;
     clock::time_point to;

@@ -41,19 +41,19 @@ inline void render_reply(std::string_view& rest, std::string& text) {
     const std::size_t end = rest.find("\r\n");
     const std::string_view line = rest.substr(0, end);
     rest.remove_prefix(end + 2);
-    const char kind = line[0];
-    if (kind != '$' && kind != '*') {
-        text.append(line.substr(kind == '-' ? 0 : 1));
+    const frame_kind kind = kind_of(line[0]).value();
+    if (kind == frame_kind::line) {
+        text.append(line[0] == '_' ? "(nil)" : line.substr(line[0] == '-' ? 0 : 1));
         return;
     }
     const long long size = number_of(line).value();
     if (size < 0) {
         text.append("(nil)");
-    } else if (kind == '$') {
+    } else if (kind == frame_kind::text) {
         text.append(rest.substr(0, static_cast<std::size_t>(size)));
         rest.remove_prefix(static_cast<std::size_t>(size) + 2);
     } else {
-        for (long long element = 0; element < size; ++element) {
+        for (std::size_t element = 0; element < elements_of(line[0], size); ++element) {
             if (element > 0) text += '\n';
             render_reply(rest, text);
         }

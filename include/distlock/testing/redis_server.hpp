@@ -67,9 +67,9 @@ struct redis_server_options {
 
 /// A server of one's own, in a temporary folder of its own (mode 0700), which nobody else can reach by
 /// accident. Two of them never collide, in one process or in many. The server ends with this object, and with
-/// this process however that ends, SIGKILL included; the folder stays then. In a child after fork() the
-/// object is only a copy: its destructor leaves the server alone. All members may be called from several
-/// threads.
+/// this process however that ends, SIGKILL included, or with its last child that fork() made and that called
+/// no exec; the folder stays then. In a child after fork() the object is only a copy: its destructor leaves
+/// the server alone. All members may be called from several threads.
 class redis_server {
   public:
     /// Effects: makes the folder and calls start().

@@ -17,7 +17,15 @@ inline bool begins_with_option(std::string_view word, std::string_view name) {
                       [](char a, char b) { return a == std::tolower(static_cast<unsigned char>(b)); });
 }
 
-/// Returns: the value of the option `name`, of several the last, as the server takes it; else empty.
+/// Returns: `value` without the quotes that a server takes off.
+inline std::string_view unquoted(std::string_view value) {
+    const bool quoted =
+        value.size() > 1 && value.front() == value.back() && (value.front() == '"' || value.front() == '\'');
+    return quoted ? value.substr(1, value.size() - 2) : value;
+}
+
+/// Returns: the value of the option `name`, of several the last, as the server takes it; else empty. In
+/// quotes a `\` stands for itself.
 inline std::string value_of_option(std::span<const std::string> words, std::string_view name) {
     std::string value;
     for (std::size_t i = 0; i < words.size(); ++i) {
@@ -26,7 +34,7 @@ inline std::string value_of_option(std::span<const std::string> words, std::stri
         if (one.size() == name.size()) {
             value = i + 1 < words.size() ? words[i + 1] : "";
         } else if (one[name.size()] == ' ') {
-            value = one.substr(name.size() + 1);
+            value = unquoted(one.substr(name.size() + 1));
         }
     }
     return value;

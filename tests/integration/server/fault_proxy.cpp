@@ -251,6 +251,119 @@ TEST_CASE("a delay without end, and a pause without end, hold the bytes until th
     CHECK_FALSE(sliced.readable(50));
 }
 
+// It went on for as long as it had been told.
+TEST_CASE(
+    "what a delay or a pause holds passes at once when the proxy is to leave all alone, or to slice "
+    "nothing") {
+    const redis_server real;
+    fault_proxy proxy(real.socket_path());
+    byte_client client(proxy.port());
+    proxy.delay(part::reply, 1h);
+    client.send(wire({"INCR", "n"}));
+    REQUIRE(eventually([&] { return real.command({"GET", "n"}) == "1"; }));
+    proxy.leave_alone();
+    CHECK(client.receive(4) == ":1\r\n");
+    for (const bool all : {true, false}) {
+        proxy.slice(part::reply, 1, 1h);
+        client.send(wire({"PING"}));
+        REQUIRE(client.receive(1) == "+");
+        all ? proxy.leave_alone() : proxy.slice(part::reply, 0);
+        CHECK(client.receive(6) == "PONG\r\n");
+    }
+}
+
+// The proxy waited for the server with all its clients, and its destructor waited for that.
+TEST_CASE("a server that takes no more connections keeps no other client of the proxy waiting, nor its end") {
+    const bool tcp = GENERATE(false, true);
+    redis_server real({.tcp = tcp, .arguments = {"--tcp-backlog", "1"}});
+    std::optional<fault_proxy> proxy;
+    tcp ? proxy.emplace(real.port()) : proxy.emplace(real.socket_path());
+    byte_client old(proxy->port());
+    old.send(wire({"PING"}));
+    REQUIRE(old.receive(7) == "+PONG\r\n");
+    real.pause();
+    std::vector<std::unique_ptr<byte_client>> more;
+    for (int i = 0; i < 12; ++i) more.push_back(std::make_unique<byte_client>(proxy->port()));
+    for (const auto& one : more) one->send(wire({"PING"}));
+    REQUIRE(eventually([&] { return proxy->connections() == 13; }));
+    old.send(wire({"INCR", "n"}));
+    CHECK(eventually([&] { return proxy->requests(word("INCR")).size() == 1; }));
+    if (GENERATE(true, false)) {
+        real.resume();
+        for (const auto& one : more) CHECK(one->receive(7) == "+PONG\r\n");
+    } else {
+        const auto took = time_of([&] { proxy.reset(); });
+        CHECK(took < 1s + timing_tolerance);
+        real.resume();
+    }
+}
+
+// They ended with the first reply of a kind that RESP2 has not.
+TEST_CASE("rules hold on a connection of RESP3, and a push that nobody asked for is no reply") {
+    const redis_server real;
+    fault_proxy proxy(real.socket_path());
+    byte_client client(proxy.port());
+    client.send(wire({"HELLO", "3"}));
+    REQUIRE(client.receive(2) == "%7");
+    std::string hello;
+    while (!hello.ends_with("*0\r\n")) hello += client.receive(1);
+    client.send(wire({"CLIENT", "TRACKING", "ON"}) + wire({"GET", "a"}));
+    REQUIRE(client.receive(8) == "+OK\r\n_\r\n");
+    real.command({"SET", "a", "1"});
+    const std::string push = ">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n";
+    client.send(wire({"SUBSCRIBE", "news"}));
+    const std::string subscribed = ">3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n";
+    CHECK(client.receive(push.size() + subscribed.size()) == push + subscribed);
+    real.command({"PUBLISH", "news", "x"});
+    const std::string message = ">3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$1\r\nx\r\n";
+    CHECK(client.receive(message.size()) == message);
+    proxy.cut({.of = part::reply, .command = word("GET"), .after = 1, .how = ending::close});
+    client.send(wire({"SET", "b", "1"}) + wire({"GET", "b"}));
+    CHECK(client.receive(6) == "+OK\r\n$");
+    CHECK(client.what_follows(ending::close) == "FIN");
+    CHECK(proxy.cuts().size() == 1);
+}
+
+// Five seconds for 300,000 elements: each piece that came was read from the beginning.
+TEST_CASE("a long reply is read once: one of ten times as many elements takes about ten times as long") {
+    const redis_server real;
+    fault_proxy proxy(real.socket_path());
+    byte_client client(proxy.port());
+    const auto took = [&](int elements) {
+        const std::string count = std::to_string(elements);
+        client.send(
+            wire({"EVAL", "local t = {} for i = 1, tonumber(ARGV[1]) do t[i] = 1 end return t", "0", count}));
+        const std::size_t size = 3 + count.size() + static_cast<std::size_t>(elements) * 4;
+        std::size_t got = 0;
+        const auto span = time_of([&] { got = client.receive(size).size(); });
+        CHECK(got == size);
+        return span;
+    };
+    took(1000);
+    const auto some = took(50'000);
+    CHECK(took(500'000) < 30 * some + timing_tolerance);
+}
+
+TEST_CASE(
+    "the rest of a request that was cut by a delay comes to the server when it is delivered, and nothing "
+    "else") {
+    const redis_server real;
+    fault_proxy proxy(real.socket_path());
+    proxy.cut({.command = word("INCR"), .after = 9, .how = ending::delay});
+    byte_client client(proxy.port());
+    client.send(wire({"INCR", "n"}) + wire({"INCR", "m"}));
+    REQUIRE(eventually([&] { return proxy.cuts().size() == 1; }));
+    CHECK(real.command({"GET", "n"}) == "(nil)");
+    proxy.deliver();
+    CHECK(eventually([&] { return real.command({"GET", "n"}) == "1"; }));
+    CHECK(client.what_follows(ending::silence) == "silence");
+    client.send_no_more();
+    CHECK(eventually([&] {
+        return real.command({"INFO", "clients"}).find("connected_clients:1") != std::string::npos;
+    }));
+    CHECK(real.command({"GET", "m"}) == "(nil)");
+}
+
 TEST_CASE("what comes when a delay has ended does not overtake what it still holds") {
     const redis_server real;
     fault_proxy proxy(real.socket_path());
@@ -378,7 +491,7 @@ TEST_CASE("a message is lost, and the conversation goes on") {
     const redis_server real;
     fault_proxy proxy(real.socket_path());
     byte_client client(proxy.port());
-    client.send(wire({"SUBSCRIBE", "a", "b"}));
+    client.send(wire({GENERATE(as<std::string>{}, "SUBSCRIBE", "subscribe"), "a", "b"}));
     const std::string confirmed =
         "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n*3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:2\r\n";
     REQUIRE(client.receive(confirmed.size()) == confirmed);

@@ -394,6 +394,8 @@ TEST_CASE("arguments may be words with their options, and the last of two is the
     CHECK(server.uri() == "redis://127.0.0.1:" + std::to_string(port));
     CHECK(reachable(port));
     options.tcp = false;
+    options.arguments = {"--requirepass \"a b\""};
+    CHECK(redis_server{options}.command({"PING"}) == "PONG");
     options.arguments = {"--port", "0", "--requirepass", ""};
     const redis_server open{options};
     CHECK(open.command({"PING"}) == "PONG");
