@@ -26,7 +26,7 @@ class sql_account {
         must(result == SQLITE_OK);
         must(sqlite3_exec(opened,
                           "CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL,"
-                          "                      fence INTEGER NOT NULL DEFAULT 0);"
+                          "                      fence INTEGER NOT NULL DEFAULT 1);"
                           "INSERT INTO account (id, balance) VALUES (7, 100)",
                           nullptr, nullptr, nullptr) == SQLITE_OK);
     }

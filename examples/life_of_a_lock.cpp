@@ -18,7 +18,7 @@ int fulfil(const char* where) {
     distlock::mutex order{redis, "orders:42"};
 
     try {
-        distlock::scoped_lock guard{order};  // waits its turn among all processes; renewed
+        distlock::scoped_lock guard{order};  // waits its turn; then its lease is renewed
         charge_card();
         const auto lost = guard.lost();  // stopped once the lock is known to be lost
         for (int part = 0; part < parts && !lost.stop_requested(); ++part) ship(part);

@@ -146,8 +146,9 @@ class mutex {
     /// Returns: whether it took the lock; false only when the lock is held, be it by this thread, or
     /// others wait for it.
     /// Throws: error.
-    /// Round trips: one; two when somebody else has the lock. While a posted release of this object is not
-    /// confirmed, up to two more to ask about that, and two to try again.
+    /// Round trips: one; two when somebody else has the lock, and this object did not find it taken the last
+    /// time. While a posted release of this object is not confirmed, up to two more to ask about that, and
+    /// two to try again.
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock() {
         return try_lock(std::stop_token{});
     }

@@ -91,7 +91,7 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// Effects: waits until no writer has the lock and none stands before this reader, however long. Retries
     /// a server that is unreachable, loading, silent or a replica for lock_options::patience.
     /// Throws: error, as mutex::lock().
-    /// Round trips: one if it may enter; two in the queue. None where other readers of this
+    /// Round trips: one, in the queue, too, and one for each re-check. None where other readers of this
     /// object have just entered.
     void lock_shared() { lock_shared(std::stop_token{}); }
     void lock_shared(std::stop_token stop) {
@@ -106,7 +106,8 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// Effects: tries once, without waiting for another owner.
     /// Returns: whether the lock was taken; false only when a writer has it, or waits for it.
     /// Throws: error.
-    /// Round trips: as mutex::try_lock(). None where other readers of this object have just entered.
+    /// Round trips: one, and more while a posted release of this object is not confirmed, as
+    /// mutex::try_lock(). None where other readers of this object have just entered.
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_shared() {
         return try_lock_shared(std::stop_token{});
     }
