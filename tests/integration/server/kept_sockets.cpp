@@ -29,6 +29,7 @@
 #include "support/hiredis_test.hpp"
 #include "support/in_child.hpp"
 #include "support/moody_server.hpp"
+#include "support/sleepers.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -440,7 +441,7 @@ TEST_CASE("a posted command goes on the socket for pipelines rather than wait fo
 namespace {
 
 // A server that has room for so many connections, or for all, answers with the number of the command on its
-// connection, to HOLD when it is told to, and hangs up on QUIT.
+// connection, to HOLD when it is told to, and hangs up on QUIT, and on HOLD QUIT when it is told to.
 class full_server {
   public:
     explicit full_server(int room)
@@ -455,6 +456,7 @@ class full_server {
                   if (asked->at(0) == "HOLD") {
                       ++holding_;
                       eventually([&] { return let_go_.load(); });
+                      if (asked->size() > 1) break;
                   }
                   if (!p.send(":" + std::to_string(++nth) + "\r\n")) break;
               }
@@ -511,6 +513,22 @@ TEST_CASE("neither a stop request nor a time-out of a command costs pipelines th
     REQUIRE(answer);
     CHECK(answer->is_integer(4));
     CHECK(redis.execute({"GET", "a"}).is_integer(7));
+}
+
+TEST_CASE("a pipeline that waits for its socket opens another as soon as that has ended under a command") {
+    full_server server(1);
+    hiredis_connection redis(server.uri());
+    CHECK(pipeline(redis, {"GET", "a"}, {"GET", "b"})[1].is_integer(2));
+    sleeper holds([&] { redis.execute({"HOLD", "QUIT"}); });
+    REQUIRE(eventually([&] { return server.holding() == 1; }));
+    reply answered;
+    sleeper renews([&] { answered = pipeline(redis, {"GET", "a"}, {"GET", "b"})[1]; });
+    REQUIRE(renews.sleeps());
+    server.make_room();
+    server.let_go();
+    CHECK(eventually([&] { return renews.done(); }, 500ms + timing_tolerance));  // a wait looks every second
+    renews.join();
+    CHECK(answered.is_integer(2));
 }
 
 TEST_CASE("a pipeline that waited for its socket in vain leaves it to commands that find no other") {
