@@ -19,8 +19,8 @@ namespace {
 // exact up to 2^53; tokens grow by the microsecond and get there in the year 2255.
 constexpr distlock::script fenced{R"(-- KEYS: account. ARGV: fence, the new balance or ''.
 -- Returns the balance. Nil: there was a larger fence.
-local last = redis.call('hget', KEYS[1], 'fence')
-if last and tonumber(last) > tonumber(ARGV[1]) then return false end
+local last = redis.call('hget', KEYS[1], 'fence') or '1' -- 0 comes of a lock without .fencing
+if tonumber(last) > tonumber(ARGV[1]) then return false end
 redis.call('hset', KEYS[1], 'fence', ARGV[1])
 if ARGV[2] ~= '' then redis.call('hset', KEYS[1], 'balance', ARGV[2]) end
 return redis.call('hget', KEYS[1], 'balance'))"};
@@ -29,7 +29,7 @@ return redis.call('hget', KEYS[1], 'balance'))"};
 class redis_account {
   public:
     redis_account(distlock::hiredis_connection& redis, std::int64_t balance) : redis_(redis) {
-        write(0, balance);
+        write(1, balance);
     }
 
     std::optional<std::int64_t> read(std::uint64_t fence) { return run(fence, ""); }

@@ -35,7 +35,8 @@ namespace detail {
         case errc::unreachable:
             return "the server cannot be reached; check that it runs, and its host and port, or its socket";
         case errc::no_reply:
-            return "no answer in time; check server and network";
+            return "no answer in time: a request that was sent may have been executed; check server and "
+                   "network";
         case errc::protocol_error:
             return "the answer makes no sense; check that this is a Redis or Valkey server";
         case errc::reply_too_large:
@@ -67,8 +68,8 @@ namespace detail {
             return "this cluster node does not own the keys; use a cluster_connection; after CROSSSLOT give "
                    "all names one {hash tag}";
         case errc::unsupported_command:
-            return "the server does not know or allow a command that locks need; enable it or use "
-                   "another (a Sentinel: redis+sentinel://)";
+            return "the server does not know or allow a command that locks need; enable it; if it is a "
+                   "Sentinel, write redis+sentinel://";
         case errc::server_error:
             return "the server answered with an error; look up what it says";
         case errc::deadlock:

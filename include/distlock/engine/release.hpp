@@ -28,8 +28,8 @@ enum class certainty {
 };
 
 /// One release by one token. Rules:
-/// - it is repeated, in pauses of 50 ms at first and then of 100 ms, until the server confirms it or the key
-/// has expired;
+/// - it is repeated, in pauses of 50 ms at first and then of 100 ms, until the server confirms it or the
+///   key has expired;
 /// - the server's word that the key is not ours confirms it, too; of a token in doubt
 ///   only the expiry ends it, and where the server has answered the pauses double on;
 /// - a server that lacks what the whole release needs is asked alternately for the minimal one, which frees

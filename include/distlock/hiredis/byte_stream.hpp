@@ -74,9 +74,12 @@ class byte_stream {
     [[gnu::cold]] const char* why_no_reply(io how, bool answered) const noexcept {
         if (how == io::timed_out) return "no reply in time";
         if (how == io::stopped) return "stopped";
-        if (!answered && !encrypted())
-            return "the server closed the connection; if its port is for TLS, write rediss://";
-        return how == io::closed ? "the server closed the connection" : "the connection broke";
+        const bool closed = how == io::closed;
+        // So ends a port for TLS a plain conversation.
+        if (!answered && !encrypted() && !socket_.is_local())
+            return closed ? "the server closed the connection; if the port is for TLS, the scheme is rediss"
+                          : "the connection broke; if the port is for TLS, the scheme is rediss";
+        return closed ? "the server closed the connection" : "the connection broke";
     }
 
     /// Effects: sends `plain`; `sent` counts bytes of the socket.

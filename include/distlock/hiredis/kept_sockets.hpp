@@ -65,7 +65,7 @@ class kept_sockets {
         std::uint64_t taken = 0;
         std::uint64_t heard = 0;  // the server answered on it
         clock::time_point idle_since{};
-        bool spare = false;  // none was lent though one may be kept: a new one is better, if it can be had
+        bool spare = false;  // none is lent, though one may be kept: a new one is better, if it can be had
 
         /// Returns: whether no answer on it was taken back.
         bool is_new() const noexcept { return heard == opened; }

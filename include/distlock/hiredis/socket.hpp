@@ -166,6 +166,14 @@ class stream_socket {
         fd_ = file_descriptor();
     }
 
+    /// Returns: whether it is a unix socket.
+    [[gnu::cold]] bool is_local() const noexcept {
+        sockaddr_storage mine{};
+        socklen_t size = sizeof mine;
+        return ::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&mine), &size) == 0 &&
+               mine.ss_family == AF_UNIX;
+    }
+
   private:
     explicit stream_socket(file_descriptor fd) noexcept : fd_(std::move(fd)) {}
 

@@ -49,7 +49,7 @@ namespace distlock::testing {
 /// make a connection pass whatever comes on it. All members may be called from several threads.
 class fault_proxy final : public fault_plan {
   public:
-    /// Throws: error(errc::invalid_option) for what is the path or the port of no server;
+    /// Throws: error(errc::invalid_option) for a path or port that no server can have;
     /// error(errc::no_server) when there is no port for the proxy; std::system_error when there is no
     /// descriptor or no thread.
     explicit fault_proxy(std::string socket_path) : socket_path_(std::move(socket_path)) { start(); }
@@ -81,6 +81,7 @@ class fault_proxy final : public fault_plan {
     // A conversation: two sockets, and what has come and not gone yet.
     struct line {
         int number = 0;
+        std::uint64_t calms = 0;
         int client = -1;
         int server = -1;
         bool connecting = true;  // the server has not accepted it yet
@@ -136,15 +137,15 @@ class fault_proxy final : public fault_plan {
             polled.assign({{wake_.fd(), POLLIN, 0}, {listener_.get(), POLLIN, 0}});
             const auto now = clock::now();
             const paces now_at = present();
-            const bool calmed = std::exchange(calms_, now_at.calms) != now_at.calms;
+            const bool dials = now >= next_dial_;
+            if (dials) next_dial_ = now + dial_pause;
             time_point next = time_point::max();
             for (line& l : links_) {
-                if (calmed) l.to_client.hurry();
-                if (calmed) l.to_server.hurry();
+                hurry(l, now_at);
                 if (l.connecting) {
                     polled.push_back({-1, 0, 0});
                     polled.push_back({socket_path_.empty() ? l.server : -1, POLLOUT, 0});
-                    next = std::min(next, now + connect_pause);
+                    next = std::min(next, next_dial_);
                     continue;
                 }
                 const bool to_client = l.to_client.due(now, now_at.replies, next);
@@ -162,11 +163,12 @@ class fault_proxy final : public fault_plan {
             if (polled[0].revents != 0 && !answer_bell()) break;
             std::size_t at = 2;
             for (auto l = links_.begin(); l != links_.end(); at += 2) {
-                const bool refused = l->connecting && !connect_to_server(*l);
-                const bool goes_on = !refused && (l->connecting || step(*l, polled[at].revents != 0,
-                                                                        polled[at + 1].revents != 0));
-                if (!goes_on) hang_up(*l, refused);
-                l = goes_on ? std::next(l) : links_.erase(l);
+                const bool server_ready = polled[at + 1].revents != 0;
+                const bool refused = l->connecting && (server_ready || dials) && !dial(*l);
+                const bool over =
+                    refused || (!l->connecting && !step(*l, polled[at].revents != 0, server_ready));
+                if (over) hang_up(*l, refused);
+                l = over ? links_.erase(l) : std::next(l);
             }
             if (polled[1].revents != 0) accept_one();
         }
@@ -198,28 +200,41 @@ class fault_proxy final : public fault_plan {
         l.client = detail::accept_socket(listener_.get()).release();
         if (l.client < 0) return impl::nap(std::chrono::milliseconds{1});  // EMFILE: it is there still
         no_delay(l.client);
-        l.server =
-            detail::open_socket(socket_path_.empty() ? AF_INET : AF_UNIX, detail::when_busy::fail).release();
         l.number = count_connection();
-        if (!connect_to_server(l)) return hang_up(l, true);
+        if (!dial(l)) return hang_up(l, true);
         links_.push_back(std::move(l));
     }
 
-    // Effects: asks for a connection, or whether it is there: a server that stands still must not hold the
-    // others. Returns: false when there will be none.
-    bool connect_to_server(line& l) const {
+    // Effects: asks the server for a connection, or whether it is there: one that stands still must not hold
+    // the other lines. Returns: false when there will be none.
+    bool dial(line& l) const {
         const bool local = !socket_path_.empty();
+        // TCP's own second attempt would come seconds after a server had no room.
+        if (!local && l.server >= 0 && !connect(l) && errno == EALREADY) ::close(std::exchange(l.server, -1));
+        if (l.server < 0)
+            l.server = detail::open_socket(local ? AF_UNIX : AF_INET, detail::when_busy::fail).release();
+        l.connecting = !connect(l);
+        if (!l.connecting && !local) no_delay(l.server);
+        return !l.connecting || errno == EINPROGRESS || errno == EALREADY || errno == EAGAIN ||
+               errno == EINTR;
+    }
+    // Returns: whether there is a connection; else see errno.
+    bool connect(const line& l) const {
         sockaddr_un by_path{};
         by_path.sun_family = AF_UNIX;
         std::memcpy(by_path.sun_path, socket_path_.data(), socket_path_.size());
         const sockaddr_in by_port = loopback(server_port_);
+        const bool local = !socket_path_.empty();
         const auto* const where =
             local ? reinterpret_cast<const sockaddr*>(&by_path) : reinterpret_cast<const sockaddr*>(&by_port);
-        l.connecting =
-            ::connect(l.server, where, local ? sizeof by_path : sizeof by_port) != 0 && errno != EISCONN;
-        if (!l.connecting && !local) no_delay(l.server);
-        return !l.connecting || errno == EINPROGRESS || errno == EALREADY || errno == EAGAIN ||
-               errno == EINTR;
+        return ::connect(l.server, where, local ? sizeof by_path : sizeof by_port) == 0 || errno == EISCONN;
+    }
+
+    // Before anything is added by these paces: what comes after leave_alone() may be delayed anew.
+    static void hurry(line& l, const paces& by) {
+        if (std::exchange(l.calms, by.calms) == by.calms) return;
+        l.to_client.hurry();
+        l.to_server.hurry();
     }
 
     static void no_delay(int fd) {
@@ -230,6 +245,7 @@ class fault_proxy final : public fault_plan {
     // Returns: false when the conversation is over.
     bool step(line& l, bool client_ready, bool server_ready) {
         const paces now_at = present();
+        hurry(l, now_at);
         std::string from_client;
         std::string from_server;
         if (client_ready && !l.client_ended) l.client_ended = !receive(l.client, from_client);
@@ -289,7 +305,10 @@ class fault_proxy final : public fault_plan {
     // After a cut of a request, replies to those before it still pass.
     void take_replies(line& l, std::string_view came, clock::duration later) {
         l.reply += came;
-        while (!l.opaque && !l.reply.empty() && (!l.unanswered.empty() || (l.subscribed && !l.cut))) {
+        const auto awaited = [&] {
+            return !l.unanswered.empty() || l.subscribed || l.reply.starts_with('>');
+        };
+        while (!l.opaque && !l.reply.empty() && awaited() && !(l.cut && l.unanswered.empty())) {
             const std::size_t size = l.reply_end.in(l.reply);
             if (size == impl::not_whole) break;
             l.reply_end = impl::frame_end();
@@ -319,8 +338,7 @@ class fault_proxy final : public fault_plan {
             l.unanswered.clear();
         }
         if (l.cut && l.unanswered.empty()) l.reply.clear();
-        if (l.opaque || (l.unanswered.empty() && !l.subscribed) || l.server_ended)
-            l.to_client.add(std::exchange(l.reply, {}), later);
+        if (l.opaque || !awaited() || l.server_ended) l.to_client.add(std::exchange(l.reply, {}), later);
     }
 
     // Returns: whether there is a client left to wait for.
@@ -355,11 +373,11 @@ class fault_proxy final : public fault_plan {
     detail::wake_event wake_;
     std::uint16_t port_ = 0;
 
-    static constexpr std::chrono::milliseconds connect_pause{5};
+    static constexpr std::chrono::milliseconds dial_pause{50};
 
     // The thread's alone:
     std::list<line> links_;
-    std::uint64_t calms_ = 0;
+    time_point next_dial_{};
     std::atomic<bool> delivering_{false};
     std::atomic<bool> ending_{false};
     std::thread thread_;

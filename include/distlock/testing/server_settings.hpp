@@ -24,8 +24,8 @@ inline std::string_view unquoted(std::string_view value) {
     return quoted ? value.substr(1, value.size() - 2) : value;
 }
 
-/// Returns: the value of the option `name`, of several the last, as the server takes it; else empty. In
-/// quotes a `\` stands for itself.
+/// Returns: the value of the option `name`, of several the last, as the server takes it; else empty. A `\` in
+/// quotes is not read as the server does.
 inline std::string value_of_option(std::span<const std::string> words, std::string_view name) {
     std::string value;
     for (std::size_t i = 0; i < words.size(); ++i) {

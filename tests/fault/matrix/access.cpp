@@ -93,6 +93,7 @@ TEST_CASE("C6: a replica without its master is waited for") {
     });
     c.end();
     CHECK(c.people.lost() == 0);
+    c.expect_some("unavailable", c.people.errors(errc::unavailable));
 }
 
 TEST_CASE(

@@ -83,6 +83,7 @@ TEST_CASE(
         c.proxy->let_go();
     });
     c.end();
+    c.expect_some("no_reply", c.people.errors(errc::no_reply));
 }
 
 TEST_CASE("B8: a link that falls silent in both directions is given up in the time of a command") {
@@ -94,6 +95,7 @@ TEST_CASE("B8: a link that falls silent in both directions is given up in the ti
         c.proxy->let_go();
     });
     c.end();
+    c.expect_some("no_reply", c.people.errors(errc::no_reply), campaign::often);
 }
 
 TEST_CASE("B9: while requests are lost nothing is applied late, and afterwards the lock is had again") {
@@ -127,6 +129,7 @@ TEST_CASE("B11: replies that drip are given up in the time of a command") {
         c.proxy->leave_alone();
     });
     c.end();
+    c.expect_some("no_reply", c.people.errors(errc::no_reply), campaign::often);
 }
 
 TEST_CASE("B12: one-byte segments change nothing") {

@@ -35,6 +35,7 @@
 #include "support/hiredis_test.hpp"
 #include "support/owner_process.hpp"
 #include "support/proxy.hpp"
+#include "support/sleepers.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -717,11 +718,25 @@ TEST_CASE(
         }
     });
     hiredis_connection redis(server.uri("", patient));
-    CHECK_THAT(redis.execute({"GET", "a"}).text(), contains_text("if its port is for TLS, write rediss://"));
+    CHECK_THAT(redis.execute({"GET", "a"}).text(),
+               contains_text("if the port is for TLS, the scheme is rediss"));
     REQUIRE(redis.execute({"PING"}).answered());
     const reply later = redis.execute({"GET", "a"});
     CHECK_FALSE(later.answered());
     CHECK_THAT(later.text(), !contains_text("TLS"));
+}
+
+TEST_CASE("that a port may be for TLS is not said of a unix socket, which has none") {
+    redis_server server;
+    hiredis_connection redis(server.uri() + patient);
+    reply ended;
+    server.pause();
+    sleeper waits([&] { ended = redis.execute({"GET", "a"}); });
+    REQUIRE(waits.sleeps());
+    server.kill();
+    waits.join();
+    CHECK_FALSE(ended.answered());
+    CHECK_THAT(ended.text(), !contains_text("TLS"));
 }
 
 TEST_CASE("a socket that is given up is reset, so that nothing unsent is applied later") {

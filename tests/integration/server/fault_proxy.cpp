@@ -272,6 +272,27 @@ TEST_CASE(
     }
 }
 
+// What came behind leave_alone() was taken for what it lets pass.
+TEST_CASE("what is delayed, or sliced, behind an end of all delays is passed on so much later, too") {
+    const redis_server real;
+    fault_proxy proxy(real.socket_path());
+    byte_client client(proxy.port());
+    for (int i = 0; i < 100; ++i) {  // now and then both come while the proxy waits
+        proxy.leave_alone();
+        proxy.delay(part::request, 5ms);
+        const auto took = time_of([&] {
+            client.send(wire({"PING"}));
+            CHECK(client.receive(7) == "+PONG\r\n");
+        });
+        CHECK(took >= 5ms);
+    }
+    proxy.leave_alone();
+    proxy.slice(part::reply, 1, 1h);
+    client.send(wire({"PING"}));
+    CHECK(client.receive(1) == "+");
+    CHECK_FALSE(client.readable(20));
+}
+
 // The proxy waited for the server with all its clients, and its destructor waited for that.
 TEST_CASE("a server that takes no more connections keeps no other client of the proxy waiting, nor its end") {
     const bool tcp = GENERATE(false, true);
@@ -322,6 +343,27 @@ TEST_CASE("rules hold on a connection of RESP3, and a push that nobody asked for
     CHECK(client.receive(6) == "+OK\r\n$");
     CHECK(client.what_follows(ending::close) == "FIN");
     CHECK(proxy.cuts().size() == 1);
+}
+
+// Its second half was taken for bytes that the proxy does not know, and no rule held any more.
+TEST_CASE("a push that comes in two pieces, the first while nothing is asked, leaves the rules in force") {
+    std::atomic<bool> rest{false};
+    const fake_server server([&](fake_server::peer& p) {
+        if (!p.next_command() || !p.send("+OK\r\n>2\r\n$10\r\ninval")) return;
+        if (!eventually([&] { return rest.load(); }) || !p.send("idate\r\n*1\r\n$1\r\na\r\n")) return;
+        while (p.next_command() && p.send("+OK\r\n")) continue;
+    });
+    fault_proxy proxy(server.port());
+    byte_client client(proxy.port());
+    client.send(wire({"PING"}));
+    REQUIRE(client.receive(5) == "+OK\r\n");
+    proxy.cut({.of = part::reply, .command = word("GET"), .after = 1, .how = ending::close});
+    client.send(wire({"GET", "a"}));
+    REQUIRE(eventually([&] { return proxy.requests().size() == 2; }));
+    rest = true;
+    const std::string push = ">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n";
+    CHECK(client.receive(push.size() + 1) == push + "+");
+    CHECK(client.what_follows(ending::close) == "FIN");
 }
 
 // Five seconds for 300,000 elements: each piece that came was read from the beginning.
