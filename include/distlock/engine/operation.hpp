@@ -365,11 +365,10 @@ class operation {
     [[gnu::cold]] void on_type(const reply& type) {
         if (!type.is(reply_kind::status)) return;
         if (type.text() == dialect_.stored_as() || type.text() == "none") {
-            result_.detail =
-                distlock::detail::concat({"the key has the right type, so its value is no lock's, or a "
-                                          "sibling key, {name}:distlock:*, "
-                                          "is of another type (",
-                                          result_.detail, ")"});
+            result_.detail = distlock::detail::concat(
+                {"the key has the right type, so what it holds is no lock's, or a sibling key, "
+                 "{name}:distlock:*, is of another type (",
+                 result_.detail, ")"});
             return;
         }
         const bool other_kind = type.text() == "hash";
