@@ -1,6 +1,6 @@
 // What a server's answers say of it.
-#include <distlock/wire/reply.hpp>
 #include <distlock/net/server_standing.hpp>
+#include <distlock/wire/reply.hpp>
 
 #include "support/catch.hpp"
 
