@@ -1,4 +1,4 @@
-// What a server's answers say of it.
+// Whether a server serves, is a replica, or is full, by its answers.
 #include <distlock/net/server_standing.hpp>
 #include <distlock/wire/reply.hpp>
 

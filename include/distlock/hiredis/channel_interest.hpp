@@ -1,4 +1,4 @@
-// What somebody wants to hear over a connection, and what the server was told of it.
+// A channel that somebody listens to over a connection, and how far the server has been told of it.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What a server's answers on a connection say of the server.
+// Whether a server serves, is a replica, or is full, by its answers on a connection.
 #pragma once
 
 #include <distlock/wire/reply.hpp>

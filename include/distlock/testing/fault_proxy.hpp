@@ -137,14 +137,12 @@ class fault_proxy final : public fault_plan {
             polled.assign({{wake_.fd(), POLLIN, 0}, {listener_.get(), POLLIN, 0}});
             const auto now = clock::now();
             const paces now_at = present();
-            const bool dials = now >= next_dial_;
-            if (dials) next_dial_ = now + dial_pause;
             time_point next = time_point::max();
             for (line& l : links_) {
                 hurry(l, now_at);
                 if (l.connecting) {
                     polled.push_back({-1, 0, 0});
-                    polled.push_back({socket_path_.empty() ? l.server : -1, POLLOUT, 0});
+                    polled.push_back({is_by_port() ? l.server : -1, POLLOUT, 0});
                     next = std::min(next, next_dial_);
                     continue;
                 }
@@ -161,6 +159,9 @@ class fault_proxy final : public fault_plan {
                        milliseconds_to(next, now)) < 0)
                 continue;  // EINTR
             if (polled[0].revents != 0 && !answer_bell()) break;
+            const auto then = clock::now();
+            const bool dials = then >= next_dial_;
+            if (dials) next_dial_ = then + dial_pause;
             std::size_t at = 2;
             for (auto l = links_.begin(); l != links_.end(); at += 2) {
                 const bool server_ready = polled[at + 1].revents != 0;
@@ -208,26 +209,32 @@ class fault_proxy final : public fault_plan {
     // Effects: asks the server for a connection, or whether it is there: one that stands still must not hold
     // the other lines. Returns: false when there will be none.
     bool dial(line& l) const {
-        const bool local = !socket_path_.empty();
-        // TCP's own second attempt would come seconds after a server had no room.
-        if (!local && l.server >= 0 && !connect(l) && errno == EALREADY) ::close(std::exchange(l.server, -1));
-        if (l.server < 0)
-            l.server = detail::open_socket(local ? AF_UNIX : AF_INET, detail::when_busy::fail).release();
-        l.connecting = !connect(l);
-        if (!l.connecting && !local) no_delay(l.server);
+        if (l.server < 0) l.server = open_socket();
+        l.connecting = !connect(l.server);
+        if (l.connecting && errno == EALREADY) {  // TCP itself would try again after seconds
+            ::close(l.server);
+            l.server = open_socket();
+            l.connecting = !connect(l.server);
+        }
+        if (!l.connecting && is_by_port()) no_delay(l.server);
         return !l.connecting || errno == EINPROGRESS || errno == EALREADY || errno == EAGAIN ||
                errno == EINTR;
     }
+    bool is_by_port() const noexcept { return socket_path_.empty(); }
+    // Returns: one that does not wait; -1 where there is no descriptor.
+    int open_socket() const noexcept {
+        return detail::open_socket(is_by_port() ? AF_INET : AF_UNIX, detail::when_busy::fail).release();
+    }
     // Returns: whether there is a connection; else see errno.
-    bool connect(const line& l) const {
+    bool connect(int socket) const {
         sockaddr_un by_path{};
         by_path.sun_family = AF_UNIX;
         std::memcpy(by_path.sun_path, socket_path_.data(), socket_path_.size());
         const sockaddr_in by_port = loopback(server_port_);
-        const bool local = !socket_path_.empty();
-        const auto* const where =
-            local ? reinterpret_cast<const sockaddr*>(&by_path) : reinterpret_cast<const sockaddr*>(&by_port);
-        return ::connect(l.server, where, local ? sizeof by_path : sizeof by_port) == 0 || errno == EISCONN;
+        const auto* const where = is_by_port() ? reinterpret_cast<const sockaddr*>(&by_port)
+                                               : reinterpret_cast<const sockaddr*>(&by_path);
+        return ::connect(socket, where, is_by_port() ? sizeof by_port : sizeof by_path) == 0 ||
+               errno == EISCONN;
     }
 
     // Before anything is added by these paces: what comes after leave_alone() may be delayed anew.

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cstddef>
 #include <optional>
@@ -10,6 +9,8 @@
 #include <string_view>
 #include <system_error>
 #include <vector>
+
+#include <distlock/testing/any_case.hpp>
 
 namespace distlock::testing::impl {
 
@@ -24,7 +25,7 @@ inline std::optional<long long> number_of(std::string_view line) {
     return wrong == std::errc{} && stop == end ? std::optional(number) : std::nullopt;
 }
 
-/// What begins with a byte: a line, a text of so many bytes, or so many elements.
+/// The first byte of a frame tells its kind: a line, a text of so many bytes, or so many elements.
 enum class frame_kind { line, text, elements };
 inline std::optional<frame_kind> kind_of(char first) {
     if (std::string_view("+-:_#,(").find(first) != std::string_view::npos) return frame_kind::line;
@@ -118,10 +119,9 @@ inline bool is_unasked(std::string_view reply) {
 /// Returns: whether messages may come behind this command.
 inline bool subscribes(std::string_view word) {
     const auto is = [word](std::string_view name) {
-        return std::equal(word.begin(), word.end(), name.begin(), name.end(),
-                          [](char a, char b) { return std::toupper(static_cast<unsigned char>(a)) == b; });
+        return word.size() == name.size() && begins_in_any_case(word, name);
     };
-    return is("SUBSCRIBE") || is("SSUBSCRIBE");
+    return is("subscribe") || is("ssubscribe");
 }
 
 }  // namespace distlock::testing::impl

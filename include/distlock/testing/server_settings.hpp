@@ -1,21 +1,15 @@
-// What a private server is told: the words of its command line and the lines of its settings file.
+// The words of a private server's command line, and the lines of its settings file.
 #pragma once
 
 #include <algorithm>
-#include <cctype>
 #include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
 
-namespace distlock::testing::impl {
+#include <distlock/testing/any_case.hpp>
 
-/// Returns: whether `word` begins with the option `name`, which a server takes in capitals, too.
-inline bool begins_with_option(std::string_view word, std::string_view name) {
-    return word.size() >= name.size() &&
-           std::equal(name.begin(), name.end(), word.begin(),
-                      [](char a, char b) { return a == std::tolower(static_cast<unsigned char>(b)); });
-}
+namespace distlock::testing::impl {
 
 /// Returns: `value` without the quotes that a server takes off.
 inline std::string_view unquoted(std::string_view value) {
@@ -30,7 +24,7 @@ inline std::string value_of_option(std::span<const std::string> words, std::stri
     std::string value;
     for (std::size_t i = 0; i < words.size(); ++i) {
         const std::string_view one = words[i];
-        if (!begins_with_option(one, name)) continue;
+        if (!begins_in_any_case(one, name)) continue;
         if (one.size() == name.size()) {
             value = i + 1 < words.size() ? words[i + 1] : "";
         } else if (one[name.size()] == ' ') {
@@ -43,7 +37,7 @@ inline std::string value_of_option(std::span<const std::string> words, std::stri
 /// Returns: whether these words may make the server a daemon, which would outlive the object that started it.
 inline bool may_make_a_daemon(std::span<const std::string> words) {
     return std::any_of(words.begin(), words.end(), [](std::string_view one) {
-        return begins_with_option(one, "--daemonize") || begins_with_option(one, "--include");
+        return begins_in_any_case(one, "--daemonize") || begins_in_any_case(one, "--include");
     });
 }
 
