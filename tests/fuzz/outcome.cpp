@@ -197,8 +197,9 @@ std::vector<std::string> parts_of_message(const std::string& text) {
     if (parts.size() != 5 || parts[0].size() != 32 ||
         parts[0].find_first_not_of("0123456789abcdef") != std::string::npos)
         return {};
+    const bool asks = parts[2] == "0" && parts[3] == "0";
     const auto ttl = number(parts[2]);
-    if (!number(parts[1]) || !ttl || *ttl > 2000 || (parts[3] != "0" && !number(parts[3])) ||
+    if (!number(parts[1]) || (!asks && (!ttl || *ttl > 2000)) || (parts[3] != "0" && !number(parts[3])) ||
         parts[4].empty())
         return {};
     return parts;
@@ -211,7 +212,7 @@ void check_message(const std::string& text) {
     must(distlock::handoff::name_in(text) == (parts.empty() ? "" : parts[4]), "a message names one lock",
          text);
     must(!heard || (heard->owner.view() == parts[0] && heard->ticket == number(parts[1]) &&
-                    heard->ttl.count() == static_cast<std::int64_t>(*number(parts[2])) &&
+                    heard->ttl.count() == static_cast<std::int64_t>(number(parts[2]).value_or(0)) &&
                     heard->fence == number(parts[3]).value_or(0)),
          "a hand-over is what the message says", text);
     const auto ticket = distlock::detail::ticket::read(text);

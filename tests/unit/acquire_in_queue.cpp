@@ -190,6 +190,38 @@ TEST_CASE("a waiter that was dropped though it was asked hears messages all the 
     CHECK(a.pause() > 5s);
 }
 
+TEST_CASE("a waiter that the server asked to look polls at each end of the TTL, however far back it stands") {
+    attempt a = in_queue();
+    a.told(message(7, 0ms), 2s);
+    const auto pause_at = [&](std::uint32_t position, milliseconds ttl) {
+        REQUIRE(a.enters(enter_mode::join));
+        a.answer(queued({.ticket = 7, .position = position}, ttl));
+        const auto span = a.pause();
+        a.sleep();
+        return span;
+    };
+    CHECK(pause_at(900, 5s) == 5s + 20ms);
+    CHECK(pause_at(900, 2s) == 2s + 20ms);
+    CHECK(pause_at(32, 100ms) == 1s + 20ms);  // not all that watch at once
+    CHECK(pause_at(31, 50ms) == 125ms + 20ms);
+    CHECK(pause_at(0, 50ms) == 51ms);
+    CHECK(pause_at(900, milliseconds::max()) > 5s);
+    CHECK(pause_at(900, -1ms) > 5s);
+    a.answer(granted(2s), 3s);
+    REQUIRE(a.step().fresh_token);  // another waiter, as the server sees it
+    a.sleep();
+    a.answer(queued({.ticket = 9, .position = 900}, 2s));
+    CHECK(a.pause() > 5s);
+}
+
+TEST_CASE("a waiter whose message came too late polls as seldom as before") {
+    attempt a = in_queue();
+    a.told(message(), 2100ms);
+    REQUIRE(a.enters(enter_mode::join));
+    a.answer(queued({.ticket = 8, .position = 900}, 2s));
+    CHECK(a.pause() > 5s);
+}
+
 TEST_CASE("a message without the fence that is wanted is confirmed") {
     auto limits = defaults;
     limits.wants_fence = true;

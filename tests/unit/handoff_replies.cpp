@@ -154,6 +154,14 @@ TEST_CASE("a message says the token, the ticket, the TTL, the fence and the lock
         CHECK(got->fence == row.fence);
         CHECK(handoff::name_in(digits + row.rest) == row.name);
     }
+    const auto asked = handoff::read_message(digits + " 17 0 0 orders:42");
+    REQUIRE(asked);
+    CHECK(asked->asks());
+    CHECK(handoff::name_in(digits + " 17 0 0 orders:42") == "orders:42");
+    for (const char* rest : {" 17 00 0 orders", " 17 0 5 orders", " 17 0w 0 orders", " 17 0n 0 orders"}) {
+        INFO(rest);
+        CHECK_FALSE(handoff::read_message(digits + rest));
+    }
     // No lock is handed over for longer than an offer: who publishes more wants to be believed for a day.
     CHECK_FALSE(handoff::read_message(digits + " 1 2001 0 x"));
     const std::string longest(4096, 'x');

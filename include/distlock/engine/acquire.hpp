@@ -133,6 +133,7 @@ class acquire {
         const bool complete = !given.asks() && (given.fence != 0 || !limits_.wants_fence);
         if (!complete || until - now_ < clock::duration(given.ttl) / 2) {
             place_heard_ = 0;  // it was heard: that the ticket is gone says nothing else
+            watches_ = watches_ || given.asks();
             if (!given.asks()) note_unconfirmed();
             return enter(now_ >= limits_.deadline ? enter_mode::last : enter_mode::join);
         }
@@ -249,6 +250,7 @@ class acquire {
         token_sent_ = {};
         claimed_until_ = {};
         left_ = leftover::none;
+        watches_ = false;
     }
 
     acquire_step on_busy(const acquire_outcome& outcome, clock::time_point sent) noexcept {
@@ -292,6 +294,7 @@ class acquire {
                                   .hears = heard_ != 0,
                                   .deaf = deaf_,
                                   .stalls = slow,
+                                  .watches = watches_,
                                   .waited = now_ - place_since_};
         const auto interval = poll_interval_of(now, jitter_);
         return pause_for(interval.span, interval.unheard);
@@ -386,9 +389,10 @@ class acquire {
     std::uint64_t fence_ = 0;
     ticket_state ticket_ = ticket_state::none;
     leftover left_ = leftover::none;
-    failure failure_;      // of the last answers
-    bool deaf_ = false;    // a ticket was gone without a message, or none brings one
-    bool looked_ = false;  // the script was sent, which tells a lock from a key of another type
+    failure failure_;       // of the last answers
+    bool deaf_ = false;     // a ticket was gone without a message, or none brings one
+    bool watches_ = false;  // the server has asked it to look
+    bool looked_ = false;   // the script was sent, which tells a lock from a key of another type
     bool without_ttl_ = false;
 };
 

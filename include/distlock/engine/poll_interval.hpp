@@ -25,6 +25,7 @@ struct poll_conditions {
     bool hears;                                    ///< messages arrive
     bool deaf;                 ///< one did not, although they should have arrived; or none will
     bool stalls = false;       ///< the queue: see below
+    bool watches = false;      ///< the server has asked the waiter to look
     clock::duration waited{};  ///< at this position
 };
 
@@ -44,7 +45,8 @@ inline bool stalls(const queue_place& before, const queue_place& now, clock::dur
 /// thousand waiters cost the server less than a hundred commands a second. All poll when the lock may have
 /// expired, one after the other, for those in front may have died with the owner: the first at once, those
 /// behind them not before an offer to one in front could have ended. In a queue that stalls, those that stand
-/// near enough poll when it has.
+/// near enough poll when it has. One that watches does so wherever it stands: those before it may have been
+/// served, and the last of them may be dead.
 inline poll_interval poll_interval_of(const poll_conditions& of, jitter& random) noexcept {
     constexpr std::uint32_t sharing = 8;  // so many positions double the interval
     constexpr std::uint32_t near = 4;     // so many poll at once when the TTL ends
@@ -66,21 +68,19 @@ inline poll_interval poll_interval_of(const poll_conditions& of, jitter& random)
     const auto often = of.deaf ? std::min<clock::duration>(unheard_recheck, soon) : unheard_recheck;
     const auto unheard = span_of(std::min<clock::duration>(of.recheck, often));
     if (!of.hears) span = unheard;
-    const bool ends = of.ttl && of.ttl->count() >= 0;
-    if (ends) {
-        constexpr std::chrono::milliseconds grid{1};  // a TTL is rounded down
-        const std::chrono::milliseconds most = std::chrono::hours{1};
-        const auto over = std::min(*of.ttl, most) + grid;
-        span = std::min<clock::duration>(span, position < near
-                                                   ? over + apart * position
-                                                   : std::max(over, longest_offer) + 2 * apart * position);
-    }
-    constexpr std::uint32_t watching = 256;
+    if (!of.ttl || of.ttl->count() < 0) return {span, unheard};
+    constexpr std::chrono::milliseconds grid{1};  // a TTL is rounded down
+    const auto left = std::min<std::chrono::milliseconds>(*of.ttl, std::chrono::hours{1});
+    const auto over = left + grid;
+    span = std::min<clock::duration>(span, position < near
+                                               ? over + apart * position
+                                               : std::max(over, longest_offer) + 2 * apart * position);
+    constexpr std::uint32_t near_enough = 256;
     constexpr std::uint32_t closely = 32;
     // So either kind costs the server 256 commands a second at most.
     const std::chrono::milliseconds shortest{position < closely ? 125 : 1000};
-    if (ends && of.stalls && position < watching && *of.ttl <= longest_offer)
-        span = std::min<clock::duration>(span, std::max<clock::duration>(*of.ttl, shortest) + apart);
+    if (of.watches || (of.stalls && position < near_enough && left <= longest_offer))
+        span = std::min<clock::duration>(span, std::max(left, shortest) + apart);
     return {span, unheard};
 }
 

@@ -56,6 +56,11 @@ std::string_view joined() noexcept {
 // hears it all the same. A server that refuses to count, or to publish, says nothing about the waiter, which
 // finds the lock by looking.
 //
+// A waiter that joined far back polls seldom, for it does not know when those before it were served. Where
+// they were, and the last of them died, nobody would poll. So where 64 wait on, one hand-over in eleven asks
+// the last waiter to look, by a message of 0 ms: until it is served, it polls at each end of the TTL. Which
+// hand-over that is says the number of the ticket that was served: the server need not count.
+//
 // Every contended acquisition runs both scripts, and most of their time is spent in calls of the server.
 // So the usual case comes first and calls little; and numbers are handed to the server as text, which it
 // need not print first.
@@ -72,6 +77,13 @@ local function hears(waiter)
   local count = redis.pcall('pubsub', waiter.sharded and 'shardnumsub' or 'numsub', waiter.channel)
   return count.err or count[2] > 0
 end
+local function whole(number) return string.format('%.0f', number) end
+local function tell(waiter, number, ttl, fence)
+  if waiter.channel == '' then return end
+  redis.pcall(waiter.sharded and 'spublish' or 'publish', waiter.channel,
+    waiter.token .. ' ' .. whole(number) .. ' ' .. ttl .. (waiter.kind or '') .. ' ' .. fence .. ' ' .. KEYS[1])
+end
+local function ask(waiter, number) return tell(waiter, number, '0', '0') end
 -- Returns a fence that is to live so many ms; or nil, and what a call that does not raise was refused with.
 local function new_fence(call, life)
   local last = call('get', KEYS[3])
@@ -99,6 +111,14 @@ local function describe(owner, ttl)
 end
 -- The first ticket and its number; nothing of an empty queue.
 local function head() return redis.call('zrange', KEYS[2], '0', '0', 'withscores') end
+local asked_last = false
+local function ask_last(served, read_one)
+  if asked_last or served % 11 ~= 0 or not redis.call('zrange', KEYS[2], '63', '63')[1] then return end
+  asked_last = true
+  local last = redis.call('zrange', KEYS[2], '-1', '-1', 'withscores')
+  local waiter = read_one(last[1])
+  if waiter then ask(waiter, last[2]) end
+end
 )"sv;
 inline constexpr std::string_view handoff_pass =
     R"(-- Hands the lock to the first waiter that hears of it, from the head on and before the asker. Returns whether there is one; and
@@ -113,11 +133,8 @@ local function pass(first, asker)
     redis.call('zrem', KEYS[2], first[1])
     if fence then
       describe(waiter, waiter.offer)
-      if waiter.channel ~= '' then
-        local number = string.find(first[2], 'e', 1, true) and string.format('%.0f', first[2]) or first[2]
-        redis.pcall(waiter.sharded and 'spublish' or 'publish', waiter.channel,
-          waiter.token .. ' ' .. number .. ' ' .. waiter.offer .. ' ' .. fence .. ' ' .. KEYS[1])
-      end
+      tell(waiter, first[2], waiter.offer, fence)
+      ask_last(first[2], read)
       return true
     end
     tried = tried or waiter
@@ -127,13 +144,25 @@ local function pass(first, asker)
 end
 )"sv;
 
+inline constexpr std::string_view handoff_clock =
+    R"(-- Milliseconds of the server's clock, the same in all of a script.
+local time
+local function now()
+  if not time then
+    local read = redis.call('time')
+    time = read[1] * 1000 + math.floor(read[2] / 1000)
+  end
+  return time
+end
+)"sv;
+
 // The first waiter may keep out those behind it though it cannot be served yet: a writer behind readers, one
 // that wants more permits than are left. No offer shows whether it lives. So it is to look every two seconds,
 // is asked to where it did not, by a message of 0 ms, and is dropped two seconds later. Those behind it are
 // told when to look. A ticket that is dropped too soon costs its waiter the place, as an evicted queue would
 // (tests/model/shared.pml).
 // The kind of lock says before where it keeps what is known of that waiter: read_first(), keep_first(),
-// forget_first(); and the letter of its messages, first_kind.
+// forget_first().
 inline constexpr std::string_view handoff_first =
     R"(-- What is known of a ticket: its token and number, when its waiter looked or was asked, and which. One that joined anew has another
 -- number: nothing is known of it.
@@ -151,10 +180,7 @@ is_gone = function(waiter, number)
   end
   if past >= 2000 and how == 'a' then return true end
   due = 2000
-  if waiter.channel ~= '' then
-    redis.pcall(waiter.sharded and 'spublish' or 'publish', waiter.channel,
-      waiter.token .. ' ' .. number .. ' 0' .. first_kind .. ' 0 ' .. KEYS[1])
-  end
+  ask(waiter, number)
   note(waiter, number, 'a')
   return false
 end
@@ -246,7 +272,7 @@ if refused then return refused end
 )"sv;
 inline constexpr std::string_view handoff_enter_taken =
     R"(return {0, redis.call('pttl', KEYS[1]), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view handoff_enter_sha1 = "9fba0cb690a805a68f3097e42ad2e1f0f1f58802"sv;
+inline constexpr std::string_view handoff_enter_sha1 = "6990f15cce35cae14361b9dc04831288601a9ec0"sv;
 inline constexpr script handoff_enter{
     joined<handoff_enter_contract, handoff_functions, handoff_pass, handoff_enter_granted,
            handoff_refuse_as_replica, handoff_enter_queued, handoff_enter_taken>,
@@ -286,6 +312,6 @@ return redis.call('del', KEYS[1]))"sv;
 inline constexpr script handoff_leave{
     joined<handoff_leave_alone, handoff_functions, handoff_pass, handoff_refuse_as_replica,
            handoff_leave_body, handoff_keep_fence, handoff_leave_rest>,
-    "aec1a3c7bb4eeaaadbc6d2804b93018a4e8852cd"sv};
+    "237b2a046d15fa31c6b626e08a8cea6e93eb4528"sv};
 
 }  // namespace distlock::detail

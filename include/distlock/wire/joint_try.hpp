@@ -85,7 +85,7 @@ inline std::string_view joint_text() noexcept {
                             permit_leave.text(), joint_body});
     return all;
 }
-inline constexpr script joint_enter{joint_text, "5a53533b3136bfbf87b605939f9d79fe22b753c3"sv};
+inline constexpr script joint_enter{joint_text, "d3df2cc5b9d889451052b8d4755f08a5bb86aceb"sv};
 
 /// A view of the commands' arguments, which outlive it.
 class joint_try {

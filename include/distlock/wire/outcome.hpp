@@ -52,8 +52,8 @@ inline constexpr std::chrono::milliseconds longest_offer{2000};
 /// The queue lasts three times that, or a lease where that is longer.
 inline constexpr std::chrono::milliseconds longest_recheck{30'000};
 
-/// The message to a waiter that a lock was handed over to it; or that it is to look, since it keeps out
-/// others.
+/// The message to a waiter that a lock was handed over to it; or that it is to look: it keeps out others, was
+/// dropped, or is to watch the queue for them.
 struct handover {
     token owner;
     std::uint64_t ticket = 0;         ///< the one it was handed over for

@@ -64,8 +64,8 @@ pcall(function() if limit then pass(head()) end end)
 pcall(settle)
 return had > 0 and 1 or 0)"sv;
 inline std::string_view permit_force_release() noexcept {
-    return joined<permit_force_release_contract, handoff_functions, permit_refuse_other_sets, permit_weigh,
-                  permit_functions, permit_force_release_body>();
+    return joined<permit_force_release_contract, handoff_functions, handoff_clock, permit_refuse_other_sets,
+                  permit_weigh, permit_functions, permit_force_release_body>();
 }
 
 }  // namespace detail

@@ -51,22 +51,14 @@ local function weigh(members, beside)
 end
 )"sv;
 inline constexpr std::string_view permit_functions =
-    R"(local limit, used, time, changed, soonest, latest
+    R"(local limit, used, changed, soonest, latest
 local life -- of what was counted, in ms
 local known_limit, known_used
 local is_gone, due -- of a first waiter that cannot be served yet: enter looks after it
-local function whole(number) return string.format('%.0f', number) end
-local function now()
-  if not time then
-    local read = redis.call('time')
-    time = read[1] * 1000 + math.floor(read[2] / 1000)
-  end
-  return time
-end
 local function read_permit_ticket(ticket)
   local before, way, rest = string.match(ticket, '^(%x+ %d+ %d+ )([qQ])(.*)$')
   local waiter = way and read(before .. (way == 'q' and 'p' or 's') .. rest)
-  if waiter then waiter.n = tonumber(waiter.life or '0') end
+  if waiter then waiter.n, waiter.kind = tonumber(waiter.life or '0'), 'n' end
   return waiter and waiter.n > 0 and waiter or nil
 end
 local function find_soonest()
@@ -172,16 +164,20 @@ local function pass(first, asker)
   while first[1] and first[1] ~= asker do
     if used >= limit then return {} end
     local waiter = read_permit_ticket(first[1])
-    if waiter and (waiter.n > limit or not hears(waiter)) then waiter = nil end
+    if waiter and waiter.n > limit then
+      ask(waiter, first[2])
+      waiter = nil
+    end
+    if waiter and not hears(waiter) then waiter = nil end
     if waiter and used + waiter.n > limit then
       if not is_gone or not is_gone(waiter, first[2]) then break end
       waiter = nil
     end
     if waiter then give(waiter, waiter.offer) end
     redis.call('zrem', KEYS[2], first[1])
-    if waiter and waiter.channel ~= '' then
-      redis.pcall(waiter.sharded and 'spublish' or 'publish', waiter.channel,
-        waiter.token .. ' ' .. whole(first[2]) .. ' ' .. waiter.offer .. 'n 0 ' .. KEYS[1])
+    if waiter then
+      tell(waiter, first[2], waiter.offer, '0')
+      ask_last(first[2], read_permit_ticket)
     end
     first = used < limit and head() or {}
   end
@@ -195,8 +191,7 @@ inline constexpr std::string_view permit_enter_contract =
 -- first waiter is to be looked after. LIMITMISMATCH: there are more permits, or fewer, than the asker says.
 )"sv;
 inline constexpr std::string_view permit_first =
-    R"(local first_kind = 'n'
-local function read_first() return redis.pcall('hget', KEYS[3], 'first') end
+    R"(local function read_first() return redis.pcall('hget', KEYS[3], 'first') end
 local function keep_first(text) return known_limit and redis.pcall('hset', KEYS[3], 'first', text) end
 local function forget_first() redis.pcall('hdel', KEYS[3], 'first') end
 )"sv;
@@ -255,11 +250,11 @@ if mode == 'last' then
 end
 local left = soonest and math.min(math.max(soonest - now(), 0), 86400000) or 0 -- what another client keeps may have no end
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "d1565c3f6295b572932612bb19a337b03ac24ea5"sv;
+inline constexpr std::string_view permit_enter_sha1 = "14bc53053a5d128b507df03db50b1731f5b4b68d"sv;
 inline constexpr script permit_enter{
-    joined<permit_enter_contract, handoff_functions, permit_refuse_other_sets, permit_weigh, permit_functions,
-           permit_first, handoff_first, permit_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,
-           permit_enter_taken>,
+    joined<permit_enter_contract, handoff_functions, handoff_clock, permit_refuse_other_sets, permit_weigh,
+           permit_functions, permit_first, handoff_first, permit_enter_granted, handoff_refuse_as_replica,
+           handoff_enter_queued, permit_enter_taken>,
     permit_enter_sha1};
 
 inline constexpr std::string_view permit_leave_contract =
@@ -290,9 +285,9 @@ if not counted then
 end
 return had)"sv;
 inline constexpr script permit_leave{
-    joined<permit_leave_contract, handoff_functions, permit_refuse_other_sets, permit_weigh, permit_functions,
-           permit_leave_body>,
-    "d69eea6330659e5b6ca2e1226edd451c47da12bb"sv};
+    joined<permit_leave_contract, handoff_functions, handoff_clock, permit_refuse_other_sets, permit_weigh,
+           permit_functions, permit_leave_body>,
+    "20b8f8f75de19a8c70cd92e3a8d17b08c28f300b"sv};
 
 // The end only moves on.
 inline constexpr std::string_view permit_renew_contract =
@@ -321,11 +316,11 @@ redis.call('pexpire', KEYS[1], whole(math.min(last - now(), 1e15))) -- larger nu
 redis.call('pexpire', KEYS[3], math.max(redis.call('pttl', KEYS[3]), ARGV[2]))
 return 1)"sv;
 inline constexpr script permit_renew{
-    joined<permit_renew_contract, handoff_functions, permit_refuse_other_sets, permit_weigh, permit_functions,
-           permit_renew_body>,
-    "b876e3f956aefe2a31c315a82f8e3d5a1418b992"sv};
+    joined<permit_renew_contract, handoff_functions, handoff_clock, permit_refuse_other_sets, permit_weigh,
+           permit_functions, permit_renew_body>,
+    "f403da6fc43264bde7e45cbdc341fe8aec972157"sv};
 
-// For operators. A waiter that wants more than there are now is told so when it re-checks.
+// For operators. A waiter that wants more than there are now is asked to look at its turn, and is told so.
 inline constexpr std::string_view permit_resize_contract =
     R"(-- KEYS: permits, queue, limit. ARGV: limit, life of the queue in ms.
 -- Returns how many permits are out.
@@ -339,8 +334,8 @@ pcall(function() pass(head()) end) -- what is of another type is no queue
 settle()
 return used)"sv;
 inline constexpr script permit_resize{
-    joined<permit_resize_contract, handoff_functions, permit_refuse_other_sets, permit_weigh,
+    joined<permit_resize_contract, handoff_functions, handoff_clock, permit_refuse_other_sets, permit_weigh,
            permit_functions, permit_resize_body>,
-    "b3dca3c479b7fe69a2f263ce12446bb357fbd15a"sv};
+    "d214469c5ceac5b651e2ba4ae1f23dfd46a04602"sv};
 
 }  // namespace distlock::detail

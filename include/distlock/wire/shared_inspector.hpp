@@ -48,7 +48,7 @@ local done, given = pcall(function() return (pass(head(), nil, false)) end)
 settle(done and given)
 return 1)"sv;
 inline std::string_view shared_force_release() noexcept {
-    return joined<shared_force_release_contract, handoff_functions, shared_functions,
+    return joined<shared_force_release_contract, handoff_functions, handoff_clock, shared_functions,
                   shared_force_release_body>();
 }
 

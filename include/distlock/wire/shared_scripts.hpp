@@ -26,20 +26,12 @@ namespace distlock::detail {
 // marked by an upper-case letter. The scripts of handoff take it for no ticket, and remove it: a name is
 // either a mutex's or a shared_mutex's.
 inline constexpr std::string_view shared_functions =
-    R"(local mark, lone, time, changed, latest, soonest = 'distlock:readers', nil, nil, false, nil, nil
+    R"(local mark, lone, changed, latest, soonest = 'distlock:readers', nil, false, nil, nil
 local is_gone, due -- of a first waiter that cannot be served yet: enter looks after it
-local function whole(number) return string.format('%.0f', number) end
-local function now()
-  if not time then
-    local read = redis.call('time')
-    time = read[1] * 1000 + math.floor(read[2] / 1000)
-  end
-  return time
-end
 local function read_any(ticket)
   local before, way, rest = string.match(ticket, '^(%x+ %d+ %d+ )([PS])(.*)$')
   local waiter = read(way and before .. string.lower(way) .. rest or ticket)
-  if waiter then waiter.reads = way ~= nil end
+  if waiter then waiter.reads, waiter.kind = way ~= nil, way and 'r' or 'w' end
   return waiter
 end
 local function find_soonest()
@@ -150,10 +142,8 @@ local function pass(first, asker, holder)
         redis.call('del', KEYS[5])
         describe(waiter, waiter.offer)
       end
-      if waiter.channel ~= '' then
-        redis.pcall(waiter.sharded and 'spublish' or 'publish', waiter.channel,
-          waiter.token .. ' ' .. whole(first[2]) .. ' ' .. waiter.offer .. (waiter.reads and 'r ' or 'w ') .. fence .. ' ' .. KEYS[1])
-      end
+      tell(waiter, first[2], waiter.offer, fence)
+      ask_last(first[2], read_any)
       if not waiter.reads then return holder, first end
     end
     first = head()
@@ -192,8 +182,7 @@ inline constexpr std::string_view shared_enter_unqueued =
 end
 )"sv;
 inline constexpr std::string_view shared_first =
-    R"(local first_kind = 'w'
-local function read_first() return redis.pcall('get', KEYS[4]) end
+    R"(local function read_first() return redis.pcall('get', KEYS[4]) end
 local function keep_first(text) return redis.pcall('set', KEYS[4], text, 'PX', ARGV[4]) end
 local function forget_first() redis.pcall('del', KEYS[4]) end
 )"sv;
@@ -254,10 +243,10 @@ inline constexpr std::string_view shared_enter_taken =
 end
 local left = holder == mark and math.min(math.max(soonest - now(), 0), 86400000) or redis.call('pttl', KEYS[1])
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view shared_enter_sha1 = "a86e220f356e1f8680f13a55c77ca38378a5514b"sv;
+inline constexpr std::string_view shared_enter_sha1 = "2b81bded40cd9ffddb95dc34e908ebe6cf2b4da8"sv;
 inline constexpr script shared_enter{
-    joined<shared_enter_contract, shared_enter_unqueued, handoff_functions, shared_functions, shared_first,
-           handoff_first, shared_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,
+    joined<shared_enter_contract, shared_enter_unqueued, handoff_functions, handoff_clock, shared_functions,
+           shared_first, handoff_first, shared_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,
            shared_enter_taken>,
     shared_enter_sha1};
 
@@ -300,9 +289,10 @@ if holder and holder ~= mark then return -1 end
 changed = left
 settle((pass(first, nil, holder)))
 return left and 1 or holder and -1 or 0)"sv;
-inline constexpr script shared_leave{joined<shared_leave_unqueued, handoff_functions, shared_functions,
-                                            handoff_refuse_as_replica, handoff_leave_body, shared_leave_rest>,
-                                     "6aa8738ea9be354441808ae22b4ec5032cea45f6"sv};
+inline constexpr script shared_leave{
+    joined<shared_leave_unqueued, handoff_functions, handoff_clock, shared_functions,
+           handoff_refuse_as_replica, handoff_leave_body, shared_leave_rest>,
+    "2c1ab530aff49fa77029b4bbbb223e26f1c3c3b2"sv};
 
 // Those who read under the lock or wait for it see one step: nobody is let in between. A reader that becomes
 // the writer goes before writers that wait: it could not let them in first without reading what they wrote.
@@ -334,9 +324,9 @@ else
 end
 return {1, fence, me.lease})"sv;
 inline constexpr script shared_exchange{
-    joined<shared_exchange_contract, handoff_functions, shared_functions, handoff_refuse_as_replica,
-           shared_exchange_body, shared_exchange_rest>,
-    "f6a25485ffb828b94242f99a3385c97fd6aeeddf"sv};
+    joined<shared_exchange_contract, handoff_functions, handoff_clock, shared_functions,
+           handoff_refuse_as_replica, shared_exchange_body, shared_exchange_rest>,
+    "fb37aeb3a0e425a0554ca61861901829a5a7cc82"sv};
 
 // Of a reader. The end only moves on.
 inline constexpr script shared_renew{

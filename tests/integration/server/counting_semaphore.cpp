@@ -327,6 +327,21 @@ TEST_CASE("a process that gives another limit is told both; resize() settles it"
     CHECK(c.pool.limit() == 1);
 }
 
+// It was dropped, and learned of it when it re-checked: after half a minute where many had been before it.
+TEST_CASE("a waiter that wants more permits than there are any more is told so at its turn") {
+    const auto name = fresh_name();
+    party a(name, 3, {.recheck = 1h, .release = distlock::confirmed});
+    party b(name, 3, {.lease = 1h, .recheck = 1h});
+    permit two = a.pool.acquire(2), third = a.pool.acquire();
+    std::error_code told;
+    std::jthread wants([&] { CHECK_FALSE(b.pool.try_acquire_for(1h, 3, told)); });
+    REQUIRE(waits(name, 1));
+    CHECK(a.pool.resize(2) == 3);
+    CHECK(two.release() == release_outcome::released);
+    wants.join();
+    CHECK(told == errc::limit_mismatch);
+}
+
 // Nothing beside a semaphore said so: they were told that their leases had run out.
 TEST_CASE("those from whom an operator takes their permits are told that it was by force") {
     const auto name = fresh_name();

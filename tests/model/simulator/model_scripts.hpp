@@ -217,28 +217,28 @@ class handoff_twin {
             if (refused != nullptr) *refused = std::move(what);
             return std::nullopt;
         };
-        reply got = call(15, {"get", F});
+        reply got = call(22, {"get", F});
         if (got.is(distlock::reply_kind::error)) return refuse(got);
         const auto last = lua_run::text_of(got);
         const double now = redis_.now();
         reply made;
         const bool behind = is_fence(last) && not_before(last, now);
         if (behind) {
-            made = call(23, {"incrby", F, "250"});
-            if (made.is(distlock::reply_kind::integer)) made = call(24, {"pexpire", F, life});
+            made = call(30, {"incrby", F, "250"});
+            if (made.is(distlock::reply_kind::integer)) made = call(31, {"pexpire", F, life});
         } else {
-            made = call(26, {"set", F, whole_text(now), "PX", life});
+            made = call(33, {"set", F, whole_text(now), "PX", life});
         }
         if (made.is(distlock::reply_kind::error)) return refuse(made);
-        const auto grown = behind ? redis_.text(line(29), {"get", F}) : std::nullopt;
+        const auto grown = behind ? redis_.text(line(36), {"get", F}) : std::nullopt;
         return grown ? grown : whole_text(now);
     }
     void describe(const ticket& owner, double ttl) {
         if (!owner.info.empty()) {
-            redis_.call(line(33),
+            redis_.call(line(40),
                         {"set", redis_.keys(4), owner.token + "\n" + owner.info, "PX", lua_text(ttl)});
         } else {
-            redis_.call(line(35), {"del", redis_.keys(4)});
+            redis_.call(line(42), {"del", redis_.keys(4)});
         }
     }
     // The first ticket and its number, if there is one.
@@ -248,7 +248,21 @@ class handoff_twin {
         return std::pair(range.elements()[0].text(), range.elements()[1].text());
     }
     first_ticket head() {
-        return first_of(redis_.call(line(39), {"zrange", redis_.keys(2), "0", "0", "withscores"}));
+        return first_of(redis_.call(line(46), {"zrange", redis_.keys(2), "0", "0", "withscores"}));
+    }
+    void tell(const ticket& waiter, const std::string& number, std::string_view ttl, std::string_view fence) {
+        if (waiter.channel.empty()) return;
+        std::string message = waiter.token + " " + whole_text(*lua_number(number));
+        for (const std::string_view part : {ttl, fence, *redis_.keys(1)}) message += " " + std::string(part);
+        redis_.attempt({waiter.sharded ? "spublish" : "publish", waiter.channel, message});
+    }
+    void ask_last(const std::string& served) {
+        const auto Q = redis_.keys(2);
+        if (std::fmod(*lua_number(served), 11) != 0 ||
+            redis_.call(line(49), {"zrange", Q, "63", "63"}).elements().empty())
+            return;
+        const auto last = first_of(redis_.call(line(51), {"zrange", Q, "-1", "-1", "withscores"}));
+        if (const auto waiter = read(last->first)) tell(*waiter, last->second, "0", "0");
     }
     passed pass(first_ticket first, const lua_view& asker) {
         const auto K = redis_.keys(1);
@@ -258,21 +272,16 @@ class handoff_twin {
             const auto& [text, number] = *first;
             auto waiter = read(text);
             if (waiter && !hears(*waiter)) waiter = std::nullopt;
-            if (waiter) redis_.call(line(47), {"set", K, waiter->token, "PX", lua_text(waiter->offer)});
+            if (waiter) redis_.call(line(62), {"set", K, waiter->token, "PX", lua_text(waiter->offer)});
             lua_string fence;
             if (waiter) fence = waiter->life ? new_fence(true, view(waiter->life)) : lua_string("0");
-            redis_.call(line(49), {"zrem", Q, text});
+            redis_.call(line(64), {"zrem", Q, text});
             if (!waiter) continue;
             tried = true;
             if (!fence) continue;
             describe(*waiter, waiter->offer);
-            if (!waiter->channel.empty()) {
-                const bool short_form = number.find('e') != std::string::npos;
-                const std::string message = waiter->token + " " +
-                                            (short_form ? whole_text(*lua_number(number)) : number) + " " +
-                                            lua_text(waiter->offer) + " " + *fence + " " + std::string(*K);
-                redis_.attempt({waiter->sharded ? "spublish" : "publish", waiter->channel, message});
-            }
+            tell(*waiter, number, lua_text(waiter->offer), *fence);
+            ask_last(number);
             return {true, tried};
         }
         return {false, tried};
