@@ -98,6 +98,7 @@ class generator : private random_words {
         planned_.push_back({"DEL", K(), Q(), F(), O()});
         if (dice_.percent(20)) planned_.push_back({"SET", F(), fence(), "PX", "60000"});
         if (dice_.percent(20)) planned_.push_back({"ZADD", Q(), score(), ticket(token())});
+        if (dice_.percent(20)) planned_.push_back(long_queue());
         planned_.push_back({"SET", K(), std::string(tokens[0]), "PX", "60000"});
         for (std::size_t i = 1; i <= count; ++i) planned_.push_back(enter(i, "join"));
         if (dice_.percent(30)) planned_.push_back(enter(1 + dice_.below(count), mode()));
@@ -113,6 +114,16 @@ class generator : private random_words {
         planned_.push_back({"ZRANGE", Q(), "0", "-1", "WITHSCORES"});
         for (const auto& one : {K(), Q(), O()}) planned_.push_back({"PTTL", one});
         if (dice_.percent(50)) planned_.push_back(enter(1, mode()));
+    }
+
+    // Of which the last waiter is asked to look now and then.
+    words long_queue() {
+        words made{"ZADD", Q()};
+        const std::size_t apart = dice_.percent(50) ? 11 : 1;
+        for (auto left = 60 + dice_.below(10); left > 0; --left)
+            made.insert(made.end(), {std::to_string(left * apart),
+                                     ticket(std::string(30, '7') + std::to_string(10 + left))});
+        return made;
     }
 
     words choose() {
