@@ -127,13 +127,12 @@ class acquire {
 
     acquire_step on_message(const handover& given, clock::time_point now) noexcept {
         now_ = now;
-        const bool same_ticket = place_.ticket == given.ticket;
-        const auto since = same_ticket ? place_sent_ : token_sent_;
+        const auto since = place_.at.ticket == given.ticket ? place_.sent : token_sent_;
         const auto until = validity_end(since, given.ttl);
         const bool complete = !given.asks() && (given.fence != 0 || !limits_.wants_fence);
         if (!complete || until - now_ < clock::duration(given.ttl) / 2) {
-            place_heard_ = 0;  // it was heard: that the ticket is gone says nothing else
-            watches_ = watches_ || given.asks();
+            place_.heard = 0;  // it was heard: that the ticket is gone says nothing else
+            place_.watches = place_.watches || given.asks();
             if (!given.asks()) note_unconfirmed();
             return enter(now_ >= limits_.deadline ? enter_mode::last : enter_mode::join);
         }
@@ -181,6 +180,15 @@ class acquire {
         broken_off,   // what a script wrote before it came to a command that it may not run
         unconfirmed,  // the lock: a message or a grant that is not believed, or not yet
         in_doubt,     // a sending was not answered: the lock or a ticket, now or later
+    };
+
+    // Of the present token, as the server said last.
+    struct place {
+        queue_place at{};
+        clock::time_point sent{};   // before the sending that was answered so
+        clock::time_point since{};  // from when it is the same
+        std::uint64_t heard = 0;    // as heard_, when the answer came
+        bool watches = false;       // the server has asked for it
     };
 
     struct failure {
@@ -250,7 +258,6 @@ class acquire {
         token_sent_ = {};
         claimed_until_ = {};
         left_ = leftover::none;
-        watches_ = false;
     }
 
     acquire_step on_busy(const acquire_outcome& outcome, clock::time_point sent) noexcept {
@@ -273,14 +280,12 @@ class acquire {
     acquire_step on_queued(const acquire_outcome& outcome, clock::time_point sent, bool over) noexcept {
         // A ticket that was there is gone, and nothing was heard of it though messages should have arrived.
         const bool deaf =
-            outcome.queued.appended && place_.ticket != 0 && place_heard_ == heard_ && heard_ != 0;
+            outcome.queued.appended && place_.at.ticket != 0 && place_.heard == heard_ && heard_ != 0;
         deaf_ = deaf_ || deaf;
-        const bool slow = stalls(place_, outcome.queued, sent - place_sent_);
-        if (!place_.same_as(outcome.queued)) place_since_ = now_;
+        const bool slow = stalls(place_.at, outcome.queued, sent - place_.sent);
+        const auto since = place_.at.same_as(outcome.queued) ? place_.since : now_;
         ticket_ = ticket_state::queued;
-        place_ = outcome.queued;
-        place_sent_ = sent;
-        place_heard_ = heard_;
+        place_ = {outcome.queued, sent, since, heard_, place_.watches};
         acquire_step next = over ? enter(enter_mode::last) : poll_later(outcome.ttl, slow);
         next.reconnect_first = deaf;
         return next;
@@ -290,12 +295,12 @@ class acquire {
         const poll_conditions now{.recheck = limits_.recheck,
                                   .lease = limits_.lease,
                                   .ttl = ttl,
-                                  .position = place_.position,
+                                  .position = place_.at.position,
                                   .hears = heard_ != 0,
                                   .deaf = deaf_,
                                   .stalls = slow,
-                                  .watches = watches_,
-                                  .waited = now_ - place_since_};
+                                  .watches = place_.watches,
+                                  .waited = now_ - place_.since};
         const auto interval = poll_interval_of(now, jitter_);
         return pause_for(interval.span, interval.unheard);
     }
@@ -379,20 +384,16 @@ class acquire {
     clock::duration slowest_{};  // of the answers that somebody else has it
     clock::time_point pause_until_{};
     clock::time_point claimed_until_{};
-    clock::time_point token_sent_{};   // before the first sending with the present token
-    clock::time_point place_sent_{};   // before the sending whose answer place_ is
-    clock::time_point place_since_{};  // from when it is the same
-    queue_place place_{};              // the last one we were told of
+    clock::time_point token_sent_{};  // before the first sending with the present token
+    place place_;
     std::uint64_t subscriptions_ = 0;
-    std::uint64_t heard_ = 0;        // which of them brings messages, as far as is known; 0: none does
-    std::uint64_t place_heard_ = 0;  // and which did when the answer came that place_ is of
+    std::uint64_t heard_ = 0;  // which of them brings messages, as far as is known; 0: none does
     std::uint64_t fence_ = 0;
     ticket_state ticket_ = ticket_state::none;
     leftover left_ = leftover::none;
-    failure failure_;       // of the last answers
-    bool deaf_ = false;     // a ticket was gone without a message, or none brings one
-    bool watches_ = false;  // the server has asked it to look
-    bool looked_ = false;   // the script was sent, which tells a lock from a key of another type
+    failure failure_;      // of the last answers
+    bool deaf_ = false;    // a ticket was gone without a message, or none brings one
+    bool looked_ = false;  // the script was sent, which tells a lock from a key of another type
     bool without_ttl_ = false;
 };
 
