@@ -465,7 +465,9 @@ TEST_CASE("a waiter looks as seldom as before where its queue moves on, or stand
     CHECK(looks_again_after(1, offer + 1ms) > 4s);    // renewed: somebody works
     CHECK(looks_again_after(0, -1ms) > 4s);           // a key without a TTL ends with nothing
     CHECK(looks_again_after(1, offer, 100, 8) > 4s);  // queued anew
-    CHECK(looks_again_after(1, offer, 300) > 4s);     // too many to poll so often
+    CHECK(looks_again_after(0, offer, 255) <= offer + 100ms);
+    CHECK(looks_again_after(0, offer, 256) > 4s);  // too many to poll so often
+    CHECK(looks_again_after(1, offer, 300) > 4s);
 }
 
 TEST_CASE("without messages the waiter looks often") {

@@ -95,6 +95,20 @@ TEST_CASE("an attempt that is over sends nothing, and leaves nothing twice") {
     CHECK(s.result().cause == errc::no_reply);
 }
 
+TEST_CASE("that an earlier token was not answered is not forgotten when a later one is left") {
+    stepped s(dialect, {.lease = 30s, .recheck = 50ms, .patience = 1h});
+    s.begin();
+    const auto first = s.token_now();
+    s.answer(lost);
+    s.answer(ok, 30s);
+    CHECK(leaves(s.next, first, true));
+    s.wake();
+    const auto second = s.token_now();
+    s.answer(ok, 30s);
+    CHECK(leaves(s.next, second, false));
+    CHECK(s.result().in_doubt);
+}
+
 TEST_CASE("the token of a late grant is left at once, and its successor is sent after the pause") {
     stepped s(dialect, {.lease = 30s, .recheck = 50ms, .patience = 1h});
     s.begin();
