@@ -104,7 +104,8 @@ class permit {
     /// Returns: how long until valid_until(); zero when it has no permits, or has lost them.
     duration remaining() const noexcept {
         if (of_ == nullptr) return duration::zero();
-        return std::max(valid_until() - from_->now(), duration::zero());
+        const auto until = valid_until();
+        return std::max(until - from_->now(), duration::zero());
     }
 
     /// Returns: a token that is stopped once they are lost: at valid_until() at the latest, whatever the

@@ -14,6 +14,8 @@
 #include <utility>
 
 #include <distlock/base/error.hpp>
+#include <distlock/base/key.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/detail/printable.hpp>
 #include <distlock/detail/without_throwing.hpp>
 #include <distlock/net/connection.hpp>
@@ -47,7 +49,8 @@ T read_or_throw(Conn& c, failure_detail wanted, std::optional<T> said, const rep
         if (server_says && is == "hash") what += "; Redisson's locks are hashes: inspect<redisson>";
         // A mutex is a string, a semaphore a sorted set.
         if (server_says && (is == "string" || is == "zset"))
-            what += "; if that is the lock's, a sibling key, {name}:distlock:*, is of another type";
+            what +=
+                concat({"; if that is the lock's, a sibling key, ", shown_siblings, ", is of another type"});
         if (is != "none") what += ")";
     }
     throw error(cause, what);

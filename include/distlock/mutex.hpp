@@ -224,17 +224,14 @@ class mutex {
 
     /// Returns: whether a lock is held through this object and not lost. In a thread that lost the lock and
     /// has not called unlock() since: false, whoever has it now. Local and cheap.
-    bool owns_lock() const noexcept { return Clock::now() < valid_until(); }
+    bool owns_lock() const noexcept { return remaining() > duration::zero(); }
 
     /// Returns: until when the owner may rely on the present acquisition: each renewal moves it forward, only
     /// a loss moves it back. time_point{} if there is none.
     time_point valid_until() const noexcept { return core_->valid_until(); }
 
     /// Returns: how long until valid_until(); zero when the lock is not held.
-    duration remaining() const noexcept {
-        const auto left = valid_until() - Clock::now();
-        return left > duration::zero() ? left : duration::zero();
-    }
+    duration remaining() const noexcept { return detail::left_until<Clock>(valid_until()); }
 
     /// Returns: a token that is stopped once the present acquisition is lost: at valid_until() at the latest,
     /// whatever the server does, or when the server answers a renewal that the lock is no longer ours. One

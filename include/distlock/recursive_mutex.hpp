@@ -215,7 +215,8 @@ class recursive_mutex {
         const detail::annotated_lock guard(state_);
         const auto mine = find();
         if (mine == holds_.end()) return std::nullopt;
-        if (Clock::now() < mutex_.core_->valid_until(mine->serial)) {
+        const auto left = detail::left_until<Clock>(mutex_.core_->valid_until(mine->serial));
+        if (left > clock::duration::zero()) {
             ++mine->count;
             return result{.serial = mine->serial, .fence = mine->fence};
         }

@@ -29,6 +29,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/engine/call_forms.hpp>
@@ -109,7 +110,8 @@ class scoped_lock {
     /// Postconditions: owns_lock().
     /// Throws: error: what mutex::lock throws, errc::cancelled when `stop` is requested, errc::deadlock when
     /// two of the mutexes are the same lock, over one connection or over two that name the server alike. No
-    /// lock is held then.
+    /// lock is held then. Under two names of one server, localhost and 127.0.0.1, that is not noticed, and the
+    /// guard waits for itself.
     /// Round trips: one for each lock that is free.
     [[nodiscard("an unnamed guard releases the lock at once")]] explicit scoped_lock(Mutexes&... mutexes)
         : scoped_lock(mutexes..., std::stop_token{}) {}
@@ -169,10 +171,14 @@ class scoped_lock {
 
     /// Returns: how long every lock may still be believed held; zero when one is not.
     duration remaining() const noexcept {
+        std::array<time_point, count> ends;  // all of them, before a clock is read
+        auto end = ends.begin();
+        each([&](const auto& m, std::uint64_t serial) { *end++ = end_of(m, serial); });
+        end = ends.begin();
         auto shortest = duration::max();
-        each([&]<class M>(const M& m, std::uint64_t serial) {
-            const auto left = serial == 0 ? duration::zero() : end_of(m, serial) - M::clock_type::now();
-            shortest = std::min(shortest, std::max(left, duration::zero()));
+        each([&]<class M>(const M&, std::uint64_t serial) {
+            const auto left = detail::left_until<typename M::clock_type>(*end++);
+            shortest = serial == 0 ? duration::zero() : std::min(shortest, left);
         });
         return shortest;
     }

@@ -115,7 +115,7 @@ class shared_scoped_lock {
     /// Returns: how long it may still believe that it reads; zero when it does not.
     duration remaining() const noexcept {
         if (serial_ == 0) return duration::zero();
-        return std::max(valid_until() - Mutex::clock_type::now(), duration::zero());
+        return detail::left_until<typename Mutex::clock_type>(valid_until());
     }
 
     /// Returns: a token that is stopped once the lease is lost; see mutex::lost(). After a move: stopped.

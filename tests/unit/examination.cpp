@@ -687,6 +687,15 @@ TEST_CASE("a server that does not answer, or asks for a password, is one finding
     CHECK_FALSE(strict.was_asked("SET"));
 }
 
+TEST_CASE("a server that refused the password has answered") {
+    server strict;
+    strict.with("", reply::not_sent(errc::authentication_failed, "redis://h: AUTH was refused"));
+    const auto seen = diagnose(strict);
+    REQUIRE(seen.findings().size() == 1);
+    CHECK(says(seen, severity::problem, "server",
+               distlock::error(errc::authentication_failed, "redis://h: AUTH was refused").what()));
+}
+
 TEST_CASE("a prefix that no lock's name can begin with is refused before anything is asked") {
     server it;
     for (const auto& prefix : {std::string(distlock::max_name_size, 'x'), std::string("a}b")}) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <sys/wait.h>
 #include <system_error>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -307,6 +308,24 @@ TEST_CASE("what owners believed is told in the order of the grants, whoever wrot
 TEST_CASE("a history that no memory can hold is refused") {
     CHECK_THROWS_AS(recorder(std::size_t{1} << 61U), std::system_error);
     CHECK_THROWS_AS(recorder(std::numeric_limits<std::size_t>::max()), std::system_error);
+}
+
+// It was asked twice how many there are, and read behind the last one.
+TEST_CASE("a history that others fill while it is read is told whole, or is full") {
+    for (int round = 0; round < 200; ++round) {
+        recorder book(1'000);
+        std::jthread writes([&] {
+            while (!book.full()) book.granted("orders", {}, {});
+        });
+        for (bool fits = true; fits;) {
+            try {
+                fits = book.events().size() <= 1'000;
+                CHECK(fits);
+            } catch (const std::length_error&) {
+                fits = false;
+            }
+        }
+    }
 }
 
 TEST_CASE("a history that is full says so, and is not taken for a clean one") {

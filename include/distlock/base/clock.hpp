@@ -1,6 +1,7 @@
 // The clock that leases are counted on: it never jumps, and it runs while the machine sleeps.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 
 #include <distlock/detail/system.hpp>
@@ -33,6 +34,13 @@ concept any_clock = requires {
     C::is_steady;
     C::now();
 };
+
+/// `end`: which may take long to find out, so the clock is read after that.
+/// Returns: how long until then by that clock; zero when it is over.
+template <any_clock C>
+clock::duration left_until(clock::time_point end) noexcept {
+    return std::max(end - C::now(), clock::duration::zero());
+}
 
 }  // namespace detail
 

@@ -49,7 +49,7 @@ namespace detail {
                    "server wants one of ours";
         case errc::authentication_failed:
             return "the server refused user or password; check both, or give them: "
-                   "redis://user:password@host";
+                   "redis://user:password@host, or redis://:password@host";
         case errc::permission_denied:
             return "the user may not run this command on this key; extend its ACL by .github/SECURITY.md; "
                    "diagnose() says what mutexes lack";

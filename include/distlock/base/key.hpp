@@ -29,6 +29,10 @@ constexpr std::string_view hash_tag(std::string_view key) noexcept {
     return key.substr(open + 1, close - open - 1);
 }
 
+/// The keys beside a lock, as messages name them: see key::sibling().
+inline constexpr std::string_view shown_siblings =
+    "{name}:distlock:* (name:distlock.:* if the name has a {hash tag})";
+
 /// The longest lock name, in bytes.
 inline constexpr std::size_t max_name_size = 4096;
 

@@ -31,6 +31,7 @@
 #include <distlock/wire/enter_mode.hpp>
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/reply.hpp>
+#include <distlock/wire/wrong_type.hpp>
 
 namespace distlock::engine {
 
@@ -364,17 +365,8 @@ class operation {
     // Effects: says what the key holds, and what it should.
     [[gnu::cold]] void on_type(const reply& type) {
         if (!type.is(reply_kind::status)) return;
-        if (type.text() == dialect_.stored_as() || type.text() == "none") {
-            result_.detail = distlock::detail::concat(
-                {"the key has the right type, so what it holds is no lock's, or a sibling key, "
-                 "{name}:distlock:*, is of another type (",
-                 result_.detail, ")"});
-            return;
-        }
-        const bool other_kind = type.text() == "hash";
-        result_.detail = distlock::detail::concat(
-            {"the key holds a ", type.text(), " where this lock needs a ", dialect_.stored_as(),
-             other_kind ? ": Redisson's locks are hashes, and mutex<Conn, redisson> takes them" : ""});
+        result_.detail =
+            distlock::detail::explain_wrong_type(type.text(), dialect_.stored_as(), result_.detail);
     }
 
     const any_dialect& dialect_;

@@ -205,8 +205,8 @@ class permit_pool final : public permit_core {
     }
     lock_core::result wrong_number(std::int64_t n, std::int64_t limit) const {
         auto told = failed(errc::invalid_option);
-        told.detail +=
-            ": " + std::to_string(n) + " permits were asked for, and there are " + std::to_string(limit);
+        told.detail += ": " + std::to_string(n) + " permits were asked for";
+        told.detail += n < 1 ? "; give one or more" : ", and there are " + std::to_string(limit);
         return told;
     }
 
@@ -278,7 +278,7 @@ template <class Lazy>
 std::unique_ptr<permit_core> make_permit_core(std::shared_ptr<background_io> io, std::string name,
                                               std::int64_t limit, const lock_options& options,
                                               std::shared_ptr<lease_observer> observer) {
-    check_options(*io, name, options);
+    check_options(*io, {name, permits::noun}, options);
     const auto channel = channel_of(*io, name);
     return std::make_unique<permit_pool<Lazy>>(std::move(io), std::move(name), limit, options, channel,
                                                std::move(observer));

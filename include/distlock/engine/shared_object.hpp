@@ -206,8 +206,10 @@ class shared_object final : public shared_core {
             const serials ended{.read = mine->serial};
             holds_.remove(*mine);
             used = in.used = in.used || has_read;
-            if (--in.readers > 0)
-                return time_.now() < in.until() ? release_outcome::released : release_outcome::expired;
+            if (--in.readers > 0) {
+                const auto until = in.until();
+                return time_.now() < until ? release_outcome::released : release_outcome::expired;
+            }
             if (in.now == phase::exchanging) {
                 continuations_.take(ended);
                 return release_outcome::posted;  // try_upgrade() ends it

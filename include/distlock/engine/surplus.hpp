@@ -27,13 +27,14 @@ class surplus {
     template <class Idle, class Outdated>
     void take(std::vector<std::unique_ptr<T>>& from, Idle is_idle, Outdated is_outdated) noexcept {
         std::ptrdiff_t current = 0;
-        std::erase_if(from, [&](std::unique_ptr<T>& one) {
-            if (count_ == taken_.size() || !is_idle(*one)) return false;
-            if (!is_outdated(*one) && ++current <= most_idle) return false;
-            if (one->core->residual() > clock::duration::zero()) return false;
+        for (auto& one : from) {
+            if (count_ == taken_.size()) break;
+            if (!is_idle(*one)) continue;
+            if (!is_outdated(*one) && ++current <= most_idle) continue;
+            if (one->core->residual() > clock::duration::zero()) continue;
             taken_[count_++] = std::move(one);
-            return true;
-        });
+        }
+        std::erase(from, nullptr);
     }
 
   private:

@@ -362,12 +362,11 @@ class cluster_nodes {
             const auto place = fresh.place(map_.nodes()[i]);
             if (place) left[*place] = std::move(used_[i]);
         }
-        std::erase_if(strangers_, [&](node& one) {
+        for (node& one : strangers_) {
             const auto place = fresh.place(one->at);
-            if (!place) return false;
-            left[*place].swap(one);
-            return true;
-        });
+            if (place) left[*place] = std::move(one);
+        }
+        std::erase(strangers_, nullptr);
         map_ = std::move(fresh);
         used_.swap(left);
         changed();

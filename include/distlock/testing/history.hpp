@@ -151,9 +151,9 @@ class recorder {
     /// Returns: the events that are there whole, in the order in which they were written.
     /// Throws: std::length_error when there was no room for all; std::bad_alloc.
     std::vector<history_event> events() const {
-        if (full()) throw std::length_error("the history is full: give it a larger capacity");
+        const auto count = book_->claimed.load();  // once: others write on
+        if (count > capacity_) throw std::length_error("the history is full: give it a larger capacity");
         std::vector<history_event> found;
-        const auto count = static_cast<std::size_t>(book_->claimed.load());
         for (std::size_t i = 0; i < count; ++i) {
             const slot& s = places()[i];
             if (s.ready.load(std::memory_order_acquire)) found.push_back(s.event);

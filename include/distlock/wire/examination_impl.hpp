@@ -176,8 +176,8 @@ DISTLOCK_INLINE void examination::on_subscribed(bool confirmed, std::string_view
 DISTLOCK_INLINE diagnosis examination::conclude() const {
     if (found_.facts.empty()) return {};
     if (const reply* const why = refused_or_silent()) {
-        const bool silent = !why->answered();
-        const auto cause = silent ? why->cause() : classify_error(why->said()).cause;
+        const auto cause = why->answered() ? classify_error(why->said()).cause : why->cause();
+        const bool silent = cause == errc::unreachable || cause == errc::no_reply;
         return diagnosis({{severity::problem, "server",
                            error(cause, (silent ? "not answered: " : "") + printable(why->text())).what()}});
     }
