@@ -110,7 +110,7 @@ class scoped_lock {
     /// Postconditions: owns_lock().
     /// Throws: error: what mutex::lock throws, errc::cancelled when `stop` is requested, errc::deadlock when
     /// two of the mutexes are the same lock, over one connection or over two that name the server alike. No
-    /// lock is held then. Under two names of one server, localhost and 127.0.0.1, that is not noticed, and the
+    /// lock is held then. Under two names of one server, as localhost and 127.0.0.1, that is not noticed: the
     /// guard waits for itself.
     /// Round trips: one for each lock that is free.
     [[nodiscard("an unnamed guard releases the lock at once")]] explicit scoped_lock(Mutexes&... mutexes)

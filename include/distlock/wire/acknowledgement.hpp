@@ -81,7 +81,6 @@ class replica_wait {
         }
     }
 
-
   private:
     using digits = std::array<char, std::numeric_limits<std::int64_t>::digits10 + 2>;
 
