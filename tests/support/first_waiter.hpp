@@ -23,7 +23,14 @@ inline std::string two_seconds_older(std::string known) {
 template <class Dialect>
 bool asks(const std::optional<std::string>& message, const distlock::token& whom, std::string_view name) {
     const auto said = message ? Dialect::read_message(*message) : std::nullopt;
-    return said && said->asks() && said->owner == whom && Dialect::name_in(*message) == name;
+    return said && said->asks() && !said->watch && said->owner == whom && Dialect::name_in(*message) == name;
+}
+/// Returns: whether it asks `whom` to watch the queue.
+template <class Dialect>
+bool asks_to_watch(const std::optional<std::string>& message, const distlock::token& whom,
+                   std::string_view name) {
+    const auto said = message ? Dialect::read_message(*message) : std::nullopt;
+    return said && said->watch && said->owner == whom && Dialect::name_in(*message) == name;
 }
 
 /// A waiter that never looks again, whose socket for messages stays open.

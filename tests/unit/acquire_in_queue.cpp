@@ -32,6 +32,7 @@ acquire_outcome queued(const queue_place& where = {.ticket = 7, .appended = true
 handover message(std::uint64_t ticket = 7, milliseconds ttl = offer, std::uint64_t fence = 0) {
     return {.owner = {}, .ticket = ticket, .ttl = ttl, .fence = fence};
 }
+const handover watch{.owner = {}, .ticket = 7, .watch = true};
 
 const acquire_limits defaults{.lease = 30s, .recheck = 1s, .patience = 2s, .waits = waiting_manner::queues};
 acquire_limits with(clock::time_point deadline) {
@@ -190,9 +191,13 @@ TEST_CASE("a waiter that was dropped though it was asked hears messages all the 
     CHECK(a.pause() > 5s);
 }
 
-TEST_CASE("a waiter that the server asked to look polls at each end of the TTL, however far back it stands") {
-    attempt a = in_queue();
-    a.told(message(7, 0ms), 2s);
+TEST_CASE("a waiter that is asked to watch polls when an offer may have ended, however far back it stands") {
+    attempt a;
+    a.answer(queued({.ticket = 7, .position = 900}, 20s));
+    REQUIRE(a.pause() > 5s);
+    CHECK(a.told(watch, 1s).what == kind::pause);  // no command: the lock was handed over just now
+    CHECK(a.pause() == offer + 20ms);
+    a.sleep();
     const auto pause_at = [&](std::uint32_t position, milliseconds ttl) {
         REQUIRE(a.enters(enter_mode::join));
         a.answer(queued({.ticket = 7, .position = position}, ttl));
@@ -200,18 +205,41 @@ TEST_CASE("a waiter that the server asked to look polls at each end of the TTL, 
         a.sleep();
         return span;
     };
-    CHECK(pause_at(900, 5s) == 5s + 20ms);
     CHECK(pause_at(900, 2s) == 2s + 20ms);
+    CHECK(pause_at(900, 20s) == 2s + 20ms);  // those before it may be served before this lease ends
+    CHECK(pause_at(900, milliseconds::max()) == 2s + 20ms);
     CHECK(pause_at(32, 100ms) == 1s + 20ms);  // not all that watch at once
     CHECK(pause_at(31, 50ms) == 125ms + 20ms);
     CHECK(pause_at(0, 50ms) == 51ms);
-    CHECK(pause_at(900, milliseconds::max()) > 5s);
     CHECK(pause_at(900, -1ms) > 5s);
     a.answer(granted(2s), 3s);
     REQUIRE(a.step().fresh_token);  // another waiter, as the server sees it
     a.sleep();
-    a.answer(queued({.ticket = 9, .position = 900}, 2s));
+    a.answer(queued({.ticket = 9, .position = 900}, 20s));
     CHECK(a.pause() > 5s);
+}
+
+TEST_CASE("a waiter that is asked to watch polls no later than it would have") {
+    attempt a;
+    a.answer(queued({.ticket = 7, .position = 900}, 100ms));
+    const auto planned = a.step().at;
+    a.told(watch, planned - a.now() - 1s);
+    CHECK(a.step().at == planned);
+    auto limits = defaults;
+    limits.lease = 300ms;
+    attempt b(limits);
+    b.answer(queued({.ticket = 7, .position = 20}, 200ms));
+    b.told(watch, 1ms);
+    CHECK(b.pause() == 300ms + 20ms);
+}
+
+TEST_CASE("a waiter without a ticket that is asked to watch goes on as before") {
+    attempt a;
+    a.answer(later());
+    REQUIRE(a.step().what == kind::pause);
+    const auto planned = a.step().at;
+    CHECK(a.told(watch, 0ms).what == kind::pause);
+    CHECK(a.step().at == planned);
 }
 
 TEST_CASE("a waiter whose message came too late polls as seldom as before") {
@@ -418,6 +446,11 @@ TEST_CASE("a waiter far back looks within seconds when the TTL is over, should a
     CHECK(pause_at(200, 5s) == 5001ms + 8s);
     CHECK(pause_at(100, 5s) == 5001ms + 4s);
     CHECK(pause_at(100, 1s) == 2s + 4s);  // in front somebody may have an offer
+    auto brief = defaults;
+    brief.lease = 500ms;
+    attempt of_brief(brief);
+    of_brief.answer(queued({.ticket = 7, .position = 10}, 100ms));
+    CHECK(of_brief.pause() == 500ms + 400ms);  // none is longer than the lease
     CHECK(pause_at(5, 5s) <= 1s + 5 * 125ms);
     double looks_per_second = 0;
     for (std::uint32_t position = 0; position < 1'000; ++position)

@@ -96,6 +96,9 @@ TEST_CASE("a message for permits is none for the others") {
     const auto asked = permits::read_message(digits + " 17 0n 0 pool");
     REQUIRE(asked);
     CHECK(asked->asks());
+    CHECK_FALSE(asked->watch);
+    CHECK(permits::read_message(digits + " 17 watchn 0 pool")->watch);
+    CHECK_FALSE(permits::read_message(digits + " 17 watch 0 pool"));
     CHECK_FALSE(permits::read_message(text)->asks());
     for (const char* bad :
          {" 17 00n 0 pool", " 17 n 0 pool", " 17 xn 0 pool", " 17 0n 5 pool", " 17 0 0 pool"})

@@ -25,6 +25,7 @@
 #include <distlock/detail/saturate.hpp>
 #include <distlock/engine/acquire_step.hpp>
 #include <distlock/engine/jitter.hpp>
+#include <distlock/engine/place_in_queue.hpp>
 #include <distlock/engine/poll_interval.hpp>
 #include <distlock/wire/acknowledgement.hpp>
 #include <distlock/wire/enter_mode.hpp>
@@ -127,12 +128,12 @@ class acquire {
 
     acquire_step on_message(const handover& given, clock::time_point now) noexcept {
         now_ = now;
-        const auto since = place_.at.ticket == given.ticket ? place_.sent : token_sent_;
+        const auto since = place_.now().ticket == given.ticket ? place_.said_at() : token_sent_;
         const auto until = validity_end(since, given.ttl);
         const bool complete = !given.asks() && (given.fence != 0 || !limits_.wants_fence);
         if (!complete || until - now_ < clock::duration(given.ttl) / 2) {
-            place_.heard = 0;  // it was heard: that the ticket is gone says nothing else
-            place_.watches = place_.watches || given.asks();
+            place_.heard();
+            if (given.watch) return watch();
             if (!given.asks()) note_unconfirmed();
             return enter(now_ >= limits_.deadline ? enter_mode::last : enter_mode::join);
         }
@@ -143,8 +144,7 @@ class acquire {
     acquire_step on_subscribed(clock::time_point now) noexcept {
         now_ = now;
         subscribed();
-        if (ticket_ == ticket_state::none)
-            return {.what = kind::pause, .at = pause_until_, .unheard_for = unheard_recheck};
+        if (ticket_ == ticket_state::none) return sleep_on();
         return again();
     }
 
@@ -180,15 +180,6 @@ class acquire {
         broken_off,   // what a script wrote before it came to a command that it may not run
         unconfirmed,  // the lock: a message or a grant that is not believed, or not yet
         in_doubt,     // a sending was not answered: the lock or a ticket, now or later
-    };
-
-    // Of the present token, as the server said last.
-    struct place {
-        queue_place at{};
-        clock::time_point sent{};   // before the sending that was answered so
-        clock::time_point since{};  // from when it is the same
-        std::uint64_t heard = 0;    // as heard_, when the answer came
-        bool watches = false;       // the server has asked for it
     };
 
     struct failure {
@@ -278,31 +269,37 @@ class acquire {
     }
 
     acquire_step on_queued(const acquire_outcome& outcome, clock::time_point sent, bool over) noexcept {
-        // A ticket that was there is gone, and nothing was heard of it though messages should have arrived.
-        const bool deaf =
-            outcome.queued.appended && place_.at.ticket != 0 && place_.heard == heard_ && heard_ != 0;
+        const bool deaf = place_.move_to(outcome.queued, sent, now_, heard_);
         deaf_ = deaf_ || deaf;
-        const bool slow = stalls(place_.at, outcome.queued, sent - place_.sent);
-        const auto since = place_.at.same_as(outcome.queued) ? place_.since : now_;
         ticket_ = ticket_state::queued;
-        place_ = {outcome.queued, sent, since, heard_, place_.watches};
-        acquire_step next = over ? enter(enter_mode::last) : poll_later(outcome.ttl, slow);
+        acquire_step next = over ? enter(enter_mode::last) : poll_later(outcome.ttl);
         next.reconnect_first = deaf;
         return next;
     }
 
-    acquire_step poll_later(std::optional<std::chrono::milliseconds> ttl, bool slow) noexcept {
-        const poll_conditions now{.recheck = limits_.recheck,
-                                  .lease = limits_.lease,
-                                  .ttl = ttl,
-                                  .position = place_.at.position,
-                                  .hears = heard_ != 0,
-                                  .deaf = deaf_,
-                                  .stalls = slow,
-                                  .watches = place_.watches,
-                                  .waited = now_ - place_.since};
+    acquire_step poll_later(std::optional<std::chrono::milliseconds> ttl) noexcept {
+        poll_conditions now = place_.conditions(now_);
+        now.recheck = limits_.recheck;
+        now.lease = limits_.lease;
+        now.ttl = ttl;
+        now.hears = heard_ != 0;
+        now.deaf = deaf_;
         const auto interval = poll_interval_of(now, jitter_);
         return pause_for(interval.span, interval.unheard);
+    }
+
+    // The lock was handed over to another just now.
+    acquire_step watch() noexcept {
+        place_.watch();
+        if (ticket_ == ticket_state::none) return sleep_on();
+        const auto planned = pause_until_;
+        acquire_step next = poll_later(std::min(longest_offer, limits_.lease));
+        next.at = pause_until_ = std::min(planned, next.at);
+        return next;
+    }
+
+    acquire_step sleep_on() const noexcept {
+        return {.what = kind::pause, .at = pause_until_, .unheard_for = unheard_recheck};
     }
 
     acquire_step on_failure(errc cause) noexcept {
@@ -385,7 +382,7 @@ class acquire {
     clock::time_point pause_until_{};
     clock::time_point claimed_until_{};
     clock::time_point token_sent_{};  // before the first sending with the present token
-    place place_;
+    place_in_queue place_;
     std::uint64_t subscriptions_ = 0;
     std::uint64_t heard_ = 0;  // which of them brings messages, as far as is known; 0: none does
     std::uint64_t fence_ = 0;

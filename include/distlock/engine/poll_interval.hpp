@@ -18,14 +18,14 @@ namespace distlock::engine {
 inline constexpr std::chrono::milliseconds unheard_recheck{50};
 
 struct poll_conditions {
-    std::chrono::milliseconds recheck;  ///< lock_options::recheck
-    std::chrono::milliseconds lease;
-    std::optional<std::chrono::milliseconds> ttl;  ///< of the lock, as the server answered; -1: none
-    std::uint32_t position;                        ///< how many tickets stand before the waiter's
-    bool hears;                                    ///< messages arrive
-    bool deaf;                 ///< one did not, although they should have arrived; or none will
+    std::chrono::milliseconds recheck{};  ///< lock_options::recheck
+    std::chrono::milliseconds lease{};
+    std::optional<std::chrono::milliseconds> ttl{};  ///< of the lock, as the server answered; -1: none
+    std::uint32_t position = 0;                      ///< how many tickets stand before the waiter's
+    bool hears = false;                              ///< messages arrive
+    bool deaf = false;         ///< one did not, although they should have arrived; or none will
     bool stalls = false;       ///< the queue: see below
-    bool watches = false;      ///< the server has asked the waiter to look
+    bool watches = false;      ///< the server has asked for it
     clock::duration waited{};  ///< at this position
 };
 
@@ -45,8 +45,8 @@ inline bool stalls(const queue_place& before, const queue_place& now, clock::dur
 /// thousand waiters cost the server less than a hundred commands a second. All poll when the lock may have
 /// expired, one after the other, for those in front may have died with the owner: the first at once, those
 /// behind them not before an offer to one in front could have ended. In a queue that stalls, those that stand
-/// near enough poll when it has. One that watches does so wherever it stands: those before it may have been
-/// served, and the last of them may be dead.
+/// near enough poll when it has. One that watches polls when an offer may have ended, wherever it stands and
+/// whoever has the lock: those before it may have been served meanwhile, and the last of them may be dead.
 inline poll_interval poll_interval_of(const poll_conditions& of, jitter& random) noexcept {
     constexpr std::uint32_t sharing = 8;  // so many positions double the interval
     constexpr std::uint32_t near = 4;     // so many poll at once when the TTL ends
@@ -72,15 +72,15 @@ inline poll_interval poll_interval_of(const poll_conditions& of, jitter& random)
     constexpr std::chrono::milliseconds grid{1};  // a TTL is rounded down
     const auto left = std::min<std::chrono::milliseconds>(*of.ttl, std::chrono::hours{1});
     const auto over = left + grid;
-    span = std::min<clock::duration>(span, position < near
-                                               ? over + apart * position
-                                               : std::max(over, longest_offer) + 2 * apart * position);
+    const auto offer = std::min(longest_offer, of.lease);
+    span = std::min<clock::duration>(
+        span, position < near ? over + apart * position : std::max(over, offer) + 2 * apart * position);
     constexpr std::uint32_t near_enough = 256;
     constexpr std::uint32_t closely = 32;
     // So either kind costs the server 256 commands a second at most.
     const std::chrono::milliseconds shortest{position < closely ? 125 : 1000};
     if (of.watches || (of.stalls && position < near_enough && left <= longest_offer))
-        span = std::min<clock::duration>(span, std::max(left, shortest) + apart);
+        span = std::min<clock::duration>(span, std::max(std::min(left, longest_offer), shortest) + apart);
     return {span, unheard};
 }
 

@@ -57,9 +57,10 @@ std::string_view joined() noexcept {
 // finds the lock by looking.
 //
 // A waiter that joined far back polls seldom, for it does not know when those before it were served. Where
-// they were, and the last of them died, nobody would poll. So where 64 wait on, one hand-over in eleven asks
-// the last waiter to look, by a message of 0 ms: until it is served, it polls at each end of the TTL. Which
-// hand-over that is says the number of the ticket that was served: the server need not count.
+// they were, and the last of them died, nobody would poll. So where 32 wait on, one hand-over in eleven asks
+// the last waiter to watch: until it is served, it polls when an offer may have ended. In a long queue, where
+// many hand-overs are to come, one in 99 does. Which one that is says the number of the ticket that was
+// served: the server need not count.
 //
 // Every contended acquisition runs both scripts, and most of their time is spent in calls of the server.
 // So the usual case comes first and calls little; and numbers are handed to the server as text, which it
@@ -83,7 +84,7 @@ local function tell(waiter, number, ttl, fence)
   redis.pcall(waiter.sharded and 'spublish' or 'publish', waiter.channel,
     waiter.token .. ' ' .. whole(number) .. ' ' .. ttl .. (waiter.kind or '') .. ' ' .. fence .. ' ' .. KEYS[1])
 end
-local function ask(waiter, number) return tell(waiter, number, '0', '0') end
+local function ask_to_look(waiter, number) return tell(waiter, number, '0', '0') end
 -- Returns a fence that is to live so many ms; or nil, and what a call that does not raise was refused with.
 local function new_fence(call, life)
   local last = call('get', KEYS[3])
@@ -111,13 +112,14 @@ local function describe(owner, ttl)
 end
 -- The first ticket and its number; nothing of an empty queue.
 local function head() return redis.call('zrange', KEYS[2], '0', '0', 'withscores') end
-local asked_last = false
-local function ask_last(served, read_one)
-  if asked_last or served % 11 ~= 0 or not redis.call('zrange', KEYS[2], '63', '63')[1] then return end
-  asked_last = true
+local function waits(place) return redis.call('zrange', KEYS[2], place, place)[1] end
+local watched = false
+local function keep_watch(served, read_one)
+  if watched or served % 11 ~= 0 or not waits('31') or (served % 99 ~= 0 and waits('255')) then return end
+  watched = true
   local last = redis.call('zrange', KEYS[2], '-1', '-1', 'withscores')
   local waiter = read_one(last[1])
-  if waiter then ask(waiter, last[2]) end
+  if waiter then tell(waiter, last[2], 'watch', '0') end
 end
 )"sv;
 inline constexpr std::string_view handoff_pass =
@@ -134,7 +136,7 @@ local function pass(first, asker)
     if fence then
       describe(waiter, waiter.offer)
       tell(waiter, first[2], waiter.offer, fence)
-      ask_last(first[2], read)
+      keep_watch(first[2], read)
       return true
     end
     tried = tried or waiter
@@ -180,7 +182,7 @@ is_gone = function(waiter, number)
   end
   if past >= 2000 and how == 'a' then return true end
   due = 2000
-  ask(waiter, number)
+  ask_to_look(waiter, number)
   note(waiter, number, 'a')
   return false
 end
@@ -272,7 +274,7 @@ if refused then return refused end
 )"sv;
 inline constexpr std::string_view handoff_enter_taken =
     R"(return {0, redis.call('pttl', KEYS[1]), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view handoff_enter_sha1 = "6990f15cce35cae14361b9dc04831288601a9ec0"sv;
+inline constexpr std::string_view handoff_enter_sha1 = "f7229f1a9fa9f6934d7e93377ec9800edc873180"sv;
 inline constexpr script handoff_enter{
     joined<handoff_enter_contract, handoff_functions, handoff_pass, handoff_enter_granted,
            handoff_refuse_as_replica, handoff_enter_queued, handoff_enter_taken>,
@@ -312,6 +314,6 @@ return redis.call('del', KEYS[1]))"sv;
 inline constexpr script handoff_leave{
     joined<handoff_leave_alone, handoff_functions, handoff_pass, handoff_refuse_as_replica,
            handoff_leave_body, handoff_keep_fence, handoff_leave_rest>,
-    "237b2a046d15fa31c6b626e08a8cea6e93eb4528"sv};
+    "d3947c81d5cac6cda74649843d46ada61cc1e760"sv};
 
 }  // namespace distlock::detail

@@ -52,13 +52,14 @@ inline constexpr std::chrono::milliseconds longest_offer{2000};
 /// The queue lasts three times that, or a lease where that is longer.
 inline constexpr std::chrono::milliseconds longest_recheck{30'000};
 
-/// The message to a waiter that a lock was handed over to it; or that it is to look: it keeps out others, was
-/// dropped, or is to watch the queue for them.
+/// The message to a waiter that a lock was handed over to it; or what it is asked.
 struct handover {
     token owner;
     std::uint64_t ticket = 0;         ///< the one it was handed over for
-    std::chrono::milliseconds ttl{};  ///< of the lock, from the hand-over on; 0: it is only asked to look
+    std::chrono::milliseconds ttl{};  ///< of the lock, from the hand-over on; 0: something is asked
     std::uint64_t fence = 0;          ///< 0: the waiter wanted none
+    bool watch = false;  ///< it is asked to poll for those before it; else, to look: it keeps out others, or
+                         ///< was dropped
 
     bool asks() const noexcept { return ttl.count() == 0; }
 };

@@ -165,7 +165,7 @@ local function pass(first, asker)
     if used >= limit then return {} end
     local waiter = read_permit_ticket(first[1])
     if waiter and waiter.n > limit then
-      ask(waiter, first[2])
+      ask_to_look(waiter, first[2])
       waiter = nil
     end
     if waiter and not hears(waiter) then waiter = nil end
@@ -177,7 +177,7 @@ local function pass(first, asker)
     redis.call('zrem', KEYS[2], first[1])
     if waiter then
       tell(waiter, first[2], waiter.offer, '0')
-      ask_last(first[2], read_permit_ticket)
+      keep_watch(first[2], read_permit_ticket)
     end
     first = used < limit and head() or {}
   end
@@ -250,7 +250,7 @@ if mode == 'last' then
 end
 local left = soonest and math.min(math.max(soonest - now(), 0), 86400000) or 0 -- what another client keeps may have no end
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "14bc53053a5d128b507df03db50b1731f5b4b68d"sv;
+inline constexpr std::string_view permit_enter_sha1 = "ff4dfa7a55bf764821539c218f2a030f224dde2d"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, handoff_clock, permit_refuse_other_sets, permit_weigh,
            permit_functions, permit_first, handoff_first, permit_enter_granted, handoff_refuse_as_replica,
@@ -287,7 +287,7 @@ return had)"sv;
 inline constexpr script permit_leave{
     joined<permit_leave_contract, handoff_functions, handoff_clock, permit_refuse_other_sets, permit_weigh,
            permit_functions, permit_leave_body>,
-    "20b8f8f75de19a8c70cd92e3a8d17b08c28f300b"sv};
+    "b2ff917aade11d4e24390824d35da1c103372275"sv};
 
 // The end only moves on.
 inline constexpr std::string_view permit_renew_contract =
@@ -318,7 +318,7 @@ return 1)"sv;
 inline constexpr script permit_renew{
     joined<permit_renew_contract, handoff_functions, handoff_clock, permit_refuse_other_sets, permit_weigh,
            permit_functions, permit_renew_body>,
-    "f403da6fc43264bde7e45cbdc341fe8aec972157"sv};
+    "a5764c2fa800bdf2b5cb10a93381b7b5d4e4c353"sv};
 
 // For operators. A waiter that wants more than there are now is asked to look at its turn, and is told so.
 inline constexpr std::string_view permit_resize_contract =
@@ -336,6 +336,6 @@ return used)"sv;
 inline constexpr script permit_resize{
     joined<permit_resize_contract, handoff_functions, handoff_clock, permit_refuse_other_sets, permit_weigh,
            permit_functions, permit_resize_body>,
-    "d214469c5ceac5b651e2ba4ae1f23dfd46a04602"sv};
+    "8e3328ebe77ab5707c78ce98f7c0c987de41840c"sv};
 
 }  // namespace distlock::detail

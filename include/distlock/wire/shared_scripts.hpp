@@ -143,7 +143,7 @@ local function pass(first, asker, holder)
         describe(waiter, waiter.offer)
       end
       tell(waiter, first[2], waiter.offer, fence)
-      ask_last(first[2], read_any)
+      keep_watch(first[2], read_any)
       if not waiter.reads then return holder, first end
     end
     first = head()
@@ -243,7 +243,7 @@ inline constexpr std::string_view shared_enter_taken =
 end
 local left = holder == mark and math.min(math.max(soonest - now(), 0), 86400000) or redis.call('pttl', KEYS[1])
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view shared_enter_sha1 = "2b81bded40cd9ffddb95dc34e908ebe6cf2b4da8"sv;
+inline constexpr std::string_view shared_enter_sha1 = "4b3506f54615fa1ceaf78f673478fdf43539e261"sv;
 inline constexpr script shared_enter{
     joined<shared_enter_contract, shared_enter_unqueued, handoff_functions, handoff_clock, shared_functions,
            shared_first, handoff_first, shared_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,
@@ -292,7 +292,7 @@ return left and 1 or holder and -1 or 0)"sv;
 inline constexpr script shared_leave{
     joined<shared_leave_unqueued, handoff_functions, handoff_clock, shared_functions,
            handoff_refuse_as_replica, handoff_leave_body, shared_leave_rest>,
-    "2c1ab530aff49fa77029b4bbbb223e26f1c3c3b2"sv};
+    "31c4f3fa8dfcf04ec585b66990c18dbc4bad4903"sv};
 
 // Those who read under the lock or wait for it see one step: nobody is let in between. A reader that becomes
 // the writer goes before writers that wait: it could not let them in first without reading what they wrote.
@@ -326,7 +326,7 @@ return {1, fence, me.lease})"sv;
 inline constexpr script shared_exchange{
     joined<shared_exchange_contract, handoff_functions, handoff_clock, shared_functions,
            handoff_refuse_as_replica, shared_exchange_body, shared_exchange_rest>,
-    "fb37aeb3a0e425a0554ca61861901829a5a7cc82"sv};
+    "6f5f7015ab32341fba7685706819f09dd703404a"sv};
 
 // Of a reader. The end only moves on.
 inline constexpr script shared_renew{

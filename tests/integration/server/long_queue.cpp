@@ -47,8 +47,10 @@ redis_server& shared() {
     return server;
 }
 
-constexpr std::size_t long_from = 64;
+constexpr std::size_t long_from = 32;
 constexpr std::size_t asks_every = 11;
+constexpr std::size_t very_long_from = 256;
+constexpr std::size_t asks_seldom = 99;
 constexpr std::size_t in_queue = 8 * asks_every + long_from;
 
 /// An owner, and a queue behind it whose tickets have the numbers from 1 on. Nobody hears of them.
@@ -89,7 +91,7 @@ class queue_of {
     std::size_t released_ = 0;
 };
 
-/// Returns: the numbers of the tickets at whose turn the last waiter was asked to look.
+/// Returns: the numbers of the tickets at whose turn the last waiter was asked to watch.
 template <class Ahead, class Last>
 std::vector<std::size_t> asked_when(std::size_t ahead) {
     const auto name = fresh_name();
@@ -104,7 +106,7 @@ std::vector<std::size_t> asked_when(std::size_t ahead) {
         queue.serve_next();
         shared().command({"PUBLISH", ears.name(), "served"});
         for (auto text = ears.message(); text != "served"; text = ears.message()) {
-            REQUIRE(asks<Last>(text, me, name));
+            REQUIRE(asks_to_watch<Last>(text, me, name));
             asked.push_back(number);
         }
     }
@@ -158,7 +160,7 @@ struct permit_waits {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("the last of sixty-four waiters is asked to look, by one hand-over in eleven", "",
+TEMPLATE_TEST_CASE("the last of thirty-two waiters is asked to watch, by one hand-over in eleven", "",
                    mutex_waits, writer_waits, reader_waits, permit_waits) {
     using ahead = typename TestType::ahead;
     using last = typename TestType::last;
@@ -166,6 +168,13 @@ TEMPLATE_TEST_CASE("the last of sixty-four waiters is asked to look, by one hand
     CHECK(asked_when<ahead, last>(asks_every + long_from - 2).empty());
     CHECK(asked_when<ahead, last>(2 * asks_every + long_from) ==
           std::vector<std::size_t>{asks_every, 2 * asks_every});
+}
+
+TEST_CASE("the last of very many is asked by one hand-over in ninety-nine, since many are to come") {
+    const auto asked = asked_when<handoff, handoff>(asks_seldom + very_long_from);
+    REQUIRE(asked.size() > 1);
+    CHECK(asked[0] == asks_seldom);
+    CHECK(asked[1] == 10 * asks_every);  // fewer than very many are left
 }
 
 TEST_CASE("readers that are let in together ask the last waiter once") {
@@ -191,7 +200,7 @@ TEST_CASE("readers that are let in together ask the last waiter once") {
     writer.serve_next();
     CHECK(writer.seen.queued() == static_cast<int>(long_from));
     shared().command({"PUBLISH", ears.name(), "served"});
-    CHECK(asks<exclusive_handoff>(ears.message(), me, name));
+    CHECK(asks_to_watch<exclusive_handoff>(ears.message(), me, name));
     CHECK(ears.message() == "served");
 }
 

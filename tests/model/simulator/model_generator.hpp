@@ -120,7 +120,7 @@ class generator : private random_words {
     words long_queue() {
         words made{"ZADD", Q()};
         const std::size_t apart = dice_.percent(50) ? 11 : 1;
-        for (auto left = 60 + dice_.below(10); left > 0; --left)
+        for (auto left = 28 + dice_.below(10); left > 0; --left)
             made.insert(made.end(), {std::to_string(left * apart),
                                      ticket(std::string(30, '7') + std::to_string(10 + left))});
         return made;

@@ -256,13 +256,16 @@ class handoff_twin {
         for (const std::string_view part : {ttl, fence, *redis_.keys(1)}) message += " " + std::string(part);
         redis_.attempt({waiter.sharded ? "spublish" : "publish", waiter.channel, message});
     }
-    void ask_last(const std::string& served) {
-        const auto Q = redis_.keys(2);
-        if (std::fmod(*lua_number(served), 11) != 0 ||
-            redis_.call(line(49), {"zrange", Q, "63", "63"}).elements().empty())
+    bool waits(std::string_view place) {
+        return !redis_.call(line(47), {"zrange", redis_.keys(2), place, place}).elements().empty();
+    }
+    void keep_watch(const std::string& served) {
+        const double number = *lua_number(served);
+        if (std::fmod(number, 11) != 0 || !waits("31") || (std::fmod(number, 99) != 0 && waits("255")))
             return;
-        const auto last = first_of(redis_.call(line(51), {"zrange", Q, "-1", "-1", "withscores"}));
-        if (const auto waiter = read(last->first)) tell(*waiter, last->second, "0", "0");
+        const auto last =
+            first_of(redis_.call(line(52), {"zrange", redis_.keys(2), "-1", "-1", "withscores"}));
+        if (const auto waiter = read(last->first)) tell(*waiter, last->second, "watch", "0");
     }
     passed pass(first_ticket first, const lua_view& asker) {
         const auto K = redis_.keys(1);
@@ -272,16 +275,16 @@ class handoff_twin {
             const auto& [text, number] = *first;
             auto waiter = read(text);
             if (waiter && !hears(*waiter)) waiter = std::nullopt;
-            if (waiter) redis_.call(line(62), {"set", K, waiter->token, "PX", lua_text(waiter->offer)});
+            if (waiter) redis_.call(line(63), {"set", K, waiter->token, "PX", lua_text(waiter->offer)});
             lua_string fence;
             if (waiter) fence = waiter->life ? new_fence(true, view(waiter->life)) : lua_string("0");
-            redis_.call(line(64), {"zrem", Q, text});
+            redis_.call(line(65), {"zrem", Q, text});
             if (!waiter) continue;
             tried = true;
             if (!fence) continue;
             describe(*waiter, waiter->offer);
             tell(*waiter, number, lua_text(waiter->offer), *fence);
-            ask_last(number);
+            keep_watch(number);
             return {true, tried};
         }
         return {false, tried};
