@@ -192,9 +192,15 @@ class scoped_lock {
         } else {
             if (!owns_lock())
                 return detail::stopped_token();  // as in a child, where others may have the mutex
+            std::array<std::stop_token, count> all;
+            auto one = all.begin();
+            each([&](const auto& m, std::uint64_t serial) { *one++ = lost_of(m, serial); });
+            std::stop_source source = watched();
+            if (is_watched(all)) return source.get_token();
+            auto watches = watch(all, source);  // which may call what is registered already
             const std::lock_guard alone(watching_);
-            if (!any_lost_) any_lost_ = watch();
-            return any_lost_->source.get_token();
+            any_lost_.swap(watches);
+            return source.get_token();
         }
     }
 
@@ -238,16 +244,25 @@ class scoped_lock {
     };
     struct any_of_them {
         std::stop_source source;
-        std::array<std::optional<std::stop_callback<passing_on>>, count> each;
+        std::array<std::stop_token, count> of = {};  // another acquisition has another one
+        std::array<std::optional<std::stop_callback<passing_on>>, count> each = {};
     };
-    std::shared_ptr<any_of_them> watch() const {
-        const auto made = std::make_shared<any_of_them>();
-        watch_each(made, std::make_index_sequence<count>{});
-        return made;
+    std::stop_source watched() const {
+        const std::lock_guard alone(watching_);
+        if (!any_lost_) any_lost_ = std::make_shared<any_of_them>();
+        return any_lost_->source;
     }
-    template <std::size_t... I>
-    void watch_each(const std::shared_ptr<any_of_them>& by, std::index_sequence<I...>) const {
-        (by->each[I].emplace(lost_of(*std::get<I>(mutexes_), serials_[I]), passing_on{by}), ...);
+    bool is_watched(const std::array<std::stop_token, count>& all) const {
+        const std::lock_guard alone(watching_);
+        return any_lost_->of == all;
+    }
+    static std::shared_ptr<any_of_them> watch(const std::array<std::stop_token, count>& all,
+                                              const std::stop_source& by) {
+        auto made = std::make_shared<any_of_them>();
+        made->source = by;
+        made->of = all;
+        for (std::size_t i = 0; i < count; ++i) made->each[i].emplace(all[i], passing_on{made});
+        return made;
     }
 
     template <class F>

@@ -718,6 +718,24 @@ TEST_CASE("a writer becomes a reader without a gap, and a reader the writer wher
     CHECK(nothing_left(name));
 }
 
+// It watched the acquisition that was over: its owner was never told, not even when the lease had ended.
+TEST_CASE("a guard of several locks that is asked anew after a downgrade or an upgrade tells of later losses") {
+    for (const bool upgrades : {false, true}) {
+        const auto name = fresh_name();
+        party a(name, {.lease = 500ms});
+        distlock::mutex other(a.redis, fresh_name());
+        const distlock::scoped_lock both(a.m, other);
+        const std::stop_token before = both.lost();
+        a.m.downgrade();
+        if (upgrades) CHECK(a.m.try_upgrade());
+        CHECK_FALSE(both.lost().stop_requested());
+        CHECK(both.lost() == before);
+        CHECK(distlock::force_release(a.redis, name));
+        CHECK(eventually([&] { return before.stop_requested(); }));
+        CHECK_FALSE(both.owns_lock());
+    }
+}
+
 // What the server said of the lease of a later acquisition was taken for that of the one
 // that had been exchanged.
 TEST_CASE("after a downgrade and an upgrade the leases of writers and readers are renewed as before") {
