@@ -212,8 +212,8 @@ class mutex {
     /// background thread if need be. unlock() waits 30 ms at most then, to connect or for room to send; for
     /// the answer, too, where 4,096 releases over this connection wait for theirs already. The object's next
     /// request is sent after the release.
-    /// Before lock_options::hold_at_least is over, unlock() sends no release: the background thread sends it
-    /// at that time, even if the mutex was destroyed meanwhile.
+    /// Before lock_options::hold_at_least is over, unlock() sends nothing, after a loss neither: the
+    /// background thread sends the release at that time, even if the mutex was destroyed meanwhile.
     /// Postconditions: that acquisition is over for this object, whatever the outcome.
     /// Returns: what happened; may be ignored. After `unreachable` and `refused` the library retries the
     /// release until the lease is over; see residual(). Retrying stops earlier, after one last try, when the
@@ -247,9 +247,9 @@ class mutex {
     /// this name. 0 when there is none, or without lock_options::fencing.
     std::uint64_t fencing_token() const noexcept { return core_->fence(); }
 
-    /// Returns: how long an unconfirmed unlock(), or an abandoned request that may still arrive, can keep
-    /// others from the lock; zero if nothing can. Also zero where the library repeats the release no more:
-    /// it repeats about a thousand for each connection.
+    /// Returns: how long an unconfirmed unlock(), one before the end of lock_options::hold_at_least, or an
+    /// abandoned request that may still arrive, can keep others from the lock; zero if nothing can. Also zero
+    /// where the library repeats the release no more: it repeats about a thousand for each connection.
     duration residual() const noexcept { return core_->residual(); }
 
     const std::string& name() const noexcept { return core_->name(); }

@@ -618,6 +618,8 @@ TEST_CASE("a key or a channel that the user may not use is named as an ACL has i
     CHECK(text("{orders}:", "Z", "key").find("worker lacks ~{orders}:* (User") != std::string::npos);
     CHECK(text("a{b", "Z", "key").find("worker lacks ~{a{b*}:distlock:* (User") != std::string::npos);
     CHECK(text("orders:", "PUBLISH", "channel").starts_with("warning: user worker lacks &distlock:* (User"));
+    // What an ACL would take for a pattern.
+    CHECK(text("a[1]?:", "GET", "key").starts_with(R"(problem: user worker lacks ~a\[1\]\?:* (User)"));
 }
 
 TEST_CASE("where ACL DRYRUN is refused, permissions are tried by commands that do nothing") {

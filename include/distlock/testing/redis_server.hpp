@@ -55,7 +55,8 @@ struct redis_server_options {
     /// Listen on a free port of 127.0.0.1 as well, and say so in uri().
     bool tcp = false;
     /// Appended to the command line: {"--requirepass", "secret"}. They win over the settings made here. A
-    /// "--port" is the port of uri() and port().
+    /// "--port", which is not 0, is the port of uri() and port(). The socket stays where it is: no
+    /// "--unixsocket".
     std::vector<std::string> arguments{};
     /// How long start() waits for the first answer.
     std::chrono::milliseconds startup = std::chrono::seconds{10};
@@ -289,10 +290,11 @@ inline void redis_server::start_locked() {
         if (outcome == launch::ready) return;
         process_.reset();
         if (outcome == launch::died || said.empty()) said = log();
-        // Between our look at the port and the server's somebody else may have taken it. On a restart the
-        // port is promised, so we wait for it.
+        // Between our look at the port and the server's somebody else may have taken it; and a node of a
+        // Cluster needs another one 10,000 above. On a restart the port is promised, so we wait for it.
         const bool taken =
-            outcome == launch::died && said.find("Address already in use") != std::string::npos;
+            outcome == launch::died && (said.find("Address already in use") != std::string::npos ||
+                                        said.find("port number too high") != std::string::npos);
         if (taken && std::chrono::steady_clock::now() < deadline) {
             if (port_is_known) impl::nap(std::chrono::milliseconds{20});
             continue;

@@ -15,6 +15,16 @@
 
 namespace distlock::detail {
 
+// As an ACL writes a name that has characters of its patterns.
+inline std::string escape_pattern(std::string_view name) {
+    std::string made;
+    for (const char c : name) {
+        if (std::string_view("*?[]^\\").find(c) != std::string_view::npos) made += '\\';
+        made += c;
+    }
+    return made;
+}
+
 /// Returns: what an ACL must allow: the command, or its key or channel where the server refuses that.
 inline std::string missing_permission(const asked_for::need& of, bool about_name, const std::string& prefix) {
     if (!about_name) return "+" + std::string(of.name);
@@ -24,10 +34,10 @@ inline std::string missing_permission(const asked_for::need& of, bool about_name
     const bool tagged = tag.size() != prefix.size();
     if (uses("$C")) {
         if (of.at == asked_for::need::where::single) return "&distlock:*";
-        return "&{" + (tagged ? std::string(tag) : prefix + "*") + "}:distlock:*";
+        return "&{" + (tagged ? escape_pattern(tag) : escape_pattern(prefix) + "*") + "}:distlock:*";
     }
-    if (uses("$K") || tagged) return "~" + prefix + "*";
-    return "~{" + prefix + "*}:distlock:*";
+    if (uses("$K") || tagged) return "~" + escape_pattern(prefix) + "*";
+    return "~{" + escape_pattern(prefix) + "*}:distlock:*";
 }
 
 /// Effects: adds a finding for each thing that locks cannot do for want of permissions.

@@ -137,6 +137,25 @@ TEST_CASE("an operator with the permissions of an owner asks nothing that stands
     CHECK(here.server.command({"ACL", "LOG"}).empty());
 }
 
+// It said that it may not, when it had: the permits were free by then.
+TEST_CASE("an operator that may leave no mark takes locks and permits all the same") {
+    const redis_server server;
+    REQUIRE(server.command(
+                {"ACL", "SETUSER", "anna", "reset", "on", ">secret", "~*", "&*", "+@all", "-set"}) == "OK");
+    hiredis_connection owner(server.uri());
+    hiredis_connection anna("unix://anna:secret@" + server.socket_path());
+    distlock::mutex m{owner, "orders:1"};
+    distlock::shared_mutex reads{owner, "orders:2"};
+    distlock::counting_semaphore pool{owner, "orders:3", 2};
+    m.lock();
+    reads.lock_shared();
+    const distlock::permit one = pool.acquire();
+    for (const char* name : {"orders:1", "orders:2", "orders:3"}) {
+        CHECK(distlock::force_release(anna, name));
+        CHECK(server.command({"EXISTS", name}) == "0");
+    }
+}
+
 TEST_CASE("a semaphore works for the user that the guide makes for it") {
     const place here(added_for("counting_semaphore"));
     take_permits(here.uri());
