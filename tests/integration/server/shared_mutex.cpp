@@ -719,7 +719,8 @@ TEST_CASE("a writer becomes a reader without a gap, and a reader the writer wher
 }
 
 // It watched the acquisition that was over: its owner was never told, not even when the lease had ended.
-TEST_CASE("a guard of several locks that is asked anew after a downgrade or an upgrade tells of later losses") {
+TEST_CASE(
+    "a guard of several locks that is asked anew after a downgrade or an upgrade tells of later losses") {
     for (const bool upgrades : {false, true}) {
         const auto name = fresh_name();
         party a(name, {.lease = 500ms});
