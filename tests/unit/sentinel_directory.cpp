@@ -124,6 +124,13 @@ TEST_CASE("a Sentinel that names another master than the one that is believed in
     CHECK(all.all() == addresses{s1});
 }
 
+TEST_CASE("a Sentinel that names another master keeps out none by saying that it is that one") {
+    sentinel_directory all({s1, s2, {"s0", 26379}});
+    all.learn(std::vector{from(0, "a0", {s3}), from(1, "b0", {s3}), from(2, s3.id, {}, stranger)}, master);
+    CHECK(all.all().size() == 4);
+    CHECK(all.all().back() == s3.at);
+}
+
 TEST_CASE("there are never too many Sentinels to ask") {
     std::vector<known_sentinel> many;
     for (int i = 0; i < 100; ++i) many.push_back({{"h" + std::to_string(i), 26379}, std::to_string(i)});
