@@ -481,18 +481,6 @@ TEST_CASE("no permit can be asked for, and what can be is said") {
     CHECK(redis.commands().empty());
 }
 
-TEST_CASE("an option of a semaphore that is refused is refused in the name of the semaphore") {
-    scripted_connection redis;
-    const distlock::lock_options no_lease{.lease = 0ms};
-    std::string said;
-    try {
-        const distlock::counting_semaphore pool{redis, "pool", 2, no_lease};
-    } catch (const distlock::error& e) {
-        said = e.what();
-    }
-    CHECK_THAT(said, contains_text("semaphore pool: a lease of 0 ms"));
-}
-
 TEST_CASE("who asks for more permits than there are is told how many that is, and how many there are") {
     scripted_connection redis;
     distlock::counting_semaphore pool{redis, "pool", 2};

@@ -110,20 +110,14 @@ namespace detail {
 inline constexpr std::chrono::milliseconds default_recheck{50};
 inline constexpr std::chrono::milliseconds default_look{1000};
 
-/// What options are of, for messages.
-struct options_owner {
-    std::string_view name = {};
-    std::string_view noun = "lock";
-};
-
 /// Throws: error with the pieces as its detail, behind the name of the lock where there is one.
-[[noreturn, gnu::cold]] DISTLOCK_INLINE void refuse_option(errc code, const options_owner& of,
+[[noreturn, gnu::cold]] DISTLOCK_INLINE void refuse_option(errc code, std::string_view lock,
                                                            std::initializer_list<text_piece> why);
 
 /// Throws: `error` when an option is out of its range. `command_timeout` is the connection's; zero when
 /// unknown.
 DISTLOCK_INLINE void check_options(const lock_options& options, std::chrono::milliseconds command_timeout,
-                                   const options_owner& of = {});
+                                   std::string_view lock = {});
 
 }  // namespace detail
 

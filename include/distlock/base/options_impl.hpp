@@ -14,18 +14,18 @@
 
 namespace distlock {
 
-DISTLOCK_INLINE void detail::refuse_option(errc code, const options_owner& of,
+DISTLOCK_INLINE void detail::refuse_option(errc code, std::string_view lock,
                                            std::initializer_list<text_piece> why) {
     const std::string what = concat(why);
-    if (of.name.empty()) throw_error(code, {what});
-    throw_error(code, {of.noun, " ", printable(of.name, 100), ": ", what});
+    if (lock.empty()) throw_error(code, {what});
+    throw_error(code, {"lock ", printable(lock, 100), ": ", what});
 }
 
 [[gnu::cold]] DISTLOCK_INLINE void detail::check_options(const lock_options& options,
                                                          std::chrono::milliseconds command_timeout,
-                                                         const options_owner& of) {
-    const auto refuse = [&of](errc code, std::initializer_list<text_piece> why) {
-        refuse_option(code, of, why);
+                                                         std::string_view lock) {
+    const auto refuse = [lock](errc code, std::initializer_list<text_piece> why) {
+        refuse_option(code, lock, why);
     };
     const auto lease = options.lease.get();
     if (lease < min_lease || lease > max_lease)

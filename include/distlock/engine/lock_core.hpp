@@ -152,7 +152,7 @@ DISTLOCK_INLINE waiters_channel channel_of(const background_io& io, std::string_
 
 /// Throws: error with errc::invalid_lease or errc::invalid_option, also for what this connection cannot do;
 /// it names the lock.
-DISTLOCK_INLINE void check_options(const background_io& io, const distlock::detail::options_owner& of,
+DISTLOCK_INLINE void check_options(const background_io& io, std::string_view lock,
                                    const lock_options& options);
 
 /// Preconditions: the options are checked.
@@ -198,7 +198,7 @@ std::unique_ptr<lock_core> lock_core_of(Conn& connection, std::string name, cons
     if constexpr (std::same_as<Dialect, handoff>) {
         return make_handoff_core(std::move(io), std::move(name), options, std::move(observer));
     } else {
-        check_options(*io, {name}, options);
+        check_options(*io, name, options);
         std::shared_ptr<const any_dialect> about;
         if constexpr (queueing_dialect<Dialect> && subscribing_connection<Conn> &&
                       !sharded_connection<Conn>) {

@@ -41,15 +41,14 @@ namespace distlock::engine {
     return {io.channel_of(lock), can.shard ? channel_kind::sharded : channel_kind::ordinary};
 }
 
-[[gnu::cold]] DISTLOCK_INLINE void check_options(const background_io& io,
-                                                 const distlock::detail::options_owner& of,
+[[gnu::cold]] DISTLOCK_INLINE void check_options(const background_io& io, std::string_view lock,
                                                  const lock_options& options) {
     const auto& connection = io.connection();
-    distlock::detail::check_options(options,
-                                    connection.command_timeout().value_or(std::chrono::milliseconds{0}), of);
+    distlock::detail::check_options(
+        options, connection.command_timeout().value_or(std::chrono::milliseconds{0}), lock);
     if (options.replicas > 0 && !connection.can.pipeline && !connection.can.acknowledge) {
         distlock::detail::refuse_option(
-            errc::invalid_option, of,
+            errc::invalid_option, lock,
             {"replicas is ", options.replicas,
              ", but this connection cannot pipeline; give it pipeline() or execute_acknowledged()"});
     }
@@ -58,7 +57,7 @@ namespace distlock::engine {
 [[gnu::cold]] DISTLOCK_INLINE std::unique_ptr<lock_core> make_handoff_core(
     std::shared_ptr<background_io> io, std::string name, const lock_options& options,
     std::shared_ptr<lease_observer> observer) {
-    check_options(*io, {name}, options);
+    check_options(*io, name, options);
     const auto channel = channel_of(*io, name);
     auto about =
         std::make_shared<const any_dialect_of<handoff>>(std::move(name), options, channel.name, channel.kind);

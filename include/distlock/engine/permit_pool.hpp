@@ -278,7 +278,7 @@ template <class Lazy>
 std::unique_ptr<permit_core> make_permit_core(std::shared_ptr<background_io> io, std::string name,
                                               std::int64_t limit, const lock_options& options,
                                               std::shared_ptr<lease_observer> observer) {
-    check_options(*io, {name, permits::noun}, options);
+    check_options(*io, name, options);
     const auto channel = channel_of(*io, name);
     return std::make_unique<permit_pool<Lazy>>(std::move(io), std::move(name), limit, options, channel,
                                                std::move(observer));

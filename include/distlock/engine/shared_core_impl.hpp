@@ -22,7 +22,7 @@ template <class Lazy>
 std::unique_ptr<shared_core> make_shared_core(std::shared_ptr<background_io> io, const std::string& name,
                                               const lock_options& options,
                                               std::shared_ptr<lease_observer> observer) {
-    check_options(*io, {name}, options);
+    check_options(*io, name, options);
     const auto channel = channel_of(*io, name);
     auto writers =
         std::make_shared<const any_dialect_of<exclusive_handoff>>(name, options, channel.name, channel.kind);

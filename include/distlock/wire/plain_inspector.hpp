@@ -50,10 +50,9 @@ inline std::string_view plain_inspect() noexcept {
     return joined<plain_inspect_contract, plain_inspect_queue, plain_inspect_rest>();
 }
 
-// The mark tells the owner why; it need not outlast the lease by which the owner knows that all is over.
-// Where it is refused, the owner is told less, and the lock is taken all the same. The first write is a DEL:
-// it frees locks of a server that is out of memory, too, and a replica refuses it even where there is nothing
-// to delete.
+// The mark tells the owner why; it need not outlast the lease by which the owner knows that all is over. The
+// first write is a DEL: it frees locks of a server that is out of memory, too, and a replica refuses it even
+// where there is nothing to delete.
 //
 // A waiter is handed the lock as by handoff_leave. A key that the operator may not use, or of another type,
 // only costs the hand-over: the lock is freed. No message was sent then, since that is the last step.
@@ -66,7 +65,7 @@ inline constexpr std::string_view plain_force_release_body =
 if not holder or not KEYS[2] then return redis.call('del', KEYS[1]) end
 local life = math.min(math.max(redis.call('pttl', KEYS[1]), 1000), 86400000)
 redis.call('del', KEYS[4])
-redis.pcall('set', KEYS[5], holder, 'PX', life)
+redis.call('set', KEYS[5], holder, 'PX', life)
 -- Threads of its owner's process may be given those in between, until it knows.
 local last = redis.pcall('get', KEYS[3])
 if type(last) == 'string' and string.match(last, '^[1-9]%d*$') then redis.pcall('incrby', KEYS[3], 250) end
