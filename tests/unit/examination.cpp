@@ -696,6 +696,7 @@ TEST_CASE("a server that refused the password has answered") {
     REQUIRE(seen.findings().size() == 1);
     CHECK(says(seen, severity::problem, "server",
                distlock::error(errc::authentication_failed, "redis://h: AUTH was refused").what()));
+    CHECK_FALSE(says(seen, severity::problem, "server", "not answered"));
 }
 
 TEST_CASE("a prefix that no lock's name can begin with is refused before anything is asked") {

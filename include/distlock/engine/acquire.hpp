@@ -144,7 +144,8 @@ class acquire {
     acquire_step on_subscribed(clock::time_point now) noexcept {
         now_ = now;
         subscribed();
-        if (ticket_ == ticket_state::none) return sleep_on();
+        if (ticket_ == ticket_state::none)
+            return {.what = kind::pause, .at = pause_until_, .unheard_for = unheard_recheck};
         return again();
     }
 
@@ -291,15 +292,10 @@ class acquire {
     // The lock was handed over to another just now.
     acquire_step watch() noexcept {
         place_.watch();
-        if (ticket_ == ticket_state::none) return sleep_on();
         const auto planned = pause_until_;
         acquire_step next = poll_later(std::min(longest_offer, limits_.lease));
         next.at = pause_until_ = std::min(planned, next.at);
         return next;
-    }
-
-    acquire_step sleep_on() const noexcept {
-        return {.what = kind::pause, .at = pause_until_, .unheard_for = unheard_recheck};
     }
 
     acquire_step on_failure(errc cause) noexcept {
