@@ -184,23 +184,26 @@ class scoped_lock {
     }
 
     /// Returns: a token that is stopped as soon as one of the locks is lost; see mutex::lost(). Until then
-    /// every call returns the same token. Not stopped if the guard ends in time. After a move: stopped.
-    /// Throws: error(errc::no_thread), std::bad_alloc, on the first call.
+    /// every call returns the same token, but for a guard of one shared_mutex after downgrade() or
+    /// try_upgrade(). Not stopped if the guard ends in time. After a move: stopped.
+    /// Throws: error(errc::no_thread), std::bad_alloc, on the first call for each acquisition.
     std::stop_token lost() const {
         if constexpr (count == 1) {
             return lost_of(*std::get<0>(mutexes_), serials_[0]);
         } else {
             if (!owns_lock())
                 return detail::stopped_token();  // as in a child, where others may have the mutex
-            std::array<std::stop_token, count> all;
-            auto one = all.begin();
-            each([&](const auto& m, std::uint64_t serial) { *one++ = lost_of(m, serial); });
-            std::stop_source source = watched();
-            if (is_watched(all)) return source.get_token();
-            auto watches = watch(all, source);  // which may call what is registered already
-            const std::lock_guard alone(watching_);
-            any_lost_.swap(watches);
-            return source.get_token();
+            for (;;) {
+                std::array<std::stop_token, count> all;
+                auto one = all.begin();
+                each([&](const auto& m, std::uint64_t serial) { *one++ = lost_of(m, serial); });
+                const std::stop_source source = watched();
+                if (is_watched(all)) return source.get_token();
+                auto watches = watch(all, source);  // it may call what is registered, which may end the guard
+                if (source.stop_requested()) return source.get_token();
+                const std::lock_guard alone(watching_);
+                any_lost_.swap(watches);  // and look again: an exchange may have come in between
+            }
         }
     }
 

@@ -219,6 +219,15 @@ TEST_CASE("a waiter that is asked to watch polls when an offer may have ended, h
     CHECK(a.pause() > 5s);
 }
 
+TEST_CASE("to be asked to watch says nothing of a ticket that is gone: messages do not arrive") {
+    attempt a = in_queue();
+    a.told(watch, 1ms);
+    a.sleep();
+    REQUIRE(a.enters(enter_mode::join));
+    a.answer(queued({.ticket = 8, .appended = true}));
+    CHECK(a.step().reconnect_first);
+}
+
 TEST_CASE("a waiter that is asked to watch polls no later than it would have") {
     attempt a;
     a.answer(queued({.ticket = 7, .position = 900}, 100ms));

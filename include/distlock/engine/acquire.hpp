@@ -132,8 +132,8 @@ class acquire {
         const auto until = validity_end(since, given.ttl);
         const bool complete = !given.asks() && (given.fence != 0 || !limits_.wants_fence);
         if (!complete || until - now_ < clock::duration(given.ttl) / 2) {
-            place_.heard();
             if (given.watch) return watch();
+            place_.heard();
             if (!given.asks()) note_unconfirmed();
             return enter(now_ >= limits_.deadline ? enter_mode::last : enter_mode::join);
         }

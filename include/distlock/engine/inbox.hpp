@@ -91,11 +91,11 @@ class inbox {
   private:
     [[gnu::cold]] std::shared_ptr<subscription> open() { return io_->messages(dialect_, leave_unclaimed); }
 
-    // A lock that was handed over to a token that nobody here waits for.
+    // A lock that was handed over to a token that nobody here waits for. A question needs no answer.
     [[gnu::cold]] static void leave_unclaimed(background_io& io, const any_dialect& dialect,
                                               std::string_view text) {
         const auto given = dialect.read_message(text);
-        if (!given) return;
+        if (!given || given->asks()) return;
         const auto now = io.time().now();
         auto lost = std::make_shared<background_release>(io, dialect.about(text));
         background_release::repeat(lost, given->owner,

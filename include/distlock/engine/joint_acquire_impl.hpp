@@ -195,8 +195,10 @@ class taken_members {
     }
     /// Returns: null: all are valid still.
     joint_member* first_ended() const noexcept {
-        const auto found = std::find_if(all_.begin(), all_.end(),
-                                        [](const auto* one) { return one->now() >= one->valid_until(); });
+        const auto found = std::find_if(all_.begin(), all_.end(), [](const auto* one) {
+            const auto until = one->valid_until();  // before the clock is read: that may take long
+            return one->now() >= until;
+        });
         return found == all_.end() ? nullptr : *found;
     }
     /// Effects: takes the one that has ended without a wait, while the others are kept: or one that is waited

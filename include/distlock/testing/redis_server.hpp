@@ -292,9 +292,9 @@ inline void redis_server::start_locked() {
         if (outcome == launch::died || said.empty()) said = log();
         // Between our look at the port and the server's somebody else may have taken it; and a node of a
         // Cluster needs another one 10,000 above. On a restart the port is promised, so we wait for it.
-        const bool taken =
-            outcome == launch::died && (said.find("Address already in use") != std::string::npos ||
-                                        said.find("port number too high") != std::string::npos);
+        const bool taken = outcome == launch::died &&
+                           (said.find("Address already in use") != std::string::npos ||
+                            (!port_is_known && said.find("port number too high") != std::string::npos));
         if (taken && std::chrono::steady_clock::now() < deadline) {
             if (port_is_known) impl::nap(std::chrono::milliseconds{20});
             continue;

@@ -46,15 +46,15 @@ std::string_view joined() noexcept {
 // Out of memory, the server refuses a script's first write only, and only if that needs memory. So the
 // script that takes locks begins with SET, with the fence of the lock it takes, or with the ticket: refused,
 // nothing has changed. The script that releases begins with ZREM, and is not refused. PUBLISH comes last: no
-// error follows a message.
+// error follows a message. Behind it the queue is only read.
 //
 // An owner that asks is told the last fence: the lock is never a waiter's without a fence of its own, so that
 // is made before ZREM, which may be refused.
 //
-// A message says "you have the lock", so none is sent to a waiter that is passed over. The count of PUBLISH
-// comes too late for that: a subscriber on a replica, or on another node of a Cluster, is not counted and
-// hears it all the same. A server that refuses to count, or to publish, says nothing about the waiter, which
-// finds the lock by looking.
+// A hand-over's message says "you have the lock", so none goes to a waiter that is passed over. The count of
+// PUBLISH comes too late for that: a subscriber on a replica, or on another node of a Cluster, is not counted
+// and hears it all the same. A server that refuses to count, or to publish, says nothing about the waiter,
+// which finds the lock by looking.
 //
 // A waiter that joined far back polls seldom, for it does not know when those before it were served. Where
 // they were, and the last of them died, nobody would poll. So where 32 wait on, one hand-over in eleven asks

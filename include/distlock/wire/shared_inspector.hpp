@@ -42,9 +42,9 @@ inline constexpr std::string_view shared_force_release_body =
     R"(local holder = redis.call('get', KEYS[1])
 if not holder then return redis.call('del', KEYS[1]) end
 local life = math.min(math.max(redis.call('pttl', KEYS[1]), 1000), 86400000)
-redis.call('del', KEYS[4])
-redis.call('set', KEYS[6], holder, 'PX', life)
-redis.call('del', KEYS[5]) -- the operator may set the mark
+redis.call('del', KEYS[6])
+redis.call('set', KEYS[6], holder, 'PX', life) -- nothing is taken before the mark is set
+redis.call('del', KEYS[4], KEYS[5])
 local done, given = pcall(function() return (pass(head(), nil, false)) end)
 settle(done and given)
 return 1)"sv;
