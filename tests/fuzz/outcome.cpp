@@ -197,7 +197,7 @@ std::vector<std::string> parts_of_message(const std::string& text) {
     if (parts.size() != 5 || parts[0].size() != 32 ||
         parts[0].find_first_not_of("0123456789abcdef") != std::string::npos)
         return {};
-    const bool asks = parts[2] == "watch" && parts[3] == "0";
+    const bool asks = parts[2] == "poll" && parts[3] == "0";
     const auto ttl = number(parts[2]);
     if (!number(parts[1]) || (!asks && (!ttl || *ttl > 2000)) || (parts[3] != "0" && !number(parts[3])) ||
         parts[4].empty())

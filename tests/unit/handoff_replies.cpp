@@ -154,14 +154,14 @@ TEST_CASE("a message says the token, the ticket, the TTL, the fence and the lock
         CHECK(got->fence == row.fence);
         CHECK(handoff::name_in(digits + row.rest) == row.name);
     }
-    const auto asked = handoff::read_message(digits + " 17 watch 0 orders:42");
+    const auto asked = handoff::read_message(digits + " 17 poll 0 orders:42");
     REQUIRE(asked);
     CHECK(asked->asks());
     CHECK(asked->watch);
     CHECK(asked->ticket == 17);
-    CHECK(handoff::name_in(digits + " 17 watch 0 orders:42") == "orders:42");
-    for (const char* rest : {" 17 0 0 orders", " 17 0w 0 orders", " 17 0n 0 orders", " 17 watchw 0 orders",
-                             " 17 watch 5 orders", " 17 watch  orders"}) {
+    CHECK(handoff::name_in(digits + " 17 poll 0 orders:42") == "orders:42");
+    for (const char* rest : {" 17 0 0 orders", " 17 0w 0 orders", " 17 0n 0 orders", " 17 pollw 0 orders",
+                             " 17 poll 5 orders", " 17 poll  orders"}) {
         INFO(rest);
         CHECK_FALSE(handoff::read_message(digits + rest));
     }

@@ -97,8 +97,8 @@ TEST_CASE("a message for permits is none for the others") {
     REQUIRE(asked);
     CHECK(asked->asks());
     CHECK_FALSE(asked->watch);
-    CHECK(permits::read_message(digits + " 17 watchn 0 pool")->watch);
-    CHECK_FALSE(permits::read_message(digits + " 17 watch 0 pool"));
+    CHECK(permits::read_message(digits + " 17 polln 0 pool")->watch);
+    CHECK_FALSE(permits::read_message(digits + " 17 poll 0 pool"));
     CHECK_FALSE(permits::read_message(text)->asks());
     for (const char* bad :
          {" 17 00n 0 pool", " 17 n 0 pool", " 17 xn 0 pool", " 17 0n 5 pool", " 17 0 0 pool"})

@@ -60,7 +60,8 @@ std::string_view joined() noexcept {
 // they were, and the last of them died, nobody would poll. So where 32 wait on, one hand-over in eleven asks
 // the last waiter to watch: until it is served, it polls when an offer may have ended. In a long queue, where
 // many hand-overs are to come, one in 99 does. Which one that is says the number of the ticket that was
-// served: the server need not count.
+// served: the server need not count. The message has four letters, 'poll', where others have the TTL: what
+// holds a hand-over's has room for it.
 //
 // Every contended acquisition runs both scripts, and most of their time is spent in calls of the server.
 // So the usual case comes first and calls little; and numbers are handed to the server as text, which it
@@ -119,7 +120,7 @@ local function keep_watch(served, read_one)
   watched = true
   local last = redis.call('zrange', KEYS[2], '-1', '-1', 'withscores')
   local waiter = read_one(last[1])
-  if waiter then tell(waiter, last[2], 'watch', '0') end
+  if waiter then tell(waiter, last[2], 'poll', '0') end
 end
 )"sv;
 inline constexpr std::string_view handoff_pass =
@@ -274,7 +275,7 @@ if refused then return refused end
 )"sv;
 inline constexpr std::string_view handoff_enter_taken =
     R"(return {0, redis.call('pttl', KEYS[1]), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view handoff_enter_sha1 = "f7229f1a9fa9f6934d7e93377ec9800edc873180"sv;
+inline constexpr std::string_view handoff_enter_sha1 = "afbe39e944396221676b1bf22c2f40122761da05"sv;
 inline constexpr script handoff_enter{
     joined<handoff_enter_contract, handoff_functions, handoff_pass, handoff_enter_granted,
            handoff_refuse_as_replica, handoff_enter_queued, handoff_enter_taken>,
@@ -314,6 +315,6 @@ return redis.call('del', KEYS[1]))"sv;
 inline constexpr script handoff_leave{
     joined<handoff_leave_alone, handoff_functions, handoff_pass, handoff_refuse_as_replica,
            handoff_leave_body, handoff_keep_fence, handoff_leave_rest>,
-    "d3947c81d5cac6cda74649843d46ada61cc1e760"sv};
+    "970e6026999936b04607dc8b9f82c309898ccaf2"sv};
 
 }  // namespace distlock::detail

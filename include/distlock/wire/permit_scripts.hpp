@@ -250,7 +250,7 @@ if mode == 'last' then
 end
 local left = soonest and math.min(math.max(soonest - now(), 0), 86400000) or 0 -- what another client keeps may have no end
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view permit_enter_sha1 = "ff4dfa7a55bf764821539c218f2a030f224dde2d"sv;
+inline constexpr std::string_view permit_enter_sha1 = "d4de11a05c1f54de713ff1d6e4518930b1bf9b5b"sv;
 inline constexpr script permit_enter{
     joined<permit_enter_contract, handoff_functions, handoff_clock, permit_refuse_other_sets, permit_weigh,
            permit_functions, permit_first, handoff_first, permit_enter_granted, handoff_refuse_as_replica,
@@ -287,7 +287,7 @@ return had)"sv;
 inline constexpr script permit_leave{
     joined<permit_leave_contract, handoff_functions, handoff_clock, permit_refuse_other_sets, permit_weigh,
            permit_functions, permit_leave_body>,
-    "b2ff917aade11d4e24390824d35da1c103372275"sv};
+    "d1eed298eba2a776f943035c675ab9c0dc565506"sv};
 
 // The end only moves on.
 inline constexpr std::string_view permit_renew_contract =
@@ -318,7 +318,7 @@ return 1)"sv;
 inline constexpr script permit_renew{
     joined<permit_renew_contract, handoff_functions, handoff_clock, permit_refuse_other_sets, permit_weigh,
            permit_functions, permit_renew_body>,
-    "a5764c2fa800bdf2b5cb10a93381b7b5d4e4c353"sv};
+    "5ea419b4ff819db4d929902ebe6e2e67cf3cc360"sv};
 
 // For operators. A waiter that wants more than there are now is asked to look at its turn, and is told so.
 inline constexpr std::string_view permit_resize_contract =
@@ -336,6 +336,6 @@ return used)"sv;
 inline constexpr script permit_resize{
     joined<permit_resize_contract, handoff_functions, handoff_clock, permit_refuse_other_sets, permit_weigh,
            permit_functions, permit_resize_body>,
-    "8e3328ebe77ab5707c78ce98f7c0c987de41840c"sv};
+    "1ccc726072f039a04ac7dcb01f5ae14962cd2979"sv};
 
 }  // namespace distlock::detail

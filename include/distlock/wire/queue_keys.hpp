@@ -83,7 +83,7 @@ inline std::optional<handover> read_handover(std::string_view text, std::string_
     const auto ttl = read_number(lasts);
     const auto fence = next();
     made.fence = read_number(fence);
-    made.watch = lasts == "watch" && fence == "0";
+    made.watch = lasts == "poll" && fence == "0";
     const bool asks = made.watch || (!mark.empty() && lasts == "0" && fence == "0");
     if (made.owner.empty() || made.ticket == 0 || (ttl == 0 && !asks) || text.empty() ||
         ttl > static_cast<std::uint64_t>(longest_offer.count()) || (made.fence == 0 && fence != "0"))

@@ -243,7 +243,7 @@ inline constexpr std::string_view shared_enter_taken =
 end
 local left = holder == mark and math.min(math.max(soonest - now(), 0), 86400000) or redis.call('pttl', KEYS[1])
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view shared_enter_sha1 = "4b3506f54615fa1ceaf78f673478fdf43539e261"sv;
+inline constexpr std::string_view shared_enter_sha1 = "842e40178f75c64c90ffc582ac6a03dfe76019e3"sv;
 inline constexpr script shared_enter{
     joined<shared_enter_contract, shared_enter_unqueued, handoff_functions, handoff_clock, shared_functions,
            shared_first, handoff_first, shared_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,
@@ -292,7 +292,7 @@ return left and 1 or holder and -1 or 0)"sv;
 inline constexpr script shared_leave{
     joined<shared_leave_unqueued, handoff_functions, handoff_clock, shared_functions,
            handoff_refuse_as_replica, handoff_leave_body, shared_leave_rest>,
-    "31c4f3fa8dfcf04ec585b66990c18dbc4bad4903"sv};
+    "9a3d6cf9af8a6514fde66631ea833e318ce34b35"sv};
 
 // Those who read under the lock or wait for it see one step: nobody is let in between. A reader that becomes
 // the writer goes before writers that wait: it could not let them in first without reading what they wrote.
@@ -326,7 +326,7 @@ return {1, fence, me.lease})"sv;
 inline constexpr script shared_exchange{
     joined<shared_exchange_contract, handoff_functions, handoff_clock, shared_functions,
            handoff_refuse_as_replica, shared_exchange_body, shared_exchange_rest>,
-    "6f5f7015ab32341fba7685706819f09dd703404a"sv};
+    "1a717fe911c32218bd830f11d1c3050173874c0c"sv};
 
 // Of a reader. The end only moves on.
 inline constexpr script shared_renew{

@@ -265,7 +265,7 @@ class handoff_twin {
             return;
         const auto last =
             first_of(redis_.call(line(52), {"zrange", redis_.keys(2), "-1", "-1", "withscores"}));
-        if (const auto waiter = read(last->first)) tell(*waiter, last->second, "watch", "0");
+        if (const auto waiter = read(last->first)) tell(*waiter, last->second, "poll", "0");
     }
     passed pass(first_ticket first, const lua_view& asker) {
         const auto K = redis_.keys(1);
