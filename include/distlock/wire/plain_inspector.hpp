@@ -64,9 +64,8 @@ inline constexpr std::string_view plain_force_release_body =
     R"(local holder = redis.call('get', KEYS[1])
 if not holder or not KEYS[2] then return redis.call('del', KEYS[1]) end
 local life = math.min(math.max(redis.call('pttl', KEYS[1]), 1000), 86400000)
-redis.call('del', KEYS[5])
-redis.call('set', KEYS[5], holder, 'PX', life) -- nothing is taken before the mark is set
 redis.call('del', KEYS[4])
+redis.call('set', KEYS[5], holder, 'PX', life)
 -- Threads of its owner's process may be given those in between, until it knows.
 local last = redis.pcall('get', KEYS[3])
 if type(last) == 'string' and string.match(last, '^[1-9]%d*$') then redis.pcall('incrby', KEYS[3], 250) end
