@@ -8,6 +8,7 @@
 
 #include <distlock/base/token.hpp>
 #include <distlock/wire/enter_mode.hpp>
+#include <distlock/wire/outcome.hpp>
 
 #include "heard_channel.hpp"
 #include "redis_link.hpp"
@@ -19,18 +20,26 @@ inline std::string two_seconds_older(std::string known) {
     return known.replace(at, size, std::to_string(std::stoll(known.substr(at)) - 2000));
 }
 
+/// Returns: what the message asks `whom`; none where it asks nothing, or another waiter.
+template <class Dialect>
+std::optional<distlock::handover> question_to(const std::optional<std::string>& message,
+                                              const distlock::token& whom, std::string_view name) {
+    const auto said = message ? Dialect::read_message(*message) : std::nullopt;
+    const bool asks = said && said->asks() && said->owner == whom && Dialect::name_in(*message) == name;
+    return asks ? said : std::nullopt;
+}
 /// Returns: whether the message asks `whom` whether it is there.
 template <class Dialect>
 bool asks(const std::optional<std::string>& message, const distlock::token& whom, std::string_view name) {
-    const auto said = message ? Dialect::read_message(*message) : std::nullopt;
-    return said && said->asks() && !said->watch && said->owner == whom && Dialect::name_in(*message) == name;
+    const auto said = question_to<Dialect>(message, whom, name);
+    return said && !said->watch;
 }
 /// Returns: whether it asks `whom` to watch the queue.
 template <class Dialect>
 bool asks_to_watch(const std::optional<std::string>& message, const distlock::token& whom,
                    std::string_view name) {
-    const auto said = message ? Dialect::read_message(*message) : std::nullopt;
-    return said && said->watch && said->owner == whom && Dialect::name_in(*message) == name;
+    const auto said = question_to<Dialect>(message, whom, name);
+    return said && said->watch;
 }
 
 /// A waiter that never looks again, whose socket for messages stays open.

@@ -27,6 +27,7 @@
 #include <distlock/wire/ticket.hpp>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 #include "support/gate.hpp"
 #include "support/handoff_answers.hpp"
 #include "support/in_child.hpp"
@@ -471,12 +472,7 @@ TEST_CASE("a permit that was handed over costs no command more where fencing tok
 TEST_CASE("no permit can be asked for, and what can be is said") {
     scripted_connection redis;
     distlock::counting_semaphore pool{redis, "pool", 2};
-    std::string said;
-    try {
-        static_cast<void>(pool.acquire(0));
-    } catch (const distlock::error& e) {
-        said = e.what();
-    }
+    const std::string said = error_of([&] { return pool.acquire(0); }).what();
     CHECK_THAT(said, contains_text("semaphore pool: 0 permits were asked for; give one or more: "));
     CHECK(redis.commands().empty());
 }
@@ -484,12 +480,7 @@ TEST_CASE("no permit can be asked for, and what can be is said") {
 TEST_CASE("who asks for more permits than there are is told how many that is, and how many there are") {
     scripted_connection redis;
     distlock::counting_semaphore pool{redis, "pool", 2};
-    std::string said;
-    try {
-        static_cast<void>(pool.acquire(3));
-    } catch (const distlock::error& e) {
-        said = e.what();
-    }
+    const std::string said = error_of([&] { return pool.acquire(3); }).what();
     CHECK_THAT(said, contains_text("semaphore pool: 3 permits were asked for, and there are 2: "));
     CHECK(redis.commands().empty());
 }

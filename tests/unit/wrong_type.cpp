@@ -1,4 +1,4 @@
-// What a caller is told of a key that is not of the type that its lock needs.
+// The message about a key that is not of the type that its lock needs.
 #include <string>
 
 #include <distlock/wire/wrong_type.hpp>

@@ -100,8 +100,8 @@ struct lock_options {
 
     /// How long the server waits for the replicas, accurate to a tenth of a second. At least 1 ms. A larger
     /// value than a sixth of the lease, or than half of the time that the call has left, counts as that; over
-    /// a connection without execute_acknowledged(), one than half of its command time-out counts as that
-    /// half.
+    /// a connection without execute_acknowledged(), a larger value than half of its command time-out counts
+    /// as that half.
     time_span replica_timeout = std::chrono::milliseconds{100};
 };
 

@@ -32,12 +32,13 @@ inline std::string missing_permission(const asked_for::need& of, bool about_name
     // A name with a hash tag gives it to the keys beside it, and to its channel.
     const auto tag = hash_tag(prefix);
     const bool tagged = tag.size() != prefix.size();
+    const std::string names = escape_pattern(prefix) + "*";
     if (uses("$C")) {
         if (of.at == asked_for::need::where::single) return "&distlock:*";
-        return "&{" + (tagged ? escape_pattern(tag) : escape_pattern(prefix) + "*") + "}:distlock:*";
+        return "&{" + (tagged ? escape_pattern(tag) : names) + "}:distlock:*";
     }
-    if (uses("$K") || tagged) return "~" + escape_pattern(prefix) + "*";
-    return "~{" + escape_pattern(prefix) + "*}:distlock:*";
+    if (uses("$K") || tagged) return "~" + names;
+    return "~{" + names + "}:distlock:*";
 }
 
 /// Effects: adds a finding for each thing that locks cannot do for want of permissions.

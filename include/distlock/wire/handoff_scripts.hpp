@@ -59,9 +59,9 @@ std::string_view joined() noexcept {
 // A waiter that joined far back polls seldom, for it does not know when those before it were served. Where
 // they were, and the last of them died, nobody would poll. So where 32 wait on, one hand-over in eleven asks
 // the last waiter to watch: until it is served, it polls when an offer may have ended. In a long queue, where
-// many hand-overs are to come, one in 99 does. Which one that is says the number of the ticket that was
-// served: the server need not count. The message has four letters, 'poll', where others have the TTL: what
-// holds a hand-over's has room for it.
+// many hand-overs are to come, one in 99 does. The number of the ticket that was served decides which one, so
+// the server need not count. The message has 'poll' where others have the TTL, which has four digits at most:
+// a buffer that held a hand-over's need not grow.
 //
 // Every contended acquisition runs both scripts, and most of their time is spent in calls of the server.
 // So the usual case comes first and calls little; and numbers are handed to the server as text, which it

@@ -1,4 +1,4 @@
-// What a caller is told of a key that is not of the type that its lock needs.
+// The message about a key that is not of the type that its lock needs.
 //
 //   std::string explain_wrong_type(std::string_view is, std::string_view wants, std::string_view said);
 #pragma once

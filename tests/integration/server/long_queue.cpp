@@ -120,25 +120,20 @@ std::vector<std::size_t> asked_when(std::size_t ahead) {
 
 constexpr lock_options patient{.lease = 30s, .recheck = 1h};
 
-// Who waits behind whom; take() waits until it is served, or stopped.
-struct mutex_waits {
-    using ahead = handoff;
-    using last = handoff;
+// One that waits behind others of its kind, or a reader behind writers. take() waits until it is served, or
+// stopped.
+template <class Dialect, class Lock>
+struct exclusive_waits {
+    using ahead = Dialect;
+    using last = Dialect;
     static bool take(hiredis_connection& redis, const std::string& name, std::stop_token stop) {
         std::error_code stopped;
-        distlock::mutex one(redis, name, patient);
+        Lock one(redis, name, patient);
         return one.try_lock_for(1h, std::move(stop), stopped);
     }
 };
-struct writer_waits {
-    using ahead = exclusive_handoff;
-    using last = exclusive_handoff;
-    static bool take(hiredis_connection& redis, const std::string& name, std::stop_token stop) {
-        std::error_code stopped;
-        distlock::shared_mutex one(redis, name, patient);
-        return one.try_lock_for(1h, std::move(stop), stopped);
-    }
-};
+using mutex_waits = exclusive_waits<handoff, distlock::mutex<hiredis_connection>>;
+using writer_waits = exclusive_waits<exclusive_handoff, distlock::shared_mutex<hiredis_connection>>;
 struct reader_waits {
     using ahead = exclusive_handoff;
     using last = shared_handoff;
