@@ -89,6 +89,7 @@ class comparison {
                      counts ? "+pubsub" : "-pubsub"});
         model_.permit(permitted, permitted, counts);
         if (server.kind() == server_kind::redis_6) model_.know_no_shards();
+        if (server.kind() == server_kind::newer) model_.write_numbers(lua_spelling::in_full);
         for (std::size_t i = 0; i < connections; ++i) connect(i);
     }
 

@@ -61,9 +61,15 @@ class lua_run {
     using reply = distlock::reply;
     using wall = std::chrono::microseconds;
 
-    lua_run(dataset& data, channels& messages, wall now, std::string_view digest,
+    lua_run(dataset& data, channels& messages, wall now, lua_spelling spelling, std::string_view digest,
             std::span<const std::string_view> keys, std::span<const std::string_view> argv)
-        : data_(data), messages_(messages), now_(now), digest_(digest), keys_(keys), argv_(argv) {}
+        : data_(data),
+          messages_(messages),
+          now_(now),
+          spelling_(spelling),
+          digest_(digest),
+          keys_(keys),
+          argv_(argv) {}
 
     lua_view keys(std::size_t i) const { return i <= keys_.size() ? lua_view(keys_[i - 1]) : std::nullopt; }
     lua_view argv(std::size_t i) const { return i <= argv_.size() ? lua_view(argv_[i - 1]) : std::nullopt; }
@@ -112,6 +118,8 @@ class lua_run {
         return reply::integer(fits ? static_cast<std::int64_t>(value)
                                    : std::numeric_limits<std::int64_t>::min());
     }
+    /// Returns: the number as an argument of a command.
+    std::string written(double value) const { return lua_text(value, spelling_); }
     static reply returned(const lua_string& text) { return text ? reply::string(*text) : reply::nil(); }
 
     /// Effects: the write that changes nothing, `redis.pcall('set', KEYS[1], '', 'NX', 'PX', 1)`,
@@ -170,6 +178,7 @@ class lua_run {
     dataset& data_;
     channels& messages_;
     wall now_;
+    lua_spelling spelling_;
     std::string_view digest_;
     std::span<const std::string_view> keys_;
     std::span<const std::string_view> argv_;

@@ -236,7 +236,7 @@ class handoff_twin {
     void describe(const ticket& owner, double ttl) {
         if (!owner.info.empty()) {
             redis_.call(line(40),
-                        {"set", redis_.keys(4), owner.token + "\n" + owner.info, "PX", lua_text(ttl)});
+                        {"set", redis_.keys(4), owner.token + "\n" + owner.info, "PX", redis_.written(ttl)});
         } else {
             redis_.call(line(42), {"del", redis_.keys(4)});
         }
@@ -275,7 +275,7 @@ class handoff_twin {
             const auto& [text, number] = *first;
             auto waiter = read(text);
             if (waiter && !hears(*waiter)) waiter = std::nullopt;
-            if (waiter) redis_.call(line(63), {"set", K, waiter->token, "PX", lua_text(waiter->offer)});
+            if (waiter) redis_.call(line(63), {"set", K, waiter->token, "PX", redis_.written(waiter->offer)});
             lua_string fence;
             if (waiter) fence = waiter->life ? new_fence(true, view(waiter->life)) : lua_string("0");
             redis_.call(line(65), {"zrem", Q, text});
@@ -283,7 +283,7 @@ class handoff_twin {
             tried = true;
             if (!fence) continue;
             describe(*waiter, waiter->offer);
-            tell(*waiter, number, lua_text(waiter->offer), *fence);
+            tell(*waiter, number, redis_.written(waiter->offer), *fence);
             keep_watch(number);
             return {true, tried};
         }
@@ -327,7 +327,7 @@ inline reply handoff_enter(lua_run& redis) {
             }
             if (queued) redis.call(granted_at(10), {"zrem", Q, ticket});
             const double left = std::max(redis.number(granted_at(11), {"pttl", K}), ttl);
-            redis.call(granted_at(12), {"pexpire", K, lua_text(left)});
+            redis.call(granted_at(12), {"pexpire", K, redis.written(left)});
             in.describe(*me, left);
             return granted(fence, left);
         }
@@ -340,7 +340,7 @@ inline reply handoff_enter(lua_run& redis) {
                 redis.call(granted_at(21), {"del", K, redis.keys(4)});
                 return refused;
             }
-            redis.call(granted_at(24), {"set", K, me->token, "PX", lua_text(ttl)});
+            redis.call(granted_at(24), {"set", K, me->token, "PX", redis.written(ttl)});
             if (queued) redis.call(granted_at(25), {"zrem", Q, ticket});
             in.describe(*me, ttl);
             return granted(fence, ttl);

@@ -61,6 +61,9 @@ class model_server {
     /// Effects: the server knows no channels of shards, as before Redis 7.
     void know_no_shards() { channels_.shards = false; }
 
+    /// Effects: scripts' numbers are written so; as Redis 7.0 does, if this is not called.
+    void write_numbers(lua_spelling spelling) { spelling_ = spelling; }
+
     /// Effects: every client and every script is gone; the keys stay.
     void restart();
     /// Effects: the same, and no key stays.
@@ -102,6 +105,7 @@ class model_server {
     std::array<bool, script_count> loaded_{};
     channels channels_;
     script_machine machine_;
+    lua_spelling spelling_ = lua_spelling::with_exponent;
     wall now_{};
 };
 
@@ -201,10 +205,15 @@ inline distlock::reply model_server::evaluate(std::span<const std::string_view> 
     loaded_[*which] = true;
     const auto keys = static_cast<std::size_t>(*count);
     if (!has_twin(*which))
-        return machine_.run(known_script(*which), data_, channels_, now_, argv.subspan(3, keys),
+        return machine_.run(known_script(*which), data_, channels_, now_, spelling_, argv.subspan(3, keys),
                             argv.subspan(3 + keys));
-    lua_run redis{
-        data_, channels_, now_, known_script(*which).sha1(), argv.subspan(3, keys), argv.subspan(3 + keys)};
+    lua_run redis{data_,
+                  channels_,
+                  now_,
+                  spelling_,
+                  known_script(*which).sha1(),
+                  argv.subspan(3, keys),
+                  argv.subspan(3 + keys)};
     try {
         return run_script(*which, redis);
     } catch (script_error& failed) {

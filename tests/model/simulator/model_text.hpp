@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -75,9 +76,26 @@ inline std::optional<double> lua_number(std::string_view text) {
     return value;
 }
 
+/// How a server writes a script's number as an argument of redis.call: from 10^17 on with an exponent, and so
+/// as no integer; or, since Redis 7.2, whole numbers up to 2^62 in full, and larger ones in the fewest digits
+/// that mean them, with an exponent instead of more than seven zeros (its deps/fpconv).
+enum class lua_spelling { with_exponent, in_full };
+
 /// Returns: a number as an argument of redis.call.
-inline std::string lua_text(double value) {
+inline std::string lua_text(double value, lua_spelling spelling) {
+    constexpr double two_to_62 = 4611686018427387904.0;
     std::array<char, 32> text{};
+    if (spelling == lua_spelling::in_full && std::trunc(value) == value) {
+        if (std::abs(value) <= two_to_62) return std::to_string(static_cast<std::int64_t>(value));
+        std::to_chars(text.data(), text.data() + text.size() - 1, value, std::chars_format::scientific);
+        std::string digits(text.data(), std::strcspn(text.data(), "e"));
+        auto zeros = std::atoi(text.data() + digits.size() + 1);
+        if (const auto point = digits.find('.'); point != std::string::npos) {
+            zeros -= static_cast<int>(digits.size() - point - 1);
+            digits.erase(point, 1);
+        }
+        if (zeros <= 7) return digits + std::string(static_cast<std::size_t>(zeros), '0');
+    }
     const int size = std::snprintf(text.data(), text.size(), "%.17g", value);
     return {text.data(), static_cast<std::size_t>(size)};
 }

@@ -1,7 +1,7 @@
 // The scripts themselves, run by Lua 5.1 as the server runs them, over the data of the model server.
 //
 //   class script_machine {
-//     reply run(const script&, dataset&, channels&, now, keys, argv);
+//     reply run(const script&, dataset&, channels&, now, lua_spelling, keys, argv);
 //   };
 #pragma once
 
@@ -52,10 +52,12 @@ class script_machine {
     script_machine& operator=(const script_machine&) = delete;
 
     reply run(const distlock::script& which, dataset& data, channels& messages, wall now,
-              std::span<const std::string_view> keys, std::span<const std::string_view> argv) {
+              lua_spelling spelling, std::span<const std::string_view> keys,
+              std::span<const std::string_view> argv) {
         data_ = &data;
         messages_ = &messages;
         now_ = now;
+        spelling_ = spelling;
         push_list(keys);
         lua_setglobal(lua(), "KEYS");
         push_list(argv);
@@ -122,9 +124,7 @@ class script_machine {
         bool all_texts = true;
         for (int i = 1; i <= lua_gettop(l); ++i) {
             if (lua_type(l, i) == LUA_TNUMBER) {
-                char text[40];
-                std::snprintf(text, sizeof text, "%.17g", lua_tonumber(l, i));
-                words.emplace_back(text);
+                words.push_back(lua_text(lua_tonumber(l, i), mine.spelling_));
             } else if (lua_type(l, i) == LUA_TSTRING) {
                 std::size_t size = 0;
                 const char* const text = lua_tolstring(l, i, &size);
@@ -220,6 +220,7 @@ class script_machine {
     dataset* data_ = nullptr;
     channels* messages_ = nullptr;
     wall now_{};
+    lua_spelling spelling_{};
 };
 
 }  // namespace sim
