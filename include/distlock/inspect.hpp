@@ -10,12 +10,11 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
 #include <distlock/base/error.hpp>
-#include <distlock/base/key.hpp>
-#include <distlock/detail/concat.hpp>
 #include <distlock/detail/printable.hpp>
 #include <distlock/detail/without_throwing.hpp>
 #include <distlock/net/connection.hpp>
@@ -24,6 +23,7 @@
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/report.hpp>
+#include <distlock/wire/wrong_type.hpp>
 
 namespace distlock {
 
@@ -34,7 +34,7 @@ enum class failure_detail { code_only, text };
 
 template <connection Conn, class T>
 T read_or_throw(Conn& c, failure_detail wanted, std::optional<T> said, const reply& answer, const char* doing,
-                const std::string& name) {
+                const std::string& name, std::string_view stored_as) {
     if (said) return *std::move(said);
     const errc cause = acquire_outcome::failure(answer).cause;
     if (wanted == failure_detail::code_only) throw error(cause, "");
@@ -42,29 +42,27 @@ T read_or_throw(Conn& c, failure_detail wanted, std::optional<T> said, const rep
     if (!answer.text().empty()) what += ": " + behind_server(identity_of(c), answer.text());
     if (cause == errc::wrong_type) {
         const reply type = distlock::execute(c, {{"TYPE", name}, name});
-        const std::string is = type.is(reply_kind::status) ? type.text() : "none";
-        if (is != "none") what += " (the key holds a " + printable(is, 40);
-        // Our scripts say themselves what else is wrong.
         const bool server_says = answer.said().find("WRONGTYPE Operation") != std::string::npos;
-        if (server_says && is == "hash") what += "; Redisson's locks are hashes: inspect<redisson>";
-        // A mutex is a string, a semaphore a sorted set.
-        if (server_says && (is == "string" || is == "zset"))
-            what +=
-                concat({"; if that is the lock's, a sibling key, ", shown_siblings, ", is of another type"});
-        if (is != "none") what += ")";
+        what +=
+            explain_uninspected(type.is(reply_kind::status) ? type.text() : "none", stored_as, server_says);
     }
     throw error(cause, what);
 }
 
+// Mutexes are strings, semaphores sorted sets.
+inline constexpr std::string_view family_stored_as = "";
+
+// `stored_as`: the type of the locks that `about` reads; empty: it reads several.
 template <class Inspector, connection Conn>
-lock_report inspect(Conn& c, failure_detail wanted, const Inspector& about) {
+lock_report inspect(Conn& c, failure_detail wanted, const Inspector& about, std::string_view stored_as) {
     const reply answer = distlock::execute(c, about.inspect());
-    return read_or_throw(c, wanted, about.read_inspect(answer), answer, "inspect ", about.name());
+    return read_or_throw(c, wanted, about.read_inspect(answer), answer, "inspect ", about.name(), stored_as);
 }
 template <class Inspector, connection Conn>
-bool force_release(Conn& c, failure_detail wanted, const Inspector& about) {
+bool force_release(Conn& c, failure_detail wanted, const Inspector& about, std::string_view stored_as) {
     const reply answer = distlock::execute(c, about.force_release());
-    return read_or_throw(c, wanted, about.read_force_release(answer), answer, "force_release ", about.name());
+    return read_or_throw(c, wanted, about.read_force_release(answer), answer, "force_release ", about.name(),
+                         stored_as);
 }
 
 }  // namespace detail
@@ -79,25 +77,26 @@ bool force_release(Conn& c, failure_detail wanted, const Inspector& about) {
 /// Round trips: one; a second one, where this throws errc::wrong_type, to say what the key holds.
 template <connection Conn>
 lock_report inspect(Conn& connection, std::string name) {
-    return detail::inspect(connection, detail::failure_detail::text, family_inspector(std::move(name)));
+    return detail::inspect(connection, detail::failure_detail::text, family_inspector(std::move(name)),
+                           detail::family_stored_as);
 }
 template <connection Conn>
 lock_report inspect(Conn& connection, std::string name, std::error_code& ec) noexcept {
     return detail::without_throwing(ec, [&] {
         return detail::inspect(connection, detail::failure_detail::code_only,
-                               family_inspector(std::move(name)));
+                               family_inspector(std::move(name)), detail::family_stored_as);
     });
 }
 template <dialect Dialect, connection Conn>
 lock_report inspect(Conn& connection, std::string name) {
     return detail::inspect(connection, detail::failure_detail::text,
-                           typename Dialect::inspector(std::move(name)));
+                           typename Dialect::inspector(std::move(name)), Dialect::stored_as);
 }
 template <dialect Dialect, connection Conn>
 lock_report inspect(Conn& connection, std::string name, std::error_code& ec) noexcept {
     return detail::without_throwing(ec, [&] {
         return detail::inspect(connection, detail::failure_detail::code_only,
-                               typename Dialect::inspector(std::move(name)));
+                               typename Dialect::inspector(std::move(name)), Dialect::stored_as);
     });
 }
 
@@ -118,25 +117,26 @@ lock_report inspect(Conn& connection, std::string name, std::error_code& ec) noe
 /// Round trips: one; a second one, where this throws errc::wrong_type, to say what the key holds.
 template <connection Conn>
 bool force_release(Conn& connection, std::string name) {
-    return detail::force_release(connection, detail::failure_detail::text, family_inspector(std::move(name)));
+    return detail::force_release(connection, detail::failure_detail::text, family_inspector(std::move(name)),
+                                 detail::family_stored_as);
 }
 template <connection Conn>
 bool force_release(Conn& connection, std::string name, std::error_code& ec) noexcept {
     return detail::without_throwing(ec, [&] {
         return detail::force_release(connection, detail::failure_detail::code_only,
-                                     family_inspector(std::move(name)));
+                                     family_inspector(std::move(name)), detail::family_stored_as);
     });
 }
 template <dialect Dialect, connection Conn>
 bool force_release(Conn& connection, std::string name) {
     return detail::force_release(connection, detail::failure_detail::text,
-                                 typename Dialect::inspector(std::move(name)));
+                                 typename Dialect::inspector(std::move(name)), Dialect::stored_as);
 }
 template <dialect Dialect, connection Conn>
 bool force_release(Conn& connection, std::string name, std::error_code& ec) noexcept {
     return detail::without_throwing(ec, [&] {
         return detail::force_release(connection, detail::failure_detail::code_only,
-                                     typename Dialect::inspector(std::move(name)));
+                                     typename Dialect::inspector(std::move(name)), Dialect::stored_as);
     });
 }
 

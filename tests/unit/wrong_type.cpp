@@ -5,6 +5,7 @@
 
 #include "support/catch.hpp"
 
+using distlock::detail::explain_uninspected;
 using distlock::detail::explain_wrong_type;
 
 TEST_CASE("of a key of another type it is said whose it may be") {
@@ -25,4 +26,34 @@ TEST_CASE("where the key's type is right, or it is gone, the sibling keys are na
         CHECK_THAT(said, contains_text("{name}:distlock:*") && contains_text("name:distlock.:*"));
         CHECK_THAT(said, contains_text("(WRONGTYPE x)"));
     }
+}
+
+// Of a plain lock inspect<redisson> said that a sibling key was wrong; force_release() of a lock of
+// Redisson's named another function.
+TEST_CASE(
+    "an operator who asks about a lock of another kind is told the kind of that lock, not of a sibling") {
+    CHECK(explain_uninspected("string", "hash", true) ==
+          " (the key holds a string where this kind of lock needs a hash)");
+    CHECK(explain_uninspected("zset", "string", true) ==
+          " (the key holds a zset where this kind of lock needs a string)");
+    CHECK(explain_uninspected("list", "", true) == " (the key holds a list)");
+    for (const char* wants : {"", "string", "zset"}) {
+        const std::string said = explain_uninspected("hash", wants, true);
+        CHECK_THAT(said, contains_text("inspect<redisson>") && contains_text("force_release<redisson>"));
+    }
+}
+
+TEST_CASE(
+    "an operator is told of sibling keys where the lock itself is of its type, and the server refused") {
+    const auto siblings = contains_text("{name}:distlock:*");
+    for (const char* is : {"string", "zset"}) {
+        CHECK_THAT(explain_uninspected(is, "", true), siblings);
+        CHECK_THAT(explain_uninspected(is, is, true), siblings);
+        CHECK(explain_uninspected(is, is, false) == std::string(" (the key holds a ") + is + ")");
+    }
+    CHECK_THAT(explain_uninspected("hash", "hash", true), siblings);
+    CHECK(explain_uninspected("hash", "string", false) == " (the key holds a hash)");
+    CHECK(explain_uninspected("none", "string", true).empty());
+    CHECK(explain_uninspected("st\nream", "string", true) ==
+          " (the key holds a st?ream where this kind of lock needs a string)");
 }

@@ -13,9 +13,11 @@
 #include <distlock/inspect.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/wire/plain.hpp>
+#include <distlock/wire/redisson.hpp>
 
 #include "support/catch.hpp"
 #include "support/connection_fixtures.hpp"
+#include "support/error_of.hpp"
 #include "support/in_child.hpp"
 
 namespace inspect_tests {
@@ -289,6 +291,19 @@ TEST_CASE("inspect does not blame the key of a lock for one that lies beside it"
                !contains_text("inspect<redisson>"));
     CHECK_THAT(said_of("WRONGTYPE a string that is no time stamp", "string"),
                !contains_text("{name}:distlock:*"));
+}
+
+TEST_CASE("an operator who names a kind of lock is told the type that its locks have") {
+    const auto refused = [](auto ask) {
+        scripted_connection redis{
+            reply::error("WRONGTYPE Operation against a key holding the wrong kind of value"),
+            reply::status("string")};
+        return std::string(error_of([&] { ask(redis); }).what());
+    };
+    const auto needs_a_hash = contains_text("the key holds a string where this kind of lock needs a hash");
+    CHECK_THAT(refused([](auto& redis) { inspect<distlock::redisson>(redis, "orders:42"); }), needs_a_hash);
+    CHECK_THAT(refused([](auto& redis) { force_release<distlock::redisson>(redis, "orders:42"); }),
+               needs_a_hash);
 }
 
 TEST_CASE("inspect and force_release send one script with its body, and a name that cannot be used nothing") {
