@@ -219,7 +219,8 @@ class counting_semaphore {
     /// Effects: tries once, without waiting for others.
     /// Returns: the permits; none only when they are out, or others wait.
     /// Throws: error, as acquire().
-    /// Round trips: as mutex::try_lock().
+    /// Round trips: one, and more while a posted release of this object is not confirmed, as
+    /// mutex::try_lock().
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire(
         std::int64_t n = 1, std::stop_token stop = {}) & {
         return given_or_throw(n, core_->acquire(n, time_point::max(), {.once = true}, stop));

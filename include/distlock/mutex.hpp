@@ -107,8 +107,7 @@ class mutex {
     /// Throws: error with errc::invalid_name, errc::invalid_lease or errc::invalid_option.
     mutex(Conn& connection, std::string name, lock_options options = {},
           std::shared_ptr<lease_observer> observer = {})
-        : connection_(connection),
-          core_(engine::lock_core_of<Dialect, Clock>(connection, std::move(name), options,
+        : core_(engine::lock_core_of<Dialect, Clock>(connection, std::move(name), options,
                                                      std::move(observer))) {}
 
     mutex(const mutex&) = delete;
@@ -258,8 +257,7 @@ class mutex {
     using result = engine::lock_core::result;
     using manner = engine::lock_core::manner;
 
-    mutex(Conn& connection, std::unique_ptr<engine::lock_core> core)
-        : connection_(connection), core_(std::move(core)) {}
+    explicit mutex(std::unique_ptr<engine::lock_core> core) : core_(std::move(core)) {}
 
   private:
     friend detail::guard_access;
@@ -267,8 +265,6 @@ class mutex {
     friend recursive_mutex<Conn, Dialect, Clock>;
 
     const engine::lock_core& core() const noexcept { return *core_; }
-    engine::lock_core& core() noexcept { return *core_; }
-    const Conn& connection() const noexcept { return connection_; }
     result acquire_guarded(const std::stop_token& stop) {
         return engine::throw_on_error(core_->acquire(clock::time_point::max(), {.guarded = true}, stop));
     }
@@ -286,7 +282,6 @@ class mutex {
             deadline, [&](auto left) { return core_->acquire(engine::after<Clock>(left), how, stop); });
     }
 
-    Conn& connection_;
     const std::unique_ptr<engine::lock_core> core_;
 };
 

@@ -155,8 +155,6 @@ class recursive_mutex {
     using result = typename base::result;
 
     const engine::lock_core& core() const noexcept { return mutex_.core(); }
-    engine::lock_core& core() noexcept { return mutex_.core(); }
-    const Conn& connection() const noexcept { return mutex_.connection(); }
     result acquire_guarded(const std::stop_token& stop) {
         return engine::throw_on_error(acquire(time_point::max(), {}, stop));
     }

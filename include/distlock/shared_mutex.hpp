@@ -85,14 +85,13 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// Throws: error with errc::invalid_name, errc::invalid_lease or errc::invalid_option.
     shared_mutex(Conn& connection, const std::string& name, const lock_options& options = {},
                  std::shared_ptr<lease_observer> observer = {})
-        : shared_mutex(connection,
-                       engine::shared_core_of<Clock>(connection, name, options, std::move(observer))) {}
+        : shared_mutex(engine::shared_core_of<Clock>(connection, name, options, std::move(observer))) {}
 
     /// Effects: waits until no writer has the lock and none stands before this reader, however long. Retries
     /// a server that is unreachable, loading, silent or a replica for lock_options::patience.
     /// Throws: error, as mutex::lock().
-    /// Round trips: one, in the queue, too, and one for each re-check. None where other readers of this
-    /// object have just entered.
+    /// Round trips: one if it may read; two in the queue, or one if its object found the lock taken the last
+    /// time; and one for each re-check. None where other readers of this object have just entered.
     void lock_shared() { lock_shared(std::stop_token{}); }
     void lock_shared(std::stop_token stop) {
         engine::throw_on_error(readers_.acquire_shared(time_point::max(), {}, stop));
@@ -232,10 +231,9 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     friend detail::guard_access;
     friend detail::joint_access;
 
-    shared_mutex(Conn& connection, std::unique_ptr<engine::shared_core> made)
-        : shared_mutex(connection, *made, std::move(made)) {}
-    shared_mutex(Conn& connection, engine::shared_core& same, std::unique_ptr<engine::shared_core>&& made)
-        : base(connection, std::move(made)), readers_(same) {}
+    explicit shared_mutex(std::unique_ptr<engine::shared_core> made) : shared_mutex(*made, std::move(made)) {}
+    shared_mutex(engine::shared_core& same, std::unique_ptr<engine::shared_core>&& made)
+        : base(std::move(made)), readers_(same) {}
 
     template <detail::any_clock Other, class Duration>
     result acquire_until(std::chrono::time_point<Other, Duration> deadline, const std::stop_token& stop) {

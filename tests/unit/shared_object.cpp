@@ -385,7 +385,7 @@ TEST_CASE("a reader that has no memory to become the writer is neither") {
 // Where the readers had no memory it went on as the writer, and nobody knew.
 TEST_CASE("a writer that has no memory to become a reader is neither, and keeps nobody out") {
     if (!allocations_can_fail()) return;
-    struct granting_server {
+    struct counting_server {
         reply execute(const command& cmd) {
             if (cmd.argv()[0] == "SET") return reply::status("OK");
             if (cmd.argv()[1] == distlock::detail::shared_exchange.sha1()) return granted("", 30'000);
@@ -397,7 +397,7 @@ TEST_CASE("a writer that has no memory to become a reader is neither, and keeps 
     bool failed = true;
     for (long nth = 1; failed; ++nth) {
         REQUIRE(nth < 50);
-        granting_server server;
+        counting_server server;
         distlock::shared_mutex m{server, "orders", {.renew = false, .release = distlock::confirmed}};
         m.lock();
         failed = false;

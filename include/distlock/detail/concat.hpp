@@ -51,7 +51,7 @@ constexpr std::string_view text_or_none(const char* text) noexcept {
 }
 [[gnu::noinline, gnu::cold]] inline std::string concat(std::initializer_list<text_piece> pieces) {
     std::string out;
-    for (const text_piece& one : pieces) one.append_to(out);
+    append(out, pieces);
     return out;
 }
 

@@ -103,8 +103,6 @@ class callback_pool {
     using time_point = clock::time_point;
 
   public:
-    using callback = engine::callback;
-
     /// `timer`: lives longer; it looks after callbacks that wait for a thread.
     [[gnu::cold]] explicit callback_pool(deadline_timer& timer, time_source time = {}) : timer_(timer) {
         state_.get() = std::make_shared<state>(time);

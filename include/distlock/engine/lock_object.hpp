@@ -109,7 +109,7 @@ class lock_object final : public lock_core, background_task, deadline {
         const auto by = threads_.adopt(std::this_thread::get_id());
         return {.serial = by.serial, .fence = by.fence};
     }
-    release_outcome unlock() noexcept override { return end_mine(); }
+    release_outcome unlock() noexcept override DISTLOCK_EXCLUDES(mutex_);
     release_outcome unlock(std::uint64_t serial) noexcept override { return end_of(serial, usage::used); }
     void undo(std::uint64_t serial) noexcept override {
         // By now another thread may have what this one has lost, and that is not for it to end.
@@ -117,12 +117,12 @@ class lock_object final : public lock_core, background_task, deadline {
         if (serial != 0) end_of(serial, usage::unused);
     }
 
-    exchange begin_exchange(std::uint64_t serial) noexcept override { return offer_in_exchange(serial); }
+    exchange begin_exchange(std::uint64_t serial) noexcept override DISTLOCK_EXCLUDES(mutex_);
     [[gnu::cold]] void end_exchange(const exchange& of) noexcept override {
         const distlock::detail::annotated_lock guard(mutex_);
         if (exchanging_ == of.serial) exchanging_ = 0;
     }
-    void surrender(const exchange& of, bool in_vain) noexcept override { give_up_in_exchange(of, in_vain); }
+    void surrender(const exchange& of, bool in_vain) noexcept override DISTLOCK_EXCLUDES(mutex_);
 
     time_point valid_until(std::uint64_t serial) const noexcept override {
         if (in_forked_child()) return {};
@@ -219,9 +219,7 @@ class lock_object final : public lock_core, background_task, deadline {
     }
 
     [[gnu::noinline, gnu::cold]] error no_thread(const std::system_error& why) const {
-        return {errc::no_thread,
-                distlock::detail::concat(
-                    {dialect_->noun(), " ", distlock::detail::printable(name(), 100), ": ", why.what()})};
+        return {errc::no_thread, failed(errc::no_thread, why.what()).detail};
     }
 
     bool is_exchanged(const acquisition& one) const noexcept DISTLOCK_REQUIRES(mutex_) {
@@ -284,11 +282,7 @@ class lock_object final : public lock_core, background_task, deadline {
     result not_granted(const grant& got, const manner& how) DISTLOCK_EXCLUDES(mutex_);
     std::string reason_of(const grant& got) const;
 
-    release_outcome end_mine() noexcept DISTLOCK_EXCLUDES(mutex_);
     release_outcome end_of(std::uint64_t serial, usage how) noexcept DISTLOCK_EXCLUDES(mutex_);
-
-    exchange offer_in_exchange(std::uint64_t serial) noexcept DISTLOCK_EXCLUDES(mutex_);
-    void give_up_in_exchange(const exchange& of, bool in_vain) noexcept DISTLOCK_EXCLUDES(mutex_);
 
     // Preconditions: there is an acquisition.
     // Effects: it is over for its owner.
@@ -306,7 +300,7 @@ class lock_object final : public lock_core, background_task, deadline {
         return holds_on() && now < least_hold_end(one);
     }
     // Preconditions: too_early(); it is not held any more.
-    // Effects: the background releases it in time. Returns: what to tell who unlocks it.
+    // Effects: the background releases it in time. Returns: what to tell the caller of unlock().
     [[gnu::cold]] release_outcome keep(const acquisition& one, time_point now) noexcept
         DISTLOCK_REQUIRES(mutex_);
 
@@ -318,8 +312,8 @@ class lock_object final : public lock_core, background_task, deadline {
 
     // Throws: std::system_error, std::bad_alloc.
     void schedule_deadline() const DISTLOCK_REQUIRES(mutex_);
-    // Returns: whether somebody will wake the first waiter when the lease ends.
-    bool deadline_is_set() noexcept DISTLOCK_REQUIRES(mutex_);
+    // Effects: the first waiter is woken when the lease ends. Returns: false where nobody can.
+    bool try_schedule_deadline() noexcept DISTLOCK_REQUIRES(mutex_);
     [[gnu::cold]] time_point on_deadline(time_point now) noexcept override DISTLOCK_EXCLUDES(mutex_) {
         const distlock::detail::annotated_lock guard(mutex_);
         auto* const held = threads_.held();

@@ -110,7 +110,8 @@ inline std::optional<lock_object::result> lock_object::try_turn(duration longest
         if (!answer.answered()) return answer.cause();
         if (!answer.is(reply_kind::error)) return errc{};
         const errc refused = classify_error(answer.said()).cause;
-        return refused == errc::permission_denied ? errc{} : refused;  // who never renews need not be able to
+        // An owner that does not renew needs no permission to.
+        return refused == errc::permission_denied ? errc{} : refused;
     });
 }
 
@@ -165,7 +166,7 @@ inline lock_object::turn_end lock_object::wait_for_turn(waiter_queue::waiter& mi
             }
         }
         const auto* const held = threads_.held();
-        const bool told = held == nullptr || waiters.first() != &mine || deadline_is_set();
+        const bool told = held == nullptr || waiters.first() != &mine || try_schedule_deadline();
         const auto longest = mine.prepare_sleep(told ? until : std::min(until, held->lease().until()), time_);
         guard.unlock();
         mine.sleep(longest);
@@ -268,7 +269,7 @@ inline lock_object::result lock_object::begin_hold(const grant& got, bool guarde
     releaser_.on_grant();
     backoff_.on_attempt(got.contended, got.sent);
     // The first waiter must hear when this lease ends.
-    if (!threads_.waiters().empty() && !deadline_is_set()) threads_.waiters().recheck_first();
+    if (!threads_.waiters().empty() && !try_schedule_deadline()) threads_.waiters().recheck_first();
     return {.serial = held.held_by().serial, .fence = got.fence};
 }
 

@@ -20,7 +20,7 @@
 
 namespace distlock::engine {
 
-inline release_outcome lock_object::end_mine() noexcept {
+inline release_outcome lock_object::unlock() noexcept {
     if (in_forked_child()) return release_outcome::wrong_process;
     parting last;
     {
@@ -53,7 +53,7 @@ inline release_outcome lock_object::end_of(std::uint64_t serial, usage how) noex
     return complete(last);
 }
 
-[[gnu::cold]] inline lock_object::exchange lock_object::offer_in_exchange(std::uint64_t serial) noexcept {
+[[gnu::cold]] inline lock_object::exchange lock_object::begin_exchange(std::uint64_t serial) noexcept {
     if (in_forked_child()) return {};
     const distlock::detail::annotated_lock guard(mutex_);
     if (!has(serial) || time_.now() >= threads_.present().lease().until()) return {};
@@ -64,7 +64,7 @@ inline release_outcome lock_object::end_of(std::uint64_t serial, usage how) noex
     return {threads_.present().owner(), by.serial, by.guarded};
 }
 
-[[gnu::cold]] inline void lock_object::give_up_in_exchange(const exchange& of, bool in_vain) noexcept {
+[[gnu::cold]] inline void lock_object::surrender(const exchange& of, bool in_vain) noexcept {
     const distlock::detail::annotated_lock guard(mutex_);
     const bool unlocks = in_vain && !of.guarded;  // a guard of the standard does not know
     if (!has(of.serial)) {
@@ -82,7 +82,7 @@ inline lock_object::parting lock_object::part(usage how) noexcept {
     const auto now = time_.now();
     // It is called with the mutex.
     const auto schedule = [this](const renewal& lease) DISTLOCK_UNCHECKED { schedule_renewal(lease); };
-    // Whom the server takes it from must not pass it on.
+    // An owner that the server takes it from must not pass it on.
     const bool exchanged = is_exchanged(threads_.present());
     auto* const next = exchanged ? nullptr
                                  : threads_.pass_on(now, options_.local_budget.get(),
@@ -151,7 +151,7 @@ inline void lock_object::schedule_deadline() const {
     io_->deadlines().schedule(const_cast<lock_object&>(*this), threads_.present().lease().until());
 }
 
-inline bool lock_object::deadline_is_set() noexcept {
+inline bool lock_object::try_schedule_deadline() noexcept {
     try {
         schedule_deadline();
         unwatched_ = false;

@@ -182,7 +182,7 @@ class permit_pool final : public permit_core {
         permit_pool& of_;
     };
 
-    // Nothing that is said of permits has a fence: who waited for one would ask once more.
+    // Nothing that is said of permits has a fence: a waiter for one would ask once more.
     static lock_options of_permits(lock_options options) {
         options.fencing = false;
         options.owner_info = {};

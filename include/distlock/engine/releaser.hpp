@@ -121,8 +121,8 @@ class releaser {
         }
     }
 
-    /// Effects: the same, but nothing is repeated: who may not take a lock may not release one either, most
-    /// of the time, and would ask again and again. A ticket that stays is offered the lock once.
+    /// Effects: the same, but nothing is repeated: a user that may not take a lock may mostly not release one
+    /// either, and would ask again and again. A ticket that stays is offered the lock once.
     [[gnu::cold]] void leave_once(const token& owner, const std::stop_token& stop) noexcept {
         if (!stop.stop_requested()) release_by(owner, io_->time().now() + shortly, stop);
     }

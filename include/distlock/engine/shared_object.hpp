@@ -38,7 +38,7 @@ namespace distlock::engine {
 
 /// Thread-safe. Readers that come while one of them asks the server, or shortly after it was let in, have the
 /// lock by the same grant: a batch, one reader to the server. A writer of this object that waits ends the
-/// batch: who reads after it comes stands behind it on the server. So does the end of local_budget, for
+/// batch: readers that come after it stand behind it on the server. So does the end of local_budget, for
 /// writers elsewhere, and of half the validity or half the longest hold, for readers that would join.
 template <class Lazy>
 class shared_object final : public shared_core {
@@ -182,7 +182,7 @@ class shared_object final : public shared_core {
         std::size_t readers = 0;
         bool used = false;  // by one of them that has ended
         time_point joins_until{};
-        duration least{};      // of validity, for who joins: half of what the first one had
+        duration least{};      // of validity, for readers that join: half of what the first one had
         waiter_queue members;  // of asking: threads that wait for the one that asks
         errc last_error{};     // of asking: how the last attempt failed
         time_point failing_since{};

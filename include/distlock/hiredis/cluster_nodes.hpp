@@ -123,7 +123,7 @@ class cluster_nodes {
     std::vector<node> look_for_signs() {
         std::vector<node> silent;
         for (const node& one : used()) {
-            if (one->pool.lost_idle()) suspect(*one);
+            if (one->pool.close_ended()) suspect(*one);
             if (one->silent) silent.push_back(one);
         }
         const auto now = clock::now();

@@ -53,7 +53,7 @@ class cluster_pool final : public connection_pool {
   public:
     /// Effects and Throws: as cluster_connection.
     cluster_pool(const cluster_uri& where, std::shared_ptr<const secure_layer> secure)
-        : shown_((check_uri(where), redacted(where))), nodes_(where.nodes, std::move(secure)) {
+        : shown_(checked(where, secure != nullptr)), nodes_(where.nodes, std::move(secure)) {
         probes_.get() = std::make_shared<thread_group>();
     }
     cluster_pool(const cluster_pool&) = delete;
@@ -154,6 +154,13 @@ class cluster_pool final : public connection_pool {
     }
 
   private:
+    static std::string checked(const cluster_uri& where, bool secure) {
+        check_uri(where);
+        std::string shown = redacted(where);
+        check_tls(where.nodes.front().scheme, secure, shown, "rediss+cluster://");
+        return shown;
+    }
+
     using node = std::shared_ptr<cluster_node>;
     using when_running = typename cluster_nodes<Lazy>::when_running;
 

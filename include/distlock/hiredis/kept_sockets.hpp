@@ -84,8 +84,8 @@ class kept_sockets {
         // The server executes posted commands before the first pipeline.
         const bool last_idle =
             reserve_ == reserve::missing && idle_.size() == 1 && !idle_.back().on->waits_for_answers();
-        const bool spare = may_be_spare &&
-                           (why == purpose::pipeline ? last_idle || reserve_may_be_silent() : replaces_one());
+        const bool spare = may_be_spare && (why == purpose::pipeline ? last_idle || reserve_may_be_silent()
+                                                                     : take_replacement());
         if (spare) {
             // Nothing is taken.
         } else if (why == purpose::pipeline && reserve_ == reserve::here) {
@@ -159,7 +159,7 @@ class kept_sockets {
         if (demoted) forget_all();
         if (c.fell_silent()) forget_silent_since(mine.taken);
         const bool is_new = mine.is_new();
-        const bool answered = c.heard();
+        const bool answered = c.take_heard();
         // A server that ends a new one may have no room for it.
         if (c.server_ended() && !is_new && to_replace_ < idle_.size()) ++to_replace_;
         if (is_new) judge_new(c, c.server_ended());
@@ -251,8 +251,9 @@ class kept_sockets {
         why_in_vain_ = std::move(why);
         if (in_vain_ < most_in_vain && ++in_vain_ == most_in_vain) attempts_in_vain_.begin(clock::now());
     }
-    // Returns: whether a new socket is better than one that is kept.
-    bool replaces_one() noexcept DISTLOCK_REQUIRES(mutex_) {
+    // Effects: one of those that the server ended is replaced, by the caller.
+    // Returns: false: none is left to replace.
+    bool take_replacement() noexcept DISTLOCK_REQUIRES(mutex_) {
         to_replace_ = std::min(to_replace_, idle_.size());
         if (to_replace_ == 0) return false;
         --to_replace_;
@@ -307,7 +308,7 @@ class kept_sockets {
         return reserve_ == reserve::here && kept_reserve_.heard < silent_since_;
     }
 
-    // A server that ends all its sockets now and then is well: who calls just then waits for no pause.
+    // A server that ends all its sockets now and then is well: a caller just then waits for no pause.
     static constexpr int most_in_vain = 10;
     static constexpr std::chrono::milliseconds pause_in_vain{100};
 

@@ -45,10 +45,7 @@ class master_pool final : public connection_pool, upkeep, stream_source {
           connect_timeout_(where.master.connect_timeout),
           command_timeout_(where.master.command_timeout),
           search_(where, secure) {
-        const bool encrypted = where.master.scheme == uri_scheme::tls;
-        if (encrypted && !secure) throw_error(errc::tls_unavailable, {shown_});
-        if (!encrypted && secure)
-            throw_error(errc::invalid_uri, {shown_, " with TLS; write rediss+sentinel://"});
+        check_tls(where.master.scheme, secure != nullptr, shown_, "rediss+sentinel://");
     }
     master_pool(const master_pool&) = delete;
     master_pool& operator=(const master_pool&) = delete;

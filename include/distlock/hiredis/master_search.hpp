@@ -203,8 +203,8 @@ class master_search {
     }
     void look_at(const master& there) {
         using news = typename switch_watch<Lazy>::news;
-        const news told = watch_.heard();
-        const bool ended = there->pool.lost_idle();
+        const news told = watch_.hear();
+        const bool ended = there->pool.close_ended();
         const annotated_lock guard(lock_);
         // A Sentinel speaks of the master of now: `there` may have been replaced since, and that one, too.
         // And while none is heard, somebody must ask, also where no commands are sent.

@@ -52,9 +52,7 @@ class node_pool {
           superseded_(std::move(superseded)),
           needed_(needed) {
         check_uri(where_);
-        const bool encrypted = where_.scheme == uri_scheme::tls;
-        if (encrypted && !secure_) throw_error(errc::tls_unavailable, {shown_});
-        if (!encrypted && secure_) throw_error(errc::invalid_uri, {shown_, " with TLS; write rediss://"});
+        check_tls(where_.scheme, secure_ != nullptr, shown_, "rediss://");
     }
 
     node_pool(const node_pool&) = delete;
@@ -123,7 +121,7 @@ class node_pool {
     }
 
     /// Effects: closes the idle sockets that the server has ended. Returns: whether there was one.
-    [[gnu::cold]] bool lost_idle() { return sockets_.close_ended(); }
+    [[gnu::cold]] bool close_ended() { return sockets_.close_ended(); }
 
     /// Returns: a new socket that nobody else uses; none where it cannot be had before `deadline`, or
     /// `stop_fd` can be read.

@@ -89,7 +89,7 @@ class resolver {
     }
 
   private:
-    // Addresses that nobody used are good for so long: who calls once a minute finds them, and after a
+    // Addresses that nobody used are good for so long: a caller once a minute finds them, and after a
     // fail-over the name has led elsewhere for no longer.
     static constexpr std::chrono::seconds longest_kept{60};
 

@@ -43,4 +43,18 @@ class secure_layer {
     virtual std::unique_ptr<secure_session> start(const uri& server) const = 0;
 };
 
+namespace detail {
+
+/// `shown`: the URI as it may be shown; `encrypted`: what to write instead of its scheme, for TLS.
+/// Throws: error; errc::tls_unavailable for a URI with TLS without a layer, errc::invalid_uri for a layer and
+/// a URI without.
+[[gnu::cold]] inline void check_tls(uri_scheme scheme, bool secure, std::string_view shown,
+                                    std::string_view encrypted) {
+    const bool wanted = scheme == uri_scheme::tls;
+    if (wanted && !secure) throw_error(errc::tls_unavailable, {shown});
+    if (!wanted && secure) throw_error(errc::invalid_uri, {shown, " with TLS; write ", encrypted});
+}
+
+}  // namespace detail
+
 }  // namespace distlock

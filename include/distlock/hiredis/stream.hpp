@@ -173,7 +173,7 @@ class stream {
     /// Returns: whether the server ended it during an exchange.
     bool server_ended() const noexcept { return broken_ && (ended_ == io::closed || ended_ == io::failed); }
     /// Returns: whether the server answered something since the last call. A post alone is no answer.
-    bool heard() noexcept { return std::exchange(heard_, false); }
+    bool take_heard() noexcept { return std::exchange(heard_, false); }
     /// Returns: whether the server ever answered a command on it.
     bool answered() const noexcept { return server_.answered(); }
     /// Returns: whether the server said that it is no master, or no longer: see says_role_changed.

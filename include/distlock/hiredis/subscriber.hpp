@@ -84,7 +84,7 @@ class subscriber final : public message_reader {
 
     void read(clock::time_point until) noexcept override {
         try {
-            if (connected(until)) converse(until);
+            if (connect_if_due(until)) converse(until);
             if (const auto now = clock::now(); now >= upkeep_at_) {
                 upkeep_at_ = now + connection_.keep_up_every();
                 connection_.keep_up();
@@ -131,16 +131,16 @@ class subscriber final : public message_reader {
     // Effects: opens a socket where there is none, or not the right one; without, waits
     // until it may try again.
     // Returns: whether there is one that was there before.
-    [[gnu::cold]] bool connected(clock::time_point until) {
+    [[gnu::cold]] bool connect_if_due(clock::time_point until) {
         // A read() that was to return does.
-        if (begins_anew()) return false;
+        if (restart_if_asked()) return false;
         const auto now = clock::now();
         {
             const annotated_lock guard(lock_);
             if (current_ && (!to_renew_ || !attempts_.due(now))) return true;
             listening_ = false;
         }
-        // It was rung for while it listened: that would break off the connect as soon as it begins.
+        // It was woken while it listened: that would break off the connect as soon as it begins.
         if (wake_.reset()) return false;
         if (!attempts_.due(now)) {
             wait_for(wake_, std::min(until, attempts_.next()));
@@ -166,7 +166,8 @@ class subscriber final : public message_reader {
         attempts_.begin(now);
     }
 
-    [[gnu::cold]] bool begins_anew() {
+    // Effects: where the server is not the right one any more, ends both sockets. Returns: whether it was so.
+    [[gnu::cold]] bool restart_if_asked() {
         {
             const annotated_lock guard(lock_);
             if (!std::exchange(to_restart_, false)) return false;
@@ -232,7 +233,7 @@ class subscriber final : public message_reader {
     }
 
     // Effects: `by` becomes the time when another socket is to be opened, if that is sooner. From now on
-    // the reader is rung for.
+    // the reader is woken.
     // Returns: what the server has not been told yet; nothing most of the time.
     [[gnu::cold]] std::vector<request> to_be_said(clock::time_point now, clock::time_point& by) {
         std::vector<request> all;
@@ -355,7 +356,7 @@ class subscriber final : public message_reader {
     bool to_restart_ DISTLOCK_GUARDED_BY(lock_) = false;  // nor is what it says
     bool listening_ DISTLOCK_GUARDED_BY(lock_) = false;  // the reader is to be woken when one of these is set
 
-    // Only who reads uses the following. Another one may end the present socket, under the lock.
+    // Only the thread that reads uses the following. Another one may end the present socket, under the lock.
     std::unique_ptr<stream> current_;
     std::unique_ptr<stream> previous_;
     clock::time_point last_{};  // when something was received, or sent after all was answered

@@ -5,7 +5,7 @@
 //     explicit switch_watch(std::string master_name);
 //     void listen_on(std::vector<sentinel_stream> more);
 //     enum class news { none, some_missed, all_missed, changed };
-//     news heard();                                           // since the last call
+//     news hear();                                            // since the last call
 //   };
 #pragma once
 
@@ -62,7 +62,7 @@ class switch_watch {
         changed,      ///< a Sentinel said it, or may have when there was no memory to hear it
     };
     /// Returns: what came since the last call; that Sentinels are missed only now and then.
-    news heard() {
+    news hear() {
         const annotated_lock guard(lock_);
         bool changed = false;
         const auto over = [&](const sentinel_stream& one) noexcept {

@@ -30,8 +30,8 @@ class family_inspector {
     const std::string& name() const noexcept;
 
     command inspect() const;
-    /// Takes a lock from its owner or all readers, or the permits from all that have some;
-    /// who waits is handed it.
+    /// Takes a lock from its owner or all readers, or the permits from all that have some; the first
+    /// waiter is handed it.
     command force_release() const;
 
     std::optional<lock_report> read_inspect(const reply& r) const;

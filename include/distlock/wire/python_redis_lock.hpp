@@ -1,4 +1,4 @@
-// The dialect of python-redis-lock: plain, and a list that wakes who waits in Python.
+// The dialect of python-redis-lock: plain, and a list that wakes the waiters in Python.
 //
 //   class python_redis_lock : public plain;
 #pragma once
@@ -61,7 +61,7 @@ return redis.call('del', KEYS[1]))";
 /// in two slots: as that package, not for a Cluster.
 class python_redis_lock : public prefixed<"lock:"> {
   public:
-    /// As plain_inspector; a lock that is taken away wakes who waits in Python.
+    /// As plain_inspector; a lock that is taken away wakes the waiters in Python.
     class inspector : public prefixed<"lock:">::inspector {
       public:
         /// Throws: error(errc::invalid_name).
@@ -100,7 +100,7 @@ class python_redis_lock : public prefixed<"lock:"> {
 
     release_verdict read_release(const reply& r) const {
         release_verdict verdict = prefixed::read_release(r);
-        verdict.note_refusal(r);  // who may not use the list may still free the lock
+        verdict.note_refusal(r);  // a user that may not use the list may still free the lock
         return verdict;
     }
 

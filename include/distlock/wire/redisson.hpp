@@ -5,7 +5,7 @@
 //     command acquire(const token&) const;   // one script; may be repeated
 //     command look(const token&) const;      // the same
 //     command renew(const token&) const;
-//     command release(const token&) const;   // frees, and wakes who waits
+//     command release(const token&) const;   // frees, and wakes the waiters
 //     command release_minimal(const token&) const;  // the same
 //     std::string_view channel() const;      // on which releases are told
 //     and what the replies mean: read_acquire, read_look, read_renew, read_release

@@ -103,7 +103,7 @@ class redisson_inspector {
             return {{"EVAL", detail::redisson_inspect(), "1", key_.name()}, key_.name()};
         return {{"EVAL", detail::redisson_inspect(), "2", key_.name(), counter_}, key_.name()};
     }
-    /// Deletes the lock, whoever holds it, and wakes who waits, as RLock.forceUnlock().
+    /// Deletes the lock, whoever holds it, and wakes the waiters, as RLock.forceUnlock().
     command force_release() const {
         return {{"EVAL", detail::redisson_force_release(), "1", key_.name(), channel_}, key_.name()};
     }

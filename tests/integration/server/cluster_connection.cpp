@@ -750,6 +750,17 @@ TEST_CASE("a cluster_connection takes the URI of a Cluster, and TLS only with it
     CHECK(code_of_uri("redis+cluster://") == errc::invalid_uri);
     CHECK(code_of_uri("rediss+cluster://127.0.0.1") == errc::tls_unavailable);
     CHECK_FALSE(code_of_uri("redis+cluster://127.0.0.1"));
+    // It named a node's URI, which nobody had written, and advised rediss://, which is no Cluster.
+    struct no_layer final : distlock::secure_layer {
+        std::unique_ptr<distlock::secure_session> start(const distlock::uri&) const override { return {}; }
+    };
+    const auto with_tls = error_of(
+        [] { const cluster_connection made("redis+cluster://127.0.0.1", std::make_shared<no_layer>()); });
+    CHECK(with_tls.code() == errc::invalid_uri);
+    CHECK_THAT(with_tls.what(), contains_text("redis+cluster://127.0.0.1:6379 with TLS") &&
+                                    contains_text("write rediss+cluster://"));
+    const auto without = error_of([] { const cluster_connection made{"rediss+cluster://127.0.0.1"}; });
+    CHECK_THAT(without.what(), contains_text("rediss+cluster://127.0.0.1:6379"));
 }
 
 // It read from address 0.
