@@ -644,10 +644,10 @@ TEST_CASE("that the server has ended the socket for pipelines is noticed, once, 
     std::array<reply, 1> id;
     redis.pipeline(question, id);
     REQUIRE(id[0].number() > 0);
-    CHECK_FALSE(redis.lost_idle());
+    CHECK_FALSE(redis.close_ended());
     server.command({"CLIENT", "KILL", "ID", std::to_string(id[0].number())});
-    CHECK(eventually([&] { return redis.lost_idle(); }));
-    CHECK_FALSE(redis.lost_idle());
+    CHECK(eventually([&] { return redis.close_ended(); }));
+    CHECK_FALSE(redis.close_ended());
 }
 
 TEST_CASE("when the socket for pipelines ends, the next one that is free becomes it") {
