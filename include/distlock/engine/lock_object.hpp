@@ -109,7 +109,7 @@ class lock_object final : public lock_core, background_task, deadline {
         const auto by = threads_.adopt(std::this_thread::get_id());
         return {.serial = by.serial, .fence = by.fence};
     }
-    release_outcome unlock() noexcept override DISTLOCK_EXCLUDES(mutex_);
+    inline release_outcome unlock() noexcept override DISTLOCK_EXCLUDES(mutex_);
     release_outcome unlock(std::uint64_t serial) noexcept override { return end_of(serial, usage::used); }
     void undo(std::uint64_t serial) noexcept override {
         // By now another thread may have what this one has lost, and that is not for it to end.
@@ -117,12 +117,12 @@ class lock_object final : public lock_core, background_task, deadline {
         if (serial != 0) end_of(serial, usage::unused);
     }
 
-    exchange begin_exchange(std::uint64_t serial) noexcept override DISTLOCK_EXCLUDES(mutex_);
+    inline exchange begin_exchange(std::uint64_t serial) noexcept override DISTLOCK_EXCLUDES(mutex_);
     [[gnu::cold]] void end_exchange(const exchange& of) noexcept override {
         const distlock::detail::annotated_lock guard(mutex_);
         if (exchanging_ == of.serial) exchanging_ = 0;
     }
-    void surrender(const exchange& of, bool in_vain) noexcept override DISTLOCK_EXCLUDES(mutex_);
+    inline void surrender(const exchange& of, bool in_vain) noexcept override DISTLOCK_EXCLUDES(mutex_);
 
     time_point valid_until(std::uint64_t serial) const noexcept override {
         if (in_forked_child()) return {};

@@ -1,7 +1,8 @@
 # A source file that only includes the headers holds nothing of the engine. cmake -D OBJECTS=<object files> -P this
 #
 # g++ emits a class's table of virtual functions, and all that it leads to, wherever its key function is defined, even where that is
-# `inline`: https://gcc.gnu.org/onlinedocs/gcc/Vague-Linkage.html. So each virtual function is defined in its class.
+# `inline`: https://gcc.gnu.org/onlinedocs/gcc/Vague-Linkage.html. So each virtual function is defined in its class, or
+# declared `inline` there.
 cmake_minimum_required(VERSION 3.21)
 if(NOT OBJECTS)
   message(FATAL_ERROR "headers: no object file was given")
@@ -12,7 +13,7 @@ foreach(object IN LISTS OBJECTS)
     list(LENGTH found count)
     list(GET found 0 first)
     message(FATAL_ERROR "headers: including them emits ${count} symbols of the engine into ${object}, ${first} first; "
-      "is a virtual function defined outside its class?")
+      "is a virtual function defined outside its class, and not declared inline in it?")
   endif()
 endforeach()
 message(STATUS "headers: including them emits nothing of the engine")
