@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <limits>
 #include <ratio>
 #include <type_traits>
 

@@ -8,11 +8,8 @@
 //   };
 #pragma once
 
-#include <cstddef>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <utility>
 

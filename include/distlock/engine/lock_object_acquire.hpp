@@ -3,13 +3,11 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <system_error>
 #include <thread>
-#include <utility>
 
 #include <distlock/base/error.hpp>
 #include <distlock/base/token.hpp>

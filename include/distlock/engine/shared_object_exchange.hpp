@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <thread>
-#include <utility>
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>

@@ -10,9 +10,7 @@
 //   };
 #pragma once
 
-#include <algorithm>
 #include <chrono>
-#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <thread>

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <string_view>
 #include <utility>
 
 #include <distlock/hiredis/cluster_connection.hpp>

@@ -13,7 +13,6 @@
 #include <array>
 #include <cctype>
 #include <cstddef>
-#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <openssl/bio.h>

@@ -16,14 +16,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include <distlock/net/connection.hpp>
 #include <distlock/net/master_listener.hpp>

@@ -6,7 +6,6 @@
 //   sentinel_answer read_sentinel_answer(replies);          // to those
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>

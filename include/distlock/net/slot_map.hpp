@@ -16,7 +16,6 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <distlock/net/hash_slot.hpp>

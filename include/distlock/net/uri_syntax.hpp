@@ -3,12 +3,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <iterator>
-#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>

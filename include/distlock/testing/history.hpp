@@ -17,7 +17,6 @@
 #include <fcntl.h>
 #include <limits>
 #include <map>
-#include <new>
 #include <set>
 #include <stdexcept>
 #include <string>

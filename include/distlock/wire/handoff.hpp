@@ -16,10 +16,7 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
