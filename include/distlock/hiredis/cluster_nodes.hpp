@@ -145,10 +145,10 @@ class cluster_nodes {
     void on_master_change(std::weak_ptr<master_listener> who) { listeners_.add(std::move(who)); }
 
     /// Effects: asks for a new map if one is due, no longer than `until`, nor once `stop` was requested.
-    /// Where another caller asks, waits as long for that one, and asks itself where that one had no time for
-    /// it; with go_on, only if there is no map yet, nobody refused it, and not with the time that the command
-    /// needs. A map that cannot be had changes nothing: a node redirects what it has not got.
-    /// Returns: whether it asked in vain.
+    /// Where another caller asks, waits for that one, as long as a question takes, and asks itself where that
+    /// one had no time for it; with go_on, only if there is no map yet, nobody refused it, and not with the
+    /// time that the command needs. A map that cannot be had changes nothing: a node redirects what it has
+    /// not got. Returns: whether it asked in vain, or waited so, and there is no map.
     bool refresh(when_running what, clock::time_point until, const std::stop_token* stop) {
         const auto wake = [this]() noexcept {
             const annotated_lock guard(lock_);
@@ -163,14 +163,15 @@ class cluster_nodes {
             if (what == when_running::go_on && !(map_.nodes().empty() && refusal_.empty())) return false;
             if (!schedule_.running() && !schedule_.cut_short()) return false;
         }
-        const auto patience = what == when_running::go_on ? some_of(until) : until;
+        const auto patience =
+            std::min(what == when_running::go_on ? some_of(until) : until, clock::now() + longest_question());
         const std::stop_callback on_stop(stop != nullptr ? *stop : std::stop_token(), wake);
         annotated_lock guard(lock_);
         // Called with the mutex.
         const auto begin = [&]() DISTLOCK_UNCHECKED { return schedule_.begin(clock::now()); };
         const auto answered = [] { return false; };  // a map that is there does not do
         if (!wait_for_turn(refreshed_.get(), guard.native(), schedule_, patience, stop, answered, begin))
-            return false;
+            return map_.nodes().empty();
         guard.unlock();
         return !learn(until, stop);
     }
@@ -203,7 +204,10 @@ class cluster_nodes {
 
     // Returns: so long a caller may do without the map, and still send its command.
     clock::time_point some_of(clock::time_point until) const noexcept {
-        return refresh_schedule::some_of(clock::now(), until, like_.connect_timeout + like_.command_timeout);
+        return refresh_schedule::some_of(clock::now(), until, longest_question());
+    }
+    clock::duration longest_question() const noexcept {
+        return like_.connect_timeout + like_.command_timeout;
     }
 
     void changed() noexcept DISTLOCK_REQUIRES(lock_) {
@@ -216,7 +220,7 @@ class cluster_nodes {
         std::vector<node> left;  // closed without the mutex
         std::vector<std::uint16_t> changed_hands;
         std::string why;  // there is no map
-        const auto longest = clock::now() + like_.connect_timeout + like_.command_timeout;
+        const auto longest = clock::now() + longest_question();
         bool asked = false;
         try {
             fresh = ask(std::min(until, longest), some_of(until), stop, why);

@@ -14,16 +14,18 @@ namespace distlock::detail {
 
 /// Preconditions: `lock` has the mutex of `schedule`, a refresh_schedule or sentinel_schedule; `ended` is
 /// notified when a question ends, and when a stop is requested.
-/// Effects: waits for the caller who asks, until `until` or a stop request; where that one had no time for
-/// the answer, until this one may ask, unless `answered()` by then.
-/// Returns: whether this caller is to ask: `begin()` returned true.
+/// Effects: waits for the end of the question that is asked, not of one that is asked after it, until `until`
+/// or a stop request; where its caller had no time for the answer, until this one may ask, unless
+/// `answered()` by then. Returns: whether this caller is to ask: `begin()` returned true.
 template <class Schedule, class Answered, class Begin>
 bool wait_for_turn(std::condition_variable& ended, std::unique_lock<std::mutex>& lock,
                    const Schedule& schedule, clock::time_point until, const std::stop_token* stop,
                    Answered answered, Begin begin) {
     const auto stopped = [&] { return stop_requested(stop); };
     for (;;) {
-        wait_until(ended, lock, until, [&] { return !schedule.running() || stopped(); });
+        const auto before = schedule.ended();
+        wait_until(ended, lock, until,
+                   [&] { return !schedule.running() || schedule.ended() != before || stopped(); });
         if (answered() || !schedule.cut_short() || stopped() || clock::now() >= until) return false;
         if (begin()) return true;
         wait_until(ended, lock, std::min(until, schedule.next()),

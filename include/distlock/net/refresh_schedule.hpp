@@ -10,6 +10,7 @@
 //     bool cut_short() const noexcept;                     // whether it ended so the last time
 //     bool may_begin(time_point now) const noexcept;
 //     bool running() const noexcept;
+//     std::uint64_t ended() const noexcept;                // so many questions
 //     time_point next() const noexcept;                    // of begin(), at the earliest
 //     static time_point some_of(now, until, longest);      // the time of a caller, but for a command
 //     static duration some_jitter(now);
@@ -18,6 +19,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 
 #include <distlock/base/clock.hpp>
 
@@ -49,6 +51,7 @@ class refresh_schedule {
     void end(bool learned, clock::duration jitter) noexcept {
         phase_ = learned && phase_ == phase::running ? phase::current : phase::due;
         next_ += jitter;
+        ++ended_;
         cut_short_ = false;
         if (learned) refused_pause_ = pause;
     }
@@ -69,6 +72,8 @@ class refresh_schedule {
 
     bool may_begin(clock::time_point now) const noexcept { return phase_ == phase::due && now >= next_; }
     bool running() const noexcept { return phase_ == phase::running || phase_ == phase::running_and_due; }
+
+    std::uint64_t ended() const noexcept { return ended_; }
 
     /// Returns: when a refresh may begin, at the earliest.
     clock::time_point next() const noexcept { return next_; }
@@ -91,6 +96,7 @@ class refresh_schedule {
     phase phase_ = phase::due;
     clock::time_point next_ = clock::time_point::min();
     clock::duration refused_pause_ = pause;
+    std::uint64_t ended_ = 0;
     bool cut_short_ = false;
 };
 

@@ -9,6 +9,7 @@
 //     void end(ending, time_point now, duration jitter) noexcept;
 //     bool may_begin(time_point now, caller, bool known) const noexcept;
 //     bool running() const noexcept;
+//     std::uint64_t ended() const noexcept;     // so many questions
 //     time_point next() const noexcept;         // of begin(), at the earliest
 //     bool cut_short() const noexcept;
 //     bool in_vain() const noexcept;
@@ -18,6 +19,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 
 #include <distlock/base/clock.hpp>
 #include <distlock/net/refresh_schedule.hpp>
@@ -81,6 +83,7 @@ class sentinel_schedule {
     }
 
     bool running() const noexcept { return questions_.running(); }
+    std::uint64_t ended() const noexcept { return questions_.ended(); }
     clock::time_point next() const noexcept { return questions_.next(); }
     bool cut_short() const noexcept { return questions_.cut_short(); }
     /// Returns: whether they were asked in vain the last time: a caller that has a master waits for no other
