@@ -98,6 +98,16 @@ TEST_CASE("a try joins no queue") {
     CHECK(attempt(limits).step().what == kind::send_look);
 }
 
+// It waited for ever.
+TEST_CASE("a try gives up though a server answers it with a ticket") {
+    auto limits = defaults;
+    limits.once = true;
+    attempt a(limits, false);
+    a.answer(taken);
+    CHECK(a.step().what == kind::send_look);
+    CHECK(a.answer(queued()).what == kind::gave_up);
+}
+
 TEST_CASE("a deadline in the past joins no queue") {
     attempt a(with(start - 1s), false);
     a.answer(taken);

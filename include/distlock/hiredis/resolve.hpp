@@ -114,7 +114,7 @@ class resolver {
         signal_masked_thread([fresh, host = host_, port = port_]() noexcept {
             resolution found;
             try {
-                found = resolve_now(host, port, AI_ADDRCONFIG);
+                found = resolve_now(host, port, 0);
             } catch (...) {
                 found.failure = "no memory";
             }

@@ -99,6 +99,9 @@ void give_up_the_first_late_name(hiredis_connection& redis) {
     REQUIRE(eventually([] { return late_gone == 1; }));
 }
 
+// A name of which 127.0.0.1 is all that is known, on a host that has no other address of IPv4.
+constexpr std::string_view loopback_name = "loopback.";
+
 // So much later than the system's is the clock of leases in this program.
 std::atomic<std::chrono::seconds> moved_on{0s};
 
@@ -123,6 +126,11 @@ extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo
         if (numeric) ++connected;
         if (is_quiet()) ++(numeric ? connected_in_quiet : looked_up_in_quiet);
         return numeric ? EAI_NONAME : EAI_AGAIN;
+    }
+    if (host != nullptr && std::string_view(host).starts_with(loopback_name) && !numeric) {
+        // https://man7.org/linux/man-pages/man3/getaddrinfo.3.html: the loopback address is not considered.
+        if ((hints->ai_flags & AI_ADDRCONFIG) != 0) return EAI_AGAIN;
+        return real("127.0.0.1", std::to_string(moved_to).c_str(), hints, found);
     }
     if (host != nullptr && std::string_view(host).starts_with(moving_name) && !numeric)
         return real("127.0.0.1", std::to_string(moved_to).c_str(), hints, found);
@@ -166,6 +174,13 @@ TEST_CASE("a name server that does not answer keeps nobody beyond its deadline, 
     }
     CHECK(looked_up == 1);
     names_are_slow = false;
+}
+
+TEST_CASE("a name that leads to 127.0.0.1 is found on a host that has no other address of IPv4") {
+    const fake_server server(scripts::always("+OK\r\n"));
+    moved_to = server.port();
+    hiredis_connection redis("redis://loopback.example:1");
+    CHECK(redis.execute({"GET", "a"}).answered());
 }
 
 TEST_CASE("a slow name server's answer is heard when it comes") {
