@@ -87,6 +87,11 @@ class handshake {
             const reply answer = made.run({"SELECT", concat({server.database})}, deadline, stop_fd);
             if (answer.said().find("DB index") != std::string::npos)
                 return reply::not_sent(errc::invalid_uri, "SELECT was refused: no such database");
+            if (answer.said().find("cluster mode") != std::string::npos)
+                return reply::not_sent(
+                    errc::invalid_uri,
+                    "SELECT was refused: this server is a node of a Cluster, which has one "
+                    "database; leave its number out of the URI, and use redis+cluster://");
             if (!answer.is_status("OK")) return handshake_failure(answer, "SELECT");
             if (auto surplus = not_alone(made, "SELECT")) return surplus;
         }

@@ -229,6 +229,16 @@ TEST_CASE("a database the server does not have is an error, and nothing is sent 
     CHECK(server.command({"EXISTS", "a"}) == "0");
 }
 
+// It said that the server had answered with an error, and to look that up; and hid the answer.
+TEST_CASE("a database of a Cluster's node is an error that says what to use") {
+    const redis_server server(with({"--cluster-enabled", "yes"}));
+    hiredis_connection redis(server.uri() + patient + "&db=2");
+    const reply r = redis.execute({"SET", "a", "1"});
+    CHECK(r.is(reply_kind::not_sent));
+    CHECK(r.cause() == errc::invalid_uri);
+    CHECK_THAT(r.text(), contains_text("node of a Cluster") && contains_text("redis+cluster://"));
+}
+
 TEST_CASE("a user who may not SELECT is not told that the database's number is wrong") {
     const redis_server server;
     server.command({"ACL", "SETUSER", "worker", "on", ">secret", "~*", "&*", "+@all", "-select"});
