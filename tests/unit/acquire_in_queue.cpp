@@ -106,6 +106,7 @@ TEST_CASE("a try gives up though a server answers it with a ticket") {
     a.answer(taken);
     CHECK(a.step().what == kind::send_look);
     CHECK(a.answer(queued()).what == kind::gave_up);
+    CHECK(a.step().leave_first);
 }
 
 TEST_CASE("a deadline in the past joins no queue") {

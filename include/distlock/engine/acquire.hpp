@@ -260,7 +260,10 @@ class acquire {
             ticket_ = ticket_state::none;
             return give_up();
         }
-        if (outcome.queued.ticket != 0 && !limits_.once) return on_queued(outcome, sent, over);
+        if (outcome.queued.ticket != 0) {
+            if (!limits_.once) return on_queued(outcome, sent, over);
+            note_unconfirmed();  // nobody asked for that: it is given back
+        }
         ticket_ = ticket_state::none;
         // SET NX says "taken" of any key. One look tells a lock from a key of another type, nobody's lock.
         if (queues() && !over) return enter(enter_mode::join);

@@ -147,8 +147,8 @@ class cluster_nodes {
     /// Effects: asks for a new map if one is due, no longer than `until`, nor once `stop` was requested.
     /// Where another caller asks, waits for that one, as long as a question takes, and asks itself where that
     /// one had no time for it; with go_on, only if there is no map yet, nobody refused it, and not with the
-    /// time that the command needs. A map that cannot be had changes nothing: a node redirects what it has
-    /// not got. Returns: whether it asked in vain, or waited so, and there is no map.
+    /// command's time. A map that cannot be had changes nothing: a node redirects what is not its own.
+    /// Returns: whether it asked in vain, or waited for a caller that did, and there is no map.
     bool refresh(when_running what, clock::time_point until, const std::stop_token* stop) {
         const auto wake = [this]() noexcept {
             const annotated_lock guard(lock_);
@@ -167,11 +167,12 @@ class cluster_nodes {
             std::min(what == when_running::go_on ? some_of(until) : until, clock::now() + longest_question());
         const std::stop_callback on_stop(stop != nullptr ? *stop : std::stop_token(), wake);
         annotated_lock guard(lock_);
+        const auto before = schedule_.questions_ended();
         // Called with the mutex.
         const auto begin = [&]() DISTLOCK_UNCHECKED { return schedule_.begin(clock::now()); };
         const auto answered = [] { return false; };  // a map that is there does not do
         if (!wait_for_turn(refreshed_.get(), guard.native(), schedule_, patience, stop, answered, begin))
-            return map_.nodes().empty();
+            return map_.nodes().empty() && schedule_.questions_ended() != before;
         guard.unlock();
         return !learn(until, stop);
     }

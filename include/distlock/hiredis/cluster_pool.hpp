@@ -183,7 +183,8 @@ class cluster_pool final : public connection_pool {
         if (says_no_cluster(nodes_.refusal()))
             return reply::not_sent(
                 errc::invalid_uri,
-                shown_ + ": this server is of no Cluster (cluster support disabled); use redis://");
+                concat({shown_, ": this server is of no Cluster (cluster support disabled); use ",
+                        shown_.starts_with("rediss") ? "rediss://" : "redis://"}));
         return reply::not_sent(errc::unreachable,
                                concat({shown_, ": at ", at.host, ":", at.port,
                                        " is a server of no Cluster (cluster support disabled)"}));

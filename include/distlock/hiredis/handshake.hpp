@@ -90,8 +90,9 @@ class handshake {
             if (answer.said().find("cluster mode") != std::string::npos)
                 return reply::not_sent(
                     errc::invalid_uri,
-                    "SELECT was refused: this server is a node of a Cluster, which has one "
-                    "database; leave its number out of the URI, and use redis+cluster://");
+                    concat({"SELECT was refused: this server is a node of a Cluster, which has one database; "
+                            "leave its number out of the URI, and use ",
+                            server.scheme == uri_scheme::tls ? "rediss+cluster://" : "redis+cluster://"}));
             if (!answer.is_status("OK")) return handshake_failure(answer, "SELECT");
             if (auto surplus = not_alone(made, "SELECT")) return surplus;
         }

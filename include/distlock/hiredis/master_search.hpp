@@ -87,8 +87,8 @@ class master_search {
     }
 
     /// Effects: asks the Sentinels if that is due, no longer than `until`, nor once `stop` was
-    /// requested. Where another caller asks, waits as long for that one, and asks itself where that
-    /// one had no time for it.
+    /// requested. Where another caller asks, waits for that one, as long as a question takes, and asks
+    /// itself where that one had no time for it.
     /// Returns: the master, as far as is known.
     master find(clock::time_point until, const std::stop_token* stop) {
         {
@@ -118,7 +118,8 @@ class master_search {
         // Called with the mutex.
         const auto answered = [&]() DISTLOCK_UNCHECKED { return current_ != nullptr; };
         const auto begin = [&]() DISTLOCK_UNCHECKED { return begin_to_ask(until); };
-        if (!wait_for_turn(found_.get(), guard.native(), schedule_, until, stop, answered, begin))
+        const auto patience = std::min(until, answered_by());
+        if (!wait_for_turn(found_.get(), guard.native(), schedule_, patience, stop, answered, begin))
             return current_;
         guard.unlock();
         return ask(until, stop);

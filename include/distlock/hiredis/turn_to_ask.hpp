@@ -16,16 +16,17 @@ namespace distlock::detail {
 /// notified when a question ends, and when a stop is requested.
 /// Effects: waits for the end of the question that is asked, not of one that is asked after it, until `until`
 /// or a stop request; where its caller had no time for the answer, until this one may ask, unless
-/// `answered()` by then. Returns: whether this caller is to ask: `begin()` returned true.
+/// `answered()` by then, and for the questions of others that begin first.
+/// Returns: whether this caller is to ask: `begin()` returned true.
 template <class Schedule, class Answered, class Begin>
 bool wait_for_turn(std::condition_variable& ended, std::unique_lock<std::mutex>& lock,
                    const Schedule& schedule, clock::time_point until, const std::stop_token* stop,
                    Answered answered, Begin begin) {
     const auto stopped = [&] { return stop_requested(stop); };
     for (;;) {
-        const auto before = schedule.ended();
+        const auto before = schedule.questions_ended();
         wait_until(ended, lock, until,
-                   [&] { return !schedule.running() || schedule.ended() != before || stopped(); });
+                   [&] { return !schedule.running() || schedule.questions_ended() != before || stopped(); });
         if (answered() || !schedule.cut_short() || stopped() || clock::now() >= until) return false;
         if (begin()) return true;
         wait_until(ended, lock, std::min(until, schedule.next()),

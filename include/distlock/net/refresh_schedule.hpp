@@ -10,7 +10,7 @@
 //     bool cut_short() const noexcept;                     // whether it ended so the last time
 //     bool may_begin(time_point now) const noexcept;
 //     bool running() const noexcept;
-//     std::uint64_t ended() const noexcept;                // so many questions
+//     std::uint64_t questions_ended() const noexcept;      // so many
 //     time_point next() const noexcept;                    // of begin(), at the earliest
 //     static time_point some_of(now, until, longest);      // the time of a caller, but for a command
 //     static duration some_jitter(now);
@@ -73,7 +73,7 @@ class refresh_schedule {
     bool may_begin(clock::time_point now) const noexcept { return phase_ == phase::due && now >= next_; }
     bool running() const noexcept { return phase_ == phase::running || phase_ == phase::running_and_due; }
 
-    std::uint64_t ended() const noexcept { return ended_; }
+    std::uint64_t questions_ended() const noexcept { return ended_; }
 
     /// Returns: when a refresh may begin, at the earliest.
     clock::time_point next() const noexcept { return next_; }

@@ -9,7 +9,7 @@
 //     void end(ending, time_point now, duration jitter) noexcept;
 //     bool may_begin(time_point now, caller, bool known) const noexcept;
 //     bool running() const noexcept;
-//     std::uint64_t ended() const noexcept;     // so many questions
+//     std::uint64_t questions_ended() const noexcept;  // so many
 //     time_point next() const noexcept;         // of begin(), at the earliest
 //     bool cut_short() const noexcept;
 //     bool in_vain() const noexcept;
@@ -83,7 +83,7 @@ class sentinel_schedule {
     }
 
     bool running() const noexcept { return questions_.running(); }
-    std::uint64_t ended() const noexcept { return questions_.ended(); }
+    std::uint64_t questions_ended() const noexcept { return questions_.questions_ended(); }
     clock::time_point next() const noexcept { return questions_.next(); }
     bool cut_short() const noexcept { return questions_.cut_short(); }
     /// Returns: whether they were asked in vain the last time: a caller that has a master waits for no other

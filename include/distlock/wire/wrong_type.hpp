@@ -30,17 +30,19 @@ namespace distlock::detail {
 }
 
 /// `is`: as above; `wants`: what the inspector reads, empty for one that reads mutexes, which are strings,
-/// and semaphores, which are sorted sets; `server_says`: it was not our script that refused, which says why
-/// itself. Returns: what stands in brackets behind the error; empty for a key that is gone. Throws:
-/// std::bad_alloc.
+/// and semaphores, which are sorted sets; `server_says`: it was not our script that refused: that says why.
+/// Returns: what stands in brackets behind the error; empty for a key that is gone.
+/// Throws: std::bad_alloc.
 [[gnu::cold]] inline std::string explain_uninspected(std::string_view is, std::string_view wants,
                                                      bool server_says) {
     if (is == "none") return {};
     const std::string holds = " (the key holds a " + printable(is, 40);
     if (!server_says) return holds + ")";
-    if (wants.empty() ? is == "string" || is == "zset" : is == wants)
+    const bool ours = is == "string" || is == "zset";
+    if (ours && (wants.empty() || is == wants))
         return concat(
             {holds, "; if that is the lock's, a sibling key, ", shown_siblings, ", is of another type)"});
+    if (is == wants) return holds + "; if that is the lock's, another key of it is of another type)";
     if (is == "hash")
         return holds + "; Redisson's locks are hashes: inspect<redisson>, force_release<redisson>)";
     return wants.empty() ? holds + ")" : concat({holds, " where this kind of lock needs a ", wants, ")"});

@@ -286,7 +286,7 @@ TEST_CASE("inspect does not blame the key of a lock for one that lies beside it"
     }
     CHECK_THAT(said_of(by_server, "list"), !contains_text("{name}:distlock:*"));
     CHECK_THAT(said_of(by_server, "hash"), contains_text("inspect<redisson>"));
-    // Who inspected by the dialect of Redisson was told to do so.
+    // inspect<redisson> said so, too.
     CHECK_THAT(said_of("WRONGTYPE a read-write lock of Redisson holds this name", "hash"),
                !contains_text("inspect<redisson>"));
     CHECK_THAT(said_of("WRONGTYPE a string that is no time stamp", "string"),

@@ -288,11 +288,10 @@ TEST_CASE("over silent nodes each of many threads fails in the time that one nee
 
 TEST_CASE("a thread does not wait for others that have no time for the map, one after the other") {
     silent_cluster all;
-    std::atomic<bool> over{false};
     std::vector<std::jthread> hurried;
-    for (int i = 0; i < 8; ++i) {
-        hurried.emplace_back([&] {
-            while (!over) {
+    for (int i = 0; i < 16; ++i) {
+        hurried.emplace_back([&](const std::stop_token& stop) {
+            while (!stop.stop_requested()) {
                 command one = get("orders");
                 static_cast<void>(all.redis.execute(one.until(clk::now() + 110ms)));
             }
@@ -300,8 +299,8 @@ TEST_CASE("a thread does not wait for others that have no time for the map, one 
     }
     command patient = get("orders");
     patient.until(clk::now() + 10s);
-    CHECK(time_of([&] { static_cast<void>(all.redis.execute(patient)); }) <= all.most);
-    over = true;
+    // It may be its turn to ask just before it has waited long enough.
+    CHECK(time_of([&] { static_cast<void>(all.redis.execute(patient)); }) <= all.most + 450ms);
 }
 
 // By itself it looks once a second.

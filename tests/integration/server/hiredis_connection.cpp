@@ -231,7 +231,8 @@ TEST_CASE("a database the server does not have is an error, and nothing is sent 
 
 // It said that the server had answered with an error, and to look that up; and hid the answer.
 TEST_CASE("a database of a Cluster's node is an error that says what to use") {
-    const redis_server server(with({"--cluster-enabled", "yes"}));
+    const redis_server server(with({"--cluster-enabled", "yes", "--cluster-port",
+                                    std::to_string(distlock::testing::impl::unused_port())}));
     hiredis_connection redis(server.uri() + patient + "&db=2");
     const reply r = redis.execute({"SET", "a", "1"});
     CHECK(r.is(reply_kind::not_sent));

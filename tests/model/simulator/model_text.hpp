@@ -78,7 +78,7 @@ inline std::optional<double> lua_number(std::string_view text) {
 
 /// How a server writes a script's number as an argument of redis.call: from 10^17 on with an exponent, and so
 /// as no integer; or, since Redis 7.2, whole numbers up to 2^62 in full, and larger ones in the fewest digits
-/// that mean them, with an exponent instead of more than seven zeros (its deps/fpconv).
+/// that mean them and up to seven zeros (its deps/fpconv).
 enum class lua_spelling { with_exponent, in_full };
 
 /// Returns: a number as an argument of redis.call.
