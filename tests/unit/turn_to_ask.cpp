@@ -25,7 +25,8 @@ namespace {
 template <class Schedule>
 class waiting_caller {
   public:
-    explicit waiting_caller(Schedule& asked) : schedule_(asked) {
+    explicit waiting_caller(Schedule& asked, clock::duration longest = 1min)
+        : schedule_(asked), longest_(longest) {
         std::unique_lock lock(mutex_);
         waits_ = std::async(std::launch::async, [this] { return wait(); });
         begun_.wait(lock, [&] { return has_begun_; });
@@ -47,11 +48,12 @@ class waiting_caller {
         has_begun_ = true;
         begun_.notify_all();
         return wait_for_turn(
-            ended_, lock, schedule_, clock::now() + 1min, nullptr, [] { return false; },
+            ended_, lock, schedule_, clock::now() + 1min, longest_, nullptr, [] { return false; },
             [this] { return !schedule_.running(); });
     }
 
     Schedule& schedule_;
+    const clock::duration longest_;
     std::mutex mutex_;
     std::condition_variable begun_, ended_;
     bool has_begun_ = false;
@@ -97,6 +99,16 @@ TEST_CASE("a caller asks where the one before it had no time for the answer") {
     caller.tell([&] { schedule.end_cut_short(0ms); });
     REQUIRE(caller.returns());
     CHECK(caller.is_to_ask());
+}
+
+// Threads with little time, one after the other, kept one that had it from its command.
+TEST_CASE("a caller waits no longer than a question may take, whatever time it has") {
+    refresh_schedule schedule;
+    REQUIRE(schedule.begin(start));
+    waiting_caller caller(schedule, 50ms);
+    CHECK(caller.returns());
+    caller.tell([&] { schedule.end(false, 0ms); });
+    CHECK_FALSE(caller.is_to_ask());
 }
 
 }  // namespace turn_to_ask_tests

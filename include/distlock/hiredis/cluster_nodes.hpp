@@ -163,15 +163,15 @@ class cluster_nodes {
             if (what == when_running::go_on && !(map_.nodes().empty() && refusal_.empty())) return false;
             if (!schedule_.running() && !schedule_.cut_short()) return false;
         }
-        const auto patience =
-            std::min(what == when_running::go_on ? some_of(until) : until, clock::now() + longest_question());
+        const auto patience = what == when_running::go_on ? some_of(until) : until;
         const std::stop_callback on_stop(stop != nullptr ? *stop : std::stop_token(), wake);
         annotated_lock guard(lock_);
         const auto before = schedule_.questions_ended();
         // Called with the mutex.
         const auto begin = [&]() DISTLOCK_UNCHECKED { return schedule_.begin(clock::now()); };
         const auto answered = [] { return false; };  // a map that is there does not do
-        if (!wait_for_turn(refreshed_.get(), guard.native(), schedule_, patience, stop, answered, begin))
+        if (!wait_for_turn(refreshed_.get(), guard.native(), schedule_, patience, longest_question(), stop,
+                           answered, begin))
             return map_.nodes().empty() && schedule_.questions_ended() != before;
         guard.unlock();
         return !learn(until, stop);

@@ -118,8 +118,8 @@ class master_search {
         // Called with the mutex.
         const auto answered = [&]() DISTLOCK_UNCHECKED { return current_ != nullptr; };
         const auto begin = [&]() DISTLOCK_UNCHECKED { return begin_to_ask(until); };
-        const auto patience = std::min(until, answered_by());
-        if (!wait_for_turn(found_.get(), guard.native(), schedule_, patience, stop, answered, begin))
+        const auto longest = like_.connect_timeout + like_.command_timeout;
+        if (!wait_for_turn(found_.get(), guard.native(), schedule_, until, longest, stop, answered, begin))
             return current_;
         guard.unlock();
         return ask(until, stop);

@@ -114,10 +114,10 @@ class resolver {
         signal_masked_thread([fresh, host = host_, port = port_]() noexcept {
             resolution found;
             try {
-                // Name servers that say nothing of IPv6 are not asked for it where it is not spoken. But
-                // the flag hides 127.0.0.1 where that is the only address of IPv4.
-                if (host != "localhost") found = resolve_now(host, port, AI_ADDRCONFIG);
-                if (found.addresses.empty()) found = resolve_now(host, port, 0);
+                // Name servers that say nothing of IPv6 are not asked for it where it is not spoken. The
+                // flag hides 127.0.0.1 where that is the only address of IPv4, and localhost is no name
+                // server's.
+                found = resolve_now(host, port, host == "localhost" ? 0 : AI_ADDRCONFIG);
             } catch (...) {
                 found.failure = "no memory";
             }
