@@ -126,8 +126,8 @@ extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo
     }
     // As on a host that has no other address of IPv4 than 127.0.0.1, which is not considered:
     // https://man7.org/linux/man-pages/man3/getaddrinfo.3.html
-    if (host != nullptr && std::string_view(host) == "localhost" && (hints->ai_flags & AI_ADDRCONFIG) != 0)
-        return EAI_AGAIN;
+    const bool configured = hints != nullptr && (hints->ai_flags & AI_ADDRCONFIG) != 0;
+    if (host != nullptr && std::string_view(host) == "localhost" && configured) return EAI_AGAIN;
     if (host != nullptr && std::string_view(host).starts_with(moving_name) && !numeric)
         return real("127.0.0.1", std::to_string(moved_to).c_str(), hints, found);
     if (host != nullptr && std::string_view(host).starts_with(late_name) && !numeric) {
