@@ -354,16 +354,17 @@ TEST_CASE("ASK is followed behind ASKING, on one socket and in one round trip") 
 }
 
 TEST_CASE("of a pipeline only what ASK sent to a node goes there behind ASKING") {
-    std::atomic<bool> asking{false};
     std::string moves, is_asked_for;  // of the first node's slots; the second has them, or will have
     const fake_cluster all(2,
                            [&](const fake_cluster& of, std::size_t node, const words& said) -> std::string {
+                               // Of one socket, each of which has a thread: two are used at once.
+                               static thread_local bool asking = false;
                                if (said[0] == "CLUSTER") return of.slots({0, 1});
                                if (said[0] == "ASKING") {
                                    asking = true;
                                    return "+OK\r\n";
                                }
-                               const bool behind_asking = asking.exchange(false);
+                               const bool behind_asking = std::exchange(asking, false);
                                const auto slot = hash_slot(said[1]);
                                if (node == 0) return said[1] == moves ? of.moved(slot, 1) : of.ask(slot, 1);
                                return behind_asking == (said[1] == is_asked_for) ? found : of.moved(slot, 0);
