@@ -109,7 +109,7 @@ class lock_object final : public lock_core, background_task, deadline {
         const auto by = threads_.adopt(std::this_thread::get_id());
         return {.serial = by.serial, .fence = by.fence};
     }
-    inline release_outcome unlock() noexcept override DISTLOCK_EXCLUDES(mutex_);
+    release_outcome unlock() noexcept override { return end_mine(); }
     release_outcome unlock(std::uint64_t serial) noexcept override { return end_of(serial, usage::used); }
     void undo(std::uint64_t serial) noexcept override {
         // By now another thread may have what this one has lost, and that is not for it to end.
@@ -117,12 +117,12 @@ class lock_object final : public lock_core, background_task, deadline {
         if (serial != 0) end_of(serial, usage::unused);
     }
 
-    inline exchange begin_exchange(std::uint64_t serial) noexcept override DISTLOCK_EXCLUDES(mutex_);
+    exchange begin_exchange(std::uint64_t serial) noexcept override { return offer_in_exchange(serial); }
     [[gnu::cold]] void end_exchange(const exchange& of) noexcept override {
         const distlock::detail::annotated_lock guard(mutex_);
         if (exchanging_ == of.serial) exchanging_ = 0;
     }
-    inline void surrender(const exchange& of, bool in_vain) noexcept override DISTLOCK_EXCLUDES(mutex_);
+    void surrender(const exchange& of, bool in_vain) noexcept override { give_up_in_exchange(of, in_vain); }
 
     time_point valid_until(std::uint64_t serial) const noexcept override {
         if (in_forked_child()) return {};
@@ -282,7 +282,11 @@ class lock_object final : public lock_core, background_task, deadline {
     result not_granted(const grant& got, const manner& how) DISTLOCK_EXCLUDES(mutex_);
     std::string reason_of(const grant& got) const;
 
+    release_outcome end_mine() noexcept DISTLOCK_EXCLUDES(mutex_);
     release_outcome end_of(std::uint64_t serial, usage how) noexcept DISTLOCK_EXCLUDES(mutex_);
+
+    exchange offer_in_exchange(std::uint64_t serial) noexcept DISTLOCK_EXCLUDES(mutex_);
+    void give_up_in_exchange(const exchange& of, bool in_vain) noexcept DISTLOCK_EXCLUDES(mutex_);
 
     // Preconditions: there is an acquisition.
     // Effects: it is over for its owner.

@@ -20,7 +20,7 @@
 
 namespace distlock::engine {
 
-inline release_outcome lock_object::unlock() noexcept {
+inline release_outcome lock_object::end_mine() noexcept {
     if (in_forked_child()) return release_outcome::wrong_process;
     parting last;
     {
@@ -53,7 +53,7 @@ inline release_outcome lock_object::end_of(std::uint64_t serial, usage how) noex
     return complete(last);
 }
 
-[[gnu::cold]] inline lock_object::exchange lock_object::begin_exchange(std::uint64_t serial) noexcept {
+[[gnu::cold]] inline lock_object::exchange lock_object::offer_in_exchange(std::uint64_t serial) noexcept {
     if (in_forked_child()) return {};
     const distlock::detail::annotated_lock guard(mutex_);
     if (!has(serial) || time_.now() >= threads_.present().lease().until()) return {};
@@ -64,7 +64,7 @@ inline release_outcome lock_object::end_of(std::uint64_t serial, usage how) noex
     return {threads_.present().owner(), by.serial, by.guarded};
 }
 
-[[gnu::cold]] inline void lock_object::surrender(const exchange& of, bool in_vain) noexcept {
+[[gnu::cold]] inline void lock_object::give_up_in_exchange(const exchange& of, bool in_vain) noexcept {
     const distlock::detail::annotated_lock guard(mutex_);
     const bool unlocks = in_vain && !of.guarded;  // a guard of the standard does not know
     if (!has(of.serial)) {

@@ -1,8 +1,7 @@
 # A source file that only includes the headers holds nothing of the engine. cmake -D OBJECTS=<object files> -P this
 #
 # g++ emits a class's table of virtual functions, and all that it leads to, wherever its key function is defined, even where that is
-# `inline`: https://gcc.gnu.org/onlinedocs/gcc/Vague-Linkage.html. So each virtual function is defined in its class, or
-# declared `inline` there.
+# `inline`: https://gcc.gnu.org/onlinedocs/gcc/Vague-Linkage.html. So each virtual function is defined in its class.
 cmake_minimum_required(VERSION 3.21)
 if(NOT OBJECTS)
   message(FATAL_ERROR "headers: no object file was given")
@@ -13,7 +12,7 @@ foreach(object IN LISTS OBJECTS)
     list(LENGTH found count)
     list(GET found 0 first)
     message(FATAL_ERROR "headers: including them emits ${count} symbols of the engine into ${object}, ${first} first; "
-      "is a virtual function defined outside its class, and not declared inline in it?")
+      "is a virtual function defined outside its class?")
   endif()
 endforeach()
 message(STATUS "headers: including them emits nothing of the engine")
