@@ -49,17 +49,14 @@ T read_or_throw(Conn& c, failure_detail wanted, std::optional<T> said, const rep
     throw error(cause, what);
 }
 
-// Mutexes are strings, semaphores sorted sets.
-inline constexpr std::string_view family_stored_as = "";
-
-// `stored_as`: the type of the locks that `about` reads; empty: it reads several.
+// `stored_as`: the type of the locks that `about` reads; empty: it reads mutexes and semaphores.
 template <class Inspector, connection Conn>
-lock_report inspect(Conn& c, failure_detail wanted, const Inspector& about, std::string_view stored_as) {
+lock_report inspect(Conn& c, failure_detail wanted, const Inspector& about, std::string_view stored_as = {}) {
     const reply answer = distlock::execute(c, about.inspect());
     return read_or_throw(c, wanted, about.read_inspect(answer), answer, "inspect ", about.name(), stored_as);
 }
 template <class Inspector, connection Conn>
-bool force_release(Conn& c, failure_detail wanted, const Inspector& about, std::string_view stored_as) {
+bool force_release(Conn& c, failure_detail wanted, const Inspector& about, std::string_view stored_as = {}) {
     const reply answer = distlock::execute(c, about.force_release());
     return read_or_throw(c, wanted, about.read_force_release(answer), answer, "force_release ", about.name(),
                          stored_as);
@@ -77,14 +74,13 @@ bool force_release(Conn& c, failure_detail wanted, const Inspector& about, std::
 /// Round trips: one; a second one, where this throws errc::wrong_type, to say what the key holds.
 template <connection Conn>
 lock_report inspect(Conn& connection, std::string name) {
-    return detail::inspect(connection, detail::failure_detail::text, family_inspector(std::move(name)),
-                           detail::family_stored_as);
+    return detail::inspect(connection, detail::failure_detail::text, family_inspector(std::move(name)));
 }
 template <connection Conn>
 lock_report inspect(Conn& connection, std::string name, std::error_code& ec) noexcept {
     return detail::without_throwing(ec, [&] {
         return detail::inspect(connection, detail::failure_detail::code_only,
-                               family_inspector(std::move(name)), detail::family_stored_as);
+                               family_inspector(std::move(name)));
     });
 }
 template <dialect Dialect, connection Conn>
@@ -117,14 +113,13 @@ lock_report inspect(Conn& connection, std::string name, std::error_code& ec) noe
 /// Round trips: one; a second one, where this throws errc::wrong_type, to say what the key holds.
 template <connection Conn>
 bool force_release(Conn& connection, std::string name) {
-    return detail::force_release(connection, detail::failure_detail::text, family_inspector(std::move(name)),
-                                 detail::family_stored_as);
+    return detail::force_release(connection, detail::failure_detail::text, family_inspector(std::move(name)));
 }
 template <connection Conn>
 bool force_release(Conn& connection, std::string name, std::error_code& ec) noexcept {
     return detail::without_throwing(ec, [&] {
         return detail::force_release(connection, detail::failure_detail::code_only,
-                                     family_inspector(std::move(name)), detail::family_stored_as);
+                                     family_inspector(std::move(name)));
     });
 }
 template <dialect Dialect, connection Conn>

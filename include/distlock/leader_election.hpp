@@ -179,8 +179,7 @@ class leader_election {
 
   private:
     std::optional<leader_report> leader(detail::failure_detail wanted) const {
-        const lock_report seen =
-            detail::inspect(connection_, wanted, family_inspector(mutex_.name()), detail::family_stored_as);
+        const lock_report seen = detail::inspect(connection_, wanted, family_inspector(mutex_.name()));
         if (!seen.holder) return std::nullopt;
         leader_report told{
             .identity = seen.holder->label, .host = seen.holder->host, .pid = seen.holder->pid};

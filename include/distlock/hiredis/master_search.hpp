@@ -118,8 +118,8 @@ class master_search {
         // Called with the mutex.
         const auto answered = [&]() DISTLOCK_UNCHECKED { return current_ != nullptr; };
         const auto begin = [&]() DISTLOCK_UNCHECKED { return begin_to_ask(until); };
-        const auto longest = like_.connect_timeout + like_.command_timeout;
-        if (!wait_for_turn(found_.get(), guard.native(), schedule_, until, longest, stop, answered, begin))
+        if (!wait_for_turn(found_.get(), guard.native(), schedule_, until, longest_question(), stop, answered,
+                           begin))
             return current_;
         guard.unlock();
         return ask(until, stop);
@@ -185,10 +185,11 @@ class master_search {
     }
 
   private:
-    // Returns: when Sentinels that are asked now have answered at the latest.
-    clock::time_point answered_by() const noexcept {
-        return clock::now() + like_.connect_timeout + like_.command_timeout;
+    clock::duration longest_question() const noexcept {
+        return like_.connect_timeout + like_.command_timeout;
     }
+    // Returns: when Sentinels that are asked now have answered at the latest.
+    clock::time_point answered_by() const noexcept { return clock::now() + longest_question(); }
     bool hurries(clock::time_point until) const noexcept { return until < answered_by(); }
     sentinel_schedule::caller who_has(clock::time_point until) const noexcept {
         return hurries(until) ? sentinel_schedule::caller::hurried : sentinel_schedule::caller::patient;

@@ -265,20 +265,26 @@ TEST_CASE("every trouble has its code and its sentence, and nothing is asked twi
     }
 }
 
+namespace {
+
+const std::string by_server = "WRONGTYPE Operation against a key holding the wrong kind of value";
+
+// Returns: what `ask(connection)` fails with where it is refused so, of a key of that type.
+template <class Ask>
+std::string said_of_refused(const std::string& why, const std::string& type, Ask ask) {
+    scripted_connection redis{reply::error(why), reply::status(type)};
+    return error_of([&] { ask(redis); }).what();
+}
+
+}  // namespace
+
 // "Remove the key": it was a lock that somebody held, and its fence of another type.
 TEST_CASE("inspect does not blame the key of a lock for one that lies beside it") {
     const auto said_of = [](const std::string& why, const std::string& type) {
-        scripted_connection redis{reply::error(why), reply::status(type)};
-        try {
-            inspect(redis, "orders:42");
-            FAIL("it was inspected");
-            return std::string();
-        } catch (const distlock::error& e) {
-            CHECK_THAT(e.what(), contains_text("the key holds a " + type));
-            return std::string(e.what());
-        }
+        const auto said = said_of_refused(why, type, [](auto& redis) { inspect(redis, "orders:42"); });
+        CHECK_THAT(said, contains_text("the key holds a " + type));
+        return said;
     };
-    const std::string by_server = "WRONGTYPE Operation against a key holding the wrong kind of value";
     const auto wrapped = "ERR Error running script (call to f_1): @user_script:1: " + by_server;  // 6.2
     for (const std::string type : {"string", "zset"}) {
         CHECK_THAT(said_of(by_server, type), contains_text("{name}:distlock:*"));
@@ -294,15 +300,11 @@ TEST_CASE("inspect does not blame the key of a lock for one that lies beside it"
 }
 
 TEST_CASE("an operator who names a kind of lock is told the type that its locks have") {
-    const auto refused = [](auto ask) {
-        scripted_connection redis{
-            reply::error("WRONGTYPE Operation against a key holding the wrong kind of value"),
-            reply::status("string")};
-        return std::string(error_of([&] { ask(redis); }).what());
-    };
+    const auto of_a_string = [](auto ask) { return said_of_refused(by_server, "string", ask); };
     const auto needs_a_hash = contains_text("the key holds a string where this kind of lock needs a hash");
-    CHECK_THAT(refused([](auto& redis) { inspect<distlock::redisson>(redis, "orders:42"); }), needs_a_hash);
-    CHECK_THAT(refused([](auto& redis) { force_release<distlock::redisson>(redis, "orders:42"); }),
+    CHECK_THAT(of_a_string([](auto& redis) { inspect<distlock::redisson>(redis, "orders:42"); }),
+               needs_a_hash);
+    CHECK_THAT(of_a_string([](auto& redis) { force_release<distlock::redisson>(redis, "orders:42"); }),
                needs_a_hash);
 }
 
