@@ -247,9 +247,9 @@ class mutex {
     std::uint64_t fencing_token() const noexcept { return core_->fence(); }
 
     /// Returns: how long an unconfirmed unlock(), one before the end of lock_options::hold_at_least, or an
-    /// abandoned request that may still arrive, can keep others from the lock; zero if nothing can. Until
-    /// hold_at_least is over it may be a lease too long. Also zero where the library repeats the release no
-    /// more: it repeats about a thousand for each connection.
+    /// abandoned request that may still arrive, can keep others from the lock; zero if nothing can. Until the
+    /// server has answered that hold_at_least is to be kept it may be a lease too long. Also zero where the
+    /// library repeats the release no more: it repeats about a thousand for each connection.
     duration residual() const noexcept { return core_->residual(); }
 
     const std::string& name() const noexcept { return core_->name(); }

@@ -28,6 +28,7 @@
 #include <distlock/net/subscription.hpp>
 #include <distlock/wire/any_dialect.hpp>
 #include <distlock/wire/command.hpp>
+#include <distlock/wire/outcome.hpp>
 #include <distlock/wire/reply.hpp>
 
 namespace distlock::engine {
@@ -62,7 +63,8 @@ class delayed_release final : public background_task {
           owner_(what.owner),
           release_at_(what.release_at),
           late_until_(what.late_until),
-          lease_(what.lease) {
+          lease_(what.lease),
+          key_expiry_(std::max(lease_.latest_expiry(), key_end(margin))) {
         if (!dialect_->is_shared() || lease_.lease_end() < release_at_) phase_ = phase::untold;
         if (what.messages) listens_.get().emplace(what.messages, owner_.view());
     }
@@ -90,7 +92,7 @@ class delayed_release final : public background_task {
     }
     bool is_kept() const noexcept DISTLOCK_REQUIRES(lock_) { return phase_ < phase::released; }
     time_point last_expiry() const noexcept DISTLOCK_REQUIRES(lock_) {
-        return std::max({lease_.latest_expiry(), late_until_, key_end(margin)});
+        return std::max(key_expiry_, late_until_);
     }
     time_point next() noexcept {
         const distlock::detail::annotated_lock guard(lock_);
@@ -126,8 +128,8 @@ class delayed_release final : public background_task {
     }
 
     [[gnu::cold]] step set_end(time_point now, clock::duration after) noexcept DISTLOCK_REQUIRES(lock_) {
-        const auto left = std::chrono::ceil<std::chrono::milliseconds>(key_end(after) - now);
-        const auto end = std::to_chars(ttl_.data(), ttl_.data() + ttl_.size(), left.count()).ptr;
+        left_ = std::chrono::ceil<std::chrono::milliseconds>(key_end(after) - now);
+        const auto end = std::to_chars(ttl_.data(), ttl_.data() + ttl_.size(), left_.count()).ptr;
         command renew =
             dialect_->renew_for(owner_, {ttl_.data(), static_cast<std::size_t>(end - ttl_.data())});
         renew.until(lease_.until());
@@ -138,7 +140,9 @@ class delayed_release final : public background_task {
         const distlock::detail::annotated_lock guard(lock_);
         if (is_kept()) {
             phase_ = phase::kept;  // without an answer a renewal is due soon
-            lease_.on_outcome(dialect_->read_renew(answer), sent, now);
+            const renew_outcome told = dialect_->read_renew(answer);
+            lease_.on_outcome(told, sent, now);
+            note_expiry(told.what, now);
             return std::min(lease_.due(), release_at_);
         }
         const auto next = release_.on_verdict(dialect_->read_release(answer), now);
@@ -149,6 +153,19 @@ class delayed_release final : public background_task {
         return next;
     }
 
+    void note_expiry(renew_outcome::kind what, time_point now) noexcept DISTLOCK_REQUIRES(lock_) {
+        using kind = renew_outcome::kind;
+        if (what == kind::gone || what == kind::taken) {
+            key_expiry_ = now;
+            return;
+        }
+        using distlock::detail::rounding, distlock::detail::saturating_cast;
+        const auto told =
+            distlock::detail::saturating_add(now, saturating_cast<clock::duration, rounding::up>(left_));
+        const bool is_set = what == kind::kept && !dialect_->is_shared();
+        key_expiry_ = is_set ? told : std::max(key_expiry_, told);
+    }
+
     background_io& io_;
     const std::shared_ptr<const any_dialect> dialect_;
     const token owner_;
@@ -156,8 +173,10 @@ class delayed_release final : public background_task {
     const time_point late_until_;
     distlock::detail::leaked_in_child<std::optional<listener>> listens_;  // another thread may have its hub
     distlock::detail::annotated_mutex lock_;
-    std::array<char, 20> ttl_ DISTLOCK_GUARDED_BY(lock_){};  // in ms, of the last command
+    std::array<char, 20> ttl_ DISTLOCK_GUARDED_BY(lock_){};        // in ms, of the last command
+    std::chrono::milliseconds left_ DISTLOCK_GUARDED_BY(lock_){};  // the same
     renewal lease_ DISTLOCK_GUARDED_BY(lock_);
+    time_point key_expiry_ DISTLOCK_GUARDED_BY(lock_);  // at the latest
     release release_ DISTLOCK_GUARDED_BY(lock_);
     phase phase_ DISTLOCK_GUARDED_BY(lock_) = phase::kept;
 };
