@@ -466,8 +466,12 @@ TEST_CASE("a lock that is kept keeps others out for as long as it is renewed") {
     fleet all;
     locker m{all.redis, "orders", short_lease};
     m.lock();
+    gate answers;
+    all.redis.wait_at("renew", answers);
     m.unlock();
     CHECK(m.residual() >= 40s);
+    all.redis.as_usual();
+    answers.open();
     all.pass(30s, 9s);
     CHECK(m.residual() >= 10s);
     CHECK(m.residual() < 20s);
