@@ -169,7 +169,7 @@ TEST_CASE("that no Sentinel answers, that none knows the name, and that none may
 
 TEST_CASE("a caller is told which of them it is, and what to do") {
     const auto told = [](const sentinel_election& what) {
-        return explain(what.conclude(), "redis+sentinel://s1/m", "m");
+        return explain(what.conclude(), distlock::uri_scheme::tcp, "redis+sentinel://s1/m", "m");
     };
     const auto refused = without(sentinel_answer::kind::refused, errc::authentication_failed, "s2: NOAUTH");
     const auto of_silence = told(after(election(2), silent));
@@ -195,6 +195,9 @@ TEST_CASE("a caller is told which of them it is, and what to do") {
     const auto none = without(sentinel_answer::kind::refused, errc::unsupported_command,
                               "s2: ERR unknown command 'SENTINEL'");
     CHECK_THAT(told(after(election(2), silent, none)).text(), contains_text("it is none: use redis://"));
+    const auto told_tls = explain(after(election(2), silent, none).conclude(), distlock::uri_scheme::tls,
+                                  "rediss+sentinel://s1/m", "m");
+    CHECK_THAT(told_tls.text(), contains_text("it is none: use rediss://"));
     const auto untrusted = without(sentinel_answer::kind::refused, errc::tls_failed, "s2: TLS: expired");
     const auto of_all = told(after(election(1), untrusted));
     CHECK(of_all.cause() == errc::tls_failed);

@@ -53,7 +53,9 @@ class cluster_pool final : public connection_pool {
   public:
     /// Effects and Throws: as cluster_connection.
     cluster_pool(const cluster_uri& where, std::shared_ptr<const secure_layer> secure)
-        : shown_(checked(where, secure != nullptr)), nodes_(where.nodes, std::move(secure)) {
+        : shown_(checked(where, secure != nullptr)),
+          scheme_(where.nodes.front().scheme),
+          nodes_(where.nodes, std::move(secure)) {
         probes_.get() = std::make_shared<thread_group>();
     }
     cluster_pool(const cluster_pool&) = delete;
@@ -184,7 +186,7 @@ class cluster_pool final : public connection_pool {
             return reply::not_sent(
                 errc::invalid_uri,
                 concat({shown_, ": this server is of no Cluster (cluster support disabled); use ",
-                        shown_.starts_with("rediss") ? "rediss://" : "redis://"}));
+                        scheme_name(scheme_), "://"}));
         return reply::not_sent(errc::unreachable,
                                concat({shown_, ": at ", at.host, ":", at.port,
                                        " is a server of no Cluster (cluster support disabled)"}));
@@ -387,6 +389,7 @@ class cluster_pool final : public connection_pool {
     }
 
     const std::string shown_;  // fit for messages
+    const uri_scheme scheme_;
     const process_id process_ = current_process();
     cluster_nodes<Lazy> nodes_;
     collector upkeep_{*this};

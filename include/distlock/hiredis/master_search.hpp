@@ -260,7 +260,7 @@ class master_search {
                 again = how == succession::again;
                 learned = true;
             } else {
-                why = explain(said, shown_, name_);
+                why = explain(said, like_.scheme, shown_, name_);
             }
         } catch (const std::system_error& e) {  // descriptors: perhaps there are some by and by
             why = out_of_resources(e.what());

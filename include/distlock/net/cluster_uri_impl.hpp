@@ -66,7 +66,7 @@ inline constexpr std::size_t most_cluster_nodes = 1024;
 
 [[gnu::cold]] DISTLOCK_INLINE std::string redacted(const cluster_uri& where) {
     uri place = where.nodes.front();
-    std::string shown = place.scheme == uri_scheme::tls ? "rediss" : "redis";
+    std::string shown(detail::scheme_name(place.scheme));
     shown.append(detail::cluster_scheme).append("://");
     if (!place.user.empty()) shown += detail::percent_encoded(std::exchange(place.user, {})) + "@";
     for (const uri& one : where.nodes) {

@@ -11,7 +11,7 @@
 //     std::span<const sentinel_answer> answers() const;
 //   };
 //   succession compare(last, next);            // of two that were believed in, one after the other
-//   reply explain(verdict, shown, name);       // to a caller, when none is believed
+//   reply explain(verdict, scheme, shown, name);   // to a caller, when none is believed
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,10 @@
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
+#include <distlock/detail/concat.hpp>
 #include <distlock/net/node_address.hpp>
 #include <distlock/net/sentinel_answer.hpp>
+#include <distlock/net/uri.hpp>
 #include <distlock/wire/reply.hpp>
 
 namespace distlock {
@@ -176,15 +178,17 @@ class sentinel_election {
     std::vector<sentinel_answer> answers_;
 };
 
-/// Returns: what a caller is told when no master is believed in. `shown`: the URI, fit for messages.
-inline reply explain(const sentinel_election::verdict& said, const std::string& shown,
+/// Returns: what a caller is told when no master is believed in. `shown`: the URI, fit for messages, and
+/// `scheme` that of the servers it leads to.
+inline reply explain(const sentinel_election::verdict& said, uri_scheme scheme, const std::string& shown,
                      const std::string& name) {
     using kind = sentinel_election::kind;
     const std::string why =
         said.why != nullptr && !said.why->detail.empty() ? " (" + said.why->detail + ")" : "";
-    const auto what_to_do = [&]() -> const char* {
+    const auto what_to_do = [&]() -> std::string {
         if (said.why->cause == errc::unsupported_command)
-            return "; it is none: use redis://, or a Sentinel's port";
+            return detail::concat(
+                {"; it is none: use ", detail::scheme_name(scheme), "://, or a Sentinel's port"});
         if (said.why->cause != errc::authentication_failed) return "";
         const bool none_given = said.why->detail.find("NOAUTH") != std::string::npos;
         return none_given ? "; give its password as ?sentinel_password=" : "; check ?sentinel_password=";

@@ -137,7 +137,7 @@ inline std::string with_sentinel_port(std::string_view host) {
 
 [[gnu::cold]] DISTLOCK_INLINE std::string redacted(const sentinel_uri& where) {
     // Of one server's, redis://user@host:port/database, the parts.
-    std::string shown = where.master.scheme == uri_scheme::tls ? "rediss" : "redis";
+    std::string shown(detail::scheme_name(where.master.scheme));
     shown.append(detail::sentinel_scheme).append("://");
     if (!where.master.user.empty()) shown += detail::percent_encoded(where.master.user) + "@";
     for (const uri& one : where.sentinels) {

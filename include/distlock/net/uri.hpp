@@ -45,6 +45,10 @@ struct uri {
 };
 
 namespace detail {
+/// Returns: how a URI begins, without "://".
+constexpr std::string_view scheme_name(uri_scheme of) noexcept {
+    return of == uri_scheme::unix_socket ? "unix" : of == uri_scheme::tls ? "rediss" : "redis";
+}
 /// Returns: the same, of another place.
 inline uri with_place(uri one, const std::string& host, std::uint16_t port) {
     one.host = host;

@@ -248,9 +248,7 @@ namespace detail {
 [[gnu::cold]] DISTLOCK_INLINE std::string redacted(const uri& where) {
     const bool local = where.scheme == uri_scheme::unix_socket;
     const bool bracketed = !local && where.host.find(':') != std::string::npos;
-    std::string shown = detail::concat({local                             ? "unix://"
-                                        : where.scheme == uri_scheme::tls ? "rediss://"
-                                                                          : "redis://",
+    std::string shown = detail::concat({detail::scheme_name(where.scheme), "://",
                                         detail::percent_encoded(where.user), where.user.empty() ? "" : "@"});
     if (local) {
         detail::append(shown, {detail::percent_encoded(where.path, "/")});
