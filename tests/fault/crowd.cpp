@@ -44,8 +44,6 @@ constexpr std::chrono::milliseconds lease = 20 * timing_tolerance;
 constexpr std::size_t threads_each = 10;  // of a process, over one connection
 constexpr std::size_t most_events = 2'000'000;
 
-double in_ms(clk::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
-
 // What the processes tell the test.
 struct board {
     board() : grants(most_events) {}
@@ -267,12 +265,12 @@ TEST_CASE(
         "%.1f ms: at most %.2f, more than 1: %d",
         in_ms(r.longest), chain, in_ms(machine), r.worst_share, r.unfair);
     show_row("F19", static_cast<long>(r.served), static_cast<std::size_t>(r.unfair), in_ms(r.longest), 0);
-    show_row("F13", static_cast<long>(visits - r.served), 0, in_ms(notes->latest_return), 0);
+    show_row("F13", static_cast<long>(visits - r.served), 0, in_ms(notes->latest_return.load()), 0);
     figure(
         "  nobody returned later than %.1f ms after its time was up; unanswered: %d, other troubles: %d; "
         "something "
         "was left for %.1f ms",
-        in_ms(notes->latest_return), notes->unanswered.load(), notes->troubles.load(), in_ms(left_for));
+        in_ms(notes->latest_return.load()), notes->unanswered.load(), notes->troubles.load(), in_ms(left_for));
     CHECK(r.served > visits / 20);
     CHECK(r.served < visits);
     CHECK(r.wrong == "");

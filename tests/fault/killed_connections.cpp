@@ -17,6 +17,7 @@
 #include "support/catch.hpp"
 #include "support/lab_figures.hpp"
 #include "support/lease_observers.hpp"
+#include "support/server_counts.hpp"
 #include "support/waiting.hpp"
 
 namespace killed_connections_tests {
@@ -31,14 +32,6 @@ namespace {
 
 constexpr std::chrono::milliseconds lease = 1s;
 constexpr int locks = 50;
-
-// How often the server executed a command, by its own count.
-long calls(const redis_server& server, const std::string& command) {
-    const std::string stats = server.command({"INFO", "commandstats"});
-    const std::string label = "cmdstat_" + command + ":calls=";
-    const auto at = stats.find(label);
-    return at == std::string::npos ? 0 : std::strtol(stats.c_str() + at + label.size(), nullptr, 10);
-}
 
 struct result {
     long kills = 0;  // of one connection each
@@ -67,7 +60,7 @@ result kill_connections(clk::duration pause, clk::duration span) {
     std::vector<std::string_view> all_keys{"MGET"};
     all_keys.insert(all_keys.end(), names.begin(), names.end());
     const std::string tokens = server.command(all_keys);
-    const long before = calls(server, "pexpire");
+    const long before = calls_at(server, "pexpire");
 
     result seen;
     const auto end = clk::now() + span;
@@ -81,7 +74,7 @@ result kill_connections(clk::duration pause, clk::duration span) {
             std::atol(server.command({"CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"}).c_str());
         seen.not_there += server.command(all_keys) != tokens;
     }
-    seen.renewals = calls(server, "pexpire") - before;
+    seen.renewals = calls_at(server, "pexpire") - before;
     for (auto& m : held) {
         const auto what = m.unlock();
         seen.released += what == release_outcome::released || what == release_outcome::posted;

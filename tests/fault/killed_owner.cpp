@@ -47,8 +47,6 @@ constexpr std::chrono::milliseconds lease = 400ms;
 constexpr clk::duration bound = 50ms;
 #endif
 
-double in_ms(clk::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
-
 // What the processes tell the test. Nobody writes down who is killed: for as long as a dead owner's lock was
 // valid by its own last look, nobody else may have it.
 struct board {

@@ -21,6 +21,7 @@
 
 #include "support/catch.hpp"
 #include "support/lab_figures.hpp"
+#include "support/server_counts.hpp"
 #include "support/waiting.hpp"
 
 namespace many_locks_tests {
@@ -44,13 +45,6 @@ seconds used_by(clockid_t whom) {
 
 // Of all threads but the calling one, which only looks.
 seconds used_by_others() { return used_by(CLOCK_PROCESS_CPUTIME_ID) - used_by(CLOCK_THREAD_CPUTIME_ID); }
-
-// A number the server has counted: what follows `label` in a section of its INFO.
-long counted(const redis_server& server, const char* section, const std::string& label) {
-    const std::string text = server.command({"INFO", section});
-    const auto at = text.find(label);
-    return at == std::string::npos ? 0 : std::strtol(text.c_str() + at + label.size(), nullptr, 10);
-}
 
 // What it would cost to say the same by hand: hiredis, blocking, a pipeline of a thousand at a time.
 class plain_pipeline {
@@ -119,7 +113,7 @@ TEST_CASE("thousands of locks are renewed on one connection by one thread, and n
         lost += static_cast<std::size_t>(
             std::count_if(held.begin(), held.end(), [](const auto& m) { return !m.owns_lock(); }));
     };
-    const auto calls_before = counted(server, "commandstats", "cmdstat_evalsha:calls=");
+    const auto calls_before = calls_at(server, "evalsha");
     const auto reads_before = counted(server, "stats", "total_reads_processed:");
     const auto used_before = used_by_others();
     const auto begin = clk::now();
@@ -131,7 +125,7 @@ TEST_CASE("thousands of locks are renewed on one connection by one thread, and n
     const auto used = used_by_others() - used_before;
     const seconds took = clk::now() - begin;
     look();
-    const auto renewals = counted(server, "commandstats", "cmdstat_evalsha:calls=") - calls_before;
+    const auto renewals = calls_at(server, "evalsha") - calls_before;
     const auto reads = counted(server, "stats", "total_reads_processed:") - reads_before;
     const auto threads = thread_count() - threads_before;
     CHECK(server.command({"DBSIZE"}) == std::to_string(count));

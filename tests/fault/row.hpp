@@ -48,8 +48,6 @@ class row {
     span bound() const { return bound_; }
 
   private:
-    static double in_ms(span s) { return std::chrono::duration<double, std::milli>(s).count(); }
-
     std::string id_;
     span bound_;
     int injections_ = 0;

@@ -42,8 +42,6 @@ constexpr clk::duration bound = timing_tolerance;
 constexpr clk::duration bound = 50ms;
 #endif
 
-double in_ms(clk::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
-
 // What the owner, in its process, and the test tell each other.
 struct board {
     std::atomic<int> round{0};      // of the acquisition that the owner has, counted from 1

@@ -42,8 +42,6 @@ constexpr clk::duration slack = 0ms;
 #endif
 constexpr clk::duration bound = 20ms + slack;
 
-double in_ms(clk::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
-
 const std::string time_out = "?command_timeout=60ms";
 
 // A lock that is held, and what its owner was told.

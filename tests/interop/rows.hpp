@@ -123,6 +123,4 @@ inline std::string acquire(const std::string& name, clk::duration wait,
            std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(wait).count());
 }
 
-inline double in_ms(clk::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
-
 }  // namespace interop

@@ -28,6 +28,8 @@ T little_or_all(T little, T all) {
     return lab_count() >= 200 ? all : little;
 }
 
+inline double in_ms(std::chrono::duration<double, std::milli> d) { return d.count(); }
+
 /// The least and the most of what was measured, in milliseconds.
 class spread {
   public:
@@ -39,9 +41,6 @@ class spread {
     double most() const { return in_ms(most_); }
 
   private:
-    static double in_ms(std::chrono::nanoseconds n) {
-        return std::chrono::duration<double, std::milli>(n).count();
-    }
     std::chrono::nanoseconds least_ = std::chrono::nanoseconds::max();
     std::chrono::nanoseconds most_ = std::chrono::nanoseconds::min();
 };

@@ -12,6 +12,7 @@
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/reply.hpp>
 
+#include "support/argv_of.hpp"
 #include "support/catch.hpp"
 
 namespace acknowledgement_tests {
@@ -26,8 +27,6 @@ using distlock::reply;
 using kind = acknowledgement::kind;
 using words = std::vector<std::string_view>;
 using namespace std::chrono_literals;
-
-words argv_of(const command& cmd) { return {cmd.argv().begin(), cmd.argv().end()}; }
 
 acknowledgement read(const reply& answer, int wanted = 2) { return replica_wait(wanted, 1s).read(answer); }
 

@@ -11,6 +11,7 @@
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/script.hpp>
 
+#include "support/argv_of.hpp"
 #include "support/catch.hpp"
 
 namespace command_tests {
@@ -23,8 +24,6 @@ using words = std::vector<std::string_view>;
 
 inline constexpr distlock::script body{"return redis.call('DEL', KEYS[1])"};
 constexpr std::string_view body_sha1 = "b0d697da25b13e49157b2c214a4033546aba2104";
-
-words argv_of(const command& cmd) { return {cmd.argv().begin(), cmd.argv().end()}; }
 
 static_assert(std::is_trivially_copyable_v<command>, "a command owns nothing");
 static_assert(command::max_arguments == 16);

@@ -14,6 +14,7 @@
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/reply.hpp>
 
+#include "support/argv_of.hpp"
 #include "support/catch.hpp"
 
 namespace foreign_dialects_tests {
@@ -40,7 +41,6 @@ const token owner = token::from("0123456789abcdef0123456789abcdef");
 constexpr distlock::lock_options plain_options{.lease = 30s};
 constexpr distlock::lock_options fenced{.lease = 30s, .fencing = true};
 
-words argv_of(const command& cmd) { return {cmd.argv().begin(), cmd.argv().end()}; }
 std::string_view sha1(const distlock::script& s) { return s.sha1(); }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include <distlock/wire/plain.hpp>
 #include <distlock/wire/reply.hpp>
 
+#include "support/argv_of.hpp"
 #include "support/catch.hpp"
 
 namespace handoff_tests {
@@ -70,8 +71,6 @@ const std::string both_needs = " 30000 3900000 p0 " + night_job;
 
 const token owner = token::from("0123456789abcdef0123456789abcdef");
 const std::string digits(owner.view());
-
-words argv_of(const command& cmd) { return {cmd.argv().begin(), cmd.argv().end()}; }
 
 // What a script is called with, besides the words that come first.
 words called(const distlock::script& s, const words& more) {

@@ -12,6 +12,7 @@
 #include <distlock/wire/plain.hpp>
 #include <distlock/wire/shared_handoff.hpp>
 
+#include "support/argv_of.hpp"
 #include "support/catch.hpp"
 
 namespace joint_try_tests {
@@ -25,8 +26,6 @@ using distlock::detail::joint_try;
 using words = std::vector<std::string>;
 
 namespace {
-
-words argv_of(const command& cmd) { return {cmd.argv().begin(), cmd.argv().end()}; }
 
 const distlock::handoff orders("{shop}orders", {});
 const distlock::shared_handoff prices("{shop}prices", {});
@@ -46,14 +45,14 @@ TEST_CASE("several tries are one command of all keys, all arguments, and what ea
     const command tries[] = {orders.look(mine), prices.look(mine), workers.look(mine)};
     const joint_try all(tries);
     const command ask = all.ask();
-    const auto sent = argv_of(ask);
+    const auto sent = argv_of<std::string>(ask);
     words wanted{"EVALSHA", std::string(distlock::detail::joint_enter.sha1()), "12"};
     for (const auto& one : tries) {
-        const auto its = argv_of(one);
+        const auto its = argv_of<std::string>(one);
         wanted.insert(wanted.end(), its.begin() + 3, its.begin() + 3 + std::stoi(its[2]));
     }
     for (const auto& one : tries) {
-        const auto its = argv_of(one);
+        const auto its = argv_of<std::string>(one);
         wanted.insert(wanted.end(), its.begin() + 3 + std::stoi(its[2]), its.end());
     }
     wanted.emplace_back("m44s55n35");
@@ -63,8 +62,8 @@ TEST_CASE("several tries are one command of all keys, all arguments, and what ea
 
     wanted[0] = "EVAL";
     wanted[1] = distlock::detail::joint_enter.text();
-    CHECK(argv_of(ask.with_body()) == wanted);
-    CHECK(argv_of(ask.with_body().with_body()) == wanted);
+    CHECK(argv_of<std::string>(ask.with_body()) == wanted);
+    CHECK(argv_of<std::string>(ask.with_body().with_body()) == wanted);
 }
 
 TEST_CASE("only the scripts that enter a queue go together") {

@@ -21,6 +21,7 @@
 #include <distlock/wire/server_error.hpp>
 #include <distlock/wire/shared_handoff.hpp>
 
+#include "support/argv_of.hpp"
 #include "support/catch.hpp"
 #include "support/handoff_answers.hpp"
 
@@ -51,8 +52,6 @@ const std::string limit_key = "{pool}:distlock:limit";
 const token owner = token::from("0123456789abcdef0123456789abcdef");
 const std::string digits(owner.view());
 
-words argv_of(const command& cmd) { return {cmd.argv().begin(), cmd.argv().end()}; }
-
 words called(const distlock::script& s, const words& more) {
     words all{"EVALSHA", std::string(s.sha1())};
     all.insert(all.end(), more.begin(), more.end());
@@ -63,23 +62,23 @@ words called(const distlock::script& s, const words& more) {
 
 TEST_CASE("a request for permits says how many there are, how many it wants, and where it hears of them") {
     const permits one("pool", bare);
-    CHECK(argv_of(one.acquire(owner)) ==
+    CHECK(argv_of<std::string>(one.acquire(owner)) ==
           called(detail::permit_enter,
                  {"3", "pool", queue_key, limit_key, digits, " 30000 1 q0 ", "try", "90000", "1"}));
-    CHECK(argv_of(one.acquire(owner)) == argv_of(one.look(owner)));
+    CHECK(argv_of<std::string>(one.acquire(owner)) == argv_of<std::string>(one.look(owner)));
     const permits three("pool", bare, "here", channel_kind::sharded, 8, 3);
-    CHECK(argv_of(three.enter(owner, enter_mode::join)) ==
+    CHECK(argv_of<std::string>(three.enter(owner, enter_mode::join)) ==
           called(detail::permit_enter,
                  {"3", "pool", queue_key, limit_key, digits, " 30000 3 Q4 here", "join", "90000", "8"}));
-    CHECK(argv_of(three.enter(owner, enter_mode::last)).at(8) == "last");
+    CHECK(argv_of<std::string>(three.enter(owner, enter_mode::last)).at(8) == "last");
     CHECK(three.look(owner).routing_key() == "pool");
-    CHECK(argv_of(three.renew(owner)) ==
+    CHECK(argv_of<std::string>(three.renew(owner)) ==
           called(detail::permit_renew, {"3", "pool", queue_key, limit_key, digits, "30000", "3", "90000"}));
-    CHECK(argv_of(three.release(owner)) ==
+    CHECK(argv_of<std::string>(three.release(owner)) ==
           called(detail::permit_leave,
                  {"3", "pool", queue_key, limit_key, digits, " 30000 3 Q4 here", "90000"}));
-    CHECK(argv_of(three.release_minimal(owner)) == argv_of(three.release(owner)));
-    CHECK(argv_of(three.resize("12")) ==
+    CHECK(argv_of<std::string>(three.release_minimal(owner)) == argv_of<std::string>(three.release(owner)));
+    CHECK(argv_of<std::string>(three.resize("12")) ==
           called(detail::permit_resize, {"3", "pool", queue_key, limit_key, "12", "90000"}));
 }
 

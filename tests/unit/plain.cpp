@@ -19,6 +19,7 @@
 #include <distlock/wire/plain.hpp>
 #include <distlock/wire/reply.hpp>
 
+#include "support/argv_of.hpp"
 #include "support/catch.hpp"
 #include "support/failed_replies.hpp"
 
@@ -48,8 +49,6 @@ const std::string fence_key = "{orders:42}:distlock:fence";
 const std::string owner_key = "{orders:42}:distlock:owner";
 const std::string fence_life = "3900000";  // an hour and ten leases
 const std::string night_job = distlock::describe_owner("night job");
-
-words argv_of(const command& cmd) { return {cmd.argv().begin(), cmd.argv().end()}; }
 
 constexpr auto least = std::numeric_limits<std::int64_t>::min();
 constexpr auto most = std::numeric_limits<std::int64_t>::max();

@@ -20,6 +20,7 @@
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/report.hpp>
 
+#include "support/argv_of.hpp"
 #include "support/catch.hpp"
 
 namespace plain_inspector_tests {
@@ -37,8 +38,6 @@ using words = std::vector<std::string_view>;
 
 const plain_inspector inspector("orders:42");
 const plain_inspector alone("a}b");  // can have no keys beside it
-
-words argv_of(const command& cmd) { return {cmd.argv().begin(), cmd.argv().end()}; }
 
 reply report_of(const std::string& holder, std::int64_t ttl, const std::string& fence = "",
                 const std::string& owner = "") {

@@ -21,6 +21,7 @@
 #include <distlock/wire/shared_inspector.hpp>
 #include <distlock/wire/shared_scripts.hpp>
 
+#include "support/argv_of.hpp"
 #include "support/catch.hpp"
 #include "support/handoff_answers.hpp"
 
@@ -57,8 +58,6 @@ const std::string readers_key = "{orders:42}:distlock:readers";
 const token owner = token::from("0123456789abcdef0123456789abcdef");
 const std::string digits(owner.view());
 
-words argv_of(const command& cmd) { return {cmd.argv().begin(), cmd.argv().end()}; }
-
 words called(const distlock::script& s, const words& more) {
     words all{"EVALSHA",  std::string(s.sha1()), "5", "orders:42", queue_key, fence_key, owner_key,
               readers_key};
@@ -71,13 +70,14 @@ words called(const distlock::script& s, const words& more) {
 TEST_CASE("a writer takes a free lock as every client does, a reader by a script") {
     const exclusive_handoff writer("orders:42", bare);
     CHECK_FALSE(writer.acquire_is_script());
-    CHECK(argv_of(writer.acquire(owner)) == words{"SET", "orders:42", digits, "NX", "PX", "30000"});
+    CHECK(argv_of<std::string>(writer.acquire(owner)) ==
+          words{"SET", "orders:42", digits, "NX", "PX", "30000"});
     const shared_handoff reader("orders:42", bare);
     CHECK(reader.acquire_is_script());
-    CHECK(argv_of(reader.acquire(owner)) == argv_of(reader.look(owner)));
+    CHECK(argv_of<std::string>(reader.acquire(owner)) == argv_of<std::string>(reader.look(owner)));
     const exclusive_handoff with_fence("orders:42", fenced);
     CHECK(with_fence.acquire_is_script());
-    CHECK(argv_of(with_fence.acquire(owner)) == argv_of(with_fence.look(owner)));
+    CHECK(argv_of<std::string>(with_fence.acquire(owner)) == argv_of<std::string>(with_fence.look(owner)));
 }
 
 TEST_CASE("a reader's ticket has an upper-case letter, a writer's is that of a mutex") {
@@ -85,15 +85,15 @@ TEST_CASE("a reader's ticket has an upper-case letter, a writer's is that of a m
         const bool sharded = kind == channel_kind::sharded;
         const exclusive_handoff writer("orders:42", bare, "here", kind);
         const shared_handoff reader("orders:42", bare, "here", kind);
-        CHECK(argv_of(writer.enter(owner, enter_mode::join)) ==
+        CHECK(argv_of<std::string>(writer.enter(owner, enter_mode::join)) ==
               called(detail::shared_enter,
                      {digits, std::string(" 30000 0 ") + (sharded ? 's' : 'p') + "4 here", "join", "90000"}));
         CHECK(
-            argv_of(reader.enter(owner, enter_mode::last)) ==
+            argv_of<std::string>(reader.enter(owner, enter_mode::last)) ==
             called(detail::shared_enter, {digits, std::string(" 30000 0 ") + (sharded ? 'S' : 'P') + "4 here",
                                           "last", "90000", "30000"}));
         for (const bool reads : {false, true}) {
-            const auto needs = argv_of(reads ? reader.look(owner) : writer.look(owner)).at(9);
+            const auto needs = argv_of<std::string>(reads ? reader.look(owner) : writer.look(owner)).at(9);
             const std::string text = digits + needs;
             const auto ticket = detail::ticket::read(text);
             REQUIRE(ticket);
@@ -110,30 +110,32 @@ TEST_CASE("a reader's ticket has an upper-case letter, a writer's is that of a m
 TEST_CASE("every fence of a writer is the server's: readers are told it whatever becomes of the writer") {
     const exclusive_handoff writer("orders:42", fenced);
     CHECK_FALSE(distlock::any_dialect_of<exclusive_handoff>("orders:42", fenced).allows_local_fences());
-    CHECK(argv_of(writer.release(owner)) == called(detail::shared_leave, {digits, " 30000 3900000 p0 "}));
+    CHECK(argv_of<std::string>(writer.release(owner)) ==
+          called(detail::shared_leave, {digits, " 30000 3900000 p0 "}));
 }
 
 TEST_CASE("a reader renews and releases its own place among the readers") {
     const shared_handoff reader("orders:42", bare);
-    CHECK(argv_of(reader.renew(owner)) == words{"EVALSHA", std::string(detail::shared_renew.sha1()), "2",
-                                                "orders:42", readers_key, digits, "30000"});
-    CHECK(argv_of(reader.release_minimal(owner)) == words{"EVALSHA",
-                                                          std::string(detail::shared_leave_minimal.sha1()),
-                                                          "2", "orders:42", readers_key, digits});
+    CHECK(argv_of<std::string>(reader.renew(owner)) == words{"EVALSHA",
+                                                             std::string(detail::shared_renew.sha1()), "2",
+                                                             "orders:42", readers_key, digits, "30000"});
+    CHECK(argv_of<std::string>(reader.release_minimal(owner)) ==
+          words{"EVALSHA", std::string(detail::shared_leave_minimal.sha1()), "2", "orders:42", readers_key,
+                digits});
     CHECK(reader.renew(owner).routing_key() == "orders:42");
 }
 
 TEST_CASE(
     "the release of a writer that needs least is that of every client, and needs the lock's key alone") {
     const exclusive_handoff writer("orders:42", bare);
-    CHECK(argv_of(writer.release_minimal(owner)) ==
+    CHECK(argv_of<std::string>(writer.release_minimal(owner)) ==
           words{"EVALSHA", std::string(detail::plain_release.sha1()), "1", "orders:42", digits});
 }
 
 TEST_CASE("a token takes over what another one has") {
     const token other = token::from("ffffffffffffffffffffffffffffffff");
     const shared_handoff reader("orders:42", fenced);
-    CHECK(argv_of(reader.exchange(owner, other)) ==
+    CHECK(argv_of<std::string>(reader.exchange(owner, other)) ==
           called(detail::shared_exchange, {digits, " 30000 3900000 P0 ", std::string(other.view())}));
 }
 

@@ -140,8 +140,6 @@ class campaign_over {
         return longest;
     }
 
-    static double in_ms(clk::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
-
     crew people;  // first: it is made while there is one thread
     // Of a call after its deadline: the last question, and the taking back.
     clk::duration allowance = 100ms + 200ms + timing_tolerance;

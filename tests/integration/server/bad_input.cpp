@@ -18,6 +18,7 @@
 #include "support/fake_server.hpp"
 #include "support/hiredis_test.hpp"
 #include "support/in_child.hpp"
+#include "support/server_counts.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -78,14 +79,6 @@ void refuses_every_way(M& m, errc expected) {
     CHECK_FALSE(m.owns_lock());
     CHECK(m.unlock() == release_outcome::not_held);
 }
-
-int calls_of(const redis_server& server, const std::string& command) {
-    const std::string stats = server.command({"INFO", "commandstats"});
-    const auto at = stats.find("cmdstat_" + command + ":calls=");
-    return at == std::string::npos ? 0 : std::atoi(stats.c_str() + at + command.size() + 15);
-}
-
-int scripts_of(const redis_server& server) { return calls_of(server, "eval") + calls_of(server, "evalsha"); }
 
 // Whether a waiter is queued for this lock.
 bool is_queued(const redis_server& server, const std::string& name) {
@@ -325,9 +318,9 @@ TEST_CASE("a user who may not run a command, or not on this key, is told so at o
         hiredis_connection redis(uri_of(server, "anna:secret@"));
         mutex m(redis, "free", {.lease = 30s, .release = how});
         REQUIRE(m.try_lock());
-        const int before = scripts_of(server);
+        const auto before = scripts_at(server);
         CHECK(m.unlock() == said(how, release_outcome::refused));
-        CHECK(eventually([&] { return scripts_of(server) >= before + 4; }));  // it is tried again
+        CHECK(eventually([&] { return scripts_at(server) >= before + 4; }));  // it is tried again
         CHECK(m.residual() > 0s);
         CHECK(std::stol(server.command({"PTTL", "free"})) > 0);
     }
@@ -544,9 +537,9 @@ TEST_CASE("a replica is named as one, and never says that a lock is gone") {
     REQUIRE(server.command({"REPLICAOF", "127.0.0.1", "1"}) == "OK");
     mutex m(redis, "orders", {.lease = 60s, .patience = 0ms});
     refuses_every_way(m, errc::read_only);
-    const int before = scripts_of(server);
+    const auto before = scripts_at(server);
     CHECK(held.unlock() == said(how, release_outcome::refused));
-    CHECK(eventually([&] { return scripts_of(server) >= before + 4; }));  // it is tried again
+    CHECK(eventually([&] { return scripts_at(server) >= before + 4; }));  // it is tried again
     CHECK(held.residual() > 0s);
     CHECK(server.command({"EXISTS", "held"}) == "1");
     mutex again(redis, "held", {.lease = 60s, .patience = 0ms});
@@ -565,9 +558,9 @@ TEST_CASE("unlock without owning says so, and sends nothing") {
     CHECK(std::count(clients.begin(), clients.end(), '\n') == 1);  // the one that asks
     REQUIRE(m.try_lock());
     CHECK(other.unlock() == release_outcome::not_held);
-    const int evals = scripts_of(server);
+    const auto evals = scripts_at(server);
     CHECK(other.unlock() == release_outcome::not_held);
-    CHECK(scripts_of(server) == evals);
+    CHECK(scripts_at(server) == evals);
     CHECK(m.unlock() == release_outcome::released);
     CHECK(m.unlock() == release_outcome::not_held);
 }
@@ -590,13 +583,13 @@ TEST_CASE("destroying a lock that somebody else took meanwhile leaves it to them
     const redis_server server;
     hiredis_connection redis(server.uri() + patient);
     const auto how = GENERATE(distlock::posted, distlock::confirmed);
-    const int before = scripts_of(server);
+    const auto before = scripts_at(server);
     {
         mutex m(redis, "orders", releasing(how));
         REQUIRE(m.try_lock());
         REQUIRE(server.command({"SET", "orders", "somebody", "PX", "60000"}) == "OK");
     }
-    CHECK(eventually([&] { return scripts_of(server) > before; }));
+    CHECK(eventually([&] { return scripts_at(server) > before; }));
     CHECK(server.command({"GET", "orders"}) == "somebody");
 }
 
@@ -658,14 +651,14 @@ TEST_CASE("a child after fork() cannot use its parent's lock, and the parent kee
     }));
     CHECK(server.command({"EXISTS", "orders"}) == "0");
 
-    const int before = scripts_of(server);
+    const auto before = scripts_at(server);
     CHECK(in_child([&] {
         held.reset();
         m.reset();
         redis.reset();
         return true;
     }));
-    CHECK(scripts_of(server) == before);
+    CHECK(scripts_at(server) == before);
     CHECK(server.command({"GET", "held"}) == owner);
     CHECK(held->owns_lock());
     CHECK(held->unlock() == release_outcome::posted);
@@ -713,7 +706,7 @@ TEST_CASE("a thread waiting behind another of its process gets the lock when tha
         static_cast<void>(m.try_lock_for(20s));
         first = true;  // and never unlocks
     });
-    const bool looks = eventually([&] { return calls_of(server, "pttl") >= 2; });
+    const bool looks = eventually([&] { return calls_at(server, "pttl") >= 2; });
     std::atomic<pid_t> number{0};
     bool locked = false;
     std::thread waiter([&] {

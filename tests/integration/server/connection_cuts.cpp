@@ -37,6 +37,7 @@
 #include "support/catch.hpp"
 #include "support/handoff_names.hpp"
 #include "support/lease_observers.hpp"
+#include "support/server_counts.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -132,13 +133,6 @@ struct site {
         int count = 0;
         for (std::string key; keys >> key;) count += key.find(":distlock:") == key.npos ? 1 : 0;
         return count;
-    }
-    /// Returns: how often the server has executed a command, in scripts, too.
-    int calls_of(const std::string& command) const {
-        const std::string all = real.command({"INFO", "commandstats"});
-        const std::string mark = "cmdstat_" + command + ":calls=";
-        const auto at = all.find(mark);
-        return at == all.npos ? 0 : std::stoi(all.substr(at + mark.size()));
     }
 };
 
@@ -907,11 +901,11 @@ TEST_CASE("an acquire that reaches the server when its caller has given up is ta
         site& s = sites::fresh(0);
         client c(s, w, w.options, long_timeout);
         s.proxy.cut({.command = w.command, .after = 50, .how = ending::delay});
-        const int releases = s.calls_of("del");
+        const auto releases = calls_at(s.real, "del");
         std::error_code ec;
         REQUIRE_FALSE(c.m.try_lock_for(10ms, ec));
         CHECK(is_trouble(ec));
-        REQUIRE(eventually([&] { return s.calls_of("del") > releases; }));  // in vain
+        REQUIRE(eventually([&] { return calls_at(s.real, "del") > releases; }));  // in vain
         s.proxy.deliver();
         CHECK(eventually([&] { return !s.is_free(); }));
         CHECK(s.is_free_within(long_timeout));
@@ -931,9 +925,9 @@ TEST_CASE("a renewal or release that reaches the server late does nothing to the
     CHECK(c.m.unlock() == release_outcome::released);
     CHECK(s.proxy.cuts().size() == 1);
     s.real.command({"SET", "orders", "somebody", "PX", "60000"});
-    const int calls = s.calls_of("evalsha");
+    const auto calls = calls_at(s.real, "evalsha");
     s.proxy.deliver();
-    CHECK(eventually([&] { return s.calls_of("evalsha") > calls; }));
+    CHECK(eventually([&] { return calls_at(s.real, "evalsha") > calls; }));
     CHECK(s.value() == "somebody");
     CHECK(std::stol(s.real.command({"PTTL", "orders"})) > 50'000);
 }

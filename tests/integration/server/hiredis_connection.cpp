@@ -24,6 +24,7 @@
 #include "support/fake_server.hpp"
 #include "support/hiredis_test.hpp"
 #include "support/in_child.hpp"
+#include "support/server_counts.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -47,11 +48,6 @@ std::string unix_uri(const redis_server& server, const std::string& login) {
 }
 
 // How many sockets a server has, but for the one it is asked on.
-std::ptrdiff_t sockets_at(const redis_server& server) {
-    const std::string list = server.command({"CLIENT", "LIST"});
-    return std::count(list.begin(), list.end(), '\n') - 1;
-}
-
 std::string number_in_info(const redis_server& server, std::string_view section, const std::string& field) {
     const std::string info = server.command({"INFO", section});
     const auto at = info.find(field + ":");

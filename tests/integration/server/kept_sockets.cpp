@@ -29,6 +29,7 @@
 #include "support/hiredis_test.hpp"
 #include "support/in_child.hpp"
 #include "support/moody_server.hpp"
+#include "support/server_counts.hpp"
 #include "support/sleepers.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
@@ -68,12 +69,6 @@ command later(command cmd) { return cmd.until(clock::now() + 2s); }
 std::int64_t id_of_a_command(hiredis_connection& redis) { return redis.execute({"CLIENT", "ID"}).number(); }
 std::int64_t id_of_a_pipeline(hiredis_connection& redis) {
     return pipeline(redis, {"PING"}, {"CLIENT", "ID"})[1].number();
-}
-
-// How many sockets a server has, but for the one it is asked on.
-std::ptrdiff_t sockets_at(const redis_server& server) {
-    const std::string list = server.command({"CLIENT", "LIST"});
-    return std::count(list.begin(), list.end(), '\n') - 1;
 }
 
 bool blocked(const std::string& info, int how_many) {

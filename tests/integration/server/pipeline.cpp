@@ -22,6 +22,7 @@
 #include "support/fake_server.hpp"
 #include "support/hiredis_test.hpp"
 #include "support/in_child.hpp"
+#include "support/server_counts.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -41,19 +42,6 @@ redis_server_options over(bool tcp) {
     redis_server_options options;
     options.tcp = tcp;
     return options;
-}
-
-std::ptrdiff_t sockets_at(const redis_server& server) {
-    const std::string list = server.command({"CLIENT", "LIST"});
-    return std::count(list.begin(), list.end(), '\n') - 1;
-}
-
-// Returns: how often a server has executed a command.
-int calls_at(const redis_server& server, const std::string& name) {
-    const std::string stats = server.command({"INFO", "commandstats"});
-    const std::string field = "cmdstat_" + name + ":calls=";
-    const auto at = stats.find(field);
-    return at == std::string::npos ? 0 : std::stoi(stats.substr(at + field.size()));
 }
 
 std::vector<std::string> numbers(std::size_t count, const std::string& before = "") {
@@ -220,7 +208,7 @@ TEST_CASE("a thousand scripts that the server has lost are each applied once, in
     for (int round = 1; round <= 3; ++round) {
         INFO("round " << round);
         if (round < 3) server.command({"SCRIPT", "FLUSH"});
-        const int bodies = calls_at(server, "eval");
+        const auto bodies = calls_at(server, "eval");
         distlock::execute_all(redis, commands, replies);
         CHECK(
             std::all_of(replies.begin(), replies.end(), [&](const reply& r) { return r.is_integer(round); }));

@@ -26,6 +26,7 @@
 #include "support/catch.hpp"
 #include "support/lock_on_server.hpp"
 #include "support/owner_process.hpp"
+#include "support/server_counts.hpp"
 #include "support/shared_object.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
@@ -252,12 +253,9 @@ TEST_CASE("two hundred waiters of ten processes cost a server less than a hundre
     REQUIRE(seen.gets(processes * threads));
     // What clients send while they wait, not what scripts call.
     const auto commands = [&] {
-        const std::string info = server.command({"INFO", "commandstats"});
         long sum = 0;
-        for (const std::string name : {"evalsha", "eval", "ping", "subscribe", "ssubscribe"}) {
-            const auto at = info.find("cmdstat_" + name + ":calls=");
-            if (at != std::string::npos) sum += std::stol(info.substr(info.find('=', at) + 1));
-        }
+        for (const char* const name : {"evalsha", "eval", "ping", "subscribe", "ssubscribe"})
+            sum += calls_at(server, name);
         return sum;
     };
     const auto before = commands();

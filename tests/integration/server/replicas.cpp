@@ -25,6 +25,7 @@
 #include "support/minimal_connection.hpp"
 #include "support/replicated_server.hpp"
 #include "support/sentinels.hpp"
+#include "support/server_counts.hpp"
 #include "support/stepping_proxy.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
@@ -303,17 +304,13 @@ TEST_CASE("a thousand writes that are sent together wait for the replica togethe
         commands.push_back(wait.behind(commands.back()));
     }
     std::vector<reply> replies(commands.size());
-    const auto before = servers.master().command({"INFO", "commandstats"});
+    const auto before = calls_at(servers.master(), "wait");
     distlock::execute_all(redis, commands, replies);
     for (std::size_t i = 0; i < replies.size(); i += 2) {
         REQUIRE(replies[i].is_status("OK"));
         REQUIRE(replies[i + 1].is_integer(1));
     }
-    const auto calls = [](const std::string& stats) {
-        const auto at = stats.find("cmdstat_wait:calls=");
-        return at == std::string::npos ? 0 : std::stoi(stats.substr(at + 19));
-    };
-    CHECK(calls(servers.master().command({"INFO", "commandstats"})) - calls(before) == 1);
+    CHECK(calls_at(servers.master(), "wait") - before == 1);
 }
 
 TEST_CASE("a server that has lost the scripts is sent them, with the wait for replicas behind") {

@@ -28,6 +28,7 @@
 #include "support/fresh_name.hpp"
 #include "support/in_child.hpp"
 #include "support/lock_on_server.hpp"
+#include "support/server_counts.hpp"
 #include "support/sleepers.hpp"
 #include "support/slow_clock.hpp"
 #include "support/timing_tolerance.hpp"
@@ -329,20 +330,12 @@ TEST_CASE(
         REQUIRE(waits(name, 1 + crowd));
         first.m.unlock_shared();
         REQUIRE(waits(name, crowd));
-        const auto scripts = [] {
-            const auto stats = common().command({"INFO", "commandstats"});
-            const auto of = [&](const std::string& what) {
-                const auto at = stats.find("cmdstat_" + what + ":calls=");
-                return at == std::string::npos ? 0 : std::stoi(stats.substr(at + what.size() + 15));
-            };
-            return of("evalsha") + of("eval");
-        };
-        const int before = scripts();
+        const auto before = scripts_at(common());
         go = true;
         REQUIRE(eventually([&] { return in == crowd; }));
         writes.join();
         // One that lets them all in, and the releases of those that had it.
-        CHECK(scripts() - before <= 1 + crowd);
+        CHECK(scripts_at(common()) - before <= 1 + crowd);
     }
     CHECK_FALSE(early);
     CHECK(nothing_left(name));

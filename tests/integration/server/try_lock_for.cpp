@@ -27,6 +27,7 @@
 #include "support/fresh_name.hpp"
 #include "support/in_child.hpp"
 #include "support/lock_on_server.hpp"
+#include "support/server_counts.hpp"
 #include "support/sleepers.hpp"
 #include "support/stoppable.hpp"
 #include "support/timing_tolerance.hpp"
@@ -53,16 +54,6 @@ const redis_server& common() {
 }
 
 const lock_options confirmed{.release = distlock::confirmed};
-
-long scripts_called(const redis_server& server) {
-    const std::string all = server.command({"INFO", "commandstats"});
-    long sum = 0;
-    for (const char* const what : {"cmdstat_evalsha:calls=", "cmdstat_eval:calls="}) {
-        const auto at = all.find(what);
-        if (at != std::string::npos) sum += std::stol(all.substr(at + std::string(what).size()));
-    }
-    return sum;
-}
 
 // A lock of each kind, each exclusive for who has it, with a connection of its own, as a process has them.
 struct account {
@@ -114,9 +105,9 @@ TEST_CASE("a mutex, a reader and permits that are free are taken by one command"
         mine.a.unlock();
     }
     REQUIRE(nothing_left(name, server));
-    const auto before = scripts_called(server);
+    const auto before = scripts_at(server);
     const auto got = mine.take(0s);
-    CHECK(scripts_called(server) - before == 1);
+    CHECK(scripts_at(server) - before == 1);
     REQUIRE(got);
     CHECK(mine.a.owns_lock());
     CHECK(got->first.owns_lock());
@@ -131,10 +122,10 @@ TEST_CASE("two locks that are free are taken by one command, and so is one alone
     const auto name = fresh_name();
     account mine(name, server);
     for (const bool warm : {false, true}) {
-        const auto before = scripts_called(server);
+        const auto before = scripts_at(server);
         std::shared_lock reads(mine.b, std::defer_lock);
         REQUIRE(distlock::try_lock_for(1s, mine.a, reads));
-        if (warm) CHECK(scripts_called(server) - before == 1);
+        if (warm) CHECK(scripts_at(server) - before == 1);
         CHECK(mine.a.owns_lock());
         CHECK(reads.owns_lock());
         CHECK(mine.a.unlock() == distlock::release_outcome::released);

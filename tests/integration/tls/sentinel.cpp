@@ -14,6 +14,7 @@
 #include "integration/tls/servers.hpp"
 #include "support/catch.hpp"
 #include "support/sentinels.hpp"
+#include "support/server_counts.hpp"
 #include "support/waiting.hpp"
 
 namespace sentinel_tests {
@@ -79,12 +80,7 @@ class watchers {
 };
 
 /// Returns: how often somebody else than this function logged in there.
-int logins(redis_server& there) {
-    const auto stats = there.command({"INFO", "commandstats"});
-    const std::string_view calls = "cmdstat_auth:calls=";
-    const auto at = stats.find(calls);
-    return at == std::string::npos ? 0 : std::stoi(stats.substr(at + calls.size())) - 1;
-}
+long logins(redis_server& there) { return calls_at(there, "auth") - 1; }
 
 }  // namespace
 
