@@ -15,6 +15,7 @@
 #include "support/byte_client.hpp"
 #include "support/catch.hpp"
 #include "support/fake_server.hpp"
+#include "support/gate.hpp"
 #include "support/timing_tolerance.hpp"
 #include "support/waiting.hpp"
 
@@ -187,6 +188,29 @@ TEST_CASE(
     CHECK(goes_well({"GET", "a"}));
     CHECK(proxy.cuts().size() == 2);
     CHECK(proxy.connections() == 7);
+}
+
+TEST_CASE("what a cut delayed reaches the server also where its client has gone before the proxy read it") {
+    const fake_server server(scripts::always("+OK\r\n"));
+    fault_proxy proxy(server.port());
+    std::atomic<bool> reading{false};
+    gate sent;
+    const auto which = [&](const words& w) {
+        if (w.at(0) == "WAIT") {  // the proxy stands still
+            reading = true;
+            sent.pass();
+        }
+        return w.at(0) == "SET";
+    };
+    proxy.cut({.command = which, .how = ending::delay});
+    byte_client first(proxy.port());
+    first.send(wire({"WAIT"}));
+    CHECK(eventually([&] { return reading.load(); }));
+    byte_client(proxy.port()).send(wire({"SET", "a", "b"}));
+    sent.open();
+    CHECK(eventually([&] { return proxy.cuts().size() == 1; }));
+    proxy.deliver();
+    CHECK(eventually([&] { return server.received().ends_with(wire({"SET", "a", "b"})); }));
 }
 
 TEST_CASE("a client that ends a silent connection is let go, and the proxy ends at once whatever goes on") {
