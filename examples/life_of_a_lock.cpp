@@ -20,7 +20,7 @@ int fulfil(const char* where) {
     try {
         distlock::scoped_lock guard{order};  // waits its turn; then its lease is renewed
         charge_card();
-        const auto lost = guard.lost();  // stopped once the lock is known to be lost
+        const auto lost = guard.lost();  // stop is requested once the loss is known
         for (int part = 0; part < parts && !lost.stop_requested(); ++part) ship(part);
     } catch (const distlock::error& e) {  // the server failed; contention is no error
         std::fprintf(stderr, "%s\n", e.what());
@@ -31,7 +31,7 @@ int fulfil(const char* where) {
         distlock::scoped_lock guard{std::adopt_lock, order};
         if (!guard.owns_lock()) std::puts("lost");
     } else {
-        std::puts("somebody else has it");
+        std::puts("taken, or others wait");
     }
     return 0;
 }

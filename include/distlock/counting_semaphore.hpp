@@ -116,6 +116,7 @@ class permit {
     /// Effects: gives the permits back. In the same step the server hands permits to the waiters at the front
     /// of the queue, in order, as long as there are enough.
     /// Returns: what happened, as mutex::unlock(); `not_held` when it has none.
+    /// Round trips: as mutex::unlock().
     release_outcome release() noexcept {
         if (of_ == nullptr) return release_outcome::not_held;
         return from_->release(*std::exchange(of_, nullptr), std::exchange(serial_, 0));
@@ -174,8 +175,8 @@ class counting_semaphore {
 
     /// `observer` is told when a permit's lease is at risk, and when it is lost.
     /// Effects: none on the server.
-    /// Throws: error with errc::invalid_name, errc::invalid_lease or errc::invalid_option: a
-    /// limit is from 1 to 2^31.
+    /// Throws: error with errc::invalid_name, errc::invalid_lease, errc::invalid_option (a limit is from 1 to
+    /// 2^31) or errc::no_entropy; std::bad_alloc.
     counting_semaphore(Conn& connection, std::string name, std::int64_t limit,
                        const lock_options& options = {}, std::shared_ptr<lease_observer> observer = {})
         : core_(engine::permit_core_of<Clock>(connection, std::move(name), limit, options,
@@ -250,6 +251,7 @@ class counting_semaphore {
     /// Effects: as acquire(), for at most `timeout`; zero or less tries once.
     /// Returns: the permits; none only when they were out, and the time is up.
     /// Throws: error, as acquire().
+    /// Round trips: as acquire(), and one when the time is up.
     template <class Rep, class Period>
     [[nodiscard("a permit that is dropped is given back at once")]] std::optional<permit> try_acquire_for(
         std::chrono::duration<Rep, Period> timeout, std::int64_t n = 1, std::stop_token stop = {}) & {
@@ -339,7 +341,7 @@ class counting_semaphore {
     std::int64_t limit() const noexcept { return core_->limit(); }
 
     /// Returns: how long unconfirmed releases, or abandoned requests that may still arrive, can keep
-    /// others from permits.
+    /// others from permits; zero if nothing can.
     duration residual() const noexcept { return core_->residual(); }
 
     const std::string& name() const noexcept { return core_->name(); }

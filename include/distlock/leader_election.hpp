@@ -113,7 +113,8 @@ class leader_election {
     using clock_type = Clock;
 
     /// Effects: none on the server.
-    /// Throws: error with errc::invalid_name, errc::invalid_lease or errc::invalid_option.
+    /// Throws: error with errc::invalid_name, errc::invalid_lease, errc::invalid_option or
+    /// errc::no_entropy; std::bad_alloc.
     leader_election(Conn& connection, std::string name, const election_options& options = {},
                     std::shared_ptr<election_observer> observer = {})
         : connection_(connection),
@@ -169,11 +170,12 @@ class leader_election {
     }
 
     /// Returns: the leader; none if nobody leads. With `ec`, none also on an error, which is in `ec` then.
-    /// Throws: error. Round trips: as inspect().
+    /// Throws: error.
+    /// Round trips: as inspect().
+    [[nodiscard]] std::optional<leader_report> leader() const { return leader(detail::failure_detail::text); }
     [[nodiscard]] std::optional<leader_report> leader(std::error_code& ec) const noexcept {
         return detail::without_throwing(ec, [&] { return leader(detail::failure_detail::code_only); });
     }
-    [[nodiscard]] std::optional<leader_report> leader() const { return leader(detail::failure_detail::text); }
 
     const std::string& name() const noexcept { return mutex_.name(); }
 

@@ -104,7 +104,8 @@ class mutex {
 
     /// `observer` is told when the lease is at risk, and when it is lost.
     /// Effects: none on the server.
-    /// Throws: error with errc::invalid_name, errc::invalid_lease or errc::invalid_option.
+    /// Throws: error with errc::invalid_name, errc::invalid_lease, errc::invalid_option or
+    /// errc::no_entropy; std::bad_alloc.
     mutex(Conn& connection, std::string name, lock_options options = {},
           std::shared_ptr<lease_observer> observer = {})
         : core_(engine::lock_core_of<Dialect, Clock>(connection, std::move(name), options,
@@ -167,6 +168,7 @@ class mutex {
     /// Effects: as lock(), for at most `timeout`; zero or less tries once.
     /// Returns: whether the lock was taken; false only as try_lock(), and when the time is up.
     /// Throws: error.
+    /// Round trips: as lock(), and one when the time is up.
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
         std::chrono::duration<Rep, Period> timeout, std::stop_token stop = {}) {
@@ -252,6 +254,7 @@ class mutex {
     /// library repeats the release no more: it repeats about a thousand for each connection.
     duration residual() const noexcept { return core_->residual(); }
 
+    /// Returns: the name as it was given. It is the key on the server, but for dialects that add to it.
     const std::string& name() const noexcept { return core_->name(); }
 
   protected:

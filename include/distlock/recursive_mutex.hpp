@@ -92,7 +92,8 @@ class recursive_mutex {
         return engine::taken_or_error(ec, [&] { return acquire(time_point::max(), {.once = true}, stop); });
     }
 
-    /// As mutex::try_lock_for() and mutex::try_lock_until(), likewise.
+    /// As mutex::try_lock_for() and mutex::try_lock_until(); when this thread has the lock, adds a hold
+    /// instead.
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_for(
         std::chrono::duration<Rep, Period> timeout, std::stop_token stop = {}) {

@@ -112,7 +112,7 @@ class scoped_lock {
     /// two of the mutexes are the same lock, over one connection or over two that name the server alike. No
     /// lock is held then. Under two names of one server, as localhost and 127.0.0.1, that is not noticed: the
     /// guard waits for itself.
-    /// Round trips: one for each lock that is free.
+    /// Round trips: for each lock as mutex::lock().
     [[nodiscard("an unnamed guard releases the lock at once")]] explicit scoped_lock(Mutexes&... mutexes)
         : scoped_lock(mutexes..., std::stop_token{}) {}
     [[nodiscard("an unnamed guard releases the lock at once")]] scoped_lock(Mutexes&... mutexes,
@@ -211,6 +211,7 @@ class scoped_lock {
     /// move.
     std::uint64_t fencing_token() const noexcept requires(count == 1) { return fences_[0]; }
 
+    /// Preconditions: the mutex still exists.
     /// Returns: the name of the lock.
     const std::string& name() const noexcept requires(count == 1) { return std::get<0>(mutexes_)->name(); }
 

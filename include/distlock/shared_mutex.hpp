@@ -82,7 +82,8 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// `observer` is told when a lease is at risk, and when it is lost: a writer's, or that
     /// of readers together.
     /// Effects: none on the server.
-    /// Throws: error with errc::invalid_name, errc::invalid_lease or errc::invalid_option.
+    /// Throws: error with errc::invalid_name, errc::invalid_lease, errc::invalid_option or
+    /// errc::no_entropy; std::bad_alloc.
     shared_mutex(Conn& connection, const std::string& name, const lock_options& options = {},
                  std::shared_ptr<lease_observer> observer = {})
         : shared_mutex(engine::shared_core_of<Clock>(connection, name, options, std::move(observer))) {}
@@ -128,6 +129,7 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// Returns: whether the lock was taken; false only when a writer has it, or waits for
     /// it, and the time is up.
     /// Throws: error.
+    /// Round trips: as lock_shared(), and one when the time is up.
     template <class Rep, class Period>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_shared_for(
         std::chrono::duration<Rep, Period> timeout, std::stop_token stop = {}) {

@@ -1,4 +1,4 @@
-// What the owner of a lock can be told about its lease.
+// The interface through which an owner hears about its lease.
 //
 //   enum class loss_reason { expired, taken, forced, max_hold };
 //   class lease_observer {

@@ -1,4 +1,4 @@
-// What can be set on a lock, with defaults and units, and what is refused.
+// The options of a lock, with defaults, units and ranges.
 #pragma once
 
 #include <chrono>

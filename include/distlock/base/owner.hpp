@@ -1,4 +1,4 @@
-// Who we are, in a text that is kept beside a lock for people who ask who holds it.
+// The description of an owner that is stored beside its lock for inspect(): host, process id and label.
 //
 //   class owner_label;                                       // a text in an options struct
 //   std::string describe_owner(std::string_view label);     // "<host>\n<process id>\n<label>"

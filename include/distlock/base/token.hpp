@@ -1,4 +1,4 @@
-// Who owns a lock: a token nobody else has, made anew for every acquisition.
+// The token that identifies one acquisition: 128 random bits, new each time.
 #pragma once
 
 #include <algorithm>

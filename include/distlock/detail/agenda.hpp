@@ -1,4 +1,4 @@
-// What is to be done when: a heap whose items know their place in it.
+// A priority queue by time. Each item knows its position, so that it can be moved and removed.
 //
 //   struct entry : agenda_item<time_point> {};
 //   class agenda<Item> {

@@ -1,4 +1,4 @@
-// What locks need done in the background over one connection: one thread, one pipeline for all that is due.
+// The background work of the locks of one connection: one thread, one pipeline for all that is due.
 //
 //   class background_io {
 //     struct task { begin, end };                 // something to say to the server at a time

@@ -42,8 +42,8 @@ class joint_executor;
            now - since >= distlock::detail::saturating_cast<clock::duration, rounding::up>(patience);
 }
 
-/// Returns: `options` as they count beside one another: with hold_at_least, a thread that was passed the lock
-/// would be another owner, too early as any other.
+/// Returns: the options that take effect. hold_at_least turns local_budget off: another thread of the process
+/// would be another owner, and too early as any other.
 inline lock_options in_effect(lock_options options) noexcept {
     if (options.hold_at_least.get().count() > 0) options.local_budget = std::chrono::milliseconds{0};
     return options;

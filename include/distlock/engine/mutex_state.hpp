@@ -165,7 +165,7 @@ class mutex_state {
         const subject* const told = told_of();
         const bool mine = is_of(me, told);
         if (told == nullptr) {
-            // A guard of ours ends what it has taken: what comes bare beside it is for what was lost before.
+            // A guard ends its own acquisition: a bare unlock() of its thread belongs to one that was lost.
             if (mine && held_->held_by().guarded && stale_unlocks_.forget(me)) return unlocking::too_late;
             if (!mine && (stale_unlocks_.consume(me) || stale_unlocks_.contains(me)))
                 return unlocking::too_late;
@@ -181,7 +181,7 @@ class mutex_state {
         return unlocking::ends;
     }
     /// Effects: a guard ends what the thread has; what it lost before, nobody needs to end any more.
-    /// Returns: by whom that is held; a serial of 0: the thread has none that no guard ends.
+    /// Returns: its holder; with a serial of 0: the thread has nothing, or a guard already ends it.
     [[gnu::cold]] holder adopt(std::thread::id me) noexcept {
         if (!held_ || held_->held_by().thread != me) {
             stale_unlocks_.forget(me);

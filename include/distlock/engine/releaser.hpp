@@ -1,4 +1,4 @@
-// What one lock object has released: posted or confirmed, and in the background where it must be.
+// Releases the tokens of one lock object: posted, confirmed, or repeated in the background.
 //
 //   class releaser {
 //     release_outcome release(const ended_acquisition&, release_mode) noexcept;   // what a thread held

@@ -1,4 +1,4 @@
-// distlock::cluster_connection: the same for a Redis Cluster, whose slots move.
+// distlock::cluster_connection: a connection to a Redis Cluster, whose slots move.
 //
 //   class cluster_connection {
 //     explicit cluster_connection(where);

@@ -46,7 +46,7 @@ struct cluster_node {
     // It said so, the last time it was asked for the map: another node is asked instead. Its sockets are
     // refused by the handshake.
     std::atomic<bool> of_no_cluster = false;
-    // It did not answer a pipeline, nor what it was asked since: until then no other waits for it.
+    // It has answered neither a pipeline nor a question since. Until then no pipeline waits for it.
     std::atomic<clock::time_point> passed_over_until{};
     std::atomic<bool> probed = false;  // a thread asks it just now
     std::stop_source superseded;

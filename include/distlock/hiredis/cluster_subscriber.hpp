@@ -42,7 +42,7 @@ namespace distlock::detail {
 
 /// A socket for each node on whose slots somebody listens. A channel belongs to the slot of its name, and is
 /// asked for by SSUBSCRIBE on the node that has the slot; again where the server ends it (sunsubscribe),
-/// redirects it (MOVED), or the map says that the slot has moved; and by and by if it is refused.
+/// redirects it (MOVED), or the map says that the slot has moved; and later if it is refused.
 /// Silent sockets are asked whether they live, and those that fail are replaced, as by subscriber.
 template <class Lazy>
 class cluster_subscriber final : public message_reader {
@@ -75,7 +75,7 @@ class cluster_subscriber final : public message_reader {
                 connection_.keep_up();
             }
         } catch (...) {
-            for (const auto& one : streams_) lose(*one, clock::now());  // perhaps there is memory by and by
+            for (const auto& one : streams_) lose(*one, clock::now());  // there may be memory later
         }
     }
     void interrupt() noexcept override {

@@ -1,4 +1,4 @@
-// Those that a connection tells when it leads to another server.
+// The listeners of a connection that follows its master.
 //
 //   class master_listeners {
 //     void add(std::weak_ptr<master_listener>);

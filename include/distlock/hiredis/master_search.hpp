@@ -8,8 +8,8 @@
 //         // asks, or waits for another caller who asks, if that is due
 //     std::shared_ptr<master_node> find_alone(until, stop_fd); // does not wait for another one
 //     void follow(until);                                      // asks if that is due
-//     void suspect(const std::shared_ptr<master_node>&);       // it may be none any more
-//     void look_for_signs();                                   // that it is none any more
+//     void suspect(const std::shared_ptr<master_node>&);       // it may be one no longer
+//     void look_for_signs();                                   // that it is one no longer
 //     bool unheeded();  // whether there is one, and nobody has asked since
 //     reply failure();                                         // why none is known
 //     void on_master_change(std::weak_ptr<master_listener>);
@@ -262,7 +262,7 @@ class master_search {
             } else {
                 why = explain(said, like_.scheme, shown_, name_);
             }
-        } catch (const std::system_error& e) {  // descriptors: perhaps there are some by and by
+        } catch (const std::system_error& e) {  // descriptors: there may be some later
             why = out_of_resources(e.what());
         } catch (const std::exception&) {
             why = out_of_memory();

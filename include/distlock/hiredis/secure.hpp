@@ -1,4 +1,4 @@
-// What TLS must do for a socket, without a socket: bytes in, bytes out. Modelled by distlock/hiredis/tls.hpp.
+// The interface of a TLS session, without a socket: bytes in, bytes out. Implemented by hiredis/tls.hpp.
 #pragma once
 
 #include <memory>

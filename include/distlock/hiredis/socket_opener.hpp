@@ -46,7 +46,7 @@ class socket_opener {
             const wake_on_stop wake(stop);
             made_ = pool.connect(clock::now() + nodes.connect_timeout(), wake.fd());
         } catch (...) {
-            // Memory or descriptors: perhaps there is some by and by.
+            // Memory or descriptors: there may be some later.
         }
     }
 

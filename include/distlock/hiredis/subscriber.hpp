@@ -53,7 +53,7 @@ struct stream_source {
 
 /// One socket for all subscriptions, opened by the first read(). It asks for messages by SUBSCRIBE and by
 /// SSUBSCRIBE, which servers since 7.0 keep apart; one that knows no SSUBSCRIBE says so, and is not believed
-/// to be broken. A request that was refused is asked again by and by: somebody may permit it. A socket
+/// to be broken. A request that was refused is asked again later: somebody may permit it. A socket
 /// that was silent for three seconds is asked whether it lives, and replaced when it does not answer within
 /// the command time-out. Sockets that fail are replaced after a pause, of 10 ms at first and of half a second
 /// at last; an attempt may last as long as the pause after it.
@@ -90,7 +90,7 @@ class subscriber final : public message_reader {
                 connection_.keep_up();
             }
         } catch (...) {
-            replace_by(nullptr);  // memory or descriptors: perhaps there is some by and by
+            replace_by(nullptr);  // memory or descriptors: there may be some later
         }
     }
     void interrupt() noexcept override { wake_.set(); }
@@ -270,8 +270,8 @@ class subscriber final : public message_reader {
         return all;
     }
 
-    // ["message", channel, text], the like of shards, or an answer. ["subscribe", channel, count]
-    // confirms, and so does an error refuse, but for those that pass; the other answers are of no interest.
+    // ["message", channel, text], the like of shards, or an answer. ["subscribe", channel, count] confirms.
+    // An error refuses, unless it will pass. All other answers are ignored.
     void tell(const reply& said) {
         const auto& parts = said.elements();
         const auto what = parts.size() == 3 ? std::string_view(parts[0].text()) : std::string_view();

@@ -1,4 +1,4 @@
-// Which slots of a Cluster another node took over since the last map, since their master is none any more.
+// The slots of a Cluster that another node took over since the last map: their master is a replica now.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What any_connection does without a pipeline, and where the server lacks a script; compiled once where a
-// program asks for that.
+// any_connection without a pipeline, and for a server that lacks a script; compiled once where a program asks
+// for that.
 #pragma once
 
 #include <cstddef>

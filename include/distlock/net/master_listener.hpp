@@ -1,4 +1,4 @@
-// Who is told that a connection leads to another server from now on.
+// The callback of a connection that follows its master: another server took its place.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What became of a command that was posted.
+// The answer to a posted command, once the connection has read it.
 //
 //   class receipt {
 //     void expect() noexcept;                     // before it is posted

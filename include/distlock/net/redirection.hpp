@@ -1,4 +1,4 @@
-// What a Cluster's node says of who else to ask: MOVED and ASK.
+// MOVED and ASK, parsed: the node that a Cluster's node redirects to.
 //
 //   struct redirection { kind, slot, to };
 //   std::optional<redirection> read_redirection(std::string_view error, const node_address& from);

@@ -2,7 +2,7 @@
 // master that is known.
 //
 //   class sentinel_schedule {
-//     void doubt() noexcept;                    // the master that is known may be none any more
+//     void doubt() noexcept;                    // the known master may be one no longer
 //     void see_sign() noexcept;                 // the same, and nobody who sends commands may notice
 //     bool begin_look(time_point now) noexcept; // whether to look for signs
 //     bool begin(time_point now, caller, bool known) noexcept;  // whether the caller is to ask

@@ -133,7 +133,7 @@ class message_hub {
     friend class subscription;
 
     static void wake(listener& one) noexcept;
-    // Effects: that one does not sleep on, nor read.
+    // Effects: that listener stops sleeping, or reading.
     void rouse(listener& one) noexcept DISTLOCK_REQUIRES(lock_);
     void wake_a_reader() noexcept DISTLOCK_REQUIRES(lock_);
 

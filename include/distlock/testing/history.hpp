@@ -1,4 +1,4 @@
-// What owners of a lock did and believed, written down so that it survives them, and whether it can be true.
+// A history of what the owners of a lock did and believed, which survives them; and its checker.
 //
 //   struct history_event;
 //   class recorder;              // events of many threads and processes, on one clock; survives SIGKILL

@@ -107,6 +107,7 @@ class redis_server {
     /// Effects: freezes the server (SIGSTOP); returns when it stands. It keeps its connections, answers
     /// nobody.
     void pause();
+    /// Effects: continues a paused server; none on any other.
     void resume();
 
     /// Effects: sends one command on a connection of its own, authenticated if the arguments set a password.

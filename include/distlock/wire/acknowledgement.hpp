@@ -44,9 +44,9 @@ struct acknowledgement {
 /// https://redis.io/docs/latest/commands/wait/
 class replica_wait {
   public:
-    /// Preconditions: replicas > 0. `longest`: for the server, from 1 ms, since zero were for
-    /// ever, to an hour. Servers look at their clock ten times a second, so the answer may come a
-    /// tenth of a second later.
+    /// Preconditions: replicas > 0. `longest`: how long the server waits: at least 1 ms, since 0 would mean
+    /// for ever, and at most an hour. Servers look at their clock ten times a second, so the answer may come
+    /// 100 ms later.
     replica_wait(int replicas, std::chrono::milliseconds longest) noexcept
         : replicas_(replicas), takes_(std::clamp<std::chrono::milliseconds>(longest, least, most)) {
         count_size_ = write(count_, replicas);

@@ -1,4 +1,4 @@
-// What people ask about a lock without saying which kind it is: a mutex, a shared mutex or a semaphore.
+// inspect() and force_release() for a name of any kind: a mutex, a shared mutex or a semaphore.
 //
 //   class family_inspector {
 //     explicit family_inspector(std::string name);

@@ -1,4 +1,4 @@
-// What people ask about locks of the SETNX/GETSET dialect, and how they take one away.
+// inspect() and force_release() for locks of the SETNX/GETSET dialect.
 //
 //   class getset_inspector : public plain_inspector;
 #pragma once

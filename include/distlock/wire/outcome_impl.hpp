@@ -12,7 +12,7 @@ namespace distlock {
 DISTLOCK_INLINE acquire_outcome acquire_outcome::failure(const reply& r) {
     switch (r.kind()) {
         case reply_kind::not_sent: {
-            // read_only: a master that the Sentinels still name says that it is none any more.
+            // read_only: a master that the Sentinels still name says that it is one no longer.
             const bool waitable = r.cause() == errc::unreachable || r.cause() == errc::no_reply ||
                                   r.cause() == errc::unavailable || r.cause() == errc::read_only;
             return {.what = waitable ? kind::later : kind::refused, .cause = r.cause(), .certain = true};

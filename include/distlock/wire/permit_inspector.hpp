@@ -1,4 +1,4 @@
-// What people ask about semaphores, and how they take all permits away.
+// inspect() and force_release() for semaphores: all permits go.
 //
 //   class permit_inspector;   // concept lock_inspector
 #pragma once

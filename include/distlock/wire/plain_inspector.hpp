@@ -1,4 +1,4 @@
-// What people ask about locks of the plain dialect, and how they take one away.
+// inspect() and force_release() for locks of the plain dialect.
 //
 //   class plain_inspector {
 //     explicit plain_inspector(std::string name);

@@ -1,4 +1,4 @@
-// What people ask about Redisson's locks, and how they take one away.
+// inspect() and force_release() for Redisson's locks.
 //
 //   class redisson_inspector {
 //     explicit redisson_inspector(std::string name);

@@ -1,4 +1,4 @@
-// What a server's answers say of itself, whatever it says.
+// Parsers for INFO, ROLE, CONFIG GET and TIME. They accept anything that a server may send.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What people ask about shared locks, and how they take one away from those who have it.
+// inspect() and force_release() for shared locks.
 //
 //   class shared_inspector : public plain_inspector { inspect, force_release, was_forced };
 #pragma once
