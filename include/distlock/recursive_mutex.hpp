@@ -136,7 +136,7 @@ class recursive_mutex {
     std::size_t hold_count() const noexcept {
         if (mutex_.core_->in_forked_child()) return 0;
         const detail::annotated_lock guard(state_);
-        const auto mine = find();
+        const auto mine = std::find_if(holds_.begin(), holds_.end(), is_mine());
         return mine == holds_.end() ? 0 : mine->count;
     }
 
@@ -181,9 +181,6 @@ class recursive_mutex {
         std::size_t count;
     };
 
-    auto find() const noexcept DISTLOCK_REQUIRES(state_) {
-        return std::find_if(holds_.begin(), holds_.end(), is_mine());
-    }
     auto find() noexcept DISTLOCK_REQUIRES(state_) {
         return std::find_if(holds_.begin(), holds_.end(), is_mine());
     }
@@ -221,7 +218,7 @@ class recursive_mutex {
         }
         return result{
             .cause = errc::lease_expired,
-            .detail = "lock " + detail::printable(name(), 100) +
+            .detail = detail::shown_lock(name()) +
                       ": this thread had it and lost it; unlock() it first, as often as it was locked"};
     }
 

@@ -187,7 +187,7 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// Round trips: one; two with lock_options::replicas.
     void downgrade() {
         if (engine::taken_or_throw(readers_.downgrade())) return;
-        throw error(errc::not_held, "lock " + detail::printable(this->name(), 100));
+        throw error(errc::not_held, detail::shown_lock(this->name()));
     }
     bool downgrade(std::error_code& ec) noexcept {
         const bool done = engine::taken_or_error(ec, [&] { return readers_.downgrade(); });

@@ -270,7 +270,8 @@ TEST_CASE(
         "  nobody returned later than %.1f ms after its time was up; unanswered: %d, other troubles: %d; "
         "something "
         "was left for %.1f ms",
-        in_ms(notes->latest_return.load()), notes->unanswered.load(), notes->troubles.load(), in_ms(left_for));
+        in_ms(notes->latest_return.load()), notes->unanswered.load(), notes->troubles.load(),
+        in_ms(left_for));
     CHECK(r.served > visits / 20);
     CHECK(r.served < visits);
     CHECK(r.wrong == "");

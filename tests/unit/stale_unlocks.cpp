@@ -12,12 +12,13 @@ namespace stale_unlocks_tests {
 namespace {
 
 using distlock::engine::stale_unlocks;
+using by = stale_unlocks::by;
 
 constexpr std::uint64_t bare = 0;
 
 void add(stale_unlocks& book, std::thread::id owner, std::uint64_t serial = bare) {
     book.make_room();
-    book.add(owner, serial == bare ? 1 : serial, serial != bare);
+    book.add(owner, serial == bare ? 1 : serial, serial == bare ? by::any_thread : by::guard);
 }
 
 // The id of a thread that is gone.
@@ -74,7 +75,7 @@ TEST_CASE("an unlock that only its own thread may make is taken by no other") {
     const auto me = std::this_thread::get_id();
     stale_unlocks book;
     book.make_room();
-    book.add_own(me, 7);
+    book.add(me, 7, by::its_thread);
     CHECK(book.contains(me));
     CHECK_FALSE(book.consume(another_thread()));
     add(book, another_thread());
@@ -88,7 +89,7 @@ TEST_CASE("a callback takes none of what its thread has left to others before of
     const auto me = std::this_thread::get_id();
     stale_unlocks book;
     book.make_room();
-    book.add(me, 7, false);
+    book.add(me, 7, by::any_thread);
     CHECK_FALSE(book.forget(me, 7));
     CHECK(book.forget(me, 6));
 }

@@ -18,7 +18,7 @@ DISTLOCK_INLINE void detail::refuse_option(errc code, std::string_view lock,
                                            std::initializer_list<text_piece> why) {
     const std::string what = concat(why);
     if (lock.empty()) throw_error(code, {what});
-    throw_error(code, {"lock ", printable(lock, 100), ": ", what});
+    throw_error(code, {shown_lock(lock), ": ", what});
 }
 
 [[gnu::cold]] DISTLOCK_INLINE void detail::check_options(const lock_options& options,

@@ -19,6 +19,9 @@ namespace distlock::detail {
     return out;
 }
 
+/// Returns: "lock orders:42", fit for a message.
+[[gnu::cold]] inline std::string shown_lock(std::string_view name) { return "lock " + printable(name, 100); }
+
 /// Returns: `why` behind the name of `server`, fit for a message; nothing where it is empty. A server's
 /// answer does not name it, the text of a connection does, in front, as long as it is.
 [[gnu::noinline, gnu::cold]] inline std::string behind_server(std::string_view server, std::string_view why) {

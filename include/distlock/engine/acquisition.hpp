@@ -20,7 +20,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
@@ -64,7 +63,7 @@ class acquisition {
                                   const holder& by, time_point late_until)
         : lock_(lock),
           owner_(got.token),
-          lease_(terms, got.ttl, got.sent, got.came, jitter_seed(got.token)),
+          lease_(terms, got.ttl, got.sent, got.came, seed_of(got.token, 1)),
           by_(by),
           granted_serial_(by.serial),
           granted_fence_(by.fence),
@@ -262,12 +261,6 @@ class acquisition {
         std::unique_ptr<tell_of_loss> tells_;
         std::unique_ptr<tell_of_loss> tells_late_;
     };
-
-    static std::uint64_t jitter_seed(const token& owner) noexcept {
-        std::uint64_t seed = 0;
-        std::memcpy(&seed, owner.view().data() + sizeof seed, sizeof seed);
-        return seed;
-    }
 
     subject about(bool lost) const noexcept { return {lock_, by_.serial, lost}; }
     void tell(callback_pool& callbacks, std::unique_ptr<callback> what, bool lost) const noexcept {

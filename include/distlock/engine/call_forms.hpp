@@ -5,6 +5,7 @@
 #include <chrono>
 #include <ratio>
 #include <system_error>
+#include <utility>
 
 #include <distlock/base/clock.hpp>
 #include <distlock/base/error.hpp>
@@ -22,10 +23,7 @@ Result throw_on_error(Result got) {
     return got;
 }
 /// Throws: error, where `got` is a failure.
-inline bool taken_or_throw(const lock_core::result& got) {
-    if (got.cause != errc{}) throw error(got.cause, got.detail);
-    return got.serial != 0;
-}
+inline bool taken_or_throw(lock_core::result got) { return throw_on_error(std::move(got)).serial != 0; }
 
 /// Returns: what `attempt` came to. `ec` says why nothing was acquired, and is clear where
 /// somebody else has the lock.

@@ -1,11 +1,21 @@
 // Pauses of different processes that do not end together.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include <distlock/base/clock.hpp>
+#include <distlock/base/token.hpp>
 
 namespace distlock::engine {
+
+/// `part`: of a token's digits, 0 to 3: pauses that begin with different parts do not end together either.
+inline std::uint64_t seed_of(const token& t, std::size_t part = 0) noexcept {
+    std::uint64_t seed = 0;
+    std::memcpy(&seed, t.view().data() + part * sizeof seed, sizeof seed);
+    return seed;
+}
 
 /// xorshift64 (Marsaglia, "Xorshift RNGs", 2003): pauses need spreading, not secrecy.
 class jitter {

@@ -280,7 +280,7 @@ lock_core::result acquire_in_order(std::span<joint_member*> members, clock::time
         taken.undo();
         if (members.front()->now() >= until)
             return {.cause = errc::lease_expired,
-                    .detail = "lock " + distlock::detail::printable(ended->name(), 100) +
+                    .detail = distlock::detail::shown_lock(ended->name()) +
                               ": its lease ran out while others were waited for, and none is held"};
     }
 }

@@ -32,7 +32,7 @@ struct lock_place {
     /// Returns: the lock, for the message that it was named twice.
     [[gnu::cold]] std::string shown() const {
         const char* const why = server.empty() ? ", over connections that have no identity()" : "";
-        return distlock::detail::concat({"lock ", distlock::detail::printable(name, 100), why});
+        return distlock::detail::concat({distlock::detail::shown_lock(name), why});
     }
 };
 

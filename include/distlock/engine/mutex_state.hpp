@@ -143,7 +143,7 @@ class mutex_state {
     /// Preconditions: held().
     /// Effects: as release(), but as after a loss the thread may still unlock: that frees nothing.
     [[gnu::cold]] acquisition abandon() noexcept {
-        stale_unlocks_.add_own(held_->held_by().thread, held_->held_by().serial);
+        stale_unlocks_.add(held_->held_by().thread, held_->held_by().serial, stale_unlocks::by::its_thread);
         return release();
     }
 
@@ -201,7 +201,8 @@ class mutex_state {
     // Preconditions: held().
     void expect_unlock() noexcept {
         const holder& by = held_->held_by();
-        stale_unlocks_.add(by.thread, by.serial, by.guarded);
+        stale_unlocks_.add(by.thread, by.serial,
+                           by.guarded ? stale_unlocks::by::guard : stale_unlocks::by::any_thread);
     }
 
     // The acquisition of this lock that a callback on this thread tells of, by whichever lock object; null:

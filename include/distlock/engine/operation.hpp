@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -132,15 +131,9 @@ class operation {
           replica_timeout_(limits.replica_timeout),
           exchanged_(limits.in_exchange_for),
           contended_(contended || exchanged_ != nullptr),
-          machine_(limits, seed_from(first)),
-          scatter_(seed_from(first)) {
+          machine_(limits, seed_of(first)),
+          scatter_(seed_of(first)) {
         result_.token = first;
-    }
-
-    static std::uint64_t seed_from(const token& t) noexcept {
-        std::uint64_t seed = 0;
-        std::memcpy(&seed, t.view().data(), sizeof seed);
-        return seed;
     }
 
     // A token by which a release was sent is dead. Its successor is made when it is needed: that may fail,
@@ -282,12 +275,16 @@ class operation {
         result_.detail = says_why ? answer.text() : "the reply makes no sense";
     }
 
-    [[gnu::noinline]] void wait(clock::time_point now, action& next) {
+    void listen(clock::time_point now, action& next) {
         phase_ = phase::waiting;
         next.what = waits_ == waiting_manner::polls ? action::kind::pause : action::kind::wait;
         next.until = until_;
         next.unheard_for = unheard_for_;
         next.patience = std::min(deadline_, now + patience_);
+    }
+
+    [[gnu::noinline]] void wait(clock::time_point now, action& next) {
+        listen(now, next);
         if (waits_ != waiting_manner::woken || hearing_ == hearing::messages) return;
         phase_ = phase::listening;
         next.what = action::kind::subscribe;
@@ -297,11 +294,7 @@ class operation {
     // A hand-over from before the subscription was in force is found by asking.
     void on_listening(const event& what, action& next) {
         if (listens(what)) return follow(machine_.on_wake(what.now), what, next);
-        phase_ = phase::waiting;
-        next.what = action::kind::wait;
-        next.until = until_;
-        next.unheard_for = unheard_for_;
-        next.patience = std::min(deadline_, what.now + patience_);
+        listen(what.now, next);
     }
 
     [[gnu::noinline]] void on_wait(const event& what, action& next) {

@@ -299,7 +299,7 @@ class shared_object final : public shared_core {
     }
 
     result failed(errc cause) const {
-        return {.cause = cause, .detail = "lock " + distlock::detail::printable(name(), 100)};
+        return {.cause = cause, .detail = distlock::detail::shown_lock(name())};
     }
     // `cause`: as waiter_queue::waiter::cause.
     result answer(errc cause) const {

@@ -2,8 +2,7 @@
 //
 //   class stale_unlocks {
 //     void make_room();
-//     void add(std::thread::id owner, std::uint64_t serial, bool guarded) noexcept;
-//     void add_own(std::thread::id owner, std::uint64_t serial) noexcept;
+//     void add(std::thread::id owner, std::uint64_t serial, by) noexcept;
 //     bool consume(std::thread::id caller) noexcept;
 //     bool forget(std::thread::id owner, std::uint64_t after = 0) noexcept;
 //     void consume(std::uint64_t serial) noexcept;
@@ -22,6 +21,14 @@ namespace distlock::engine {
 /// that thread must not take the present acquisition for its own. Not thread-safe.
 class stale_unlocks {
   public:
+    /// The unlock that is still to come.
+    enum class by {
+        any_thread,  ///< a bare one: a lock may be handed to another thread
+        its_thread,  ///< a bare one of the thread that gave the lock up, and so cannot have left it to
+                     ///< another
+        guard        ///< a guard's, which names the serial
+    };
+
     /// Effects: the next add() allocates nothing.
     /// Throws: std::bad_alloc.
     void make_room() {
@@ -29,21 +36,22 @@ class stale_unlocks {
     }
 
     /// Preconditions: make_room() was called since the last add().
-    /// Effects: expects one more unlock by the thread that took an acquisition. `guarded`: a guard names it
-    /// by its serial when it ends; else a bare unlock() is to come.
-    void add(std::thread::id owner, std::uint64_t serial, bool guarded) noexcept {
-        keep({owner, serial, guarded, false});
+    /// Effects: expects one more unlock of an acquisition that `owner` took.
+    void add(std::thread::id owner, std::uint64_t serial, by who) noexcept {
+        constexpr std::size_t most = 1024;  // threads that never unlock must not fill the memory
+        if (expected_.size() == most) {
+            if (expected_.front().who == by::any_thread) ++older_;
+            expected_.erase(expected_.begin());
+        }
+        expected_.push_back({owner, serial, who});
     }
-    /// Preconditions: as add().
-    /// Effects: the same, bare, by that thread alone: what it gave up it cannot have left to another.
-    void add_own(std::thread::id owner, std::uint64_t serial) noexcept { keep({owner, serial, false, true}); }
 
     /// Effects: a bare unlock() came: takes away the thread's own entry, or else anybody's, for a lock may be
     /// handed to another thread.
     /// Returns: whether there was one.
     bool consume(std::thread::id caller) noexcept {
         if (forget(caller)) return true;
-        if (older_ == 0) return erase_first([](const entry& e) { return !e.guarded && !e.own; });
+        if (older_ == 0) return erase_first([](const entry& e) { return e.who == by::any_thread; });
         --older_;
         return true;
     }
@@ -53,12 +61,12 @@ class stale_unlocks {
     /// Returns: whether one was.
     bool forget(std::thread::id owner, std::uint64_t after = 0) noexcept {
         return erase_first(
-            [&](const entry& e) { return !e.guarded && e.owner == owner && e.serial > after; });
+            [&](const entry& e) { return e.who != by::guard && e.owner == owner && e.serial > after; });
     }
 
     /// Effects: the guard of that acquisition ended.
     void consume(std::uint64_t serial) noexcept {
-        while (erase_first([&](const entry& e) { return e.guarded && e.serial == serial; })) {}
+        while (erase_first([&](const entry& e) { return e.who == by::guard && e.serial == serial; })) {}
     }
 
     /// Returns: whether an unlock is still to come from that thread, bare or by a guard.
@@ -73,18 +81,8 @@ class stale_unlocks {
     struct entry {
         std::thread::id owner;
         std::uint64_t serial;
-        bool guarded;
-        bool own;
+        by who;
     };
-
-    void keep(const entry& one) noexcept {
-        constexpr std::size_t most = 1024;  // threads that never unlock must not fill the memory
-        if (expected_.size() == most) {
-            if (!expected_.front().guarded && !expected_.front().own) ++older_;
-            expected_.erase(expected_.begin());
-        }
-        expected_.push_back(one);
-    }
 
     template <class F>
     bool erase_first(F wanted) noexcept {

@@ -172,11 +172,7 @@ class handshake {
 
     // ["server", "redis", ..., "mode", "cluster", ...]
     [[gnu::cold]] static bool says_cluster(const reply& hello) {
-        const auto& facts = hello.elements();
-        for (std::size_t i = 0; i + 1 < facts.size(); i += 2) {
-            if (facts[i].is_string("mode")) return facts[i + 1].is_string("cluster");
-        }
-        return false;
+        return value_of(hello.elements(), "mode") == "cluster";
     }
 
     // Returns: what is wrong when more than one reply to a step came, or the server hung up after it.

@@ -33,9 +33,6 @@ namespace distlock {
 namespace detail {
 /// Throws: as the constructors of sentinel_connection.
 template <class Lazy>
-std::unique_ptr<connection_pool> make_master_pool(std::string_view where,
-                                                  std::shared_ptr<const secure_layer> secure);
-template <class Lazy>
 std::unique_ptr<connection_pool> make_master_pool(const sentinel_uri& where,
                                                   std::shared_ptr<const secure_layer> secure);
 }  // namespace detail
@@ -76,7 +73,7 @@ class sentinel_connection {
     explicit sentinel_connection(const sentinel_uri& where) : sentinel_connection(where, nullptr) {}
     template <class Lazy = void>
     sentinel_connection(std::string_view where, std::shared_ptr<const secure_layer> secure)
-        : pool_(detail::make_master_pool<Lazy>(where, std::move(secure))) {}
+        : sentinel_connection(parse_sentinel_uri(where), std::move(secure)) {}
     template <class Lazy = void>
     sentinel_connection(const char* where, std::shared_ptr<const secure_layer> secure)
         : sentinel_connection(detail::text_or_none(where), std::move(secure)) {}
@@ -150,7 +147,7 @@ class sentinel_connection {
     std::chrono::milliseconds connect_timeout() const noexcept { return pool_->connect_timeout(); }
 
   private:
-    std::unique_ptr<detail::connection_pool> pool_;
+    const std::unique_ptr<detail::connection_pool> pool_;
     service_registry services_;  // last: what lives there uses the others until it ends
 };
 

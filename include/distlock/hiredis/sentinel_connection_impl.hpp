@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <string_view>
 #include <utility>
 
 #include <distlock/hiredis/connection_pool.hpp>
@@ -22,19 +21,12 @@ static_assert(pipelining_connection<sentinel_connection> && acknowledging_connec
 namespace detail {
 
 template <class Lazy>
-std::unique_ptr<connection_pool> make_master_pool(std::string_view where,
-                                                  std::shared_ptr<const secure_layer> secure) {
-    return std::make_unique<master_pool<Lazy>>(parse_sentinel_uri(where), std::move(secure));
-}
-template <class Lazy>
 std::unique_ptr<connection_pool> make_master_pool(const sentinel_uri& where,
                                                   std::shared_ptr<const secure_layer> secure) {
     check_uri(where);
     return std::make_unique<master_pool<Lazy>>(where, std::move(secure));
 }
 #ifdef DISTLOCK_SEPARATE_COMPILATION
-template std::unique_ptr<connection_pool> make_master_pool<void>(std::string_view,
-                                                                 std::shared_ptr<const secure_layer>);
 template std::unique_ptr<connection_pool> make_master_pool<void>(const sentinel_uri&,
                                                                  std::shared_ptr<const secure_layer>);
 #endif

@@ -65,17 +65,13 @@ inline constexpr std::size_t most_cluster_nodes = 1024;
 }
 
 [[gnu::cold]] DISTLOCK_INLINE std::string redacted(const cluster_uri& where) {
-    uri place = where.nodes.front();
-    std::string shown(detail::scheme_name(place.scheme));
+    const uri& first = where.nodes.front();
+    std::string shown(detail::scheme_name(first.scheme));
     shown.append(detail::cluster_scheme).append("://");
-    if (!place.user.empty()) shown += detail::percent_encoded(std::exchange(place.user, {})) + "@";
+    if (!first.user.empty()) shown += detail::percent_encoded(first.user) + "@";
     for (const uri& one : where.nodes) {
-        place.host = one.host;
-        place.port = one.port;
-        const std::string whole = redacted(place);  // redis://host:port/0
-        const std::size_t from = whole.find("://") + 3;
-        if (&one != &where.nodes.front()) shown += ',';
-        shown += whole.substr(from, whole.rfind('/') - from);
+        if (&one != &first) shown += ',';
+        shown += detail::shown_place(one);
     }
     return shown;
 }

@@ -86,13 +86,8 @@ inline std::optional<node_address> read_address(std::string_view host, std::stri
     return node_address{std::string(host), static_cast<std::uint16_t>(*number)};
 }
 
-/// Returns: the value behind `name` in [name, value, name, value, ...]; empty when there is none.
 inline std::string_view field_of(const reply& fields, std::string_view name) noexcept {
-    const auto& all = fields.elements();
-    for (std::size_t i = 0; i + 1 < all.size(); i += 2) {
-        if (all[i].text() == name) return all[i + 1].text();
-    }
-    return {};
+    return value_of(fields.elements(), name).value_or(std::string_view());
 }
 
 }  // namespace detail

@@ -136,17 +136,12 @@ inline std::string with_sentinel_port(std::string_view host) {
 }
 
 [[gnu::cold]] DISTLOCK_INLINE std::string redacted(const sentinel_uri& where) {
-    // Of one server's, redis://user@host:port/database, the parts.
     std::string shown(detail::scheme_name(where.master.scheme));
     shown.append(detail::sentinel_scheme).append("://");
     if (!where.master.user.empty()) shown += detail::percent_encoded(where.master.user) + "@";
     for (const uri& one : where.sentinels) {
-        uri place = one;
-        place.user.clear();
-        const std::string whole = redacted(place);
-        const std::size_t begin = whole.find("://") + 3;
         if (&one != &where.sentinels.front()) shown += ',';
-        shown += whole.substr(begin, whole.rfind('/') - begin);
+        shown += detail::shown_place(one);
     }
     shown += "/" + where.master_name;
     if (where.master.database != 0) shown += "?db=" + std::to_string(where.master.database);

@@ -92,10 +92,8 @@ class slot_map {
         return detail::read_node_address(host, static_cast<std::uint64_t>(parts[1].number()), asked);
     }
     static std::string_view ip_in(const std::vector<reply>& metadata) noexcept {
-        for (std::size_t i = 0; i + 1 < metadata.size(); i += 2) {
-            if (metadata[i].is_string("ip") && !metadata[i + 1].text().empty()) return metadata[i + 1].text();
-        }
-        return "?";
+        const auto ip = detail::value_of(metadata, "ip");
+        return ip && !ip->empty() ? *ip : "?";
     }
 
     std::vector<std::uint16_t>::const_iterator place_by_address(const node_address& node) const noexcept {

@@ -106,9 +106,10 @@ class fault_proxy final : public fault_plan {
     };
 
     void start() {
-        if (server_port_ == 0 && (socket_path_.empty() || socket_path_.size() > impl::longest_socket_path)) {
+        if (server_port_ == 0 &&
+            (socket_path_.empty() || socket_path_.size() > detail::longest_socket_path)) {
             throw error(errc::invalid_option, "fault proxy: a server's socket has a path of 1 to " +
-                                                  std::to_string(impl::longest_socket_path) +
+                                                  std::to_string(detail::longest_socket_path) +
                                                   " bytes, or a port that is not 0");
         }
         listener_ = detail::open_socket(AF_INET, detail::when_busy::fail);

@@ -19,13 +19,13 @@
 #include <distlock/base/error.hpp>
 #include <distlock/detail/saturate.hpp>
 #include <distlock/detail/system_io.hpp>
+#include <distlock/net/uri_syntax.hpp>
 #include <distlock/testing/child_process.hpp>
 #include <distlock/testing/request_framing.hpp>
 
 namespace distlock::testing::impl {
 
-/// What a `sockaddr_un` can hold: 107 bytes on Linux.
-inline constexpr std::size_t longest_socket_path = sizeof(sockaddr_un::sun_path) - 1;
+static_assert(detail::longest_socket_path < sizeof(sockaddr_un::sun_path));
 
 inline std::string resp_request(std::span<const std::string_view> words) {
     std::string request = "*" + std::to_string(words.size()) + "\r\n";
@@ -74,7 +74,7 @@ class raw_client {
         : deadline_(deadline), socket_(detail::open_socket(AF_UNIX, detail::when_busy::fail)) {
         sockaddr_un address{};
         address.sun_family = AF_UNIX;
-        if (socket_.get() < 0 || path.size() > longest_socket_path)
+        if (socket_.get() < 0 || path.size() > detail::longest_socket_path)
             throw error(errc::unreachable, "private server");
         std::memcpy(address.sun_path, path.data(), path.size());
         while (::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {

@@ -260,11 +260,11 @@ inline void redis_server::make_folder() {
     if (!failed) parent = std::filesystem::absolute(parent, failed);
     std::string name = (failed ? "/tmp" : parent.string()) + "/distlock-XXXXXX";
     socket_path_ = name + "/redis.sock";
-    if (socket_path_.size() > impl::longest_socket_path) {
+    if (socket_path_.size() > detail::longest_socket_path) {
         throw error(errc::no_server,
                     "the socket " + socket_path_ + " would have a path of " +
                         std::to_string(socket_path_.size()) + " bytes, but a unix socket takes " +
-                        std::to_string(impl::longest_socket_path) + "; set TMPDIR to a shorter folder");
+                        std::to_string(detail::longest_socket_path) + "; set TMPDIR to a shorter folder");
     }
     if (::mkdtemp(name.data()) == nullptr) {
         throw error(errc::no_server, "no folder " + name + ": " + std::generic_category().message(errno));

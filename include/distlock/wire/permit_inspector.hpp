@@ -100,11 +100,7 @@ class permit_inspector {
     std::optional<lock_report> read_inspect(const reply& r) const { return read(r); }
     /// The same, of any semaphore.
     static std::optional<lock_report> read(const reply& r);
-    std::optional<bool> read_force_release(const reply& r) const {
-        if (r.is_integer(1)) return true;
-        if (r.is_integer(0)) return false;
-        return std::nullopt;
-    }
+    std::optional<bool> read_force_release(const reply& r) const { return detail::read_forced(r); }
 
   private:
     key key_;

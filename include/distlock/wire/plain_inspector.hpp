@@ -109,12 +109,7 @@ class plain_inspector {
     /// Returns: the report; none for a reply that is none.
     std::optional<lock_report> read_inspect(const reply& r) const;
 
-    /// Returns: whether somebody lost the lock; none for a reply that says neither.
-    std::optional<bool> read_force_release(const reply& r) const {
-        if (r.is_integer(1)) return true;
-        if (r.is_integer(0)) return false;
-        return std::nullopt;
-    }
+    std::optional<bool> read_force_release(const reply& r) const { return detail::read_forced(r); }
 
     bool was_forced(const reply& r, const token& owner) const {
         return !mark_.empty() && r.is_string(owner.view());

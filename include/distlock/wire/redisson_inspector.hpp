@@ -127,12 +127,7 @@ class redisson_inspector {
         return report;
     }
 
-    /// Returns: whether somebody lost the lock; none for a reply that says neither.
-    std::optional<bool> read_force_release(const reply& r) const {
-        if (r.is_integer(1)) return true;
-        if (r.is_integer(0)) return false;
-        return std::nullopt;
-    }
+    std::optional<bool> read_force_release(const reply& r) const { return detail::read_forced(r); }
 
     bool was_forced(const reply&, const token&) const { return false; }
 

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -126,6 +127,17 @@ struct acknowledged_reply {
     reply answer;
     reply replicated;
 };
+
+namespace detail {
+/// Returns: the text behind `name` in [name, value, name, value, ...]; none: it is not there.
+inline std::optional<std::string_view> value_of(const std::vector<reply>& pairs,
+                                                std::string_view name) noexcept {
+    for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) {
+        if (pairs[i].text() == name) return pairs[i + 1].text();
+    }
+    return std::nullopt;
+}
+}  // namespace detail
 
 }  // namespace distlock
 

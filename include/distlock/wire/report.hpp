@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <distlock/detail/separate.hpp>
+#include <distlock/wire/reply.hpp>
 
 namespace distlock {
 
@@ -53,6 +54,16 @@ struct lock_report {
     /// Of a semaphore: how many permits there are; none: nobody has asked for one for long.
     std::optional<std::uint64_t> limit = {};
 };
+
+namespace detail {
+/// Returns: whether somebody lost the lock, by the answer to a forced release; none for a reply that says
+/// neither.
+inline std::optional<bool> read_forced(const reply& r) noexcept {
+    if (r.is_integer(1)) return true;
+    if (r.is_integer(0)) return false;
+    return std::nullopt;
+}
+}  // namespace detail
 
 /// Returns: a line for people, without its end: who has it, for how long, and how many wait. Printable.
 DISTLOCK_INLINE std::string to_string(const lock_report& of);

@@ -60,11 +60,7 @@ class info_text {
 
 /// Returns: the value of a setting in the answer to CONFIG GET: names and values in turn.
 inline std::optional<std::string_view> setting(const reply& answer, std::string_view name) noexcept {
-    const auto& all = answer.elements();
-    for (std::size_t i = 0; i + 1 < all.size(); i += 2) {
-        if (all[i].text() == name) return all[i + 1].text();
-    }
-    return std::nullopt;
+    return value_of(answer.elements(), name);
 }
 
 /// `append`: the answer to CONFIG GET *append*.
