@@ -64,7 +64,7 @@ class server_order {
         token_ = first < w.size() ? w[first] : "";
         fence_ = 0;
         if (is(handoff_enter)) call_ = call::enter;
-        if (is(plain_look_beside)) call_ = call::take;
+        if (is(plain_look_with_siblings)) call_ = call::take;
         if (is(handoff_leave)) call_ = call::leave;
         if (is(plain_release)) call_ = call::free;
         if (is(plain_renew)) call_ = call::renew;

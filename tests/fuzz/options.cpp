@@ -178,14 +178,14 @@ class server {
         const auto is = [&](const distlock::script& one) { return command_check::is(argv, one); };
         const bool enters = is(handoff_enter);
         const bool asks =
-            argv[0] == "SET" || enters || is(plain_look) || is(plain_look_beside) || is(getset_enter);
+            argv[0] == "SET" || enters || is(plain_look) || is(plain_look_with_siblings) || is(getset_enter);
         if (asks) ask(argv[argv[0] == "SET" ? 2 : 3 + static_cast<std::size_t>(number(argv[2]))]);
         if ((what & 0x40) != 0) publish();  // a message overtakes the answer
         switch (what & 7) {
             case 0:
                 if (argv[0] == "SET") return reply::nil();
                 if (enters) return queued(what);
-                if (is(plain_look_beside) || is(getset_enter))
+                if (is(plain_look_with_siblings) || is(getset_enter))
                     return reply::array({reply::integer(0), reply::integer(what)});
                 return reply::integer(what);
             case 1:
@@ -206,7 +206,7 @@ class server {
         if (enters)
             return reply::array(
                 {reply::integer(1), reply::string("17"), reply::integer(ttls[what >> 3 & 3])});
-        if (is(plain_look_beside) || is(getset_enter))
+        if (is(plain_look_with_siblings) || is(getset_enter))
             return reply::array({reply::integer(1), reply::string("17")});
         return reply::integer(1);
     }

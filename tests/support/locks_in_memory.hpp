@@ -160,7 +160,7 @@ class locks_in_memory {
             const bool set = argv[0] == "SET";
             if (set) what = "take";
             for (const auto& [known, name] : {std::pair{&plain_look, "take"},
-                                              {&plain_look_beside, "take"},
+                                              {&plain_look_with_siblings, "take"},
                                               {&handoff_enter, "take"},
                                               {&plain_renew, "renew"},
                                               {&plain_release, "release"},

@@ -772,7 +772,7 @@ TEST_CASE(
         fill_with_doubt(*r.io, others);
         for (int i = 0; i < 1000; ++i) r.script().then(nothing);
         r.repeat(first, certainty::in_doubt);
-        if (wanted) r.io->want_room();
+        if (wanted) r.io->request_room();
         for (int i = 0; i < 100; ++i) {
             static_cast<void>(r.asked_by_now());
             manual_clock::advance(100ms);
@@ -794,10 +794,10 @@ TEST_CASE(
 
 TEST_CASE("so many releases in doubt give their places as are wanted") {
     background<posting> r;
-    CHECK_FALSE(r.io->give_room());
-    r.io->want_room();
+    CHECK_FALSE(r.io->take_room_request());
+    r.io->request_room();
     std::size_t given = 0;
-    while (r.io->give_room()) ++given;
+    while (r.io->take_room_request()) ++given;
     CHECK(given == background_io::most_in_doubt / 4);
 }
 
@@ -806,7 +806,7 @@ TEST_CASE("a release in doubt that was not answered, or in its minimal form only
     for (const auto& answers : {std::vector{lost, lost, lost, lost, lost, lost, lost, lost},
                                 std::vector{refused, refused, reply::integer(0)}}) {
         background<executing> r;
-        r.io->want_room();
+        r.io->request_room();
         for (const reply& answer : answers) r.script().then(answer);
         r.repeat(first, certainty::in_doubt);
         manual_clock::advance(2s);

@@ -231,20 +231,20 @@ TEST_CASE("a release has four answers; what is refused is worth another way, non
         const auto got = both.read_release(row.r);
         CHECK(got.what == row.what);
         CHECK(got.again == row.again);
-        CHECK(got.open == row.open);
+        CHECK(got.in_doubt == row.open);
     }
 }
 
 TEST_CASE("a release that is refused for its keys may do with less, and one between two nodes may pass") {
     CHECK(both.read_release(reply::error("OOM x")).minimal);
-    CHECK_FALSE(both.read_release(reply::error("OOM x")).passing);
+    CHECK_FALSE(both.read_release(reply::error("OOM x")).transient);
     CHECK(both.read_release(reply::error("TRYAGAIN x")).minimal);
-    CHECK(both.read_release(reply::error("TRYAGAIN x")).passing);
+    CHECK(both.read_release(reply::error("TRYAGAIN x")).transient);
     // That script has written: its lock is freed by its key at once.
     const auto met = both.read_release(
         reply::error("ERR Script attempted to access a non local key in a cluster node script: 0, on x"));
     CHECK(met.minimal);
-    CHECK_FALSE(met.passing);
+    CHECK_FALSE(met.transient);
     CHECK_FALSE(both.read_release(reply::error("LOADING x")).minimal);
     CHECK_FALSE(both.read_release(reply::error("MOVED 1 h:1")).minimal);
 }

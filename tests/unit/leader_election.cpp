@@ -191,7 +191,7 @@ struct two_candidates {
     struct granting {
         explicit granting(int count) : late(count) {}
         reply execute(const distlock::command& cmd) {
-            if (!calls(cmd, distlock::detail::plain_look_beside)) return reply::integer(1);
+            if (!calls(cmd, distlock::detail::plain_look_with_siblings)) return reply::integer(1);
             if (granted == late) before_it_leads = &leads;
             return distlock::testing::granted(1000 * static_cast<std::uint64_t>(++granted));
         }

@@ -50,8 +50,8 @@ TEST_CASE("the defaults are what the documentation says, and are accepted") {
     CHECK(defaults.hold_at_least.get() == 0ms);
     CHECK_FALSE(defaults.fencing);
     CHECK_FALSE(defaults.recheck.given());
-    CHECK(distlock::detail::default_recheck == 50ms);
-    CHECK(distlock::detail::default_look == 1s);
+    CHECK(distlock::detail::polling_recheck == 50ms);
+    CHECK(distlock::detail::queued_recheck == 1s);
     CHECK(defaults.owner_info.empty());
     CHECK(defaults.patience.get() == 2s);
     CHECK(defaults.release == distlock::posted);

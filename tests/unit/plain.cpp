@@ -130,7 +130,7 @@ TEST_CASE(
     "with fencing, taking is one script on the lock and the fence beside it, which says how long that "
     "lives") {
     const token owner = token::generate();
-    const words expected{"EVALSHA",    distlock::detail::plain_look_beside.sha1(),
+    const words expected{"EVALSHA",    distlock::detail::plain_look_with_siblings.sha1(),
                          "3",          "orders:42",
                          fence_key,    owner_key,
                          owner.view(), "30000",
@@ -143,7 +143,7 @@ TEST_CASE(
 
 TEST_CASE("with owner_info, taking is one script that leaves the fence alone and says who we are") {
     const token owner = token::generate();
-    const words expected{"EVALSHA",    distlock::detail::plain_look_beside.sha1(),
+    const words expected{"EVALSHA",    distlock::detail::plain_look_with_siblings.sha1(),
                          "3",          "orders:42",
                          fence_key,    owner_key,
                          owner.view(), "30000",
@@ -155,7 +155,7 @@ TEST_CASE("with owner_info, taking is one script that leaves the fence alone and
 
 TEST_CASE("with fencing and owner_info, taking says both") {
     const token owner = token::generate();
-    const words expected{"EVALSHA",    distlock::detail::plain_look_beside.sha1(),
+    const words expected{"EVALSHA",    distlock::detail::plain_look_with_siblings.sha1(),
                          "3",          "orders:42",
                          fence_key,    owner_key,
                          owner.view(), "30000",
@@ -428,7 +428,7 @@ TEST_CASE("a release has three answers, and all three are final") {
             const auto verdict = one->read_release(reply::integer(n));
             CHECK(verdict.what == expected);
             CHECK_FALSE(verdict.again);
-            CHECK_FALSE(verdict.open);
+            CHECK_FALSE(verdict.in_doubt);
         }
     };
     check(1, release_outcome::released);
@@ -447,7 +447,7 @@ TEST_CASE("a release that was answered with nonsense is not believed, and asked 
         INFO(static_cast<int>(r.kind()) << " " << r.text() << " " << r.number());
         CHECK(dialect.read_release(r).what == release_outcome::unreachable);
         CHECK(dialect.read_release(r).again);
-        CHECK(dialect.read_release(r).open);
+        CHECK(dialect.read_release(r).in_doubt);
     }
 }
 
@@ -456,7 +456,7 @@ TEST_CASE("a release without an answer is asked again, except in a child after f
                            reply::no_answer(errc::protocol_error, "")}) {
         CHECK(dialect.read_release(r).what == release_outcome::unreachable);
         CHECK(dialect.read_release(r).again);
-        CHECK(dialect.read_release(r).open == r.is(distlock::reply_kind::no_answer));
+        CHECK(dialect.read_release(r).in_doubt == r.is(distlock::reply_kind::no_answer));
     }
     const auto child = dialect.read_release(reply::not_sent(errc::wrong_process, ""));
     CHECK(child.what == release_outcome::wrong_process);
@@ -467,7 +467,7 @@ TEST_CASE("a release that the server refuses is asked again only if that may hel
     for (const char* text : {"LOADING x", "BUSY x", "READONLY x", "TRYAGAIN x", "NOSCRIPT x"}) {
         CHECK(dialect.read_release(reply::error(text)).what == release_outcome::refused);
         CHECK(dialect.read_release(reply::error(text)).again);
-        CHECK_FALSE(dialect.read_release(reply::error(text)).open);
+        CHECK_FALSE(dialect.read_release(reply::error(text)).in_doubt);
     }
     for (const char* text : {"NOPERM x", "MISCONF x", "NOREPLICAS x", "WRONGTYPE x", "ERR x", ""}) {
         CHECK(dialect.read_release(reply::error(text)).what == release_outcome::refused);
@@ -476,7 +476,7 @@ TEST_CASE("a release that the server refuses is asked again only if that may hel
 }
 
 TEST_CASE("each script states its contract first") {
-    for (const auto* s : {&distlock::detail::plain_look, &distlock::detail::plain_look_beside,
+    for (const auto* s : {&distlock::detail::plain_look, &distlock::detail::plain_look_with_siblings,
                           &distlock::detail::plain_renew, &distlock::detail::plain_release}) {
         CHECK(s->text().starts_with("-- KEYS: "));
         CHECK(s->text().find("ARGV: ") < s->text().find('\n'));
@@ -486,8 +486,8 @@ TEST_CASE("each script states its contract first") {
 
 TEST_CASE("the digests that stand in the header are those of the scripts") {
     namespace detail = distlock::detail;
-    for (const distlock::script* s :
-         {&detail::plain_look, &detail::plain_look_beside, &detail::plain_renew, &detail::plain_release}) {
+    for (const distlock::script* s : {&detail::plain_look, &detail::plain_look_with_siblings,
+                                      &detail::plain_renew, &detail::plain_release}) {
         const auto digest = detail::sha1_hex(s->text());
         CHECK(std::string_view(digest.data(), digest.size()) == s->sha1());
     }

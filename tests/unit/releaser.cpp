@@ -622,7 +622,7 @@ TEST_CASE(
             REQUIRE(r.redis.bounded);
             CHECK(r.redis.bounded->deadline <= before + 50ms);
             CHECK(r.redis.bounded->with_body);
-            CHECK(r.io->give_room());  // the next one finds some
+            CHECK(r.io->take_room_request());  // the next one finds some
             REQUIRE(r.redis.posted.size() == (one.posted ? 1 : 0));
             if (!one.posted) continue;
             CHECK(r.redis.how[0].with_body);

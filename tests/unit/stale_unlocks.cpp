@@ -63,10 +63,10 @@ TEST_CASE("a thread that gives up what it lost takes none but its own bare unloc
     stale_unlocks book;
     add(book, another_thread());
     add(book, std::this_thread::get_id(), 7);
-    CHECK_FALSE(book.forget(std::this_thread::get_id()));
+    CHECK_FALSE(book.consume_own(std::this_thread::get_id()));
     add(book, std::this_thread::get_id());
-    CHECK(book.forget(std::this_thread::get_id()));
-    CHECK_FALSE(book.forget(std::this_thread::get_id()));
+    CHECK(book.consume_own(std::this_thread::get_id()));
+    CHECK_FALSE(book.consume_own(std::this_thread::get_id()));
     CHECK(book.contains(std::this_thread::get_id()));
 }
 
@@ -90,8 +90,8 @@ TEST_CASE("a callback takes none of what its thread has left to others before of
     stale_unlocks book;
     book.make_room();
     book.add(me, 7, by::any_thread);
-    CHECK_FALSE(book.forget(me, 7));
-    CHECK(book.forget(me, 6));
+    CHECK_FALSE(book.consume_own(me, 7));
+    CHECK(book.consume_own(me, 6));
 }
 
 TEST_CASE("a thread takes its own unlock off the books before another's") {
@@ -134,10 +134,10 @@ TEST_CASE("an unlock is to come from a thread whose guard lost the lock, until t
     add(book, me, 9);
     CHECK(book.contains(me));
     CHECK_FALSE(book.contains(another_thread()));
-    book.consume(std::uint64_t{8});
-    book.consume(std::uint64_t{7});
+    book.consume_guarded(8);
+    book.consume_guarded(7);
     CHECK(book.contains(me));
-    book.consume(std::uint64_t{9});
+    book.consume_guarded(9);
     CHECK_FALSE(book.contains(me));
 }
 
@@ -147,7 +147,7 @@ TEST_CASE("a bare unlock takes no guard's place, and a guard no bare unlock's") 
     add(book, me, 7);
     CHECK_FALSE(book.consume(me));
     add(book, me);
-    book.consume(std::uint64_t{7});
+    book.consume_guarded(7);
     CHECK(book.contains(me));
     CHECK(book.consume(me));
     CHECK_FALSE(book.contains(me));

@@ -107,8 +107,8 @@ struct lock_options {
 
 namespace detail {
 
-inline constexpr std::chrono::milliseconds default_recheck{50};
-inline constexpr std::chrono::milliseconds default_look{1000};
+inline constexpr std::chrono::milliseconds polling_recheck{50};
+inline constexpr std::chrono::milliseconds queued_recheck{1000};
 
 /// Throws: error with the pieces as its detail, behind the name of the lock where there is one.
 [[noreturn, gnu::cold]] DISTLOCK_INLINE void refuse_option(errc code, std::string_view lock,

@@ -220,9 +220,9 @@ class background_io {
     }
 
     /// Effects: of the places of releases in doubt a quarter is wanted, since one found no room.
-    void want_room() noexcept { places_wanted_.store(most_in_doubt / 4); }
-    /// Returns: whether a place is wanted, which the caller gives up then.
-    bool give_room() noexcept {
+    void request_room() noexcept { places_wanted_.store(most_in_doubt / 4); }
+    /// Effects: one place less is wanted. Returns: whether one was: the caller gives up its own then.
+    bool take_room_request() noexcept {
         auto wanted = places_wanted_.load();
         while (wanted > 0 && !places_wanted_.compare_exchange_weak(wanted, wanted - 1)) continue;
         return wanted > 0;

@@ -215,8 +215,8 @@ class background_release final : public background_task {
         // Behind a release that was sent before its time was over a request in doubt may still have come.
         const auto next = judge(answer, machine_.in_doubt() ? sent : now);
         // One that was answered for a while finds next to nothing any more. Others need its place.
-        const bool gives_way =
-            machine_.in_doubt() && machine_.answered() && now - since_ >= long_enough && io_.give_room();
+        const bool gives_way = machine_.in_doubt() && machine_.answered() && now - since_ >= long_enough &&
+                               io_.take_room_request();
         if (phase_ != phase::over && !gives_way) return next;
         phase_ = phase::unlisted;
         return time_point::max();

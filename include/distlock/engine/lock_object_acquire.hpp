@@ -28,8 +28,8 @@
 namespace distlock::engine {
 
 inline acquire_limits lock_object::limits(time_point until, bool once) const {
-    const auto usual =
-        waits_ == waiting_manner::polls ? distlock::detail::default_recheck : distlock::detail::default_look;
+    const auto usual = waits_ == waiting_manner::polls ? distlock::detail::polling_recheck
+                                                       : distlock::detail::queued_recheck;
     return {.lease = dialect_->lease(),
             .recheck = options_.recheck.given() ? options_.recheck.get() : usual,
             .patience = options_.patience,

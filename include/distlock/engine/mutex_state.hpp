@@ -166,7 +166,8 @@ class mutex_state {
         const bool mine = is_of(me, told);
         if (told == nullptr) {
             // A guard ends its own acquisition: a bare unlock() of its thread belongs to one that was lost.
-            if (mine && held_->held_by().guarded && stale_unlocks_.forget(me)) return unlocking::too_late;
+            if (mine && held_->held_by().guarded && stale_unlocks_.consume_own(me))
+                return unlocking::too_late;
             if (!mine && (stale_unlocks_.consume(me) || stale_unlocks_.contains(me)))
                 return unlocking::too_late;
             // Any thread may end what no guard is to end.
@@ -174,7 +175,7 @@ class mutex_state {
             return has_one ? unlocking::ends : unlocking::not_held;
         }
         if (mine) return unlocking::ends;
-        if (stale_unlocks_.forget(me, told->began)) return unlocking::too_late;
+        if (stale_unlocks_.consume_own(me, told->began)) return unlocking::too_late;
         if (!held_ || held_->held_by().serial != told->serial)
             return told->lost ? unlocking::too_late : unlocking::not_held;
         expect_unlock();
@@ -184,17 +185,17 @@ class mutex_state {
     /// Returns: its holder; with a serial of 0: the thread has nothing, or a guard already ends it.
     [[gnu::cold]] holder adopt(std::thread::id me) noexcept {
         if (!held_ || held_->held_by().thread != me) {
-            stale_unlocks_.forget(me);
+            stale_unlocks_.consume_own(me);
             return {};
         }
         return held_->held_by().guarded ? holder{} : held_->adopt();
     }
     /// Effects: the guard of an acquisition that is not the present one has ended.
-    void unlocked_too_late(std::uint64_t serial) noexcept { stale_unlocks_.consume(serial); }
+    void unlocked_too_late(std::uint64_t serial) noexcept { stale_unlocks_.consume_guarded(serial); }
     /// Effects: neither `me` nor a guard unlocks what was lost: it was given up.
     [[gnu::cold]] void gave_up(std::thread::id me, std::uint64_t serial) noexcept {
         if (serial != 0) return unlocked_too_late(serial);
-        stale_unlocks_.forget(me);
+        stale_unlocks_.consume_own(me);
     }
 
   private:

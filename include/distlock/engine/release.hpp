@@ -57,10 +57,10 @@ class release {
     clock::time_point on_verdict(const release_verdict& verdict, clock::time_point now) noexcept {
         last_ = verdict.what;
         answered_ = next_ == form::whole && verdict.executed();
-        unanswered_ = unanswered_ || verdict.open;
+        unanswered_ = unanswered_ || verdict.in_doubt;
         switch (verdict.what) {
             case release_outcome::refused:
-                if (verdict.passing && !std::exchange(waited_, true)) return later(now, longest_pause);
+                if (verdict.transient && !std::exchange(waited_, true)) return later(now, longest_pause);
                 next_ = verdict.minimal && next_ == form::whole ? form::minimal : form::whole;
                 return next_ == form::minimal && now < latest_expiry_ ? now : later(now, longest_pause);
             case release_outcome::unreachable:

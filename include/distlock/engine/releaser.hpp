@@ -112,7 +112,7 @@ class releaser {
                                            background_io::most_in_doubt);
             }
             const bool no_room = posted != background_release::posting::sent && mine->pending().empty();
-            if (no_room) io_->want_room();
+            if (no_room) io_->request_room();
             if (no_room && stopped) return release_here(owner, now + shortly);
             keep(sure == certainty::granted ? kind::left : kind::in_doubt, std::move(mine));
         } catch (...) {

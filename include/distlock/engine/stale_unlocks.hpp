@@ -4,8 +4,8 @@
 //     void make_room();
 //     void add(std::thread::id owner, std::uint64_t serial, by) noexcept;
 //     bool consume(std::thread::id caller) noexcept;
-//     bool forget(std::thread::id owner, std::uint64_t after = 0) noexcept;
-//     void consume(std::uint64_t serial) noexcept;
+//     bool consume_own(std::thread::id owner, std::uint64_t after = 0) noexcept;
+//     void consume_guarded(std::uint64_t serial) noexcept;
 //     bool contains(std::thread::id caller) const noexcept;
 //   };
 #pragma once
@@ -50,22 +50,21 @@ class stale_unlocks {
     /// handed to another thread.
     /// Returns: whether there was one.
     bool consume(std::thread::id caller) noexcept {
-        if (forget(caller)) return true;
+        if (consume_own(caller)) return true;
         if (older_ == 0) return erase_first([](const entry& e) { return e.who == by::any_thread; });
         --older_;
         return true;
     }
 
-    /// Effects: that thread gave up what it had lost: one bare unlock() of its own is not to come any more.
-    /// `after`: of what it has taken since that serial.
-    /// Returns: whether one was.
-    bool forget(std::thread::id owner, std::uint64_t after = 0) noexcept {
+    /// Effects: takes away one bare unlock() of that thread's own, of an acquisition later than the serial
+    /// `after`. Returns: whether there was one.
+    bool consume_own(std::thread::id owner, std::uint64_t after = 0) noexcept {
         return erase_first(
             [&](const entry& e) { return e.who != by::guard && e.owner == owner && e.serial > after; });
     }
 
     /// Effects: the guard of that acquisition ended.
-    void consume(std::uint64_t serial) noexcept {
+    void consume_guarded(std::uint64_t serial) noexcept {
         while (erase_first([&](const entry& e) { return e.who == by::guard && e.serial == serial; })) {}
     }
 

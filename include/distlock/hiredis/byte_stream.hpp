@@ -116,8 +116,8 @@ class byte_stream {
     /// Returns: what broke the session, fit for a message; empty while nothing did, and after an orderly end.
     const std::string& failure() const noexcept { return session_->failure(); }
 
-    /// Effects: reads what a server said before it hung up. Returns: whether failure() says why it did.
-    [[gnu::cold]] bool heard_why() {
+    /// Effects: reads what a server said before it hung up. Returns: whether failure() says why.
+    [[gnu::cold]] bool read_failure() {
         std::array<char, 16384> buffer;
         std::string_view bytes;
         std::string plain;
@@ -129,9 +129,9 @@ class byte_stream {
         return session_ && !session_->failure().empty();
     }
 
-    /// Effects: as heard_why(), without TLS. Returns: whether it was that it has its fill of clients: behind
-    /// a unix socket it may say so before the first byte is sent.
-    [[gnu::cold]] bool heard_no_room() noexcept {
+    /// Effects: as read_failure(), without TLS. Returns: whether the server said that it takes no more
+    /// clients: behind a unix socket it may do so before the first byte is sent.
+    [[gnu::cold]] bool read_no_room() noexcept {
         std::array<char, 16384> buffer;
         std::string_view bytes;
         return !session_ && socket_.receive(buffer, bytes, clock::time_point{}, -1) == io::done &&

@@ -201,7 +201,7 @@ class kept_sockets {
         const annotated_lock guard(mutex_);
         const auto over = [](const pooled& one) noexcept {
             try {
-                return one.on->look() == stream::state::over;
+                return one.on->drain_posted() == stream::state::over;
             } catch (...) {
                 return true;  // without memory it is broken
             }

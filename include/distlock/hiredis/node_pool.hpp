@@ -299,7 +299,7 @@ class node_pool {
         std::vector<pooled> owing;
         pooled found = sockets_.lend(why, until, may_be_spare);
         while (found.on) {
-            const auto state = found.on->look();
+            const auto state = found.on->drain_posted();
             if (state == stream::state::ready) break;
             if (state == stream::state::owing) {
                 owing.push_back(std::move(found));
@@ -318,7 +318,7 @@ class node_pool {
     [[gnu::cold]] pooled take_reserve() {
         pooled found = sockets_.lend_reserve();
         if (!found.on) return {};
-        const auto state = found.on->look();
+        const auto state = found.on->drain_posted();
         if (state == stream::state::ready) return found;
         if (state == stream::state::owing || found.on->demoted()) give_back(std::move(found));
         return {};

@@ -153,7 +153,7 @@ class stream {
 
     /// Effects: reads replies to posted commands that have come.
     /// Returns: ready for the next command; owing so many replies that it should not be sent more; or over.
-    state look() {
+    state drain_posted() {
         if (broken_) return state::over;
         broken_ = true;  // should an exception lose what was read
         const state found = read_posted();
@@ -163,7 +163,7 @@ class stream {
     /// Effects: the same, whatever was posted a moment ago.
     void collect() {
         posted_at_ = {};
-        if (posted_.count() > 0 && look() == state::over && !demoted()) broken_ = true;
+        if (posted_.count() > 0 && drain_posted() == state::over && !demoted()) broken_ = true;
     }
 
     /// Returns: whether an exchange failed, or an exception left it half-way.
@@ -299,10 +299,10 @@ class stream {
 
     [[gnu::cold]] reply sending_failed(io outcome, std::size_t sent) {
         if (outcome == io::closed) return reply::not_sent(errc::unreachable, "the TLS session is over");
-        if (outcome == io::failed && bytes_.heard_why())
+        if (outcome == io::failed && bytes_.read_failure())
             return sent > 0 ? session_lost()
                             : reply::not_sent(errc::tls_failed, concat({"TLS: ", bytes_.failure()}));
-        if (outcome == io::failed && sent == 0 && bytes_.heard_no_room()) {
+        if (outcome == io::failed && sent == 0 && bytes_.read_no_room()) {
             server_.on_no_room();
             return reply::not_sent(errc::unavailable, no_room);
         }

@@ -118,10 +118,10 @@ struct renew_outcome {
 /// Answers to "I am done with it".
 struct release_verdict {
     release_outcome what = release_outcome::unreachable;
-    bool again = false;    ///< the key may still be ours: worth asking again while the lease lasts
-    bool open = false;     ///< it may have been applied all the same, or may still be
-    bool minimal = false;  ///< what was refused may be granted to the command that needs least
-    bool passing = false;  ///< of minimal: and a little later perhaps as it was
+    bool again = false;      ///< the key may still be ours: worth asking again while the lease lasts
+    bool in_doubt = false;   ///< it may have been applied all the same, or may still be
+    bool minimal = false;    ///< what was refused may be granted to the command that needs least
+    bool transient = false;  ///< of minimal: the whole release may succeed a little later
 
     /// Returns: whether the server did what it was asked to.
     bool executed() const noexcept {

@@ -49,7 +49,7 @@ DISTLOCK_INLINE release_verdict release_verdict::failure(const reply& r) {
     again = true;
     minimal = refused_for_its_size(r.said());
     const auto said = classify_error(r.said());
-    passing = minimal && said.transient && said.certain;
+    transient = minimal && said.transient && said.certain;
 }
 
 }  // namespace distlock

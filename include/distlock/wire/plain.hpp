@@ -63,7 +63,7 @@ return redis.status_reply('OK'))"sv,
 // The same with what may be kept beside the lock. The fence grows by the server's clock, so that losing it
 // does not make it fall, and past the clock where that was set back. It is a string on its way: Lua's numbers
 // end at 2^53. It comes before the lock: only a script's first write can fail.
-inline constexpr script plain_look_beside{
+inline constexpr script plain_look_with_siblings{
     R"(-- KEYS: lock, fence, owner. ARGV: token, lease in ms, life of the fence in ms or 0, owner or ''.
 -- Returns {1, fence or ''}: ours. {0, TTL left in ms}: somebody else's, -1 when it has none.
 local holder = redis.call('get', KEYS[1])
@@ -180,7 +180,7 @@ class plain {
     }
     command look(const token& owner) const {
         if (!siblings_) return {detail::plain_look, {key_.name()}, {owner.view(), lease_text_}};
-        return {detail::plain_look_beside,
+        return {detail::plain_look_with_siblings,
                 {key_.name(), siblings_->fence, siblings_->owner},
                 {owner.view(), lease_text_, siblings_->fence_life, siblings_->who}};
     }

@@ -68,7 +68,7 @@ constexpr auto lease = 5s;
 
 // Whoever waits for what he left behind himself waits for the lease.
 constexpr auto soon = 2 * command_timeout + timing_tolerance + 500ms;
-static_assert(2 * soon < lease && soon + distlock::detail::default_look < lease);
+static_assert(2 * soon < lease && soon + distlock::detail::queued_recheck < lease);
 
 bool wanted(std::string_view thoroughness) {
     const char* const said = std::getenv("DISTLOCK_TEST_THOROUGH");
@@ -296,7 +296,7 @@ fault_proxy::which call_of(const script& source) {
 }
 bool is_acquire(const words& w) {
     return w.at(0) == "SET" || call_of(scripts_sent::handoff_enter)(w) ||
-           call_of(scripts_sent::plain_look_beside)(w);
+           call_of(scripts_sent::plain_look_with_siblings)(w);
 }
 
 // What hands on or frees, and what only frees, with which a release is tried again.
@@ -347,8 +347,8 @@ const std::vector<way>& ways_to_take() {
     static const std::vector<way> all{
         {"SET", plain, [](const words& w) { return w.at(0) == "SET"; }, do_nothing},
         {"a look", plain, call_of(scripts_sent::handoff_enter), find_it_taken},
-        {"a fenced acquire", beside, call_of(scripts_sent::plain_look_beside), do_nothing},
-        {"an unknown script", beside, body_of(scripts_sent::plain_look_beside), forget_scripts},
+        {"a fenced acquire", beside, call_of(scripts_sent::plain_look_with_siblings), do_nothing},
+        {"an unknown script", beside, body_of(scripts_sent::plain_look_with_siblings), forget_scripts},
     };
     return all;
 }
@@ -576,7 +576,7 @@ TEST_CASE("a caller that locks again does not wait for what its own cut release 
             c.m.unlock();
             // Where the answer to the acquire is lost as well, nobody may know that we wait, and we
             // find the lock looking.
-            const auto longest = soon + (posted ? distlock::detail::default_look : 0ms);
+            const auto longest = soon + (posted ? distlock::detail::queued_recheck : 0ms);
             v.expect(time_of([&] { c.m.lock(); }) <= longest, "locked again before long");
             expect_taken(s, c.m, v);
             eventually([&] { return !s.proxy.cuts().empty(); });
@@ -777,7 +777,7 @@ TEST_CASE("a waiter is served in its place wherever the message to it is cut") {
         q.queue_up(v);
         q.owner.m.unlock();
         // A message that nobody knows to be lost is found by looking, another by the next subscription.
-        const auto longest = soon + (cut.how == ending::silence ? distlock::detail::default_look : 0ms);
+        const auto longest = soon + (cut.how == ending::silence ? distlock::detail::queued_recheck : 0ms);
         v.expect(q.one.is_served_within(longest), "it is served before long");
         expect_taken(s, q.one.m, v);
         v.expect(s.queued() == 1, "the next waits");
@@ -799,7 +799,7 @@ TEST_CASE("a waiter is served wherever its subscription is cut") {
             // While it is not subscribed a hand-over passes it by, and costs it its position.
             const bool passed_by = !q.one.has_ended();
             if (passed_by) v.expect(q.next.m.unlock() == release_outcome::released, "the next releases");
-            v.expect(q.one.is_served_within(soon + distlock::detail::default_look),
+            v.expect(q.one.is_served_within(soon + distlock::detail::queued_recheck),
                      "it is served before long");
             expect_taken(s, q.one.m, v);
             v.expect(s.queued() == (passed_by ? 0 : 1), "the next waits, or has been served");

@@ -205,7 +205,7 @@ checks::role checks::role_of(std::span<const std::string_view> argv, std::string
     const auto arguments = argv.subspan(3 + static_cast<std::size_t>(argv[2][0] - '0'));
     if (arguments.empty()) return role::other;
     token = arguments[0];
-    if (is(handoff_enter) || is(plain_look) || is(plain_look_beside)) return role::takes;
+    if (is(handoff_enter) || is(plain_look) || is(plain_look_with_siblings)) return role::takes;
     if (is(plain_release) || is(handoff_leave)) return role::frees;
     return is(plain_renew) ? role::renews : role::other;
 }

@@ -88,7 +88,7 @@ class line_to_server {
     }
 
     enum class state { ready, owing, over };
-    state look() {
+    state drain_posted() {
         if (broken_) return state::over;
         if (posted_.empty()) return end_->ended || !end_->inbox.empty() ? state::over : state::ready;
         if (clock::now() - posted_at_ < 1ms && posted_.size() < most_unanswered) return state::ready;
@@ -101,7 +101,7 @@ class line_to_server {
     }
     void collect() {
         posted_at_ = {};
-        if (!posted_.empty() && look() == state::over) broken_ = true;
+        if (!posted_.empty() && drain_posted() == state::over) broken_ = true;
     }
     bool broken() const { return broken_; }
 
@@ -275,7 +275,7 @@ class link {
         std::vector<std::unique_ptr<line_to_server>> owing;
         auto found = last_idle();
         for (; found; found = last_idle()) {
-            const auto state = found->look();
+            const auto state = found->drain_posted();
             if (state == line_to_server::state::ready) break;
             if (state == line_to_server::state::owing) owing.push_back(std::move(found));
         }

@@ -308,7 +308,7 @@ class generator : private random_words {
             }
         } else if (&body == &distlock::detail::plain_look) {
             argv.push_back(lease());
-        } else if (&body == &distlock::detail::plain_look_beside) {
+        } else if (&body == &distlock::detail::plain_look_with_siblings) {
             keys.insert(keys.end(), {mostly(F()), mostly(O())});
             argv.insert(argv.end(), {lease(), life(), owner()});
         } else if (&body == &distlock::detail::plain_renew) {

@@ -53,7 +53,7 @@ inline reply plain_look(lua_run& redis) {
     return reply::status("OK");
 }
 
-inline reply plain_look_beside(lua_run& redis) {
+inline reply plain_look_with_siblings(lua_run& redis) {
     const auto K = redis.keys(1);
     const auto F = redis.keys(2);
     const auto holder = redis.text(3, {"get", K});
@@ -423,7 +423,7 @@ inline constexpr std::array twins{
     twin{&distlock::detail::handoff_enter, handoff_enter},
     twin{&distlock::detail::handoff_leave, handoff_leave},
     twin{&distlock::detail::plain_look, plain_look},
-    twin{&distlock::detail::plain_look_beside, plain_look_beside},
+    twin{&distlock::detail::plain_look_with_siblings, plain_look_with_siblings},
     twin{&distlock::detail::plain_renew, plain_renew},
     twin{&distlock::detail::plain_release, plain_release},
     // Those without a twin are run as they are: script_machine.hpp.
