@@ -83,6 +83,11 @@ DISTLOCK_INLINE void check_uri(const uri& where);
 /// logs: no password, no options, and nothing but printable ASCII. Not meant to be parsed again.
 DISTLOCK_INLINE std::string redacted(const uri& where);
 
+namespace detail {
+/// Returns: the host and the port of `one`, fit for messages.
+DISTLOCK_INLINE std::string shown_place(uri one);
+}  // namespace detail
+
 }  // namespace distlock
 
 #ifndef DISTLOCK_SEPARATE_COMPILATION

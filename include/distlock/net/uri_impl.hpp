@@ -260,14 +260,11 @@ namespace detail {
     return shown;
 }
 
-namespace detail {
-/// Returns: the host and the port of `one`, fit for messages.
-[[gnu::cold]] inline std::string shown_place(uri one) {
+[[gnu::cold]] DISTLOCK_INLINE std::string detail::shown_place(uri one) {
     one.user.clear();
     const std::string whole = redacted(one);  // redis://host:port/0
     const std::size_t begin = whole.find("://") + 3;
     return whole.substr(begin, whole.rfind('/') - begin);
 }
-}  // namespace detail
 
 }  // namespace distlock

@@ -576,7 +576,7 @@ TEST_CASE("a replica never says of a plain lock that it is somebody else's, or g
             const auto verdict = ours.release();
             CHECK(verdict.what == release_outcome::refused);
             CHECK(verdict.again);
-            CHECK_FALSE(verdict.open);
+            CHECK_FALSE(verdict.in_doubt);
             CHECK(ours.trouble_of_force() == errc::read_only);
         };
         {
