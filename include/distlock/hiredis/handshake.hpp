@@ -92,7 +92,7 @@ class handshake {
                     errc::invalid_uri,
                     concat({"SELECT was refused: this server is a node of a Cluster, which has one database; "
                             "leave its number out of the URI, and use ",
-                            scheme_name(server.scheme), "+cluster://"}));
+                            server.scheme == uri_scheme::tls ? "rediss+cluster://" : "redis+cluster://"}));
             if (!answer.is_status("OK")) return handshake_failure(answer, "SELECT");
             if (auto surplus = not_alone(made, "SELECT")) return surplus;
         }

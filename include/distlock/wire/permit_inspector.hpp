@@ -56,8 +56,10 @@ count()
 local had = used
 local told_for = math.min(math.max(redis.call('pttl', KEYS[1]), 1000), 86400000)
 local tokens = redis.call('zrange', KEYS[1], '0', '1899') -- in an answer of less than 64 KiB
-redis.call('del', KEYS[4]) -- first: needs no memory
-if tokens[1] then redis.call('set', KEYS[4], table.concat(tokens, ' '), 'PX', told_for) end
+if tokens[1] then -- else the mark is for those who had them before
+  redis.call('del', KEYS[4]) -- first: needs no memory
+  redis.call('set', KEYS[4], table.concat(tokens, ' '), 'PX', told_for)
+end
 redis.call('del', KEYS[1])
 if limit then redis.call('del', KEYS[3]) end
 used, changed, known_limit = 0, true, nil

@@ -311,12 +311,13 @@ if not has and holder ~= ARGV[3] and (me.reads or not alone) then
 end
 )"sv;
 inline constexpr std::string_view shared_exchange_rest =
-    R"(local fence, refused = '', nil
+    R"(local first = me.reads and head() -- before anything is written: what is no queue ends it here
+local fence, refused = '', nil
 if me.life then fence, refused = ((has or me.reads) and last_fence or new_fence)(redis.pcall, me.life) end
 if refused then return refused end
 if me.reads then
   let_in(me, me.lease, has and mark)
-  settle((pass(head(), nil, mark)))
+  settle((pass(first, nil, mark)))
 else
   redis.call('set', KEYS[1], me.token, 'PX', me.lease)
   redis.call('del', KEYS[5])
@@ -326,7 +327,7 @@ return {1, fence, me.lease})"sv;
 inline constexpr script shared_exchange{
     joined<shared_exchange_contract, handoff_functions, handoff_clock, shared_functions,
            handoff_refuse_as_replica, shared_exchange_body, shared_exchange_rest>,
-    "1a717fe911c32218bd830f11d1c3050173874c0c"sv};
+    "b608f50ae709b6290eb6c594486dc1a4e94f4727"sv};
 
 // Of a reader. The end only moves on.
 inline constexpr script shared_renew{

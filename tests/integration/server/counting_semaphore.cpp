@@ -353,6 +353,7 @@ TEST_CASE("those from whom an operator takes their permits are told that it was 
     party a(name, 3, soon, common(), heard), b(name, 3, soon, common(), of_another);
     const permit one = a.pool.acquire(), two = a.pool.acquire(2);
     CHECK(distlock::force_release(a.redis, name));
+    CHECK_FALSE(distlock::force_release(a.redis, name));  // it took the mark away
     CHECK(heard->hears({"forced: " + name, "forced: " + name}));
     const permit later = b.pool.acquire();
     common().command({"DEL", name});

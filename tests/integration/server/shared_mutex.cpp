@@ -793,6 +793,23 @@ TEST_CASE("a thread that has not locked it is not downgraded, nor upgraded") {
     CHECK(nothing_left(name));
 }
 
+// A reader stayed in that nobody knew, for a lease.
+TEST_CASE("a downgrade that is refused, since the queue is of another type, leaves nobody in") {
+    const auto name = fresh_name();
+    const bool fences = GENERATE(false, true);
+    party a(name, {.fencing = fences, .release = distlock::confirmed});
+    a.m.lock();
+    const auto queue = distlock::key(name).sibling("queue");
+    common().command({"RPUSH", queue, "not a queue"});
+    std::error_code ec;
+    CHECK_FALSE(a.m.downgrade(ec));
+    CHECK(ec == errc::wrong_type);
+    CHECK_FALSE(a.m.owns_lock());
+    CHECK(reading(name) == 0);
+    common().command({"DEL", queue});
+    CHECK(nothing_left(name));
+}
+
 TEST_CASE("a thread that waits for the writer's side is not handed it by a downgrade") {
     const auto name = fresh_name();
     party a(name, {.release = distlock::confirmed, .local_budget = 1h});
