@@ -64,6 +64,10 @@ struct guard_access {
         return m.core().valid_until(serial);
     }
     template <class M>
+    static std::uint64_t fence(const M& m, std::uint64_t serial) noexcept {
+        return m.core().fence(serial);
+    }
+    template <class M>
     static auto lock_shared(M& m, const std::stop_token& stop) {
         return m.acquire_shared_guarded(stop);
     }
@@ -78,6 +82,10 @@ struct guard_access {
     template <class M>
     static auto shared_until(const M& m, std::uint64_t serial) noexcept {
         return m.readers().shared_until(serial);
+    }
+    template <class M>
+    static std::uint64_t shared_fence(const M& m, std::uint64_t serial) noexcept {
+        return m.readers().shared_fence(serial);
     }
     template <class M>
     static std::stop_token shared_lost(const M& m, std::uint64_t serial) {
@@ -208,8 +216,12 @@ class scoped_lock {
     }
 
     /// Returns: the fencing token of the lock, also after it was lost; see mutex::fencing_token(). 0 after a
-    /// move.
-    std::uint64_t fencing_token() const noexcept requires(count == 1) { return fences_[0]; }
+    /// move. After shared_mutex::try_upgrade() the new writer's; after its loss perhaps the one before that.
+    std::uint64_t fencing_token() const noexcept requires(count == 1) {
+        if (serials_[0] == 0) return fences_[0];
+        const auto now = detail::guard_access::fence(*std::get<0>(mutexes_), serials_[0]);
+        return now != 0 ? now : fences_[0];
+    }
 
     /// Preconditions: the mutex still exists.
     /// Returns: the name of the lock.

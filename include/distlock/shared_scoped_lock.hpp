@@ -124,8 +124,13 @@ class shared_scoped_lock {
     }
 
     /// Returns: the fencing token of the last writer before it, also after a loss; 0 after a move, or without
-    /// lock_options::fencing.
-    std::uint64_t fencing_token() const noexcept { return fence_; }
+    /// lock_options::fencing. After shared_mutex::try_upgrade() the new writer's; after its loss perhaps the
+    /// one before that.
+    std::uint64_t fencing_token() const noexcept {
+        if (serial_ == 0) return fence_;
+        const auto now = detail::guard_access::shared_fence(*mutex_, serial_);
+        return now != 0 ? now : fence_;
+    }
 
     /// Preconditions: the mutex still exists.
     const std::string& name() const noexcept { return mutex_->name(); }

@@ -115,7 +115,7 @@ class lock_core {
     /// Of the present acquisition, where none is named by its serial.
     virtual clock::time_point valid_until(std::uint64_t serial = 0) const noexcept = 0;
     virtual std::stop_token lost(std::uint64_t serial = 0) const = 0;
-    virtual std::uint64_t fence() const noexcept = 0;
+    virtual std::uint64_t fence(std::uint64_t serial = 0) const noexcept = 0;
     virtual clock::duration residual() const noexcept = 0;
 
     /// Returns: whether a release was posted that the server may not have had yet. By any thread.

@@ -141,10 +141,10 @@ class lock_object final : public lock_core, background_task, deadline {
             throw no_thread(e);
         }
     }
-    std::uint64_t fence() const noexcept override {
+    std::uint64_t fence(std::uint64_t serial) const noexcept override {
         if (in_forked_child()) return 0;
         const distlock::detail::annotated_lock guard(mutex_);
-        return has(0) ? threads_.present().held_by().fence : 0;
+        return has(serial) ? threads_.present().held_by().fence : 0;
     }
     [[gnu::cold]] duration residual() const noexcept override {
         if (in_forked_child()) return {};

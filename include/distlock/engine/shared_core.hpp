@@ -51,7 +51,7 @@ class shared_core : public lock_core {
 
     virtual clock::time_point shared_until(std::uint64_t serial = 0) const noexcept = 0;
     virtual std::stop_token shared_lost(std::uint64_t serial = 0) const = 0;
-    virtual std::uint64_t shared_fence() const noexcept = 0;
+    virtual std::uint64_t shared_fence(std::uint64_t serial = 0) const noexcept = 0;
 };
 
 /// Throws: as lock_core_of().

@@ -87,7 +87,11 @@ class shared_object final : public shared_core {
         const guard here(mutex_);
         return loss(now({.write = serial}));
     }
-    std::uint64_t fence() const noexcept override { return writers_->fence(); }
+    std::uint64_t fence(std::uint64_t serial) const noexcept override {
+        if (in_forked_child()) return 0;
+        const guard here(mutex_);
+        return fence_of(now({.write = serial}));
+    }
     duration residual() const noexcept override {
         duration longest = writers_->residual();
         if (in_forked_child()) return longest;
@@ -115,7 +119,7 @@ class shared_object final : public shared_core {
             const serials mine = continuations_.write_by(std::this_thread::get_id(), is_held);
             if (mine) {
                 continuations_.adopt(mine);
-                return {.serial = mine.write, .fence = writers_->fence()};
+                return {.serial = mine.write, .fence = writers_->fence(mine.write)};
             }
         }
         return writers_->adopt();
@@ -154,11 +158,11 @@ class shared_object final : public shared_core {
         const serials mine = read(serial);
         return mine ? loss(mine) : distlock::detail::stopped_token();
     }
-    std::uint64_t shared_fence() const noexcept override {
+    std::uint64_t shared_fence(std::uint64_t serial) const noexcept override {
         if (in_forked_child()) return 0;
         const guard here(mutex_);
-        const auto* const mine = holds_.newest();
-        return mine != nullptr ? mine->in->fence : 0;
+        const serials mine = read(serial);
+        return mine ? fence_of(mine) : 0;
     }
 
   private:
@@ -338,6 +342,11 @@ class shared_object final : public shared_core {
         if (of.read == 0) return writers_->lost(of.write);
         const auto* const reads = holds_.find(of.read);
         return reads != nullptr ? reads->in->lost() : distlock::detail::stopped_token();
+    }
+    std::uint64_t fence_of(const serials& of) const noexcept DISTLOCK_REQUIRES(mutex_) {
+        if (of.read == 0) return writers_->fence(of.write);
+        const auto* const reads = holds_.find(of.read);
+        return reads != nullptr ? reads->in->fence : 0;
     }
     // Effects: ends what a guard's acquisition, whose own end was `done`, has become.
     release_outcome end_continuation(serials of, release_outcome done) noexcept DISTLOCK_EXCLUDES(mutex_);

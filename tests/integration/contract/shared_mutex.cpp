@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <latch>
 #include <memory>
@@ -612,6 +613,34 @@ TEST_CASE("the only reader becomes the writer by try_upgrade(); without a hold i
     CHECK(here.readers() == 0);
     CHECK(m.unlock() == here.fixture.said());
     CHECK(here.gone());
+}
+
+// It had the one of before: the token of the writer that the new one must be told from.
+TEST_CASE("a guard has the fencing token of what its acquisition has become") {
+    place here;
+    distlock::shared_mutex m{here.fixture.connection, here.name,
+                             distlock::lock_options{.lease = quick.lease, .fencing = true}};
+    std::uint64_t before = 0;
+    {
+        distlock::scoped_lock writes{m};
+        before = writes.fencing_token();
+        CHECK(before == m.fencing_token());
+        m.downgrade();
+        CHECK(writes.fencing_token() == before);
+        CHECK(m.shared_fencing_token() == before);
+        REQUIRE(m.try_upgrade());
+        CHECK(writes.fencing_token() > before);
+        CHECK(writes.fencing_token() == m.fencing_token());
+        before = m.fencing_token();
+        const auto taken_over = std::move(writes);
+        CHECK(taken_over.fencing_token() == before);
+        CHECK(writes.fencing_token() == 0);
+    }
+    const distlock::shared_scoped_lock reads{m};
+    CHECK(reads.fencing_token() == before);
+    REQUIRE(m.try_upgrade());
+    CHECK(reads.fencing_token() > before);
+    CHECK(reads.fencing_token() == m.fencing_token());
 }
 
 // The guard found nothing to end: the other side was renewed until its mutex died.
