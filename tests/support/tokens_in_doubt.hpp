@@ -1,6 +1,7 @@
 // As many tokens in doubt as a connection looks for, as after a thousand requests that were stopped.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -22,6 +23,7 @@ inline void fill_with_doubt(distlock::engine::background_io& io,
     const release how(certainty::in_doubt, begin + std::chrono::hours{1});
     for (std::size_t i = 0; i < how_many; ++i) {
         background_release::repeat(std::make_shared<background_release>(io, dialect),
-                                   distlock::token::generate(), how, begin, background_io::most_in_doubt);
+                                   distlock::token::generate(), how, begin,
+                                   std::max(how_many, background_io::most_in_doubt));
     }
 }

@@ -614,7 +614,8 @@ TEST_CASE(
     for (const auto sure : {certainty::granted, certainty::in_doubt}) {
         for (const course& one : courses) {
             releasing<posting> r;
-            fill_with_doubt(*r.io);
+            fill_with_doubt(*r.io, sure == certainty::granted ? background_io::most_handed_over
+                                                              : background_io::most_in_doubt);
             for (const reply& answer : one.answers) r.redis.inner.then(answer);
             const auto before = manual_clock::now();
             r.leave(sure, stop.get_token());
@@ -630,6 +631,40 @@ TEST_CASE(
             CHECK(r.redis.receipts[0] == nullptr);  // a socket that ends drops what somebody repeats
         }
     }
+}
+
+// Of 1500 waiters that were stopped at once some left their tickets, each of which cost others two seconds.
+TEST_CASE("a token that the server has is released in the background though a thousand are in doubt") {
+    std::stop_source stop;
+    stop.request_stop();
+    for (const bool posts : {true, false}) {
+        releasing<posting> r;
+        fill_with_doubt(*r.io);
+        r.redis.takes = posts;
+        r.leave(certainty::granted, stop.get_token());
+        CHECK(r.redis.posted.size() == (posts ? 1 : 0));
+        CHECK(r.sent().empty());  // not by the thread
+        CHECK(r.it->latest_expiry() > manual_clock::now());
+        CHECK_FALSE(r.io->take_room_request());
+    }
+}
+
+// The last of a crowd had no time left when their turn came.
+TEST_CASE("what a stopped caller posts, since the server did not answer, has its own time to be sent") {
+    struct slow : posting {
+        reply execute(const command& cmd) {
+            manual_clock::advance(31ms);
+            return posting::execute(cmd);
+        }
+    };
+    std::stop_source stop;
+    stop.request_stop();
+    releasing<slow> r;
+    fill_with_doubt(*r.io);
+    r.redis.inner.then(lost);
+    r.leave(certainty::in_doubt, stop.get_token());
+    REQUIRE(r.redis.posted.size() == 1);
+    CHECK(r.redis.how[0].deadline > manual_clock::now());
 }
 
 // Tokens in doubt stay for a lease: a thousand requests that were given up kept releases out that

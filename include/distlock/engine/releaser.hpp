@@ -98,22 +98,22 @@ class releaser {
         const auto until =
             sure == certainty::granted ? now + answer_time_ + dialect_->lease() : late_until(now);
         const engine::release how(sure, until);
+        const std::size_t most = places_for(sure);
         try {
             auto mine = in_background();
-            const auto posted = background_release::post(
-                mine, {owner, how, answer_time_, send_by, waited_for}, background_io::most_in_doubt);
+            const auto posted =
+                background_release::post(mine, {owner, how, answer_time_, send_by, waited_for}, most);
             if (posted != background_release::posting::sent) {
                 // A key that was found and deleted says that nothing of ours is left. But of two requests in
                 // doubt the other one may still be on its way.
                 const bool gone = !stopped && release_by(owner, send_by, stop) == release_outcome::released;
                 if (gone && sure == certainty::granted) return;
                 const bool sent = !stopped && sure == certainty::in_doubt;
-                background_release::repeat(mine, owner, how, sent ? now + answer_time_ : now,
-                                           background_io::most_in_doubt);
+                background_release::repeat(mine, owner, how, sent ? now + answer_time_ : now, most);
             }
             const bool no_room = posted != background_release::posting::sent && mine->pending().empty();
             if (no_room) io_->request_room();
-            if (no_room && stopped) return release_here(owner, now + shortly);
+            if (no_room && stopped) return release_here(owner);
             keep(sure == certainty::granted ? kind::left : kind::in_doubt, std::move(mine));
         } catch (...) {
             if (!stopped) release_by(owner, send_by, stop);  // no memory
@@ -184,6 +184,12 @@ class releaser {
 
     static constexpr std::chrono::milliseconds shortly{30};
 
+    // One answer ends what is known to be there. A crowd that stops at once leaves that; what is in doubt is
+    // looked for all of a lease.
+    static constexpr std::size_t places_for(certainty sure) noexcept {
+        return sure == certainty::granted ? background_io::most_handed_over : background_io::most_in_doubt;
+    }
+
     release_outcome carry_out(const ended_acquisition& last, time_point now, bool posts,
                               time_point answer_by) noexcept {
         using posting = background_release::posting;
@@ -221,22 +227,24 @@ class releaser {
     // release finds what the first one overtook on a new socket: meanwhile the server has accepted and read
     // that.
     // Throws: std::bad_alloc.
-    [[gnu::cold]] void release_here(const token& owner, time_point send_by) {
-        for (int n = 0; n < 3 && io_->time().now() < send_by; ++n) {
-            const auto said = release_by(owner, send_by, {});
+    [[gnu::cold]] void release_here(const token& owner) {
+        // From now on: of a crowd that stops at once each waits for the others, until its time is over.
+        const auto answer_by = io_->time().now() + shortly;
+        for (int n = 0; n < 3; ++n) {
+            const auto said = release_by(owner, answer_by, {});
             if (said == release_outcome::released) return;
-            if (said == release_outcome::unreachable) return post_once(owner, send_by);
+            if (said == release_outcome::unreachable) return post_once(owner);
         }
     }
 
     // Effects: sends it where it can be posted; without a receipt, or a socket that ends would drop it as
     // somebody else's to repeat.
     // Throws: std::bad_alloc.
-    [[gnu::cold]] void post_once(const token& owner, time_point send_by) {
+    [[gnu::cold]] void post_once(const token& owner) {
         any_connection& connection = io_->connection();
         if (!connection.can.post) return;
         command cmd = dialect_->release(owner).with_body();
-        cmd.until(send_by);
+        cmd.until(io_->time().now() + shortly);
         connection.post(cmd, nullptr);
     }
 
