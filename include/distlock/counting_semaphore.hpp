@@ -115,7 +115,8 @@ class permit {
 
     /// Effects: gives the permits back. In the same step the server hands permits to the waiters at the front
     /// of the queue, in order, as long as there are enough.
-    /// Returns: what happened, as mutex::unlock(); `not_held` when it has none.
+    /// Returns: what happened, as mutex::unlock(); after a loss `expired`, whoever has them now; `not_held`
+    /// when it has none.
     /// Round trips: as mutex::unlock().
     release_outcome release() noexcept {
         if (of_ == nullptr) return release_outcome::not_held;
@@ -328,7 +329,8 @@ class counting_semaphore {
     /// too.
     /// Returns: how many are out.
     /// Throws: error; errc::invalid_option for a limit that is not from 1 to 2^31.
-    /// If no answer came, the limit on the server may be either: then resize() again.
+    /// If no answer came, or the user may not do all that it needs, the limit on the server may be either:
+    /// then resize() again.
     /// Round trips: one, or two where the first had no answer; after those of other threads that resize this
     /// object at the moment.
     std::int64_t resize(std::int64_t limit) { return core_->resize(limit); }
@@ -341,7 +343,8 @@ class counting_semaphore {
     std::int64_t limit() const noexcept { return core_->limit(); }
 
     /// Returns: how long unconfirmed releases, or abandoned requests that may still arrive, can keep
-    /// others from permits; zero if nothing can.
+    /// others from permits; zero if nothing can, and where the library repeats the release no more: see
+    /// mutex::residual().
     duration residual() const noexcept { return core_->residual(); }
 
     const std::string& name() const noexcept { return core_->name(); }

@@ -114,7 +114,8 @@ class scoped_lock {
 
     /// Preconditions: the mutexes outlive the guard.
     /// Effects: takes the locks, all or none, waiting for each. Several are taken in the order of their
-    /// names, so that guards of the same locks never wait for each other in a circle.
+    /// names, and of their servers where a name is the same, so that guards of the same locks never wait for
+    /// each other in a circle: of one name on several servers, if all processes call those servers alike.
     /// Postconditions: owns_lock().
     /// Throws: error: what mutex::lock throws, errc::cancelled when `stop` is requested, errc::deadlock when
     /// two of the mutexes are the same lock, over one connection or over two that name the server alike. No

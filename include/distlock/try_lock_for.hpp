@@ -159,17 +159,18 @@ engine::lock_core::result acquire_jointly_until(std::chrono::time_point<Clock, D
 
 /// Effects: takes all the locks, or none. Waits until `timeout` is over; then tries each lock that is not
 /// taken yet once, one after the other, as with a `timeout` of zero or less. The locks are taken in the order
-/// of their names, so that callers of the same locks never wait for each other in a circle. While all are
-/// free, one command takes neighbours in that order that have one connection and one slot. If one is not
-/// free, the call waits for one lock after the other, and keeps those that it has meanwhile. It tries one
-/// whose lease ended during the wait once more, and begins anew if somebody else has it.
+/// of their names, as by scoped_lock, so that callers of the same locks never wait for each other in a
+/// circle. While all are free, one command takes neighbours in that order that have one connection and one
+/// slot. If one is not free, the call waits for one lock after the other, and keeps those that it has
+/// meanwhile. It tries one whose lease ended during the wait once more, and begins anew if somebody else has
+/// it.
 /// Preconditions: the guards and permits among them have a lock each, and do not own it.
 /// Returns: whether they were taken; false only when others have one, or wait for it, and the time is up.
 /// Afterwards each is released on its own: a mutex by unlock(), a guard or a permit by its end.
 /// Throws: error, as mutex::try_lock_for(); errc::deadlock when two of them are the same lock.
 /// std::system_error for a guard or a permit that owns its lock, or has none.
 /// Round trips: one while all are free, for each run of such locks; else those that the locks take alone,
-/// and one more for each.
+/// and one more for each. While a posted release of one of the objects is not confirmed, up to two more.
 template <class Rep, class Period, detail::jointly_lockable... Locks>
     requires(sizeof...(Locks) > 0)
 [[nodiscard("unless the result is true, no lock was taken")]] bool try_lock_for(

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <distlock/base/error.hpp>
@@ -230,6 +231,17 @@ TEST_CASE(
                "unless the service keeps its data in a way of its own"));
     CHECK(says(diagnose(it), severity::unknown, "min-replicas-to-write",
                "set, but its value could not be asked"));
+}
+
+// It was told to allow what it allowed.
+TEST_CASE("a server that was busy when it was asked for INFO is to be asked again") {
+    for (const auto& [refusal, advice] :
+         {std::pair("BUSY Redis is busy running a script", "ask again when it answers"),
+          std::pair("NOPERM this user has no permissions", "allow INFO")}) {
+        server it;
+        it.with("INFO", reply::error(refusal));
+        CHECK(says(diagnose(it), severity::unknown, "server", advice));
+    }
 }
 
 TEST_CASE("a server that refuses every question leaves findings, not an exception") {

@@ -452,6 +452,19 @@ TEST_CASE("who may not resize a semaphore is told which one, and what the server
     CHECK_THROWS_WITH(pool.resize(3), contains_text("resize pool: NOPERM this user may not"));
 }
 
+// A user that lacked PTTL had it resized, and was told that it was not.
+TEST_CASE("a resize that a script could not finish may have been done, and one that was not begun was not") {
+    scripted_connection redis;
+    distlock::counting_semaphore pool{redis, "pool", 2};
+    redis.then(reply::error("NOPERM this user may not"));
+    CHECK_THROWS_WITH(pool.resize(3), !contains_text("may have been done"));
+    redis.then(
+        reply::error("ERR Error running script: @user_script: 9: The user executing the script can't "
+                     "run this command or subcommand"));
+    CHECK_THROWS_WITH(pool.resize(3), contains_text("it may have been done: resize it again"));
+    CHECK(pool.limit() == 2);
+}
+
 // It has no effect there, but that each one cost another command.
 TEST_CASE("a permit that was handed over costs no command more where fencing tokens are asked for") {
     publishing_connection redis;

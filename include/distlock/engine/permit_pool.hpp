@@ -133,13 +133,14 @@ class permit_pool final : public permit_core {
         const auto out = about.read_resize(answer);
         if (!out) {
             const bool said = answer.is(reply_kind::error);
+            const bool may_be_done = said ? !classify_error(answer.said()).certain : lost;
             const auto why = distlock::detail::behind_server(io_->connection().identity(), answer.text());
             throw error(said                ? classify_error(answer.said()).cause
                         : answer.answered() ? errc::protocol_error
                                             : answer.cause(),
-                        distlock::detail::concat({"resize ", distlock::detail::printable(name_, 100),
-                                                  why.empty() ? "" : ": ", why,
-                                                  lost ? "; it may have been done: resize it again" : ""}));
+                        distlock::detail::concat(
+                            {"resize ", distlock::detail::printable(name_, 100), why.empty() ? "" : ": ", why,
+                             may_be_done ? "; it may have been done: resize it again" : ""}));
         }
         const guard here(mutex_);
         limit_ = limit;

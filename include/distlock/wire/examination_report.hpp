@@ -89,9 +89,11 @@ class examination_report {
         const auto valkey = info_.field("valkey_version");
         const auto redis = info_.field("redis_version");
         if (!valkey && !redis) {
-            return add(
-                severity::unknown, "server",
-                could_not(fact(asked_for::info)) + ": allow INFO, or look up which mistakes its version has");
+            const reply& said = fact(asked_for::info);
+            const bool busy = said.is(reply_kind::error) && classify_error(said.said()).transient;
+            return add(severity::unknown, "server",
+                       could_not(said) + (busy ? ": ask again when it answers"
+                                               : ": allow INFO, or look up which mistakes its version has"));
         }
         if (info_.field("dragonfly_version")) {
             return add(severity::unknown, "server",
@@ -388,8 +390,9 @@ class examination_report {
         add(severity::warning, "messages",
             "the server does not confirm a subscription" +
                 (of_.why_not.empty() ? "" : " (" + printable(of_.why_not, 120) + ")") + ": " +
-                "waiters poll for their turn; allow SUBSCRIBE, on a Cluster SSUBSCRIBE, and the channels in "
-                ".github/SECURITY.md, and leave room for one more client (maxclients)");
+                "waiters poll for their turn; ask again if it was busy, else allow SUBSCRIBE, on a Cluster "
+                "SSUBSCRIBE, and the channels in .github/SECURITY.md, and leave room for one more client "
+                "(maxclients)");
     }
 
     const examined& of_;
