@@ -13,7 +13,7 @@
 //     duration residual() const noexcept;
 //     const std::string& name() const noexcept;
 //   };
-//   class permit { permit(semaphore, std::defer_lock, n = 1); valid_until, remaining, lost, n, release };
+//   class permit { permit(pool, std::defer_lock_t, n = 1); valid_until, remaining, lost, n, release };
 //
 // The four that take permits also accept, as last arguments, a std::stop_token, a std::error_code&, or both
 // in this order. With an error_code they do not throw; on an error they return an empty permit or

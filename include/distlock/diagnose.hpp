@@ -2,7 +2,6 @@
 //
 //   diagnosis diagnose(connection, {.prefix = "orders:", .lease = 30s});
 //
-//   std::cout << distlock::diagnose(redis, {.prefix = "orders:"});
 #pragma once
 
 #include <algorithm>

@@ -8,8 +8,9 @@
 //     std::uint64_t term() const noexcept;             // of this object's leadership; 0: it does not lead
 //     std::optional<leader_report> leader() const;     // whoever leads; or with a std::error_code&
 //   };
-//   class leadership { lost(), term() };
-//   class election_observer { started(term), stopped(term, why), failed(why) };
+//   class leadership { lost(); term(); };
+//   class election_observer { started(std::uint64_t); stopped(std::uint64_t, stop_reason);
+//       failed(std::error_code); };
 #pragma once
 
 #include <atomic>

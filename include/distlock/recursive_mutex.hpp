@@ -3,10 +3,10 @@
 //   template <connection Conn, dialect Dialect = handoff, class Clock = clock>
 //   class recursive_mutex {
 //     recursive_mutex(Conn&, std::string name, lock_options = {}, std::shared_ptr<lease_observer> = {});
-//     the functions of mutex that lock, with the same overloads
+//     // the functions of mutex that lock, with the same overloads
 //     release_outcome unlock() noexcept;          // nested: the thread has it still
 //     std::size_t hold_count() const noexcept;    // of the calling thread
-//     and what there is to know: owns_lock, valid_until, remaining, lost, fencing_token, residual, name
+//     // owns_lock, valid_until, remaining, lost, fencing_token, residual, name: as mutex
 //   };
 #pragma once
 

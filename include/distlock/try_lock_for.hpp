@@ -6,8 +6,8 @@
 // Each lock is a mutex, a shared_mutex (for writing) or a recursive_mutex; a std::unique_lock of one of them
 // or a std::shared_lock of a shared_mutex, made with std::defer_lock; or a permit made with std::defer_lock:
 //
-//   std::shared_lock prices(price_list, std::defer_lock);
-//   distlock::permit slot(workers, std::defer_lock);
+//   auto prices = std::shared_lock(price_list, std::defer_lock);
+//   auto slot = distlock::permit(workers, std::defer_lock);
 //   if (distlock::try_lock_for(1s, account, prices, slot)) ...
 //
 // Both also accept, before the locks, a std::stop_token, a std::error_code&, or both in this order. With an

@@ -3,8 +3,8 @@
 //   class acquire {
 //     acquire(acquire_limits, std::uint64_t jitter_seed);
 //     acquire_step begin(clock::time_point now, bool contended, bool acquire_is_script);
-//     acquire_step on_outcome(const acquire_outcome&, time_point sent, time_point now, acknowledged);
-//     acquire_step on_claim(const renew_outcome&, time_point sent, time_point now, acknowledged);
+//     acquire_step on_outcome(const acquire_outcome&, time_point sent, time_point now, replicated);
+//     acquire_step on_claim(const renew_outcome&, time_point sent, time_point now, replicated);
 //     acquire_step on_wake(clock::time_point now);                       // the pause is over
 //     acquire_step on_message(const handover&, clock::time_point now);   // ours, or a question
 //     acquire_step on_subscribed(clock::time_point now);  // messages arrive, some may have been lost

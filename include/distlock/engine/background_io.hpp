@@ -12,7 +12,7 @@
 //     deadline_timer& deadlines() noexcept;
 //     callback_pool& callbacks() noexcept;
 //     std::string channel_of(lock) const;            // where the server finds this connection's waiters
-//     std::shared_ptr<subscription> messages(lock, handler);
+//     std::shared_ptr<subscription> messages(dialect, unclaimed);
 //   };
 #pragma once
 

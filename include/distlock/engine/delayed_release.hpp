@@ -4,7 +4,7 @@
 //   class delayed_release : public background_task {
 //     delayed_release(background_io&, dialect, delayed_release_terms);
 //     static bool start(const std::shared_ptr<delayed_release>&, background_io&) noexcept;
-//     clock::time_point latest_expiry() noexcept;     // time_point{}: it is over
+//     time_point latest_expiry() noexcept;     // time_point{}: it is over
 //   };
 #pragma once
 

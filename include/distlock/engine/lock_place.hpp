@@ -1,7 +1,7 @@
 // Where a lock is, for an order in which every process takes its locks.
 //
-//   struct lock_place { name, server; bool before(other), may_be(other); std::string shown(); };
-//   lock_place place_of(name, connection);
+//   struct lock_place { name, server; bool before(other); bool may_be(other); std::string shown(); };
+//   lock_place place_of(name, over);
 #pragma once
 
 #include <algorithm>

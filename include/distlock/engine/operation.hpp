@@ -6,7 +6,7 @@
 //     const grant& result() const;
 //   };
 //
-//   operation op(dialect, limits, contended);
+//   auto op = operation(dialect, limits, contended);
 //   for (action next = op.resume(event::started(now())); next.what != action::kind::done;) next =
 //       op.resume(perform(next));
 #pragma once

@@ -1,7 +1,7 @@
 // Lock objects that a burst of calls left idle, more than are kept for calls to come.
 //
 //   template <class T> class surplus {
-//     void take(std::vector<std::unique_ptr<T>>& from, F is_idle, G is_outdated) noexcept;
+//     void take(std::vector<std::unique_ptr<T>>& from, is_idle, is_outdated) noexcept;
 //   };
 #pragma once
 

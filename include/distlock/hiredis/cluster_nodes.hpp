@@ -1,16 +1,16 @@
 // The nodes of a Cluster that are known, the sockets to each, and which of them has a slot.
 //
-//   class cluster_nodes {
+//   class cluster_nodes {  // node: std::shared_ptr<cluster_node>
 //     cluster_nodes(const std::vector<uri>& seeds, std::shared_ptr<const secure_layer>);
-//     std::shared_ptr<cluster_node> of(std::optional<std::uint16_t> slot);  // its owner, or another
-//     std::shared_ptr<cluster_node> at(const node_address&);
+//     node of(std::optional<std::uint16_t> slot);  // its owner, or another
+//     node at(const node_address&);
 //     void assign(slot, const node_address&);          // the slot moved there
 //     void invalidate();                               // the map is wrong
 //     void suspect(cluster_node&);                     // or may be: that node did not answer
-//     std::vector<std::shared_ptr<cluster_node>> look_for_signs();  // of nodes that are gone
+//     std::vector<node> look_for_signs();  // of nodes that are gone
 //     void on_master_change(std::weak_ptr<master_listener>);
 //     bool refresh(when_running, until, stop);         // a new map, if one is due
-//     std::vector<std::shared_ptr<cluster_node>> used();
+//     std::vector<node> used();
 //     std::string refusal();                           // why there is no map
 //     void on_change(message_reader*);                 // interrupted when the map changes
 //   };

@@ -11,7 +11,8 @@
 //     void collect();
 //     std::shared_ptr<subscription> subscribe(std::string_view channel);
 //     service_registry& services() noexcept;
-//     std::chrono::milliseconds command_timeout() const noexcept, connect_timeout() const noexcept;
+//     std::chrono::milliseconds command_timeout() const noexcept;
+//     std::chrono::milliseconds connect_timeout() const noexcept;
 //     std::string_view identity() const noexcept;
 //   };
 #pragma once

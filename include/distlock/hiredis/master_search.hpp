@@ -1,14 +1,14 @@
 // The master as far as is known, and the question to the Sentinels that finds the next one:
 // by one caller for all.
 //
-//   class master_search {
+//   class master_search {  // master: std::shared_ptr<master_node>
 //     master_search(const sentinel_uri&, std::shared_ptr<const secure_layer>);
-//     std::shared_ptr<master_node> present();
-//     std::shared_ptr<master_node> find(until, stop);
+//     master present();
+//     master find(until, stop);
 //         // asks, or waits for another caller who asks, if that is due
-//     std::shared_ptr<master_node> find_alone(until, stop_fd); // does not wait for another one
+//     master find_alone(until, stop_fd); // does not wait for another one
 //     void follow(until);                                      // asks if that is due
-//     void suspect(const std::shared_ptr<master_node>&);       // it may be one no longer
+//     void suspect(const master&);       // it may be one no longer
 //     void look_for_signs();                                   // that it is one no longer
 //     bool unheeded();  // whether there is one, and nobody has asked since
 //     reply failure();                                         // why none is known

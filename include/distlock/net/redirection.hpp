@@ -1,7 +1,7 @@
 // MOVED and ASK, parsed: the node that a Cluster's node redirects to.
 //
 //   struct redirection { kind, slot, to };
-//   std::optional<redirection> read_redirection(std::string_view error, const node_address& from);
+//   std::optional<redirection> read_redirection(std::string_view text, const node_address& from);
 #pragma once
 
 #include <cstddef>

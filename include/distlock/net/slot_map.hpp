@@ -1,7 +1,7 @@
 // Which node of a Cluster has which slot, as far as is known.
 //
 //   class slot_map {
-//     static std::optional<slot_map> read(const reply& cluster_slots, const node_address& asked);
+//     static std::optional<slot_map> read(const reply& answer, const node_address& asked);
 //     std::span<const node_address> nodes() const noexcept;
 //     std::optional<std::size_t> owner(slot) const noexcept;   // its place in nodes()
 //     std::optional<std::size_t> place(const node_address&) const noexcept;   // in nodes()

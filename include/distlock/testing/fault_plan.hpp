@@ -2,7 +2,7 @@
 //
 //   class fault_plan {
 //     void cut(rule);                                      // from now on, instead of any rule before
-//     void rewrite(which, reply, times);                   // another reply in the place of the server's
+//     void rewrite(which, bytes, times);                   // another reply in the place of the server's
 //     void storm(seed, one_in);                            // cuts at random, the same for the same seed
 //     void delay(part, duration);  void hold(part);        // all of one direction
 //     void let_go();                                       // what is held

@@ -5,7 +5,7 @@
 //       explicit redis_server(redis_server_options = {});
 //       std::string uri() const;                                  // what a client connects to
 //       pid_t pid() const;  std::uint16_t port() const;           // port 0: unix socket only
-//       const std::string& socket_path() const, folder() const;
+//       const std::string& socket_path() const;  const std::string& folder() const;
 //       void start(); void stop(); void kill(); void restart();
 //       void pause(); void resume();
 //       bool running() const;

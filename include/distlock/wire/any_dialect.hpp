@@ -1,7 +1,7 @@
 // A dialect of any type: what the engine speaks about one lock.
 //
 //   class any_dialect  // the functions of concept dialect, queueing_dialect and telling_dialect
-//   template <dialect D> class any_dialect_of : public any_dialect { any_dialect_of(arguments of D...); };
+//   template <dialect D> class any_dialect_of : public any_dialect;  // made as D is
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // A dialect is the way to speak with the server about one lock: the commands, and the meaning of the replies.
 //
-//   concept dialect                  D d(name, options); name, lease, acquire, look, renew, release,
+//   concept dialect                  made of (name, options); name, lease, acquire, look, renew, release,
 //       ... and D::inspector
 //   concept queueing_dialect         and waiters are queued on the server, which hands the lock over
 //   concept telling_dialect          and releases are told on a channel

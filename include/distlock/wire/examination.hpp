@@ -2,7 +2,7 @@
 //
 //   class examination {
 //     std::span<const command> questions();                 // none: all is asked
-//     void on_answers(replies, our_time_before, our_time_after);
+//     void on_answers(replies, before, after);              // of our clock, in microseconds
 //     const std::string& channel() const;  void on_subscribed(confirmed, why);
 //     diagnosis conclude() const;
 //   };

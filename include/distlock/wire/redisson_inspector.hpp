@@ -4,9 +4,9 @@
 //     explicit redisson_inspector(std::string name);
 //     command inspect() const;           std::optional<lock_report> read_inspect(const reply&) const;
 //     command force_release() const;     std::optional<bool> read_force_release(const reply&) const;
-//     command forced() const;            bool was_forced(const reply&, const token& owner) const;
+//     command forced() const;            bool was_forced(const reply&, const token&) const;
 //   };
-//   std::string redisson_key(prefix, name)    // as Redisson makes the keys beside a lock
+//   std::string redisson_key(kind, name);    // as Redisson makes the keys beside a lock
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // What became of a command: the server's reply, or the two ways of not having one.
 //
-//   reply::nil(), integer(n), string(s), status(s), array({...})   // the server answered
+//   reply::nil(); reply::integer(value); reply::string(value); reply::status(value); reply::array(elements)
 //   reply::error("WRONGTYPE ...")                                  // the server answered with an error
 //   reply::not_sent(cause, detail)                                 // no byte left: it was not applied
 //   reply::no_answer(cause, detail)                                // sent; it may have been applied
