@@ -251,7 +251,7 @@ class mutex {
     /// Returns: how long an unconfirmed unlock(), one before the end of lock_options::hold_at_least, or an
     /// abandoned request that may still arrive, can keep others from the lock; zero if nothing can. Until the
     /// server has answered that hold_at_least is to be kept it may be a lease too long. Also zero where the
-    /// library repeats the release no more: it repeats about a thousand for each connection.
+    /// library repeats the release no more: of those in doubt it repeats a thousand for each connection.
     duration residual() const noexcept { return core_->residual(); }
 
     /// Returns: the name as it was given. It is the key on the server, but for dialects that add to it.

@@ -63,9 +63,11 @@ struct guard_access {
     static auto valid_until(const M& m, std::uint64_t serial) noexcept {
         return m.core().valid_until(serial);
     }
+    /// Returns: the fence of what that acquisition has become; 0: it cannot become another, or is unknown.
     template <class M>
-    static std::uint64_t fence(const M& m, std::uint64_t serial) noexcept {
-        return m.core().fence(serial);
+    static std::uint64_t fence([[maybe_unused]] const M& m, [[maybe_unused]] std::uint64_t serial) noexcept {
+        if constexpr (requires(M & same) { same.try_lock_shared(); }) return m.core().fence(serial);
+        return 0;
     }
     template <class M>
     static auto lock_shared(M& m, const std::stop_token& stop) {
@@ -220,8 +222,7 @@ class scoped_lock {
     /// move. After shared_mutex::try_upgrade() the new writer's; after its loss perhaps the one before that.
     std::uint64_t fencing_token() const noexcept requires(count == 1) {
         if (serials_[0] == 0) return fences_[0];
-        const auto now = detail::guard_access::fence(*std::get<0>(mutexes_), serials_[0]);
-        return now != 0 ? now : fences_[0];
+        return std::max(fences_[0], detail::guard_access::fence(*std::get<0>(mutexes_), serials_[0]));
     }
 
     /// Preconditions: the mutex still exists.

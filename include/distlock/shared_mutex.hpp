@@ -177,7 +177,7 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     /// that of try_upgrade() is: lock_options::max_hold and lock_options::hold_at_least count anew, and
     /// hold_at_least does not apply to the acquisition that it replaces, or fails to replace. A
     /// distlock::scoped_lock of that one ends the new one, and its owns_lock() and valid_until() speak of it,
-    /// as does its lost() when it is asked anew; its fencing_token() does not change. The guards of the
+    /// as does its lost() when it is asked anew; its fencing_token() does not fall. The guards of the
     /// standard must be told: release() them, and end it by unlock_shared().
     /// Postconditions: if it throws, the thread has the lock neither for writing nor for reading. A thread
     /// that had locked it without a distlock::scoped_lock then calls unlock() once more, as after a loss: it

@@ -17,6 +17,7 @@
 //   };
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <concepts>
 #include <cstdint>
@@ -128,8 +129,7 @@ class shared_scoped_lock {
     /// one before that.
     std::uint64_t fencing_token() const noexcept {
         if (serial_ == 0) return fence_;
-        const auto now = detail::guard_access::shared_fence(*mutex_, serial_);
-        return now != 0 ? now : fence_;
+        return std::max(fence_, detail::guard_access::shared_fence(*mutex_, serial_));
     }
 
     /// Preconditions: the mutex still exists.

@@ -170,7 +170,7 @@ engine::lock_core::result acquire_jointly_until(std::chrono::time_point<Clock, D
 /// Throws: error, as mutex::try_lock_for(); errc::deadlock when two of them are the same lock.
 /// std::system_error for a guard or a permit that owns its lock, or has none.
 /// Round trips: one while all are free, for each run of such locks; else those that the locks take alone,
-/// and one more for each. While a posted release of one of the objects is not confirmed, up to two more.
+/// and one more for each. Up to two more for each object whose posted release is not confirmed.
 template <class Rep, class Period, detail::jointly_lockable... Locks>
     requires(sizeof...(Locks) > 0)
 [[nodiscard("unless the result is true, no lock was taken")]] bool try_lock_for(

@@ -143,6 +143,9 @@ TEST_CASE("a dialect that renews for its lease only does so for another time, to
     const any_dialect_of<for_its_lease> about("orders", lock_options{.lease = 7s});
     const token owner = token::generate();
     CHECK(with_ttl(about.renew(owner), "7000") == with_ttl(about.renew_for(owner, "12"), "7000"));
+    CHECK(about.renewed_for(std::chrono::milliseconds{12}) == 7s);
+    const any_dialect_of<distlock::plain> usual("orders", lock_options{.lease = 7s});
+    CHECK(usual.renewed_for(std::chrono::milliseconds{12}) == std::chrono::milliseconds{12});
 }
 
 // The program ended: the answer is read where nothing may be thrown.

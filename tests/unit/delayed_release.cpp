@@ -342,6 +342,23 @@ TEST_CASE("what is shared is not told of an earlier end, which it would not take
     CHECK(eventually([&] { return all.redis.count("renew", "third") == 1; }));
 }
 
+// It said so much, and gave a release up a second later, though the key lives for the lease.
+TEST_CASE("a lock whose dialect renews for its lease alone keeps others out for that") {
+    struct for_its_lease : distlock::plain {
+        using plain::plain;
+        distlock::command renew(const distlock::token& owner) const { return plain::renew(owner); }
+    };
+    fleet all;
+    const lock_options options{.lease = 30s, .hold_at_least = 2s};
+    distlock::mutex<hosted_locks, for_its_lease, manual_clock> m{all.redis, "orders", options};
+    m.lock();
+    m.unlock();
+    REQUIRE(eventually([&] { return all.redis.count("renew") == 1; }));
+    CHECK(m.residual() >= 29s);
+    manual_clock::advance(1s);
+    CHECK(m.residual() >= 28s);
+}
+
 TEST_CASE("when the connection ends, the server is told when the key ends") {
     manual_clock::reset();
     const auto lease = GENERATE(9s, 40s, 60s);
@@ -421,8 +438,8 @@ TEST_CASE("a lock that an operator took is not renewed any more") {
     fleet all;
     locker m{all.redis, "orders", short_lease};
     m.lock();
-    m.unlock();
     all.redis.give_to("somebody");
+    m.unlock();
     manual_clock::advance(3s);
     REQUIRE(eventually([&] { return all.redis.count("renew") == 1; }));
     CHECK(eventually([&] { return m.residual() == 0s; }));

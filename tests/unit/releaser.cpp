@@ -614,8 +614,8 @@ TEST_CASE(
     for (const auto sure : {certainty::granted, certainty::in_doubt}) {
         for (const course& one : courses) {
             releasing<posting> r;
-            fill_with_doubt(*r.io, sure == certainty::granted ? background_io::most_handed_over
-                                                              : background_io::most_in_doubt);
+            fill_with_doubt(
+                *r.io, sure == certainty::granted ? background_io::most_left : background_io::most_in_doubt);
             for (const reply& answer : one.answers) r.redis.inner.then(answer);
             const auto before = manual_clock::now();
             r.leave(sure, stop.get_token());
@@ -643,7 +643,7 @@ TEST_CASE("a token that the server has is released in the background though a th
         r.redis.takes = posts;
         r.leave(certainty::granted, stop.get_token());
         CHECK(r.redis.posted.size() == (posts ? 1 : 0));
-        CHECK(r.sent().empty());  // not by the thread
+        CHECK_FALSE(r.redis.bounded);  // the thread itself would wait for next to nothing
         CHECK(r.it->latest_expiry() > manual_clock::now());
         CHECK_FALSE(r.io->take_room_request());
     }

@@ -160,8 +160,9 @@ class delayed_release final : public background_task {
             return;
         }
         using distlock::detail::rounding, distlock::detail::saturating_cast;
+        const auto renewed = dialect_->renewed_for(left_);
         const auto told =
-            distlock::detail::saturating_add(now, saturating_cast<clock::duration, rounding::up>(left_));
+            distlock::detail::saturating_add(now, saturating_cast<clock::duration, rounding::up>(renewed));
         const bool is_set = what == kind::kept && !dialect_->is_shared();
         key_expiry_ = is_set ? told : std::max(key_expiry_, told);
     }

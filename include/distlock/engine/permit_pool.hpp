@@ -133,9 +133,10 @@ class permit_pool final : public permit_core {
         const auto out = about.read_resize(answer);
         if (!out) {
             const bool said = answer.is(reply_kind::error);
-            const bool may_be_done = said ? !classify_error(answer.said()).certain : lost;
+            const server_error why_not = said ? classify_error(answer.said()) : server_error{};
+            const bool may_be_done = lost || (said && !why_not.certain);
             const auto why = distlock::detail::behind_server(io_->connection().identity(), answer.text());
-            throw error(said                ? classify_error(answer.said()).cause
+            throw error(said                ? why_not.cause
                         : answer.answered() ? errc::protocol_error
                                             : answer.cause(),
                         distlock::detail::concat(

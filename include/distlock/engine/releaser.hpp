@@ -89,7 +89,7 @@ class releaser {
 
     /// Effects: what the server has under a token that nobody uses any more, or may still get, is released.
     /// Waits for next to nothing, and for nothing at all once `stop` was requested and the background has
-    /// room; 30 ms at most without.
+    /// room; where it has none, 60 ms at most.
     [[gnu::cold]] void leave(const token& owner, certainty sure, const std::stop_token& stop) noexcept {
         const auto now = io_->time().now();
         const bool stopped = stop.stop_requested();
@@ -188,7 +188,7 @@ class releaser {
     // One answer ends what is known to be there. A crowd that stops at once leaves that; what is in doubt is
     // looked for all of a lease.
     static constexpr std::size_t places_for(certainty sure) noexcept {
-        return sure == certainty::granted ? background_io::most_handed_over : background_io::most_in_doubt;
+        return sure == certainty::granted ? background_io::most_left : background_io::most_in_doubt;
     }
 
     release_outcome carry_out(const ended_acquisition& last, time_point now, bool posts,

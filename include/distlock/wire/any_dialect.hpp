@@ -51,6 +51,8 @@ class any_dialect {
     /// `milliseconds`: decimal digits, which outlive the command.
     /// Returns: renew(), for so long and not for the lease; a dialect without that renews for its lease.
     virtual command renew_for(const token& owner, std::string_view milliseconds) const = 0;
+    /// Returns: how long a lock lasts by renew_for(), which was to last so long.
+    virtual std::chrono::milliseconds renewed_for(std::chrono::milliseconds wanted) const noexcept = 0;
     virtual command release(const token& owner) const = 0;
     virtual command release_minimal(const token& owner) const = 0;
     virtual acquire_outcome read_acquire(const reply& answer) const = 0;
@@ -110,6 +112,11 @@ class any_dialect_of final : public any_dialect {
     command renew_for(const token& owner, [[maybe_unused]] std::string_view milliseconds) const override {
         if constexpr (requires { it_.renew(owner, milliseconds); }) return it_.renew(owner, milliseconds);
         return it_.renew(owner);
+    }
+    std::chrono::milliseconds renewed_for(
+        [[maybe_unused]] std::chrono::milliseconds wanted) const noexcept override {
+        if constexpr (requires(const token& t) { it_.renew(t, std::string_view()); }) return wanted;
+        return it_.lease();
     }
     command release(const token& owner) const override { return it_.release(owner); }
     command release_minimal(const token& owner) const override { return it_.release_minimal(owner); }

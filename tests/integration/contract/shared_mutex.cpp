@@ -194,13 +194,23 @@ TEST_CASE("a stop request ends every wait to read with errc::cancelled, and leav
     CHECK_FALSE(m.try_lock_shared_for(1h, before.get_token(), ec));
     CHECK(ec == errc::cancelled);
     CHECK_THROWS_AS(m.lock_shared(before.get_token()), distlock::error);
-    for (const int way : {0, 1, 2}) {
+    using wall = std::chrono::system_clock;
+    const std::vector<std::function<bool(const std::stop_token&)>> ways{
+        [&](const auto& token) { return m.lock_shared(token, ec); },
+        [&](const auto& token) { return m.try_lock_shared_for(1h, token, ec); },
+        [&](const auto& token) { return m.try_lock_shared_until(wall::now() + 1h, token, ec); },
+        [&](const auto& token) { return m.lock_shared(token), true; },
+        [&](const auto& token) { return m.try_lock_shared_for(10s, token); },
+        [&](const auto& token) { return m.try_lock_shared_until(wall::now() + 10s, token); }};
+    for (const auto& way : ways) {
         std::stop_source stop;
+        ec.clear();
         sleeper waits([&, token = stop.get_token()] {
-            if (way == 0   ? m.lock_shared(token, ec)
-                : way == 1 ? m.try_lock_shared_for(1h, token, ec)
-                           : m.try_lock_shared_until(std::chrono::system_clock::now() + 1h, token, ec))
-                m.unlock_shared();
+            try {
+                if (way(token)) m.unlock_shared();
+            } catch (const distlock::error& e) {
+                ec = e.code();
+            }
         });
         REQUIRE(waits.sleeps());
         const auto start = clk::now();

@@ -209,6 +209,9 @@ TEST_CASE("what a cut delayed reaches the server also where its client has gone 
     byte_client(proxy.port()).send(wire({"SET", "a", "b"}));
     sent.open();
     CHECK(eventually([&] { return proxy.cuts().size() == 1; }));
+    byte_client after(proxy.port());  // served when the cut is over
+    after.send(wire({"PING"}));
+    CHECK(after.receive(5) == "+OK\r\n");
     proxy.deliver();
     CHECK(eventually([&] { return server.received().ends_with(wire({"SET", "a", "b"})); }));
 }

@@ -47,7 +47,6 @@ std::string unix_uri(const redis_server& server, const std::string& login) {
     return "unix://" + login + server.socket_path() + patient;
 }
 
-// How many sockets a server has, but for the one it is asked on.
 std::string number_in_info(const redis_server& server, std::string_view section, const std::string& field) {
     const std::string info = server.command({"INFO", section});
     const auto at = info.find(field + ":");
