@@ -270,7 +270,7 @@ class fault_proxy final : public fault_plan {
         const bool delivered = l.to_server.empty() && l.to_client.empty();
         if (l.cut && delivered && l.unanswered.empty()) return end(l);
         if (l.server_ended && l.to_client.empty() && !now_at.replies.held) return false;
-        if (l.client_ended && l.to_server.empty() && !now_at.requests.held &&
+        if (l.client_ended && l.to_server.empty() && l.late.empty() && !now_at.requests.held &&
             !std::exchange(l.told_server, true)) {
             ::shutdown(l.server, SHUT_WR);
         }
