@@ -757,7 +757,7 @@ TEST_CASE("a look that is refused is told to the waiter at once, and its ticket 
     }
 }
 
-TEST_CASE("in trouble and in no queue, the plain command is tried, which needs one key") {
+TEST_CASE("a waiter without a ticket tries the plain command, which needs one key, while the server fails") {
     attempt a;
     a.answer(later());
     REQUIRE(a.step().what == kind::pause);

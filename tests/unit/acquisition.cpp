@@ -1158,7 +1158,7 @@ TEST_CASE("the loss token that is asked for after the loss is stopped") {
 }
 
 // Most often the unlock comes before a timer has looked; so it is done several times.
-TEST_CASE("who unlocks too late is told of the loss") {
+TEST_CASE("an owner that unlocks too late is told of the loss") {
     setting s;
     lock m{s.server, "orders", {.renew = false}, s.seen};
     words told;

@@ -138,7 +138,7 @@ severity worst_of(const diagnosis& of, std::string_view subject) {
 
 }  // namespace
 
-TEST_CASE("of a master that is as it should be, everything is in order") {
+TEST_CASE("the report of a sound master finds everything in order") {
     auto it = sound();
     const auto seen = diagnose(it);
     for (const auto* subject : {"server", "role", "replicas", "min-replicas-to-write", "maxmemory-policy",
@@ -377,7 +377,7 @@ TEST_CASE(
     CHECK(says(diagnose(it), severity::unknown, "min-replicas-to-write", "min-replicas-max-lag unknown"));
 }
 
-TEST_CASE("of a replica that takes writes is not said that locks fail") {
+TEST_CASE("the report does not say that locks fail on a replica that takes writes") {
     auto it = sound().with("INFO", info("role:slave\r\nslave_read_only:0\r\n"));
     it.with("ROLE", reply::array({reply::string("slave"), reply::string("h"), reply::integer(1)}));
     CHECK(says(diagnose(it), severity::problem, "role", "two may own one"));

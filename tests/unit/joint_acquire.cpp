@@ -151,8 +151,7 @@ TEST_CASE(
 }
 
 // The next request, by another token, found what the one before had taken: "somebody else has it".
-TEST_CASE(
-    "of several whose request was not answered none is said to be somebody else's while it may be ours") {
+TEST_CASE("a joint request that was not answered reports no lock as somebody else's while it may be ours") {
     both locks;
     locks.server.lost = 2;
     SECTION("at once") {

@@ -66,7 +66,7 @@ TEST_CASE("a script that the server lacks is known no more, and leaves its place
     CHECK(known(server, 1) == most);
 }
 
-TEST_CASE("of another server nothing is known") {
+TEST_CASE("a server that took the master's place is not known to have any script") {
     known_scripts server;
     fill(server);
     server.forget();

@@ -53,7 +53,7 @@ TEST_CASE(
 }
 
 // It had asked what the key holds, for a text that nobody saw.
-TEST_CASE("who asks for the leader by a code asks once, and is told why there is none") {
+TEST_CASE("leader() with an error code asks once, and says why there is no leader") {
     const reply wrong = reply::error("WRONGTYPE Operation against a key holding the wrong kind of value");
     scripted_connection redis{wrong, wrong, reply::status("list")};
     const distlock::leader_election election{redis, "orders"};

@@ -434,7 +434,9 @@ TEST_CASE("a child after fork() does not resize its parent's semaphore, and asks
     }));
 }
 
-TEST_CASE("who resizes a semaphore over something that is no Redis is told that its answer makes no sense") {
+TEST_CASE(
+    "a caller that resizes a semaphore over something that is no Redis hears that its answer makes no "
+    "sense") {
     scripted_connection redis{reply::status("PONG")};
     distlock::counting_semaphore pool{redis, "pool", 2};
     std::error_code ec;
@@ -446,7 +448,7 @@ TEST_CASE("who resizes a semaphore over something that is no Redis is told that 
     CHECK_THROWS_WITH(pool.resize(3), contains_text("resize pool: the answer makes no sense"));
 }
 
-TEST_CASE("who may not resize a semaphore is told which one, and what the server said") {
+TEST_CASE("a user that may not resize a semaphore is told which one, and what the server said") {
     scripted_connection redis{reply::error("NOPERM this user may not")};
     distlock::counting_semaphore pool{redis, "pool", 2};
     CHECK_THROWS_WITH(pool.resize(3), contains_text("resize pool: NOPERM this user may not"));
@@ -490,7 +492,7 @@ TEST_CASE("no permit can be asked for, and what can be is said") {
     CHECK(redis.commands().empty());
 }
 
-TEST_CASE("who asks for more permits than there are is told how many that is, and how many there are") {
+TEST_CASE("a caller that asks for more permits than there are is told both numbers") {
     scripted_connection redis;
     distlock::counting_semaphore pool{redis, "pool", 2};
     const std::string said = error_of([&] { return pool.acquire(3); }).what();

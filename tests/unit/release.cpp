@@ -185,7 +185,8 @@ TEST_CASE("a release that finds nothing, or somebody else's lock, says so") {
 }
 
 TEST_CASE(
-    "nothing of ours after a lost answer is released within the validity: nobody else can have come before") {
+    "after a lost answer a key that is gone counts as released while the lease is valid: nobody else came "
+    "before") {
     CHECK(outcome({lost, expired}) == release_outcome::released);
     CHECK(outcome({lost, taken}) == release_outcome::released);
     CHECK(outcome({lost, expired}, false) == release_outcome::expired);
@@ -193,7 +194,9 @@ TEST_CASE(
     CHECK(outcome({lost, not_sent, expired}) == release_outcome::released);
 }
 
-TEST_CASE("nothing of ours after a release that certainly was not applied is expired: the lock was lost") {
+TEST_CASE(
+    "after a release that certainly was not applied a key that is gone counts as expired: the lock was "
+    "lost") {
     CHECK(outcome({not_sent, expired}) == release_outcome::expired);
     CHECK(outcome({busy, expired}) == release_outcome::expired);
     CHECK(outcome({not_sent, taken}) == release_outcome::taken);

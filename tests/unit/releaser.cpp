@@ -298,7 +298,9 @@ TEST_CASE("a release whose answer is lost is sent once more") {
     CHECK(confirm({lost, reply::error("NOPERM x")}).outcome == release_outcome::refused);
 }
 
-TEST_CASE("nothing of ours after a lost answer is released within the validity, and not after it") {
+TEST_CASE(
+    "after a lost answer a key that is gone counts as released while the lease is valid, and as expired "
+    "later") {
     CHECK(confirm({lost, reply::integer(0)}).outcome == release_outcome::released);
     CHECK(confirm({lost, reply::integer(0)}, false).outcome == release_outcome::expired);
     CHECK(confirm({reply::string("1"), reply::integer(0)}).outcome == release_outcome::released);

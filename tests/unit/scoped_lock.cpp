@@ -408,14 +408,17 @@ void check_has_both(slow_second& server, const lock_options& of_first, int asked
 
 // It held the second lock and believed to hold both. Then it gave both back, and began anew for ever.
 TEST_CASE(
-    "who waited for one lock for so long that another was lost takes that one again, and keeps the rest") {
+    "a caller that waited for one lock for so long that another was lost takes that one again, and keeps the "
+    "rest") {
     const auto brief =
         GENERATE(true, false) ? short_lease : lock_options{.lease = 60s, .renew = false, .max_hold = 10s};
     slow_second server;
     check_has_both(server, brief, 1);
 }
 
-TEST_CASE("who has lost one of several locks to another while the rest was waited for gives all back first") {
+TEST_CASE(
+    "a caller that lost one of several locks to another, while it waited for the rest, gives all back "
+    "first") {
     slow_second server;
     server.intruder = true;
     check_has_both(server, short_lease, 2);

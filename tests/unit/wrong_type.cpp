@@ -8,7 +8,7 @@
 using distlock::detail::explain_uninspected;
 using distlock::detail::explain_wrong_type;
 
-TEST_CASE("of a key of another type it is said whose it may be") {
+TEST_CASE("the message about a key of another type says whose it may be") {
     CHECK(explain_wrong_type("zset", "string", "WRONGTYPE x") ==
           "the key holds a zset where this lock needs a string: it may be a counting_semaphore's");
     CHECK(explain_wrong_type("string", "zset", "WRONGTYPE x") ==

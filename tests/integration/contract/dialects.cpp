@@ -321,8 +321,9 @@ TEMPLATE_LIST_TEST_CASE("an operator takes a lock away, and the owner is told wh
     CHECK(m.unlock() != release_outcome::released);
 }
 
-TEMPLATE_LIST_TEST_CASE("whom a lock was taken from is known for as long as the lock would have lasted", "",
-                        with_siblings) {
+TEMPLATE_LIST_TEST_CASE(
+    "the server knows from whom a lock was taken for as long as the lock would have lasted", "",
+    with_siblings) {
     setting<TestType> s;
     typename setting<TestType>::lock m{s.redis, s.name, usual};
     m.lock();
@@ -362,7 +363,7 @@ TEMPLATE_LIST_TEST_CASE("the fence of a lock that was unlocked before hold_at_le
 }
 
 // It reads that at its next renewal, which may come when a short lease is over.
-TEMPLATE_LIST_TEST_CASE("whom a lock with a short lease was taken from is known for a second", "",
+TEMPLATE_LIST_TEST_CASE("the server knows for a second from whom a lock with a short lease was taken", "",
                         with_siblings) {
     setting<TestType> s;
     typename setting<TestType>::lock m{s.redis, s.name, {.lease = 500ms, .renew = false}};
@@ -385,7 +386,7 @@ TEMPLATE_LIST_TEST_CASE("a renewal lasts a whole lease for what says who the own
     CHECK(ttl_beside(s.key, "fence") > 3'600'000);
 }
 
-TEMPLATE_LIST_TEST_CASE("of a lock that was released only the fence is left", "", with_siblings) {
+TEMPLATE_LIST_TEST_CASE("a lock that was released leaves nothing but the fence", "", with_siblings) {
     setting<TestType> s;
     typename setting<TestType>::lock m{s.redis, s.name, fenced_and_described};
     m.lock();

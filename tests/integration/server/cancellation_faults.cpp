@@ -147,7 +147,7 @@ TEST_CASE("a waiter that gives up over a slow way leaves no ticket, even when it
     check_that_it_is_served(it, next);
 }
 
-TEST_CASE("of a lock that somebody has, a slow server says so after the deadline, too") {
+TEST_CASE("a slow server that answers after the deadline still says that somebody has the lock") {
     owned it;
     fault_proxy proxy(it.server.socket_path());
     proxy.delay(part::reply, 80ms);

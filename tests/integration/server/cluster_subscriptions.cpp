@@ -529,7 +529,7 @@ TEST_CASE("without threads a channel is heard all the same, on the thread that w
     }));
 }
 
-TEST_CASE("who waits for messages of a Cluster leaves the processor to others, also after another has left") {
+TEST_CASE("a waiter for messages of a Cluster leaves the processor to others, also after another has left") {
     const fake_cluster all(1, as_the_only_node);
     cluster_connection redis{all.uri()};
     const auto mine = redis.subscribe(low);

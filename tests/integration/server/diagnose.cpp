@@ -199,7 +199,7 @@ TEST_CASE(
     CHECK_THROWS_AS(diagnose(redis), std::bad_alloc);
 }
 
-TEST_CASE("of a connection whose subscriptions are null it is said that messages do not arrive") {
+TEST_CASE("the report of a connection whose subscriptions are null says that messages do not arrive") {
     struct without_messages {
         distlock::reply execute(const distlock::command& cmd) { return inner.execute(cmd); }
         static std::shared_ptr<distlock::subscription> subscribe(std::string_view) { return nullptr; }

@@ -555,7 +555,8 @@ TEST_CASE(
 // A lock that was taken within 250 us of its grant was granted with a number in between: a thread of the last
 // owner's process, which did not know yet, was given the same.
 TEST_CASE(
-    "who has a lock that was taken by force has no fence that its last owner's process may give a thread") {
+    "the owner of a lock that was taken by force has no fence that its last owner's process may give a "
+    "thread") {
     for (const lock_options* options : {&fenced, &all}) {
         for (int microseconds = 0; microseconds < 1000; microseconds += 20) {
             auto it = fresh(*options);

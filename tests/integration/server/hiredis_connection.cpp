@@ -637,7 +637,7 @@ TEST_CASE("an error is told apart whatever the password is, and does not show it
     CHECK_THAT(answer.said(), contains_text(said.password));
 }
 
-TEST_CASE("of a host that has no address the system's reason is told") {
+TEST_CASE("the message about a host that has no address tells the system's reason") {
     // No label of a name may be so long.
     hiredis_connection redis("redis://" + std::string(64, 'h'));
     const auto said = redis.execute({distlock::argument("PING")});

@@ -317,7 +317,7 @@ TEST_CASE("over a Cluster a waiter who may not subscribe has the lock in its tur
     }
 }
 
-TEST_CASE("one who may not subscribe and dies when it is served keeps the others out for two seconds") {
+TEST_CASE("a waiter that may not subscribe and dies when it is served keeps the others out for two seconds") {
     const place at(refusal::by_user);
     hiredis_connection redis(at.server.uri());
     distlock::mutex owner{redis, "orders", confirmed};

@@ -225,7 +225,7 @@ TEST_CASE("a Sentinel that is slow to check a password has the time to connect")
     CHECK(eventually([&] { return ping(c).is_status("PONG"); }));
 }
 
-TEST_CASE("who waits for more Sentinels when one has answered leaves the processor to others") {
+TEST_CASE("a caller that waits for more Sentinels when one has answered leaves the processor to others") {
     const fake_server silent(scripts::hang);
     const fake_sentinel one(a_server().port(), 6);
     sentinel_connection c(

@@ -206,7 +206,7 @@ TEST_CASE("when the waiter that reads leaves, by a message or a stop request, an
     }
 }
 
-TEST_CASE("who waits for messages leaves the processor to others, also after another waiter has left") {
+TEST_CASE("a waiter for messages leaves the processor to others, also after another waiter has left") {
     const redis_server server;
     hiredis_connection redis(server.uri() + patient);
     const auto news = redis.subscribe("news");
@@ -376,7 +376,9 @@ TEST_CASE("when the waiter that opens a socket leaves, the next one opens one ot
 }
 
 // Behind a slow link there would have been no socket while callers subscribe, or meet a replica.
-TEST_CASE("who subscribes, or trusts the old socket no more, does not break off the opening of a new one") {
+TEST_CASE(
+    "a caller that subscribes, or trusts the old socket no more, does not break off the opening of a new "
+    "one") {
     const bool subscribes = GENERATE(true, false);
     std::atomic<bool> selected{false};
     listed_server server([&](int connection, const auto& asked) {
