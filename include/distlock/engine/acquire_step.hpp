@@ -30,8 +30,8 @@ enum class waiting_manner {
 /// The limits of an attempt to take a lock.
 struct acquire_limits {
     std::chrono::milliseconds lease{};
-    std::chrono::milliseconds
-        recheck{};  ///< longest pause between two looks; in the queue, of the first waiter
+    /// Longest pause between two looks; in the queue, of the first waiter.
+    std::chrono::milliseconds recheck{};
     std::chrono::milliseconds patience{};  ///< longest trouble that is ridden out
     /// As lock_core::manner::failing_since: it counts for the patience.
     clock::time_point failing_since = clock::time_point::max();
@@ -43,8 +43,8 @@ struct acquire_limits {
     bool claims_lease = false;  ///< nothing renews it afterwards: the whole lease is asked for at once
     int replicas = 0;           ///< so many must have acknowledged the grant
     std::chrono::milliseconds replica_timeout{};
-    const token* in_exchange_for =
-        nullptr;  ///< of `once`: a token of ours whose lock this one takes over in one step
+    /// Of `once`: a token of ours whose lock this one takes over in one step.
+    const token* in_exchange_for = nullptr;
 };
 
 struct acquire_step {
@@ -63,17 +63,17 @@ struct acquire_step {
     /// Of pause and granted. Of a sending, when its answer must have come: at the deadline of the attempt, or
     /// 50 to 200 ms from now where that is later.
     clock::time_point at{};
-    clock::duration unheard_for =
-        clock::duration::max();              ///< of pause: once messages have not arrived for so long
+    /// Of pause: once messages have not arrived for so long.
+    clock::duration unheard_for = clock::duration::max();
     errc cause = errc::no_reply;             ///< of failed
     enter_mode mode = enter_mode::try_once;  ///< of send_enter
     std::chrono::milliseconds ttl{};         ///< of granted: what it was granted for
     clock::time_point since{};               ///< of granted: from when that counts
     std::uint64_t fence = 0;                 ///< of granted
-    bool leave_first =
-        false;  ///< the token used so far may own the key, or have a ticket: release by it, wait for nothing
-    bool in_doubt =
-        false;  ///< of leave_first: a sending with that token was not answered, and may still arrive
+    /// The token used so far may own the key, or have a ticket: release by it, wait for nothing.
+    bool leave_first = false;
+    /// Of leave_first: a sending with that token was not answered, and may still arrive.
+    bool in_doubt = false;
     bool broke_off = false;  ///< of leave_first: a script wrote something before it was refused, if anything
     bool fresh_token = false;      ///< the token used so far is dead, take another one
     bool reconnect_first = false;  ///< messages do not arrive: subscribe anew

@@ -43,8 +43,8 @@ namespace distlock::engine {
 /// A thread's claim to an acquisition.
 struct holder {
     std::thread::id thread;
-    std::uint64_t serial =
-        0;  ///< tells acquisitions apart, of whatever lock object: threads pass on what was granted
+    /// Tells acquisitions apart, of whatever lock object: threads pass on what was granted.
+    std::uint64_t serial = 0;
     std::uint64_t fence = 0;
     bool guarded = false;  ///< a guard ends it, by its serial
 };

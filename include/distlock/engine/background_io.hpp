@@ -317,8 +317,8 @@ class background_io {
         background_io& io_;
         distlock::detail::annotated_mutex lock_;
         bool ended_ DISTLOCK_GUARDED_BY(lock_) = false;
-        std::vector<std::shared_ptr<const any_dialect>> spoken_
-            DISTLOCK_GUARDED_BY(lock_);  // one of each kind
+        // One of each kind.
+        std::vector<std::shared_ptr<const any_dialect>> spoken_ DISTLOCK_GUARDED_BY(lock_);
     };
 
     bool follows_slots() const noexcept { return connection_->can.follow && connection_->can.shard; }

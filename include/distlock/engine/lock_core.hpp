@@ -56,8 +56,8 @@ class lock_core {
     struct manner {
         bool once = false;     ///< do not wait for another owner
         bool guarded = false;  ///< a guard ends this acquisition, by its serial
-        const token* in_exchange_for =
-            nullptr;  ///< of `once`: a token whose lock this acquisition takes over in one step
+        /// Of `once`: a token whose lock this acquisition takes over in one step.
+        const token* in_exchange_for = nullptr;
         joint_executor* together = nullptr;  ///< of `once`: sends its command with those of other locks
         /// The trouble with the server of another thread that this one waited for; time_point::max(): none.
         clock::time_point failing_since = clock::time_point::max();
@@ -68,8 +68,8 @@ class lock_core {
         errc cause = {};           ///< {}: somebody else has the lock
         bool without_ttl = false;  ///< of a lock somebody else has
         std::string detail = {};
-        clock::time_point failing_since =
-            clock::time_point::max();  ///< with the server, where that is the cause
+        /// With the server, where that is the cause.
+        clock::time_point failing_since = clock::time_point::max();
     };
 
     /// An acquisition in whose place another lock is asked for.

@@ -383,9 +383,9 @@ class cluster_nodes {
     annotated_mutex lock_;
     slot_map map_ DISTLOCK_GUARDED_BY(lock_);
     std::vector<node> strangers_ DISTLOCK_GUARDED_BY(lock_);  // the last that were named and are in no map
-    std::vector<node> used_
-        DISTLOCK_GUARDED_BY(lock_);         // of map_.nodes(), as far as it reaches; null: not used yet
-    node last_ DISTLOCK_GUARDED_BY(lock_);  // that was asked for the map
+    // Of map_.nodes(), as far as it reaches; null: not used yet.
+    std::vector<node> used_ DISTLOCK_GUARDED_BY(lock_);
+    node last_ DISTLOCK_GUARDED_BY(lock_);            // that was asked for the map
     std::string refusal_ DISTLOCK_GUARDED_BY(lock_);  // why there is no map, where the nodes will not say it
     taken_over_slots taken_over_;                     // whoever asks uses it
     map_query_order map_query_order_;                 // as taken_over_

@@ -329,8 +329,8 @@ class master_search {
     annotated_mutex lock_;
     sentinel_schedule schedule_ DISTLOCK_GUARDED_BY(lock_);
     master current_ DISTLOCK_GUARDED_BY(lock_);
-    std::chrono::milliseconds for_the_missed_
-        DISTLOCK_GUARDED_BY(lock_){};  // so long the next question waits
+    // The next question waits for so long.
+    std::chrono::milliseconds for_the_missed_ DISTLOCK_GUARDED_BY(lock_){};
     reply why_ DISTLOCK_GUARDED_BY(lock_) = reply::not_sent(errc::unreachable, shown_);
     subscriber* subscriber_ DISTLOCK_GUARDED_BY(lock_) = nullptr;  // none before the first subscribe()
     leaked_in_child<std::condition_variable> found_;

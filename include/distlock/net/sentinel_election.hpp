@@ -73,8 +73,8 @@ class sentinel_election {
     struct verdict {
         kind what = kind::silent;
         believed_master master = {};  ///< of believed
-        const sentinel_answer* why =
-            nullptr;  ///< of refused and silent: the first that said so; null: nobody was heard in time
+        /// Of refused and silent: the first that said so; null: nobody was heard in time.
+        const sentinel_answer* why = nullptr;
     };
 
     /// `patience`: once a master was named, the other Sentinels have so long.

@@ -76,12 +76,12 @@ struct acquire_outcome {
 
     kind what = kind::unknown;
     errc cause = errc::no_reply;  ///< of later, refused and unknown
-    std::optional<std::chrono::milliseconds> ttl =
-        {};                   ///< of busy: what is left; -1 when the holder's key has no TTL
+    /// Of busy: what is left; -1 when the holder's key has no TTL.
+    std::optional<std::chrono::milliseconds> ttl = {};
     std::uint64_t fence = 0;  ///< of granted: the fencing token; 0: none was asked for
     queue_place queued = {};  ///< of busy
-    std::optional<std::chrono::milliseconds> granted_for =
-        {};                ///< of granted: the TTL it has; none: the whole lease
+    /// Of granted: the TTL it has; none: the whole lease.
+    std::optional<std::chrono::milliseconds> granted_for = {};
     bool awaited = false;  ///< of granted: somebody is to be told of its release
     bool certain = false;  ///< of refused: see server_error::certain
 

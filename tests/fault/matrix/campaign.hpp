@@ -35,8 +35,8 @@ class campaign_over {
 
     struct fault_end {
         clk::time_point at;
-        clk::time_point unsure_since =
-            at;                   ///< what was released since then may not be free where the locks are now
+        /// What was released since then may not be free where the locks are now.
+        clk::time_point unsure_since = at;
         clk::duration machine{};  ///< how late that was itself, afterwards
         clk::duration unknown{};  ///< until all of the crew knew of another master, where they follow one
     };

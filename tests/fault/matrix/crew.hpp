@@ -161,8 +161,8 @@ class crew {
     struct board {
         std::array<char, 200> uri{};
         std::atomic<phase> now{phase::waiting};
-        std::array<std::atomic<std::int64_t>, most_names>
-            first{};  // grant of each name since expect_grants()
+        // The first grant of each name since expect_grants().
+        std::array<std::atomic<std::int64_t>, most_names> first{};
         std::atomic<std::int64_t> latest{0};
         std::atomic<int> grants{0};
         std::atomic<int> timeouts{0};
