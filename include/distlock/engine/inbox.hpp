@@ -14,7 +14,6 @@
 #include <utility>
 
 #include <distlock/base/clock.hpp>
-#include <distlock/base/options.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/detail/leaked_in_child.hpp>
 #include <distlock/engine/acquire_step.hpp>

@@ -20,7 +20,6 @@
 #include <distlock/base/options.hpp>
 #include <distlock/base/time_source.hpp>
 #include <distlock/detail/printable.hpp>
-#include <distlock/detail/saturate.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/engine/acquire_after_releases.hpp>

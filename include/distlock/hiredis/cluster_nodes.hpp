@@ -43,7 +43,6 @@
 #include <distlock/hiredis/turn_to_ask.hpp>
 #include <distlock/net/master_listener.hpp>
 #include <distlock/net/node_address.hpp>
-#include <distlock/net/redirection.hpp>
 #include <distlock/net/refresh_schedule.hpp>
 #include <distlock/net/slot_map.hpp>
 #include <distlock/net/subscription.hpp>

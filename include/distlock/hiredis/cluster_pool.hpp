@@ -22,7 +22,6 @@
 #include <distlock/base/time_source.hpp>
 #include <distlock/detail/concat.hpp>
 #include <distlock/detail/leaked_in_child.hpp>
-#include <distlock/detail/signal_masked_thread.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/system.hpp>
 #include <distlock/detail/thread_group.hpp>

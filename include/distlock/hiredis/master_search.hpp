@@ -43,7 +43,6 @@
 #include <distlock/hiredis/subscriber.hpp>
 #include <distlock/hiredis/switch_watch.hpp>
 #include <distlock/hiredis/turn_to_ask.hpp>
-#include <distlock/net/master_answer.hpp>
 #include <distlock/net/master_listener.hpp>
 #include <distlock/net/refresh_schedule.hpp>
 #include <distlock/net/sentinel_election.hpp>

@@ -26,7 +26,7 @@
 #include <distlock/base/error.hpp>
 #include <distlock/base/time_source.hpp>
 #include <distlock/detail/printable.hpp>
-#include <distlock/detail/signal_masked_thread.hpp>
+#include <distlock/detail/system.hpp>
 #include <distlock/detail/stop_token.hpp>
 #include <distlock/detail/system_io.hpp>
 #include <distlock/detail/thread_safety.hpp>

@@ -27,7 +27,6 @@
 #include <distlock/wire/outcome.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/script.hpp>
-#include <distlock/wire/server_error.hpp>
 #include <distlock/wire/sibling_keys.hpp>
 
 namespace distlock {
@@ -188,5 +187,7 @@ class getset {
     std::string mine_;
     detail::sibling_keys siblings_;
 };
+
+static_assert(check_dialect<getset>());
 
 }  // namespace distlock

@@ -34,4 +34,6 @@ class go_zero : public plain {
     }
 };
 
+static_assert(check_dialect<go_zero>());
+
 }  // namespace distlock

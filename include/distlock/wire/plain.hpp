@@ -34,7 +34,6 @@
 #include <distlock/wire/plain_inspector.hpp>
 #include <distlock/wire/reply.hpp>
 #include <distlock/wire/script.hpp>
-#include <distlock/wire/server_error.hpp>
 #include <distlock/wire/sibling_keys.hpp>
 
 namespace distlock {
@@ -248,5 +247,7 @@ class plain {
     std::string lease_text_;  // of the key
     std::optional<detail::sibling_keys> siblings_;
 };
+
+static_assert(check_dialect<plain>());
 
 }  // namespace distlock

@@ -64,6 +64,8 @@ class prefixed : public plain {
         : plain(detail::with_prefix(Prefix.view(), name), options) {}
 };
 
+static_assert(check_dialect<prefixed<"lock:">>());
+
 using redigo = prefixed<"lock->">;
 using redis_semaphore = prefixed<"mutex:">;
 using pottery = prefixed<"redlock:">;

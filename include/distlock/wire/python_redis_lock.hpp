@@ -108,4 +108,6 @@ class python_redis_lock : public prefixed<"lock:"> {
     std::string signal_;
 };
 
+static_assert(check_dialect<python_redis_lock>());
+
 }  // namespace distlock
