@@ -26,8 +26,8 @@
 #include <distlock/base/error.hpp>
 #include <distlock/base/time_source.hpp>
 #include <distlock/detail/printable.hpp>
-#include <distlock/detail/system.hpp>
 #include <distlock/detail/stop_token.hpp>
+#include <distlock/detail/system.hpp>
 #include <distlock/detail/system_io.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/hiredis/handshake.hpp>
