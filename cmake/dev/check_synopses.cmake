@@ -1,12 +1,13 @@
 # Checks that the synopsis at the head of a header says what the header declares: for each function in it there is a declaration of
 # that name with all words of the line. cmake -D INCLUDE=<include folder> -P check_synopses.cmake
 #
-# A synopsis is what stands behind "//" and three spaces before #pragma once. A statement with a quoted text, with '=', '.' or '->'
-# before its first '(', or that begins with for, if or return, is an example, and is not checked.
+# A synopsis is what stands behind "//" and three spaces before #pragma once. A statement with a quoted text, with '=', '.', '->' or
+# '<<' before its first '(', or that begins with for, if or return, is an example, and is not checked.
 cmake_minimum_required(VERSION 3.21)
 if(NOT INCLUDE)
   get_filename_component(INCLUDE "${CMAKE_CURRENT_LIST_DIR}/../../include" ABSOLUTE)
 endif()
+include("${CMAKE_CURRENT_LIST_DIR}/text.cmake")
 string(ASCII 1 end_mark)
 set(others "^(std|const|noexcept|static|virtual|override|explicit|template|class|typename|constexpr|struct|distlock|detail)$")
 
@@ -59,7 +60,7 @@ foreach(header IN LISTS headers)
   endforeach()
   string(REPLACE "${end_mark}" ";" statements "${synopsis}")
   foreach(statement IN LISTS statements)
-    if(statement MATCHES "\"|^[^(]*(=|[.]|->)|^ *(for|if|return) " OR NOT statement MATCHES "([~A-Za-z0-9_]+)\\(")
+    if(statement MATCHES "\"|^[^(]*(=|[.]|->|<<)|^ *(for|if|return) " OR NOT statement MATCHES "([~A-Za-z0-9_]+)\\(")
       continue()
     endif()
     set(name "${CMAKE_MATCH_1}")
@@ -78,10 +79,5 @@ foreach(header IN LISTS headers)
   endforeach()
 endforeach()
 
-if(checked EQUAL 0)
-  message(FATAL_ERROR "synopses: no synopsis found under ${INCLUDE}/distlock: nothing was checked")
-endif()
-if(faults GREATER 0)
-  message(FATAL_ERROR "synopses: ${faults} fault(s), listed above")
-endif()
+distlock_conclude(synopses "no synopsis" ${checked} ${faults})
 message(STATUS "synopses: ${checked} functions are declared as the heads of their headers say")

@@ -26,3 +26,13 @@ function(distlock_plain out text)
   string(REPLACE "${DISTLOCK_BACKSLASH}" "\\" text "${text}")
   set(${out} "${text}" PARENT_SCOPE)
 endfunction()
+
+# distlock_conclude(check none seen faults): fails where nothing was there to be checked, or faults were listed.
+function(distlock_conclude check none seen faults)
+  if(seen EQUAL 0)
+    message(FATAL_ERROR "${check}: ${none} found under ${INCLUDE}/distlock: nothing was checked")
+  endif()
+  if(faults GREATER 0)
+    message(FATAL_ERROR "${check}: ${faults} fault(s), listed above")
+  endif()
+endfunction()

@@ -2,6 +2,7 @@
 //
 //   diagnosis diagnose(connection, {.prefix = "orders:", .lease = 30s});
 //
+//   std::cout << distlock::diagnose(redis, {.prefix = "orders:"});
 #pragma once
 
 #include <algorithm>

@@ -4,7 +4,6 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
-#include <cstdlib>
 #include <deque>
 #include <hiredis/hiredis.h>
 #include <memory>

@@ -616,8 +616,8 @@ TEST_CASE(
     for (const auto sure : {certainty::granted, certainty::in_doubt}) {
         for (const course& one : courses) {
             releasing<posting> r;
-            fill_with_doubt(
-                *r.io, sure == certainty::granted ? background_io::most_left : background_io::most_in_doubt);
+            fill_with_doubt(*r.io, sure == certainty::granted ? background_io::most_handed_over
+                                                              : background_io::most_in_doubt);
             for (const reply& answer : one.answers) r.redis.inner.then(answer);
             const auto before = manual_clock::now();
             r.leave(sure, stop.get_token());

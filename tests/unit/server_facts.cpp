@@ -48,11 +48,11 @@ TEST_CASE("versions are read as far as they are numbers, and compared by them") 
 TEST_CASE("a setting is the value behind its name") {
     const auto all = reply::array(
         {reply::string("a"), reply::string("b"), reply::string("b"), reply::string("c"), reply::string("d")});
-    CHECK(setting(all, "a") == "b");
-    CHECK(setting(all, "b") == "c");
-    CHECK_FALSE(setting(all, "c"));
-    CHECK_FALSE(setting(all, "d"));
-    CHECK_FALSE(setting(reply::error("a"), "a"));
+    CHECK(value_of(all, "a") == "b");
+    CHECK(value_of(all, "b") == "c");
+    CHECK_FALSE(value_of(all, "c"));
+    CHECK_FALSE(value_of(all, "d"));
+    CHECK_FALSE(value_of(reply::error("a"), "a"));
 }
 
 TEST_CASE("a replica that is being filled is not online") {

@@ -207,9 +207,8 @@ class background_io {
     /// So many are adopted, of all kinds together, before one of that kind is refused: what may come in
     /// crowds leaves room for what matters more.
     static constexpr std::size_t most_adopted = 4096;  ///< locks that are known to be ours
-    static constexpr std::size_t most_handed_over = most_adopted / 4 * 3;  ///< as anybody may publish
+    static constexpr std::size_t most_handed_over = most_adopted / 4 * 3;  ///< by messages, or left
     static constexpr std::size_t most_questions = most_adopted / 2;
-    static constexpr std::size_t most_left = most_handed_over;  ///< one answer ends each of these
     static constexpr std::size_t most_in_doubt = most_adopted / 4;
     static constexpr std::size_t unlimited = timer_thread::unlimited;
 

@@ -7,7 +7,7 @@
 //         // and repeat it if need be
 //     static void repeat(shared_ptr<background_release>, token, release, at, most) noexcept;
 //     token pending() noexcept;                       // empty: none
-//     time_point latest_expiry() noexcept;     // time_point{}: nothing is pending
+//     time_point latest_expiry() noexcept;            // time_point{}: nothing is pending
 //     void confirm() noexcept;                        // something that followed it shows that it is done
 //   };
 #pragma once

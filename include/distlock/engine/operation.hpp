@@ -275,7 +275,7 @@ class operation {
         result_.detail = says_why ? answer.text() : "the reply makes no sense";
     }
 
-    void listen(clock::time_point now, action& next) {
+    void set_wait(clock::time_point now, action& next) {
         phase_ = phase::waiting;
         next.what = waits_ == waiting_manner::polls ? action::kind::pause : action::kind::wait;
         next.until = until_;
@@ -284,7 +284,7 @@ class operation {
     }
 
     [[gnu::noinline]] void wait(clock::time_point now, action& next) {
-        listen(now, next);
+        set_wait(now, next);
         if (waits_ != waiting_manner::woken || hearing_ == hearing::messages) return;
         phase_ = phase::listening;
         next.what = action::kind::subscribe;
@@ -294,7 +294,7 @@ class operation {
     // A hand-over from before the subscription was in force is found by asking.
     void on_listening(const event& what, action& next) {
         if (listens(what)) return follow(machine_.on_wake(what.now), what, next);
-        listen(what.now, next);
+        set_wait(what.now, next);
     }
 
     [[gnu::noinline]] void on_wait(const event& what, action& next) {

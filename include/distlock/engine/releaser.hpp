@@ -188,7 +188,7 @@ class releaser {
     // One answer ends what is known to be there. A crowd that stops at once leaves that; what is in doubt is
     // looked for all of a lease.
     static constexpr std::size_t places_for(certainty sure) noexcept {
-        return sure == certainty::granted ? background_io::most_left : background_io::most_in_doubt;
+        return sure == certainty::granted ? background_io::most_handed_over : background_io::most_in_doubt;
     }
 
     release_outcome carry_out(const ended_acquisition& last, time_point now, bool posts,

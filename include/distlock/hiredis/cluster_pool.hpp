@@ -181,14 +181,12 @@ class cluster_pool final : public connection_pool {
     };
     // To a command for a server that redirects nothing: others would grant the same lock.
     reply no_cluster(const node_address& at) {
+        constexpr std::string_view none = " of no Cluster (cluster support disabled)";
         if (says_no_cluster(nodes_.refusal()))
-            return reply::not_sent(
-                errc::invalid_uri,
-                concat({shown_, ": this server is of no Cluster (cluster support disabled); use ",
-                        scheme_name(scheme_), "://"}));
+            return reply::not_sent(errc::invalid_uri, concat({shown_, ": this server is", none, "; use ",
+                                                              scheme_name(scheme_), "://"}));
         return reply::not_sent(errc::unreachable,
-                               concat({shown_, ": at ", at.host, ":", at.port,
-                                       " is a server of no Cluster (cluster support disabled)"}));
+                               concat({shown_, ": at ", at.host, ":", at.port, " is a server", none}));
     }
 
     // To a command that, sent now, would be executed when nobody waits for it any more.

@@ -172,7 +172,7 @@ class handshake {
 
     // ["server", "redis", ..., "mode", "cluster", ...]
     [[gnu::cold]] static bool says_cluster(const reply& hello) {
-        return value_of(hello.elements(), "mode") == "cluster";
+        return value_of(hello, "mode") == "cluster";
     }
 
     // Returns: what is wrong when more than one reply to a step came, or the server hung up after it.

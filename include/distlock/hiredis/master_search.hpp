@@ -6,9 +6,9 @@
 //     master present();
 //     master find(until, stop);
 //         // asks, or waits for another caller who asks, if that is due
-//     master find_alone(until, stop_fd); // does not wait for another one
+//     master find_alone(until, stop_fd);                       // does not wait for another one
 //     void follow(until);                                      // asks if that is due
-//     void suspect(const master&);       // it may be one no longer
+//     void suspect(const master&);                             // it may be one no longer
 //     void look_for_signs();                                   // that it is one no longer
 //     bool unheeded();  // whether there is one, and nobody has asked since
 //     reply failure();                                         // why none is known

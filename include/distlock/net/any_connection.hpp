@@ -5,7 +5,7 @@
 //     acknowledged_reply execute_acknowledged(write, wait) noexcept;
 //     bool post(const command&, std::shared_ptr<receipt>);  void collect();         // where it can
 //     std::shared_ptr<subscription> subscribe(std::string_view channel);            // where it can
-//     void on_master_change(who);  void follow();                              // where it can
+//     void on_master_change(who);  void follow();                                   // where it can
 //     std::string identity() const;
 //     std::optional<milliseconds> command_timeout() const;  milliseconds connect_timeout() const;
 //     const abilities can;

@@ -86,8 +86,9 @@ inline std::optional<node_address> read_address(std::string_view host, std::stri
     return node_address{std::string(host), static_cast<std::uint16_t>(*number)};
 }
 
+/// Returns: as value_of(); empty when there is none.
 inline std::string_view field_of(const reply& fields, std::string_view name) noexcept {
-    return value_of(fields.elements(), name).value_or(std::string_view());
+    return value_of(fields, name).value_or(std::string_view());
 }
 
 }  // namespace detail

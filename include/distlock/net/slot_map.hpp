@@ -88,10 +88,10 @@ class slot_map {
             return std::nullopt;
         if (!parts[0].is(reply_kind::string) && !parts[0].is(reply_kind::nil)) return std::nullopt;
         std::string_view host = parts[0].text();
-        if (host == "?" && parts.size() > 3) host = ip_in(parts[3].elements());
+        if (host == "?" && parts.size() > 3) host = ip_in(parts[3]);
         return detail::read_node_address(host, static_cast<std::uint64_t>(parts[1].number()), asked);
     }
-    static std::string_view ip_in(const std::vector<reply>& metadata) noexcept {
+    static std::string_view ip_in(const reply& metadata) noexcept {
         const auto ip = detail::value_of(metadata, "ip");
         return ip && !ip->empty() ? *ip : "?";
     }

@@ -61,6 +61,9 @@ class examination_report {
         return "could not be asked" +
                (answer.text().empty() ? "" : " (" + printable(answer.text(), 120) + ")");
     }
+    void unknown(text subject, const reply& answer, std::string_view so = {}) {
+        add(severity::unknown, subject, could_not(answer).append(so));
+    }
     static std::string number(std::int64_t n) { return std::to_string(n); }
     std::string seconds_of_lease() const {
         const auto ms = of_.options.lease.count();
@@ -72,7 +75,7 @@ class examination_report {
     bool is_replica() const noexcept { return of_.standing() == role_of::replica; }
     bool is_cluster() const { return info_.is("cluster_enabled", "1") || info_.is("redis_mode", "cluster"); }
     bool has_aof() const {
-        return info_.is("aof_enabled", "1") || setting(fact(asked_for::append), "appendonly") == "yes";
+        return info_.is("aof_enabled", "1") || value_of(fact(asked_for::append), "appendonly") == "yes";
     }
     std::vector<replica_state> seen_replicas() const {
         auto all = replicas_in(info_);
@@ -91,9 +94,9 @@ class examination_report {
         if (!valkey && !redis) {
             const reply& said = fact(asked_for::info);
             const bool busy = said.is(reply_kind::error) && classify_error(said.said()).transient;
-            return add(severity::unknown, "server",
-                       could_not(said) + (busy ? ": ask again when it answers"
-                                               : ": allow INFO, or look up which mistakes its version has"));
+            return unknown("server", said,
+                           busy ? ": ask again when it answers"
+                                : ": allow INFO, or look up which mistakes its version has");
         }
         if (info_.field("dragonfly_version")) {
             return add(severity::unknown, "server",
@@ -134,8 +137,7 @@ class examination_report {
                 add(severity::ok, "role", "a master");
                 break;
             case role_of::unknown:
-                add(severity::unknown, "role",
-                    could_not(fact(asked_for::role)) + ": a replica is only found out by its answers");
+                unknown("role", fact(asked_for::role), ": a replica is only found out by its answers");
         }
         if (of_.can.follow && !of_.can.shard && fact(asked_for::role).elements().empty()) {
             add(severity::warning, "role",
@@ -146,10 +148,8 @@ class examination_report {
 
     void replicas() {
         if (is_replica()) return;
-        if (!knows_replicas()) {
-            return add(severity::unknown, "replicas",
-                       could_not(fact(asked_for::info)) + ": what a fail-over would lose is not known");
-        }
+        if (!knows_replicas())
+            return unknown("replicas", fact(asked_for::info), ": what a fail-over would lose is not known");
         const auto all = seen_replicas();
         if (online(all) < of_.options.replicas) {
             add(severity::problem, "replicas",
@@ -180,8 +180,8 @@ class examination_report {
         constexpr text subject = "min-replicas-to-write";
         if (is_replica()) return;
         const auto all = seen_replicas();
-        auto value = setting(fact(asked_for::min_replicas), "min-replicas-to-write");
-        const auto max_lag = setting(fact(asked_for::min_replicas), "min-replicas-max-lag");
+        auto value = value_of(fact(asked_for::min_replicas), "min-replicas-to-write");
+        const auto max_lag = value_of(fact(asked_for::min_replicas), "min-replicas-max-lag");
         const auto good = info_.number("min_slaves_good_slaves");
         if (!value && info_.field("role") && !good) value = "0";  // INFO has this field where it is set, only
         if (!value) {
@@ -219,13 +219,12 @@ class examination_report {
 
     void maxmemory_policy() {
         constexpr text subject = "maxmemory-policy";
-        auto policy = setting(fact(asked_for::maxmemory), "maxmemory-policy");
-        auto limit = setting(fact(asked_for::maxmemory), "maxmemory");
+        auto policy = value_of(fact(asked_for::maxmemory), "maxmemory-policy");
+        auto limit = value_of(fact(asked_for::maxmemory), "maxmemory");
         if (!policy) policy = info_.field("maxmemory_policy");
         if (!limit) limit = info_.field("maxmemory");
         if (!policy) {
-            return add(severity::unknown, subject,
-                       could_not(fact(asked_for::maxmemory)) +
+            return unknown(subject, fact(asked_for::maxmemory),
                            ": with any but noeviction a full server drops locks that are held");
         }
         const auto shown = printable(*policy, 40);
@@ -246,19 +245,17 @@ class examination_report {
                                (seen_replicas().empty() ? "" : ", on its replicas, too") +
                                ", and their owners do not know until their next renewal; set appendonly yes";
         const reply& append = fact(asked_for::append);
-        const auto aof = setting(append, "appendonly");
-        const auto fsync = setting(append, "appendfsync");
-        const auto save = setting(fact(asked_for::save), "save");
+        const auto aof = value_of(append, "appendonly");
+        const auto fsync = value_of(append, "appendfsync");
+        const auto save = value_of(fact(asked_for::save), "save");
         if (info_.is("aof_enabled", "1") && info_.is("aof_last_write_status", "err"))
             add(severity::problem, subject,
                 "the append-only file could not be written: the server refuses writes");
         if (info_.is("rdb_last_bgsave_status", "err"))
             add(severity::warning, subject,
                 "the last snapshot failed: with stop-writes-on-bgsave-error the server refuses writes");
-        if (!aof && !info_.field("aof_enabled")) {
-            return add(severity::unknown, subject,
-                       could_not(append) + ": what a restart would lose is not known");
-        }
+        if (!aof && !info_.field("aof_enabled"))
+            return unknown(subject, append, ": what a restart would lose is not known");
         if (has_aof()) {
             if (!fsync) {
                 return add(severity::unknown, subject,
@@ -303,8 +300,7 @@ class examination_report {
 
     void clock() {
         const auto theirs = time_in(fact(asked_for::time));
-        if (!theirs || of_.after < of_.before)
-            return add(severity::unknown, "clock", could_not(fact(asked_for::time)));
+        if (!theirs || of_.after < of_.before) return unknown("clock", fact(asked_for::time));
         const auto ours = of_.before + (of_.after - of_.before) / 2;
         const auto ahead = *theirs - ours;
         const auto off = ahead < 0 ? -ahead : ahead;
@@ -324,7 +320,7 @@ class examination_report {
     void cluster() {
         const info_text state(fact(asked_for::cluster));
         if (!is_cluster() && !state.field("cluster_state")) {
-            if (of_.can.shard) add(severity::unknown, "cluster", could_not(fact(asked_for::cluster)));
+            if (of_.can.shard) unknown("cluster", fact(asked_for::cluster));
             return;
         }
         const bool old =
@@ -340,7 +336,7 @@ class examination_report {
                 "older than Redis 7, it has no SSUBSCRIBE: waiters poll for their turn");
         }
         const auto is = state.field("cluster_state");
-        if (!is) return add(severity::unknown, "cluster", could_not(fact(asked_for::cluster)));
+        if (!is) return unknown("cluster", fact(asked_for::cluster));
         const auto assigned = state.number("cluster_slots_assigned").value_or(16384);
         const auto failing =
             state.number("cluster_slots_fail").value_or(0) + state.number("cluster_slots_pfail").value_or(0);

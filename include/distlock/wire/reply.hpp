@@ -130,10 +130,10 @@ struct acknowledged_reply {
 
 namespace detail {
 /// Returns: the text behind `name` in [name, value, name, value, ...]; none: it is not there.
-inline std::optional<std::string_view> value_of(const std::vector<reply>& pairs,
-                                                std::string_view name) noexcept {
-    for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) {
-        if (pairs[i].text() == name) return pairs[i + 1].text();
+inline std::optional<std::string_view> value_of(const reply& pairs, std::string_view name) noexcept {
+    const auto& all = pairs.elements();
+    for (std::size_t i = 0; i + 1 < all.size(); i += 2) {
+        if (all[i].text() == name) return all[i + 1].text();
     }
     return std::nullopt;
 }

@@ -58,19 +58,14 @@ class info_text {
     std::string_view text_;
 };
 
-/// Returns: the value of a setting in the answer to CONFIG GET: names and values in turn.
-inline std::optional<std::string_view> setting(const reply& answer, std::string_view name) noexcept {
-    return value_of(answer.elements(), name);
-}
-
 /// `append`: the answer to CONFIG GET *append*.
 /// Returns: whether nothing is synced while a child process writes a file or fills a replica.
 inline bool waits_for_rewrites(const reply& append) noexcept {
-    return setting(append, "no-appendfsync-on-rewrite") == "yes";
+    return value_of(append, "no-appendfsync-on-rewrite") == "yes";
 }
 /// Returns: whether a write is on the disk of a server with an append-only file before it is answered.
 inline bool syncs_each_write(const reply& append) noexcept {
-    return setting(append, "appendfsync") == "always" && !waits_for_rewrites(append);
+    return value_of(append, "appendfsync") == "always" && !waits_for_rewrites(append);
 }
 
 struct server_version {

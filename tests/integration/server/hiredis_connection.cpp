@@ -47,16 +47,8 @@ std::string unix_uri(const redis_server& server, const std::string& login) {
     return "unix://" + login + server.socket_path() + patient;
 }
 
-std::string number_in_info(const redis_server& server, std::string_view section, const std::string& field) {
-    const std::string info = server.command({"INFO", section});
-    const auto at = info.find(field + ":");
-    if (at == std::string::npos) return "";
-    const auto from = at + field.size() + 1;
-    return info.substr(from, info.find('\r', from) - from);
-}
-
 bool blocked(const redis_server& server, int how_many) {
-    return number_in_info(server, "clients", "blocked_clients") == std::to_string(how_many);
+    return counted(server, "clients", "blocked_clients:") == how_many;
 }
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
@@ -248,11 +240,11 @@ TEST_CASE("a user who may not SELECT is not told that the database's number is w
 TEST_CASE("commands one after the other travel on one socket") {
     const redis_server server;
     hiredis_connection redis(server.uri() + patient);
-    const auto before = number_in_info(server, "stats", "total_connections_received");
+    const auto before = counted(server, "stats", "total_connections_received:");
     const auto id = redis.execute({"CLIENT", "ID"}).number();
     for (int i = 0; i < 100; ++i) REQUIRE(redis.execute({"CLIENT", "ID"}).is_integer(id));
     // Whoever asks is counted, too.
-    CHECK(std::stoi(number_in_info(server, "stats", "total_connections_received")) == std::stoi(before) + 2);
+    CHECK(counted(server, "stats", "total_connections_received:") == before + 2);
     CHECK(sockets_at(server) == 1);
 }
 
