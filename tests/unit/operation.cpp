@@ -3,6 +3,9 @@
 #include <chrono>
 #include <string>
 #include <type_traits>
+#include <vector>
+
+#include <distlock/wire/shared_handoff.hpp>
 
 #include "support/catch.hpp"
 #include "support/stepped_operation.hpp"
@@ -17,6 +20,8 @@ using ended = grant::kind;
 
 const distlock::plain dialect("orders", {.lease = 30s});
 using stepped = stepped_operation<distlock::plain>;
+const distlock::shared_handoff readers("orders", {.lease = 30s});
+using reading = stepped_operation<distlock::shared_handoff>;
 
 const reply ok = reply::status("OK");
 const reply taken = reply::nil();
@@ -55,6 +60,71 @@ TEST_CASE("a free lock is one command by the token that is granted, then done") 
     CHECK(s.result().ttl == 30s);
     CHECK_FALSE(s.result().contended);
     CHECK_FALSE(s.result().in_doubt);
+}
+
+TEST_CASE("a reader that knows of no waiter takes a free lock by one plain command") {
+    reading s(readers, limits);
+    s.op.begin_alone();
+    s.begin();
+    CHECK(s.sends() == words{"SET", "orders", "distlock:readers " + s.token_now(), "NX", "PX", "30000"});
+    CHECK(s.next.command->routing_key() == "orders");
+    s.answer(ok, 3ms);
+    CHECK(s.next.what == kind::done);
+    CHECK(s.result().what == ended::granted);
+    CHECK(s.result().until == validity_end(start, 30s));
+    CHECK_FALSE(s.result().contended);
+    CHECK_FALSE(s.result().beside);
+}
+
+TEST_CASE("where somebody has the lock all the same, such a reader asks as any other, by the same token") {
+    for (const bool alone : {true, false}) {
+        reading s(readers, one_try);
+        s.op.begin_alone();
+        s.begin();
+        const auto first = s.token_now();
+        s.answer(reply::nil());
+        REQUIRE(s.next.what == kind::send);
+        CHECK(nothing_first(s.next));
+        CHECK(s.sends().at(8) == first);
+        CHECK(s.sends().at(10) == "try");
+        auto granted = std::vector{reply::integer(1), reply::string(""), reply::integer(30'000)};
+        if (!alone) granted.push_back(reply::integer(1));
+        s.answer(reply::array(granted));
+        CHECK(s.result().what == ended::granted);
+        CHECK(s.result().token.view() == first);
+        CHECK_FALSE(s.result().contended);
+        CHECK_FALSE(s.result().in_doubt);
+        CHECK(s.result().beside == !alone);
+    }
+}
+
+TEST_CASE("a plain command of a reader that is not answered is asked about by the script, and is in doubt") {
+    reading s(readers, limits);
+    s.op.begin_alone();
+    s.begin();
+    const auto first = s.token_now();
+    s.answer(lost);
+    CHECK(s.sends().at(8) == first);
+    CHECK(s.sends().at(10) == "try");
+    s.answer(reply::array({reply::integer(1), reply::string(""), reply::integer(30'000)}));
+    CHECK(s.result().what == ended::granted);
+    CHECK(s.result().in_doubt);
+}
+
+TEST_CASE(
+    "readers that are told a fence, and writers, have no cheaper command for a lock that nobody waits for") {
+    const distlock::shared_handoff fenced("orders", {.lease = 30s, .fencing = true});
+    reading reader(fenced, limits);
+    reader.op.begin_alone();
+    reader.begin();
+    CHECK(reader.sends().at(0) == "EVALSHA");
+    stepped writer(dialect, limits);
+    writer.op.begin_alone();
+    writer.begin();
+    CHECK(writer.sends().at(1) == "orders");
+    CHECK(writer.sends().at(2) == writer.token_now());
+    writer.answer(reply::nil());
+    CHECK(name_of_next(writer) == "look");
 }
 
 TEST_CASE("an operation goes on where it was, also when another one runs in between on the same thread") {

@@ -1,4 +1,5 @@
 // The two sides of a shared lock: intent to command, and what the replies mean.
+#include <array>
 #include <chrono>
 #include <string>
 #include <string_view>
@@ -75,6 +76,12 @@ TEST_CASE("a writer takes a free lock as every client does, a reader by a script
     const shared_handoff reader("orders:42", bare);
     CHECK(reader.acquire_is_script());
     CHECK(argv_of<std::string>(reader.acquire(owner)) == argv_of<std::string>(reader.look(owner)));
+    std::array<char, 64> room{};
+    const auto alone = reader.acquire_alone(owner, room);
+    REQUIRE(alone);
+    CHECK(argv_of<std::string>(*alone) ==
+          words{"SET", "orders:42", "distlock:readers " + digits, "NX", "PX", "30000"});
+    CHECK_FALSE(shared_handoff("orders:42", fenced).acquire_alone(owner, room));
     const exclusive_handoff with_fence("orders:42", fenced);
     CHECK(with_fence.acquire_is_script());
     CHECK(argv_of<std::string>(with_fence.acquire(owner)) == argv_of<std::string>(with_fence.look(owner)));

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include <distlock/base/error.hpp>
+#include <distlock/base/lease.hpp>
 #include <distlock/counting_semaphore.hpp>
 #include <distlock/mutex.hpp>
 #include <distlock/net/receipt.hpp>
@@ -487,6 +488,86 @@ TEST_CASE(
     manual_clock::advance(10s);
     CHECK_FALSE(reads.try_upgrade(ec));
     CHECK(of_reader.commands().size() == 1);
+}
+
+// A script for each read cost a third more than a write.
+TEST_CASE(
+    "a reader that was alone and reads again at once takes the lock by one plain command; where somebody may "
+    "wait for it, it asks the script") {
+    manual_clock::reset();
+    using shared_mutex = distlock::shared_mutex<scripted_connection, manual_clock>;
+    const auto alone = granted("", 10'000);
+    const auto set = reply::status("OK"), released = reply::integer(1);
+    const auto beside =
+        reply::array({reply::integer(1), reply::string(""), reply::integer(10'000), reply::integer(1)});
+    const auto last = [](const scripted_connection& redis) { return redis.commands().back().argv.at(0); };
+    const distlock::lock_options options{.lease = 10s, .renew = false, .local_budget = 0ms};
+    SECTION("at once, and again") {
+        scripted_connection redis{alone, released, set, released, set, released};
+        shared_mutex m{redis, "orders", options};
+        m.lock_shared();
+        CHECK(last(redis) == "EVALSHA");
+        for (int i = 0; i < 2; ++i) {
+            m.unlock_shared();
+            manual_clock::advance(4ms);
+            m.lock_shared();
+            CHECK(last(redis) == "SET");
+        }
+        m.unlock_shared();
+        CHECK(redis.left() == 0);
+    }
+    SECTION("somebody had it meanwhile, if only for the shortest lease") {
+        scripted_connection redis{alone, released, alone, released};
+        shared_mutex m{redis, "orders", options};
+        m.lock_shared();
+        m.unlock_shared();
+        manual_clock::advance(distlock::min_lease / 2);
+        m.lock_shared();
+        CHECK(last(redis) == "EVALSHA");
+        m.unlock_shared();
+    }
+    SECTION("others read, too") {
+        scripted_connection redis{beside, released, alone, released, set, released};
+        shared_mutex m{redis, "orders", options};
+        m.lock_shared();
+        m.unlock_shared();
+        m.lock_shared();
+        CHECK(last(redis) == "EVALSHA");
+        m.unlock_shared();
+        m.lock_shared();
+        CHECK(last(redis) == "SET");
+        m.unlock_shared();
+    }
+    SECTION("it had been lost when it was released") {
+        scripted_connection redis{alone, reply::integer(0), alone, released};
+        shared_mutex m{redis, "orders", options};
+        m.lock_shared();
+        manual_clock::advance(10s);
+        m.unlock_shared();
+        m.lock_shared();
+        CHECK(last(redis) == "EVALSHA");
+        m.unlock_shared();
+    }
+    SECTION("the lease ends before the shortest one is over") {
+        scripted_connection redis{alone, released, alone, released};
+        shared_mutex m{redis, "orders", options};
+        m.lock_shared();
+        manual_clock::advance(m.shared_until() - manual_clock::now() - 2ms);
+        m.unlock_shared();
+        manual_clock::advance(2ms);
+        m.lock_shared();
+        CHECK(last(redis) == "EVALSHA");
+        m.unlock_shared();
+    }
+    SECTION("it writes: that says nothing of readers") {
+        scripted_connection redis{set, released, alone, released};
+        shared_mutex m{redis, "orders", options};
+        m.lock();
+        m.unlock();
+        m.lock_shared();
+        CHECK(last(redis) == "EVALSHA");
+        m.unlock_shared();
+    }
 }
 
 // Some four of a hundred were told that somebody else has it, on a busy machine.

@@ -391,6 +391,8 @@ class lock_object final : public lock_core, background_task, deadline {
 
     remote_status status_;  // of the thread that goes remote: whether the server answers it
     reacquire_backoff backoff_;
+    bool alone_ = false;        // a reader, when it was granted last
+    time_point alone_until_{};  // so long nobody waits where nobody has it
     mutable releaser releaser_;
     inbox messages_;
 };

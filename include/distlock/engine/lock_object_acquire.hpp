@@ -231,6 +231,7 @@ inline grant lock_object::ask(const acquire_limits& limits, const std::stop_toke
         releaser_.leave(what.token, what.in_doubt ? certainty::in_doubt : certainty::granted, stop);
     };
     operation attempt(*dialect_, limits, backoff_.contended() || together != nullptr);
+    if (alone_until_ != time_point{} && time_.now() < alone_until_) attempt.begin_alone();
     return run_blocking(io_->connection(), time_, attempt, stop, status_, messages_, leave, together);
 }
 
@@ -266,6 +267,7 @@ inline lock_object::result lock_object::begin_hold(const grant& got, bool guarde
     status_.end();
     releaser_.on_grant();
     backoff_.on_attempt(got.contended, got.sent);
+    alone_ = dialect_->is_shared() && !got.contended && !got.beside;
     // The first waiter must hear when this lease ends.
     if (!threads_.waiters().empty() && !try_schedule_deadline()) threads_.waiters().recheck_first();
     return {.serial = held.held_by().serial, .fence = got.fence};

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -53,6 +54,9 @@ class operation {
     /// Effects: what it sent last had been sent before, and was not answered: that may still arrive.
     [[gnu::cold]] void was_sent_before() noexcept { machine_.was_sent_before(); }
 
+    /// Effects: it tries first as one that knows that nobody waits where nobody has the lock.
+    void begin_alone() noexcept { alone_ = true; }
+
     /// Throws: error(errc::no_entropy), std::bad_alloc; the operation is over then. If result() has a token,
     /// the server may have a lock or a ticket of it, which the caller has to release.
     action resume(const event& what) {
@@ -64,9 +68,13 @@ class operation {
         }
         switch (before) {
             case phase::ready:
-                follow(machine_.begin(what.now, contended_, dialect_.acquire_is_script()), what, next);
+                begin(what, next);
                 break;
             case phase::acquiring:
+                if (std::exchange(alone_, false) && what.answer->is(reply_kind::nil)) {
+                    begin(what, next);  // somebody has it
+                    break;
+                }
                 on_outcome(dialect_.read_acquire(*what.answer), what, next, read_replicated(what));
                 break;
             case phase::looking:
@@ -160,7 +168,7 @@ class operation {
         unheard_for_ = step.unheard_for;
         switch (step.what) {
             case kind::send_acquire:
-                return send_replicated(phase::acquiring, dialect_.acquire(live_token()), last.now, next);
+                return send_replicated(phase::acquiring, acquire_command(), last.now, next);
             case kind::send_look:
                 return send(phase::looking, look(live_token()), next);
             case kind::send_enter:
@@ -174,6 +182,19 @@ class operation {
             case kind::failed:
                 return end(step, last.now, next);
         }
+    }
+
+    void begin(const event& what, action& next) {
+        follow(machine_.begin(what.now, contended_, dialect_.acquire_is_script()), what, next);
+    }
+
+    command acquire_command() {
+        const token& owner = live_token();
+        if (alone_) {
+            if (const auto alone = dialect_.acquire_alone(owner, alone_room_)) return *alone;
+        }
+        alone_ = false;
+        return dialect_.acquire(owner);
     }
 
     command look(const token& owner) const {
@@ -244,6 +265,7 @@ class operation {
         const bool busy = outcome.what == outcome_kind::busy;
         result_.came = what.now;
         result_.contended = result_.contended || busy || outcome.awaited;
+        result_.beside = outcome.beside;
         if (outcome.cause != errc::cancelled) {  // which says nothing about the server
             if (outcome.what != outcome_kind::granted && !busy) note_trouble(*what.answer);
             next.heard = outcome.without_ttl() ? errc::holder_without_ttl : outcome.cause;
@@ -378,6 +400,8 @@ class operation {
     clock::duration unheard_for_{};     // of the same
     std::optional<replica_wait> wait_;  // the last one
     hearing hearing_ = hearing::nothing;
+    bool alone_ = false;  // the next request is acquire_alone()
+    std::array<char, 64> alone_room_{};
 };
 
 }  // namespace distlock::engine

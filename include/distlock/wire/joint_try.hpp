@@ -85,7 +85,7 @@ inline std::string_view joint_text() noexcept {
                             permit_leave.text(), joint_body});
     return all;
 }
-inline constexpr script joint_enter{joint_text, "76b3c328cd2a8f8189a3688ade400ecd0314fd1c"sv};
+inline constexpr script joint_enter{joint_text, "402f009025251d99ee17bba589c1d56f1b0b1fc8"sv};
 
 /// A view of the commands' arguments, which outlive it.
 class joint_try {

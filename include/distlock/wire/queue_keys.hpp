@@ -124,13 +124,16 @@ inline bool read_place(const reply& ticket, const reply& before, const reply& ap
 /// Returns: what the script that enters has said.
 inline acquire_outcome read_entered(const reply& r, bool fences, std::chrono::milliseconds lease) {
     const auto& parts = r.elements();
-    if (parts.size() != 3 && parts.size() != 5) return acquire_outcome::failure(r);
+    if (parts.size() < 3 || parts.size() > 5) return acquire_outcome::failure(r);
     auto outcome = read_taken(parts[0], parts[1], fences, r);
     const bool busy = outcome.what == acquire_outcome::kind::busy;
     const bool granted = outcome.what == acquire_outcome::kind::granted;
-    if (granted && parts.size() == 3 && parts[2].is(reply_kind::integer) && parts[2].number() > 0) {
+    const bool beside = parts.size() == 4 && parts[3].is_integer(1);
+    if (granted && (parts.size() == 3 || beside) && parts[2].is(reply_kind::integer) &&
+        parts[2].number() > 0) {
         // No script sets more than the lease; a server may claim any number.
         outcome.granted_for = std::min(std::chrono::milliseconds(parts[2].number()), lease);
+        outcome.beside = beside;
         return outcome;
     }
     if (busy && parts.size() == 5 && read_place(parts[2], parts[3], parts[4], outcome.queued)) return outcome;

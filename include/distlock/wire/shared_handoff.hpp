@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -49,7 +50,7 @@ class shared_queue {
     command enter(const token& owner, enter_mode mode) const {
         const argument_list keys{name(), keys_.queue, keys_.fence, keys_.owner, readers_};
         argument_list arguments{owner.view(), keys_.needs.of(owner), word(mode), keys_.life};
-        if (reads_ && keys_.fence_life.empty()) arguments.add(lease_text_);
+        if (reads_ && !tells_fences()) arguments.add(lease_text_);
         return {shared_enter, keys.all(), arguments.all()};
     }
     command release(const token& owner) const {
@@ -66,9 +67,7 @@ class shared_queue {
     }
 
     acquire_outcome read_look(const reply& r) const { return read_enter(r); }
-    acquire_outcome read_enter(const reply& r) const {
-        return read_entered(r, !keys_.fence_life.empty(), lease_);
-    }
+    acquire_outcome read_enter(const reply& r) const { return read_entered(r, tells_fences(), lease_); }
     renew_outcome read_renew(const reply& r) const { return read_renewed(r); }
     release_verdict read_release(const reply& r) const {
         release_verdict verdict = read_released(r);
@@ -90,6 +89,7 @@ class shared_queue {
     ~shared_queue() = default;
     shared_queue(const shared_queue&) = default;
 
+    bool tells_fences() const noexcept { return !keys_.fence_life.empty(); }
     const std::string& readers() const noexcept { return readers_; }
     const std::string& lease_text() const noexcept { return lease_text_; }
     /// Returns: its key, and its life in ms; that is empty where none is kept.
@@ -157,7 +157,16 @@ class shared_handoff final : public detail::shared_queue {
     static constexpr bool is_shared() noexcept { return true; }
 
     command acquire(const token& owner) const { return look(owner); }
-    acquire_outcome read_acquire(const reply& r) const { return read_look(r); }
+    acquire_outcome read_acquire(const reply& r) const {
+        return r.is_status("OK") ? acquire_outcome::granted() : read_look(r);
+    }
+    /// As a writer takes a free lock, for a reader that knows that nobody waits then. The command is a view
+    /// into `room`, too, of 64 bytes. Returns: nothing where readers are told a fence.
+    std::optional<command> acquire_alone(const token& owner, std::span<char> room) const {
+        if (tells_fences()) return std::nullopt;
+        const auto value = detail::put_together(room, {"distlock:readers ", owner.view()});
+        return command({"SET", name(), value, "NX", "PX", lease_text()}, name());
+    }
     command renew(const token& owner) const { return renew(owner, lease_text()); }
     /// Ends no earlier for it; `ttl` as plain::renew().
     command renew(const token& owner, std::string_view ttl) const {

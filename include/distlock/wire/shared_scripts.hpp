@@ -155,8 +155,8 @@ end
 inline constexpr std::string_view shared_enter_contract =
     R"(-- KEYS: lock, queue, fence, owner, readers. ARGV: token, what it needs (a ticket without its token), mode, life of the queue in ms;
 -- of a reader that needs no fence, its lease in ms.
--- Modes and answers as handoff has them. The TTL of a lock that readers have is the time until the first of them is past its end, or
--- until the first waiter is to be looked after.
+-- Modes and answers as handoff has them; a fourth element, 1, of a reader beside others. The TTL of a lock that readers have is the
+-- time until the first of them is past its end, or until the first waiter is to be looked after.
 )"sv;
 // Most readers: they need no fence, and nobody waits. Before the functions that they do not need.
 inline constexpr std::string_view shared_enter_unqueued =
@@ -176,7 +176,7 @@ inline constexpr std::string_view shared_enter_unqueued =
         return no
       end
       if longest == ttl then redis.call('pexpire', KEYS[1], ttl) end
-      return {1, '', tonumber(ttl)}
+      return {1, '', tonumber(ttl), 1}
     end
   end
 end
@@ -216,6 +216,7 @@ if not holder or holder == mark then
       settle(holder)
       return refused
     end
+    local beside = me.reads and holder and 1
     if me.reads then
       let_in(me, ttl, holder)
       if first[1] then
@@ -229,7 +230,7 @@ if not holder or holder == mark then
       if first[1] then redis.call('zrem', KEYS[2], ticket) end
       describe(me, ttl)
     end
-    return {1, fence, ttl}
+    return {1, fence, ttl, beside or nil}
   end
   if holder and first[1] == ticket then note_look(me, first[2]) end
   written = changed
@@ -243,7 +244,7 @@ inline constexpr std::string_view shared_enter_taken =
 end
 local left = holder == mark and math.min(math.max(soonest - now(), 0), 86400000) or redis.call('pttl', KEYS[1])
 return {0, math.min(left, due or left), tonumber(number or 0), before, appended})"sv;
-inline constexpr std::string_view shared_enter_sha1 = "842e40178f75c64c90ffc582ac6a03dfe76019e3"sv;
+inline constexpr std::string_view shared_enter_sha1 = "e70a4c7fe8a9f0af583139cdb20fa49231b53bf4"sv;
 inline constexpr script shared_enter{
     joined<shared_enter_contract, shared_enter_unqueued, handoff_functions, handoff_clock, shared_functions,
            shared_first, handoff_first, shared_enter_granted, handoff_refuse_as_replica, handoff_enter_queued,

@@ -1,10 +1,12 @@
 // The scripts of shared locks on a real server: what they answer, and what they leave
 // behind, whatever they find.
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <distlock/base/key.hpp>
@@ -175,6 +177,52 @@ TEST_CASE("readers are listed for as long as the last of them reads, in whatever
     CHECK(it.reading() == 3);
     CHECK(it.ttl(it.lock) > 40'000);
     CHECK(it.ttl(it.readers) > 40'000);
+}
+
+TEST_CASE("a reader is told whether others read, too, and only then") {
+    const lock_keys it(common());
+    reader first(it), second(it), third(it), fenced(it, {.lease = 30s, .fencing = true});
+    CHECK_FALSE(first.enter(enter_mode::try_once).beside);
+    for (reader* const one : {&second, &third, &fenced}) {
+        for (const enter_mode mode : modes) {
+            token fresh = token::generate();
+            std::swap(one->me, fresh);
+            const auto outcome = one->enter(mode);
+            CHECK(outcome.what == got::granted);
+            CHECK(outcome.beside);
+            CHECK(one->leave() == 1);
+        }
+    }
+    CHECK(first.leave() == 1);
+    CHECK_FALSE(fenced.enter(enter_mode::try_once).beside);
+    fenced.leave();
+    writer sole(it);
+    CHECK_FALSE(sole.enter(enter_mode::join).beside);
+}
+
+// It is what enter writes for a reader that is alone: the scripts tell no difference.
+TEST_CASE("a reader that took the lock by a plain command is as one that was let in alone") {
+    const lock_keys it(common());
+    reader one(it), other(it);
+    std::array<char, 64> room{};
+    const auto take = [&] {
+        return one.dialect.read_acquire(one.ask(*one.dialect.acquire_alone(one.me, room)));
+    };
+    CHECK(take().what == got::granted);
+    CHECK(one.alone());
+    CHECK(it.ttl(it.lock) > 20'000);
+    CHECK(one.ask(*one.dialect.acquire_alone(one.me, room)).is(distlock::reply_kind::nil));
+    CHECK(one.granted());  // asked again after an answer that was lost
+    CHECK(one.renew() == 1);
+    CHECK(other.enter(enter_mode::try_once).beside);
+    CHECK(it.reading() == 2);
+    CHECK(one.leave() == 1);
+    CHECK(other.leave() == 1);
+    CHECK(it.free());
+    writer sole(it);
+    REQUIRE(sole.granted());
+    CHECK(one.ask(*one.dialect.acquire_alone(one.me, room)).is(distlock::reply_kind::nil));
+    CHECK(sole.leave() == 1);
 }
 
 TEST_CASE("a reader that is alone has one key, and gives it back, renews it and shares it as any other") {
