@@ -77,11 +77,9 @@ class sql_account {
 };
 
 // Returns: false if a later owner was here first.
-bool deposit(distlock::hiredis_connection& redis, sql_account& account, std::int64_t amount) {
-    distlock::mutex lock{redis, "account:7", {.fencing = true}};
-    distlock::scoped_lock guard{lock};
-
-    const auto fence = guard.fencing_token();  // larger than that of every owner before
+bool deposit(distlock::mutex<distlock::hiredis_connection>& fenced, sql_account& account, int amount) {
+    distlock::scoped_lock guard{fenced};       // made with .fencing
+    const auto fence = guard.fencing_token();  // larger than any before
     const auto balance = account.read(fence);  // reads carry it, too
     return balance && account.write(fence, *balance + amount);
 }
@@ -97,7 +95,8 @@ int main() {
         fencing::play(teller, server.uri(), account);
 
         distlock::hiredis_connection redis{server.uri()};
-        teller.tell("C deposits 25", deposit(redis, account, 25), true);
+        distlock::mutex lock{redis, "account:7", {.fencing = true}};
+        teller.tell("C deposits 25", deposit(lock, account, 25), true);
         return teller.failures();
     } catch (const std::exception& e) {
         std::fprintf(stderr, "%s\n", e.what());

@@ -21,7 +21,10 @@ int fulfil(const char* where) {
         distlock::scoped_lock guard{order};  // waits its turn; then its lease is renewed
         charge_card();
         const auto lost = guard.lost();  // stop is requested once the loss is known
-        for (int part = 0; part < parts && !lost.stop_requested(); ++part) ship(part);
+        for (int part = 0; part < parts; ++part) {
+            if (lost.stop_requested()) return 1;  // another may own it now
+            ship(part);
+        }
     } catch (const distlock::error& e) {  // the server failed; contention is no error
         std::fprintf(stderr, "%s\n", e.what());
         return 1;

@@ -28,7 +28,11 @@ void sell(distlock::hiredis_connection& redis, int customer) {
     std::unique_lock books(account, std::defer_lock);
     std::shared_lock prices(price_list, std::defer_lock);
     distlock::permit till(tills, std::defer_lock);
-    if (distlock::try_lock_for(2s, books, prices, till)) serve(customer);  // each ends with its scope
+    if (distlock::try_lock_for(2s, books, prices, till)) {  // throws if the server fails
+        serve(customer);                                    // each ends with its scope
+    } else {
+        std::puts("one of them is taken, none is held");
+    }
 }
 
 }  // namespace

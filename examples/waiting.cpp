@@ -4,6 +4,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <mutex>
 #include <stop_token>
 #include <system_error>
 #include <thread>
@@ -31,7 +32,8 @@ void without_exceptions(distlock::hiredis_connection& redis) {
 
     std::error_code ec;
     if (report.try_lock_for(2s, ec)) {
-        report.unlock();
+        const distlock::scoped_lock guard{std::adopt_lock, report};
+        print_report();
     } else if (!ec) {
         back_off();
     } else if (ec == distlock::errc::unreachable || ec == distlock::errc::no_reply) {
@@ -71,8 +73,8 @@ void until_terminated(distlock::hiredis_connection& redis) {
     std::error_code ended_by;
     std::jthread worker([&](std::stop_token stop) {
         while (payments.lock(stop, ended_by)) {
+            const distlock::scoped_lock guard{std::adopt_lock, payments};
             serve();
-            payments.unlock();
         }
         if (ended_by != distlock::errc::cancelled)
             ::kill(::getpid(), SIGTERM);  // a service without its worker is none
@@ -88,9 +90,9 @@ void until_terminated(distlock::hiredis_connection& redis) {
 void once_in_a_period(distlock::hiredis_connection& redis) {
     distlock::mutex job{redis, "nightly-report", {.lease = 40s, .hold_at_least = 40s}};
     if (job.try_lock()) {
+        const distlock::scoped_lock guard{std::adopt_lock, job};
         print_report();
-        job.unlock();  // at once for this thread; for everybody else when the 40 s are over
-    }
+    }  // over for this thread; for everybody else when the 40 s are over
 }
 
 }  // namespace
