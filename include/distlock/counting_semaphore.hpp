@@ -95,8 +95,8 @@ class permit {
     /// Returns: how many it was given; 0 before, and after a move or a release.
     std::int64_t n() const noexcept { return of_ == nullptr ? 0 : wants_; }
 
-    /// Returns: until when its permits are valid; each renewal moves that forward. time_point{} when it has
-    /// none.
+    /// Returns: until when the owner may rely on its permits: each renewal moves it forward, only a loss
+    /// moves it back. time_point{} when it has none.
     time_point valid_until() const noexcept {
         return of_ == nullptr ? time_point{} : of_->valid_until(serial_);
     }
@@ -164,8 +164,10 @@ class permit {
 /// All members may be called from several threads. `Conn` must outlive the semaphore.
 template <connection Conn, class Clock = clock>
 class counting_semaphore {
-    static_assert(std::same_as<typename Clock::time_point, clock::time_point>,
-                  "Clock must use the time points of distlock::clock");
+    static_assert(
+        requires { requires std::same_as<typename Clock::time_point, clock::time_point>; },
+        "Clock must use the time points of distlock::clock; counting_semaphore<Conn, Clock> takes no "
+        "dialect");
     using result = engine::permit_core::result;
 
   public:
@@ -250,7 +252,7 @@ class counting_semaphore {
     }
 
     /// Effects: as acquire(), for at most `timeout`; zero or less tries once.
-    /// Returns: the permits; none only when they were out, and the time is up.
+    /// Returns: the permits; none only as try_acquire(), and when the time is up.
     /// Throws: error, as acquire().
     /// Round trips: as acquire(), and one when the time is up.
     template <class Rep, class Period>

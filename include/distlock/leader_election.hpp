@@ -99,14 +99,15 @@ struct leader_report {
     std::int64_t pid = 0;
     /// The term that began last. A mutex without fencing that has the same name begins no term.
     std::uint64_t term = 0;
-    std::chrono::sys_time<std::chrono::microseconds> since{};  ///< by the server's clock
-    std::chrono::milliseconds remaining{};                     ///< of the lease that was begun last
+    std::chrono::sys_time<std::chrono::microseconds>
+        since{};                            ///< by the server's clock, unless it was set back
+    std::chrono::milliseconds remaining{};  ///< of the lease that was begun last
 };
 
 /// A mutex with fencing: whoever has it leads, and the candidates that wait for it are its queue. Nothing
 /// else is on the server.
 ///
-/// `Conn` must outlive the election.
+/// All members may be called from several threads. `Conn` must outlive the election.
 template <connection Conn, class Clock = clock>
 class leader_election {
   public:
@@ -187,7 +188,7 @@ class leader_election {
         leader_report told{
             .identity = seen.holder->label, .host = seen.holder->host, .pid = seen.holder->pid};
         told.term = seen.fence.value_or(0);
-        // A fence is the server's clock in microseconds when it was made.
+        // A fence is the server's clock in microseconds when it was made, unless that clock was set back.
         told.since = decltype(told.since)(std::chrono::microseconds(static_cast<std::int64_t>(told.term)));
         told.remaining = seen.remaining.value_or(std::chrono::milliseconds{0});
         return told;
@@ -259,7 +260,8 @@ class leader_election {
         }
     }
 
-    // From when one stands to when it may stand again.
+    // From the begin of one run of the work to that of the next: work that returns at once must not ask the
+    // server as fast as that can answer.
     static constexpr std::chrono::milliseconds shortest_pause{100};
 
     Conn& connection_;

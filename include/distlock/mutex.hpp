@@ -94,7 +94,8 @@ template <connection Conn, dialect Dialect = handoff, class Clock = clock>
 class mutex {
     static_assert(
         requires { requires std::same_as<typename Clock::time_point, clock::time_point>; },
-        "Clock must use the time points of distlock::clock; shared_mutex<Conn, Clock> takes no dialect");
+        "Clock must use the time points of distlock::clock; shared_mutex and leader_election take no "
+        "dialect");
 
   public:
     using connection_type = Conn;

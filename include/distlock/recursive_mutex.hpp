@@ -45,6 +45,8 @@ namespace distlock {
 /// When the lease is lost, the thread must still unlock each hold, and cannot add one: locking again throws
 /// errc::lease_expired, since an outer hold protects nothing any more. Other threads may lock it meanwhile. A
 /// thread must not end before it has unlocked: the next may be known by the same std::thread::id.
+///
+/// All members may be called from several threads. `Conn` must outlive the mutex.
 template <connection Conn, dialect Dialect = handoff, class Clock = clock>
 class recursive_mutex {
   public:

@@ -172,8 +172,8 @@ class scoped_lock {
     /// cheap.
     bool owns_lock() const noexcept { return remaining() > duration::zero(); }
 
-    /// Returns: the earliest end of validity among the locks; not after now once one is lost,
-    /// time_point{} after a move.
+    /// Returns: until when the owner may rely on all of the locks: each renewal moves it forward. Not after
+    /// now once one is lost, time_point{} after a move.
     time_point valid_until() const noexcept {
         auto earliest = time_point::max();
         each([&](const auto& m, std::uint64_t serial) { earliest = std::min(earliest, end_of(m, serial)); });

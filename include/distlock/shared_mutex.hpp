@@ -68,7 +68,7 @@ namespace distlock {
 /// A reader's fencing token is that of the last writer; its owner_info is not kept. A name with a `}` but no
 /// `{hash tag}` is refused with errc::invalid_name.
 ///
-/// `Conn` must outlive the shared_mutex.
+/// All members may be called from several threads. `Conn` must outlive the shared_mutex.
 template <connection Conn, class Clock = clock>
 class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     using base = mutex<Conn, exclusive_handoff, Clock>;
@@ -126,8 +126,7 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
     }
 
     /// Effects: as lock_shared(), for at most `timeout`; zero or less tries once.
-    /// Returns: whether the lock was taken; false only when a writer has it, or waits for
-    /// it, and the time is up.
+    /// Returns: whether the lock was taken; false only as try_lock_shared(), and when the time is up.
     /// Throws: error.
     /// Round trips: as lock_shared(), and one when the time is up.
     template <class Rep, class Period>
@@ -147,7 +146,8 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
             ec, [&] { return readers_.acquire_shared(engine::after<Clock>(timeout), {}, stop); });
     }
 
-    /// Effects: as try_lock_shared_for, until `Other`, any clock, reaches `deadline`.
+    /// Effects: as try_lock_shared_for, until `Other`, any clock, reaches `deadline`. If that clock is set
+    /// back during the wait, the call waits longer; if it is set forward, the call does not notice.
     template <detail::any_clock Other, class Duration>
     [[nodiscard("unless the result is true, the lock was not taken")]] bool try_lock_shared_until(
         std::chrono::time_point<Other, Duration> deadline, std::stop_token stop = {}) {
@@ -216,7 +216,8 @@ class shared_mutex : public mutex<Conn, exclusive_handoff, Clock> {
         return engine::taken_or_error(ec, [&] { return readers_.try_upgrade(); });
     }
 
-    /// Returns: until when the calling thread may believe that it reads; time_point{} if it does not.
+    /// Returns: until when the calling thread may rely on its read: each renewal moves it forward, only a
+    /// loss moves it back. time_point{} if it does not read.
     time_point shared_until() const noexcept { return readers_.shared_until(); }
 
     /// Returns: a token that is stopped once the calling thread's read is lost; see mutex::lost(). If it does

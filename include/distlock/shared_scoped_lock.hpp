@@ -106,8 +106,8 @@ class shared_scoped_lock {
     /// Returns: whether it reads, and its lease has not run out. Local and cheap.
     bool owns_lock() const noexcept { return remaining() > duration::zero(); }
 
-    /// Returns: the end of validity, as far as it is renewed; not after now once it is lost,
-    /// time_point{} after a move.
+    /// Returns: until when the owner may rely on the read: each renewal moves it forward. Not after now once
+    /// it is lost, time_point{} after a move.
     time_point valid_until() const noexcept {
         return serial_ == 0 ? time_point{} : detail::guard_access::shared_until(*mutex_, serial_);
     }

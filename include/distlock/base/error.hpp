@@ -31,8 +31,8 @@ enum class errc {
     cancelled,         ///< std::errc::operation_canceled: the stop_token ended the wait
 
     // The server was not reached, or did not answer.
-    unreachable,      ///< std::errc::not_connected: the last attempt was not sent
-    no_reply,         ///< std::errc::timed_out: the server did not answer it, or AUTH; it may be applied
+    unreachable,  ///< std::errc::not_connected: the last attempt was not sent
+    no_reply,     ///< std::errc::timed_out: no answer in time, to AUTH or to a command, which may be applied
     protocol_error,   ///< std::errc::protocol_error
     reply_too_large,  ///< std::errc::message_size
     tls_unavailable,  ///< std::errc::protocol_not_supported

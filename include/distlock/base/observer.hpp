@@ -28,7 +28,8 @@ constexpr std::string_view to_string(loss_reason why) noexcept {
     return words[static_cast<unsigned>(why)];
 }
 
-/// Derive from it and give it to the constructor of a mutex. One may watch many locks.
+/// Derive from it and give it to the constructor of a mutex of any kind, or of a counting_semaphore. One may
+/// watch many locks.
 ///
 /// Its functions are called on a thread of the library that holds no lock of the library: they may block,
 /// throw (which is ignored), and call anything, unlock() of the same lock and the end of its mutex included.

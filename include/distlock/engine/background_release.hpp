@@ -96,10 +96,12 @@ class background_release final : public background_task {
         mine->phase_ = mine->io_.adopt(mine, at, most) ? phase::repeated : phase::unlisted;
     }
 
+    /// Effects: notes the answer to what was posted, if it has come.
     token pending() noexcept {
         const distlock::detail::annotated_lock guard(lock_);
         return is_pending() ? owner_ : token();
     }
+    /// Effects: as pending().
     time_point latest_expiry() noexcept {
         const distlock::detail::annotated_lock guard(lock_);
         return is_pending() ? machine_.latest_expiry() : time_point{};

@@ -117,13 +117,8 @@ inline std::optional<lock_object::result> lock_object::queue_up(time_point until
                                                                 const std::stop_token& stop) {
     if (start_remote_if_free()) return std::nullopt;
     waiter_queue::waiter mine(std::this_thread::get_id(), how.guarded);
-    const auto recheck = [&] {
-        const distlock::detail::annotated_lock guard(
-            mutex_);  // or it would come between the look and the sleep
-        mine.recheck();
-    };
-    std::optional<std::stop_callback<decltype(recheck)>> on_stop;
-    if (stop.stop_possible()) on_stop.emplace(stop, recheck);
+    std::optional<std::stop_callback<recheck_on_stop>> on_stop;
+    if (stop.stop_possible()) on_stop.emplace(stop, recheck_on_stop{mutex_, mine});
     const turn_end end = wait_for_turn(mine, until, stop);
     on_stop.reset();
     switch (end.what) {

@@ -47,12 +47,8 @@ template <class Lazy>
 typename shared_object<Lazy>::result shared_object<Lazy>::enter_batch(time_point until, manner how,
                                                                       const std::stop_token& stop) {
     waiter_queue::waiter me(std::this_thread::get_id(), how.guarded);
-    const auto recheck = [&] {
-        const guard here(mutex_);  // or it would come between the look and the sleep
-        me.recheck();
-    };
-    std::optional<std::stop_callback<decltype(recheck)>> on_stop;
-    if (stop.stop_possible() && !how.once) on_stop.emplace(stop, recheck);
+    std::optional<std::stop_callback<recheck_on_stop>> on_stop;
+    if (stop.stop_possible() && !how.once) on_stop.emplace(stop, recheck_on_stop{mutex_, me});
     const turn mine = wait_for_turn(me, until, how.once, stop);
     on_stop.reset();
     if (mine.asks == nullptr) return mine.told;

@@ -8,6 +8,7 @@
 //     waiter& dequeue(wake) noexcept;              // the first; it is woken by waiter::wake_up()
 //     void recheck_first() noexcept;
 //   };
+//   struct recheck_on_stop;                        // a stop request wakes a waiter
 #pragma once
 
 #include <chrono>
@@ -19,6 +20,7 @@
 #include <distlock/base/error.hpp>
 #include <distlock/base/time_source.hpp>
 #include <distlock/detail/system.hpp>
+#include <distlock/detail/thread_safety.hpp>
 
 namespace distlock::engine {
 
@@ -115,6 +117,17 @@ class waiter_queue {
   private:
     waiter* first_ = nullptr;
     waiter* last_ = nullptr;
+};
+
+/// What a stop request does to a waiter: under the mutex, or it would come between the look and the sleep.
+struct recheck_on_stop {
+    distlock::detail::annotated_mutex& mutex;
+    waiter_queue::waiter& of;
+
+    void operator()() const noexcept {
+        const distlock::detail::annotated_lock guard(mutex);
+        of.recheck();
+    }
 };
 
 }  // namespace distlock::engine

@@ -91,6 +91,7 @@ class fault_plan {
         std::size_t passed;  ///< of them
     };
 
+    /// Effects: requests, replies and messages are cut by `r` from now on, and by no earlier rule.
     void cut(rule r) {
         const detail::annotated_lock guard(lock_);
         rule_.reset();
@@ -121,6 +122,7 @@ class fault_plan {
         const detail::annotated_lock guard(lock_);
         direction(of).held = true;
     }
+    /// Effects: what is held goes on, in order, in both directions.
     void let_go() {
         change([this]() DISTLOCK_UNCHECKED { pace_.requests.held = pace_.replies.held = false; });
     }
@@ -132,10 +134,12 @@ class fault_plan {
             direction(of).pause = pause;
         });
     }
+    /// Effects: ends cut(), rewrite(), storm(), delay(), hold() and slice(); what waited goes on.
     void leave_alone() {
         change([this]() DISTLOCK_UNCHECKED { calm(); });
     }
 
+    /// Effects: as leave_alone(); and connections(), requests() and cuts() begin anew.
     void forget() {
         change([this]() DISTLOCK_UNCHECKED {
             calm();
@@ -144,16 +148,19 @@ class fault_plan {
             cuts_.clear();
         });
     }
+    /// Returns: how many connections were made since the last forget().
     int connections() const {
         const detail::annotated_lock guard(lock_);
         return connections_;
     }
+    /// Returns: the whole requests of `these` since then, in order, whether they were passed on or not.
     std::vector<words> requests(const which& these = {}) const {
         const detail::annotated_lock guard(lock_);
         std::vector<words> out;
         std::copy_if(requests_.begin(), requests_.end(), std::back_inserter(out), these);
         return out;
     }
+    /// Returns: what was cut since then, in order.
     std::vector<made> cuts() const {
         const detail::annotated_lock guard(lock_);
         return cuts_;

@@ -68,6 +68,7 @@ class fault_proxy final : public fault_plan {
         return "redis://127.0.0.1:" + std::to_string(port_) + options;
     }
 
+    /// Effects: what ending::delay kept reaches the server; nobody gets the replies.
     void deliver() {
         delivering_ = true;
         heed();

@@ -65,7 +65,7 @@ class examination_report {
         add(severity::unknown, subject, could_not(answer).append(so));
     }
     static std::string number(std::int64_t n) { return std::to_string(n); }
-    std::string seconds_of_lease() const {
+    std::string shown_lease() const {
         const auto ms = of_.options.lease.count();
         return ms % 1000 == 0 ? number(ms / 1000) + " s" : number(ms) + " ms";
     }
@@ -212,7 +212,7 @@ class examination_report {
         const auto set = number(needed) + ", min-replicas-max-lag " + number(*lag) + " s";
         if (is_late(*lag))
             return add(severity::warning, subject,
-                       set + ", no less than the lease of " + seconds_of_lease() + goes_on);
+                       set + ", no less than the lease of " + shown_lease() + goes_on);
         add(severity::ok, subject,
             set + ": after that an old master whose replicas left it grants and renews nothing");
     }

@@ -144,4 +144,6 @@ class handoff {
     std::optional<detail::queue_keys> queue_;
 };
 
+static_assert(check_dialect<handoff>());
+
 }  // namespace distlock

@@ -17,6 +17,7 @@
 #include <distlock/detail/concat.hpp>
 #include <distlock/wire/channel_kind.hpp>
 #include <distlock/wire/command.hpp>
+#include <distlock/wire/dialect.hpp>
 #include <distlock/wire/enter_mode.hpp>
 #include <distlock/wire/handoff.hpp>
 #include <distlock/wire/outcome.hpp>
@@ -178,5 +179,8 @@ class shared_handoff final : public detail::shared_queue {
         return {detail::shared_leave_minimal, {name(), readers()}, {owner.view()}};
     }
 };
+
+static_assert(check_dialect<exclusive_handoff>());
+static_assert(check_dialect<shared_handoff>());
 
 }  // namespace distlock
