@@ -105,11 +105,11 @@ if stamp and redis.call('get', KEYS[2]) ~= ARGV[1] .. ':' .. stamp then
   if no and string.find(no.err, 'READONLY', 1, true) then return redis.error_reply('READONLY replica') end
   local time = redis.call('time')
   local ends = tonumber(stamp)
-  return ends and ends < time[1] * 1000 + time[2] / 1000 and 0 or -1 -- past, it is nobody's
+  return ends and ends < time[1] * 1000 + math.floor(time[2] / 1000) and 0 or -1 -- past, it is nobody's
 end
 redis.call('del', KEYS[2], KEYS[3])
 return redis.call('del', KEYS[1]))",
-    "ad6694fe5b1220a8458f7e56f2b0b6c05295648d"};
+    "6cd027145db5ad9922caffe5f19b4e2ded01edfa"};
 
 }  // namespace detail
 

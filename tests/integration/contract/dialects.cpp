@@ -481,10 +481,11 @@ TEST_CASE("a stamp beyond all time is somebody else's, and no error") {
 }
 
 // The other client counts itself as the owner until its stamp is past.
-TEST_CASE("in the very millisecond of its stamp a lock is somebody else's") {
+TEST_CASE("in the very millisecond of its stamp a lock is somebody else's, also to a late release") {
     setting<with_getset> s;
-    const auto at = [&](const std::string& stamp) {
-        std::string script(distlock::detail::getset_enter.text());
+    const auto at = [&](const std::string& stamp,
+                        const distlock::script& what = distlock::detail::getset_enter) {
+        std::string script(what.text());
         const std::string time = "redis.call('time')";
         REQUIRE(script.find(time) != std::string::npos);
         script.replace(script.find(time), time.size(), "{'1700000000', '123456'}");
@@ -496,6 +497,10 @@ TEST_CASE("in the very millisecond of its stamp a lock is somebody else's") {
     CHECK(at("1700000000124") == "0\n2");
     CHECK(at("1700000000122") == "1\n");
     ask({"DEL", s.key, s.key + ":mine"});
+    CHECK(at("1700000000123", distlock::detail::getset_release) == "-1");
+    CHECK(at("1700000000124", distlock::detail::getset_release) == "-1");
+    CHECK(at("1700000000122", distlock::detail::getset_release) == "0");
+    ask({"DEL", s.key});
 }
 
 TEST_CASE("a stamp that is past is nobody's, and an operator removes it") {
