@@ -18,7 +18,7 @@ class leaked_in_child {
     }
 
     /// Returns: whether this is the process that made it.
-    bool here() const noexcept { return current_process() == process_; }
+    bool here() const noexcept { return !process_.in_forked_child(); }
 
     T& get() noexcept { return value_; }
 
@@ -26,7 +26,7 @@ class leaked_in_child {
     union {
         T value_;
     };
-    const process_id process_ = current_process();
+    const own_process process_;
 };
 
 }  // namespace distlock::detail

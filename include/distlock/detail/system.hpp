@@ -15,6 +15,7 @@
 //       void sleep(longest) noexcept;  // by the thread: until there is a word, or for no reason
 //     };
 //   }
+//   class own_process;  // tells the process that made an object from its children
 //   int process_number();
 //   std::string host_name();
 //   class blocked_signals;
@@ -287,6 +288,18 @@ using this_system::clock_time;
 using this_system::current_process;
 using this_system::parker;
 using this_system::random_bytes;
+
+/// The process that made it.
+class own_process {
+  public:
+    own_process() noexcept : id_(current_process()) {}
+
+    /// Returns: whether this is another one, after fork().
+    bool in_forked_child() const noexcept { return current_process() != id_; }
+
+  private:
+    process_id id_;
+};
 
 /// Returns: the name of the machine; empty when it has none.
 inline std::string host_name() {

@@ -189,7 +189,7 @@ class background_io {
     /// Preconditions: no task is listed but adopted ones.
     /// Effects: of those as many as go in one pipeline begin a last time, due or not; all are given up.
     [[gnu::cold]] ~background_io() {
-        if (process_ == distlock::detail::current_process()) present_->end();
+        if (!process_.in_forked_child()) present_->end();
     }
 
     any_connection& connection() const noexcept { return *connection_; }
@@ -325,7 +325,7 @@ class background_io {
     const std::unique_ptr<any_connection> connection_;
     const time_source time_;
     const std::string channel_;
-    const distlock::detail::process_id process_ = distlock::detail::current_process();
+    const distlock::detail::own_process process_;
     const std::shared_ptr<presence> present_ = std::make_shared<presence>(*this);
     std::vector<std::atomic<time_point>> master_since_;  // of each slot; else one for all locks
     distlock::detail::annotated_mutex lock_;
@@ -371,7 +371,7 @@ class background_io_register {
     static void leave(const io* of) noexcept {
         std::unique_ptr<io> last;  // its end waits for threads, and for nothing of ours
         background_io_register* const here = present_.load();
-        if (here->process_ != distlock::detail::current_process()) return;
+        if (here->process_.in_forked_child()) return;
         const std::lock_guard guard(here->lock_);
         const auto found = std::find_if(here->known_.begin(), here->known_.end(),
                                         [&](const entry& e) { return e.kept.get() == of; });
@@ -384,7 +384,7 @@ class background_io_register {
     // nobody's, and a thread that is not there may have had the lock.
     static background_io_register& present() {
         background_io_register* known = present_.load();
-        while (known == nullptr || known->process_ != distlock::detail::current_process()) {
+        while (known == nullptr || known->process_.in_forked_child()) {
             auto made = std::make_unique<background_io_register>();
             if (present_.compare_exchange_strong(known, made.get())) known = made.release();
         }
@@ -394,7 +394,7 @@ class background_io_register {
     static inline std::atomic<background_io_register*> present_{nullptr};
     std::recursive_mutex lock_;  // a handle there is no memory for is left at once
     std::vector<entry> known_;
-    const distlock::detail::process_id process_ = distlock::detail::current_process();
+    const distlock::detail::own_process process_;
 };
 
 }  // namespace distlock::engine

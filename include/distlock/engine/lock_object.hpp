@@ -161,7 +161,7 @@ class lock_object final : public lock_core, background_task, deadline {
         releaser_.confirm_posted(by, stop);
     }
 
-    bool in_forked_child() const noexcept override { return distlock::detail::current_process() != process_; }
+    bool in_forked_child() const noexcept override { return process_.in_forked_child(); }
 
   private:
     // How a thread's wait for its turn ended.
@@ -375,7 +375,7 @@ class lock_object final : public lock_core, background_task, deadline {
     const std::shared_ptr<const any_dialect> dialect_;
     const waiting_manner waits_;
     std::optional<replica_wait> replicas_;  // of renewals; set once
-    const distlock::detail::process_id process_ = distlock::detail::current_process();
+    const distlock::detail::own_process process_;
 
     mutable distlock::detail::annotated_mutex mutex_;
     mutable mutex_state threads_ DISTLOCK_GUARDED_BY(mutex_){name(), io_.get()};

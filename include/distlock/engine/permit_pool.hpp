@@ -200,7 +200,7 @@ class permit_pool final : public permit_core {
                                               "; give one from 1 to 2^31");
     }
     // Another thread of the parent may have had the mutex.
-    bool in_forked_child() const noexcept { return distlock::detail::current_process() != process_; }
+    bool in_forked_child() const noexcept { return process_.in_forked_child(); }
 
     lock_core::result failed(errc cause) const {
         return {.cause = cause, .detail = "semaphore " + distlock::detail::printable(name_, 100)};
@@ -265,7 +265,7 @@ class permit_pool final : public permit_core {
     const waiters_channel channel_;
     const std::string name_;
 
-    const distlock::detail::process_id process_ = distlock::detail::current_process();
+    const distlock::detail::own_process process_;
 
     mutable distlock::detail::annotated_mutex mutex_;
     std::atomic<std::int64_t> limit_;                          // changes with the mutex

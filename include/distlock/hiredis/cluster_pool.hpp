@@ -60,7 +60,7 @@ class cluster_pool final : public connection_pool {
     cluster_pool(const cluster_pool&) = delete;
     cluster_pool& operator=(const cluster_pool&) = delete;
     ~cluster_pool() {
-        if (current_process() != process_) return;
+        if (process_.in_forked_child()) return;
         ends_.request_stop();
         probes_.get()->join();
     }
@@ -85,7 +85,7 @@ class cluster_pool final : public connection_pool {
     /// until the node has answered a PING.
     void pipeline(std::span<const command> commands, std::span<reply> replies) override {
         if (commands.empty()) return;
-        if (current_process() != process_) {
+        if (process_.in_forked_child()) {
             std::fill(replies.begin(), replies.end(), reply::not_sent(errc::wrong_process, shown_));
             return;
         }
@@ -114,7 +114,7 @@ class cluster_pool final : public connection_pool {
     }
 
     bool post(const command& cmd, std::shared_ptr<receipt> wanted) override {
-        if (current_process() != process_) return false;
+        if (process_.in_forked_child()) return false;
         const node here = nodes_.of(hash_slot(cmd));
         if (here->pool.post(cmd, std::move(wanted))) return true;
         nodes_.suspect(*here);
@@ -122,12 +122,12 @@ class cluster_pool final : public connection_pool {
     }
 
     void collect() override {
-        if (current_process() != process_) return;
+        if (process_.in_forked_child()) return;
         for (const node& one : nodes_.used()) one->pool.collect();
     }
 
     std::shared_ptr<subscription> subscribe(std::string_view channel) override {
-        if (current_process() != process_) throw_error(errc::wrong_process, {shown_});
+        if (process_.in_forked_child()) throw_error(errc::wrong_process, {shown_});
         const annotated_lock guard(lock_);
         auto& one = subscriber_.get();
         if (!one) {
@@ -142,7 +142,7 @@ class cluster_pool final : public connection_pool {
     }
 
     void follow() override {
-        if (current_process() != process_) return;
+        if (process_.in_forked_child()) return;
         for (const node& one : nodes_.look_for_signs()) probe(one);
         nodes_.refresh(when_running::go_on, clock::now() + command_timeout(), nullptr);
     }
@@ -197,7 +197,7 @@ class cluster_pool final : public connection_pool {
     // `execute(node_pool&, bool asking)`: the reply to `cmd` there.
     template <class Execute>
     reply on_the_nodes(const command& cmd, Execute execute) {
-        if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
+        if (process_.in_forked_child()) return reply::not_sent(errc::wrong_process, shown_);
         const auto slot = hash_slot(cmd);
         bool in_vain = nodes_.refresh(when_running::go_on, cmd.deadline(), cmd.stop());
         if (clock::now() >= cmd.deadline()) return no_time_left();
@@ -387,7 +387,7 @@ class cluster_pool final : public connection_pool {
 
     const std::string shown_;  // fit for messages
     const uri_scheme scheme_;
-    const process_id process_ = current_process();
+    const own_process process_;
     cluster_nodes<Lazy> nodes_;
     collector upkeep_{*this};
     std::stop_source ends_;

@@ -66,7 +66,7 @@ class master_pool final : public connection_pool, upkeep, stream_source {
 
     void pipeline(std::span<const command> commands, std::span<reply> replies) override {
         if (commands.empty()) return;
-        if (current_process() != process_) {
+        if (process_.in_forked_child()) {
             std::fill(replies.begin(), replies.end(), reply::not_sent(errc::wrong_process, shown_));
             return;
         }
@@ -89,7 +89,7 @@ class master_pool final : public connection_pool, upkeep, stream_source {
     }
 
     bool post(const command& cmd, std::shared_ptr<receipt> wanted) override {
-        if (current_process() != process_) return false;
+        if (process_.in_forked_child()) return false;
         const master there = search_.present();
         if (!there) return false;
         if (there->pool.post(cmd, std::move(wanted))) return true;
@@ -98,12 +98,12 @@ class master_pool final : public connection_pool, upkeep, stream_source {
     }
 
     void collect() override {
-        if (current_process() != process_) return;
+        if (process_.in_forked_child()) return;
         if (const master there = search_.present()) there->pool.collect();
     }
 
     std::shared_ptr<subscription> subscribe(std::string_view name) override {
-        if (current_process() != process_) throw_error(errc::wrong_process, {shown_});
+        if (process_.in_forked_child()) throw_error(errc::wrong_process, {shown_});
         const annotated_lock guard(lock_);
         auto& one = subscriber_.get();
         if (!one) {
@@ -119,7 +119,7 @@ class master_pool final : public connection_pool, upkeep, stream_source {
     }
 
     void follow() override {
-        if (current_process() == process_) search_.follow(clock::now() + command_timeout_);
+        if (!process_.in_forked_child()) search_.follow(clock::now() + command_timeout_);
     }
 
     std::string_view identity() const noexcept override { return shown_; }
@@ -137,7 +137,7 @@ class master_pool final : public connection_pool, upkeep, stream_source {
     // `execute(node_pool&)`: the reply to `cmd` there.
     template <class Execute>
     reply on_the_master(const command& cmd, Execute execute) {
-        if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
+        if (process_.in_forked_child()) return reply::not_sent(errc::wrong_process, shown_);
         master there = search_.find(cmd.deadline(), cmd.stop());
         for (int hops = 0;; ++hops) {
             if (!there) return not_found(cmd);
@@ -221,7 +221,7 @@ class master_pool final : public connection_pool, upkeep, stream_source {
     const std::string shown_;  // the URI, fit for messages
     const std::chrono::milliseconds connect_timeout_;
     const std::chrono::milliseconds command_timeout_;
-    const process_id process_ = current_process();
+    const own_process process_;
     master_search<Lazy> search_;
     annotated_mutex lock_;
     // None before the first subscribe().

@@ -106,12 +106,12 @@ class node_pool {
     }
 
     [[gnu::cold]] void collect() {
-        if (current_process() != process_) return;
+        if (process_.in_forked_child()) return;
         if (sockets_.read_posted()) subscribe_anew();
     }
 
     [[gnu::cold]] std::shared_ptr<subscription> subscribe(std::string_view name) {
-        if (current_process() != process_) throw_error(errc::wrong_process, {shown_});
+        if (process_.in_forked_child()) throw_error(errc::wrong_process, {shown_});
         const annotated_lock guard(subscriber_lock_);
         auto& one = subscriber_.get();
         if (!one) {
@@ -200,7 +200,7 @@ class node_pool {
     using use_of_stream = function_ref<reply(stream&, bool lent)>;
     reply on_a_stream(purpose why, clock::time_point deadline, const std::stop_token* stop,
                       use_of_stream use) {
-        if (current_process() != process_) return reply::not_sent(errc::wrong_process, shown_);
+        if (process_.in_forked_child()) return reply::not_sent(errc::wrong_process, shown_);
         const auto had_by = connect_by(deadline);  // whatever it takes to have a socket
         for (bool may_be_spare = why != purpose::post;; may_be_spare = false) {
             pooled mine = take(why, had_by, may_be_spare);
@@ -339,7 +339,7 @@ class node_pool {
     const std::shared_ptr<const secure_layer> secure_;
     const std::stop_token superseded_;
     const handshake::role needed_;
-    const process_id process_ = current_process();
+    const own_process process_;
     resolver names_{where_.host, where_.port};
     kept_sockets sockets_{where_.max_idle};
     home home_{*this};

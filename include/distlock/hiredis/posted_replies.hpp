@@ -60,10 +60,10 @@ class posted_replies {
     /// repeats the command.
     std::size_t unconfirmed() const noexcept { return unconfirmed_; }
 
-    bool in_forked_child() const noexcept { return current_process() != process_; }
+    bool in_forked_child() const noexcept { return process_.in_forked_child(); }
 
   private:
-    const process_id process_ = current_process();
+    const own_process process_;
     std::vector<std::shared_ptr<receipt>> to_come_;
     std::size_t first_ = 0;
     std::size_t unconfirmed_ = 0;

@@ -18,7 +18,7 @@ struct service_registry::registry {
         const void* kind;
         std::shared_ptr<void> what;
     };
-    const detail::process_id process = detail::current_process();
+    const detail::own_process process;
     detail::annotated_mutex lock;  // in a child it may be locked by a thread that is not there
     std::vector<entry> entries DISTLOCK_GUARDED_BY(lock);
 };
@@ -27,12 +27,12 @@ DISTLOCK_INLINE service_registry::service_registry() : registry_(new registry) {
 
 DISTLOCK_INLINE service_registry::~service_registry() {
     registry* const mine = registry_.load();
-    if (mine->process == detail::current_process()) delete mine;
+    if (!mine->process.in_forked_child()) delete mine;
 }
 
 [[gnu::cold]] DISTLOCK_INLINE service_registry::registry& service_registry::present() {
     registry* known = registry_.load();
-    while (known->process != detail::current_process()) {
+    while (known->process.in_forked_child()) {
         auto* const made = new registry;
         if (registry_.compare_exchange_strong(known, made)) return *made;
         delete made;
