@@ -249,6 +249,16 @@ TEST_CASE("a release that is refused for its keys may do with less, and one betw
     CHECK_FALSE(both.read_release(reply::error("MOVED 1 h:1")).minimal);
 }
 
+// It told its owner that somebody else had taken the lock, which its own release had handed over.
+TEST_CASE("a release that was ended in the middle of its script may have been applied") {
+    CHECK(both.read_release(reply::error("NOPERM ACL failure in script: this user has no permissions to run "
+                                         "the 'del' command script: 0, on @user_script:1."))
+              .in_doubt);
+    for (const char* const whole : {"NOPERM this user has no permissions to run the 'evalsha' command",
+                                    "OOM x", "READONLY x", "BUSY x"})
+        CHECK_FALSE(both.read_release(reply::error(whole)).in_doubt);
+}
+
 TEST_CASE("a renewal is read as in the plain dialect") {
     using renewal = distlock::renew_outcome::kind;
     CHECK(both.read_renew(reply::integer(1)).what == renewal::kept);

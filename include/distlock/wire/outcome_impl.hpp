@@ -50,6 +50,8 @@ DISTLOCK_INLINE release_verdict release_verdict::failure(const reply& r) {
     minimal = refused_for_its_size(r.said());
     const auto said = classify_error(r.said());
     transient = minimal && said.transient && said.certain;
+    const bool by_command = said.cause == errc::permission_denied || said.cause == errc::unsupported_command;
+    in_doubt = by_command && !said.certain;  // a script that was ended in its middle: perhaps it handed over
 }
 
 }  // namespace distlock

@@ -1,14 +1,20 @@
 // The scripts of the hand-off for a user who may not do everything.
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <distlock/base/error.hpp>
+#include <distlock/hiredis.hpp>
+#include <distlock/mutex.hpp>
 #include <distlock/testing.hpp>
+#include <distlock/wire/outcome.hpp>
 #include <distlock/wire/reply.hpp>
 
 #include "support/catch.hpp"
 #include "support/handoff_lock.hpp"
 #include "support/handoff_steps.hpp"
+#include "support/sleepers.hpp"
+#include "support/waiting.hpp"
 
 namespace handoff_permissions_tests {
 
@@ -151,6 +157,25 @@ TEST_CASE(
     }
     CHECK(released_to > 1);
     CHECK(found_by > 1);
+}
+
+// It was told that somebody else had taken the lock.
+TEST_CASE("an owner whose release hands the lock over, and is refused then, has not lost it") {
+    private_place here;
+    distlock::hiredis_connection owner(here.server.uri());
+    distlock::hiredis_connection other(here.server.uri());
+    distlock::mutex m{owner, "orders", {.release = distlock::confirmed}};
+    distlock::mutex next{other, "orders"};
+    REQUIRE(m.try_lock());
+    sleeper waiter([&] {
+        std::error_code refused;
+        next.try_lock_for(10s, refused);
+    });
+    REQUIRE(eventually([&] { return here.server.command({"ZCARD", "{orders}:distlock:queue"}) == "1"; }));
+    here.server.command({"ACL", "SETUSER", "default", "-del"});
+    CHECK(m.owns_lock());
+    CHECK(m.unlock() == distlock::release_outcome::released);
+    here.server.command({"ACL", "SETUSER", "default", "+del"});
 }
 
 TEST_CASE("a lock is taken away by force without what only the hand-over needs, and is free then") {
