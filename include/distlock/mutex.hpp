@@ -218,7 +218,7 @@ class mutex {
     /// background thread sends the release at that time, even if the mutex was destroyed meanwhile.
     /// Postconditions: that acquisition is over for this object, whatever the outcome.
     /// Returns: what happened; may be ignored. After `unreachable` and `refused` the library retries the
-    /// release until the lease is over; see residual(). Retrying stops earlier, after one last try, when the
+    /// release until the lease is over; see residual(). Retrying stops earlier, after a last try, when the
     /// connection is destroyed; or with the last mutex of a connection that is no service_hosting_connection.
     /// Round trips: none if posted or passed on to another thread of this object. Else one, or two if the
     /// answer is lost or the server refuses. unlock() does not wait for a renewal that is on its way.
@@ -255,7 +255,8 @@ class mutex {
     /// library repeats the release no more: of those in doubt it repeats a thousand for each connection.
     duration residual() const noexcept { return core_->residual(); }
 
-    /// Returns: the name as it was given. It is the key on the server, but for dialects that add to it.
+    /// Returns: the lock's key on the server: the name as it was given, behind what the dialect puts before
+    /// it. inspect() and force_release() take the name without that.
     const std::string& name() const noexcept { return core_->name(); }
 
   protected:

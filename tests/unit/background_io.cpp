@@ -455,6 +455,84 @@ TEST_CASE("background I/O that has ended is not used by who is just telling it s
     CHECK(unclaimed == 1);
 }
 
+// The end of a mutex that nothing was to be said about waited for another's renewal at a server that hung.
+TEST_CASE("a task that has nothing to send is over before the answers to what others send") {
+    manual_clock::reset();
+    gate way;
+    pipelining c;
+    c.during = [&] { way.pass(); };
+    manual_io io(c);
+    task quiet("quiet", 1s);
+    task loud("loud");
+    std::atomic<bool> again{false};
+    quiet.on_begin = [&](time_point now) { return again ? std::optional<time_point>() : now + 1h; };
+    const auto due = manual_clock::now() + 1s;
+    io.schedule(quiet, due);
+    io.schedule(loud, due + 1ms);
+    manual_clock::advance(2s);
+    REQUIRE(eventually([&] { return way.reached(); }));
+    CHECK(quiet.begins == 1);
+    again = true;
+    io.schedule(quiet, manual_clock::now());  // it is listed as any other
+    CHECK(loud.ends == 0);
+    io.cancel(quiet);  // does not wait
+    CHECK(loud.ends == 0);
+    way.open();
+    io.cancel(loud);
+    CHECK(loud.ends == 1);
+    CHECK(quiet.begins == 1);
+    CHECK(c.pipelines() == std::vector<std::vector<std::string>>{{"loud"}});
+}
+
+TEST_CASE(
+    "tasks that are due together, some of which send nothing, keep their order, and each its next time") {
+    manual_clock::reset();
+    pipelining c;
+    manual_io io(c);
+    std::vector<std::unique_ptr<task>> all;
+    const auto due = manual_clock::now() + 1s;
+    for (int i = 0; i < 9; ++i) {
+        all.push_back(std::make_unique<task>(std::to_string(i)));
+        if (i % 3 != 1) all.back()->on_begin = [=](time_point now) { return now + 1min * (i + 1); };
+        io.schedule(*all.back(), due + 1ms * i);
+    }
+    manual_clock::advance(2s);
+    REQUIRE(eventually([&] { return all[7]->ends == 1; }));
+    CHECK(c.pipelines() == std::vector<std::vector<std::string>>{{"1", "4", "7"}});
+    for (std::size_t minutes = 1; minutes <= 9; ++minutes) {
+        const auto& one = *all[minutes - 1];
+        CHECK(one.begins == 1);
+        manual_clock::advance(1min);
+        if (one.on_begin) CHECK(eventually([&] { return one.begins == 2; }));
+    }
+    CHECK(all[1]->begins == 1);
+    CHECK(all[7]->begins == 1);
+    for (auto& one : all) io.cancel(*one);
+}
+
+// All but one stayed for their lease where the connection had no pipeline, all but 1024 where it had one.
+TEST_CASE("when background I/O ends all that it has adopted is said, for as long as that takes 200 ms") {
+    struct plain_connection {
+        explicit plain_connection(pipelining& to) : all(to) {}
+        reply execute(const command& cmd) { return all.execute(cmd); }
+        pipelining& all;
+    };
+    for (const bool hangs : {false, true}) {
+        manual_clock::reset();
+        pipelining c;
+        if (hangs) c.during = [] { manual_clock::advance(70ms); };
+        plain_connection alone(c);
+        std::optional<io_over<plain_connection, manual_clock>> io(std::in_place, alone);
+        for (int i = 0; i < 50; ++i)
+            REQUIRE(io->adopt(std::make_shared<task>(std::to_string(i)), manual_clock::now() + 1h + 1s * i));
+        io.reset();
+        const auto sent = c.pipelines();
+        REQUIRE(sent.size() == (hangs ? 3 : 50));
+        for (std::size_t i = 0; i < sent.size(); ++i)
+            CHECK(sent[i] == std::vector<std::string>{std::to_string(i)});
+    }
+}
+
 TEST_CASE("tasks that are due together go in one pipeline, in the order of their times") {
     manual_clock::reset();
     pipelining c;

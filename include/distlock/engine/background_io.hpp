@@ -18,12 +18,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,6 +35,7 @@
 #include <distlock/detail/concat.hpp>
 #include <distlock/detail/system.hpp>
 #include <distlock/detail/thread_safety.hpp>
+#include <distlock/engine/background_runner.hpp>
 #include <distlock/engine/callback_pool.hpp>
 #include <distlock/engine/deadline_timer.hpp>
 #include <distlock/engine/known_scripts.hpp>
@@ -46,123 +45,8 @@
 #include <distlock/net/master_listener.hpp>
 #include <distlock/net/subscription.hpp>
 #include <distlock/wire/any_dialect.hpp>
-#include <distlock/wire/command.hpp>
-#include <distlock/wire/reply.hpp>
 
 namespace distlock::engine {
-
-/// A task that says something to the server, again and again. All functions are called without a lock
-/// of the background I/O.
-class background_task : public timer_item {
-  public:
-    background_task() = default;
-    background_task(const background_task&) = delete;
-    background_task& operator=(const background_task&) = delete;
-    virtual ~background_task() = default;
-
-    struct step {
-        std::optional<command> send;  ///< good until end() was called
-        clock::time_point next;  ///< without a command: when to begin again; time_point::max(): not any more
-        std::optional<command> behind = {};  ///< goes right behind it, on the same socket
-    };
-    virtual step begin(clock::time_point now) noexcept = 0;
-    /// The same where it is not to begin again: the background I/O ends. It adds the bodies of
-    /// scripts.
-    virtual step begin_last(clock::time_point now) noexcept { return begin(now); }
-
-    /// `sent` is before the first byte of the pipeline that the command went with.
-    /// Returns: when to begin again; time_point::max(): not any more.
-    virtual clock::time_point end(const reply& answer, clock::time_point sent,
-                                  clock::time_point now) noexcept = 0;
-    /// The same for a step with a command behind.
-    virtual clock::time_point end_both(const reply& answer, const reply& /*behind*/, clock::time_point sent,
-                                       clock::time_point now) noexcept {
-        return end(answer, sent, now);
-    }
-};
-
-class background_runner final : public timer_runner {
-    using time_point = clock::time_point;
-
-  public:
-    background_runner(any_connection& connection, time_source time) : connection_(connection), time_(time) {}
-
-    // As many as go in one pipeline: enough that round trips do not count, few enough for a server's
-    // patience. Without a pipeline each goes alone: the answer of one must not wait for that of the next.
-    std::size_t most() const noexcept override { return connection_.can.pipeline ? 1024 : 1; }
-
-    std::chrono::milliseconds longest_wait() const noexcept override {
-        return std::chrono::milliseconds{connection_.can.follow ? 100 : 1000};
-    }
-
-    // An owner that sends nothing until its lease is to be renewed hears of another master all the same.
-    void idle() noexcept override {
-        if (connection_.can.follow) connection_.follow();
-    }
-
-    [[gnu::cold]] void reserve() override {
-        steps_.reserve(most());
-        commands_.reserve(2 * most());
-        replies_.reserve(2 * most());
-    }
-
-    [[gnu::cold]] std::shared_ptr<blocking_work> run(std::span<timer_item* const> due, time_point now,
-                                                     std::span<time_point> next,
-                                                     bool last) noexcept override {
-        steps_.clear();
-        for (std::size_t i = 0; i < due.size(); ++i) {
-            auto& one = static_cast<background_task&>(*due[i]);
-            auto step = last ? one.begin_last(now) : one.begin(now);
-            next[i] = step.next;
-            if (step.send) steps_.push_back({&one, &next[i], std::move(step)});
-        }
-        // Replicas may be slow: nobody waits for them who does not need them.
-        known_scripts brought;
-        send(false, last ? &brought : nullptr);
-        send(true, last ? &brought : nullptr);
-        return nullptr;
-    }
-
-  private:
-    struct asking {
-        background_task* who;
-        time_point* next;
-        background_task::step what;
-    };
-
-    // Effects: those with a command behind, or those without. `brought`: a server that stands still will not
-    // say that it lacks a script, so the first of each brings its body.
-    [[gnu::cold]] void send(bool with_behind, known_scripts* brought) noexcept {
-        commands_.clear();
-        for (const asking& one : steps_) {
-            if (one.what.behind.has_value() != with_behind) continue;
-            const command& what = *one.what.send;
-            const bool with_body = brought != nullptr && !brought->has(what);
-            commands_.push_back(with_body ? what.with_body() : what);
-            // In a Cluster each may be for another server.
-            if (with_body && !connection_.can.shard) brought->note(what, true);
-            if (with_behind) commands_.push_back(*one.what.behind);
-        }
-        if (commands_.empty()) return;
-        replies_.resize(commands_.size());
-        const auto sent = time_.now();
-        connection_.execute_all(commands_, replies_);
-        const auto came = time_.now();
-        auto answer = replies_.begin();
-        for (const asking& one : steps_) {
-            if (one.what.behind.has_value() != with_behind) continue;
-            const reply& first = *answer++;
-            *one.next = with_behind ? one.who->end_both(first, *answer++, sent, came)
-                                    : one.who->end(first, sent, came);
-        }
-    }
-
-    any_connection& connection_;
-    time_source time_;
-    std::vector<asking> steps_;  // that have something to send
-    std::vector<command> commands_;
-    std::vector<reply> replies_;
-};
 
 /// Thread-safe. The thread starts with the first task that is scheduled and is joined by the destructor; no
 /// code of the user runs on it but the connection's. In a child after fork() nothing may be called, and the
@@ -187,7 +71,7 @@ class background_io {
     background_io& operator=(const background_io&) = delete;
 
     /// Preconditions: no task is listed but adopted ones.
-    /// Effects: of those as many as go in one pipeline begin a last time, due or not; all are given up.
+    /// Effects: those begin a last time, due or not, unless that takes too long; all are given up.
     [[gnu::cold]] ~background_io() {
         if (!process_.in_forked_child()) present_->end();
     }

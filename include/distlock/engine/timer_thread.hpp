@@ -72,12 +72,21 @@ class timer_runner {
     virtual std::size_t most() const noexcept = 0;
     /// Returns: the longest of one wait; the system's timers stand still while the machine is suspended.
     virtual std::chrono::milliseconds longest_wait() const noexcept = 0;
+    /// Returns: how long it goes on with last runs, after the first.
+    virtual std::chrono::milliseconds longest_end() const noexcept { return {}; }
     /// Effects: what is to be done every longest_wait() or so while nothing is due yet, but something will
     /// be. Called by the thread, without a lock.
     virtual void idle() noexcept {}
     /// Effects: gets the memory that run() needs. Called before the first thread starts.
     /// Throws: std::bad_alloc.
     virtual void reserve() = 0;
+    /// Effects: puts those of `due` to the front, in their order, for which run() has something to do; sets
+    /// when each of the others is `next` to run. Called right before run(), without a lock.
+    /// Returns: how many are at the front. The others are not running any more.
+    virtual std::size_t begin(std::span<timer_item*> due, clock::time_point /*now*/,
+                              std::span<clock::time_point> /*next*/, bool /*last*/) noexcept {
+        return due.size();
+    }
     /// Effects: does what is `due`, in the order of the times; sets when each is `next` to run:
     /// time_point::max(): not until it is scheduled again. Called by one thread at a time, without a lock.
     /// `last`: none of them runs again, whatever is `next`.
@@ -103,8 +112,8 @@ class timer_thread {
     timer_thread& operator=(const timer_thread&) = delete;
 
     /// Preconditions: no item is listed, but adopted ones.
-    /// Effects: of those as many as go at once run a last time, due or not; all are given up. Waits for the
-    /// thread, except when that is the calling one.
+    /// Effects: they run a last time, due or not, as many as go at once, and more until longest_end() is
+    /// over; all are given up. Waits for the thread, except when that is the calling one.
     [[gnu::cold]] ~timer_thread() {
         if (state_.here()) state::end(state_.get());
     }
@@ -248,12 +257,16 @@ class timer_thread {
         [[gnu::cold]] void keep_time(batch& b, unsigned nth) {
             lock_type guard(lock);
             bool busy = false;
-            for (bool last = false; !last;) {
-                last = now == phase::stopping;
+            auto ends = time_point::max();
+            for (;;) {
                 const auto at = time.now();
+                if (at >= ends) return;
+                const bool last = now == phase::stopping;
+                if (last && ends == time_point::max()) ends = at + runner->longest_end();
                 collect(b, at, last);
                 if (b.due.empty()) {
-                    if (last || !wait(at, std::exchange(busy, false), guard.native())) continue;
+                    if (last) return;
+                    if (!wait(at, std::exchange(busy, false), guard.native())) continue;
                     guard.unlock();
                     runner->idle();
                     guard.lock();
@@ -261,9 +274,15 @@ class timer_thread {
                 }
                 busy = true;
                 guard.unlock();
+                const auto running = runner->begin(b.due, at, b.next, last);
+                if (running < b.due.size()) {
+                    guard.lock();
+                    put_back(b, running, last);
+                    guard.unlock();
+                }
                 auto work = runner->run(b.due, at, b.next, last);
                 guard.lock();
-                put_back(b, last);
+                put_back(b, 0, last);
                 if (work && now == phase::running) now = phase::lent;
                 if (!work && b.given_up.empty()) continue;
                 guard.unlock();
@@ -289,10 +308,10 @@ class timer_thread {
             b.next.assign(b.due.size(), time_point::max());
         }
 
-        // `last`: the items do not run again. Those that were running when the end came have their
-        // last run still to come.
-        [[gnu::cold]] void put_back(batch& b, bool last) DISTLOCK_REQUIRES(lock) {
-            for (std::size_t k = 0; k < b.due.size(); ++k) {
+        // From the first on. `last`: the items do not run again. Those that were running when the end came
+        // have their last run still to come.
+        [[gnu::cold]] void put_back(batch& b, std::size_t first, bool last) DISTLOCK_REQUIRES(lock) {
+            for (std::size_t k = first; k < b.due.size(); ++k) {
                 item& i = *b.due[k];
                 const auto next = std::min(b.next[k], i.at());
                 // An adopted item that has nothing more to do is over, also when all were advanced meanwhile.
@@ -306,6 +325,8 @@ class timer_thread {
                 }
                 i.phase_ = item::phase::waiting;
             }
+            b.due.resize(first);
+            b.next.resize(first);
             settled.notify_all();
         }
 

@@ -259,7 +259,8 @@ class fault_plan {
         if (drawn % storm_one_in_ != 0) return std::nullopt;
         constexpr ending endings[] = {ending::reset, ending::close, ending::silence};
         const auto again = mixed(drawn);
-        return sentence{static_cast<std::size_t>((again >> 8U) % (size + 1)), endings[again % 3]};
+        const std::size_t passed = (again >> 8U) % (size + 1);
+        return sentence{passed, endings[again % 3]};
     }
     // splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
     static std::uint64_t mixed(std::uint64_t x) noexcept {

@@ -192,7 +192,7 @@ class recorder {
     static history_event of_hold(kind what, std::uint64_t hold) noexcept {
         history_event e;
         e.what = what;
-        e.process = static_cast<std::int32_t>(::getpid());
+        e.process = ::getpid();
         e.hold = hold;
         e.at = clock::now();
         return e;

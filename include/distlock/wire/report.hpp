@@ -45,13 +45,15 @@ struct lock_report {
     std::optional<lock_holder> holder;  ///< none: the lock is free, or readers have it
     /// Of a held lock: its TTL on the server; none: it never expires.
     std::optional<std::chrono::milliseconds> remaining;
-    std::optional<std::uint64_t> fence;    ///< the last fencing token; none: none lately, or unknown
-    std::optional<std::uint64_t> waiters;  ///< tickets in the queue; none: this dialect has no queue
-    std::vector<lock_waiter> queue;        ///< the first of them, at most a hundred
+    std::optional<std::uint64_t> fence;  ///< the last fencing token; none: none lately, or unknown
+    /// Members of the queue, also such as are no tickets; none: this dialect has no queue.
+    std::optional<std::uint64_t> waiters;
+    std::vector<lock_waiter> queue;  ///< the first of them, at most a hundred
     /// How many readers have it, those of one object may count as one; of a semaphore: how many permits are
     /// out.
     std::optional<std::uint64_t> shares = {};
-    /// Of a semaphore: how many permits there are; none: nobody has asked for one for long.
+    /// Of a semaphore: how many permits there are; none: nobody has asked for one for long, or it was
+    /// deleted.
     std::optional<std::uint64_t> limit = {};
 };
 
