@@ -77,6 +77,12 @@ TEST_CASE("every error code has a message of its own, about what went wrong") {
     }
 }
 
+TEST_CASE("the message of a server that refuses writes says what each of its words is about") {
+    const auto text = std::error_code(errc::writes_refused).message();
+    CHECK(text.find("disk (MISCONF)") != std::string::npos);
+    CHECK(text.find("replicas (NOREPLICAS)") != std::string::npos);
+}
+
 TEST_CASE("the error codes count from 1 without a gap, and the table of this test has them all") {
     int expected = 1;
     for (const row& r : table) CHECK(static_cast<int>(r.code) == expected++);

@@ -355,6 +355,18 @@ TEST_CASE("a server that cannot start says why, with the end of its log, and lea
     CHECK(std::filesystem::is_empty(folder.path()));
 }
 
+TEST_CASE("of a long log of a server that cannot start the end is told") {
+    const scratch_folder folder{"long_log"};
+    const std::string program = std::string(folder.path()) + "/server";
+    std::ofstream(program) << "#!/bin/sh\necho its first line\nseq 1000 1999\necho its last line\nexit 1\n";
+    std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+    redis_server_options options;
+    options.program = program;
+    const auto told = failure(errc::no_server, [&] { redis_server{options}; });
+    CHECK(contains(told, "its last line"));
+    CHECK_FALSE(contains(told, "its first line"));
+}
+
 TEST_CASE("a program that runs and never answers is given up when its time to start is up") {
     redis_server_options options;
     options.program = "tail";  // of its settings
