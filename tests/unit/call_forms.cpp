@@ -17,12 +17,15 @@
 #include <distlock/try_lock_for.hpp>
 #include <distlock/wire/command.hpp>
 #include <distlock/wire/outcome.hpp>
+#include <distlock/wire/permit_scripts.hpp>
 #include <distlock/wire/plain.hpp>
 #include <distlock/wire/reply.hpp>
+#include <distlock/wire/shared_scripts.hpp>
 
 #include "support/catch.hpp"
 #include "support/handoff_answers.hpp"
 #include "support/locks_in_memory.hpp"
+#include "support/script_calls.hpp"
 #include "support/waiting.hpp"
 
 namespace call_forms_tests {
@@ -30,6 +33,7 @@ namespace call_forms_tests {
 namespace {
 
 using namespace std::chrono_literals;
+using distlock::command;
 using distlock::errc;
 using distlock::release_outcome;
 using distlock::reply;
@@ -361,6 +365,63 @@ TEST_CASE("a recursive mutex counts a hold in every form, also after a stop requ
     m.unlock();
     CHECK(m.unlock() == release_outcome::not_held);
     CHECK(eventually([&] { return memory.owner().empty(); }));
+}
+
+namespace {
+
+/// Somebody else has everything, and whoever hears that is told to stop. A call that does not ends by an
+/// error.
+struct taken_and_stopped {
+    reply execute(const command& cmd) {
+        using namespace distlock::detail;
+        const bool asks = calls(cmd, shared_enter) || calls(cmd, permit_enter);
+        if (asks) stop.request_stop();
+        if (++asked > 50) return reply::error("NOAUTH Authentication required.");
+        return asks ? handoff_answers::taken() : reply::integer(0);
+    }
+    /// Returns: of a call that has not asked yet.
+    std::stop_token fresh() {
+        asked = 0;
+        stop = std::stop_source();
+        return stop.get_token();
+    }
+    std::stop_source stop;
+    int asked = 0;
+};
+
+}  // namespace
+
+// try_acquire_for() with a code could have waited on: of the forms with both only a stop before the call was
+// seen.
+TEST_CASE("a stop request ends the wait of a reader and for permits in every form") {
+    taken_and_stopped server;
+    distlock::shared_mutex m{server, "orders", {.recheck = 1ms}};
+    distlock::counting_semaphore pool{server, "pool", 8, {.recheck = 1ms}};
+    const auto system_in = [](auto span) { return std::chrono::system_clock::now() + span; };
+    all_fail(
+        errc::cancelled,
+        {[&] { m.lock_shared(server.fresh()); },
+         [&] { static_cast<void>(m.try_lock_shared_for(1h, server.fresh())); },
+         [&] { static_cast<void>(m.try_lock_shared_until(in(1h), server.fresh())); },
+         [&] { static_cast<void>(m.try_lock_shared_until(system_in(1h), server.fresh())); },
+         [&] { static_cast<void>(pool.acquire(server.fresh())); },
+         [&] { static_cast<void>(pool.acquire(2, server.fresh())); },
+         [&] { static_cast<void>(pool.try_acquire_for(1h, server.fresh())); },
+         [&] { static_cast<void>(pool.try_acquire_for(1h, 2, server.fresh())); },
+         [&] { static_cast<void>(pool.try_acquire_until(in(1h), server.fresh())); },
+         [&] { static_cast<void>(pool.try_acquire_until(system_in(1h), 2, server.fresh())); }},
+        {[&](std::error_code& ec) { return m.lock_shared(server.fresh(), ec); },
+         [&](std::error_code& ec) { return m.try_lock_shared_for(1h, server.fresh(), ec); },
+         [&](std::error_code& ec) { return m.try_lock_shared_until(in(1h), server.fresh(), ec); },
+         [&](std::error_code& ec) { return m.try_lock_shared_until(system_in(1h), server.fresh(), ec); },
+         [&](std::error_code& ec) { return static_cast<bool>(pool.acquire(server.fresh(), ec)); },
+         [&](std::error_code& ec) { return static_cast<bool>(pool.acquire(2, server.fresh(), ec)); },
+         [&](std::error_code& ec) { return pool.try_acquire_for(1h, server.fresh(), ec).has_value(); },
+         [&](std::error_code& ec) { return pool.try_acquire_for(1h, 2, server.fresh(), ec).has_value(); },
+         [&](std::error_code& ec) { return pool.try_acquire_until(in(1h), server.fresh(), ec).has_value(); },
+         [&](std::error_code& ec) {
+             return pool.try_acquire_until(system_in(1h), 2, server.fresh(), ec).has_value();
+         }});
 }
 
 }  // namespace call_forms_tests
