@@ -253,7 +253,7 @@ TEST_CASE("when an owner and the first of the queue are killed, the second owns 
     CHECK(seen.longest.most() <= in_ms(2 * lease + 2 * (bound + chain * seen.machine)));
 }
 
-TEST_CASE("when an owner and one in the middle of the line are killed, the others keep their order") {
+TEST_CASE("when an owner and a waiter in the middle of the queue are killed, the others keep their order") {
     redis_server server;
     const int count = injections(5);
     tally seen;

@@ -24,8 +24,8 @@ namespace exclusion_tests {
 using namespace interop;
 using distlock::release_outcome;
 
-TEMPLATE_LIST_TEST_CASE("while they have the lock we have not, and we have it soon after their release", "",
-                        rows) {
+TEMPLATE_LIST_TEST_CASE(
+    "distlock cannot lock while the other client owns the lock, and can soon after its release", "", rows) {
     const auto name = fresh_name();
     peer theirs = TestType::theirs().start();
     distlock::hiredis_connection redis{server().uri()};
@@ -47,8 +47,8 @@ TEMPLATE_LIST_TEST_CASE("while they have the lock we have not, and we have it so
     m.unlock();
 }
 
-TEMPLATE_LIST_TEST_CASE("while we have the lock they have not, and they have it soon after our release", "",
-                        rows) {
+TEMPLATE_LIST_TEST_CASE(
+    "the other client cannot lock while distlock owns the lock, and can soon after its release", "", rows) {
     const auto name = fresh_name();
     peer theirs = TestType::theirs().start();
     distlock::hiredis_connection redis{server().uri()};
@@ -67,8 +67,9 @@ TEMPLATE_LIST_TEST_CASE("while we have the lock they have not, and they have it 
     CHECK(m.try_lock());
 }
 
-TEMPLATE_LIST_TEST_CASE("when they are killed we have the lock at the end of its TTL, and not before", "",
-                        rows) {
+TEMPLATE_LIST_TEST_CASE(
+    "when the other client is killed, distlock owns the lock at the end of its TTL, and not before", "",
+    rows) {
     const auto name = fresh_name();
     peer theirs = TestType::theirs().start();
     distlock::hiredis_connection redis{server().uri()};
@@ -83,8 +84,9 @@ TEMPLATE_LIST_TEST_CASE("when they are killed we have the lock at the end of its
     m.unlock();
 }
 
-TEMPLATE_LIST_TEST_CASE("when we are killed they have the lock at the end of its TTL, and not before", "",
-                        rows) {
+TEMPLATE_LIST_TEST_CASE(
+    "when distlock is killed, the other client owns the lock at the end of its TTL, and not before", "",
+    rows) {
     const auto name = fresh_name();
     peer theirs = TestType::theirs().start();
     // A Java program that locks for the first time takes seconds where others run.
@@ -112,7 +114,7 @@ TEMPLATE_LIST_TEST_CASE("when we are killed they have the lock at the end of its
     CHECK(theirs.ask("release") == "released");
 }
 
-TEMPLATE_LIST_TEST_CASE("neither frees nor renews what the other has", "", rows) {
+TEMPLATE_LIST_TEST_CASE("neither client releases or renews the lock of the other", "", rows) {
     const auto name = fresh_name();
     peer theirs = TestType::theirs().start();
     distlock::hiredis_connection redis{server().uri()};
@@ -143,7 +145,7 @@ TEMPLATE_LIST_TEST_CASE("neither frees nor renews what the other has", "", rows)
     }
 }
 
-TEMPLATE_LIST_TEST_CASE("whatever a lock is called, they and we mean the same key by it", "", rows) {
+TEMPLATE_LIST_TEST_CASE("both clients have one key for each lock name", "", rows) {
     peer theirs = TestType::theirs().start();
     distlock::hiredis_connection redis{server().uri()};
     for (const std::string part : {"a{t}b", "{t}", "x->y", "{", "b}", "a}b{c", "lock:", "**", "\xc3\xa4"}) {
@@ -168,8 +170,9 @@ TEMPLATE_LIST_TEST_CASE("whatever a lock is called, they and we mean the same ke
 
 using redissons = std::tuple<with_redisson_3, with_redisson_4>;
 
-TEMPLATE_LIST_TEST_CASE("Redisson sees our lock, and what it takes from us by force we know to be lost", "",
-                        redissons) {
+TEMPLATE_LIST_TEST_CASE(
+    "Redisson sees the lock of distlock, and distlock knows a lock to be lost that Redisson takes by force",
+    "", redissons) {
     const auto name = fresh_name();
     peer theirs = TestType::theirs().start();
     distlock::hiredis_connection redis{server().uri()};
@@ -186,7 +189,8 @@ TEMPLATE_LIST_TEST_CASE("Redisson sees our lock, and what it takes from us by fo
     CHECK(m.unlock() == release_outcome::expired);
 }
 
-TEMPLATE_LIST_TEST_CASE("we see how often Redisson holds a lock, and its watchdog keeps it", "", redissons) {
+TEMPLATE_LIST_TEST_CASE("distlock sees how often Redisson holds a lock, and Redisson's watchdog keeps it", "",
+                        redissons) {
     const auto name = fresh_name();
     peer theirs = TestType::theirs().start();
     distlock::hiredis_connection redis{server().uri()};
@@ -205,7 +209,7 @@ TEMPLATE_LIST_TEST_CASE("we see how often Redisson holds a lock, and its watchdo
     CHECK(m.try_lock());
 }
 
-TEST_CASE("fencing tokens grow over Redisson's fenced locks and ours") {
+TEST_CASE("fencing tokens grow over the fenced locks of Redisson and of distlock") {
     for (const char* version : {"3", "4"}) {
         const auto name = fresh_name();
         peer theirs = java(version, "fenced").start();

@@ -41,7 +41,7 @@ class byte_stream {
         } catch (const error& e) {
             return refused(e.what());
         }
-        std::array<char, 16384> buffer;
+        receive_buffer buffer;
         std::string_view bytes;
         for (;;) {
             std::string to_peer;
@@ -91,7 +91,7 @@ class byte_stream {
     }
 
     /// Effects: as stream_socket::receive(). The bytes are for open().
-    io receive(std::array<char, 16384>& into, std::string_view& got, clock::time_point deadline,
+    io receive(receive_buffer& into, std::string_view& got, clock::time_point deadline,
                int stop_fd) noexcept {
         return socket_.receive(into, got, deadline, stop_fd);
     }
@@ -118,7 +118,7 @@ class byte_stream {
 
     /// Effects: reads what a server said before it hung up. Returns: whether failure() says why.
     [[gnu::cold]] bool read_failure() {
-        std::array<char, 16384> buffer;
+        receive_buffer buffer;
         std::string_view bytes;
         std::string plain;
         std::string to_peer;
@@ -132,7 +132,7 @@ class byte_stream {
     /// Effects: as read_failure(), without TLS. Returns: whether the server said that it takes no more
     /// clients: behind a unix socket it may do so before the first byte is sent.
     [[gnu::cold]] bool read_no_room() noexcept {
-        std::array<char, 16384> buffer;
+        receive_buffer buffer;
         std::string_view bytes;
         return !session_ && socket_.receive(buffer, bytes, clock::time_point{}, -1) == io::done &&
                bytes.starts_with('-') && says_too_many_clients(bytes.substr(1));

@@ -30,6 +30,9 @@ namespace distlock::detail {
 
 enum class io { done, closed, timed_out, stopped, failed };
 
+/// What one read takes in, in bytes.
+using receive_buffer = std::array<char, 16 * 1024>;
+
 /// Effects: returns when `event` is set, `deadline` is reached, or a second is over.
 inline void wait_for(const wake_event& event, clock::time_point deadline) noexcept {
     pollfd polled{event.fd(), POLLIN, 0};
@@ -107,7 +110,7 @@ class stream_socket {
 
     /// Effects: waits for bytes and reads some.
     /// Returns: done with `got` non-empty, or why not.
-    io receive(std::array<char, 16384>& into, std::string_view& got, clock::time_point deadline,
+    io receive(receive_buffer& into, std::string_view& got, clock::time_point deadline,
                int stop_fd) noexcept {
         // A call that may take the whole usual time-out needs no poll(): the system ends the read then. That
         // is one system call less on the way of every reply. Anything that follows, be it a part of a reply

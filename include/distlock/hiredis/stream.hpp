@@ -130,7 +130,7 @@ class stream {
     /// Effects: waits for whatever the server says next, until `deadline` or until `stop_fd` can be read.
     /// Returns: that; none when it said nothing; reply::no_answer when it never will.
     std::optional<reply> listen(clock::time_point deadline, int stop_fd) {
-        std::array<char, 16384> buffer;
+        receive_buffer buffer;
         std::string_view bytes;
         for (;;) {
             if (auto said = reader_.next()) return said;
@@ -189,7 +189,7 @@ class stream {
     };
 
     static constexpr std::size_t max_unanswered = 256;  // more unread replies stop the server's writing
-    static constexpr int max_late_reads = 64;           // a megabyte
+    static constexpr int max_late_reads = 1024 * 1024 / std::tuple_size_v<receive_buffer>;
 
     explicit stream(stream_socket socket) : bytes_(std::move(socket)) {}
 
@@ -252,7 +252,7 @@ class stream {
         const auto now = clock::now();
         if (now - posted_at_ < std::chrono::milliseconds{1} && posted_.count() < max_unanswered)
             return state::ready;
-        std::array<char, 16384> buffer;
+        receive_buffer buffer;
         std::string_view bytes;
         for (;;) {
             const io came = bytes_.receive(buffer, bytes, clock::time_point{}, -1);
@@ -271,7 +271,7 @@ class stream {
 
     // Effects: reads on to the reply of what was sent last; `after_posted`: when others were still to come.
     reply next_answer(clock::time_point deadline, int stop_fd, bool after_posted) {
-        std::array<char, 16384> buffer;
+        receive_buffer buffer;
         std::string_view bytes;
         for (;;) {
             while (auto answer = reader_.next()) {
@@ -316,7 +316,7 @@ class stream {
     std::optional<reply> read_all(std::span<reply> replies, clock::time_point deadline,
                                   std::size_t& answered) {
         const std::size_t certain = posted_.count() > 0 ? 0 : 1;
-        std::array<char, 16384> buffer;
+        receive_buffer buffer;
         std::string_view bytes;
         for (int late = 0;;) {
             while (answered < replies.size()) {
@@ -346,7 +346,7 @@ class stream {
 
     // Effects: waits for bytes and gives them to the reader.
     // Returns: why there are none, if so.
-    [[gnu::noinline]] std::optional<reply> hear(std::array<char, 16384>& buffer, std::string_view& bytes,
+    [[gnu::noinline]] std::optional<reply> hear(receive_buffer& buffer, std::string_view& bytes,
                                                 clock::time_point deadline, int stop_fd) {
         if (reader_.failure() == errc{}) ended_ = bytes_.receive(buffer, bytes, deadline, stop_fd);
         return take_received(bytes, deadline);

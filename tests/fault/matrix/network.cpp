@@ -109,7 +109,7 @@ TEST_CASE("B9: while requests are lost nothing is applied late, and afterwards t
     c.expect_some("cuts", static_cast<int>(c.proxy->cuts().size()));
 }
 
-TEST_CASE("B10: when replies are lost nobody waits for what he left behind himself") {
+TEST_CASE("B10: when replies are lost, no caller waits for a lock of its own that it never heard of") {
     campaign c("B10", time_out + timing_tolerance,
                behind_a_proxy({.processes = 1, .threads = 1, .names = 1, .lease = 3s, .patience = 2s}));
     c.repeat([&](int n) {
