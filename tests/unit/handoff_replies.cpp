@@ -254,6 +254,9 @@ TEST_CASE("a release that was ended in the middle of its script may have been ap
     CHECK(both.read_release(reply::error("NOPERM ACL failure in script: this user has no permissions to run "
                                          "the 'del' command script: 0, on @user_script:1."))
               .in_doubt);
+    CHECK(both.read_release(reply::error("ERR Script attempted to access a non local key in a cluster node "
+                                         "script: 0, on x"))
+              .in_doubt);
     for (const char* const whole : {"NOPERM this user has no permissions to run the 'evalsha' command",
                                     "OOM x", "READONLY x", "BUSY x"})
         CHECK_FALSE(both.read_release(reply::error(whole)).in_doubt);

@@ -64,7 +64,7 @@ TEST_CASE("a free lock is one command by the token that is granted, then done") 
 
 TEST_CASE("a reader that knows of no waiter takes a free lock by one plain command") {
     reading s(readers, limits);
-    s.op.begin_alone();
+    s.op.assume_unqueued();
     s.begin();
     CHECK(s.sends() == words{"SET", "orders", "distlock:readers " + s.token_now(), "NX", "PX", "30000"});
     CHECK(s.next.command->routing_key() == "orders");
@@ -73,13 +73,13 @@ TEST_CASE("a reader that knows of no waiter takes a free lock by one plain comma
     CHECK(s.result().what == ended::granted);
     CHECK(s.result().until == validity_end(start, 30s));
     CHECK_FALSE(s.result().contended);
-    CHECK_FALSE(s.result().beside);
+    CHECK_FALSE(s.result().others_read);
 }
 
 TEST_CASE("where somebody has the lock all the same, such a reader asks as any other, by the same token") {
     for (const bool alone : {true, false}) {
         reading s(readers, one_try);
-        s.op.begin_alone();
+        s.op.assume_unqueued();
         s.begin();
         const auto first = s.token_now();
         s.answer(reply::nil());
@@ -94,13 +94,13 @@ TEST_CASE("where somebody has the lock all the same, such a reader asks as any o
         CHECK(s.result().token.view() == first);
         CHECK_FALSE(s.result().contended);
         CHECK_FALSE(s.result().in_doubt);
-        CHECK(s.result().beside == !alone);
+        CHECK(s.result().others_read == !alone);
     }
 }
 
 TEST_CASE("a plain command of a reader that is not answered is asked about by the script, and is in doubt") {
     reading s(readers, limits);
-    s.op.begin_alone();
+    s.op.assume_unqueued();
     s.begin();
     const auto first = s.token_now();
     s.answer(lost);
@@ -111,15 +111,29 @@ TEST_CASE("a plain command of a reader that is not answered is asked about by th
     CHECK(s.result().in_doubt);
 }
 
+TEST_CASE("a reader that begins with the queue assumes nothing of it later") {
+    acquire_limits queued = limits;
+    queued.waits = waiting_manner::queues;
+    stepped_operation<distlock::shared_handoff> s(readers, queued, true);
+    s.op.assume_unqueued();
+    s.begin();
+    s.wake();  // without a subscription
+    CHECK(s.sends().at(10) == "join");
+    s.answer(gone);
+    s.wake();
+    REQUIRE(s.next.what == kind::send);
+    CHECK(s.sends().at(0) == "EVALSHA");
+}
+
 TEST_CASE(
     "readers that are told a fence, and writers, have no cheaper command for a lock that nobody waits for") {
     const distlock::shared_handoff fenced("orders", {.lease = 30s, .fencing = true});
     reading reader(fenced, limits);
-    reader.op.begin_alone();
+    reader.op.assume_unqueued();
     reader.begin();
     CHECK(reader.sends().at(0) == "EVALSHA");
     stepped writer(dialect, limits);
-    writer.op.begin_alone();
+    writer.op.assume_unqueued();
     writer.begin();
     CHECK(writer.sends().at(1) == "orders");
     CHECK(writer.sends().at(2) == writer.token_now());

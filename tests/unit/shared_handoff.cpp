@@ -77,11 +77,11 @@ TEST_CASE("a writer takes a free lock as every client does, a reader by a script
     CHECK(reader.acquire_is_script());
     CHECK(argv_of<std::string>(reader.acquire(owner)) == argv_of<std::string>(reader.look(owner)));
     std::array<char, 64> room{};
-    const auto alone = reader.acquire_alone(owner, room);
+    const auto alone = reader.acquire_unqueued(owner, room);
     REQUIRE(alone);
     CHECK(argv_of<std::string>(*alone) ==
           words{"SET", "orders:42", "distlock:readers " + digits, "NX", "PX", "30000"});
-    CHECK_FALSE(shared_handoff("orders:42", fenced).acquire_alone(owner, room));
+    CHECK_FALSE(shared_handoff("orders:42", fenced).acquire_unqueued(owner, room));
     const exclusive_handoff with_fence("orders:42", fenced);
     CHECK(with_fence.acquire_is_script());
     CHECK(argv_of<std::string>(with_fence.acquire(owner)) == argv_of<std::string>(with_fence.look(owner)));

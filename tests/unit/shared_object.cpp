@@ -538,6 +538,17 @@ TEST_CASE(
         CHECK(last(redis) == "SET");
         m.unlock_shared();
     }
+    // It overtook a writer, where a reader that had been let in beside it died meanwhile.
+    SECTION("it read for as long as another one's lease may last") {
+        scripted_connection redis{alone, released, alone, released};
+        shared_mutex m{redis, "orders", options};
+        m.lock_shared();
+        manual_clock::advance(distlock::min_lease / 2);
+        m.unlock_shared();
+        m.lock_shared();
+        CHECK(last(redis) == "EVALSHA");
+        m.unlock_shared();
+    }
     SECTION("it had been lost when it was released") {
         scripted_connection redis{alone, reply::integer(0), alone, released};
         shared_mutex m{redis, "orders", options};

@@ -33,7 +33,7 @@ struct grant {
     bool in_doubt = false;     ///< of granted: an earlier sending was not answered, and may still be on its
                                ///< way; else: a sending may have the lock, now or later
     bool contended = false;
-    bool beside = false;          ///< of granted: others have it, too
+    bool others_read = false;     ///< of granted: to a reader; others have it, too
     bool without_ttl = false;     ///< of gave_up: the owner's key never expires
     errc cause = errc::no_reply;  ///< of failed
     std::string detail;           ///< of failed: what the connection or the server said last

@@ -71,7 +71,7 @@ class background_runner final : public timer_runner {
         return std::chrono::milliseconds{connection_.can.follow ? 100 : 1000};
     }
 
-    // A server that answers hears of all; one that does not holds up the end of a process once.
+    // A server that answers hears of thousands; one that hangs holds up the end of a process hardly longer.
     std::chrono::milliseconds longest_end() const noexcept override { return std::chrono::milliseconds{200}; }
 
     // An owner that sends nothing until its lease is to be renewed hears of another master all the same.
@@ -104,9 +104,9 @@ class background_runner final : public timer_runner {
     [[gnu::cold]] std::shared_ptr<blocking_work> run(std::span<timer_item* const>, time_point,
                                                      std::span<time_point>, bool last) noexcept override {
         // Replicas may be slow: nobody waits for them who does not need them.
-        known_scripts brought;
-        send(false, last ? &brought : nullptr);
-        send(true, last ? &brought : nullptr);
+        if (last && !brought_) brought_.emplace();
+        send(false);
+        send(true);
         return nullptr;
     }
 
@@ -117,17 +117,16 @@ class background_runner final : public timer_runner {
         background_task::step what;
     };
 
-    // Effects: those with a command behind, or those without. `brought`: a server that stands still will not
-    // say that it lacks a script, so the first of each brings its body.
-    [[gnu::cold]] void send(bool with_behind, known_scripts* brought) noexcept {
+    // Effects: those with a command behind, or those without.
+    [[gnu::cold]] void send(bool with_behind) noexcept {
         commands_.clear();
         for (const asking& one : steps_) {
             if (one.what.behind.has_value() != with_behind) continue;
             const command& what = *one.what.send;
-            const bool with_body = brought != nullptr && !brought->has(what);
+            const bool with_body = brought_ && !brought_->has(what);
             commands_.push_back(with_body ? what.with_body() : what);
             // In a Cluster each may be for another server.
-            if (with_body && !connection_.can.shard) brought->note(what, true);
+            if (with_body && !connection_.can.shard) brought_->note(what, true);
             if (with_behind) commands_.push_back(*one.what.behind);
         }
         if (commands_.empty()) return;
@@ -147,6 +146,9 @@ class background_runner final : public timer_runner {
     any_connection& connection_;
     time_source time_;
     std::vector<asking> steps_;  // that have something to send
+    // Of the last runs: a server that stands still will not say that it lacks a script, so the first of each
+    // brings its body.
+    std::optional<known_scripts> brought_;
     std::vector<command> commands_;
     std::vector<reply> replies_;
 };

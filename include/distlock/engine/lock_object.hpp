@@ -391,8 +391,7 @@ class lock_object final : public lock_core, background_task, deadline {
 
     remote_status status_;  // of the thread that goes remote: whether the server answers it
     reacquire_backoff backoff_;
-    bool alone_ = false;        // a reader, when it was granted last
-    time_point alone_until_{};  // so long nobody waits where nobody has it
+    time_point unqueued_until_{};  // of a reader: until then nobody waits for the lock while it is free
     mutable releaser releaser_;
     inbox messages_;
 };

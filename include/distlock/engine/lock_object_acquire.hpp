@@ -10,6 +10,7 @@
 #include <thread>
 
 #include <distlock/base/error.hpp>
+#include <distlock/base/lease.hpp>
 #include <distlock/base/token.hpp>
 #include <distlock/detail/saturate.hpp>
 #include <distlock/detail/thread_safety.hpp>
@@ -226,7 +227,7 @@ inline grant lock_object::ask(const acquire_limits& limits, const std::stop_toke
         releaser_.leave(what.token, what.in_doubt ? certainty::in_doubt : certainty::granted, stop);
     };
     operation attempt(*dialect_, limits, backoff_.contended() || together != nullptr);
-    if (alone_until_ != time_point{} && time_.now() < alone_until_) attempt.begin_alone();
+    if (unqueued_until_ != time_point{} && time_.now() < unqueued_until_) attempt.assume_unqueued();
     return run_blocking(io_->connection(), time_, attempt, stop, status_, messages_, leave, together);
 }
 
@@ -262,7 +263,10 @@ inline lock_object::result lock_object::begin_hold(const grant& got, bool guarde
     status_.end();
     releaser_.on_grant();
     backoff_.on_attempt(got.contended, got.sent);
-    alone_ = dialect_->is_shared() && !got.contended && !got.beside;
+    // Nobody else had it when this was sent, and no lease that began since can have ended within the shortest
+    // one: if the lock is free until then, it was released, and handed to whoever waited.
+    const bool only = dialect_->is_shared() && !got.contended && !got.others_read;
+    unqueued_until_ = only ? got.sent + min_lease / 2 : time_point{};
     // The first waiter must hear when this lease ends.
     if (!threads_.waiters().empty() && !try_schedule_deadline()) threads_.waiters().recheck_first();
     return {.serial = held.held_by().serial, .fence = got.fence};

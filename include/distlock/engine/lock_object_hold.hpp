@@ -8,7 +8,6 @@
 #include <thread>
 #include <utility>
 
-#include <distlock/base/lease.hpp>
 #include <distlock/detail/thread_safety.hpp>
 #include <distlock/engine/acquisition.hpp>
 #include <distlock/engine/background_io.hpp>
@@ -144,8 +143,6 @@ inline release_outcome lock_object::complete(const parting& p) noexcept {
     const distlock::detail::annotated_lock guard(mutex_);
     if (p.last) status_.answered(done == release_outcome::unreachable ? errc::no_reply : errc{}, now);
     backoff_.on_release(now);
-    // Nobody's lease begins and ends within the shortest one, so who had the lock meanwhile handed it over.
-    alone_until_ = alone_ && p.last ? std::min(now + min_lease / 2, p.last->valid_until) : time_point{};
     end_remote();
     return done;
 }

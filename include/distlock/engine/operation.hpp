@@ -54,8 +54,8 @@ class operation {
     /// Effects: what it sent last had been sent before, and was not answered: that may still arrive.
     [[gnu::cold]] void was_sent_before() noexcept { machine_.was_sent_before(); }
 
-    /// Effects: it tries first as one that knows that nobody waits where nobody has the lock.
-    void begin_alone() noexcept { alone_ = true; }
+    /// Effects: if it begins with the lock, not with the queue, it assumes that nobody waits for a free lock.
+    void assume_unqueued() noexcept { unqueued_ = !contended_; }
 
     /// Throws: error(errc::no_entropy), std::bad_alloc; the operation is over then. If result() has a token,
     /// the server may have a lock or a ticket of it, which the caller has to release.
@@ -71,7 +71,7 @@ class operation {
                 begin(what, next);
                 break;
             case phase::acquiring:
-                if (std::exchange(alone_, false) && what.answer->is(reply_kind::nil)) {
+                if (std::exchange(unqueued_, false) && what.answer->is(reply_kind::nil)) {
                     begin(what, next);  // somebody has it
                     break;
                 }
@@ -190,10 +190,10 @@ class operation {
 
     command acquire_command() {
         const token& owner = live_token();
-        if (alone_) {
-            if (const auto alone = dialect_.acquire_alone(owner, alone_room_)) return *alone;
+        if (unqueued_) {
+            if (const auto plain = dialect_.acquire_unqueued(owner, unqueued_room_)) return *plain;
         }
-        alone_ = false;
+        unqueued_ = false;
         return dialect_.acquire(owner);
     }
 
@@ -265,7 +265,7 @@ class operation {
         const bool busy = outcome.what == outcome_kind::busy;
         result_.came = what.now;
         result_.contended = result_.contended || busy || outcome.awaited;
-        result_.beside = outcome.beside;
+        result_.others_read = outcome.others_read;
         if (outcome.cause != errc::cancelled) {  // which says nothing about the server
             if (outcome.what != outcome_kind::granted && !busy) note_trouble(*what.answer);
             next.heard = outcome.without_ttl() ? errc::holder_without_ttl : outcome.cause;
@@ -400,8 +400,8 @@ class operation {
     clock::duration unheard_for_{};     // of the same
     std::optional<replica_wait> wait_;  // the last one
     hearing hearing_ = hearing::nothing;
-    bool alone_ = false;  // the next request is acquire_alone()
-    std::array<char, 64> alone_room_{};
+    bool unqueued_ = false;  // the next request is acquire_unqueued()
+    std::array<char, 64> unqueued_room_{};
 };
 
 }  // namespace distlock::engine

@@ -47,10 +47,10 @@ class any_dialect {
     virtual std::string_view noun() const noexcept = 0;
 
     virtual command acquire(const token& owner) const = 0;
-    /// Returns: what takes the lock for an owner that knows that nobody waits where nobody has it, answered
-    /// as acquire(), by nil where somebody has it; none of a dialect that has no cheaper command for that.
-    /// `room`: for what it is a view into besides, 64 bytes.
-    virtual std::optional<command> acquire_alone(const token& owner, std::span<char> room) const = 0;
+    /// Returns: what takes a lock that nobody has, for an owner that assumes that nobody waits then; answered
+    /// as acquire(), but by nil where somebody has it. None of a dialect that has no cheaper command for
+    /// that. `room`: 64 bytes that it is a view into, too.
+    virtual std::optional<command> acquire_unqueued(const token& owner, std::span<char> room) const = 0;
     virtual command look(const token& owner) const = 0;
     virtual command renew(const token& owner) const = 0;
     /// `milliseconds`: decimal digits, which outlive the command.
@@ -112,9 +112,10 @@ class any_dialect_of final : public any_dialect {
     }
 
     command acquire(const token& owner) const override { return it_.acquire(owner); }
-    std::optional<command> acquire_alone([[maybe_unused]] const token& owner,
-                                         [[maybe_unused]] std::span<char> room) const override {
-        if constexpr (requires { it_.acquire_alone(owner, room); }) return it_.acquire_alone(owner, room);
+    std::optional<command> acquire_unqueued([[maybe_unused]] const token& owner,
+                                            [[maybe_unused]] std::span<char> room) const override {
+        if constexpr (requires { it_.acquire_unqueued(owner, room); })
+            return it_.acquire_unqueued(owner, room);
         return std::nullopt;
     }
     command look(const token& owner) const override { return it_.look(owner); }

@@ -99,7 +99,7 @@ concept has_an_inspector = lock_inspector<typename D::inspector>;
 ///
 /// Where it has `bool is_shared() const`, and that is true, a token is granted beside others: that a second
 /// one of the same object is granted does not show that the first one was released. Such a one may have
-/// `std::optional<command> acquire_alone(const token&, std::span<char> room) const`: see any_dialect.
+/// `std::optional<command> acquire_unqueued(const token&, std::span<char> room) const`: see any_dialect.
 ///
 /// Those of `mutex` and `shared_mutex` are dialects also where they are only declared: a program that
 /// compiles the engine separately need not see them.

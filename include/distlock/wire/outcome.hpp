@@ -82,9 +82,9 @@ struct acquire_outcome {
     queue_place queued = {};  ///< of busy
     /// Of granted: the TTL it has; none: the whole lease.
     std::optional<std::chrono::milliseconds> granted_for = {};
-    bool awaited = false;  ///< of granted: somebody is to be told of its release
-    bool beside = false;   ///< of granted: others have it, too
-    bool certain = false;  ///< of refused: see server_error::certain
+    bool awaited = false;      ///< of granted: somebody is to be told of its release
+    bool others_read = false;  ///< of granted: to a reader; others have it, too
+    bool certain = false;      ///< of refused: see server_error::certain
 
     /// Returns: whether a script was refused at a command in its middle: what it wrote stays.
     bool broke_off() const noexcept {

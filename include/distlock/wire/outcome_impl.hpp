@@ -51,7 +51,8 @@ DISTLOCK_INLINE release_verdict release_verdict::failure(const reply& r) {
     const auto said = classify_error(r.said());
     transient = minimal && said.transient && said.certain;
     const bool by_command = said.cause == errc::permission_denied || said.cause == errc::unsupported_command;
-    in_doubt = by_command && !said.certain;  // a script that was ended in its middle: perhaps it handed over
+    // A script that was ended in its middle may have handed the lock over.
+    in_doubt = (by_command || said.transient) && !said.certain;
 }
 
 }  // namespace distlock

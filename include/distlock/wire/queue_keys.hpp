@@ -128,12 +128,12 @@ inline acquire_outcome read_entered(const reply& r, bool fences, std::chrono::mi
     auto outcome = read_taken(parts[0], parts[1], fences, r);
     const bool busy = outcome.what == acquire_outcome::kind::busy;
     const bool granted = outcome.what == acquire_outcome::kind::granted;
-    const bool beside = parts.size() == 4 && parts[3].is_integer(1);
-    if (granted && (parts.size() == 3 || beside) && parts[2].is(reply_kind::integer) &&
+    const bool others_read = parts.size() == 4 && parts[3].is_integer(1);
+    if (granted && (parts.size() == 3 || others_read) && parts[2].is(reply_kind::integer) &&
         parts[2].number() > 0) {
         // No script sets more than the lease; a server may claim any number.
         outcome.granted_for = std::min(std::chrono::milliseconds(parts[2].number()), lease);
-        outcome.beside = beside;
+        outcome.others_read = others_read;
         return outcome;
     }
     if (busy && parts.size() == 5 && read_place(parts[2], parts[3], parts[4], outcome.queued)) return outcome;

@@ -161,9 +161,9 @@ class shared_handoff final : public detail::shared_queue {
     acquire_outcome read_acquire(const reply& r) const {
         return r.is_status("OK") ? acquire_outcome::granted() : read_look(r);
     }
-    /// As a writer takes a free lock, for a reader that knows that nobody waits then. The command is a view
-    /// into `room`, too, of 64 bytes. Returns: nothing where readers are told a fence.
-    std::optional<command> acquire_alone(const token& owner, std::span<char> room) const {
+    /// As a writer takes a free lock, for a reader that assumes that nobody waits then. See any_dialect.
+    /// Returns: nothing where readers are told a fence.
+    std::optional<command> acquire_unqueued(const token& owner, std::span<char> room) const {
         if (tells_fences()) return std::nullopt;
         const auto value = detail::put_together(room, {"distlock:readers ", owner.view()});
         return command({"SET", name(), value, "NX", "PX", lease_text()}, name());

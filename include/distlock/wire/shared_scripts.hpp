@@ -346,7 +346,7 @@ if not string.find(holder, '^distlock:readers') then
 end
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local ends = redis.call('zscore', KEYS[2], ARGV[1])
+local ends = holder == 'distlock:readers' and redis.call('zscore', KEYS[2], ARGV[1])
 if not ends or tonumber(ends) <= now then
   redis.call('zrem', KEYS[2], ARGV[1])
   return 0
@@ -359,7 +359,7 @@ redis.call('pexpire', KEYS[1], left)
 redis.call('pexpire', KEYS[2], left)
 if KEYS[3] and redis.call('pttl', KEYS[3]) < tonumber(ARGV[3]) then redis.pcall('pexpire', KEYS[3], ARGV[3]) end
 return 1)"sv,
-    "1965501e6c7ccc68038537ca82de0f898b8fc658"sv};
+    "d9fedfb091cd93850f64288f42e8b8979cac3ba2"sv};
 
 // Needs neither memory nor the queue: waiters find the lock by looking.
 inline constexpr script shared_leave_minimal{

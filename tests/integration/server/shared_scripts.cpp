@@ -182,22 +182,22 @@ TEST_CASE("readers are listed for as long as the last of them reads, in whatever
 TEST_CASE("a reader is told whether others read, too, and only then") {
     const lock_keys it(common());
     reader first(it), second(it), third(it), fenced(it, {.lease = 30s, .fencing = true});
-    CHECK_FALSE(first.enter(enter_mode::try_once).beside);
+    CHECK_FALSE(first.enter(enter_mode::try_once).others_read);
     for (reader* const one : {&second, &third, &fenced}) {
         for (const enter_mode mode : modes) {
             token fresh = token::generate();
             std::swap(one->me, fresh);
             const auto outcome = one->enter(mode);
             CHECK(outcome.what == got::granted);
-            CHECK(outcome.beside);
+            CHECK(outcome.others_read);
             CHECK(one->leave() == 1);
         }
     }
     CHECK(first.leave() == 1);
-    CHECK_FALSE(fenced.enter(enter_mode::try_once).beside);
+    CHECK_FALSE(fenced.enter(enter_mode::try_once).others_read);
     fenced.leave();
     writer sole(it);
-    CHECK_FALSE(sole.enter(enter_mode::join).beside);
+    CHECK_FALSE(sole.enter(enter_mode::join).others_read);
 }
 
 // It is what enter writes for a reader that is alone: the scripts tell no difference.
@@ -206,23 +206,38 @@ TEST_CASE("a reader that took the lock by a plain command is as one that was let
     reader one(it), other(it);
     std::array<char, 64> room{};
     const auto take = [&] {
-        return one.dialect.read_acquire(one.ask(*one.dialect.acquire_alone(one.me, room)));
+        return one.dialect.read_acquire(one.ask(*one.dialect.acquire_unqueued(one.me, room)));
     };
     CHECK(take().what == got::granted);
     CHECK(one.alone());
     CHECK(it.ttl(it.lock) > 20'000);
-    CHECK(one.ask(*one.dialect.acquire_alone(one.me, room)).is(distlock::reply_kind::nil));
+    CHECK(one.ask(*one.dialect.acquire_unqueued(one.me, room)).is(distlock::reply_kind::nil));
     CHECK(one.granted());  // asked again after an answer that was lost
     CHECK(one.renew() == 1);
-    CHECK(other.enter(enter_mode::try_once).beside);
+    CHECK(other.enter(enter_mode::try_once).others_read);
     CHECK(it.reading() == 2);
     CHECK(one.leave() == 1);
     CHECK(other.leave() == 1);
     CHECK(it.free());
     writer sole(it);
     REQUIRE(sole.granted());
-    CHECK(one.ask(*one.dialect.acquire_alone(one.me, room)).is(distlock::reply_kind::nil));
+    CHECK(one.ask(*one.dialect.acquire_unqueued(one.me, room)).is(distlock::reply_kind::nil));
     CHECK(sole.leave() == 1);
+}
+
+// It ended the other's lock before its time, and heard nothing of its loss.
+TEST_CASE("a reader whose lock was deleted does not renew that of a reader who is alone since") {
+    const lock_keys it(common());
+    reader first(it), lost(it, {.lease = 1s}), next(it);
+    std::array<char, 64> room{};
+    REQUIRE(first.granted());
+    REQUIRE(lost.granted());
+    it.ask({"DEL", it.lock});
+    REQUIRE(next.ask(*next.dialect.acquire_unqueued(next.me, room)).is_status("OK"));
+    CHECK(lost.renew() == 0);
+    CHECK(it.ttl(it.lock) > 20'000);
+    CHECK(next.alone());
+    CHECK(next.leave() == 1);
 }
 
 TEST_CASE("a reader that is alone has one key, and gives it back, renews it and shares it as any other") {
