@@ -82,6 +82,7 @@ class hoarder {
             // at the end is found.
             const bool believed = one->remaining() > 1s;
             const auto what = one->unlock();
+            INFO(to_string(what));
             CHECK((!believed || what == distlock::release_outcome::released ||
                    what == distlock::release_outcome::unreachable));
         }
