@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <functional>
+#include <initializer_list>
 #include <malloc.h>
 #include <memory>
 #include <mutex>
@@ -500,84 +501,66 @@ TEST_CASE(
     const auto set = reply::status("OK"), released = reply::integer(1);
     const auto beside =
         reply::array({reply::integer(1), reply::string(""), reply::integer(10'000), reply::integer(1)});
-    const auto last = [](const scripted_connection& redis) { return redis.commands().back().argv.at(0); };
     const distlock::lock_options options{.lease = 10s, .renew = false, .local_budget = 0ms};
-    SECTION("at once, and again") {
-        scripted_connection redis{alone, released, set, released, set, released};
-        shared_mutex m{redis, "orders", options};
-        m.lock_shared();
-        CHECK(last(redis) == "EVALSHA");
-        for (int i = 0; i < 2; ++i) {
-            m.unlock_shared();
-            manual_clock::advance(4ms);
+    struct reader {
+        reader(std::initializer_list<reply> replies, const distlock::lock_options& how)
+            : redis(replies), m(redis, "orders", how) {}
+        /// Effects: reads for so long. Returns: the command that took the lock.
+        std::string reads(distlock::clock::duration span = 0ms) {
             m.lock_shared();
-            CHECK(last(redis) == "SET");
+            const auto asked = redis.commands().back().argv.at(0);
+            manual_clock::advance(span);
+            m.unlock_shared();
+            return asked;
         }
-        m.unlock_shared();
-        CHECK(redis.left() == 0);
+        scripted_connection redis;
+        shared_mutex m;
+    };
+    SECTION("at once, and again") {
+        reader one{{alone, released, set, released, set, released}, options};
+        CHECK(one.reads() == "EVALSHA");
+        for (int i = 0; i < 2; ++i) {
+            manual_clock::advance(4ms);
+            CHECK(one.reads() == "SET");
+        }
+        CHECK(one.redis.left() == 0);
     }
     SECTION("somebody had it meanwhile, if only for the shortest lease") {
-        scripted_connection redis{alone, released, alone, released};
-        shared_mutex m{redis, "orders", options};
-        m.lock_shared();
-        m.unlock_shared();
+        reader one{{alone, released, alone, released}, options};
+        one.reads();
         manual_clock::advance(distlock::min_lease / 2);
-        m.lock_shared();
-        CHECK(last(redis) == "EVALSHA");
-        m.unlock_shared();
+        CHECK(one.reads() == "EVALSHA");
     }
     SECTION("others read, too") {
-        scripted_connection redis{beside, released, alone, released, set, released};
-        shared_mutex m{redis, "orders", options};
-        m.lock_shared();
-        m.unlock_shared();
-        m.lock_shared();
-        CHECK(last(redis) == "EVALSHA");
-        m.unlock_shared();
-        m.lock_shared();
-        CHECK(last(redis) == "SET");
-        m.unlock_shared();
+        reader one{{beside, released, alone, released, set, released}, options};
+        one.reads();
+        CHECK(one.reads() == "EVALSHA");
+        CHECK(one.reads() == "SET");
     }
     // It overtook a writer, where a reader that had been let in beside it died meanwhile.
     SECTION("it read for as long as another one's lease may last") {
-        scripted_connection redis{alone, released, alone, released};
-        shared_mutex m{redis, "orders", options};
-        m.lock_shared();
-        manual_clock::advance(distlock::min_lease / 2);
-        m.unlock_shared();
-        m.lock_shared();
-        CHECK(last(redis) == "EVALSHA");
-        m.unlock_shared();
+        reader one{{alone, released, alone, released}, options};
+        one.reads(distlock::min_lease / 2);
+        CHECK(one.reads() == "EVALSHA");
     }
     SECTION("it had been lost when it was released") {
-        scripted_connection redis{alone, reply::integer(0), alone, released};
-        shared_mutex m{redis, "orders", options};
-        m.lock_shared();
-        manual_clock::advance(10s);
-        m.unlock_shared();
-        m.lock_shared();
-        CHECK(last(redis) == "EVALSHA");
-        m.unlock_shared();
+        reader one{{alone, reply::integer(0), alone, released}, options};
+        one.reads(10s);
+        CHECK(one.reads() == "EVALSHA");
     }
-    SECTION("the lease ends before the shortest one is over") {
-        scripted_connection redis{alone, released, alone, released};
-        shared_mutex m{redis, "orders", options};
-        m.lock_shared();
-        manual_clock::advance(m.shared_until() - manual_clock::now() - 2ms);
-        m.unlock_shared();
+    SECTION("its lease is over when it reads again") {
+        reader one{{alone, released, alone, released}, options};
+        one.m.lock_shared();
+        manual_clock::advance(one.m.shared_until() - manual_clock::now() - 2ms);
+        one.m.unlock_shared();
         manual_clock::advance(2ms);
-        m.lock_shared();
-        CHECK(last(redis) == "EVALSHA");
-        m.unlock_shared();
+        CHECK(one.reads() == "EVALSHA");
     }
     SECTION("it writes: that says nothing of readers") {
-        scripted_connection redis{set, released, alone, released};
-        shared_mutex m{redis, "orders", options};
-        m.lock();
-        m.unlock();
-        m.lock_shared();
-        CHECK(last(redis) == "EVALSHA");
-        m.unlock_shared();
+        reader one{{set, released, alone, released}, options};
+        one.m.lock();
+        one.m.unlock();
+        CHECK(one.reads() == "EVALSHA");
     }
 }
 

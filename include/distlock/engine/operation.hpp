@@ -67,15 +67,14 @@ class operation {
             return next;
         }
         switch (before) {
-            case phase::ready:
-                begin(what, next);
-                break;
             case phase::acquiring:
-                if (std::exchange(unqueued_, false) && what.answer->is(reply_kind::nil)) {
-                    begin(what, next);  // somebody has it
+                if (!std::exchange(unqueued_, false) || !what.answer->is(reply_kind::nil)) {
+                    on_outcome(dialect_.read_acquire(*what.answer), what, next, read_replicated(what));
                     break;
                 }
-                on_outcome(dialect_.read_acquire(*what.answer), what, next, read_replicated(what));
+                [[fallthrough]];  // somebody has it: asked for as by any other
+            case phase::ready:
+                follow(machine_.begin(what.now, contended_, dialect_.acquire_is_script()), what, next);
                 break;
             case phase::looking:
                 on_outcome(dialect_.read_look(*what.answer), what, next);
@@ -184,17 +183,11 @@ class operation {
         }
     }
 
-    void begin(const event& what, action& next) {
-        follow(machine_.begin(what.now, contended_, dialect_.acquire_is_script()), what, next);
-    }
-
     command acquire_command() {
         const token& owner = live_token();
-        if (unqueued_) {
-            if (const auto plain = dialect_.acquire_unqueued(owner, unqueued_room_)) return *plain;
-        }
-        unqueued_ = false;
-        return dialect_.acquire(owner);
+        const auto plain = unqueued_ ? dialect_.acquire_unqueued(owner, unqueued_room_) : std::nullopt;
+        unqueued_ = plain.has_value();
+        return plain ? *plain : dialect_.acquire(owner);
     }
 
     command look(const token& owner) const {

@@ -119,7 +119,7 @@ class waiter_queue {
     waiter* last_ = nullptr;
 };
 
-/// What a stop request does to a waiter: under the mutex, or it would come between the look and the sleep.
+/// A stop request wakes the waiter, under the mutex: else it would come between the look and the sleep.
 struct recheck_on_stop {
     distlock::detail::annotated_mutex& mutex;
     waiter_queue::waiter& of;

@@ -30,7 +30,7 @@ namespace distlock::detail {
 
 enum class io { done, closed, timed_out, stopped, failed };
 
-/// What one read takes in, in bytes.
+/// For the bytes of one read.
 using receive_buffer = std::array<char, 16 * 1024>;
 
 /// Effects: returns when `event` is set, `deadline` is reached, or a second is over.

@@ -50,9 +50,9 @@ DISTLOCK_INLINE release_verdict release_verdict::failure(const reply& r) {
     minimal = refused_for_its_size(r.said());
     const auto said = classify_error(r.said());
     transient = minimal && said.transient && said.certain;
-    const bool by_command = said.cause == errc::permission_denied || said.cause == errc::unsupported_command;
-    // A script that was ended in its middle may have handed the lock over.
-    in_doubt = (by_command || said.transient) && !said.certain;
+    // A script that was ended in its middle may have handed the lock over, as it may have taken one.
+    const auto request = acquire_outcome::failure(r);
+    in_doubt = request.what == acquire_outcome::kind::unknown || request.broke_off();
 }
 
 }  // namespace distlock
