@@ -349,6 +349,7 @@ class counting_semaphore {
     /// mutex::residual().
     duration residual() const noexcept { return core_->residual(); }
 
+    /// Returns: as mutex::name().
     const std::string& name() const noexcept { return core_->name(); }
 
   private:

@@ -87,8 +87,9 @@ void try_to_subscribe(C& c, examination& asked) {
 /// Throws: std::bad_alloc; error(errc::invalid_name) for a prefix longer than 4055 bytes, or one with a '}'
 /// but no `{hash tag}`; error(errc::no_entropy).
 /// Round trips: three at most over a connection with pipelines, else one for each of some fifty questions;
-/// and one for the subscription, which is waited for as long as two commands. A server that does not answer
-/// is asked nothing more.
+/// and one for the subscription, which is waited for as long as two commands may take, two minutes at most;
+/// for 500 ms over a connection that does not say how long that is. A server that does not answer is asked
+/// nothing more.
 template <connection Conn>
 diagnosis diagnose(Conn& connection, const diagnose_options& options = {}) {
     detail::examination asked(options,

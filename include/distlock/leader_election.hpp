@@ -179,6 +179,7 @@ class leader_election {
         return detail::without_throwing(ec, [&] { return leader(detail::failure_detail::code_only); });
     }
 
+    /// Returns: as mutex::name().
     const std::string& name() const noexcept { return mutex_.name(); }
 
   private:

@@ -216,12 +216,14 @@ class mutex {
     /// request is sent after the release.
     /// Before lock_options::hold_at_least is over, unlock() sends nothing, after a loss neither: the
     /// background thread sends the release at that time, even if the mutex was destroyed meanwhile.
+    /// After a loss unlock() asks the server, unless another thread of this object has asked for the lock
+    /// since: then it returns `expired`, whoever has the lock.
     /// Postconditions: that acquisition is over for this object, whatever the outcome.
     /// Returns: what happened; may be ignored. After `unreachable` and `refused` the library retries the
     /// release until the lease is over; see residual(). Retrying stops earlier, after a last try, when the
     /// connection is destroyed; or with the last mutex of a connection that is no service_hosting_connection.
-    /// Round trips: none if posted or passed on to another thread of this object. Else one, or two if the
-    /// answer is lost or the server refuses. unlock() does not wait for a renewal that is on its way.
+    /// Round trips: none if posted or passed on to another thread of this object, or where it does not ask
+    /// after a loss. Else one, or two if the answer is lost or the server refuses. unlock() does not wait for a renewal that is on its way.
     release_outcome unlock() noexcept { return core_->unlock(); }
 
     /// Returns: whether a lock is held through this object and not lost. In a thread that lost the lock and

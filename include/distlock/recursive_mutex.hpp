@@ -61,6 +61,7 @@ class recursive_mutex {
         : mutex_(connection, std::move(name), options, std::move(observer)) {}
     recursive_mutex(const recursive_mutex&) = delete;
     recursive_mutex& operator=(const recursive_mutex&) = delete;
+    /// As ~mutex(), however often it is held.
     ~recursive_mutex() = default;
 
     /// Effects: as mutex::lock(); when this thread has the lock, adds a hold instead, also

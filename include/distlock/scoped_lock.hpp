@@ -226,7 +226,7 @@ class scoped_lock {
     }
 
     /// Preconditions: the mutex still exists.
-    /// Returns: the name of the lock.
+    /// Returns: as mutex::name().
     const std::string& name() const noexcept requires(count == 1) { return std::get<0>(mutexes_)->name(); }
 
   private:

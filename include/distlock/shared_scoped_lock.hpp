@@ -132,7 +132,7 @@ class shared_scoped_lock {
         return std::max(fence_, detail::guard_access::shared_fence(*mutex_, serial_));
     }
 
-    /// Preconditions: the mutex still exists.
+    /// Returns: as mutex::name(). Preconditions: the mutex still exists.
     const std::string& name() const noexcept { return mutex_->name(); }
 
   private:

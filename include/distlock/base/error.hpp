@@ -52,7 +52,7 @@ enum class errc {
 
     // The lock.
     deadlock,            ///< std::errc::resource_deadlock_would_occur: the same lock twice in one guard
-    lease_expired,       ///< std::errc::timed_out: granted, but the answer came too late to be worth anything
+    lease_expired,       ///< std::errc::timed_out: granted, but the lease ended before the call did
     holder_without_ttl,  ///< std::errc::device_or_resource_busy: held under a key that will never expire
 
     // testing.hpp.

@@ -91,7 +91,8 @@ class cluster_connection {
 
     /// Effects: executes one command on the node of its key, as hiredis_connection::execute() there.
     /// Returns: the reply. A redirection that nobody follows any more is not_sent with errc::unavailable.
-    /// Round trips: one; for each redirection one more. Now and then one for a new map.
+    /// Round trips: one; for each redirection one more. Now and then one for a new map. On a new socket two
+    /// more than those of hiredis_connection, or three, to find out whether the server is of a Cluster.
     reply execute(const command& cmd) { return pool_->execute(cmd); }
 
     /// Effects: executes a write and, right behind it on the same socket, the command that waits for its

@@ -64,6 +64,7 @@ class fault_proxy final : public fault_plan {
     }
 
     std::uint16_t port() const noexcept { return port_; }
+    /// Returns: the proxy's URI, and `options` behind it, such as "?command_timeout=1s".
     std::string uri(const std::string& options = "") const {
         return "redis://127.0.0.1:" + std::to_string(port_) + options;
     }

@@ -114,6 +114,7 @@ class recorder {
         if (until <= e.at) e.what = kind::not_held;
         write(e);
     }
+    /// Effects: notes that the owner was told that it has lost the lock.
     void lost(std::uint64_t hold) noexcept { write(of_hold(kind::not_held, hold)); }
     /// Effects: notes that the owner let go, in a call that began in `called`.
     void released(std::uint64_t hold, time_point called) noexcept {
@@ -121,6 +122,7 @@ class recorder {
         e.from = called;
         write(e);
     }
+    /// Effects: notes that a resource was written to under `fence`, and whether it accepted that.
     void wrote(std::string_view resource, std::uint64_t fence, bool accepted) noexcept {
         history_event e = of_hold(kind::wrote, 0);
         e.accepted = accepted;

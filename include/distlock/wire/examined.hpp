@@ -18,7 +18,7 @@ struct diagnose_options {
     /// keys that begin so, and have random digits behind; of a Cluster, the node that has the slot of
     /// such a key is asked.
     std::string prefix{};
-    /// The lease of the locks: what is late is late against it.
+    /// The lease of the locks. A lag, or an age of the server, is reported by how it compares with it.
     std::chrono::milliseconds lease = std::chrono::seconds{30};
     /// lock_options::replicas of the locks.
     int replicas = 0;

@@ -18,7 +18,7 @@ namespace distlock {
 enum class release_outcome {
     released,       ///< it was ours, and is free now, or passed on
     posted,         ///< on its way to the server, or kept for hold_at_least; the background sees to it
-    expired,        ///< the lock had been lost; nobody has it now, or nobody was asked: hold_at_least
+    expired,        ///< the lock had been lost; nobody has it now, or the server was not asked: see unlock()
     taken,          ///< the lock had been lost, and somebody else has it: left alone
     unreachable,    ///< no server answered, or could be sent to at once; the background goes on
     refused,        ///< the server answered that it will not
