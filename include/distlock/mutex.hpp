@@ -223,7 +223,8 @@ class mutex {
     /// release until the lease is over; see residual(). Retrying stops earlier, after a last try, when the
     /// connection is destroyed; or with the last mutex of a connection that is no service_hosting_connection.
     /// Round trips: none if posted or passed on to another thread of this object, or where it does not ask
-    /// after a loss. Else one, or two if the answer is lost or the server refuses. unlock() does not wait for a renewal that is on its way.
+    /// after a loss. Else one, or two if the answer is lost or the server refuses. unlock() does not wait for
+    /// a renewal that is on its way.
     release_outcome unlock() noexcept { return core_->unlock(); }
 
     /// Returns: whether a lock is held through this object and not lost. In a thread that lost the lock and

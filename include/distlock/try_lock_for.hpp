@@ -168,7 +168,8 @@ engine::lock_core::result acquire_jointly_until(std::chrono::time_point<Clock, D
 /// Returns: whether they were taken; false only when others have one, or wait for it, and the time is up.
 /// Afterwards each is released on its own: a mutex by unlock(), a guard or a permit by its end.
 /// Throws: error, as mutex::try_lock_for(); errc::deadlock when two of them are the same lock;
-/// errc::lease_expired when the time is up and one that it had taken has ended meanwhile. std::system_error for a guard or a permit that owns its lock, or has none.
+/// errc::lease_expired when the time is up and one that it had taken has ended meanwhile. std::system_error
+/// for a guard or a permit that owns its lock, or has none.
 /// Round trips: one while all are free, for each run of such locks; else those that the locks take alone,
 /// and one more for each. Up to two more for each object whose posted release is not confirmed.
 template <class Rep, class Period, detail::jointly_lockable... Locks>
